@@ -1,0 +1,37 @@
+"""Errors of the event plane, and the root of every kvatlas error.
+
+KVAtlasError
+└── EventsError
+├── FrameError        a ZMQ message that is not [topic, 8-byte sequence, payload]
+├── WireError         a payload or an event that cannot be read
+└── SubscriptionError an address that cannot be subscribed to
+"""
+
+from __future__ import annotations
+
+
+class KVAtlasError(Exception):
+    """Root of the errors kvatlas raises on purpose; the message is written for people."""
+
+
+class EventsError(KVAtlasError):
+    """Something is wrong on the event plane."""
+
+
+class FrameError(EventsError):
+    """A ZMQ message has the wrong parts."""
+
+
+class WireError(EventsError):
+    """A payload or one event in it cannot be read.
+
+    `reason` is a short bounded word for counters, such as `not_msgpack` or `unknown_tag`.
+    """
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class SubscriptionError(EventsError):
+    """An event address cannot be used."""

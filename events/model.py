@@ -1,0 +1,102 @@
+"""Domain events: what one engine says about its KV cache, whatever wire format it used."""
+
+from __future__ import annotations
+
+from array import array
+from dataclasses import dataclass
+from typing import NewType
+
+Seq = NewType("Seq", int)
+"""Sequence number of a batch within one publisher's life, 0 .. 2**64 - 2."""
+
+EngineHash = NewType("EngineHash", int)
+"""An engine's own hash of a block, folded to 64 unsigned bits. Opaque: meaningful only within its publisher."""
+
+MediumName = NewType("MediumName", str)
+"""An engine's word for a tier, upper-cased; events without one mean `GPU`."""
+
+DEFAULT_MEDIUM = MediumName("GPU")
+
+FULL_ATTENTION_KINDS = frozenset({"full_attention", "mla_attention", "sink_full_attention"})
+"""Cache kinds whose blocks a prefix needs from block 0 on; the others need a window or a state."""
+
+
+@dataclass(frozen=True, slots=True)
+class MultimodalKey:
+    """One multimodal item that touches a block.
+
+    Attributes:
+        identifier: the engine's hash of the item.
+        offset: first token of the item relative to the block, negative when it began earlier.
+    """
+
+    identifier: str
+    offset: int
+
+
+ExtraKey = str | MultimodalKey
+"""What enters an engine's block hash beside tokens: a plain name (adapter, salt, digest) or a multimodal item."""
+
+
+@dataclass(frozen=True, slots=True)
+class BlockStored:
+    """Blocks that became resident in one tier of one publisher.
+
+    Attributes:
+        hashes: engine hashes in prefix order; may be fewer than the tokens cover for windowed groups.
+        parent: hash of the block before `hashes[0]`; None at the start of a prompt or when not told.
+        tokens: token ids of the blocks as `array('I')`, or empty when the engine told only hashes.
+        block_size: tokens a block; 0 when the engine told only hashes.
+        medium: the engine's word for the tier.
+        lora_name: adapter the blocks were computed with, or None.
+        extra_keys: per block, what else entered the engine's hash (salt, adapter, multimodal ids), None where
+            nothing did; None as a whole when the engine did not tell.
+        group: KV-cache group the blocks belong to, 0 for engines with one group.
+        kind: cache kind of that group, or None when not told.
+        window: sliding window of that group in tokens, or None.
+    """
+
+    hashes: tuple[EngineHash, ...]
+    parent: EngineHash | None
+    tokens: array[int]
+    block_size: int
+    medium: MediumName = DEFAULT_MEDIUM
+    lora_name: str | None = None
+    extra_keys: tuple[tuple[ExtraKey, ...] | None, ...] | None = None
+    group: int = 0
+    kind: str | None = None
+    window: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BlockRemoved:
+    """One physical copy of each of these blocks left one tier of one publisher."""
+
+    hashes: tuple[EngineHash, ...]
+    medium: MediumName = DEFAULT_MEDIUM
+    group: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class AllBlocksCleared:
+    """The engine reset its prefix cache. Says nothing of slower tiers."""
+
+
+Event = BlockStored | BlockRemoved | AllBlocksCleared
+
+
+@dataclass(frozen=True, slots=True)
+class EventBatch:
+    """The readable events of one message, in order.
+
+    Attributes:
+        timestamp: wall-clock seconds at which the engine published, by its own clock.
+        events: events that could be read.
+        rank: data-parallel rank the engine named, or None.
+        rejected: reasons of the events that could not be read, one word each.
+    """
+
+    timestamp: float
+    events: tuple[Event, ...]
+    rank: int | None = None
+    rejected: tuple[str, ...] = ()

@@ -1,0 +1,1 @@
+"""Where blocks are: block keys, the block index, capacity, prefix matching."""

@@ -1,0 +1,23 @@
+"""Errors of the index.
+
+KVAtlasError
+└── IndexerError
+    ├── KeyInputError        tokens, keys or sizes that cannot make a prefix
+    └── UnknownEndpointError an endpoint name the index does not know
+"""
+
+from __future__ import annotations
+
+from ..events.errors import KVAtlasError
+
+
+class IndexerError(KVAtlasError):
+    """Something is wrong with what the index was asked."""
+
+
+class KeyInputError(IndexerError):
+    """Tokens, keys or a block size cannot make a prefix."""
+
+
+class UnknownEndpointError(IndexerError):
+    """No endpoint of that name is registered."""

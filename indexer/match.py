@@ -1,0 +1,163 @@
+"""How much of one prompt an endpoint holds, per tier and by the engine's own reuse rule.
+
+Presence of a prompt's blocks is a Python integer, bit i for block i, so that prefixes, unions and whole chunks are
+bit operations whatever the prompt's length.
+Source of the reuse rule: vLLM 0.32 KVCacheManager and OffloadingConnectorScheduler, checked against recorded
+`cached_tokens`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from .index import PresenceRun
+
+
+@dataclass(frozen=True, slots=True)
+class TierRun:
+    """`n_blocks` consecutive prompt blocks whose fastest copy is in `tier` (its name)."""
+
+    tier: str
+    n_blocks: int
+
+
+@dataclass(frozen=True, slots=True)
+class PrefixMatch:
+    """What one endpoint (its best data-parallel rank) holds of one prompt.
+
+    Attributes:
+        block_size: tokens a block on this endpoint.
+        n_blocks: full blocks of the prompt at that size, the denominator of prefix scores.
+        tier_blocks: tier name -> gap-free blocks from block 0 held in that tier alone; every configured tier is there.
+        runs: the union prefix, each block in its fastest tier, in prompt order.
+        usable_blocks: blocks the engine itself would reuse.
+        rank: data-parallel rank the figures are of.
+        rank_usable_blocks: usable blocks of every rank, by rank.
+    """
+
+    block_size: int
+    n_blocks: int
+    tier_blocks: dict[str, int]
+    runs: Sequence[TierRun]
+    usable_blocks: int
+    rank: int = 0
+    rank_usable_blocks: dict[int, int] | None = None
+
+    @property
+    def usable_tokens(self) -> int:
+        """Tokens the engine would not compute again."""
+        return self.usable_blocks * self.block_size
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A sliding-window group: its holders, and how many blocks before a boundary it must have there."""
+
+    holders: int
+    n_blocks: int
+
+
+@dataclass(frozen=True, slots=True)
+class RankLayout:
+    """Where one rank's blocks are.
+
+    Attributes:
+        tiers: per tier, fastest first, the holders that must all have a block (bit mask); 0: the tier holds nothing.
+        chunks: per tier, blocks that can only be loaded together.
+        windows: sliding-window groups of the fastest tier.
+    """
+
+    tiers: tuple[int, ...]
+    chunks: tuple[int, ...]
+    windows: tuple[Window, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RankMatch:
+    """Blocks of one prompt on one rank: gap-free per tier, union runs as (tier, blocks), and usable."""
+
+    tier_blocks: tuple[int, ...]
+    runs: tuple[tuple[int, int], ...]
+    usable_blocks: int
+
+
+def measure(
+    presence: Sequence[PresenceRun], layout: RankLayout, *, n_tokens: int, block_size: int
+) -> RankMatch:
+    """What a rank with `layout` holds and could reuse of a prompt with `presence`.
+
+    Cost: O(runs * tiers).
+    """
+    tiers = tuple(_bits(presence, holders) for holders in layout.tiers)
+    return RankMatch(
+        tier_blocks=tuple(map(leading_blocks, tiers)),
+        runs=_union_runs(tiers),
+        usable_blocks=_usable(tiers, presence, layout, n_tokens, block_size),
+    )
+
+
+def leading_blocks(bits: int) -> int:
+    """Set bits from bit 0 up to the first clear one."""
+    return (~bits & (bits + 1)).bit_length() - 1
+
+
+def _bits(presence: Sequence[PresenceRun], holders: int) -> int:
+    bits = start = 0
+    for run in presence if holders else ():
+        if run.holders & holders == holders:
+            bits |= (1 << run.end) - (1 << start)
+        start = run.end
+    return bits
+
+
+def _union_runs(tiers: Sequence[int]) -> tuple[tuple[int, int], ...]:
+    runs: list[tuple[int, int]] = []
+    union = faster = 0
+    for bits in tiers:
+        union |= bits
+    position, end = 0, leading_blocks(union)
+    own = [bits & ~(faster := faster | previous) for previous, bits in zip((0, *tiers), tiers, strict=False)]
+    while position < end:
+        tier = next(t for t, bits in enumerate(own) if bits >> position & 1)
+        n_blocks = min(leading_blocks(own[tier] >> position), end - position)
+        runs.append((tier, n_blocks))
+        position += n_blocks
+    return tuple(runs)
+
+
+def _usable(
+    tiers: Sequence[int], presence: Sequence[PresenceRun], layout: RankLayout, n_tokens: int, block_size: int
+) -> int:
+    """Blocks the engine would reuse.
+
+    The fastest tier gives its gap-free blocks, but never the prompt's last token, which is always computed. Slower
+    tiers go on from there in whole chunks, beginning with the chunk that contains the boundary, and count only when
+    they gain a full chunk; they may cover the last token too.
+    """
+    fast = min(leading_blocks(tiers[0]), max(n_tokens - 1, 0) // block_size)
+    if layout.windows:
+        windows = [(_bits(presence, window.holders), window.n_blocks) for window in layout.windows]
+        return _windowed(fast, windows)  # slower tiers of hybrid models are not followed
+    chunk = max(layout.chunks[1:], default=1)
+    position = first = fast // chunk * chunk
+    limit = n_tokens // (chunk * block_size) * chunk
+    while position < limit:
+        n_blocks = max((leading_blocks(bits >> position) // chunk * chunk for bits in tiers[1:]), default=0)
+        if not n_blocks:
+            break
+        position = min(position + n_blocks, limit)
+    return position if position > first and position - fast >= chunk else fast
+
+
+def _windowed(longest: int, windows: Sequence[tuple[int, int]]) -> int:
+    """The longest boundary at which every window group has the blocks before it, or all of them near the start."""
+    for end in range(longest, 0, -1):
+        if all(_all_set(bits, max(0, end - n_blocks), end) for bits, n_blocks in windows):
+            return end
+    return 0
+
+
+def _all_set(bits: int, start: int, end: int) -> bool:
+    wanted = (1 << end) - (1 << start)
+    return bits & wanted == wanted

@@ -1,0 +1,46 @@
+"""One prompt as the index sees it: block keys at any block size, computed once."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Mapping
+
+from .keys import prefix_keys, root_key
+
+
+class Prompt:
+    """Block keys of one prompt, by block size.
+
+    Args:
+        tokens: token ids as `array('I')`.
+        lora: adapter the prompt is for.
+        salt: cache salt of the request.
+        seed: seed of the block keys.
+    """
+
+    def __init__(
+        self, tokens: array[int], *, lora: str | None = None, salt: str | None = None, seed: int = 0
+    ) -> None:
+        self.n_tokens = len(tokens)
+        self._tokens = tokens
+        self._root = root_key(lora=lora, salt=salt, seed=seed)
+        self._seed = seed
+        self._keys: dict[int, array[int]] = {}
+
+    @classmethod
+    def from_keys(cls, keys: Mapping[int, array[int]], *, n_tokens: int | None = None) -> Prompt:
+        """A prompt of which only the keys are known; without `n_tokens` every block may be reused by the engine."""
+        prompt = cls(array("I"))
+        prompt._keys.update(keys)
+        prompt.n_tokens = (
+            max((size * len(k) + 1 for size, k in keys.items()), default=0) if n_tokens is None else n_tokens
+        )
+        return prompt
+
+    def keys(self, block_size: int) -> array[int]:
+        """Keys of the full blocks at `block_size`. Cost: O(tokens) once a block size."""
+        keys = self._keys.get(block_size)
+        if keys is None:
+            keys = prefix_keys(self._tokens, block_size, seed=self._seed, parent=self._root)
+            self._keys[block_size] = keys
+        return keys

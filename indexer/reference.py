@@ -1,0 +1,152 @@
+"""The block index in plain Python: the specification of its semantics, and the fallback where nothing native runs."""
+
+from __future__ import annotations
+
+from array import array
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from .index import HolderId, PresenceRun
+
+
+@dataclass(slots=True)
+class _Holder:
+    copies: OrderedDict[int, int] = field(default_factory=OrderedDict[int, int])
+    """key -> copies, least recently used first."""
+    repeated: OrderedDict[int, None] = field(default_factory=OrderedDict[int, None])
+    """Keys with more than one copy, in the order in which they got the second."""
+    n_copies: int = 0
+    capacity: int | None = None
+
+
+class ReferenceIndex:
+    """Implements `BlockIndex`. One dict from key to a bit mask of holders; one ordered dict a holder for recency."""
+
+    def __init__(self) -> None:
+        self._masks: dict[int, int] = {}
+        self._holders: dict[int, _Holder] = {}
+        self._free: list[int] = []
+
+    def open(self) -> HolderId:
+        """See `BlockIndex.open`."""
+        holder = self._free.pop() if self._free else len(self._holders)
+        self._holders[holder] = _Holder()
+        return HolderId(holder)
+
+    def close(self, holder: HolderId) -> None:
+        """See `BlockIndex.close`."""
+        self.clear(holder)
+        del self._holders[holder]
+        self._free.append(holder)
+
+    def store(self, holder: HolderId, keys: array[int]) -> int:
+        """See `BlockIndex.store`."""
+        state, bit, masks = self._holders[holder], 1 << holder, self._masks
+        copies = state.copies
+        for key in reversed(keys):
+            count = copies.get(key, 0)
+            copies[key] = count + 1
+            if count:
+                copies.move_to_end(key)
+                state.repeated[key] = None
+            else:
+                masks[key] = masks.get(key, 0) | bit
+        state.n_copies += len(keys)
+        return self._shrink(holder)
+
+    def remove(self, holder: HolderId, keys: array[int]) -> int:
+        """See `BlockIndex.remove`."""
+        state = self._holders[holder]
+        unknown = 0
+        for key in keys:
+            count = state.copies.get(key, 0)
+            if count == 0:
+                unknown += 1
+            elif count == 1:
+                self._drop(holder, key)
+            else:
+                self._take_copy(state, key, count)
+        return unknown
+
+    def clear(self, holder: HolderId) -> None:
+        """See `BlockIndex.clear`."""
+        state = self._holders[holder]
+        for key in state.copies:
+            self._unmask(holder, key)
+        self._holders[holder] = _Holder(capacity=state.capacity)
+
+    def touch(self, holder: HolderId, keys: array[int]) -> None:
+        """See `BlockIndex.touch`."""
+        copies = self._holders[holder].copies
+        for key in reversed(keys):
+            if key in copies:
+                copies.move_to_end(key)
+
+    def set_capacity(self, holder: HolderId, n_blocks: int | None) -> int:
+        """See `BlockIndex.set_capacity`."""
+        self._holders[holder].capacity = n_blocks
+        return self._shrink(holder)
+
+    def has(self, holder: HolderId, key: int) -> bool:
+        """See `BlockIndex.has`."""
+        return key in self._holders[holder].copies
+
+    def size(self, holder: HolderId) -> int:
+        """See `BlockIndex.size`."""
+        return len(self._holders[holder].copies)
+
+    def runs(self, keys: array[int]) -> list[PresenceRun]:
+        """See `BlockIndex.runs`."""
+        runs: list[PresenceRun] = []
+        current = end = 0
+        for end, key in enumerate(keys, start=1):
+            mask = self._masks.get(key, 0)
+            if mask != current and current:
+                runs.append(PresenceRun(end - 1, current))
+            current = mask
+            if not mask:
+                return runs
+        if current:
+            runs.append(PresenceRun(end, current))
+        return runs
+
+    def items(self, holder: HolderId) -> Iterator[tuple[int, int]]:
+        """See `BlockIndex.items`."""
+        return iter(self._holders[holder].copies.items())
+
+    def _shrink(self, holder: HolderId) -> int:
+        """Bring the holder back within its capacity.
+
+        A server cannot hold more copies than blocks, so copies beyond the capacity were announced without being made
+        (vLLM's full cache reports do that): they go first, oldest first, and only then whole blocks by recency.
+        """
+        state = self._holders[holder]
+        evicted = 0
+        while state.capacity is not None and state.n_copies > state.capacity:
+            if state.repeated:
+                key = next(iter(state.repeated))
+                self._take_copy(state, key, state.copies[key])
+            else:
+                self._drop(holder, next(iter(state.copies)))
+                evicted += 1
+        return evicted
+
+    def _take_copy(self, state: _Holder, key: int, count: int) -> None:
+        state.copies[key] = count - 1
+        state.n_copies -= 1
+        if count == 2:
+            del state.repeated[key]
+
+    def _drop(self, holder: HolderId, key: int) -> None:
+        state = self._holders[holder]
+        del state.copies[key]
+        state.n_copies -= 1
+        self._unmask(holder, key)
+
+    def _unmask(self, holder: HolderId, key: int) -> None:
+        mask = self._masks[key] & ~(1 << holder)
+        if mask:
+            self._masks[key] = mask
+        else:
+            del self._masks[key]

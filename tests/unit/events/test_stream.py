@@ -1,0 +1,242 @@
+"""The publisher stream: gaps, duplicates, restarts, replay, and what is believed meanwhile."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+from kvatlas.events.stream import Action, Apply, PublisherStream, RequestReplay, Reset, StreamLimits, Trust
+
+LIMITS = StreamLimits(max_held=50, reply_timeout_s=2.0, backoff_s=0.5, max_attempts=3)
+
+
+@dataclass
+class Heard:
+    """What a stream told its shell, batch items and actions apart."""
+
+    items: list[int] = field(default_factory=list[int])
+    requests: list[int] = field(default_factory=list[int])
+    resets: list[str] = field(default_factory=list[str])
+
+    def take(self, actions: list[Action[int]]) -> None:
+        for action in actions:
+            match action:
+                case Apply(item=item):
+                    self.items.append(item)
+                case RequestReplay(start=start):
+                    self.requests.append(start)
+                case Reset(reason=reason):
+                    self.resets.append(reason)
+                    self.items.clear()
+
+
+def make_stream(*, can_replay: bool = True) -> tuple[PublisherStream[int], Heard]:
+    return PublisherStream[int](can_replay=can_replay, limits=LIMITS), Heard()
+
+
+def live(stream: PublisherStream[int], heard: Heard, *seqs: int, life: int = 0) -> None:
+    for seq in seqs:
+        heard.take(stream.live(seq, seq, ts=1000.0 * life + seq + 1))
+
+
+def replay(
+    stream: PublisherStream[int], heard: Heard, *seqs: int, life: int = 0, now: float = 0, end: bool = True
+) -> None:
+    stream.replay_sent(now=now)
+    for seq in seqs:
+        heard.take(stream.replayed(seq, seq, ts=1000.0 * life + seq + 1, now=now))
+    if end:
+        heard.take(stream.replay_end(now=now))
+
+
+def starve(stream: PublisherStream[int], heard: Heard) -> None:
+    """Let every replay request go unanswered until the stream asks no more."""
+    now = 0.0
+    while stream.awaits_replay:
+        stream.replay_sent(now=now)
+        now += LIMITS.reply_timeout_s
+        heard.take(stream.tick(now=now))
+        now += 10
+        heard.take(stream.tick(now=now))
+
+
+def joined() -> tuple[PublisherStream[int], Heard]:
+    """A stream that has verified an empty history and then heard batches 0 to 2."""
+    stream, heard = make_stream()
+    heard.take(stream.connected())
+    replay(stream, heard)
+    live(stream, heard, 0, 1, 2)
+    heard.requests.clear()
+    return stream, heard
+
+
+def test_stream_is_dark_until_something_is_heard() -> None:
+    stream, heard = make_stream()
+    assert stream.trust is Trust.DARK
+    heard.take(stream.connected())
+    assert (stream.trust, heard.requests) == (Trust.DARK, [0])
+
+
+def test_stream_is_live_when_history_from_the_start_was_applied() -> None:
+    stream, heard = joined()
+    assert (stream.trust, heard.items, stream.last_seq) == (Trust.LIVE, [0, 1, 2], 2)
+
+
+def test_late_join_fetches_history_and_keeps_live_batches_meanwhile() -> None:
+    stream, heard = make_stream()
+    heard.take(stream.connected())
+    live(stream, heard, 7, 8)
+    assert (heard.items, stream.trust) == ([], Trust.REPLAYING)
+    replay(stream, heard, *range(8))
+    assert (heard.items, stream.trust) == ([*range(9)], Trust.LIVE)
+    assert stream.counters.duplicates == 1
+
+
+def test_gap_is_fetched_and_nothing_is_applied_twice() -> None:
+    stream, heard = joined()
+    live(stream, heard, 5)
+    assert (heard.items, heard.requests, stream.trust) == ([0, 1, 2], [3], Trust.REPLAYING)
+    replay(stream, heard, 3, 4, 5)
+    live(stream, heard, 6)
+    assert (heard.items, stream.trust, stream.counters.gaps) == ([*range(7)], Trust.LIVE, 1)
+
+
+def test_gap_without_replay_leaves_partial_trust_and_goes_on() -> None:
+    stream, heard = make_stream(can_replay=False)
+    live(stream, heard, 0, 1, 4, 5)
+    assert (heard.items, stream.trust, stream.counters.lost) == ([0, 1, 4, 5], Trust.PARTIAL, 2)
+
+
+@pytest.mark.parametrize("can_replay", [True, False])
+def test_duplicate_is_dropped(can_replay: bool) -> None:
+    stream, heard = make_stream(can_replay=can_replay)
+    live(stream, heard, 0, 1, 1, 0, 2)
+    assert (heard.items, heard.resets, stream.counters.duplicates) == ([0, 1, 2], [], 2)
+
+
+def test_reordered_batches_are_applied_in_order() -> None:
+    stream, heard = joined()
+    live(stream, heard, 4, 3)
+    assert heard.items == [0, 1, 2, 3, 4]
+
+
+def test_restart_resets_and_fetches_the_new_life_when_sequence_goes_back() -> None:
+    stream, heard = joined()
+    live(stream, heard, 1, life=1)
+    assert (len(heard.resets), heard.requests, stream.epoch) == (1, [0], 1)
+    replay(stream, heard, 0, 1, life=1)
+    assert (heard.items, stream.trust) == ([0, 1], Trust.LIVE)
+
+
+def test_restart_is_seen_when_the_clock_of_the_new_life_is_behind() -> None:
+    stream, heard = joined()
+    live(stream, heard, 0, life=-1)
+    assert len(heard.resets) == 1
+
+
+def test_restart_is_seen_on_reconnect_before_any_event() -> None:
+    stream, heard = joined()
+    stream.disconnected()
+    assert stream.trust is Trust.STALE
+    heard.take(stream.connected())
+    assert heard.requests == [2]
+    replay(stream, heard)
+    assert (len(heard.resets), heard.requests) == (1, [2, 0])
+
+
+def test_reconnect_to_the_same_life_fetches_what_was_missed() -> None:
+    stream, heard = joined()
+    stream.disconnected()
+    heard.take(stream.connected())
+    replay(stream, heard, 2, 3, 4)
+    assert (heard.items, heard.resets, stream.trust) == ([0, 1, 2, 3, 4], [], Trust.LIVE)
+
+
+def test_silent_restart_is_taken_on_evidence_from_elsewhere() -> None:
+    stream, heard = joined()
+    heard.take(stream.restarted("process start time changed"))
+    live(stream, heard, 3, life=1)
+    replay(stream, heard, 0, 1, 2, 3, life=1)
+    assert (heard.items, heard.resets) == ([0, 1, 2, 3], ["process start time changed"])
+
+
+def test_replay_is_repeated_from_the_first_hole_when_answers_were_dropped() -> None:
+    stream, heard = joined()
+    live(stream, heard, 20)
+    replay(stream, heard, 3, 4, 9, 10)
+    assert heard.requests == [3, 5]
+    replay(stream, heard, *range(5, 21))
+    assert (heard.items, stream.trust) == ([*range(21)], Trust.LIVE)
+
+
+def test_truncated_history_is_given_up_and_marked_partial() -> None:
+    stream, heard = make_stream()
+    heard.take(stream.connected())
+    for attempt in range(LIMITS.max_attempts):
+        replay(stream, heard, 7, 8, 9, now=10.0 * attempt)
+        heard.take(stream.tick(now=10.0 * attempt + 5))
+    assert (heard.items, stream.trust, stream.counters.lost) == ([7, 8, 9], Trust.PARTIAL, 7)
+    live(stream, heard, 10)
+    assert heard.items[-1] == 10
+
+
+def test_publisher_that_counts_from_one_is_complete() -> None:
+    stream, heard = make_stream()
+    heard.take(stream.connected())
+    for attempt in range(LIMITS.max_attempts):
+        replay(stream, heard, 1, 2, now=10.0 * attempt)
+        heard.take(stream.tick(now=10.0 * attempt + 5))
+    assert (heard.items, stream.trust, stream.counters.lost) == ([1, 2], Trust.LIVE, 0)
+
+
+def test_missing_end_marker_times_out_and_keeps_what_came() -> None:
+    stream, heard = joined()
+    live(stream, heard, 6)
+    replay(stream, heard, 3, 4, 5, now=1.0, end=False)
+    assert (heard.items, stream.awaits_replay) == ([*range(7)], True)
+    starve(stream, heard)
+    assert (heard.items, stream.awaits_replay) == ([*range(7)], False)
+
+
+def test_replay_server_that_never_answers_does_not_blind_the_publisher() -> None:
+    stream, heard = make_stream()
+    heard.take(stream.connected())
+    starve(stream, heard)
+    live(stream, heard, 0, 1)
+    assert (heard.items, stream.trust) == ([0, 1], Trust.PARTIAL)
+    heard.take(stream.check())
+    replay(stream, heard, 1)
+    assert stream.trust is Trust.LIVE
+
+
+def test_request_that_waits_for_a_slot_does_not_time_out() -> None:
+    stream, heard = make_stream()
+    heard.take(stream.connected())
+    heard.take(stream.tick(now=1e6))
+    assert (heard.requests, stream.counters.replay_failures) == ([0], 0)
+
+
+def test_routine_check_does_not_lower_trust_unless_something_was_missed() -> None:
+    stream, heard = joined()
+    heard.take(stream.check())
+    assert (stream.trust, heard.requests) == (Trust.LIVE, [2])
+    live(stream, heard, 4)
+    assert stream.trust is Trust.REPLAYING
+    replay(stream, heard, 2, 3, 4)
+    assert (stream.trust, heard.items) == (Trust.LIVE, [*range(5)])
+
+
+def test_held_batches_are_bounded() -> None:
+    stream, heard = joined()
+    live(stream, heard, *range(10, 10 + 2 * LIMITS.max_held))
+    assert stream.counters.lost >= 7
+    replay(stream, heard, *range(10, 10 + 2 * LIMITS.max_held))
+    assert heard.items[-1] == 9 + 2 * LIMITS.max_held
+    assert heard.items == sorted(set(heard.items))
+
+
+def test_unreadable_time_stamp_is_no_evidence_of_a_restart() -> None:
+    stream, heard = make_stream(can_replay=False)
+    heard.take(stream.live(0, 0, ts=0.0))
+    heard.take(stream.live(0, 0, ts=5.0))
+    assert (heard.resets, stream.counters.duplicates) == ([], 1)

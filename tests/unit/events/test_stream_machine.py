@@ -1,0 +1,146 @@
+"""The publisher stream against a lossy network: whatever is dropped, repeated, reordered or restarted."""
+
+from __future__ import annotations
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from kvatlas.events.stream import Action, Apply, PublisherStream, RequestReplay, Reset, StreamLimits, Trust
+
+Batch = tuple[int, int]
+"""(life, sequence number): unique, so that nothing can be applied twice unnoticed."""
+
+
+class LossyStream(RuleBasedStateMachine):
+    """A publisher with a bounded replay buffer, a network that misbehaves, and the stream that follows it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.clock = 0.0
+        self.life = 0
+        self.history: list[tuple[float, Batch]] = []
+        self.offset = 0  # batches that rolled out of the replay buffer
+        self.flying: list[tuple[int, float, Batch]] = []
+        self.request: int | None = None
+        self.stream = PublisherStream[Batch](can_replay=True, limits=StreamLimits(max_held=10_000))
+        self.applied: list[Batch] = []
+        self.do(self.stream.connected())
+
+    def do(self, actions: list[Action[Batch]]) -> None:
+        for action in actions:
+            match action:
+                case Apply(seq=seq, item=item):
+                    assert item[1] == seq
+                    self.applied.append(item)
+                case Reset():
+                    self.applied.clear()
+                case RequestReplay(start=start):
+                    self.request = start
+
+    def now(self) -> float:
+        self.clock += 1.0
+        return self.clock
+
+    def publish_one(self) -> tuple[int, float, Batch]:
+        seq = self.offset + len(self.history)
+        self.history.append((self.now(), (self.life, seq)))
+        return (seq, *self.history[-1])
+
+    @rule(n=st.integers(1, 5))
+    def publish(self, n: int) -> None:
+        self.flying += [self.publish_one() for _ in range(n)]
+
+    @precondition(lambda self: self.flying)
+    @rule(data=st.data())
+    def deliver(self, data: st.DataObject) -> None:
+        """One message arrives, not always the oldest, sometimes twice."""
+        index = data.draw(st.sampled_from([0, 0, 0, min(1, len(self.flying) - 1)]))
+        seq, ts, item = self.flying.pop(index)
+        for _ in range(data.draw(st.sampled_from([1, 1, 2]))):
+            self.do(self.stream.live(seq, item, ts=ts))
+
+    @precondition(lambda self: self.flying)
+    @rule()
+    def drop(self) -> None:
+        self.flying.pop(0)
+
+    @rule()
+    def restart(self) -> None:
+        """Messages of the old life do not arrive behind the new connection."""
+        self.life += 1
+        self.history.clear()
+        self.flying.clear()
+        self.offset = 0
+        self.stream.disconnected()
+        self.do(self.stream.connected())
+
+    @rule(keep=st.integers(0, 10))
+    def roll_buffer(self, keep: int) -> None:
+        cut = max(0, len(self.history) - max(keep, 1))
+        self.offset += cut
+        del self.history[:cut]
+
+    @precondition(lambda self: self.request is not None)
+    @rule(data=st.data(), end=st.booleans())
+    def answer(self, data: st.DataObject, end: bool) -> None:
+        """The replay server answers, dropping some messages and perhaps the end."""
+        start, self.request = self.request or 0, None
+        self.stream.replay_sent(now=self.clock)
+        for number, (ts, item) in enumerate(self.history, start=self.offset):
+            if number >= start and self.request is None and data.draw(st.integers(0, 9)) > 0:
+                self.do(self.stream.replayed(number, item, ts=ts, now=self.now()))
+        if end and self.request is None:
+            self.do(self.stream.replay_end(now=self.now()))
+
+    @rule(seconds=st.sampled_from([0.5, 3.0, 30.0]))
+    def wait(self, seconds: float) -> None:
+        self.stream.replay_sent(now=self.clock)
+        self.clock += seconds
+        self.do(self.stream.tick(now=self.clock))
+
+    def settle(self) -> None:
+        """The network behaves again: what flies is lost, and every request is answered in full."""
+        self.flying.clear()
+        self.do(self.stream.live(*self.last_message()[:1], self.last_message()[2], ts=self.last_message()[1]))
+        for _ in range(100):
+            if not self.stream.awaits_replay:
+                break
+            start, self.request = self.request, None
+            self.stream.replay_sent(now=self.clock)
+            if start is not None:
+                for number, (ts, item) in enumerate(self.history, start=self.offset):
+                    if number >= start and self.request is None:
+                        self.do(self.stream.replayed(number, item, ts=ts, now=self.now()))
+                if self.request is None:
+                    self.do(self.stream.replay_end(now=self.now()))
+            self.clock += 30
+            self.do(self.stream.tick(now=self.clock))
+        assert not self.stream.awaits_replay
+
+    def last_message(self) -> tuple[int, float, Batch]:
+        if not self.history:
+            self.publish_one()
+        ts, item = self.history[-1]
+        return item[1], ts, item
+
+    @invariant()
+    def applied_is_ordered_and_of_one_life(self) -> None:
+        seqs = [seq for _, seq in self.applied]
+        assert seqs == sorted(set(seqs))
+        one_life = len({life for life, _ in self.applied}) <= 1
+        assert one_life or self.stream.trust is not Trust.LIVE
+
+    def teardown(self) -> None:
+        """After the faults: the newest batch was applied, and trust says whether everything before it was too."""
+        self.settle()
+        assert self.applied[-1] == self.history[-1][1]
+        # a publisher that counts from 1 cannot be told from one whose very first batch nobody has any more
+        known_from = 1 if self.applied[0][1] == 1 else 0
+        complete = self.applied == [
+            (self.life, seq) for seq in range(known_from, self.offset + len(self.history))
+        ]
+        assert complete or self.stream.trust is Trust.PARTIAL
+
+
+LossyStream.TestCase.settings = settings(stateful_step_count=40)
+TestLossyStream = LossyStream.TestCase
