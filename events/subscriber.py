@@ -113,7 +113,7 @@ class Subscriber:
                 await self._ticker
         for subscription in list(self._subscriptions):
             await self.unsubscribe(subscription)
-        self._context.term()
+        self._context.destroy(linger=0)
 
     async def _tick(self) -> None:
         while True:

@@ -11,7 +11,7 @@ from .errors import UnknownEndpointError
 from .index import BlockIndex
 from .ledger import RankLedger
 from .match import PrefixMatch, RankMatch, TierRun, measure
-from .prompt import Prompt
+from .prefix import Prefix
 from .tiers import TierId, TierTable
 
 
@@ -40,6 +40,11 @@ class Atlas:
         self._make_index = make_index
         self._indexes: dict[int, BlockIndex] = {}
         self._endpoints: dict[str, dict[int, RankLedger]] = {}
+
+    @property
+    def block_sizes(self) -> tuple[int, ...]:
+        """Block sizes that any endpoint's events have shown."""
+        return tuple(self._indexes)
 
     def add(self, endpoint: str, *, n_ranks: int = 1) -> None:
         """Register an endpoint with empty books; one that is registered already is emptied."""
@@ -77,18 +82,18 @@ class Atlas:
         for ledger in self._endpoints[endpoint].values():
             ledger.set_capacity(tier, n_blocks)
 
-    def touch(self, endpoint: str, prompt: Prompt) -> None:
+    def touch(self, endpoint: str, prefix: Prefix) -> None:
         """The endpoint is about to use the prompt's blocks: renew their recency."""
         for ledger in self._endpoints.get(endpoint, {}).values():
             if ledger.block_size is not None:
-                ledger.touch(prompt.keys(ledger.block_size))
+                ledger.touch(prefix.keys(ledger.block_size))
 
-    def match(self, prompt: Prompt) -> dict[str, PrefixMatch]:
+    def match(self, prefix: Prefix) -> dict[str, PrefixMatch]:
         """What each endpoint holds of the prompt; endpoints whose block size is not known yet are absent.
 
         Cost: one hash pass and one index walk a distinct block size, then O(runs * tiers) an endpoint.
         """
-        presence = {size: index.runs(prompt.keys(size)) for size, index in self._indexes.items()}
+        presence = {size: index.runs(prefix.keys(size)) for size, index in self._indexes.items()}
         names = self.tiers.names
         matches: dict[str, PrefixMatch] = {}
         for endpoint, ledgers in self._endpoints.items():
@@ -97,11 +102,11 @@ class Atlas:
                 layout, size = ledger.layout(), ledger.block_size
                 if layout is not None and size is not None:
                     ranks[rank] = (
-                        measure(presence[size], layout, n_tokens=prompt.n_tokens, block_size=size),
+                        measure(presence[size], layout, n_tokens=prefix.n_tokens, block_size=size),
                         size,
                     )
             if ranks:
-                matches[endpoint] = _best(ranks, prompt, names)
+                matches[endpoint] = _best(ranks, prefix, names)
         return matches
 
     def occupancy(self, endpoint: str) -> list[TierOccupancy]:
@@ -136,12 +141,12 @@ class Atlas:
         return self._indexes[block_size]
 
 
-def _best(ranks: dict[int, tuple[RankMatch, int]], prompt: Prompt, names: tuple[str, ...]) -> PrefixMatch:
+def _best(ranks: dict[int, tuple[RankMatch, int]], prefix: Prefix, names: tuple[str, ...]) -> PrefixMatch:
     rank = max(ranks, key=lambda r: (ranks[r][0].usable_blocks, -r))
     best, size = ranks[rank]
     return PrefixMatch(
         block_size=size,
-        n_blocks=len(prompt.keys(size)),
+        n_blocks=len(prefix.keys(size)),
         tier_blocks=dict(zip(names, best.tier_blocks, strict=True)),
         runs=tuple(TierRun(names[tier], n_blocks) for tier, n_blocks in best.runs),
         usable_blocks=best.usable_blocks,

@@ -8,8 +8,8 @@ Source of the reuse rule: vLLM 0.32 KVCacheManager and OffloadingConnectorSchedu
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from .index import PresenceRun
 
@@ -42,7 +42,7 @@ class PrefixMatch:
     runs: Sequence[TierRun]
     usable_blocks: int
     rank: int = 0
-    rank_usable_blocks: dict[int, int] | None = None
+    rank_usable_blocks: Mapping[int, int] = field(default_factory=dict[int, int])
 
     @property
     def usable_tokens(self) -> int:

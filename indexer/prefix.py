@@ -1,4 +1,4 @@
-"""One prompt as the index sees it: block keys at any block size, computed once."""
+"""One prompt as the index sees it: the keys of its full blocks, at any block size, computed once."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from .keys import prefix_keys, root_key
 
 
-class Prompt:
-    """Block keys of one prompt, by block size.
+class Prefix:
+    """Keys of one prompt's full blocks, by block size.
 
     Args:
         tokens: token ids as `array('I')`.
@@ -28,14 +28,14 @@ class Prompt:
         self._keys: dict[int, array[int]] = {}
 
     @classmethod
-    def from_keys(cls, keys: Mapping[int, array[int]], *, n_tokens: int | None = None) -> Prompt:
-        """A prompt of which only the keys are known; without `n_tokens` every block may be reused by the engine."""
-        prompt = cls(array("I"))
-        prompt._keys.update(keys)
-        prompt.n_tokens = (
+    def from_keys(cls, keys: Mapping[int, array[int]], *, n_tokens: int | None = None) -> Prefix:
+        """A prefix of which only the keys are known; without `n_tokens` every block may be reused by the engine."""
+        prefix = cls(array("I"))
+        prefix._keys.update(keys)
+        prefix.n_tokens = (
             max((size * len(k) + 1 for size, k in keys.items()), default=0) if n_tokens is None else n_tokens
         )
-        return prompt
+        return prefix
 
     def keys(self, block_size: int) -> array[int]:
         """Keys of the full blocks at `block_size`. Cost: O(tokens) once a block size."""

@@ -1,0 +1,184 @@
+"""The composition root: configuration in, a running process out."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import signal
+import time
+
+from ..configs.address import HostPort
+from ..configs.endpoints import endpoint_addresses
+from ..configs.schema import KVAtlasConfig, TierConfig
+from ..events.subscriber import Subscriber, SubscriberOptions
+from ..indexer.atlas import Atlas
+from ..indexer.reference import ReferenceIndex
+from ..indexer.tiers import TierId, TierSpec, TierTable
+from ..scorers.weights import default_profile
+from .extproc.health import HealthService
+from .extproc.listener import GrpcListener
+from .extproc.server import ExtProcServer
+from .fleet import Fleet
+from .fleet_metrics import fleet_families
+from .metrics import Metrics, StateCollector
+from .picker import Picker
+from .rest.app import metrics_app, rest_app
+from .rest.listener import HttpListener
+from .scrape.loads import LoadTable
+from .scrape.report import EngineFacts
+from .scrape.scraper import Scraper
+from .tokenization.pipeline import PromptPipeline
+from .tokenization.tokenizer import load_tokenizer
+
+log = logging.getLogger(__name__)
+
+HISTORY_PATIENCE_S = 5.0
+"""Wait for an endpoint that does not answer, before the process calls itself ready without its history."""
+
+DRAIN_S = 30.0
+"""Time that requests in flight get when the process is told to stop."""
+
+
+class App:
+    """One kvatlas process.
+
+    Args:
+        config: validated configuration.
+
+    Raises:
+        TokenizerLoadError: the tokenizer cannot be loaded.
+    """
+
+    def __init__(self, config: KVAtlasConfig) -> None:
+        self._config = config
+        self.ports: dict[str, int] = {}
+        """Where the process listens, by configuration key; absent when switched off."""
+        self._metrics = Metrics()
+        self._health = HealthService()
+        self._draining = False
+        tokenizer = load_tokenizer(config.model.tokenizer) if config.model.tokenizer else None
+        pipeline = PromptPipeline(tokenizer, model_names=config.model.names)
+        tiers = TierTable([_tier_spec(tier) for tier in config.tiers])
+        atlas = Atlas(tiers=tiers, seed=config.index.hash_seed, make_index=ReferenceIndex)
+        loads = LoadTable(stale_after_s=config.metrics_scrape.stale_after)
+        self._subscriber = Subscriber(SubscriberOptions(topic_prefix=config.events.topic_prefix))
+        self._scraper = Scraper(
+            loads=loads,
+            on_facts=self._facts_changed,
+            interval_s=config.metrics_scrape.interval,
+            timeout_s=config.metrics_scrape.timeout,
+            clock=time.monotonic,
+            rng=random.random,
+        )
+        self.fleet = Fleet(
+            atlas=atlas,
+            subscriber=self._subscriber,
+            scraper=self._scraper,
+            loads=loads,
+            metrics=self._metrics,
+            auto_capacity_tiers=_auto_capacity_tiers(config.tiers),
+        )
+        profile = default_profile(config.weights, tiers=tiers.names)
+        picker = Picker(
+            pipeline=pipeline, fleet=self.fleet, profile=profile, metrics=self._metrics, rng=random.random
+        )
+        self._metrics.registry.register(StateCollector(lambda: fleet_families(self.fleet)))
+        self._ext_proc = ExtProcServer(picker, self._health, on_error=self._metrics.stream_error)
+        self._health_only = GrpcListener("server.health", (self._health.handler(),))
+        rest = rest_app(
+            picker=picker,
+            model_names=frozenset(config.model.names),
+            registry=self._metrics.registry,
+            is_ready=lambda: self._health.ready,
+        )
+        self._rest = HttpListener("server.rest", rest)
+        self._metrics_only = HttpListener("server.metrics", metrics_app(self._metrics.registry))
+        self._readiness: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Listen, and follow every configured endpoint.
+
+        Raises:
+            ListenError: an address is taken; nothing is left listening.
+            SubscriptionError: an event address cannot be used; nothing is left running.
+        """
+        server = self._config.server
+        listeners = (
+            ("extProc", server.ext_proc, self._ext_proc),
+            ("health", server.health, self._health_only),
+            ("rest", server.rest, self._rest),
+            ("metrics", server.metrics, self._metrics_only),
+        )
+        try:
+            for name, address, listener in listeners:
+                if address:
+                    where = HostPort.parse(address, lowest_port=0)
+                    self.ports[name] = await listener.start(where.host, where.port)
+                    log.info("%s listens on %s:%d", name, where.host, self.ports[name])
+            await self._scraper.start()
+            for endpoint in self._config.endpoints.static:
+                addresses = endpoint_addresses(endpoint, self._config.events)
+                self.fleet.add(endpoint.name, addresses, endpoint.labels)
+        except BaseException:
+            await self.stop(grace_s=0)
+            raise
+        self._readiness = asyncio.create_task(self._watch_readiness(), name="readiness")
+
+    async def stop(self, *, grace_s: float = DRAIN_S) -> None:
+        """Say not ready, let requests in flight end for at most `grace_s` seconds, and stop everything."""
+        self._draining = True
+        self._set_ready(ready=False)
+        if self._readiness is not None:
+            self._readiness.cancel()
+            await asyncio.gather(self._readiness, return_exceptions=True)
+        await self._ext_proc.stop(grace_s)
+        await self._health_only.stop(0)
+        await self._rest.stop()
+        await self._metrics_only.stop()
+        for endpoint in list(self.fleet):
+            await self.fleet.remove(endpoint.name)
+        await self._scraper.stop()
+        await self._subscriber.close()
+
+    async def run(self) -> None:
+        """Start, serve until SIGTERM or SIGINT, drain and stop. A second signal stops at once."""
+        stop = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stop.set)
+        await self.start()
+        log.info("following %d endpoint(s)", len(self.fleet))
+        await stop.wait()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(number)
+        log.info("stopping: finishing requests in flight, at most %.0f s", DRAIN_S)
+        await self.stop()
+        log.info("stopped")
+
+    async def _watch_readiness(self) -> None:
+        while not self.fleet.settled(now=time.monotonic(), patience_s=HISTORY_PATIENCE_S):  # noqa: ASYNC110 - once, at start
+            await asyncio.sleep(0.05)
+        self._set_ready(ready=not self._draining)
+        log.info("ready")
+
+    def _facts_changed(self, name: str, facts: EngineFacts) -> None:
+        self.fleet.facts_changed(name, facts)
+
+    def _set_ready(self, *, ready: bool) -> None:
+        self._health.ready = ready
+        self._metrics.ready.set(ready)
+
+
+def _tier_spec(tier: TierConfig) -> TierSpec:
+    return TierSpec(
+        name=tier.name,
+        media=tier.media,
+        capacity=tier.lru_capacity_per_server if isinstance(tier.lru_capacity_per_server, int) else None,
+        chunk_blocks=tier.offload_chunk_blocks if isinstance(tier.offload_chunk_blocks, int) else None,
+    )
+
+
+def _auto_capacity_tiers(tiers: tuple[TierConfig, ...]) -> tuple[TierId, ...]:
+    """Only the fastest tier's size is told by the engine."""
+    return (TierId(0),) if tiers[0].lru_capacity_per_server == "auto" else ()

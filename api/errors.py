@@ -1,0 +1,64 @@
+"""Errors of the process, and the one table of HTTP and gRPC status codes.
+
+KVAtlasError
+└── ApiError
+    ├── ListenError   an address cannot be listened on
+    └── ExtProcError  an ext-proc stream says what the protocol does not allow
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar, NamedTuple
+
+import grpc
+
+from ..events.errors import KVAtlasError
+from .routing import Refusal, RefusalCode
+
+
+class ApiError(KVAtlasError):
+    """Something is wrong in the process around the index."""
+
+
+class ListenError(ApiError):
+    """An address cannot be listened on."""
+
+
+class ExtProcError(ApiError):
+    """A peer's ext-proc stream cannot be served.
+
+    `reason` is a short bounded word for counters: `not_protobuf` or `out_of_order`.
+    """
+
+    grpc_status: ClassVar[grpc.StatusCode] = grpc.StatusCode.INVALID_ARGUMENT
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class Status(NamedTuple):
+    """How one refusal code reads in each protocol."""
+
+    http: int
+    grpc: grpc.StatusCode
+
+
+_STATUS: Mapping[RefusalCode, Status] = {
+    RefusalCode.BAD_REQUEST: Status(400, grpc.StatusCode.INVALID_ARGUMENT),
+    RefusalCode.PAYLOAD_TOO_LARGE: Status(413, grpc.StatusCode.RESOURCE_EXHAUSTED),
+    RefusalCode.RESOURCE_EXHAUSTED: Status(429, grpc.StatusCode.RESOURCE_EXHAUSTED),
+    RefusalCode.INTERNAL: Status(500, grpc.StatusCode.INTERNAL),
+    RefusalCode.SERVICE_UNAVAILABLE: Status(503, grpc.StatusCode.UNAVAILABLE),
+}
+
+
+def status_of(code: RefusalCode) -> Status:
+    """HTTP and gRPC status of a refusal."""
+    return _STATUS[code]
+
+
+def refusal_text(refusal: Refusal) -> str:
+    """What the client reads, in the form endpoint pickers use: `inference error: <Code> - <message>`."""
+    return f"inference error: {refusal.code.value} - {refusal.message}"

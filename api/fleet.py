@@ -1,0 +1,237 @@
+"""The endpoints that kvatlas knows, and everything that follows each: events, load, blocks."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from ..configs.endpoints import EndpointAddresses
+from ..events.model import EventBatch
+from ..events.stream import Trust
+from ..events.subscriber import Subscriber, Subscription
+from ..indexer.atlas import Atlas
+from ..indexer.prefix import Prefix
+from ..indexer.tiers import TierId
+from ..scorers.model import Candidate, Load
+from .metrics import Metrics
+from .scrape.loads import LoadTable
+from .scrape.report import EngineFacts
+from .scrape.scraper import Scraper, ScrapeStatus
+
+log = logging.getLogger(__name__)
+
+TRUST_CREDIT: Mapping[Trust, float] = {
+    Trust.LIVE: 1.0,
+    Trust.REPLAYING: 0.9,  # behind by moments
+    Trust.PARTIAL: 0.8,  # mostly misses blocks that are there; seldom believes in blocks that are gone
+    Trust.STALE: 0.5,  # the engine may have restarted empty
+    Trust.DARK: 0.0,  # nothing is known
+}
+"""What a prefix on an endpoint is worth by the trust in its publisher."""
+
+
+@dataclass(slots=True)
+class Publisher:
+    """One rank's event stream; receives its batches and keeps its books in the atlas.
+
+    Implements `events.subscriber.EventSink`.
+    """
+
+    endpoint: str
+    rank: int
+    atlas: Atlas
+    metrics: Metrics
+    subscription: Subscription | None = None
+    last_batch_at: float | None = None
+    """Monotonic seconds of the last batch applied."""
+
+    def apply(self, batch: EventBatch, *, live: bool) -> None:
+        """Take a batch into the index."""
+        self.last_batch_at = time.monotonic()
+        self.atlas.apply(self.endpoint, self.rank, batch.events)
+        self.metrics.batch_applied(self.endpoint, len(batch.events))
+        for reason in batch.rejected:
+            self.rejected(reason)
+        if live and batch.timestamp > 0:
+            # wall clocks of two machines: a negative lag is clock skew and shows as 0
+            self.metrics.event_lag.observe(max(0.0, time.time() - batch.timestamp))
+
+    def reset(self, reason: str) -> None:
+        """Forget what was learned: the publisher began a new life."""
+        log.warning("%s rank %d: starting over, %s", self.endpoint, self.rank, reason)
+        self.atlas.reset(self.endpoint, self.rank)
+
+    def rejected(self, reason: str) -> None:
+        """Count something unreadable, and say so the first time."""
+        if self.metrics.event_rejected(self.endpoint, reason):
+            log.warning(
+                "%s rank %d: sent something unreadable (%s); it is counted and skipped, "
+                "further ones are counted in kvatlas_events_rejected_total",
+                self.endpoint, self.rank, reason,
+            )  # fmt: skip
+
+    def trust_changed(self, old: Trust, new: Trust) -> None:
+        """Log the transition once."""
+        level = logging.WARNING if new in (Trust.PARTIAL, Trust.STALE) else logging.INFO
+        log.log(level, "%s rank %d: events %s -> %s", self.endpoint, self.rank, old.value, new.value)
+        self.metrics.trust_changed(new.value)
+
+    @property
+    def trust(self) -> Trust:
+        """Belief in the publisher's state; dark without an event stream."""
+        return self.subscription.stream.trust if self.subscription else Trust.DARK
+
+
+@dataclass(slots=True)
+class Endpoint:
+    """One model server and what follows it."""
+
+    name: str
+    addresses: EndpointAddresses
+    labels: Mapping[str, str]
+    added_at: float
+    publishers: list[Publisher] = field(default_factory=list[Publisher])
+    life: tuple[float, tuple[int, ...]] | None = None
+    """Process start time last scraped, and the epochs of the publishers' streams then."""
+
+    @property
+    def trust(self) -> Trust:
+        """The least trusted rank's."""
+        order = list(Trust)
+        return max((publisher.trust for publisher in self.publishers), key=order.index)
+
+
+class Fleet:
+    """Adds and removes endpoints, and makes candidates of them.
+
+    Args:
+        atlas: the index.
+        subscriber: follows event streams.
+        scraper: follows the endpoints' own metrics.
+        loads: what the scraper found.
+        metrics: counters.
+        auto_capacity_tiers: tiers whose bound follows the endpoint's `num_gpu_blocks`.
+    """
+
+    def __init__(
+        self,
+        *,
+        atlas: Atlas,
+        subscriber: Subscriber,
+        scraper: Scraper,
+        loads: LoadTable,
+        metrics: Metrics,
+        auto_capacity_tiers: tuple[TierId, ...],
+    ) -> None:
+        self.atlas = atlas
+        self._subscriber, self._scraper, self._loads, self._metrics = subscriber, scraper, loads, metrics
+        self._auto_capacity_tiers = auto_capacity_tiers
+        self._endpoints: dict[str, Endpoint] = {}
+
+    def __iter__(self) -> Iterator[Endpoint]:
+        return iter(self._endpoints.values())
+
+    def __len__(self) -> int:
+        return len(self._endpoints)
+
+    def get(self, name: str) -> Endpoint | None:
+        """The endpoint of that name."""
+        return self._endpoints.get(name)
+
+    def add(self, name: str, addresses: EndpointAddresses, labels: Mapping[str, str]) -> None:
+        """Start to follow an endpoint.
+
+        Raises:
+            SubscriptionError: an event address that cannot be used.
+        """
+        endpoint = Endpoint(name, addresses, labels, added_at=time.monotonic())
+        self.atlas.add(name, n_ranks=len(addresses.ranks))
+        self._endpoints[name] = endpoint
+        for rank in addresses.ranks:
+            publisher = Publisher(name, rank.rank, self.atlas, self._metrics)
+            endpoint.publishers.append(publisher)
+            if rank.events is not None:
+                publisher.subscription = self._subscriber.subscribe(rank.events, rank.replay, publisher)
+        if addresses.metrics is not None:
+            self._scraper.add(name, addresses.metrics)
+
+    async def remove(self, name: str) -> None:
+        """Stop following an endpoint and forget all it holds; queued events of it do not come back."""
+        endpoint = self._endpoints.pop(name)
+        if endpoint.addresses.metrics is not None:
+            self._scraper.remove(name)
+        for publisher in endpoint.publishers:
+            if publisher.subscription is not None:
+                await self._subscriber.unsubscribe(publisher.subscription)
+        self.atlas.remove(name)
+        self._metrics.forget(name)
+
+    def candidates(
+        self, prefix: Prefix | None, *, now: float, subset: frozenset[str] | None = None
+    ) -> list[Candidate]:
+        """Endpoints that may take a request, with load and prefix.
+
+        Args:
+            prefix: the prompt's block keys, None without.
+            now: monotonic seconds.
+            subset: addresses allowed (`host:port`, or `host` for every port); None allows all.
+        """
+        matches = self.atlas.match(prefix) if prefix is not None else {}
+        return [
+            Candidate(
+                name=endpoint.name,
+                address=endpoint.addresses.serving,
+                labels=endpoint.labels,
+                load=self._loads.get(endpoint.name, now),
+                prefix=matches.get(endpoint.name),
+                credit=TRUST_CREDIT[endpoint.trust],
+            )
+            for endpoint in self._endpoints.values()
+            if subset is None or _allowed(endpoint.addresses.serving, subset)
+        ]
+
+    def load(self, name: str, *, now: float) -> Load | None:
+        """Last load of the endpoint, None when it was never read or is too old."""
+        return self._loads.get(name, now)
+
+    def scrape_status(self, name: str) -> ScrapeStatus | None:
+        """How scraping the endpoint goes, None when it is not scraped."""
+        endpoint = self._endpoints[name]
+        return self._scraper.status(name) if endpoint.addresses.metrics is not None else None
+
+    def facts_changed(self, name: str, facts: EngineFacts) -> None:
+        """What an endpoint's /metrics tells of itself is new or different."""
+        endpoint = self._endpoints.get(name)
+        if endpoint is None:
+            return
+        if facts.gpu_blocks_per_engine is not None:
+            for tier in self._auto_capacity_tiers:
+                self.atlas.set_capacity(name, tier, facts.gpu_blocks_per_engine)
+        if facts.process_start_s is not None:
+            self._note_life(endpoint, facts.process_start_s)
+
+    def settled(self, *, now: float, patience_s: float) -> bool:
+        """Whether every endpoint's history was fetched or, `patience_s` after it was added, waited for in vain."""
+        return all(
+            endpoint.trust not in (Trust.DARK, Trust.REPLAYING) or now - endpoint.added_at > patience_s
+            for endpoint in self
+            if any(publisher.subscription for publisher in endpoint.publishers)
+        )
+
+    def _note_life(self, endpoint: Endpoint, started: float) -> None:
+        """A new process start time is a restart, unless the streams have told of it themselves in between."""
+        streams = [p.subscription.stream for p in endpoint.publishers if p.subscription]
+        epochs = tuple(stream.epoch for stream in streams)
+        before = endpoint.life
+        if before is not None and started != before[0] and epochs == before[1]:
+            for publisher in endpoint.publishers:
+                if publisher.subscription is not None:
+                    publisher.subscription.restarted("its process start time changed")
+            epochs = tuple(stream.epoch for stream in streams)
+        endpoint.life = (started, epochs)
+
+
+def _allowed(address: str, subset: frozenset[str]) -> bool:
+    return address in subset or address.rpartition(":")[0] in subset

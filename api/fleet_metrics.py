@@ -1,0 +1,69 @@
+"""The fleet's state as Prometheus families, read when scraped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict
+
+from prometheus_client.metrics_core import Metric
+
+from ..events.stream import StreamCounters, Trust
+from .fleet import Fleet
+from .metrics import counter, gauge
+
+_STREAM_TEXTS = {
+    "applied": "Batches applied, each once.",
+    "duplicates": "Batches that had been applied already.",
+    "gaps": "Gaps seen in live batches.",
+    "lost": "Batches no replay could bring.",
+    "restarts": "New lives of the publisher.",
+    "replays": "Replay requests.",
+    "replay_failures": "Replay requests without answer.",
+}
+assert set(_STREAM_TEXTS) == set(asdict(StreamCounters()))  # noqa: S101 - one text a counter
+
+
+def fleet_families(fleet: Fleet) -> Iterator[Metric]:
+    """Residencies, trust and stream counters of every endpoint. Cost: O(endpoints * tiers)."""
+    yield from _residencies(fleet)
+    trust = gauge("publisher_trust", "1 for the state a publisher is in.", "endpoint", "rank", "state")
+    streams = {
+        name: counter(f"stream_{name}", text, "endpoint", "rank") for name, text in _STREAM_TEXTS.items()
+    }
+    pending = gauge("pending_hashes", "Engine hashes with copies but without key.", "endpoint", "rank")
+    parked = gauge("parked_blocks", "Blocks of events whose parent is not known.", "endpoint", "rank")
+    for endpoint in fleet:
+        for publisher in endpoint.publishers:
+            labels = [endpoint.name, str(publisher.rank)]
+            for state in Trust:
+                trust.add_metric([*labels, state.value], float(publisher.trust is state))
+            if publisher.subscription is not None:
+                for name, value in asdict(publisher.subscription.stream.counters).items():
+                    streams[name].add_metric(labels, value)
+            ledger = fleet.atlas.ledger(endpoint.name, publisher.rank)
+            pending.add_metric(labels, ledger.n_pending)
+            parked.add_metric(labels, ledger.hashes.n_parked)
+    yield from (trust, *streams.values(), pending, parked, *_scrapes(fleet))
+
+
+def _scrapes(fleet: Fleet) -> Iterator[Metric]:
+    scrapes = counter("scrapes", "Reads of an endpoint's /metrics.", "endpoint")
+    errors = counter("scrape_errors", "Reads of an endpoint's /metrics that failed.", "endpoint", "reason")
+    for endpoint in fleet:
+        status = fleet.scrape_status(endpoint.name)
+        if status is not None:
+            scrapes.add_metric([endpoint.name], status.n_scrapes)
+            for reason, count in status.n_errors.items():
+                errors.add_metric([endpoint.name, reason], count)
+    yield from (scrapes, errors)
+
+
+def _residencies(fleet: Fleet) -> Iterator[Metric]:
+    held = gauge("residencies", "Blocks an endpoint holds in a tier.", "endpoint", "tier")
+    capacity = gauge("capacity_blocks", "Blocks a tier of an endpoint is bounded to.", "endpoint", "tier")
+    for endpoint in fleet:
+        for tier in fleet.atlas.occupancy(endpoint.name):
+            held.add_metric([endpoint.name, tier.tier], tier.residencies)
+            if tier.capacity is not None:
+                capacity.add_metric([endpoint.name, tier.tier], tier.capacity)
+    yield from (held, capacity)

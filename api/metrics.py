@@ -1,0 +1,125 @@
+"""Prometheus metrics of the process; docs/metrics.md describes each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+_FAST_SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
+_LAG_SECONDS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0)
+
+
+class Metrics:
+    """Every counter that the shells feed. One instance a process, passed as an argument."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)
+        self._batches = self._counter("batches_applied", "Event batches taken into the index.", "endpoint")
+        self._events = self._counter("events_applied", "KV events taken into the index.", "endpoint")
+        self._rejected = self._counter(
+            "events_rejected", "Messages or events that could not be read.", "endpoint", "reason"
+        )
+        self._trust = self._counter(
+            "trust_transitions", "Changes of a publisher's trust, by new state.", "state"
+        )
+        self._picks = self._counter("picks", "Requests sent to an endpoint.", "endpoint")
+        self._refusals = self._counter("refusals", "Requests answered without being routed.", "code")
+        self._no_prefix = self._counter(
+            "prompts_without_prefix", "Routed requests without block keys.", "reason"
+        )
+        self._faults = self._counter("scorer_faults", "Scorers that failed or rated out of range.", "scorer")
+        self._stream_errors = self._counter(
+            "extproc_stream_errors", "ext-proc streams that failed.", "reason"
+        )
+        self.prompt_tokens = self._counter("prompt_tokens", "Tokens of routed prompts.")
+        self.usable_tokens = self._counter(
+            "usable_prefix_tokens", "Prompt tokens cached on the picked endpoint."
+        )
+        self.event_lag = Histogram(
+            "kvatlas_event_lag_seconds", "Receive time minus the publisher's time stamp of live batches.",
+            buckets=_LAG_SECONDS, registry=self.registry,
+        )  # fmt: skip
+        self.decision_seconds = Histogram(
+            "kvatlas_decision_seconds", "Time from the whole body to the decision.",
+            buckets=_FAST_SECONDS, registry=self.registry,
+        )  # fmt: skip
+        self.ready = Gauge("kvatlas_ready", "1 when requests should be sent here.", registry=self.registry)
+
+    def batch_applied(self, endpoint: str, n_events: int) -> None:
+        """An event batch was applied."""
+        self._batches.labels(endpoint).inc()
+        self._events.labels(endpoint).inc(n_events)
+
+    def event_rejected(self, endpoint: str, reason: str) -> bool:
+        """Something unreadable came; returns whether it is the first of its kind from this endpoint."""
+        counter = self._rejected.labels(endpoint, reason)
+        counter.inc()
+        return bool(
+            next(s.value for m in counter.collect() for s in m.samples if s.name.endswith("_total")) == 1
+        )
+
+    def trust_changed(self, state: str) -> None:
+        """A publisher's trust changed."""
+        self._trust.labels(state).inc()
+
+    def picked(self, endpoint: str) -> None:
+        """A request was sent to the endpoint."""
+        self._picks.labels(endpoint).inc()
+
+    def refused(self, code: str) -> None:
+        """A request was answered without being routed."""
+        self._refusals.labels(code).inc()
+
+    def no_prefix(self, reason: str) -> None:
+        """A request has no block keys."""
+        self._no_prefix.labels(reason).inc()
+
+    def scorer_fault(self, scorer: str) -> None:
+        """A scorer failed on a request."""
+        self._faults.labels(scorer).inc()
+
+    def stream_error(self, reason: str) -> None:
+        """An ext-proc stream failed."""
+        self._stream_errors.labels(reason).inc()
+
+    def forget(self, endpoint: str) -> None:
+        """The endpoint is gone: its series end."""
+        for counter in (self._batches, self._events, self._rejected, self._picks):
+            counter.remove_by_labels({"endpoint": endpoint})
+
+    def _counter(self, name: str, text: str, *labels: str) -> Counter:
+        return Counter(f"kvatlas_{name}", text, labels, registry=self.registry)
+
+
+class StateCollector(Collector):
+    """Metrics that are read from the fleet's state when scraped, and cost nothing in between.
+
+    Args:
+        families: makes the current families.
+    """
+
+    def __init__(self, families: Callable[[], Iterable[Metric]]) -> None:
+        self._families = families
+
+    def collect(self) -> Iterator[Metric]:
+        """The current families."""
+        yield from self._families()
+
+    def describe(self) -> Iterable[Metric]:
+        """Nothing: names are not known before the first collection."""
+        return ()
+
+
+def gauge(name: str, text: str, *labels: str) -> GaugeMetricFamily:
+    """An empty gauge family `kvatlas_<name>`."""
+    return GaugeMetricFamily(f"kvatlas_{name}", text, labels=labels)
+
+
+def counter(name: str, text: str, *labels: str) -> CounterMetricFamily:
+    """An empty counter family `kvatlas_<name>_total`."""
+    return CounterMetricFamily(f"kvatlas_{name}", text, labels=labels)

@@ -1,0 +1,76 @@
+"""The REST application."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib.metadata import version
+
+from fastapi import APIRouter, FastAPI, Response
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.routing import Route
+
+from ..picker import Picker
+from .endpoints import endpoint_routes
+from .errors import UnavailableError, install_error_handlers
+from .models import ErrorOut, ReadyOut
+from .score import score_routes
+from .standard import standard_routes
+
+
+def rest_app(
+    *, picker: Picker, model_names: frozenset[str], registry: CollectorRegistry, is_ready: Callable[[], bool]
+) -> FastAPI:
+    """Every REST route of the process.
+
+    Args:
+        picker: scores prompts and knows the fleet.
+        model_names: served names and aliases.
+        registry: metrics shown at `/metrics`.
+        is_ready: what `/readyz` answers.
+    """
+    app = FastAPI(
+        title="kvatlas",
+        version=version("kvatlas"),
+        description="Where KV-cache blocks are, and which endpoint should take a request.",
+        responses={"4XX": {"model": ErrorOut}, "5XX": {"model": ErrorOut}},
+    )
+    install_error_handlers(app)
+    app.include_router(standard_routes(picker.fleet, model_names=model_names))
+    app.include_router(score_routes(picker))
+    app.include_router(endpoint_routes(picker.fleet))
+    app.include_router(_process_routes(registry, is_ready))
+    return app
+
+
+def metrics_app(registry: CollectorRegistry) -> Starlette:
+    """`/metrics` alone, for a listener of its own."""
+
+    async def metrics(_request: Request) -> Response:
+        return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
+
+    return Starlette(routes=[Route("/metrics", metrics)])
+
+
+def _process_routes(registry: CollectorRegistry, is_ready: Callable[[], bool]) -> APIRouter:
+    router = APIRouter(tags=["process"])
+
+    @router.get("/healthz", summary="Does the process live?")
+    async def healthz() -> ReadyOut:
+        """Always `ok` while the process answers."""
+        return ReadyOut(status="ok")
+
+    @router.get("/readyz", summary="Should requests be sent here?")
+    async def readyz() -> ReadyOut:
+        """`ready` once every endpoint's history was fetched or waited for in vain, and until draining begins."""
+        if not is_ready():
+            raise UnavailableError("not ready: still fetching the endpoints' event history, or draining")
+        return ReadyOut(status="ready")
+
+    @router.get("/metrics", summary="Prometheus metrics", response_class=Response)
+    async def metrics() -> Response:
+        """Metrics in Prometheus text form."""
+        return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
+
+    return router

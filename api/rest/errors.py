@@ -1,0 +1,75 @@
+"""REST errors: `{"error": {"code", "message", "detail"}}` with the right status, and nothing of the prompt."""
+
+from __future__ import annotations
+
+import logging
+from http import HTTPStatus
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+
+from ..errors import ApiError
+from ..tokenization.errors import RequestError
+
+log = logging.getLogger(__name__)
+
+
+class BadRequestError(ApiError):
+    """The request says something impossible."""
+
+
+class NotFoundError(ApiError):
+    """There is nothing of that name."""
+
+
+class UnavailableError(ApiError):
+    """There is nothing to answer from."""
+
+
+_STATUS = {
+    BadRequestError: HTTPStatus.BAD_REQUEST,
+    RequestError: HTTPStatus.BAD_REQUEST,
+    NotFoundError: HTTPStatus.NOT_FOUND,
+    UnavailableError: HTTPStatus.SERVICE_UNAVAILABLE,
+}
+
+
+def install_error_handlers(app: FastAPI) -> None:
+    """Give every error of `app` the one form."""
+    for kind in _STATUS:
+        app.add_exception_handler(kind, _ours)
+    app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_exception_handler(HTTPException, _http)
+    app.add_exception_handler(Exception, _unexpected)
+
+
+def _error(status: HTTPStatus, message: str, detail: object = None) -> JSONResponse:
+    body = {"error": {"code": status.phrase.replace(" ", ""), "message": message, "detail": detail}}
+    return JSONResponse(body, status_code=status)
+
+
+async def _ours(_request: Request, error: Exception) -> JSONResponse:
+    status = next(status for kind, status in _STATUS.items() if isinstance(error, kind))
+    return _error(status, str(error))
+
+
+async def _invalid(_request: Request, error: Exception) -> JSONResponse:
+    """A body that does not fit; names the fields and never repeats their values, which may be prompts."""
+    assert isinstance(error, RequestValidationError)  # noqa: S101 - registered for this type
+    fields = [
+        {"field": ".".join(map(str, e["loc"][1:])) or "body", "problem": e["msg"]} for e in error.errors()
+    ]
+    first = f"{fields[0]['field']}: {fields[0]['problem']}" if fields else "the body does not fit"
+    return _error(HTTPStatus.UNPROCESSABLE_ENTITY, first, fields[:20])
+
+
+async def _http(_request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, HTTPException)  # noqa: S101 - registered for this type
+    return _error(HTTPStatus(error.status_code), error.detail)
+
+
+async def _unexpected(request: Request, error: Exception) -> JSONResponse:
+    log.error("%s %s failed", request.method, request.url.path, exc_info=error)
+    return _error(HTTPStatus.INTERNAL_SERVER_ERROR, "kvatlas failed on this request; its log says more")

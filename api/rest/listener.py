@@ -1,0 +1,69 @@
+"""One HTTP listener on the running event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Iterator
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from ..errors import ListenError
+
+
+class _Server(uvicorn.Server):
+    """Leaves signals to the process that embeds it."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+class HttpListener:
+    """Serves `app` from `start` until `stop`; each may be called once.
+
+    Args:
+        setting: configuration key of the address, named in errors: `server.rest`.
+        app: what is served.
+    """
+
+    def __init__(self, setting: str, app: ASGIApp) -> None:
+        self._setting = setting
+        config = uvicorn.Config(
+            app, log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=5
+        )
+        self._server = _Server(config)
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self, host: str, port: int) -> int:
+        """Listens on `host:port` (port 0: a free one) and returns the port.
+
+        Raises:
+            ListenError: the address is taken or not one of this machine's.
+        """
+        listening = self._bind(host, port)
+        self._task = asyncio.create_task(self._server.serve([listening]), name=self._setting)
+        return int(listening.getsockname()[1])
+
+    async def stop(self) -> None:
+        """Finishes the requests in flight, for at most five seconds."""
+        if self._task is not None:
+            self._server.should_exit = True
+            await self._task
+
+    def _bind(self, host: str, port: int) -> socket.socket:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        listening = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listening.bind((host, port))
+            listening.listen(2048)
+        except OSError as error:
+            listening.close()
+            raise ListenError(
+                f"{self._setting}: cannot listen on {host}:{port}: {error.strerror}; "
+                f"stop what listens there, or set {self._setting} to another HOST:PORT"
+            ) from None
+        return listening

@@ -1,0 +1,206 @@
+"""What REST takes and gives, as OpenAPI shows it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.alias_generators import to_camel
+
+TokenId = Annotated[int, Field(ge=0, lt=2**32)]
+Hash = Annotated[int, Field(ge=-(2**63), lt=2**64, description="64-bit hash, signed or unsigned")]
+
+
+class Own(BaseModel):
+    """Base of kvatlas' own bodies: camelCase, unknown fields refused."""
+
+    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="forbid")
+
+
+class Standard(BaseModel):
+    """Base of the standard contract's bodies: fields as specified, further ones ignored."""
+
+    model_config = ConfigDict(extra="ignore")
+
+
+class QueryRequest(Standard):
+    """Body of `/query`."""
+
+    token_ids: list[TokenId] = Field(description="token ids of the whole prompt")
+    model: str | None = Field(None, description="model name; `model_name` is taken too")
+    model_name: str | None = None
+    lora_name: str | None = Field(None, description="adapter the prompt is for")
+    cache_salt: str | None = Field(None, description="cache salt of the request")
+    tenant_id: str | None = Field(None, description="only this tenant; absent: all")
+    instance_id: str | None = Field(None, description="only this instance; absent: all")
+    block_size: Annotated[int, Field(ge=1)] | None = Field(
+        None, description="ignored: each instance is matched at its own"
+    )
+
+
+class QueryByHashRequest(Standard):
+    """Body of `/query_by_hash`: either chained hashes or local ones."""
+
+    seq_hashes: list[Hash] | None = Field(None, description="chained block keys")
+    block_hashes: list[Hash] | None = Field(None, description="un-chained local hashes, chained here")
+    block_size: Annotated[int, Field(ge=1)] | None = Field(
+        None, description="block size they were made with; absent: every known one"
+    )
+    tenant_id: str | None = None
+    instance_id: str | None = None
+
+
+class InstanceMatch(Standard):
+    """Tokens of a prompt that one instance holds."""
+
+    longest_matched: int = Field(description="tokens the engine would reuse")
+    GPU: int = Field(description="gap-free tokens in GPU memory")
+    CPU: int = Field(description="gap-free tokens in CPU memory")
+    DISK: int = Field(description="gap-free tokens in storage")
+    DP: dict[str, int] = Field(description="usable tokens of each data-parallel rank")
+
+
+class ScoreRequest(Own):
+    """Body of `/v1/score`: one of `prompt`, `messages`, `token_ids`, `keys`."""
+
+    model_config = ConfigDict(alias_generator=None, extra="forbid")
+
+    model: str = Field("", description="model name, or the name of a LoRA adapter")
+    prompt: str | None = Field(None, description="text, tokenized as a completion prompt")
+    messages: list[dict[str, Any]] | None = Field(None, description="chat messages, rendered and tokenized")
+    token_ids: list[TokenId] | None = None
+    keys: list[Hash] | None = Field(
+        None, description="chained block keys; needs block_size when several are known"
+    )
+    block_size: Annotated[int, Field(ge=1)] | None = None
+    cache_salt: str | None = None
+
+
+class RunOut(Own):
+    """A stretch of the prompt in one tier."""
+
+    tier: str
+    blocks: int
+
+
+class PrefixOut(Own):
+    """What an endpoint holds of the prompt."""
+
+    usable_tokens: int
+    tier_tokens: dict[str, int]
+    runs: list[RunOut]
+
+
+class ScoreOut(Own):
+    """One scorer's term: `product = weight * score`."""
+
+    name: str
+    type: str
+    raw: float | None
+    score: float
+    weight: float
+    product: float
+    age_seconds: float | None
+
+
+class ScoredEndpointOut(Own):
+    """One candidate."""
+
+    name: str
+    address: str
+    total: float
+    filtered_by: str | None
+    trust: str
+    prefix: PrefixOut | None
+    scores: list[ScoreOut]
+
+
+class ScoreResponse(Own):
+    """Answer of `/v1/score`."""
+
+    model: str
+    tokens: int
+    blocks: int
+    picked: list[str]
+    tie: bool
+    config_generation: int
+    no_prefix_reason: str | None
+    endpoints: list[ScoredEndpointOut]
+
+
+class LoadOut(Own):
+    """Load as the endpoint's own metrics told it."""
+
+    waiting: int
+    running: int
+    kv_utilization: float
+    age_seconds: float
+
+
+class TierOut(Own):
+    """One tier of one endpoint."""
+
+    name: str
+    residencies: int
+    capacity: int | None
+    chunk_blocks: int | None
+
+
+class PublisherOut(Own):
+    """One rank's event stream."""
+
+    rank: int
+    events: str | None
+    replay: str | None
+    trust: str
+    epoch: int
+    last_seq: int | None
+    lag_seconds: float | None = Field(description="seconds since the last batch was applied")
+    block_size: int | None
+    counters: dict[str, int]
+
+
+class ScrapeOut(Own):
+    """How reading the endpoint's metrics goes."""
+
+    url: str
+    failing: bool
+    last_error: str | None
+
+
+class EndpointOut(Own):
+    """One endpoint."""
+
+    name: str
+    address: str
+    labels: dict[str, str]
+    load: LoadOut | None
+    scrape: ScrapeOut | None
+    tiers: list[TierOut]
+    publishers: list[PublisherOut]
+
+
+class EndpointsOut(Own):
+    """Answer of `/v1/endpoints`."""
+
+    endpoints: list[EndpointOut]
+
+
+class ReadyOut(Own):
+    """Answer of `/healthz` and `/readyz`."""
+
+    status: str
+
+
+class ErrorBody(Own):
+    """What went wrong."""
+
+    code: str
+    message: str
+    detail: Any = None
+
+
+class ErrorOut(Own):
+    """Every error."""
+
+    error: ErrorBody

@@ -1,0 +1,90 @@
+"""`/v1/score`: the decision a prompt would get, with its reasons, without routing anything."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+
+from ...indexer.atlas import keys_of
+from ...indexer.match import PrefixMatch
+from ...indexer.prefix import Prefix
+from ...scorers.decision import Decision, ScoredCandidate
+from ..fleet import Fleet
+from ..picker import Picker
+from ..tokenization.model import ParsedRequest
+from ..tokenization.request import direct_prompt
+from .errors import UnavailableError
+from .models import PrefixOut, RunOut, ScoredEndpointOut, ScoreOut, ScoreRequest, ScoreResponse
+from .standard import prefix_of_keys
+
+
+def score_routes(picker: Picker) -> APIRouter:
+    """`/v1/score`."""
+    router = APIRouter(prefix="/v1", tags=["kvatlas"])
+
+    @router.post("/score", summary="Which endpoint would take this prompt, and why?")
+    async def score(request: ScoreRequest) -> ScoreResponse:
+        """Every endpoint with its prefix, scores, weights and total."""
+        reason: str | None = None
+        prefix: Prefix | None
+        if request.keys is not None:
+            prefix = prefix_of_keys(keys_of(request.keys), request.block_size, picker.fleet.atlas)
+        else:
+            given = direct_prompt(text=request.prompt, messages=request.messages, token_ids=request.token_ids)
+            parsed = ParsedRequest(model=request.model, prompt=given, cache_salt=request.cache_salt)
+            prompt = await picker.pipeline.tokenize(parsed)
+            reason = prompt.reason.value if prompt.reason else None
+            prefix = picker.prefix(prompt)
+        decision = picker.decide(model=request.model, prefix=prefix, reason=reason)
+        if decision is None:
+            raise UnavailableError("no endpoint is configured; add some under endpoints.static")
+        return score_response(decision, picker.fleet)
+
+    return router
+
+
+def score_response(decision: Decision, fleet: Fleet) -> ScoreResponse:
+    """A decision as REST gives it."""
+    best = max((s.candidate.prefix.n_blocks for s in decision.scored if s.candidate.prefix), default=0)
+    return ScoreResponse(
+        model=decision.model,
+        tokens=decision.n_tokens,
+        blocks=best,
+        picked=list(decision.picked),
+        tie=decision.tie,
+        config_generation=1,
+        no_prefix_reason=decision.no_prefix_reason,
+        endpoints=[_endpoint(scored, fleet) for scored in decision.scored],
+    )
+
+
+def _endpoint(scored: ScoredCandidate, fleet: Fleet) -> ScoredEndpointOut:
+    candidate = scored.candidate
+    endpoint = fleet.get(candidate.name)
+    return ScoredEndpointOut(
+        name=candidate.name,
+        address=candidate.address,
+        total=scored.total,
+        filtered_by=None,
+        trust=endpoint.trust.value if endpoint else "dark",
+        prefix=_prefix(candidate.prefix) if candidate.prefix else None,
+        scores=[
+            ScoreOut(
+                name=term.name,
+                type=term.type,
+                raw=term.rating.raw,
+                score=term.rating.score,
+                weight=term.weight,
+                product=term.product,
+                age_seconds=term.rating.age_s,
+            )
+            for term in scored.terms
+        ],
+    )
+
+
+def _prefix(match: PrefixMatch) -> PrefixOut:
+    return PrefixOut(
+        usable_tokens=match.usable_tokens,
+        tier_tokens={tier: n_blocks * match.block_size for tier, n_blocks in match.tier_blocks.items()},
+        runs=[RunOut(tier=run.tier, blocks=run.n_blocks) for run in match.runs],
+    )

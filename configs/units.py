@@ -1,0 +1,30 @@
+"""Quantities as people write them in YAML."""
+
+from __future__ import annotations
+
+import re
+
+_DURATION = re.compile(r"(?P<number>\d+(?:\.\d+)?)(?P<unit>ms|s|m|h)")
+_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+class Duration(float):
+    """A positive time in seconds, written `50ms`, `2s`, `1m` or `1h`."""
+
+    def __str__(self) -> str:
+        return f"{float(self):g}s" if self >= 1 else f"{self * 1000:g}ms"
+
+    @classmethod
+    def parse(cls, text: object) -> Duration:
+        """The duration that `text` writes.
+
+        Raises:
+            ValueError: not a string of that form, or zero.
+        """
+        match = _DURATION.fullmatch(text) if isinstance(text, str) else None
+        if match is None:
+            raise ValueError(f"expected a duration like 50ms, 2s or 1m, got {text!r}")
+        seconds = float(match["number"]) * _SECONDS[match["unit"]]
+        if seconds <= 0:
+            raise ValueError(f"expected a duration above zero, got {text!r}")
+        return cls(seconds)

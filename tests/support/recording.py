@@ -1,0 +1,96 @@
+"""Recordings of a real vLLM: reading them, and playing their frames over real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import json
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import zmq
+import zmq.asyncio
+
+END_OF_REPLAY = b"\xff" * 8
+
+
+@dataclass(frozen=True)
+class Frame:
+    """One recorded message: receive time (wall clock), publisher address, and the three parts."""
+
+    received_at: float
+    endpoint: str
+    parts: tuple[bytes, bytes, bytes]
+
+    @property
+    def seq(self) -> int:
+        return int.from_bytes(self.parts[1], "big")
+
+
+def read_lines(path: Path) -> Iterator[Any]:
+    """The JSON objects of a recording."""
+    with path.open() as lines:
+        yield from map(json.loads, lines)
+
+
+def read_frames(path: Path) -> list[Frame]:
+    """The messages of a `*_zmq.jsonl` recording, in order."""
+    return [
+        Frame(row["t"], row["endpoint"], tuple(base64.b64decode(part) for part in row["frames"]))
+        for row in read_lines(path)
+    ]
+
+
+@dataclass
+class Player:
+    """A real PUB and ROUTER socket that say what they are told to, byte for byte.
+
+    Attributes:
+        events: address of the PUB socket.
+        replay: address of the ROUTER socket.
+        history: what the ROUTER answers from; tests may cut it.
+        n_requests: replay requests answered.
+    """
+
+    events: str
+    replay: str
+    pub: zmq.asyncio.Socket
+    history: list[tuple[bytes, bytes, bytes]] = field(default_factory=list)
+    n_requests: int = 0
+
+    async def say(self, *frames: Frame) -> None:
+        """Publish recorded messages and keep them for replay."""
+        for frame in frames:
+            self.history.append(frame.parts)
+            await self.pub.send_multipart(frame.parts)
+
+    async def answer(self, router: zmq.asyncio.Socket) -> None:
+        """Answer replay requests as vLLM 0.26 and later do, until cancelled."""
+        while True:
+            identity, _, start = await router.recv_multipart()
+            self.n_requests += 1
+            for topic, seq, payload in list(self.history):
+                if int.from_bytes(seq, "big") >= int.from_bytes(start, "big"):
+                    await router.send_multipart((identity, b"", topic, seq, payload))
+            await router.send_multipart((identity, b"", b"", END_OF_REPLAY, b""))
+
+
+@contextlib.asynccontextmanager
+async def player(*, port: int = 0, replay_port: int = 0) -> AsyncIterator[Player]:
+    """A player on 127.0.0.1; ports 0 take free ones."""
+    context = zmq.asyncio.Context()
+    pub, router = context.socket(zmq.PUB), context.socket(zmq.ROUTER)
+    pub.bind(f"tcp://127.0.0.1:{port or '*'}")
+    router.bind(f"tcp://127.0.0.1:{replay_port or '*'}")
+    addresses = [socket.getsockopt(zmq.LAST_ENDPOINT).decode().rstrip("\0") for socket in (pub, router)]
+    playing = Player(*addresses, pub)
+    task = asyncio.create_task(playing.answer(router))
+    try:
+        yield playing
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        context.destroy(linger=0)

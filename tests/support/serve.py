@@ -1,0 +1,116 @@
+"""A real `kvatlas serve` process for integration tests."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import msgspec
+
+ANY_PORTS = {name: "127.0.0.1:0" for name in ("extProc", "health", "rest", "metrics")}
+_LISTENS = re.compile(r"(\w+) listens on 127\.0\.0\.1:(\d+)")
+
+
+@dataclass
+class Served:
+    """A running process: its ports by listener name, a client session, and what it has logged."""
+
+    ports: dict[str, int]
+    session: aiohttp.ClientSession
+    process: asyncio.subprocess.Process
+    log: list[str]
+
+    async def get(self, path: str) -> Any:
+        async with self.session.get(self._url(path)) as answer:
+            return await answer.json()
+
+    async def post(self, path: str, body: dict[str, Any]) -> Any:
+        async with self.session.post(self._url(path), json=body) as answer:
+            return await answer.json()
+
+    async def status(self, path: str) -> int:
+        async with self.session.get(self._url(path)) as answer:
+            return answer.status
+
+    async def metrics(self) -> str:
+        async with self.session.get(self._url("/metrics")) as answer:
+            return await answer.text()
+
+    def _url(self, path: str) -> str:
+        return f"http://127.0.0.1:{self.ports['rest']}{path}"
+
+
+async def until(condition: Callable[[], Awaitable[bool]], *, what: str, timeout_s: float = 20) -> None:
+    """Wait for a condition that another process brings about."""
+    try:
+        async with asyncio.timeout(timeout_s):
+            while not await condition():
+                await asyncio.sleep(0.005)
+    except TimeoutError:
+        raise AssertionError(f"{what} did not come about within {timeout_s:.0f} s") from None
+
+
+@contextlib.asynccontextmanager
+async def serving(config: dict[str, Any], folder: Path, *, ready: bool = True) -> AsyncIterator[Served]:
+    """`kvatlas serve` with `config` on free ports; stopped with SIGTERM, which must end with status 0."""
+    file = folder / "kvatlas.yaml"
+    file.write_bytes(
+        msgspec.yaml.encode(
+            {"apiVersion": "kvatlas/v1", "kind": "KVAtlasConfig", "server": ANY_PORTS} | config
+        )
+    )
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "kvatlas.api.cli",
+        "serve",
+        "--config",
+        str(file),
+        stderr=asyncio.subprocess.PIPE,
+    )
+    log: list[str] = []
+    ports: dict[str, int] = {}
+    reader = asyncio.create_task(_read(process, log, ports))
+    try:
+        async with aiohttp.ClientSession() as session:
+            await until(_listening(process, ports, log), what="kvatlas serve on its ports")
+            served = Served(ports, session, process, log)
+            if ready:
+                await until(lambda: _is_ok(served), what="readiness")
+            yield served
+    finally:
+        if process.returncode is None:
+            process.terminate()
+        status = await asyncio.wait_for(process.wait(), timeout=40)
+        await reader
+    assert status == 0, "\n".join(log)
+
+
+async def _is_ok(served: Served) -> bool:
+    return await served.status("/readyz") == 200
+
+
+def _listening(
+    process: asyncio.subprocess.Process, ports: dict[str, int], log: list[str]
+) -> Callable[[], Awaitable[bool]]:
+    async def check() -> bool:
+        assert process.returncode is None, "kvatlas serve ended: " + "\n".join(log)
+        return len(ports) == len(ANY_PORTS)
+
+    return check
+
+
+async def _read(process: asyncio.subprocess.Process, log: list[str], ports: dict[str, int]) -> None:
+    assert process.stderr is not None
+    async for raw in process.stderr:
+        line = raw.decode().rstrip()
+        log.append(line)
+        if found := _LISTENS.search(line):
+            ports[found[1]] = int(found[2])
