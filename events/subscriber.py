@@ -169,8 +169,7 @@ class Subscription:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        self._socket.disable_monitor()
-        self._socket.close(linger=0)
+        self._close_sockets()
 
     # -- live -----------------------------------------------------------------------------------------------------
 
@@ -178,10 +177,15 @@ class Subscription:
         try:
             self._socket.connect(self.events)
         except zmq.ZMQError as error:
-            self._socket.close(linger=0)
+            self._close_sockets()
             raise SubscriptionError(
                 f"cannot subscribe to {self.events!r}: {error}; want tcp://HOST:PORT or ipc://PATH"
             ) from None
+
+    def _close_sockets(self) -> None:
+        self._socket.disable_monitor()
+        self._monitor.close(linger=0)
+        self._socket.close(linger=0)
 
     async def _receive(self) -> None:
         while True:

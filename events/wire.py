@@ -34,6 +34,9 @@ MAX_PAYLOAD_BYTES = 64 * 1024 * 1024
 MAX_NAME_LENGTH = 256
 """Longest medium, adapter or kind taken; longer ones are not names."""
 
+_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What the decoder raises on bytes that are not msgpack, text that is not UTF-8, and nesting without end."""
+
 _U64 = (1 << 64) - 1
 _STORED_FIELDS = (
     "block_hashes", "parent_block_hash", "token_ids", "block_size", "lora_id", "medium", "lora_name", "extra_keys",
@@ -72,7 +75,7 @@ def decode_batch(payload: bytes) -> EventBatch:
 def _split_batch(payload: bytes) -> tuple[float, Sequence[object], int | None]:
     try:
         batch: object = _decode_any(payload)
-    except (msgspec.DecodeError, RecursionError):
+    except _UNREADABLE:
         batch = _split_raw(payload)
     if isinstance(batch, Mapping):
         fields = cast("Mapping[str, object]", batch)
@@ -101,7 +104,7 @@ def _split_raw(payload: bytes) -> list[object]:
             raw = [fields[name] for name in _BATCH_FIELDS if name in fields]
         rank = _decode_any(raw[2]) if len(raw) > 2 else None
         return [_decode_any(raw[0]), _decode_raw_array(raw[1]), rank]
-    except (msgspec.DecodeError, RecursionError, IndexError) as error:
+    except (*_UNREADABLE, IndexError) as error:
         raise WireError("not_msgpack", f"payload of {len(payload)} bytes is not msgpack: {error}") from None
 
 
@@ -141,7 +144,7 @@ def _event(raw: object) -> Event:
 def _decode_bytes(raw: bytes | msgspec.Raw) -> object:
     try:
         return cast("object", _decode_any(raw))
-    except (msgspec.DecodeError, RecursionError) as error:
+    except _UNREADABLE as error:
         raise WireError("not_msgpack", f"event is not msgpack: {error}") from None
 
 

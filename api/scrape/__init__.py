@@ -1,0 +1,1 @@
+"""Reading load and cache size from the endpoints' `/metrics`."""

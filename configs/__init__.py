@@ -1,0 +1,1 @@
+"""The configuration schema, its loader and the shipped YAML files."""

@@ -1,0 +1,126 @@
+"""Addresses as configuration files write them."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from contextlib import suppress
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+_HOST_PORT = re.compile(r"(?P<host>\[[^\[\]]+\]|[^\[\]:]+):(?P<port>[0-9]{1,5})")
+_HOST_NAME = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_])?")
+_NUMBERS = re.compile(r"[0-9.]+")
+MAX_PORT = 65535
+
+
+@dataclass(frozen=True, slots=True)
+class HostPort:
+    """A host and a port.
+
+    Attributes:
+        host: name, IPv4 or IPv6 address in lower case, without brackets.
+        port: 0 to 65535.
+    """
+
+    host: str
+    port: int
+
+    @classmethod
+    def parse(cls, text: str, *, lowest_port: int = 1) -> HostPort:
+        """The address that `text` writes, `HOST:PORT` with IPv6 hosts in brackets.
+
+        Raises:
+            ValueError: not of that form, or the port is below `lowest_port` or above 65535.
+        """
+        match = _HOST_PORT.fullmatch(text)
+        host = _host(match["host"]) if match else None
+        if match is None or host is None:
+            raise ValueError(
+                f"found {text!r}, expected HOST:PORT such as 10.0.0.1:8000 or [2001:db8::1]:8000"
+            )
+        port = int(match["port"])
+        if not lowest_port <= port <= MAX_PORT:
+            raise ValueError(
+                f"found port {port} in {text!r}, expected a port from {lowest_port} to {MAX_PORT}"
+            )
+        return cls(host, port)
+
+    def __str__(self) -> str:
+        """`HOST:PORT`, brackets around IPv6."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def _host(text: str) -> str | None:
+    """The host in the one form used for comparing, or None when it is none."""
+    try:
+        if text.startswith("["):
+            return str(ipaddress.IPv6Address(text[1:-1]))
+        if _NUMBERS.fullmatch(text):
+            return str(ipaddress.IPv4Address(text))
+    except ipaddress.AddressValueError:
+        return None
+    return text.lower() if _HOST_NAME.fullmatch(text) else None
+
+
+@dataclass(frozen=True, slots=True)
+class ZmqAddress:
+    """A ZMQ address to connect to: `tcp` with a host and port, or `ipc` with a path.
+
+    Attributes:
+        text: as written.
+        tcp: host and port, None for ipc.
+    """
+
+    text: str
+    tcp: HostPort | None
+
+    @classmethod
+    def parse(cls, text: str) -> ZmqAddress:
+        """The address that `text` writes.
+
+        Raises:
+            ValueError: neither `tcp://HOST:PORT` nor `ipc://PATH`.
+        """
+        scheme, _, rest = text.partition("://")
+        if scheme == "ipc" and rest:
+            return cls(text, None)
+        if scheme == "tcp":
+            with suppress(ValueError):
+                return cls(text, HostPort.parse(rest))
+        raise ValueError(
+            f"found {text!r}, expected tcp://HOST:PORT such as tcp://10.0.0.1:5557, or ipc://PATH"
+        )
+
+    def of_rank(self, rank: int) -> str:
+        """The address on which data-parallel rank `rank` is found: its port is `rank` higher.
+
+        Raises:
+            ValueError: an ipc path has no port, or the port would pass 65535.
+        """
+        if rank == 0:
+            return self.text
+        if self.tcp is None:
+            raise ValueError(
+                f"{self.text!r} serves one data-parallel rank, since an ipc path has no port to add to"
+            )
+        if self.tcp.port + rank > MAX_PORT:
+            raise ValueError(
+                f"rank {rank} of {self.text!r} would be on port {self.tcp.port + rank}, above {MAX_PORT}"
+            )
+        return f"tcp://{HostPort(self.tcp.host, self.tcp.port + rank)}"
+
+
+def check_metrics_url(text: str) -> None:
+    """Nothing when `text` is an address that can be scraped.
+
+    Raises:
+        ValueError: not an http or https URL with a host.
+    """
+    try:
+        parts = urlsplit(text)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a broken IPv6 host or a port that is no number
+        usable = False
+    if not usable or any(character.isspace() for character in text):
+        raise ValueError(f"found {text!r}, expected a URL such as http://10.0.0.1:8000/metrics")

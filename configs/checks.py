@@ -1,0 +1,129 @@
+"""What the types of the schema cannot say: addresses, uniqueness, and values that contradict each other."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+
+import msgspec
+
+from .address import HostPort, ZmqAddress, check_metrics_url
+from .endpoints import endpoint_addresses
+from .errors import KeyPath, Problem, path_text
+from .schema import EventsConfig, KVAtlasConfig, ServerConfig, StaticEndpoint, TierConfig, WeightsConfig
+
+
+def check_config(config: KVAtlasConfig) -> list[Problem]:
+    """Every contradiction in a file whose types are right."""
+    return [
+        *_server_problems(config.server),
+        *_endpoint_problems(config.endpoints.static, config.events),
+        *_tier_problems(config.tiers),
+        *_weight_problems(config.weights),
+        *_scrape_problems(config),
+    ]
+
+
+def _server_problems(server: ServerConfig) -> Iterator[Problem]:
+    taken: list[tuple[KeyPath, str]] = []
+    for field in msgspec.structs.fields(ServerConfig):
+        path: KeyPath = ("server", field.encode_name)
+        text: str = getattr(server, field.name)
+        if not text:
+            continue
+        yield from _malformed(path, text, _check_listener)
+        if not text.endswith(":0"):
+            taken.append((path, text))
+    yield from _repeated(taken, "address")
+
+
+def _check_listener(text: str) -> None:
+    HostPort.parse(text, lowest_port=0)
+
+
+def _endpoint_problems(endpoints: tuple[StaticEndpoint, ...], events: EventsConfig) -> Iterator[Problem]:
+    base: KeyPath = ("endpoints", "static")
+    for number, endpoint in enumerate(endpoints):
+        malformed = list(_address_problems((*base, number), endpoint))
+        yield from malformed
+        if not malformed:
+            yield from _rank_problems((*base, number), endpoint, events)
+    numbered = list(enumerate(endpoints))
+    yield from _repeated((((*base, number, "name"), each.name) for number, each in numbered), "name")
+    yield from _repeated(
+        (((*base, number, "address"), _normal_address(each.address)) for number, each in numbered), "address"
+    )
+    yield from _repeated(
+        (((*base, number, "events"), each.events) for number, each in numbered if each.events),
+        "events address",
+    )
+
+
+def _address_problems(path: KeyPath, endpoint: StaticEndpoint) -> Iterator[Problem]:
+    yield from _malformed((*path, "address"), endpoint.address, HostPort.parse)
+    if endpoint.events:
+        yield from _malformed((*path, "events"), endpoint.events, ZmqAddress.parse)
+    if endpoint.replay:
+        yield from _malformed((*path, "replay"), endpoint.replay, ZmqAddress.parse)
+    if endpoint.metrics:
+        yield from _malformed((*path, "metrics"), endpoint.metrics, check_metrics_url)
+
+
+def _rank_problems(path: KeyPath, endpoint: StaticEndpoint, events: EventsConfig) -> Iterator[Problem]:
+    try:
+        endpoint_addresses(endpoint, events)
+    except ValueError as error:
+        yield Problem(str(error), (*path, "dataParallelSize"))
+
+
+def _normal_address(text: str) -> str:
+    """The address in the one form used for comparing; a malformed one, reported elsewhere, as it is."""
+    try:
+        return str(HostPort.parse(text))
+    except ValueError:
+        return text
+
+
+def _tier_problems(tiers: tuple[TierConfig, ...]) -> Iterator[Problem]:
+    yield from _repeated(
+        ((("tiers", number, "name"), tier.name) for number, tier in enumerate(tiers)), "tier name"
+    )
+    yield from _repeated(
+        (
+            (("tiers", number, "media", position), medium.upper())
+            for number, tier in enumerate(tiers)
+            for position, medium in enumerate(tier.media)
+        ),
+        "medium",
+    )
+
+
+def _weight_problems(weights: WeightsConfig) -> Iterator[Problem]:
+    for field in msgspec.structs.fields(WeightsConfig):
+        if not math.isfinite(getattr(weights, field.name)):
+            yield Problem("found infinity, expected a finite number", ("weights", field.encode_name))
+
+
+def _scrape_problems(config: KVAtlasConfig) -> Iterator[Problem]:
+    scrape = config.metrics_scrape
+    if scrape.stale_after <= scrape.interval:
+        message = f"found {scrape.stale_after:g}s, expected more than the interval of {scrape.interval:g}s"
+        yield Problem(
+            f"{message}; no load would be believed until the next scrape", ("metricsScrape", "staleAfter")
+        )
+
+
+def _malformed(path: KeyPath, text: str, parse: Callable[[str], object]) -> Iterator[Problem]:
+    try:
+        parse(text)
+    except ValueError as error:
+        yield Problem(str(error), path)
+
+
+def _repeated(values: Iterable[tuple[KeyPath, str]], noun: str) -> Iterator[Problem]:
+    first: dict[str, KeyPath] = {}
+    for path, value in values:
+        if value in first:
+            yield Problem(f"found {value!r}, which is also the {noun} at {path_text(first[value])}", path)
+        else:
+            first[value] = path

@@ -1,0 +1,91 @@
+"""Plain data against the schema: every problem at once, each with its path."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from datetime import date
+from typing import Annotated, TypeVar, cast, get_args, get_origin
+
+import msgspec
+from msgspec import inspect
+
+from .describe import expected, found
+from .errors import KeyPath, Problem
+from .units import Duration
+
+S = TypeVar("S", bound=msgspec.Struct)
+
+
+def decode(data: object, schema: type[S]) -> S | list[Problem]:
+    """`data` as `schema`, or everything that keeps it from being one."""
+    problems: list[Problem] = []
+    _check(data, schema, inspect.type_info(schema), (), problems)
+    return problems or msgspec.convert(data, schema, dec_hook=_duration)
+
+
+def _duration(_: type, value: object) -> Duration:
+    """Decodes the schema's only type that msgspec does not know; msgspec itself refuses the result for any other."""
+    return Duration.parse(value)
+
+
+def _check(value: object, wanted: object, info: inspect.Type, path: KeyPath, problems: list[Problem]) -> None:
+    """Adds what is wrong with `value`. `wanted` is the annotation and `info` what msgspec makes of it."""
+    match info, value:
+        case inspect.StructType(), dict():
+            _check_struct(cast("Mapping[object, object]", value), info, path, problems)
+        case inspect.VarTupleType(), list():
+            entries = cast("Sequence[object]", value)
+            if not (info.min_length or 0) <= len(entries) <= (info.max_length or len(entries)):
+                problems.append(Problem(f"found {len(entries)} entries, expected {expected(info)}", path))
+            for number, entry in enumerate(entries):
+                _check(entry, _argument(wanted, 0), info.item_type, (*path, number), problems)
+        case inspect.DictType(), dict():
+            for key, entry in cast("Mapping[object, object]", value).items():
+                _check(key, _argument(wanted, 0), info.key_type, (*path, str(key)), problems)
+                _check(entry, _argument(wanted, 1), info.value_type, (*path, str(key)), problems)
+        case _:
+            _check_leaf(value, wanted, info, path, problems)
+
+
+def _argument(annotation: object, position: int) -> object:
+    """A type argument of `tuple[X, ...]` or `dict[K, V]`, inside `Annotated` or not."""
+    arguments = get_args(annotation)
+    if get_origin(annotation) is Annotated:
+        arguments = get_args(arguments[0])
+    return cast("object", arguments[position])
+
+
+def _check_struct(
+    value: Mapping[object, object], info: inspect.StructType, path: KeyPath, problems: list[Problem]
+) -> None:
+    if info.tag_field is not None and value.get(info.tag_field) != info.tag:
+        shown = f"found {found(value[info.tag_field])}" if info.tag_field in value else "missing"
+        problems.append(Problem(f"{shown}, expected {info.tag!r}", (*path, info.tag_field)))
+        return  # another kind of file: what else is wrong with it says nothing
+    annotations = {field.encode_name: field.type for field in msgspec.structs.fields(info.cls)}
+    known = [*annotations] if info.tag_field is None else [info.tag_field, *annotations]
+    problems.extend(_unknown_key(key, known, path) for key in value if key not in known)
+    for field in info.fields:
+        here = (*path, field.encode_name)
+        if field.encode_name in value:
+            _check(value[field.encode_name], annotations[field.encode_name], field.type, here, problems)
+        elif field.required:
+            problems.append(Problem(f"missing, expected {expected(field.type)}", here))
+
+
+def _unknown_key(key: object, known: Sequence[str], path: KeyPath) -> Problem:
+    near = difflib.get_close_matches(str(key), known, n=1)
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    return Problem(f"unknown key; {hint}allowed: {', '.join(known)}", (*path, str(key)))
+
+
+def _check_leaf(
+    value: object, wanted: object, info: inspect.Type, path: KeyPath, problems: list[Problem]
+) -> None:
+    try:
+        msgspec.convert(value, cast("type[object]", wanted), dec_hook=_duration)
+    except msgspec.ValidationError:
+        scalar = isinstance(value, bool | int | float | date)
+        hint = " (put it in quotes)" if scalar and isinstance(info, inspect.StrType) else ""
+        problems.append(Problem(f"found {found(value)}, expected {expected(info)}{hint}", path))

@@ -1,0 +1,78 @@
+"""The schema's types and a file's values in words for people."""
+
+from __future__ import annotations
+
+import math
+
+from msgspec import inspect
+
+from .units import Duration
+
+_MAX_SHOWN_CHARS = 60
+
+
+def expected(info: inspect.Type) -> str:
+    """What a value of this type may be, such as `a whole number from 1 to 65535`."""
+    match info:
+        case inspect.UnionType():
+            words = " or ".join(
+                expected(each) for each in info.types if not isinstance(each, inspect.NoneType)
+            )
+        case inspect.LiteralType():
+            words = " or ".join(f"{value!r}" for value in info.values)
+        case inspect.IntType():
+            words = "a whole number" + _limits(info.ge, info.le)
+        case inspect.FloatType():
+            words = "a number" + _limits(info.ge, info.le)
+        case inspect.BoolType():
+            words = "true or false"
+        case inspect.StrType():
+            words = "text" + _length(info.min_length, info.max_length, "characters")
+        case inspect.VarTupleType():
+            words = "a list" + _length(info.min_length, info.max_length, "entries")
+        case inspect.DictType():
+            words = "a mapping"
+        case inspect.StructType():
+            words = "a mapping with keys " + ", ".join(field.encode_name for field in info.fields)
+        case inspect.CustomType() if info.cls is Duration:
+            words = "a duration like 50ms, 2s or 1m, above zero"
+        case _:
+            raise TypeError(f"the schema uses {info}, which has no words here")
+    return words
+
+
+def _limits(low: float | None, high: float | None) -> str:
+    """Limits are whole numbers throughout the schema, and written in full: a hash seed has 19 digits."""
+    if low is not None and high is not None:
+        return f" from {int(low)} to {int(high)}"
+    if low is not None:
+        return f" of at least {int(low)}"
+    return ""
+
+
+def _length(low: int | None, high: int | None, unit: str) -> str:
+    if low and high:
+        return f" of {low} to {high} {unit}"
+    if low:
+        return ", not empty"
+    return ""
+
+
+def found(value: object) -> str:
+    """A value of the file, short enough for one line."""
+    match value:
+        case None:
+            return "nothing"
+        case bool():
+            return "true" if value else "false"
+        case list():
+            return "a list"
+        case dict():
+            return "a mapping"
+        case float() if not math.isfinite(value):
+            return "nan" if math.isnan(value) else "infinity"
+        case str():
+            text = repr(value)
+            return text if len(text) <= _MAX_SHOWN_CHARS else f"{text[:_MAX_SHOWN_CHARS]}...'"
+        case _:
+            return str(value)

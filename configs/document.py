@@ -1,0 +1,91 @@
+"""A YAML text as plain data, with the line of every key."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import yaml
+
+from .errors import KeyPath, Problem
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """One YAML document.
+
+    Attributes:
+        data: mappings, lists and scalars, as YAML 1.1 reads them.
+        root: the node they were made from.
+    """
+
+    data: object
+    root: yaml.Node
+
+    def line_of(self, path: KeyPath) -> int:
+        """Line of the key or list entry at `path`, or of the nearest thing above that the file has."""
+        node, line = self.root, self.root.start_mark.line
+        for step in path:
+            match node:
+                case yaml.MappingNode():
+                    found = [(key, value) for key, value in node.value if key.value == step]
+                    if not found:
+                        break
+                    key, node = found[0]
+                    line = key.start_mark.line
+                case yaml.SequenceNode() if isinstance(step, int) and step < len(node.value):
+                    node = node.value[step]
+                    line = node.start_mark.line
+                case _:
+                    break
+        return line + 1
+
+
+def parse_document(raw: bytes) -> Document | Problem:
+    """The single document in `raw`, or why it cannot be read: encoding, syntax, repeated keys, nothing in it."""
+    try:
+        root = yaml.compose(raw, Loader=yaml.SafeLoader)
+        if root is None:
+            return Problem("the file is empty")
+        repeated = _repeated_key(root)
+        return repeated or Document(data=yaml.safe_load(raw), root=root)
+    except yaml.MarkedYAMLError as error:
+        return _syntax_problem(error)
+    except yaml.reader.ReaderError as error:
+        return Problem(f"not a UTF-8 text: {error.reason} at position {error.position}")
+    except (ValueError, RecursionError) as error:  # a scalar such as the date 2024-99-99, or endless nesting
+        return Problem(f"not a readable YAML value: {error}")
+
+
+def _syntax_problem(error: yaml.MarkedYAMLError) -> Problem:
+    mark = error.problem_mark or error.context_mark
+    context = f" {error.context}" if error.context else ""
+    if error.problem and r"'\t'" in error.problem:
+        message = "a tab where YAML allows spaces only; indent with spaces"
+    else:
+        message = f"not valid YAML: {error.problem or 'unreadable'}{context}"
+    return Problem(message, line=mark.line + 1 if mark else None)
+
+
+def _repeated_key(root: yaml.Node) -> Problem | None:
+    """The first key that a mapping holds twice; YAML would silently take the last. Each node is visited once."""
+    seen: set[int] = set()
+    waiting = [root]
+    while waiting:
+        node = waiting.pop()
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        if isinstance(node, yaml.MappingNode):
+            lines: dict[str, int] = {}
+            for key, value in node.value:
+                waiting.append(value)
+                name = str(key.value)
+                line = key.start_mark.line + 1
+                if name in lines:
+                    return Problem(
+                        f"key {name!r} comes twice, first on line {lines[name]}; keep one", line=line
+                    )
+                lines[name] = line
+        elif isinstance(node, yaml.SequenceNode):
+            waiting.extend(node.value)
+    return None

@@ -1,0 +1,68 @@
+"""The addresses of one configured endpoint, written out or derived."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .address import HostPort, ZmqAddress
+from .schema import EventsConfig, StaticEndpoint
+
+
+@dataclass(frozen=True, slots=True)
+class RankAddresses:
+    """Where one data-parallel rank publishes.
+
+    Attributes:
+        rank: from 0.
+        events: ZMQ PUB address, None when the endpoint has no events.
+        replay: ZMQ ROUTER address, None when it has no replay.
+    """
+
+    rank: int
+    events: str | None
+    replay: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class EndpointAddresses:
+    """Every address of one endpoint.
+
+    Attributes:
+        serving: `host:port` that serves requests.
+        metrics: Prometheus URL of all ranks together, None when not scraped.
+        ranks: one entry a data-parallel rank, in order.
+    """
+
+    serving: str
+    metrics: str | None
+    ranks: tuple[RankAddresses, ...]
+
+
+def endpoint_addresses(endpoint: StaticEndpoint, events: EventsConfig) -> EndpointAddresses:
+    """The endpoint's addresses; what it does not name is derived from its host and the ports of `events`.
+
+    Rank r adds r to the port of both sockets. An empty string switches an address off, and an endpoint without events
+    has no replay.
+
+    Raises:
+        ValueError: an address is malformed, or a rank's port would pass 65535; `load_config` refuses such files.
+    """
+    serving = HostPort.parse(endpoint.address)
+    publisher = _address(endpoint.events, serving.host, events.port)
+    router = _address(endpoint.replay, serving.host, events.replay_port) if publisher else None
+    ranks = tuple(
+        RankAddresses(
+            rank=rank,
+            events=publisher.of_rank(rank) if publisher else None,
+            replay=router.of_rank(rank) if router else None,
+        )
+        for rank in range(endpoint.data_parallel_size)
+    )
+    metrics = f"http://{serving}/metrics" if endpoint.metrics is None else endpoint.metrics
+    return EndpointAddresses(serving=str(serving), metrics=metrics or None, ranks=ranks)
+
+
+def _address(written: str | None, host: str, port: int) -> ZmqAddress | None:
+    if written == "":
+        return None
+    return ZmqAddress.parse(f"tcp://{HostPort(host, port)}" if written is None else written)

@@ -1,0 +1,152 @@
+"""The configuration file as typed data. Field names are the YAML keys in snake case; every key is optional."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from .units import Duration
+
+
+class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
+    """Base of every section: camelCase keys, unknown keys refused."""
+
+
+Port = Annotated[int, Meta(ge=1, le=65535)]
+Weight = Annotated[float, Meta(ge=0)]
+BlockCount = Annotated[int, Meta(ge=1)]
+
+
+class ServerConfig(Section, frozen=True):
+    """Listeners, each `HOST:PORT`; an empty string switches one off, port 0 takes a free port."""
+
+    ext_proc: str = "0.0.0.0:9002"
+    """Envoy ext-proc gRPC and gRPC health."""
+    health: str = "0.0.0.0:9003"
+    """gRPC health alone."""
+    rest: str = "0.0.0.0:8080"
+    """REST and OpenAPI."""
+    metrics: str = "0.0.0.0:9090"
+    """Prometheus `/metrics`, also served on `rest`."""
+
+
+class ModelConfig(Section, frozen=True):
+    """The model every endpoint serves."""
+
+    names: tuple[str, ...] = ()
+    """Served names and aliases."""
+    tokenizer: str = ""
+    """Folder with tokenizer.json (and tokenizer_config.json, chat_template.jinja), or one file; empty: no prefix keys."""
+
+
+class StaticEndpoint(Section, frozen=True):
+    """One model server."""
+
+    name: Annotated[str, Meta(min_length=1)]
+    """Stable name, unique in the file."""
+    address: Annotated[str, Meta(min_length=1)]
+    """`HOST:PORT` that serves requests."""
+    events: str | None = None
+    """ZMQ PUB address; absent: `tcp://HOST:<events.port>`; empty: the endpoint has no events."""
+    replay: str | None = None
+    """ZMQ ROUTER address; absent: `tcp://HOST:<events.replayPort>`; empty: no replay."""
+    metrics: str | None = None
+    """Prometheus URL; absent: `http://ADDRESS/metrics`; empty: not scraped."""
+    data_parallel_size: Annotated[int, Meta(ge=1, le=1024)] = 1
+    """Data-parallel ranks; rank r publishes on port + r."""
+    labels: dict[str, str] = {}
+    """Free labels."""
+
+
+class EndpointsConfig(Section, frozen=True):
+    """Where the model servers are."""
+
+    static: tuple[StaticEndpoint, ...] = ()
+    """The servers, written out."""
+
+
+class EventsConfig(Section, frozen=True):
+    """The KV-event plane."""
+
+    port: Port = 5557
+    """Port of an endpoint's PUB socket when it names none."""
+    replay_port: Port = 5558
+    """Port of an endpoint's replay socket when it names none."""
+    topic_prefix: str = ""
+    """ZMQ subscription prefix; empty takes every topic."""
+
+
+class TierConfig(Section, frozen=True):
+    """One storage tier, listed fastest first."""
+
+    name: Annotated[str, Meta(min_length=1, max_length=32)]
+    """Name in REST, metrics and scorer parameters."""
+    media: tuple[str, ...] = ()
+    """The engines' words for this tier, case-insensitive."""
+    lru_capacity_per_server: BlockCount | Literal["auto", "unlimited"] = "auto"
+    """Blocks a server can hold; auto: `num_gpu_blocks` from /metrics for the first tier, no bound for the others."""
+    offload_chunk_blocks: BlockCount | Literal["auto"] = "auto"
+    """Blocks an engine moves together; auto: learned from events."""
+
+
+DEFAULT_TIERS = (
+    TierConfig(name="gpu", media=("GPU",)),
+    TierConfig(name="cpu", media=("CPU", "CPU_PINNED")),
+    TierConfig(name="storage", media=("STORAGE", "FS", "OBJ", "DISK", "EXTERNAL", "SHARED_STORAGE")),
+)
+
+
+class WeightsConfig(Section, frozen=True):
+    """Weights of the default profile's scorers."""
+
+    queue: Weight = 2
+    """Weight of `queue-scorer`."""
+    kv_cache_utilization: Weight = 2
+    """Weight of `kv-cache-utilization-scorer`."""
+    gpu_prefix_cache: Weight = 1
+    """Weight of `gpu-prefix-cache-scorer`."""
+    cpu_prefix_cache: Weight = 1
+    """Weight of `cpu-prefix-cache-scorer`."""
+
+
+class MetricsScrapeConfig(Section, frozen=True):
+    """Reading the endpoints' /metrics."""
+
+    interval: Duration = Duration(0.05)
+    """Time between two scrapes of one endpoint."""
+    stale_after: Duration = Duration(2.0)
+    """Age past which a load is not believed."""
+    timeout: Duration = Duration(1.0)
+    """Limit of one scrape."""
+
+
+class IndexConfig(Section, frozen=True):
+    """The block index."""
+
+    hash_seed: Annotated[int, Meta(ge=0, le=2**63 - 1)] = 0
+    """Seed of the block keys; clients of /query_by_hash must use the same."""
+
+
+class KVAtlasConfig(Section, frozen=True, tag_field="kind", tag="KVAtlasConfig"):
+    """The whole file."""
+
+    api_version: Literal["kvatlas/v1"]
+    """Version of this format."""
+    server: ServerConfig = ServerConfig()
+    """Listeners."""
+    model: ModelConfig = ModelConfig()
+    """Model and tokenizer."""
+    endpoints: EndpointsConfig = EndpointsConfig()
+    """Model servers."""
+    events: EventsConfig = EventsConfig()
+    """KV events."""
+    tiers: Annotated[tuple[TierConfig, ...], Meta(min_length=1, max_length=8)] = DEFAULT_TIERS
+    """Storage tiers, fastest first."""
+    weights: WeightsConfig = WeightsConfig()
+    """Scorer weights."""
+    metrics_scrape: MetricsScrapeConfig = MetricsScrapeConfig()
+    """Scraping."""
+    index: IndexConfig = IndexConfig()
+    """Block index."""

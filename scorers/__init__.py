@@ -1,0 +1,1 @@
+"""What to prefer: endpoint state, filters, scorers, pickers, profiles, decisions."""

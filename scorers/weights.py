@@ -1,0 +1,58 @@
+"""The default profile: two load scorers and one prefix scorer for each of the two fastest tiers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from .base import Scorer
+from .kv_cache_utilization import KVCacheUtilizationScorer
+from .max_score import MaxScorePicker
+from .prefix_cache import PrefixCacheScorer
+from .profile import Profile
+from .queue import QueueScorer
+
+GPU_PREFIX_NAME = "gpu-prefix-cache-scorer"
+CPU_PREFIX_NAME = "cpu-prefix-cache-scorer"
+
+
+class Weights(Protocol):
+    """The four weights; `configs.schema.WeightsConfig` is one."""
+
+    @property
+    def queue(self) -> float:
+        """Weight of `queue-scorer`."""
+        ...
+
+    @property
+    def kv_cache_utilization(self) -> float:
+        """Weight of `kv-cache-utilization-scorer`."""
+        ...
+
+    @property
+    def gpu_prefix_cache(self) -> float:
+        """Weight of `gpu-prefix-cache-scorer`."""
+        ...
+
+    @property
+    def cpu_prefix_cache(self) -> float:
+        """Weight of `cpu-prefix-cache-scorer`."""
+        ...
+
+
+def default_profile(weights: Weights, *, tiers: Sequence[str]) -> Profile:
+    """The profile that the short form `weights:` stands for.
+
+    Args:
+        weights: one weight a scorer.
+        tiers: names of the configured tiers, fastest first, at least one. The first is what `gpu-prefix-cache-scorer`
+            reads and the second what `cpu-prefix-cache-scorer` reads; without a second that scorer rates 0.
+    """
+    second = tiers[1] if len(tiers) > 1 else None
+    scorers: list[tuple[str, Scorer, float]] = [
+        (QueueScorer.type, QueueScorer(), weights.queue),
+        (KVCacheUtilizationScorer.type, KVCacheUtilizationScorer(), weights.kv_cache_utilization),
+        (GPU_PREFIX_NAME, PrefixCacheScorer(tiers[0]), weights.gpu_prefix_cache),
+        (CPU_PREFIX_NAME, PrefixCacheScorer(second), weights.cpu_prefix_cache),
+    ]
+    return Profile(scorers, MaxScorePicker())

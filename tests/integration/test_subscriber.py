@@ -1,0 +1,194 @@
+"""The subscriber over real sockets: late joins, losses, restarts, garbage, servers that do not answer."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+import msgspec
+import pytest
+from kvatlas.events.errors import SubscriptionError
+from kvatlas.events.model import BlockRemoved, EventBatch
+from kvatlas.events.stream import StreamLimits, Trust
+from kvatlas.events.subscriber import Subscriber, SubscriberOptions, Subscription
+from support.recording import Frame, Player, player
+
+QUICK = SubscriberOptions(
+    recheck_s=0.2, idle_check_s=0.3, tick_s=0.02, limits=StreamLimits(reply_timeout_s=0.5, backoff_s=0.02)
+)
+
+
+@dataclass
+class Notebook:
+    """An event sink that writes down what it hears, numbers of batches first."""
+
+    numbers: list[int] = field(default_factory=list[int])
+    resets: list[str] = field(default_factory=list[str])
+    rejections: list[str] = field(default_factory=list[str])
+    trusts: list[Trust] = field(default_factory=list[Trust])
+
+    def apply(self, batch: EventBatch, *, live: bool) -> None:
+        self.rejections += batch.rejected
+        self.numbers += [event.hashes[0] for event in batch.events if isinstance(event, BlockRemoved)]
+
+    def reset(self, reason: str) -> None:
+        self.resets.append(reason)
+        self.numbers.clear()
+
+    def rejected(self, reason: str) -> None:
+        self.rejections.append(reason)
+
+    def trust_changed(self, old: Trust, new: Trust) -> None:
+        self.trusts.append(new)
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        async with asyncio.timeout(10):
+            while not condition():
+                await asyncio.sleep(0.005)
+
+
+def frame(seq: int, *, life: int = 0) -> Frame:
+    payload = msgspec.msgpack.encode([1000.0 * life + seq + 1, [["BlockRemoved", [seq]]], 0])
+    return Frame(0.0, "", (b"kv@e@m", seq.to_bytes(8, "big"), payload))
+
+
+def frames(*seqs: int, life: int = 0) -> list[Frame]:
+    return [frame(seq, life=life) for seq in seqs]
+
+
+@asynccontextmanager
+async def following(
+    playing: Player, *, replay: str | None = "", options: SubscriberOptions = QUICK
+) -> AsyncIterator[tuple[Subscription, Notebook]]:
+    subscriber, notebook = Subscriber(options), Notebook()
+    address = playing.replay if replay == "" else replay
+    subscription = subscriber.subscribe(playing.events, address, notebook)
+    try:
+        yield subscription, notebook
+    finally:
+        await subscriber.close()
+
+
+async def test_late_join_fetches_the_whole_history() -> None:
+    async with player() as playing:
+        await playing.say(*frames(*range(500)))
+        async with following(playing) as (subscription, notebook):
+            await notebook.until(lambda: len(notebook.numbers) == 500)
+            await playing.say(*frames(500, 501))
+            await notebook.until(lambda: len(notebook.numbers) == 502)
+            assert notebook.numbers == [*range(502)]
+            assert subscription.stream.trust is Trust.LIVE
+
+
+async def test_one_live_message_in_five_lost_leaves_nothing_missing() -> None:
+    rng = random.Random(7)
+    async with player() as playing, following(playing) as (subscription, notebook):
+        await notebook.until(lambda: Trust.LIVE in notebook.trusts)
+        for one in frames(*range(400)):
+            if rng.random() < 0.2:
+                playing.history.append(one.parts)  # published, and lost on the way
+            else:
+                await playing.say(one)
+        await notebook.until(lambda: len(notebook.numbers) == 400)
+        assert notebook.numbers == [*range(400)]
+        await notebook.until(lambda: subscription.stream.trust is Trust.LIVE)
+        assert subscription.stream.counters.lost == 0
+
+
+async def test_loss_of_the_last_message_is_found_while_the_engine_is_idle() -> None:
+    async with player() as playing, following(playing) as (_, notebook):
+        await notebook.until(lambda: Trust.LIVE in notebook.trusts)
+        await playing.say(*frames(0, 1))
+        playing.history.append(frame(2).parts)
+        await notebook.until(lambda: notebook.numbers == [0, 1, 2])
+
+
+async def test_restart_on_the_same_ports_is_noticed_before_the_first_new_event() -> None:
+    async with player() as playing:
+        ports = [int(address.rpartition(":")[2]) for address in (playing.events, playing.replay)]
+        async with following(playing) as (subscription, notebook):
+            await playing.say(*frames(0, 1, 2))
+            await notebook.until(lambda: notebook.numbers == [0, 1, 2])
+            playing.close()
+            await notebook.until(lambda: subscription.stream.trust is Trust.STALE)
+            async with player(port=ports[0], replay_port=ports[1]) as reborn:
+                await notebook.until(lambda: bool(notebook.resets))
+                assert notebook.numbers == []
+                await reborn.say(*frames(0, life=1))
+                await notebook.until(lambda: notebook.numbers == [0])
+
+
+async def test_truncated_history_is_applied_from_where_it_begins_and_marked() -> None:
+    async with player() as playing:
+        await playing.say(*frames(*range(50)))
+        del playing.history[:20]
+        async with following(playing) as (subscription, notebook):
+            await notebook.until(lambda: subscription.stream.trust is Trust.PARTIAL)
+            assert notebook.numbers == [*range(20, 50)]
+            await playing.say(*frames(50))
+            await notebook.until(lambda: notebook.numbers[-1] == 50)
+
+
+async def test_replay_server_that_never_answers_does_not_stop_live_events() -> None:
+    async with player() as playing, following(playing, replay="tcp://127.0.0.1:1") as (subscription, notebook):
+        await notebook.until(lambda: subscription.stream.counters.replay_failures >= 3)
+        await playing.say(*frames(5, 6, 7))
+        await notebook.until(lambda: notebook.numbers == [5, 6, 7])
+        assert subscription.stream.trust is Trust.PARTIAL
+
+
+async def test_publisher_without_replay_is_followed_from_where_it_is() -> None:
+    async with player() as playing, following(playing, replay=None) as (subscription, notebook):
+        playing_on = asyncio.create_task(keep_saying(playing))
+        await notebook.until(lambda: len(notebook.numbers) >= 3)
+        playing_on.cancel()
+        assert notebook.numbers == [*range(notebook.numbers[0], notebook.numbers[-1] + 1)]
+        assert subscription.stream.trust in (Trust.LIVE, Trust.PARTIAL)
+
+
+async def keep_saying(playing: Player) -> None:
+    """Publish on and on: without replay nobody knows when the subscription has arrived."""
+    seq = 0
+    while True:
+        await playing.say(frame(seq))
+        seq += 1
+        await asyncio.sleep(0.001)
+
+
+@pytest.mark.parametrize(
+    ("parts", "reason"),
+    [
+        pytest.param((b"t", b"\x00" * 4, b"x"), "bad_frames", id="short_sequence"),
+        pytest.param((b"alone",), "bad_frames", id="one_part"),
+        pytest.param((b"t", bytes(8), b"\xc1"), "not_msgpack", id="payload_no_msgpack"),
+        pytest.param((b"t", bytes(8), b"\x05"), "not_a_batch", id="payload_no_batch"),
+    ],
+)
+async def test_garbage_is_counted_and_survived(parts: tuple[bytes, ...], reason: str) -> None:
+    async with player() as playing, following(playing) as (_, notebook):
+        await notebook.until(lambda: Trust.LIVE in notebook.trusts)
+        await playing.pub.send_multipart(parts)
+        await playing.say(*frames(1, 2))
+        await notebook.until(lambda: notebook.numbers == [1, 2])
+        assert notebook.rejections == [reason]
+
+
+async def test_nothing_arrives_after_unsubscribe() -> None:
+    subscriber, notebook = Subscriber(QUICK), Notebook()
+    async with player() as playing:
+        subscription = subscriber.subscribe(playing.events, playing.replay, notebook)
+        await notebook.until(lambda: Trust.LIVE in notebook.trusts)
+        await subscriber.unsubscribe(subscription)
+        await playing.say(*frames(0, 1))
+        await subscriber.close()
+    assert notebook.numbers == []
+
+
+async def test_address_that_zmq_cannot_use_is_named() -> None:
+    subscriber = Subscriber(QUICK)
+    with pytest.raises(SubscriptionError, match=r"'nonsense'.*tcp://HOST:PORT"):
+        subscriber.subscribe("nonsense", None, Notebook())
+    await subscriber.close()

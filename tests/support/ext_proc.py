@@ -1,0 +1,174 @@
+"""Builders of ext-proc messages as Envoy sends them, and readers of what the picker answers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from google.protobuf.struct_pb2 import ListValue, Struct, Value
+
+from kvatlas.api.extproc import ext_proc_pb2 as pb
+from kvatlas.api.extproc.machine import ExtProcMachine
+from kvatlas.api.routing import Refusal, Route, RoutingRequest
+from kvatlas.scorers.decision import Decision
+
+DUPLEX = pb.ProtocolConfiguration(
+    request_body_mode=pb.ProcessingMode.FULL_DUPLEX_STREAMED,
+    response_body_mode=pb.ProcessingMode.FULL_DUPLEX_STREAMED,
+)
+BUFFERED = pb.ProtocolConfiguration(
+    request_body_mode=pb.ProcessingMode.BUFFERED, response_body_mode=pb.ProcessingMode.NONE
+)
+
+CHAT_HEADERS = (
+    (":method", "POST"),
+    (":path", "/v1/chat/completions"),
+    ("content-type", "application/json"),
+    ("x-request-id", "id-1"),
+)
+
+
+def header_map(headers: Sequence[tuple[str, str]]) -> pb.HeaderMap:
+    """Headers with their values in `raw_value`, as Envoy sends them."""
+    return pb.HeaderMap(headers=[pb.HeaderValue(key=key, raw_value=value.encode()) for key, value in headers])
+
+
+def request_headers(
+    *more: tuple[str, str],
+    end: bool = False,
+    config: pb.ProtocolConfiguration | None = None,
+    metadata: pb.Metadata | None = None,
+) -> pb.ProcessingRequest:
+    """The first message of a stream; `more` are headers beside those of a chat request."""
+    return pb.ProcessingRequest(
+        request_headers=pb.HttpHeaders(headers=header_map((*CHAT_HEADERS, *more)), end_of_stream=end),
+        protocol_config=config,
+        metadata_context=metadata,
+    )
+
+
+def request_body(
+    body: bytes = b"", *, end: bool = False, metadata: pb.Metadata | None = None
+) -> pb.ProcessingRequest:
+    """One chunk of the request."""
+    return pb.ProcessingRequest(
+        request_body=pb.HttpBody(body=body, end_of_stream=end), metadata_context=metadata
+    )
+
+
+def request_trailers() -> pb.ProcessingRequest:
+    """The end of a request that has trailers."""
+    return pb.ProcessingRequest(request_trailers=pb.HttpTrailers())
+
+
+def response_headers(
+    *, end: bool = False, config: pb.ProtocolConfiguration | None = None
+) -> pb.ProcessingRequest:
+    """The start of an engine's answer."""
+    return pb.ProcessingRequest(
+        response_headers=pb.HttpHeaders(headers=header_map([(":status", "200")]), end_of_stream=end),
+        protocol_config=config,
+    )
+
+
+def response_body(body: bytes = b"", *, end: bool = False) -> pb.ProcessingRequest:
+    """One chunk of the answer."""
+    return pb.ProcessingRequest(response_body=pb.HttpBody(body=body, end_of_stream=end))
+
+
+def response_trailers() -> pb.ProcessingRequest:
+    """The end of an answer that has trailers."""
+    return pb.ProcessingRequest(response_trailers=pb.HttpTrailers())
+
+
+def metadata_of(namespace: str, key: str, value: Value) -> pb.Metadata:
+    """Dynamic metadata with one value."""
+    return pb.Metadata(filter_metadata={namespace: Struct(fields={key: value})})
+
+
+def subset_hint(value: Value | Sequence[str]) -> pb.Metadata:
+    """The subset hint, as any protobuf value or as the protocol's list of strings."""
+    if not isinstance(value, Value):
+        value = Value(list_value=ListValue(values=[Value(string_value=address) for address in value]))
+    return metadata_of("envoy.lb.subset_hint", "x-gateway-destination-endpoint-subset", value)
+
+
+def make_route(*addresses: str) -> Route:
+    """A route to `addresses` with an empty decision."""
+    return Route(addresses, Decision(model="", n_tokens=0, scored=(), picked=addresses, tie=False))
+
+
+class FixedRouter:
+    """Answers every request the same way and keeps what it was asked."""
+
+    def __init__(self, answer: Route | Refusal) -> None:
+        self.answer = answer
+        self.asked: list[RoutingRequest] = []
+
+    async def route(self, request: RoutingRequest) -> Route | Refusal:
+        """The fixed answer."""
+        self.asked.append(request)
+        return self.answer
+
+
+def kind_of(response: pb.ProcessingResponse) -> str:
+    """Which answer this is, as the protocol names it."""
+    kind = response.WhichOneof("response")
+    assert kind is not None
+    return kind
+
+
+def set_headers(response: pb.ProcessingResponse) -> dict[str, str]:
+    """Request headers that the answer sets."""
+    common = (
+        response.request_headers.response
+        if response.HasField("request_headers")
+        else response.request_body.response
+    )
+    return {
+        option.header.key: option.header.raw_value.decode() for option in common.header_mutation.set_headers
+    }
+
+
+def metadata_destination(response: pb.ProcessingResponse) -> str:
+    """The destination in the answer's dynamic metadata, empty without one."""
+    namespace = response.dynamic_metadata.fields["envoy.lb"].struct_value
+    return namespace.fields["x-gateway-destination-endpoint"].string_value
+
+
+def streamed(responses: Sequence[pb.ProcessingResponse], kind: str) -> list[tuple[bytes, bool]]:
+    """(body, end of stream) of every streamed chunk among the answers of one kind."""
+    chunks: list[tuple[bytes, bool]] = []
+    for response in responses:
+        if kind_of(response) == kind:
+            common = response.request_body if kind == "request_body" else response.response_body
+            mutation = common.response.body_mutation
+            assert mutation.HasField("streamed_response"), response
+            chunks.append((mutation.streamed_response.body, mutation.streamed_response.end_of_stream))
+    return chunks
+
+
+class Conversation:
+    """One machine, driven message by message; what it asks to route gets `answer` at once."""
+
+    def __init__(
+        self, answer: Route | Refusal, *, request_id: str = "generated-id", max_body_bytes: int = 1_000_000
+    ) -> None:
+        self.machine = ExtProcMachine(new_request_id=lambda: request_id, max_body_bytes=max_body_bytes)
+        self.answer = answer
+        self.asked: list[RoutingRequest] = []
+        self.replies: list[pb.ProcessingResponse] = []
+        self.ended = False
+
+    def say(self, *messages: pb.ProcessingRequest) -> list[pb.ProcessingResponse]:
+        """Sends `messages` and returns what they were answered with."""
+        told: list[pb.ProcessingResponse] = []
+        for message in messages:
+            step = self.machine.receive(message)
+            if step.route is not None:
+                assert not step.replies
+                self.asked.append(step.route)
+                step = self.machine.routed(self.answer)
+            told.extend(pb.ProcessingResponse.FromString(reply) for reply in step.replies)
+            self.ended = step.end
+        self.replies.extend(told)
+        return told

@@ -1,0 +1,26 @@
+"""Runs a simulated scheduler without a clock."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kvatlas.sim.kv_events import Event
+from kvatlas.sim.scheduler import Request, Scheduler
+
+
+def serve_to_end(scheduler: Scheduler, *requests: Request) -> Iterator[tuple[Event, ...]]:
+    """Give `requests` to the engine and step it until it is idle; the batches it publishes."""
+    for request in requests:
+        scheduler.add(request)
+    now = 0.0
+    while True:
+        duration = scheduler.begin_step(now)
+        if duration is not None:
+            now += duration
+            if events := scheduler.end_step().events:
+                yield events
+            continue
+        load_at = scheduler.next_load_at()
+        if load_at is None:
+            return
+        now = load_at

@@ -1,0 +1,161 @@
+"""The response phase of an ext-proc stream and its end; the ids are the numbers of the protocol cases."""
+
+from __future__ import annotations
+
+import pytest
+from google.protobuf.struct_pb2 import Struct, Value
+from support.ext_proc import (
+    BUFFERED,
+    DUPLEX,
+    Conversation,
+    make_route,
+    metadata_of,
+    request_body,
+    request_headers,
+    response_body,
+    response_headers,
+    response_trailers,
+    streamed,
+)
+
+from kvatlas.api.extproc import ext_proc_pb2 as pb
+from kvatlas.api.extproc.machine import Completion, Outcome
+
+ROUTE = make_route("10.0.0.1:8000")
+JSON = b'{"id":"cmpl-1","usage":{"prompt_tokens":7}}'
+SSE = b'data: {"choices":[]}\n\ndata: [DONE]\n\n'
+REQUEST = (request_headers(config=DUPLEX), request_body(b"{}", end=True))
+BUFFERED_SHOWING_RESPONSE = pb.ProtocolConfiguration(
+    request_body_mode=pb.ProcessingMode.BUFFERED, response_body_mode=pb.ProcessingMode.STREAMED
+)
+
+
+@pytest.mark.parametrize(
+    "chunks",
+    [
+        pytest.param([(JSON, True)], id="P2_whole"),
+        pytest.param([(JSON, False), (b"", True)], id="P2_empty_end"),
+        pytest.param([(b"<html", False), (b">", True)], id="P3_not_json"),
+        pytest.param([(SSE[:30], False), (SSE[30:], False), (b"", True)], id="P4_events"),
+        pytest.param([(bytes([byte]), False) for byte in SSE] + [(b"", True)], id="P4_every_byte"),
+    ],
+)
+def test_duplex_response_passes_chunk_by_chunk(chunks: list[tuple[bytes, bool]]) -> None:
+    talk = Conversation(ROUTE)
+    talk.say(*REQUEST)
+
+    assert talk.say(response_headers()) == [
+        pb.ProcessingResponse(response_headers=pb.HeadersResponse())
+    ]  # P1
+    for body, end in chunks:
+        assert streamed(talk.say(response_body(body, end=end)), "response_body") == [(body, end)]
+
+    assert talk.machine.completion().outcome is Outcome.COMPLETED
+
+
+def test_duplex_response_with_trailers_passes() -> None:
+    talk = Conversation(ROUTE)
+    talk.say(*REQUEST, response_headers())
+
+    replies = talk.say(response_body(JSON), response_trailers())
+
+    assert streamed(replies[:1], "response_body") == [(JSON, False)]  # P10
+    assert replies[1] == pb.ProcessingResponse(response_trailers=pb.TrailersResponse())
+    assert talk.machine.completion().outcome is Outcome.COMPLETED
+
+
+def test_stream_that_starts_at_the_response_is_answered() -> None:
+    talk = Conversation(ROUTE)
+
+    replies = talk.say(response_headers(), response_body(JSON, end=True))
+
+    assert replies[0] == pb.ProcessingResponse(response_headers=pb.HeadersResponse())  # P11
+    assert streamed(replies[1:], "response_body") == [(JSON, True)]
+    assert talk.machine.completion() == Completion("", None, Outcome.COMPLETED)
+
+
+@pytest.mark.parametrize("mode", ["STREAMED", "BUFFERED", "BUFFERED_PARTIAL"])
+def test_response_body_is_left_alone_when_the_mode_wants_no_body_back(mode: str) -> None:
+    talk = Conversation(ROUTE)
+    config = pb.ProtocolConfiguration(response_body_mode=pb.ProcessingMode.BodySendMode.Value(mode))
+
+    replies = talk.say(response_headers(config=config), response_body(JSON, end=True))
+
+    assert replies[1] == pb.ProcessingResponse(response_body=pb.BodyResponse())
+    assert talk.machine.completion().outcome is Outcome.COMPLETED
+
+
+@pytest.mark.parametrize(
+    ("messages", "outcome"),
+    [
+        pytest.param([], Outcome.ABORTED, id="no_message"),
+        pytest.param([request_headers(config=DUPLEX)], Outcome.ABORTED, id="P14_before_the_body_ended"),
+        pytest.param(REQUEST, Outcome.ROUTED, id="routed_only"),
+        pytest.param([*REQUEST, response_headers()], Outcome.ABORTED, id="P14_after_response_headers"),
+        pytest.param(
+            [*REQUEST, response_headers(), response_body(SSE)], Outcome.ABORTED, id="P14_amid_the_response"
+        ),
+        pytest.param([*REQUEST, response_headers(end=True)], Outcome.COMPLETED, id="response_without_body"),
+        pytest.param(
+            [request_headers(config=BUFFERED), request_body(b"{}"), response_headers()],
+            Outcome.COMPLETED,
+            id="response_headers_alone_are_shown",
+        ),
+        pytest.param(
+            [request_headers(config=BUFFERED_SHOWING_RESPONSE), request_body(b"{}"), response_headers()],
+            Outcome.ABORTED,
+            id="P14_buffered_amid_the_response",
+        ),
+    ],
+)
+def test_end_of_the_stream_tells_how_far_the_request_came(
+    messages: list[pb.ProcessingRequest], outcome: Outcome
+) -> None:
+    talk = Conversation(ROUTE)
+
+    talk.say(*messages)
+
+    assert talk.machine.completion().outcome is outcome
+
+
+def test_completion_carries_the_route() -> None:
+    talk = Conversation(ROUTE)
+
+    talk.say(*REQUEST, response_headers(end=True))
+
+    assert talk.machine.completion() == Completion("id-1", ROUTE, Outcome.COMPLETED)
+
+
+UPSTREAM = {
+    "envoy.filters.http.ext_proc": Struct(fields={"upstream.address": Value(string_value="10.0.0.2:8000")})
+}
+SERVED = metadata_of("envoy.lb", "x-gateway-destination-endpoint-served", Value(string_value="10.0.0.3:8000"))
+PICKED = metadata_of("envoy.lb", "x-gateway-destination-endpoint", Value(string_value="10.0.0.1:8000"))
+
+
+@pytest.mark.parametrize(
+    ("metadata", "attributes", "served"),
+    [
+        pytest.param(SERVED, UPSTREAM, "10.0.0.3:8000", id="P12_metadata_wins"),
+        pytest.param(PICKED, UPSTREAM, "10.0.0.2:8000", id="P12_attribute"),
+        pytest.param(None, UPSTREAM, "10.0.0.2:8000", id="P12_attribute_alone"),
+        pytest.param(PICKED, {}, None, id="P12_untold"),
+        pytest.param(
+            None,
+            {"envoy.filters.http.ext_proc": Struct(fields={"upstream.address": Value(number_value=1)})},
+            None,
+            id="P12_not_a_string",
+        ),
+    ],
+)
+def test_completion_tells_who_served(
+    metadata: pb.Metadata | None, attributes: dict[str, Struct], served: str | None
+) -> None:
+    talk = Conversation(ROUTE)
+    message = pb.ProcessingRequest(
+        response_headers=pb.HttpHeaders(end_of_stream=True), metadata_context=metadata, attributes=attributes
+    )
+
+    talk.say(*REQUEST, message)
+
+    assert talk.machine.completion().served == served

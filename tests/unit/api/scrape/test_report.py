@@ -1,0 +1,230 @@
+"""Load and facts out of recorded and made-up bodies."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kvatlas.api.scrape.errors import ScrapeError
+from kvatlas.api.scrape.report import EngineFacts, EngineSeries, ReportReader
+from kvatlas.scorers.model import Load
+
+
+def body(
+    *,
+    waiting: str = "0.0",
+    running: str = "0.0",
+    utilization: str = "vllm:kv_cache_usage_perc 0.0",
+    more: str = "",
+) -> bytes:
+    """A small body of a server with one rank."""
+    return f"vllm:num_requests_waiting {waiting}\nvllm:num_requests_running {running}\n{utilization}\n{more}\n".encode()
+
+
+@pytest.mark.parametrize(
+    ("recording", "facts"),
+    [
+        (
+            "metrics_run1",
+            EngineFacts(n_engines=1, block_size=32, num_gpu_blocks=96, process_start_s=1795167558.82),
+        ),
+        (
+            "metrics_run4",
+            EngineFacts(n_engines=1, block_size=32, num_gpu_blocks=48, process_start_s=1795167854.17),
+        ),
+        (
+            "metrics_run7_dp",
+            EngineFacts(n_engines=2, block_size=32, num_gpu_blocks=192, process_start_s=None),
+        ),
+        (
+            "metrics_run8",
+            EngineFacts(n_engines=1, block_size=32, num_gpu_blocks=64, process_start_s=1795168561.93),
+        ),
+    ],
+)
+def test_recorded_bodies_of_idle_servers_are_read(golden: Path, recording: str, facts: EngineFacts) -> None:
+    report = ReportReader().read((golden / f"{recording}.txt").read_bytes(), now=7.0)
+
+    assert report.load == Load(waiting=0, running=0, kv_utilization=0.0, updated_at=7.0)
+    assert report.facts == facts
+
+
+def test_recorded_values_are_read_where_they_are_not_zero(golden: Path) -> None:
+    text = (golden / "metrics_run8.txt").read_text()
+    for name, value in (
+        ("num_requests_waiting", 3),
+        ("num_requests_running", 4),
+        ("kv_cache_usage_perc", 0.625),
+    ):
+        text = text.replace(
+            f'vllm:{name}{{engine="0",model_name="tiny"}} 0.0', f'vllm:{name}{{engine="0"}} {value}'
+        )
+
+    load = ReportReader().read(text.encode(), now=7.0).load
+
+    assert load == Load(waiting=3, running=4, kv_utilization=0.625, updated_at=7.0)
+
+
+def test_ranks_are_summed_and_their_utilization_is_averaged(golden: Path) -> None:
+    text = (golden / "metrics_run7_dp.txt").read_text()
+    for rank, (waiting, running, used) in enumerate(((1, 2, 0.25), (3, 4, 0.75))):
+        labels = f'{{engine="{rank}",model_name="tiny"}}'
+        text = text.replace(
+            f"vllm:num_requests_waiting{labels} 0.0", f"vllm:num_requests_waiting{labels} {waiting}"
+        )
+        text = text.replace(
+            f"vllm:num_requests_running{labels} 0.0", f"vllm:num_requests_running{labels} {running}"
+        )
+        text = text.replace(
+            f"vllm:kv_cache_usage_perc{labels} 0.0", f"vllm:kv_cache_usage_perc{labels} {used}"
+        )
+
+    report = ReportReader().read(text.encode(), now=7.0)
+
+    assert report.load == Load(waiting=4, running=6, kv_utilization=0.5, updated_at=7.0)
+    assert report.facts.gpu_blocks_per_engine == 96
+
+
+@pytest.mark.parametrize(
+    ("series", "utilization"),
+    [
+        pytest.param("vllm:kv_cache_usage_perc 0.5", 0.5, id="newer_name"),
+        pytest.param("vllm:gpu_cache_usage_perc 0.25", 0.25, id="older_name"),
+        pytest.param(
+            "vllm:gpu_cache_usage_perc 0.25\nvllm:kv_cache_usage_perc 0.5", 0.5, id="newer_name_wins"
+        ),
+        pytest.param("vllm:kv_cache_usage_perc 1.0000001", 1.0, id="rounding_above_one"),
+    ],
+)
+def test_utilization_is_read_under_both_names(series: str, utilization: float) -> None:
+    assert ReportReader().read(body(utilization=series), now=0.0).load.kv_utilization == utilization
+
+
+@pytest.mark.parametrize(
+    ("more", "facts"),
+    [
+        pytest.param("", EngineFacts(n_engines=1), id="nothing_told"),
+        pytest.param(
+            'vllm:cache_config_info{block_size="16",num_gpu_blocks="None"} 1.0',
+            EngineFacts(n_engines=1, block_size=16),
+            id="blocks_not_known_yet",
+        ),
+        pytest.param(
+            'vllm:cache_config_info{block_size="0",num_gpu_blocks="-5"} 1.0',
+            EngineFacts(n_engines=1),
+            id="impossible",
+        ),
+        pytest.param(
+            f'vllm:cache_config_info{{num_gpu_blocks="{"9" * 5000}"}} 1.0',
+            EngineFacts(n_engines=1),
+            id="endless_number",
+        ),
+        pytest.param("process_start_time_seconds NaN", EngineFacts(n_engines=1), id="start_is_no_number"),
+        pytest.param(
+            "process_start_time_seconds 1.5e9",
+            EngineFacts(n_engines=1, process_start_s=1.5e9),
+            id="start_alone",
+        ),
+    ],
+)
+def test_facts_that_cannot_be_read_are_left_out(more: str, facts: EngineFacts) -> None:
+    report = ReportReader().read(body(more=more), now=0.0)
+
+    assert report.facts == facts
+
+
+def test_facts_follow_a_changed_cache_description() -> None:
+    reader = ReportReader()
+
+    blocks = [
+        reader.read(body(more=more), now=0.0).facts.num_gpu_blocks
+        for more in (
+            'vllm:cache_config_info{num_gpu_blocks="10"} 1.0',
+            'vllm:cache_config_info{num_gpu_blocks="10"} 1.0',
+            'vllm:cache_config_info{num_gpu_blocks="20"} 1.0',
+            "",
+        )
+    ]
+
+    assert blocks == [10, 10, 20, None]
+
+
+def test_blocks_of_one_rank_are_unknown_when_those_of_all_are() -> None:
+    assert EngineFacts(n_engines=2).gpu_blocks_per_engine is None
+
+
+@pytest.mark.parametrize(
+    ("raw", "reason", "message"),
+    [
+        pytest.param(b"", "missing_series", "no series vllm:num_requests_waiting in the answer", id="empty"),
+        pytest.param(b"<html>hello</html>", "missing_series", "is it an engine's /metrics?", id="web_page"),
+        pytest.param(
+            body(utilization=""),
+            "missing_series",
+            "no series vllm:kv_cache_usage_perc or vllm:gpu_cache_usage_perc",
+            id="no_utilization",
+        ),
+        pytest.param(
+            body(waiting="NaN"), "malformed", "vllm:num_requests_waiting is nan, want 0 to", id="nan"
+        ),
+        pytest.param(
+            body(running="-1"), "malformed", "vllm:num_requests_running is -1.0, want 0 to", id="negative"
+        ),
+        pytest.param(
+            body(waiting="1e308"), "malformed", r"vllm:num_requests_waiting is 1e\+308, want", id="absurd"
+        ),
+        pytest.param(
+            body(waiting="many"), "malformed", "value of vllm:num_requests_waiting is no number", id="word"
+        ),
+    ],
+)
+def test_body_without_a_load_is_an_error(raw: bytes, reason: str, message: str) -> None:
+    with pytest.raises(ScrapeError, match=message) as raised:
+        ReportReader().read(raw, now=0.0)
+
+    assert raised.value.reason == reason
+
+
+def test_other_engines_are_read_under_their_names() -> None:
+    sglang = EngineSeries(
+        waiting="sglang:num_queue_reqs",
+        running="sglang:num_running_reqs",
+        kv_utilization=("sglang:token_usage",),
+        cache_info="sglang:cache_config_info",
+        block_size_label="page_size",
+        num_blocks_label="num_pages",
+    )
+    raw = (
+        b"sglang:num_queue_reqs 2\nsglang:num_running_reqs 3\nsglang:token_usage 0.5\n"
+        b'sglang:cache_config_info{page_size="64",num_pages="100"} 1\n'
+    )
+
+    report = ReportReader(sglang).read(raw, now=1.0)
+
+    assert report.load == Load(waiting=2, running=3, kv_utilization=0.5, updated_at=1.0)
+    assert report.facts == EngineFacts(n_engines=1, block_size=64, num_gpu_blocks=100)
+
+
+NUMBERS = st.floats().map(repr) | st.sampled_from(("1", "1e400", "-0", "x", "", "1 2"))
+
+
+@given(waiting=NUMBERS, running=NUMBERS, utilization=NUMBERS, label=st.text(max_size=20))
+def test_any_values_are_a_sane_report_or_an_error(
+    waiting: str, running: str, utilization: str, label: str
+) -> None:
+    raw = body(
+        waiting=waiting,
+        running=running,
+        utilization=f"vllm:kv_cache_usage_perc {utilization}",
+        more=f'vllm:cache_config_info{{block_size="{label}",num_gpu_blocks="{label}"}} 1',
+    )
+    try:
+        report = ReportReader().read(raw, now=0.0)
+    except ScrapeError:
+        return
+    assert report.load.waiting >= 0
+    assert report.load.running >= 0
+    assert 0.0 <= report.load.kv_utilization <= 1.0

@@ -1,0 +1,203 @@
+"""Files as a whole: cross checks, reading errors, the tokenizer's folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kvatlas.configs.errors import ConfigError
+from kvatlas.configs.loader import load_config
+from kvatlas.configs.schema import KVAtlasConfig
+
+HEAD = "apiVersion: kvatlas/v1\nkind: KVAtlasConfig\n"
+
+
+@pytest.fixture
+def config_file(tmp_path: Path) -> Path:
+    return tmp_path / "config.yaml"
+
+
+def message_of(file: Path) -> str:
+    """The error of loading `file`, its path shortened to the name."""
+    with pytest.raises(ConfigError) as raised:
+        load_config(file)
+    return str(raised.value).replace(str(file), file.name)
+
+
+def test_head_alone_is_the_default_configuration(config_file: Path) -> None:
+    config_file.write_text(HEAD)
+
+    assert load_config(str(config_file)) == KVAtlasConfig(api_version="kvatlas/v1")
+
+
+@pytest.mark.parametrize(
+    ("body", "problem"),
+    [
+        pytest.param(
+            "weight: {queue: 1}", "line 3, weight: unknown key; did you mean 'weights'? allowed: ", id="key"
+        ),
+        pytest.param(
+            "server: {rest: '8080'}", "line 3, server.rest: found '8080', expected HOST:PORT", id="listener"
+        ),
+        pytest.param(
+            "server:\n  rest: 0.0.0.0:9002",
+            "line 4, server.rest: found '0.0.0.0:9002', which is also the address at server.extProc",
+            id="two_listeners_on_one_port",
+        ),
+        pytest.param(
+            "endpoints:\n  static:\n  - {name: a, address: 'h:1'}\n  - {name: a, address: 'i:1'}",
+            "line 6, endpoints.static[1].name: found 'a', which is also the name at endpoints.static[0].name",
+            id="endpoint_name_twice",
+        ),
+        pytest.param(
+            "endpoints:\n  static:\n  - {name: a, address: 'H:1'}\n  - {name: b, address: 'h:1'}",
+            "line 6, endpoints.static[1].address: found 'h:1', which is also the address at endpoints.static[0].address",
+            id="endpoint_address_twice",
+        ),
+        pytest.param(
+            "endpoints:\n  static:\n  - {name: a, address: 'h:1', events: 'tcp://h:2'}\n"
+            "  - {name: b, address: 'i:1', events: 'tcp://h:2'}",
+            "line 6, endpoints.static[1].events: found 'tcp://h:2', which is also the events address at "
+            "endpoints.static[0].events",
+            id="events_address_twice",
+        ),
+        pytest.param(
+            "endpoints:\n  static:\n  - name: a\n    address: 10.0.0.1",
+            "line 6, endpoints.static[0].address: found '10.0.0.1', expected HOST:PORT",
+            id="endpoint_address",
+        ),
+        pytest.param(
+            "endpoints: {static: [{name: a, address: 'h:1', events: 'h:5557'}]}",
+            "line 3, endpoints.static[0].events: found 'h:5557', expected tcp://HOST:PORT",
+            id="events_address",
+        ),
+        pytest.param(
+            "endpoints: {static: [{name: a, address: 'h:1', replay: 'h:5557'}]}",
+            "line 3, endpoints.static[0].replay: found 'h:5557', expected tcp://HOST:PORT",
+            id="replay_address",
+        ),
+        pytest.param(
+            "endpoints: {static: [{name: a, address: 'h:1', metrics: /metrics}]}",
+            "line 3, endpoints.static[0].metrics: found '/metrics', expected a URL",
+            id="metrics_url",
+        ),
+        pytest.param(
+            "endpoints: {static: [{name: a, address: 'h:1', events: 'tcp://h:65535', dataParallelSize: 2}]}",
+            "line 3, endpoints.static[0].dataParallelSize: rank 1 of 'tcp://h:65535' would be on port 65536",
+            id="rank_above_the_last_port",
+        ),
+        pytest.param(
+            "endpoints: {static: [{name: a, address: 'h:1', events: 'ipc:///x', dataParallelSize: 2}]}",
+            "line 3, endpoints.static[0].dataParallelSize: 'ipc:///x' serves one data-parallel rank",
+            id="ranks_on_ipc",
+        ),
+        pytest.param(
+            "tiers: [{name: gpu}, {name: gpu}]",
+            "line 3, tiers[1].name: found 'gpu', which is also the tier name at tiers[0].name",
+            id="tier_twice",
+        ),
+        pytest.param(
+            "tiers: [{name: gpu, media: [GPU]}, {name: cpu, media: [CPU, gpu]}]",
+            "line 3, tiers[1].media[1]: found 'GPU', which is also the medium at tiers[0].media[0]",
+            id="medium_in_two_tiers",
+        ),
+        pytest.param(
+            "weights: {queue: .inf}",
+            "line 3, weights.queue: found infinity, expected a finite number",
+            id="infinite",
+        ),
+        pytest.param(
+            "metricsScrape: {interval: 3s}",
+            "line 3, metricsScrape: found 2s, expected more than the interval of 3s",
+            id="stale_before_the_next_scrape",
+        ),
+    ],
+)
+def test_each_mistake_is_named_with_line_and_path(config_file: Path, body: str, problem: str) -> None:
+    config_file.write_text(f"{HEAD}{body}\n")
+
+    message = message_of(config_file).replace("metricsScrape.staleAfter", "metricsScrape")
+    assert message.startswith(f"config.yaml: {problem}")
+    assert "\n" not in message
+
+
+def test_all_mistakes_are_listed_in_the_order_of_the_file(config_file: Path) -> None:
+    config_file.write_text(f"{HEAD}weights: {{queue: -1}}\nmodel: {{name: x}}\nserver: 3\n")
+
+    assert message_of(config_file).splitlines() == [
+        "config.yaml: 3 problems",
+        "  line 3, weights.queue: found -1, expected a number of at least 0",
+        "  line 4, model.name: unknown key; did you mean 'names'? allowed: names, tokenizer",
+        "  line 5, server: found 3, expected a mapping with keys extProc, health, rest, metrics",
+    ]
+
+
+def test_listeners_may_be_off_or_on_free_ports(config_file: Path) -> None:
+    config_file.write_text(
+        f"{HEAD}server: {{extProc: '', health: '', rest: '127.0.0.1:0', metrics: '127.0.0.1:0'}}\n"
+    )
+
+    assert load_config(config_file).server.ext_proc == ""
+
+
+@pytest.mark.parametrize(
+    ("raw", "problem"),
+    [
+        pytest.param(b"", "the file is empty", id="empty"),
+        pytest.param(b"- a\n", "line 1: found a list, expected a mapping with keys", id="list"),
+        pytest.param(b"kind: KVAtlasConfig\nkind: x\n", "line 2: key 'kind' comes twice", id="repeated_key"),
+        pytest.param(b"a:\n\tb: 1\n", "line 2: a tab where YAML allows spaces only", id="tab"),
+        pytest.param(
+            b"kind: EndpointPickerConfig\n", "line 1, kind: found 'EndpointPickerConfig', expected", id="kind"
+        ),
+        pytest.param(
+            b"kind: KVAtlasConfig\n", "line 1, apiVersion: missing, expected 'kvatlas/v1'", id="version"
+        ),
+    ],
+)
+def test_unusable_file_is_one_clear_line(config_file: Path, raw: bytes, problem: str) -> None:
+    config_file.write_bytes(raw)
+
+    message = message_of(config_file)
+    assert message.startswith(f"config.yaml: {problem}")
+    assert "\n" not in message
+
+
+def test_missing_file_is_named(config_file: Path) -> None:
+    assert message_of(config_file) == "config.yaml: no such file"
+
+
+def test_folder_in_place_of_a_file_is_named(tmp_path: Path) -> None:
+    assert message_of(tmp_path) == f"{tmp_path.name}: is a folder, expected a YAML file"
+
+
+def test_file_below_a_file_is_named(config_file: Path) -> None:
+    config_file.write_text(HEAD)
+
+    assert message_of(config_file / "more.yaml") == "more.yaml: cannot be read: Not a directory"
+
+
+@pytest.mark.parametrize(
+    ("written", "resolved"),
+    [
+        pytest.param("tokenizers/tiny", "{folder}/tokenizers/tiny", id="relative"),
+        pytest.param("/models/tiny", "/models/tiny", id="absolute"),
+        pytest.param("", "", id="none"),
+    ],
+)
+def test_tokenizer_is_taken_from_the_folder_of_the_file(
+    config_file: Path, written: str, resolved: str
+) -> None:
+    config_file.write_text(f"{HEAD}model: {{tokenizer: '{written}'}}\n")
+
+    assert load_config(config_file).model.tokenizer == resolved.format(folder=config_file.parent)
+
+
+def test_tokenizer_is_absolute_for_a_file_in_the_working_directory(
+    config_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config_file.write_text(f"{HEAD}model: {{tokenizer: tiny}}\n")
+    monkeypatch.chdir(config_file.parent)
+
+    assert load_config("config.yaml").model.tokenizer == str(config_file.parent / "tiny")
