@@ -10,16 +10,17 @@ import time
 
 from ..configs.address import HostPort
 from ..configs.endpoints import endpoint_addresses
-from ..configs.schema import KVAtlasConfig, TierConfig
+from ..configs.schema import KVAtlasConfig, TierConfig, TrustCreditConfig
+from ..events.stream import Trust
 from ..events.subscriber import Subscriber, SubscriberOptions
 from ..indexer.atlas import Atlas
 from ..indexer.reference import ReferenceIndex
-from ..indexer.tiers import TierId, TierSpec, TierTable
+from ..indexer.tiers import TierId, TierSource, TierSpec, TierTable
 from ..scorers.weights import default_profile
 from .extproc.health import HealthService
 from .extproc.listener import GrpcListener
 from .extproc.server import ExtProcServer
-from .fleet import Fleet
+from .fleet import Fleet, log_source
 from .fleet_metrics import fleet_families
 from .metrics import Metrics, StateCollector
 from .picker import Picker
@@ -35,6 +36,9 @@ log = logging.getLogger(__name__)
 
 HISTORY_PATIENCE_S = 5.0
 """Wait for an endpoint that does not answer, before the process calls itself ready without its history."""
+
+HOUSEKEEPING_S = 1.0
+"""Time between two looks at what only passing time decides."""
 
 DRAIN_S = 30.0
 """Time that requests in flight get when the process is told to stop."""
@@ -60,7 +64,12 @@ class App:
         tokenizer = load_tokenizer(config.model.tokenizer) if config.model.tokenizer else None
         pipeline = PromptPipeline(tokenizer, model_names=config.model.names)
         tiers = TierTable([_tier_spec(tier) for tier in config.tiers])
-        atlas = Atlas(tiers=tiers, seed=config.index.hash_seed, make_index=ReferenceIndex)
+        atlas = Atlas(
+            tiers=tiers,
+            seed=config.index.hash_seed,
+            make_index=ReferenceIndex,
+            on_source=lambda endpoint, rank, change: log_source(tiers, endpoint, rank, change),
+        )
         loads = LoadTable(stale_after_s=config.metrics_scrape.stale_after)
         self._subscriber = Subscriber(SubscriberOptions(topic_prefix=config.events.topic_prefix))
         self._scraper = Scraper(
@@ -78,6 +87,7 @@ class App:
             loads=loads,
             metrics=self._metrics,
             auto_capacity_tiers=_auto_capacity_tiers(config.tiers),
+            trust_credit=_trust_credit(config.events.trust_credit),
         )
         profile = default_profile(config.weights, tiers=tiers.names)
         picker = Picker(
@@ -94,7 +104,7 @@ class App:
         )
         self._rest = HttpListener("server.rest", rest)
         self._metrics_only = HttpListener("server.metrics", metrics_app(self._metrics.registry))
-        self._readiness: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
         """Listen, and follow every configured endpoint.
@@ -123,15 +133,18 @@ class App:
         except BaseException:
             await self.stop(grace_s=0)
             raise
-        self._readiness = asyncio.create_task(self._watch_readiness(), name="readiness")
+        self._tasks = [
+            asyncio.create_task(self._watch_readiness(), name="readiness"),
+            asyncio.create_task(self._keep_house(), name="housekeeping"),
+        ]
 
     async def stop(self, *, grace_s: float = DRAIN_S) -> None:
         """Say not ready, let requests in flight end for at most `grace_s` seconds, and stop everything."""
         self._draining = True
         self._set_ready(ready=False)
-        if self._readiness is not None:
-            self._readiness.cancel()
-            await asyncio.gather(self._readiness, return_exceptions=True)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._ext_proc.stop(grace_s)
         await self._health_only.stop(0)
         await self._rest.stop()
@@ -162,6 +175,11 @@ class App:
         self._set_ready(ready=not self._draining)
         log.info("ready")
 
+    async def _keep_house(self) -> None:
+        while True:
+            await asyncio.sleep(HOUSEKEEPING_S)
+            self.fleet.tick(now=time.monotonic())
+
     def _facts_changed(self, name: str, facts: EngineFacts) -> None:
         self.fleet.facts_changed(name, facts)
 
@@ -176,7 +194,14 @@ def _tier_spec(tier: TierConfig) -> TierSpec:
         media=tier.media,
         capacity=tier.lru_capacity_per_server if isinstance(tier.lru_capacity_per_server, int) else None,
         chunk_blocks=tier.offload_chunk_blocks if isinstance(tier.offload_chunk_blocks, int) else None,
+        source=None if tier.source == "auto" else TierSource(tier.source),
+        shared=tier.scope == "shared",
+        cleared_on_reset=tier.clear_on_reset,
     )
+
+
+def _trust_credit(config: TrustCreditConfig) -> dict[Trust, float]:
+    return {trust: getattr(config, trust.value) for trust in Trust}
 
 
 def _auto_capacity_tiers(tiers: tuple[TierConfig, ...]) -> tuple[TierId, ...]:

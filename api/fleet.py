@@ -13,7 +13,8 @@ from ..events.stream import Trust
 from ..events.subscriber import Subscriber, Subscription
 from ..indexer.atlas import Atlas
 from ..indexer.prefix import Prefix
-from ..indexer.tiers import TierId
+from ..indexer.sources import SourceChange
+from ..indexer.tiers import TierId, TierSource, TierTable
 from ..scorers.model import Candidate, Load
 from .metrics import Metrics
 from .scrape.loads import LoadTable
@@ -22,14 +23,11 @@ from .scrape.scraper import Scraper, ScrapeStatus
 
 log = logging.getLogger(__name__)
 
-TRUST_CREDIT: Mapping[Trust, float] = {
-    Trust.LIVE: 1.0,
-    Trust.REPLAYING: 0.9,  # behind by moments
-    Trust.PARTIAL: 0.8,  # mostly misses blocks that are there; seldom believes in blocks that are gone
-    Trust.STALE: 0.5,  # the engine may have restarted empty
-    Trust.DARK: 0.0,  # nothing is known
-}
-"""What a prefix on an endpoint is worth by the trust in its publisher."""
+DARK_ADVICE = (
+    "to know the tier exactly, start vLLM (0.24 or later) with --kv-events-config and, in --kv-transfer-config, "
+    '"kv_connector_extra_config": {"self_describing_kv_events": true}'
+)
+"""What mends a tier that an engine uses without telling."""
 
 
 @dataclass(slots=True)
@@ -95,6 +93,13 @@ class Endpoint:
     publishers: list[Publisher] = field(default_factory=list[Publisher])
     life: tuple[float, tuple[int, ...]] | None = None
     """Process start time last scraped, and the epochs of the publishers' streams then."""
+    offloads: bool = False
+    """Whether its metrics have shown that blocks move to slower memory."""
+
+    @property
+    def has_events(self) -> bool:
+        """Whether any rank publishes events."""
+        return any(publisher.subscription for publisher in self.publishers)
 
     @property
     def trust(self) -> Trust:
@@ -113,6 +118,7 @@ class Fleet:
         loads: what the scraper found.
         metrics: counters.
         auto_capacity_tiers: tiers whose bound follows the endpoint's `num_gpu_blocks`.
+        trust_credit: what a prefix on an endpoint is worth, by the trust in its publisher.
     """
 
     def __init__(
@@ -124,10 +130,12 @@ class Fleet:
         loads: LoadTable,
         metrics: Metrics,
         auto_capacity_tiers: tuple[TierId, ...],
+        trust_credit: Mapping[Trust, float],
     ) -> None:
         self.atlas = atlas
         self._subscriber, self._scraper, self._loads, self._metrics = subscriber, scraper, loads, metrics
         self._auto_capacity_tiers = auto_capacity_tiers
+        self._trust_credit = trust_credit
         self._endpoints: dict[str, Endpoint] = {}
 
     def __iter__(self) -> Iterator[Endpoint]:
@@ -154,6 +162,8 @@ class Fleet:
             endpoint.publishers.append(publisher)
             if rank.events is not None:
                 publisher.subscription = self._subscriber.subscribe(rank.events, rank.replay, publisher)
+            else:
+                self.atlas.ledger(name, rank.rank).without_events()
         if addresses.metrics is not None:
             self._scraper.add(name, addresses.metrics)
 
@@ -186,7 +196,7 @@ class Fleet:
                 labels=endpoint.labels,
                 load=self._loads.get(endpoint.name, now),
                 prefix=matches.get(endpoint.name),
-                credit=TRUST_CREDIT[endpoint.trust],
+                credit=self._credit(endpoint),
             )
             for endpoint in self._endpoints.values()
             if subset is None or _allowed(endpoint.addresses.serving, subset)
@@ -209,6 +219,10 @@ class Fleet:
         if facts.gpu_blocks_per_engine is not None:
             for tier in self._auto_capacity_tiers:
                 self.atlas.set_capacity(name, tier, facts.gpu_blocks_per_engine)
+        if facts.block_size is not None and not endpoint.has_events:
+            for ledger in self.atlas.ledgers(name):
+                ledger.use_block_size(facts.block_size)
+        endpoint.offloads |= facts.offloads
         if facts.process_start_s is not None:
             self._note_life(endpoint, facts.process_start_s)
 
@@ -217,8 +231,19 @@ class Fleet:
         return all(
             endpoint.trust not in (Trust.DARK, Trust.REPLAYING) or now - endpoint.added_at > patience_s
             for endpoint in self
-            if any(publisher.subscription for publisher in endpoint.publishers)
+            if endpoint.has_events
         )
+
+    def tick(self, *, now: float) -> None:
+        """Let time pass: an engine that offloads and stays silent about it is known otherwise after a while."""
+        for endpoint in self:
+            if endpoint.offloads:
+                for ledger in self.atlas.ledgers(endpoint.name):
+                    ledger.offloads(now=now)
+
+    def _credit(self, endpoint: Endpoint) -> float:
+        """Trust in the events; an endpoint without any is known from routing alone, which needs no events."""
+        return self._trust_credit[endpoint.trust] if endpoint.has_events else 1.0
 
     def _note_life(self, endpoint: Endpoint, started: float) -> None:
         """A new process start time is a restart, unless the streams have told of it themselves in between."""
@@ -235,3 +260,12 @@ class Fleet:
 
 def _allowed(address: str, subset: frozenset[str]) -> bool:
     return address in subset or address.rpartition(":")[0] in subset
+
+
+def log_source(tiers: TierTable, endpoint: str, rank: int, change: SourceChange) -> None:
+    """Say where knowledge of a tier comes from now, and what would make it exact."""
+    name, old = tiers.specs[change.tier].name, change.old.value if change.old else "none"
+    advice = f"; {DARK_ADVICE}" if change.new is TierSource.INFERRED else ""
+    level = logging.WARNING if change.new is TierSource.INFERRED else logging.INFO
+    log.log(level, "%s rank %d: source of tier %s is %s (was %s): %s%s",
+            endpoint, rank, name, change.new.value, old, change.why, advice)  # fmt: skip

@@ -110,7 +110,7 @@ class Picker:
             return NO_CANDIDATES
         addresses = {scored.candidate.name: scored.candidate.address for scored in decision.scored}
         if prefix is not None:
-            self.fleet.atlas.touch(decision.picked[0], prefix)
+            self.fleet.atlas.routed(decision.picked[0], prefix)
         return Route(tuple(addresses[name] for name in decision.picked), decision)
 
     def _account(self, decision: Decision) -> None:

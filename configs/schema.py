@@ -67,6 +67,24 @@ class EndpointsConfig(Section, frozen=True):
     """The servers, written out."""
 
 
+Credit = Annotated[float, Meta(ge=0, le=1)]
+
+
+class TrustCreditConfig(Section, frozen=True):
+    """What a prefix on an endpoint is worth, by the trust in its events."""
+
+    live: Credit = 1
+    """Every event was applied."""
+    replaying: Credit = 0.9
+    """Missing events are being fetched."""
+    partial: Credit = 0.8
+    """Some history could not be had."""
+    stale: Credit = 0.5
+    """The connection is down."""
+    dark: Credit = 0
+    """Nothing was ever heard."""
+
+
 class EventsConfig(Section, frozen=True):
     """The KV-event plane."""
 
@@ -76,6 +94,8 @@ class EventsConfig(Section, frozen=True):
     """Port of an endpoint's replay socket when it names none."""
     topic_prefix: str = ""
     """ZMQ subscription prefix; empty takes every topic."""
+    trust_credit: TrustCreditConfig = TrustCreditConfig()
+    """Factor of prefix scores."""
 
 
 class TierConfig(Section, frozen=True):
@@ -89,6 +109,12 @@ class TierConfig(Section, frozen=True):
     """Blocks a server can hold; auto: `num_gpu_blocks` from /metrics for the first tier, no bound for the others."""
     offload_chunk_blocks: BlockCount | Literal["auto"] = "auto"
     """Blocks an engine moves together; auto: learned from events."""
+    source: Literal["auto", "events", "inferred", "routing"] = "auto"
+    """Where knowledge of the tier comes from; auto: found out for each endpoint."""
+    scope: Literal["server", "shared"] = "server"
+    """shared: what one server stored there every server can load."""
+    clear_on_reset: bool = False
+    """Whether a reset of the engine's prefix cache empties this tier too; the fastest tier always is."""
 
 
 DEFAULT_TIERS = (

@@ -8,11 +8,13 @@ from dataclasses import dataclass
 
 from ..events.model import Event
 from .errors import UnknownEndpointError
+from .holders import SharedHolders
 from .index import BlockIndex
 from .ledger import RankLedger
 from .match import PrefixMatch, RankMatch, TierRun, measure
 from .prefix import Prefix
-from .tiers import TierId, TierTable
+from .sources import SourceChange
+from .tiers import TierId, TierSource, TierTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +25,10 @@ class TierOccupancy:
     residencies: int
     capacity: int | None
     chunk_blocks: int | None
+    source: TierSource | None
+    """Of the first rank; None while there is no evidence."""
+    dark: bool
+    """The engine is known to use the tier without telling what it holds there."""
 
 
 class Atlas:
@@ -32,12 +38,22 @@ class Atlas:
         tiers: configured tiers, fastest first.
         seed: seed of the block keys.
         make_index: makes the block index for one block size.
+        on_source: told endpoint, rank and change when a tier is known from elsewhere than before.
     """
 
-    def __init__(self, *, tiers: TierTable, seed: int, make_index: Callable[[], BlockIndex]) -> None:
+    def __init__(
+        self,
+        *,
+        tiers: TierTable,
+        seed: int,
+        make_index: Callable[[], BlockIndex],
+        on_source: Callable[[str, int, SourceChange], None] | None = None,
+    ) -> None:
         self.tiers = tiers
         self.seed = seed
         self._make_index = make_index
+        self._on_source = on_source
+        self._shared = SharedHolders(tiers, self._index_for)
         self._indexes: dict[int, BlockIndex] = {}
         self._endpoints: dict[str, dict[int, RankLedger]] = {}
 
@@ -49,7 +65,7 @@ class Atlas:
     def add(self, endpoint: str, *, n_ranks: int = 1) -> None:
         """Register an endpoint with empty books; one that is registered already is emptied."""
         self.remove(endpoint)
-        self._endpoints[endpoint] = {rank: self._new_ledger() for rank in range(n_ranks)}
+        self._endpoints[endpoint] = {rank: self._new_ledger(endpoint, rank) for rank in range(n_ranks)}
 
     def remove(self, endpoint: str) -> None:
         """Forget the endpoint and all it holds; unknown names are ignored. Cost: O(its residencies)."""
@@ -82,11 +98,15 @@ class Atlas:
         for ledger in self._endpoints[endpoint].values():
             ledger.set_capacity(tier, n_blocks)
 
-    def touch(self, endpoint: str, prefix: Prefix) -> None:
-        """The endpoint is about to use the prompt's blocks: renew their recency."""
+    def routed(self, endpoint: str, prefix: Prefix) -> None:
+        """The prompt was sent to the endpoint: renew its blocks' recency, and learn from it where nothing else tells."""
         for ledger in self._endpoints.get(endpoint, {}).values():
             if ledger.block_size is not None:
-                ledger.touch(prefix.keys(ledger.block_size))
+                ledger.routed(prefix.keys(ledger.block_size))
+
+    def ledgers(self, endpoint: str) -> Iterable[RankLedger]:
+        """The books of every rank of the endpoint."""
+        return self._endpoints[endpoint].values()
 
     def match(self, prefix: Prefix) -> dict[str, PrefixMatch]:
         """What each endpoint holds of the prompt; endpoints whose block size is not known yet are absent.
@@ -111,29 +131,40 @@ class Atlas:
 
     def occupancy(self, endpoint: str) -> list[TierOccupancy]:
         """Blocks of the endpoint by tier, configured tiers first, then unknown media that hold something."""
-        ledgers = self._endpoints[endpoint].values()
-        rows: list[TierOccupancy] = []
-        for tier, spec in enumerate(self.tiers.specs):
-            residencies = sum(ledger.residencies(TierId(tier)) for ledger in ledgers)
-            if spec.configured or residencies:
-                capacities = [ledger.capacity(TierId(tier)) for ledger in ledgers]
-                bounded = [n_blocks for n_blocks in capacities if n_blocks is not None]
-                chunks = {chunk for ledger in ledgers if (chunk := ledger.chunk_blocks(TierId(tier)))}
-                rows.append(
-                    TierOccupancy(
-                        spec.name,
-                        residencies,
-                        sum(bounded) if len(bounded) == len(capacities) else None,
-                        min(chunks, default=None),
-                    )
-                )
-        return rows
+        ledgers = list(self._endpoints[endpoint].values())
+        tiers = [TierId(tier) for tier in range(len(self.tiers.specs))]
+        rows = [self._occupancy(ledgers, tier) for tier in tiers]
+        return [
+            row
+            for row, spec in zip(rows, self.tiers.specs, strict=True)
+            if spec.configured or row.residencies
+        ]
 
-    def _new_ledger(self) -> RankLedger:
-        capacities = {
-            TierId(t): spec.capacity for t, spec in enumerate(self.tiers.specs) if spec.capacity is not None
-        }
-        return RankLedger(tiers=self.tiers, seed=self.seed, index_for=self._index_for, capacities=capacities)
+    def _occupancy(self, ledgers: list[RankLedger], tier: TierId) -> TierOccupancy:
+        spec = self.tiers.specs[tier]
+        held = sum(ledger.residencies(tier) for ledger in ledgers)
+        bounds = [bound for ledger in ledgers if (bound := ledger.capacity(tier)) is not None]
+        return TierOccupancy(
+            tier=spec.name,
+            residencies=self._shared.residencies(tier) if spec.shared else held,
+            capacity=sum(bounds) if len(bounds) == len(ledgers) else None,
+            chunk_blocks=min((n for ledger in ledgers if (n := ledger.chunk_blocks(tier))), default=None),
+            source=ledgers[0].sources.of(tier),
+            dark=any(ledger.sources.is_dark(tier) for ledger in ledgers),
+        )
+
+    def _new_ledger(self, endpoint: str, rank: int) -> RankLedger:
+        def changed(change: SourceChange) -> None:
+            if self._on_source is not None:
+                self._on_source(endpoint, rank, change)
+
+        return RankLedger(
+            tiers=self.tiers,
+            seed=self.seed,
+            index_for=self._index_for,
+            shared=self._shared,
+            on_source=changed,
+        )
 
     def _index_for(self, block_size: int) -> BlockIndex:
         if block_size not in self._indexes:

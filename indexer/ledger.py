@@ -8,46 +8,24 @@ stores, orphans and events in any order end in the same state.
 from __future__ import annotations
 
 from array import array
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import gcd
-from typing import NamedTuple, assert_never
+from typing import assert_never
 
-from ..events.model import (
-    FULL_ATTENTION_KINDS,
-    AllBlocksCleared,
-    BlockRemoved,
-    BlockStored,
-    EngineHash,
-    Event,
-)
+from ..events.model import AllBlocksCleared, BlockRemoved, BlockStored, EngineHash, Event
+from .chunks import Chunks
+from .foreign import ForeignChunks
 from .hashmap import HashMap
-from .index import BlockIndex, HolderId
+from .holders import FASTEST, Group, Place, RankHolders, SharedHolders
+from .index import BlockIndex
 from .keys import BlockKey
-from .match import RankLayout, Window
-from .tiers import TierId, TierTable
+from .match import RankLayout
+from .pending import Claim, Pending
+from .sources import SourceChange, Sources
+from .tiers import TierId, TierSource, TierTable
 
-FASTEST = TierId(0)
-MAX_PENDING_HASHES = 65_536
-"""Hashes with copies but without a key that are remembered per publisher."""
-
-_WINDOW_KINDS = frozenset({"sliding_window", "sliding_window_mla", "chunked_local_attention"})
-_STATE_KINDS = frozenset({"mamba"})
-
-
-class Place(NamedTuple):
-    """Where a publisher's copies are."""
-
-    tier: TierId
-    group: int
-
-
-class _Claim(NamedTuple):
-    """Copies of a hash at a place; `tail`: the hash stands for its whole offload chunk."""
-
-    place: Place
-    tail: bool
+_LEARNED_GROUP = -1
+"""Group of blocks that no event named: inferred from stores in a faster tier, or from routing."""
 
 
 @dataclass(slots=True)
@@ -57,7 +35,9 @@ class LedgerCounters:
     unknown_removals: int = 0
     block_size_mismatches: int = 0
     ignored_groups: int = 0
+    ignored_tiers: int = 0
     pending_dropped: int = 0
+    foreign_orphans: int = 0
     evicted: int = 0
 
 
@@ -68,7 +48,8 @@ class RankLedger:
         tiers: tier table shared by the fleet.
         seed: seed of the block keys.
         index_for: block size -> the index for blocks of that size.
-        capacities: tier -> blocks bound of this server, filled and changed by the owner through `set_capacity`.
+        shared: holders of tiers that belong to no server.
+        on_source: told when a tier is known from elsewhere than before.
     """
 
     def __init__(
@@ -77,22 +58,25 @@ class RankLedger:
         tiers: TierTable,
         seed: int,
         index_for: Callable[[int], BlockIndex],
-        capacities: dict[TierId, int],
+        shared: SharedHolders,
+        on_source: Callable[[SourceChange], None],
     ) -> None:
         self.counters = LedgerCounters()
-        self.block_size: int | None = None
         self.hashes = HashMap(seed=seed)
-        self._tiers = tiers
-        self._index_for = index_for
-        self._capacities = dict(capacities)
-        self._index: BlockIndex | None = None
-        self._holders: dict[Place, HolderId] = {}
-        self._groups: dict[int, tuple[str | None, int | None]] = {}
-        self._chunks: dict[TierId, int] = {}
-        self._tails: dict[Place, dict[EngineHash, int]] = {}
-        self._pending: OrderedDict[EngineHash, dict[_Claim, int]] = OrderedDict()
+        self.sources = Sources(tiers)
+        self.block_size: int | None = None
+        self._tiers, self._index_for, self._shared, self._on_source = tiers, index_for, shared, on_source
+        self._capacities = {
+            TierId(t): spec.capacity for t, spec in enumerate(tiers.specs) if spec.capacity is not None
+        }
+        self._holders: RankHolders | None = None
+        self._groups: dict[int, Group] = {}
+        self._chunks = Chunks(tiers, self.hashes)
+        self._foreign = ForeignChunks(seed=seed)
+        self._pending = Pending()
         self._tells_extra_keys = False
-        self._layout: RankLayout | None = None
+        self._follow_fastest: set[TierId] = set()
+        """Tiers without a bound of their own, bounded like the fastest."""
 
     # -- events ---------------------------------------------------------------------------------------------------
 
@@ -104,30 +88,62 @@ class RankLedger:
             case BlockRemoved():
                 self._removed(event)
             case AllBlocksCleared():
-                self._cleared(FASTEST)
+                for tier, spec in enumerate(self._tiers.specs):
+                    if tier == FASTEST or spec.cleared_on_reset:
+                        self._clear(TierId(tier))
             case _:
                 assert_never(event)
 
     def reset(self) -> None:
         """The publisher began a new life: nothing of the old one holds."""
-        for holder in self._holders.values():
-            self._require_index().close(holder)
-        self._holders.clear()
+        if self._holders is not None:
+            self._holders.close()
+        self._holders = self.block_size = None
         self.hashes.clear()
+        self.sources.clear()
         self._groups.clear()
         self._chunks.clear()
-        self._tails.clear()
+        self._foreign.clear()
         self._pending.clear()
-        self._index = self._layout = self.block_size = None
         self._tells_extra_keys = False
+
+    # -- what is known without events ------------------------------------------------------------------------------
+
+    def use_block_size(self, block_size: int) -> None:
+        """Block size of an endpoint that sends no events; one that events have shown stays."""
+        if self.block_size is None:
+            self._set_block_size(block_size)
+
+    def without_events(self) -> None:
+        """The endpoint has no event stream: learn from routing what it has."""
+        self._note(self.sources.no_events())
+
+    def offloads(self, *, now: float) -> None:
+        """The engine's metrics show that it offloads; `now` in monotonic seconds."""
+        change = self.sources.offloads(now=now)
+        if change is not None:
+            self._note(change)
+            if self._holders is not None:
+                self._infer(list(self._holders.keys(FASTEST)))
+
+    def routed(self, keys: array[int]) -> None:
+        """A prompt with these keys was sent here: the engine is about to use or to compute its blocks."""
+        if self._holders is None:
+            return
+        if self.sources.of(FASTEST) is TierSource.ROUTING:
+            known = [BlockKey(key) for key in keys]
+            self.counters.evicted += self._holders.keep(Place(FASTEST, _LEARNED_GROUP), known)
+            self._infer(known)
+        self._holders.touch(keys)
 
     # -- what others ask ------------------------------------------------------------------------------------------
 
     def layout(self) -> RankLayout | None:
         """Where this rank's blocks are, None while no block size is known."""
-        if self._layout is None and self.block_size is not None:
-            self._layout = self._make_layout(self.block_size)
-        return self._layout
+        if self._holders is None:
+            return None
+        chunks = tuple(self._chunks.size(TierId(tier)) or 1 for tier in range(len(self._tiers.names)))
+        return self._holders.layout(self._groups, chunks)
 
     def set_capacity(self, tier: TierId, n_blocks: int | None) -> None:
         """Bound the tier; takes effect at once."""
@@ -135,26 +151,22 @@ class RankLedger:
             self._capacities.pop(tier, None)
         else:
             self._capacities[tier] = n_blocks
-        for place, holder in self._holders.items():
-            if place.tier == tier:
-                self.counters.evicted += self._require_index().set_capacity(holder, n_blocks)
+        if self._holders is not None:
+            self.counters.evicted += self._holders.set_capacity(tier, n_blocks)
+        for follower in self._follow_fastest if tier == FASTEST else ():
+            self.set_capacity(follower, n_blocks)
 
     def capacity(self, tier: TierId) -> int | None:
-        """Blocks the tier is bounded to, None for no bound."""
+        """Blocks the tier is bounded to, None for no bound but the safety one."""
         return self._capacities.get(tier)
-
-    def touch(self, keys: array[int]) -> None:
-        """Renew the recency of `keys` in every tier: the engine is about to use them."""
-        for holder in self._holders.values():
-            self._require_index().touch(holder, keys)
 
     def residencies(self, tier: TierId) -> int:
         """Blocks held in a tier, summed over groups."""
-        return sum(self._require_index().size(h) for place, h in self._holders.items() if place.tier == tier)
+        return 0 if self._holders is None else self._holders.size(tier)
 
     def chunk_blocks(self, tier: TierId) -> int | None:
         """Blocks the engine moves together to and from `tier`, None while neither configured nor learned."""
-        return self._tiers.specs[tier].chunk_blocks or self._chunks.get(tier)
+        return self._chunks.size(tier)
 
     @property
     def n_pending(self) -> int:
@@ -165,8 +177,11 @@ class RankLedger:
 
     def _stored(self, event: BlockStored) -> None:
         tier = self._tiers.of(event.medium)
+        if not self._takes(event, tier):
+            return
         place = Place(tier, event.group)
-        if not self._take_group(event):
+        if tier != FASTEST and ForeignChunks.speaks(event, self.block_size):
+            self._stored_foreign(event, place)
             return
         if event.hashes and self._may_learn(event, tier):
             for engine_hash in self.hashes.learn(event):
@@ -176,27 +191,29 @@ class RankLedger:
         for engine_hash in event.hashes:
             known = self.hashes.get(engine_hash)
             if known is None:
-                self._wait(engine_hash, _Claim(place, tail))
+                self.counters.pending_dropped += self._pending.add(engine_hash, Claim(place, tail))
             elif tail:
                 self._store_tail(place, engine_hash, known.depth)
             else:
                 run.append(known.key)
         if run:
             self._store(place, run)
-            if tier != FASTEST and event.hashes and (last := self.hashes.get(event.hashes[-1])):
+            if tier != FASTEST and (last := self.hashes.get(event.hashes[-1])):
                 self._learn_chunk(tier, last.depth)
-        self.hashes.sweep(n_resident=self._n_resident(), is_held=self._is_held)
+        if self._holders is not None:
+            self.hashes.sweep(n_resident=self._holders.total(), is_held=self._holders.has)
 
-    def _take_group(self, event: BlockStored) -> bool:
-        """Note what kind of cache the event's group is; False for kinds that never make a prefix reusable."""
+    def _takes(self, event: BlockStored, tier: TierId) -> bool:
+        """Whether the event's tier and group are followed."""
+        if not self.sources.believes_events(tier):
+            self.counters.ignored_tiers += 1
+            return False
         group = self._groups.get(event.group)
         if group is None or (event.kind is not None and group != (event.kind, event.window)):
-            group = self._groups[event.group] = (event.kind, event.window)
-            self._layout = None
-        if group[0] is None or group[0] in FULL_ATTENTION_KINDS | _WINDOW_KINDS | _STATE_KINDS:
-            return True
-        self.counters.ignored_groups += 1
-        return False
+            group = self._groups[event.group] = Group(event.kind, event.window)
+        if not group.matters:
+            self.counters.ignored_groups += 1
+        return group.matters
 
     def _may_learn(self, event: BlockStored, tier: TierId) -> bool:
         """Whether the event's tokens tell the meaning of its hashes.
@@ -210,8 +227,7 @@ class RankLedger:
         if tier == FASTEST:
             self._tells_extra_keys |= event.extra_keys is not None
             if self.block_size is None:
-                self.block_size = event.block_size
-                self._index = self._index_for(event.block_size)
+                self._set_block_size(event.block_size)
         elif event.extra_keys is None and (self._tells_extra_keys or self.block_size is None):
             return False
         if event.block_size != self.block_size:
@@ -219,17 +235,18 @@ class RankLedger:
             return False
         return True
 
-    def _wait(self, engine_hash: EngineHash, claim: _Claim) -> None:
-        claims = self._pending.setdefault(engine_hash, {})
-        claims[claim] = claims.get(claim, 0) + 1
-        if len(self._pending) > MAX_PENDING_HASHES:
-            self._pending.popitem(last=False)
-            self.counters.pending_dropped += 1
+    def _stored_foreign(self, event: BlockStored, place: Place) -> None:
+        keys = self._foreign.learn(event, self._known_block_size())
+        if keys is None:
+            self.counters.foreign_orphans += 1
+            return
+        self._chunks.learn(place.tier, event.block_size // self._known_block_size() - 1)
+        self._store(place, keys)
 
     def _adopt(self, engine_hash: EngineHash) -> None:
         """Store the copies that waited for the hash's key."""
         known = self.hashes.get(engine_hash)
-        for claim, copies in self._pending.pop(engine_hash, {}).items():
+        for claim, copies in self._pending.pop(engine_hash).items():
             for _ in range(copies if known else 0):
                 assert known is not None  # noqa: S101 - just learned
                 if claim.tail:
@@ -238,127 +255,98 @@ class RankLedger:
                     self._store(claim.place, [known.key])
 
     def _store(self, place: Place, keys: Sequence[BlockKey]) -> None:
-        self.counters.evicted += self._require_index().store(self._holder(place), array("Q", keys))
+        self._note(self.sources.usable_event(place.tier))
+        self.counters.evicted += self._known_holders().store(place, keys)
+        if place.tier == FASTEST:
+            self._infer(keys)
+
+    def _infer(self, keys: Sequence[BlockKey]) -> None:
+        """Copy what was stored in the fastest tier to the tiers whose copies the engine does not announce."""
+        for number in range(1, len(self._tiers.names)):
+            tier = TierId(number)
+            if self.sources.of(tier) is TierSource.INFERRED:
+                place = Place(tier, _LEARNED_GROUP)
+                self.counters.evicted += self._known_holders().keep(place, keys)
 
     # -- offload chunks -------------------------------------------------------------------------------------------
 
     def _store_tail(self, place: Place, engine_hash: EngineHash, depth: int) -> None:
         """A token-less store names only the last block of the chunk it moved."""
         self._learn_chunk(place.tier, depth)
-        if self.chunk_blocks(place.tier) != 1:
-            tails = self._tails.setdefault(place, {})
-            tails[engine_hash] = tails.get(engine_hash, 0) + 1
-        self._store(place, self._chunk_keys(place.tier, engine_hash))
-
-    def _chunk_keys(self, tier: TierId, engine_hash: EngineHash) -> list[BlockKey]:
-        n_blocks = self.chunk_blocks(tier) or 1
-        chain = self.hashes.chain(engine_hash)
-        return [known.key for known, _ in zip(chain, range(n_blocks), strict=False)][::-1]
+        self._chunks.add_tail(place, engine_hash)
+        self._store(place, self._chunks.keys(place.tier, engine_hash))
 
     def _learn_chunk(self, tier: TierId, depth: int) -> None:
-        """Chunks are aligned, so the number of blocks before a chunk's end is a multiple of the chunk's size."""
-        if self._tiers.specs[tier].chunk_blocks:
-            return
-        old = self._chunks.get(tier, 0)
-        new = gcd(old, depth + 1)
-        if new == old:
-            return
+        """Correct the chunk size by one more chunk end, and with it what was stored under the old size."""
         moved = [
-            (place, tail, copies)
-            for place, tails in self._tails.items()
-            for tail, copies in tails.items()
-            if place.tier == tier
+            (place, self._chunks.keys(tier, tail), tail, n) for place, tail, n in self._chunks.tails(tier)
         ]
-        for place, tail, copies in moved:
+        if not self._chunks.learn(tier, depth):
+            return
+        for place, keys, _, copies in moved:
             for _ in range(copies):
-                self._take(place, self._chunk_keys(tier, tail))
-        self._chunks[tier] = new
-        self._layout = None
-        for place, tail, copies in moved:
+                self._take(place, keys)
+        for place, _, tail, copies in moved:
             for _ in range(copies):
-                self._store(place, self._chunk_keys(tier, tail))
+                self._store(place, self._chunks.keys(tier, tail))
 
     # -- removals -------------------------------------------------------------------------------------------------
 
     def _removed(self, event: BlockRemoved) -> None:
         place = Place(self._tiers.of(event.medium), event.group)
-        tails = self._tails.get(place, {})
+        if not self.sources.believes_events(place.tier):
+            return
         run: list[BlockKey] = []
         for engine_hash in event.hashes:
             known = self.hashes.get(engine_hash)
-            if known is None:
-                self._unwait(engine_hash, place)
-            elif engine_hash in tails:
-                self._take(place, self._chunk_keys(place.tier, engine_hash))
-                tails[engine_hash] -= 1
-                if not tails[engine_hash]:
-                    del tails[engine_hash]
-            else:
+            if known is not None and self._chunks.drop_tail(place, engine_hash):
+                self._take(place, self._chunks.keys(place.tier, engine_hash))
+            elif known is not None:
                 run.append(known.key)
+            elif (chunk := self._foreign.forget(engine_hash)) is not None:
+                run += chunk
+            elif not self._pending.remove(engine_hash, place):
+                self.counters.unknown_removals += 1
         if run:
             self._take(place, run)
 
-    def _unwait(self, engine_hash: EngineHash, place: Place) -> None:
-        claims = self._pending.get(engine_hash, {})
-        claim = next((claim for claim in claims if claim.place == place), None)
-        if claim is None:
-            self.counters.unknown_removals += 1
-            return
-        claims[claim] -= 1
-        if not claims[claim]:
-            del claims[claim]
-        if not claims:
-            del self._pending[engine_hash]
-
     def _take(self, place: Place, keys: Sequence[BlockKey]) -> None:
-        holder = self._holders.get(place)
-        if holder is None:
-            self.counters.unknown_removals += len(keys)
-        else:
-            self.counters.unknown_removals += self._require_index().remove(holder, array("Q", keys))
+        self.counters.unknown_removals += self._known_holders().take(place, keys)
 
-    def _cleared(self, tier: TierId) -> None:
-        for place, holder in self._holders.items():
-            if place.tier == tier:
-                self._require_index().clear(holder)
-                self._tails.pop(place, None)
-        for engine_hash, claims in list(self._pending.items()):
-            kept = {claim: copies for claim, copies in claims.items() if claim.place.tier != tier}
-            if kept:
-                self._pending[engine_hash] = kept
-            else:
-                del self._pending[engine_hash]
+    def _clear(self, tier: TierId) -> None:
+        if self._holders is not None:
+            self._holders.clear(tier)
+        self._chunks.clear(tier)
+        self._pending.drop(tier)
 
-    # -- places ---------------------------------------------------------------------------------------------------
+    # -- sources and sizes ----------------------------------------------------------------------------------------
 
-    def _require_index(self) -> BlockIndex:
-        assert self._index is not None, "a key is known only after the block size"  # noqa: S101
-        return self._index
+    def _note(self, change: SourceChange | None) -> None:
+        """Act on a tier's new source: what was learned without events gives way to events."""
+        if change is None:
+            return
+        if self._holders is not None:
+            self._holders.close_place(Place(change.tier, _LEARNED_GROUP))
+        if change.new is TierSource.INFERRED and change.tier not in self._capacities:
+            # without removals only recency bounds the tier, so it needs a number: as many blocks as the fastest tier
+            self._follow_fastest.add(change.tier)
+            self.set_capacity(change.tier, self._capacities.get(FASTEST))
+        self._on_source(change)
 
-    def _holder(self, place: Place) -> HolderId:
-        holder = self._holders.get(place)
-        if holder is None:
-            holder = self._holders[place] = self._require_index().open()
-            self._require_index().set_capacity(holder, self._capacities.get(place.tier))
-            self._layout = None
-        return holder
+    def _set_block_size(self, block_size: int) -> None:
+        self.block_size = block_size
+        self._holders = RankHolders(
+            index=self._index_for(block_size),
+            block_size=block_size,
+            tiers=self._tiers,
+            shared=self._shared,
+            capacities=self._capacities,
+        )
 
-    def _n_resident(self) -> int:
-        return sum(self._require_index().size(holder) for holder in self._holders.values())
+    def _known_holders(self) -> RankHolders:
+        assert self._holders is not None, "a key is known only after the block size"  # noqa: S101
+        return self._holders
 
-    def _is_held(self, key: BlockKey) -> bool:
-        return any(self._require_index().has(holder, key) for holder in self._holders.values())
-
-    def _make_layout(self, block_size: int) -> RankLayout:
-        n_tiers = len(self._tiers.names)
-        tiers, windows = [0] * n_tiers, list[Window]()
-        for place, holder in self._holders.items():
-            kind, window = self._groups.get(place.group, (None, None))
-            if kind is None or kind in FULL_ATTENTION_KINDS:
-                if place.tier < n_tiers:
-                    tiers[place.tier] |= 1 << holder
-            elif place.tier == FASTEST:
-                n_blocks = -(-(window - 1) // block_size) if window and kind not in _STATE_KINDS else 1
-                windows.append(Window(1 << holder, n_blocks))
-        chunks = tuple(self.chunk_blocks(TierId(tier)) or 1 for tier in range(n_tiers))
-        return RankLayout(tuple(tiers), chunks, tuple(windows))
+    def _known_block_size(self) -> int:
+        assert self.block_size is not None, "a foreign chunk is recognised only beside a block size"  # noqa: S101
+        return self.block_size

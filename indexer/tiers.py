@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import NewType
 
 from ..events.model import MediumName
@@ -15,6 +16,17 @@ MAX_UNKNOWN_TIERS = 8
 """Media nobody configured that get a tier of their own; further ones share the last."""
 
 
+class TierSource(Enum):
+    """Where the knowledge of one tier of one endpoint comes from."""
+
+    EVENTS = "events"
+    """The engine's events are believed."""
+    INFERRED = "inferred"
+    """The engine offloads but does not tell: every block stored in the fastest tier is taken as copied there."""
+    ROUTING = "routing"
+    """No events at all: what kvatlas sent there is taken as cached."""
+
+
 @dataclass(frozen=True, slots=True)
 class TierSpec:
     """One tier.
@@ -24,6 +36,9 @@ class TierSpec:
         media: the engines' words for it.
         capacity: blocks a server holds there at most, None for no bound.
         chunk_blocks: blocks an engine moves together, None to learn it from events.
+        source: where knowledge of it comes from, None to find out for each endpoint.
+        shared: it belongs to no server: what one stored there every endpoint can load.
+        cleared_on_reset: whether an engine that resets its prefix cache empties this tier too.
         configured: False for a tier that only an unknown medium brought up; it earns no credit.
     """
 
@@ -31,6 +46,9 @@ class TierSpec:
     media: tuple[str, ...] = ()
     capacity: int | None = None
     chunk_blocks: int | None = None
+    source: TierSource | None = None
+    shared: bool = False
+    cleared_on_reset: bool = False
     configured: bool = True
 
 

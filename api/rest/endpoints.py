@@ -7,7 +7,7 @@ from dataclasses import asdict
 
 from fastapi import APIRouter
 
-from ..fleet import Endpoint, Fleet, Publisher
+from ..fleet import DARK_ADVICE, Endpoint, Fleet, Publisher
 from .errors import NotFoundError
 from .models import EndpointOut, EndpointsOut, LoadOut, PublisherOut, ScrapeOut, TierOut
 
@@ -57,6 +57,9 @@ def _endpoint(endpoint: Endpoint, fleet: Fleet) -> EndpointOut:
                 residencies=tier.residencies,
                 capacity=tier.capacity,
                 chunk_blocks=tier.chunk_blocks,
+                source=tier.source.value if tier.source else None,
+                dark=tier.dark,
+                advice=DARK_ADVICE if tier.dark else None,
             )
             for tier in fleet.atlas.occupancy(endpoint.name)
         ],

@@ -144,6 +144,9 @@ class TierOut(Own):
     residencies: int
     capacity: int | None
     chunk_blocks: int | None
+    source: str | None = Field(description="events, inferred or routing; null while there is no evidence")
+    dark: bool = Field(description="the engine uses the tier without telling what it holds there")
+    advice: str | None = Field(description="what makes a dark tier known")
 
 
 class PublisherOut(Own):

@@ -29,6 +29,7 @@ class EngineSeries:
         block_size_label: its label with the tokens a block.
         num_blocks_label: its label with the number of GPU blocks.
         process_start: gauge with the wall-clock start of the process in seconds.
+        offload: counters that move only when blocks go to or come from slower memory.
     """
 
     waiting: str
@@ -38,6 +39,7 @@ class EngineSeries:
     block_size_label: str
     num_blocks_label: str
     process_start: str = "process_start_time_seconds"
+    offload: tuple[str, ...] = ()
 
 
 VLLM = EngineSeries(
@@ -47,6 +49,7 @@ VLLM = EngineSeries(
     cache_info="vllm:cache_config_info",
     block_size_label="block_size",
     num_blocks_label="num_gpu_blocks",
+    offload=("vllm:kv_offload_total_bytes_total", "vllm:external_prefix_cache_hits_total"),
 )
 """Names of vLLM; `gpu_cache_usage_perc` is the only utilization up to 0.9.1, and gone since 0.13."""
 
@@ -60,12 +63,14 @@ class EngineFacts:
         block_size: tokens a block.
         num_gpu_blocks: GPU blocks of all ranks together.
         process_start_s: wall-clock start of the process in seconds; vLLM leaves it out with several ranks.
+        offloads: whether blocks have moved to or from slower memory.
     """
 
     n_engines: int
     block_size: int | None = None
     num_gpu_blocks: int | None = None
     process_start_s: float | None = None
+    offloads: bool = False
 
     @property
     def gpu_blocks_per_engine(self) -> int | None:
@@ -124,6 +129,7 @@ class ReportReader:
             block_size=block_size,
             num_gpu_blocks=num_gpu_blocks,
             process_start_s=starts[0] if starts and math.isfinite(starts[0]) else None,
+            offloads=any(sample.value > 0 for name in series.offload for sample in exposition.samples(name)),
         )
         return EngineReport(load, facts)
 

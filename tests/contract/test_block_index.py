@@ -9,6 +9,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
 from kvatlas.indexer.index import BlockIndex, HolderId, PresenceRun
 from kvatlas.indexer.reference import ReferenceIndex
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from support.recording import Player, player, read_frames, read_lines
 from support.serve import Served, serving, until
 
@@ -22,12 +23,13 @@ def config_for(playing: Player) -> dict[str, Any]:
 
 
 async def publisher(served: Served) -> dict[str, Any]:
-    return (await served.get("/v1/endpoints/vllm"))["publishers"][0]
+    rows: list[dict[str, Any]] = (await served.get("/v1/endpoints/vllm"))["publishers"]
+    return rows[0]
 
 
 async def caught_up(served: Served, seq: int) -> None:
     async def has_it() -> bool:
-        return (await publisher(served))["lastSeq"] == seq
+        return bool((await publisher(served))["lastSeq"] == seq)
 
     await until(has_it, what=f"batch {seq} in the index")
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 import pytest
+
 from kvatlas.events.errors import SubscriptionError
 from kvatlas.events.model import BlockRemoved, EventBatch
 from kvatlas.events.stream import StreamLimits, Trust
@@ -133,7 +134,10 @@ async def test_truncated_history_is_applied_from_where_it_begins_and_marked() ->
 
 
 async def test_replay_server_that_never_answers_does_not_stop_live_events() -> None:
-    async with player() as playing, following(playing, replay="tcp://127.0.0.1:1") as (subscription, notebook):
+    async with (
+        player() as playing,
+        following(playing, replay="tcp://127.0.0.1:1") as (subscription, notebook),
+    ):
         await notebook.until(lambda: subscription.stream.counters.replay_failures >= 3)
         await playing.say(*frames(5, 6, 7))
         await notebook.until(lambda: notebook.numbers == [5, 6, 7])

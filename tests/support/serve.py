@@ -14,7 +14,7 @@ from typing import Any
 import aiohttp
 import msgspec
 
-ANY_PORTS = {name: "127.0.0.1:0" for name in ("extProc", "health", "rest", "metrics")}
+ANY_PORTS = dict.fromkeys(("extProc", "health", "rest", "metrics"), "127.0.0.1:0")
 _LISTENS = re.compile(r"(\w+) listens on 127\.0\.0\.1:(\d+)")
 
 

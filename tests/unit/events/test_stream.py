@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import pytest
+
 from kvatlas.events.stream import Action, Apply, PublisherStream, RequestReplay, Reset, StreamLimits, Trust
 
 LIMITS = StreamLimits(max_held=50, reply_timeout_s=2.0, backoff_s=0.5, max_attempts=3)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
 from kvatlas.events.stream import Action, Apply, PublisherStream, RequestReplay, Reset, StreamLimits, Trust
 
 Batch = tuple[int, int]
@@ -87,7 +88,8 @@ class LossyStream(RuleBasedStateMachine):
         start, self.request = self.request or 0, None
         self.stream.replay_sent(now=self.clock)
         for number, (ts, item) in enumerate(self.history, start=self.offset):
-            if number >= start and self.request is None and data.draw(st.integers(0, 9)) > 0:
+            asked_again = self.request is not None
+            if number >= start and not asked_again and data.draw(st.integers(0, 9)) > 0:
                 self.do(self.stream.replayed(number, item, ts=ts, now=self.now()))
         if end and self.request is None:
             self.do(self.stream.replay_end(now=self.now()))

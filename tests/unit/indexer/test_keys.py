@@ -9,9 +9,10 @@ import pytest
 import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
+
 from kvatlas.events.model import MultimodalKey
 from kvatlas.indexer.errors import KeyInputError
-from kvatlas.indexer.keys import chain_keys, prefix_keys, root_key
+from kvatlas.indexer.keys import BlockKey, chain_keys, prefix_keys, root_key
 
 TOKENS = st.lists(st.integers(0, 2**32 - 1), max_size=80).map(lambda ids: array("I", ids))
 
@@ -20,7 +21,9 @@ def by_definition(tokens: array[int], block_size: int, seed: int) -> list[int]:
     """The public definition, block by block: any client can write this."""
     keys: list[int] = []
     for start in range(0, len(tokens) - block_size + 1, block_size):
-        local = xxhash.xxh3_64_intdigest(struct.pack(f"<{block_size}I", *tokens[start : start + block_size]), seed)
+        local = xxhash.xxh3_64_intdigest(
+            struct.pack(f"<{block_size}I", *tokens[start : start + block_size]), seed
+        )
         chained = struct.pack("<QQ", keys[-1], local) if keys else None
         keys.append(xxhash.xxh3_64_intdigest(chained, seed) if chained else local)
     return keys
@@ -41,7 +44,7 @@ def test_keys_of_known_tokens_do_not_change() -> None:
 def test_keys_continue_from_a_parent(tokens: array[int], block_size: int, n_before: int) -> None:
     whole = prefix_keys(tokens, block_size, seed=0)
     n_before = min(n_before, len(whole))
-    parent = whole[n_before - 1] if n_before else None
+    parent = BlockKey(whole[n_before - 1]) if n_before else None
     assert prefix_keys(tokens[n_before * block_size :], block_size, seed=0, parent=parent) == whole[n_before:]
 
 

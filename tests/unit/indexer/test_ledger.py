@@ -6,6 +6,7 @@ from array import array
 from collections.abc import Sequence
 
 import pytest
+
 from kvatlas.events.model import (
     AllBlocksCleared,
     BlockRemoved,
@@ -73,7 +74,9 @@ def taken(atlas: Atlas, *events: Event) -> RankLedger:
     return atlas.ledger("e", 0)
 
 
-def match(atlas: Atlas, n_blocks: int = 8, *, lora: str | None = None, salt: str | None = None) -> PrefixMatch:
+def match(
+    atlas: Atlas, n_blocks: int = 8, *, lora: str | None = None, salt: str | None = None
+) -> PrefixMatch:
     return atlas.match(Prefix(tokens(n_blocks), lora=lora, salt=salt))["e"]
 
 
@@ -119,7 +122,9 @@ def test_tokenless_store_resolves_through_the_hash_also_after_gpu_eviction() -> 
 
 def test_tokenless_store_waits_for_the_gpu_event_that_explains_it() -> None:
     atlas = make_atlas()
-    ledger = taken(atlas, store(0, medium="CPU", with_tokens=False), store(1, medium="CPU", with_tokens=False))
+    ledger = taken(
+        atlas, store(0, medium="CPU", with_tokens=False), store(1, medium="CPU", with_tokens=False)
+    )
     assert ledger.n_pending == 2
     taken(atlas, remove(1, medium="CPU"), store(0, 1))
     assert match(atlas).tier_blocks == {"gpu": 2, "cpu": 1}
@@ -238,7 +243,11 @@ def test_store_of_another_block_size_is_counted_and_not_mixed_in() -> None:
 def test_unknown_medium_becomes_a_tier_of_its_own_without_credit() -> None:
     atlas = make_atlas()
     taken(atlas, store(0), store(0, medium="MOON"))
-    assert [(row.tier, row.residencies) for row in atlas.occupancy("e")] == [("gpu", 1), ("cpu", 0), ("moon", 1)]
+    assert [(row.tier, row.residencies) for row in atlas.occupancy("e")] == [
+        ("gpu", 1),
+        ("cpu", 0),
+        ("moon", 1),
+    ]
     assert match(atlas).tier_blocks == {"gpu": 1, "cpu": 0}
 
 
@@ -246,7 +255,12 @@ def test_reset_leaves_nothing_and_starts_clean() -> None:
     atlas = make_atlas()
     ledger = taken(atlas, store(0, 1), store(5), store(9, medium="CPU", with_tokens=False))
     atlas.reset("e", 0)
-    assert (ledger.block_size, ledger.n_pending, ledger.hashes.n_parked, len(ledger.hashes)) == (None, 0, 0, 0)
+    assert (ledger.block_size, ledger.n_pending, ledger.hashes.n_parked, len(ledger.hashes)) == (
+        None,
+        0,
+        0,
+        0,
+    )
     assert atlas.match(Prefix(tokens(4))) == {}
     taken(atlas, BlockStored(hashes(0), None, array("I", range(8)), 8))
     assert ledger.block_size == 8

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from kvatlas.indexer.index import PresenceRun
 from kvatlas.indexer.match import RankLayout, RankMatch, Window, leading_blocks, measure
 
@@ -56,7 +57,9 @@ def test_union_runs_give_each_block_in_its_fastest_tier() -> None:
         pytest.param((GPU,), 0, 1, 0, id="empty_prompt"),
     ],
 )
-def test_usable_prefix_follows_the_engine(blocks: tuple[int, ...], n_tokens: int, chunk: int, usable: int) -> None:
+def test_usable_prefix_follows_the_engine(
+    blocks: tuple[int, ...], n_tokens: int, chunk: int, usable: int
+) -> None:
     assert match(*blocks, n_tokens=n_tokens, chunk=chunk).usable_blocks == usable
 
 

@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 import pytest
+
+from kvatlas.api.errors import ExtProcError
+from kvatlas.api.extproc import ext_proc_pb2 as pb
+from kvatlas.api.extproc.answers import MAX_CHUNK_BYTES
+from kvatlas.api.extproc.machine import Outcome
+from kvatlas.api.routing import Refusal, RefusalCode
 from support.ext_proc import (
     BUFFERED,
     DUPLEX,
@@ -17,12 +23,6 @@ from support.ext_proc import (
     set_headers,
     streamed,
 )
-
-from kvatlas.api.errors import ExtProcError
-from kvatlas.api.extproc import ext_proc_pb2 as pb
-from kvatlas.api.extproc.answers import MAX_CHUNK_BYTES
-from kvatlas.api.extproc.machine import Outcome
-from kvatlas.api.routing import Refusal, RefusalCode
 
 DESTINATION = "x-gateway-destination-endpoint"
 BODY = b'{"model":"m","messages":[]}'

@@ -6,6 +6,10 @@ from dataclasses import dataclass
 
 from hypothesis import given
 from hypothesis import strategies as st
+
+from kvatlas.api.errors import ExtProcError
+from kvatlas.api.extproc import ext_proc_pb2 as pb
+from kvatlas.api.routing import Refusal, RefusalCode, Route
 from support.ext_proc import (
     Conversation,
     kind_of,
@@ -18,10 +22,6 @@ from support.ext_proc import (
     response_trailers,
     streamed,
 )
-
-from kvatlas.api.errors import ExtProcError
-from kvatlas.api.extproc import ext_proc_pb2 as pb
-from kvatlas.api.routing import Refusal, RefusalCode, Route
 
 DUPLEX = pb.ProcessingMode.FULL_DUPLEX_STREAMED
 BODY_MODES = st.sampled_from(pb.ProcessingMode.BodySendMode.keys())

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import pytest
 from google.protobuf.struct_pb2 import Struct, Value
+
+from kvatlas.api.extproc import ext_proc_pb2 as pb
+from kvatlas.api.extproc.machine import Completion, Outcome
 from support.ext_proc import (
     BUFFERED,
     DUPLEX,
@@ -17,9 +20,6 @@ from support.ext_proc import (
     response_trailers,
     streamed,
 )
-
-from kvatlas.api.extproc import ext_proc_pb2 as pb
-from kvatlas.api.extproc.machine import Completion, Outcome
 
 ROUTE = make_route("10.0.0.1:8000")
 JSON = b'{"id":"cmpl-1","usage":{"prompt_tokens":7}}'
@@ -90,7 +90,12 @@ def test_response_body_is_left_alone_when_the_mode_wants_no_body_back(mode: str)
     [
         pytest.param([], Outcome.ABORTED, id="no_message"),
         pytest.param([request_headers(config=DUPLEX)], Outcome.ABORTED, id="P14_before_the_body_ended"),
-        pytest.param(REQUEST, Outcome.ROUTED, id="routed_only"),
+        pytest.param(REQUEST, Outcome.ABORTED, id="P14_before_the_response"),
+        pytest.param(
+            [request_headers(config=BUFFERED), request_body(b"{}")],
+            Outcome.ROUTED,
+            id="response_is_not_shown",
+        ),
         pytest.param([*REQUEST, response_headers()], Outcome.ABORTED, id="P14_after_response_headers"),
         pytest.param(
             [*REQUEST, response_headers(), response_body(SSE)], Outcome.ABORTED, id="P14_amid_the_response"

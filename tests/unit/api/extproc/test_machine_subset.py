@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 from google.protobuf.struct_pb2 import ListValue, Struct, Value
+
+from kvatlas.api.extproc import ext_proc_pb2 as pb
 from support.ext_proc import (
     BUFFERED,
     DUPLEX,
@@ -14,8 +16,6 @@ from support.ext_proc import (
     request_headers,
     subset_hint,
 )
-
-from kvatlas.api.extproc import ext_proc_pb2 as pb
 
 A, B = "10.0.0.1:8000", "10.0.0.2:8000"
 

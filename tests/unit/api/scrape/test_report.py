@@ -33,7 +33,9 @@ def body(
         ),
         (
             "metrics_run4",
-            EngineFacts(n_engines=1, block_size=32, num_gpu_blocks=48, process_start_s=1795167854.17),
+            EngineFacts(
+                n_engines=1, block_size=32, num_gpu_blocks=48, process_start_s=1795167854.17, offloads=True
+            ),
         ),
         (
             "metrics_run7_dp",
@@ -41,7 +43,9 @@ def body(
         ),
         (
             "metrics_run8",
-            EngineFacts(n_engines=1, block_size=32, num_gpu_blocks=64, process_start_s=1795168561.93),
+            EngineFacts(
+                n_engines=1, block_size=32, num_gpu_blocks=64, process_start_s=1795168561.93, offloads=True
+            ),
         ),
     ],
 )

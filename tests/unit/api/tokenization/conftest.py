@@ -31,14 +31,8 @@ def write_model(folder: Path, *, tokenizer: Mapping[str, Any], config: Mapping[s
     folder.mkdir()
     shutil.copy(TINY / "config.json", folder)
     for name, changes in (("tokenizer.json", tokenizer), ("tokenizer_config.json", config)):
-        (folder / name).write_text(json.dumps(read_json(TINY / name) | changes))
+        (folder / name).write_text(json.dumps({**read_json(TINY / name), **changes}))
     return folder
-
-
-@pytest.fixture(scope="session")
-def golden() -> Path:
-    """Recordings of a real vLLM."""
-    return GOLDEN
 
 
 @pytest.fixture(scope="session")
@@ -54,14 +48,18 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     bos_token |= {"lstrip": False, "rstrip": False, "single_word": False}
     named = [
         {"name": "default", "template": template},
-        {"name": "tool_use", "template": "tools: {{ tools | tojson }}\n" + template},
+        {"name": "tool_use", "template": "{% if tools %}tools: {{ tools | tojson }}{% endif %}\n" + template},
     ]
     return {
         "tiny": TINY,
         "bos": write_model(
             folder / "bos",
             tokenizer={"post_processor": ADDS_BOS},
-            config={"bos_token": bos_token, "add_bos_token": False, "chat_template": "{{ bos_token }}" + template},
+            config={
+                "bos_token": bos_token,
+                "add_bos_token": False,
+                "chat_template": "{{ bos_token }}" + template,
+            },
         ),
         "named": write_model(folder / "named", tokenizer={}, config={"chat_template": named}),
     }

@@ -1,0 +1,82 @@
+# Every target works on a fresh machine that has python3.11, gcc, g++ and make: what is missing is installed into .venv.
+
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+
+# Interpreter for .venv; empty takes python3.11, python3.12 or python3, the first that is new enough.
+PYTHON ?=
+# More arguments for pytest and the demo: make test ARGS="-k replay".
+ARGS ?=
+
+# Twice quiet: warnings of the build backend are for its authors, errors still show.
+PIP := -m pip --disable-pip-version-check -qq --no-input
+PROTOS := $(wildcard api/*/*.proto)
+# Generated code refuses a protobuf older than the one that made it, so the oldest supported one makes it.
+PROTO_TOOLS := grpcio-tools==1.66.2 mypy-protobuf==3.6.0
+PROTO_VENV := build/proto
+CORE := events/*,indexer/*,scorers/*,configs/*
+SHELLS_IN_CORE := events/subscriber.py
+
+export PYTHON
+export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint types check slow cov format wheel proto constraints clean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' Makefile
+
+$(INSTALLED): pyproject.toml constraints.txt scripts/venv.sh
+	@scripts/venv.sh $(VENV)
+	@echo "kvatlas: installing into $(VENV), about a minute"
+	@$(BIN)/python $(PIP) install -c constraints.txt --upgrade pip setuptools
+	@$(BIN)/python $(PIP) install -c constraints.txt --no-build-isolation -e '.[demo]' --group dev
+	@touch $@
+
+setup: $(INSTALLED) ## Make .venv with kvatlas and its tools (the other targets do it themselves)
+
+demo: $(INSTALLED) ## Simulated servers, kvatlas and Envoy on this machine
+	@$(BIN)/kvatlas demo $(ARGS)
+
+test: $(INSTALLED) ## All tests
+	$(BIN)/pytest $(ARGS)
+
+lint: $(INSTALLED) ## Style and formatting
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+
+types: $(INSTALLED) ## mypy and pyright, both strict
+	$(BIN)/mypy
+	$(BIN)/pyright
+
+check: lint types test ## What a commit must pass
+
+slow: $(INSTALLED) ## All tests with 1000 examples a property
+	HYPOTHESIS_PROFILE=ci $(BIN)/pytest --timeout=3600 $(ARGS)
+
+cov: $(INSTALLED) ## Branch coverage: 100 % of the core, 90 % of the shells
+	$(BIN)/pytest --cov --cov-report= $(ARGS)
+	$(BIN)/coverage report --include='$(CORE)' --omit='$(SHELLS_IN_CORE)' --fail-under=100
+	$(BIN)/coverage report --include='api/*,sim/*,$(SHELLS_IN_CORE)' --fail-under=90
+
+format: $(INSTALLED) ## Mend what ruff can mend
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+wheel: $(INSTALLED) ## dist/*.whl
+	rm -rf build dist
+	$(BIN)/python -m build --wheel --no-isolation
+
+proto: $(INSTALLED) ## Python code and types from the .proto files
+	@$(BIN)/python -m venv --clear $(PROTO_VENV)
+	@$(PROTO_VENV)/bin/python $(PIP) install $(PROTO_TOOLS)
+	$(PROTO_VENV)/bin/python -m grpc_tools.protoc --plugin=protoc-gen-mypy=$(PROTO_VENV)/bin/protoc-gen-mypy \
+		-I . --python_out=. --mypy_out=quiet:. $(PROTOS)
+
+constraints: $(INSTALLED) ## constraints.txt from what .venv holds
+	$(BIN)/python -m pip list --format=freeze --exclude-editable | LC_ALL=C sort -f > constraints.txt
+
+clean: ## Remove what the tools leave behind, but not .venv
+	rm -rf build dist *.egg-info .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache .demo
+	find . -path ./$(VENV) -prune -o -name __pycache__ -type d -exec rm -rf {} +

@@ -1,0 +1,98 @@
+"""`grpc.health.v1.Health`, as probes of Kubernetes and health checks of Envoy ask it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import grpc
+from grpc_health.v1 import health_pb2
+from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
+
+EXT_PROC_SERVICE = "envoy.service.ext_proc.v3.ExternalProcessor"
+LIVENESS = "liveness"
+
+_messages: Any = health_pb2
+"""List is younger than the oldest library we take, and its messages are in no type stubs."""
+
+_LISTED = ("", LIVENESS, "readiness", EXT_PROC_SERVICE, "inference-extension")
+"""Names that charts and gateways ask for."""
+
+
+class HealthService:
+    """Readiness of the process, told to every listener that carries `handler()`.
+
+    `liveness` is SERVING as long as the process answers. Every other name, also one never heard of, answers
+    readiness: charts probe different names for one and for several replicas, and a probe that names an unknown
+    service must not restart a good process.
+
+    Use it from the event loop's thread only.
+    """
+
+    def __init__(self, *, ready: bool = False) -> None:
+        self._ready = ready
+        self._changed = asyncio.Event()
+        self._n_closings = 0
+
+    @property
+    def ready(self) -> bool:
+        """Whether requests should be sent here; a change is told to every watcher."""
+        return self._ready
+
+    @ready.setter
+    def ready(self, ready: bool) -> None:
+        self._ready = ready
+        self._wake_watchers()
+
+    def end_watches(self) -> None:
+        """Ends the open Watch calls, which would otherwise hold up a stopping server for its whole grace."""
+        self._n_closings += 1
+        self._wake_watchers()
+
+    def handler(self) -> grpc.GenericRpcHandler:
+        """The service, to be given to a server."""
+        methods: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
+            "Check": grpc.unary_unary_rpc_method_handler(
+                self._check, HealthCheckRequest.FromString, HealthCheckResponse.SerializeToString
+            ),
+            "Watch": grpc.unary_stream_rpc_method_handler(
+                self._watch, HealthCheckRequest.FromString, HealthCheckResponse.SerializeToString
+            ),
+        }
+        if hasattr(_messages, "HealthListResponse"):
+            methods["List"] = grpc.unary_unary_rpc_method_handler(
+                self._list,
+                _messages.HealthListRequest.FromString,
+                _messages.HealthListResponse.SerializeToString,
+            )
+        return grpc.method_handlers_generic_handler("grpc.health.v1.Health", methods)
+
+    def _wake_watchers(self) -> None:
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
+
+    def _status(self, service: str) -> HealthCheckResponse:
+        serving = self._ready or service == LIVENESS
+        return HealthCheckResponse(
+            status=HealthCheckResponse.SERVING if serving else HealthCheckResponse.NOT_SERVING
+        )
+
+    async def _check(self, request: HealthCheckRequest, _context: object) -> HealthCheckResponse:
+        return self._status(request.service)
+
+    async def _list(self, _request: object, _context: object) -> object:
+        return _messages.HealthListResponse(statuses={service: self._status(service) for service in _LISTED})
+
+    async def _watch(
+        self, request: HealthCheckRequest, _context: object
+    ) -> AsyncIterator[HealthCheckResponse]:
+        n_closings = self._n_closings
+        told: HealthCheckResponse | None = None
+        while self._n_closings == n_closings:
+            changed = self._changed
+            status = self._status(request.service)
+            if status != told:
+                told = status
+                yield status
+            await changed.wait()

@@ -1,0 +1,78 @@
+"""One gRPC server on one address."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import grpc
+import grpc.aio
+
+from ..errors import ListenError
+
+MAX_CONCURRENT_STREAMS = 40_000
+"""One stream is one request in flight, response included; the circuit breakers in configs/envoy/ are as wide."""
+
+_OPTIONS: tuple[tuple[str, int], ...] = (
+    # With port sharing, which gRPC switches on, a second server on the port starts and takes half the connections.
+    ("grpc.so_reuseport", 0),
+    ("grpc.max_concurrent_streams", MAX_CONCURRENT_STREAMS),
+    # Gateways ping every few seconds to notice a frozen picker. gRPC by default takes more than two pings in five
+    # minutes without data for an attack and closes the connection with every request on it.
+    ("grpc.http2.max_ping_strikes", 0),
+    # A gateway that vanished without closing its connection would keep its streams for ever.
+    ("grpc.keepalive_time_ms", 60_000),
+    ("grpc.keepalive_timeout_ms", 20_000),
+)
+
+
+class GrpcListener:
+    """Serves `handlers` from `start` until `stop`; each may be called once.
+
+    Args:
+        setting: configuration key of the address, named in errors: `server.extProc`.
+        handlers: the services.
+        max_message_bytes: longest message taken or sent.
+    """
+
+    def __init__(
+        self,
+        setting: str,
+        handlers: Sequence[grpc.GenericRpcHandler],
+        *,
+        max_message_bytes: int = 4 * 1024 * 1024,
+    ) -> None:
+        self._setting = setting
+        self._handlers = handlers
+        self._max_message_bytes = max_message_bytes
+        self._server: grpc.aio.Server | None = None
+
+    async def start(self, host: str, port: int) -> int:
+        """Listens on `host:port` (port 0: a free one) and returns the port.
+
+        Raises:
+            ListenError: the address is taken or not one of this machine's.
+        """
+        server = grpc.aio.server(
+            handlers=self._handlers,
+            options=(
+                *_OPTIONS,
+                ("grpc.max_receive_message_length", self._max_message_bytes),
+                ("grpc.max_send_message_length", self._max_message_bytes),
+            ),
+        )
+        address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        try:
+            bound = server.add_insecure_port(address)
+        except RuntimeError as error:
+            raise ListenError(
+                f"{self._setting}: cannot listen on {address}: in use, or not an address of this machine; "
+                f"stop what listens there, or set {self._setting} to another HOST:PORT"
+            ) from error
+        await server.start()
+        self._server = server
+        return bound
+
+    async def stop(self, grace_s: float) -> None:
+        """Takes no new calls, waits at most `grace_s` seconds for those under way and breaks off the rest."""
+        if self._server is not None:
+            await self._server.stop(grace_s)

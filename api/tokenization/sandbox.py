@@ -1,0 +1,98 @@
+"""The Jinja environment that chat templates run in.
+
+Templates come from model repositories and requests, so they are not trusted: they run in Jinja's immutable sandbox,
+see nothing but JSON values and a handful of functions, and write a bounded text. What no sandbox inside the process
+bounds is the time of a loop and the memory of one expression, so only templates the operator chose should run here.
+Source of the environment's settings: transformers 5.19 utils/chat_template_utils.py.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sized
+from datetime import datetime
+from typing import NoReturn
+
+from jinja2 import Template, ext, nodes
+from jinja2.exceptions import SecurityError, TemplateError
+from jinja2.parser import Parser
+from jinja2.runtime import Context, Macro
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+MAX_RENDERED_CHARS = 16 * 2**20
+"""Longest text a template may write: four times a prompt of one million tokens at four characters each."""
+
+MAX_EXPONENT = 1024
+"""Largest exponent of `**`; no chat template needs one."""
+
+
+class Sandbox(ImmutableSandboxedEnvironment):
+    """Immutable sandbox that also refuses huge results of the two operators that make them most easily."""
+
+    intercepted_binops = frozenset({"*", "**"})
+
+    def call_binop(self, context: Context, operator: str, left: object, right: object) -> object:
+        """`left operator right`, unless the result would be huge."""
+        if operator == "**" and isinstance(right, int) and abs(right) > MAX_EXPONENT:
+            raise SecurityError(f"exponent {right} is above {MAX_EXPONENT}")
+        if operator == "*":
+            for sequence, count in ((left, right), (right, left)):
+                if isinstance(sequence, Sized) and isinstance(count, int):
+                    _check_repetition(len(sequence), count)
+        return super().call_binop(context, operator, left, right)
+
+
+def compile_template(source: str, *, now: Callable[[], datetime]) -> tuple[Template, nodes.Template]:
+    """The runnable template and its syntax tree.
+
+    Args:
+        source: template text.
+        now: local time for `strftime_now`.
+
+    Raises:
+        jinja2.TemplateSyntaxError: `source` is no template.
+    """
+
+    def strftime_now(format: str) -> str:  # noqa: A002 - templates may pass it by this name
+        return now().strftime(format)
+
+    sandbox = Sandbox(trim_blocks=True, lstrip_blocks=True, extensions=[_GenerationTag, ext.loopcontrols])
+    sandbox.filters["tojson"] = _to_json
+    functions = {"raise_exception": _raise_exception, "strftime_now": strftime_now}
+    return sandbox.from_string(source, globals=functions), sandbox.parse(source)
+
+
+class _GenerationTag(ext.Extension):
+    """`{% generation %}` marks what the assistant wrote, for training; here it only renders its body."""
+
+    tags = {"generation"}  # noqa: RUF012 - the base declares an instance attribute
+
+    def parse(self, parser: Parser) -> nodes.Node:
+        line = next(parser.stream).lineno
+        body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+        return nodes.CallBlock(self.call_method("_body"), [], [], body).set_lineno(line)
+
+    def _body(self, caller: Macro) -> str:
+        return caller()
+
+
+def _check_repetition(length: int, count: int) -> None:
+    if length * count > MAX_RENDERED_CHARS:
+        raise SecurityError(f"a sequence of {length * count} elements is above {MAX_RENDERED_CHARS}")
+
+
+def _to_json(
+    value: object,
+    ensure_ascii: bool = False,  # noqa: FBT001,FBT002 - templates may pass these by position
+    indent: int | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,  # noqa: FBT001,FBT002
+) -> str:
+    """JSON without the HTML escapes of Jinja's own filter."""
+    return json.dumps(
+        value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
+    )
+
+
+def _raise_exception(message: str) -> NoReturn:
+    raise TemplateError(message)

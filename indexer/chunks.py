@@ -1,0 +1,78 @@
+"""Offload chunks of one publisher: how many blocks move together, and which stores named only a chunk's last block."""
+
+from __future__ import annotations
+
+from math import gcd
+
+from ..events.model import EngineHash
+from .hashmap import HashMap
+from .holders import Place
+from .keys import BlockKey
+from .tiers import TierId, TierTable
+
+
+class Chunks:
+    """Chunk sizes by tier, configured or learned, and the chunks stored by their tail alone.
+
+    Chunks are aligned, so the blocks before a chunk's end are a multiple of its size: the greatest common divisor of
+    all ends seen is the size. It only shrinks, and what was stored at a larger size is then stored anew.
+
+    Args:
+        tiers: tier table with the configured sizes.
+        hashes: the publisher's hashes, to find the blocks before a tail.
+    """
+
+    def __init__(self, tiers: TierTable, hashes: HashMap) -> None:
+        self._tiers, self._hashes = tiers, hashes
+        self._learned: dict[TierId, int] = {}
+        self._tails: dict[Place, dict[EngineHash, int]] = {}
+
+    def size(self, tier: TierId) -> int | None:
+        """Blocks that move together, None while neither configured nor learned."""
+        return self._tiers.specs[tier].chunk_blocks or self._learned.get(tier)
+
+    def learn(self, tier: TierId, depth: int) -> bool:
+        """A chunk ends with the block number `depth`; returns whether the size changed."""
+        if self._tiers.specs[tier].chunk_blocks:
+            return False
+        old = self._learned.get(tier, 0)
+        self._learned[tier] = gcd(old, depth + 1)
+        return self._learned[tier] != old
+
+    def add_tail(self, place: Place, tail: EngineHash) -> None:
+        """A store named only `tail`. Needs no memory once chunks are known to be single blocks."""
+        if self.size(place.tier) != 1:
+            tails = self._tails.setdefault(place, {})
+            tails[tail] = tails.get(tail, 0) + 1
+
+    def drop_tail(self, place: Place, tail: EngineHash) -> bool:
+        """A removal named `tail`; returns whether it stands for its whole chunk."""
+        tails = self._tails.get(place, {})
+        if tail not in tails:
+            return False
+        tails[tail] -= 1
+        if not tails[tail]:
+            del tails[tail]
+        return True
+
+    def tails(self, tier: TierId) -> list[tuple[Place, EngineHash, int]]:
+        """Every (place, tail, copies) of a tier."""
+        return [
+            (place, tail, copies)
+            for place, tails in self._tails.items()
+            if place.tier == tier
+            for tail, copies in tails.items()
+        ]
+
+    def keys(self, tier: TierId, tail: EngineHash) -> list[BlockKey]:
+        """Keys of the chunk that ends with `tail`, in prompt order, as far as known."""
+        chain = self._hashes.chain(tail)
+        n_blocks = self.size(tier) or 1
+        return [known.key for known, _ in zip(chain, range(n_blocks), strict=False)][::-1]
+
+    def clear(self, tier: TierId | None = None) -> None:
+        """Forget the tails of a tier that was emptied; None forgets everything."""
+        if tier is None:
+            self._learned.clear()
+        for place in [place for place in self._tails if tier in (None, place.tier)]:
+            del self._tails[place]

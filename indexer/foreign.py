@@ -1,0 +1,62 @@
+"""Chunks of a cache library with hashes of its own (LMCache): keyed by their tokens, in their own namespace.
+
+Such a library stores runs of tokens that are a multiple of the engine's block, under hashes the engine never uses.
+Its blocks are still the engine's blocks, so their keys come from the tokens.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import OrderedDict
+
+from ..events.model import BlockStored, EngineHash
+from .keys import BlockKey, prefix_keys, root_key
+
+MAX_CHUNKS = 65_536
+"""Chunks remembered per publisher; older ones can then no longer be removed by hash and leave by recency."""
+
+
+class ForeignChunks:
+    """Hash of a chunk -> keys of its blocks, for one publisher.
+
+    Args:
+        seed: seed of the block keys.
+    """
+
+    def __init__(self, *, seed: int) -> None:
+        self._seed = seed
+        self._chunks: OrderedDict[EngineHash, array[int]] = OrderedDict()
+
+    @staticmethod
+    def speaks(event: BlockStored, block_size: int | None) -> bool:
+        """Whether the event is in such a library's terms: tokens in runs of several engine blocks."""
+        return (
+            block_size is not None
+            and event.block_size > block_size
+            and event.block_size % block_size == 0
+            and len(event.tokens) == len(event.hashes) * event.block_size
+        )
+
+    def learn(self, event: BlockStored, block_size: int) -> list[BlockKey] | None:
+        """Keys of the event's blocks, None when the chunk before it is not known. Cost: O(tokens)."""
+        parent = None if event.parent is None else self._chunks.get(event.parent)
+        if event.parent is not None and parent is None:
+            return None
+        root = BlockKey(parent[-1]) if parent else root_key(lora=event.lora_name, salt=None, seed=self._seed)
+        keys = prefix_keys(event.tokens, block_size, seed=self._seed, parent=root)
+        n_blocks = event.block_size // block_size
+        for number, engine_hash in enumerate(event.hashes):
+            self._chunks[engine_hash] = keys[number * n_blocks : (number + 1) * n_blocks]
+            self._chunks.move_to_end(engine_hash)
+        while len(self._chunks) > MAX_CHUNKS:
+            self._chunks.popitem(last=False)
+        return [BlockKey(key) for key in keys]
+
+    def forget(self, engine_hash: EngineHash) -> list[BlockKey] | None:
+        """Keys of a chunk that was removed, None when it is not one of these."""
+        keys = self._chunks.pop(engine_hash, None)
+        return None if keys is None else [BlockKey(key) for key in keys]
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._chunks.clear()

@@ -1,0 +1,202 @@
+"""Where one rank's copies are kept in the block index: a holder a place, made when first needed."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from ..events.model import FULL_ATTENTION_KINDS
+from .index import BlockIndex, HolderId
+from .keys import BlockKey
+from .match import RankLayout, Window
+from .tiers import TierId, TierTable
+
+FASTEST = TierId(0)
+
+MAX_TIER_BLOCKS = 4_000_000
+"""Bound of a tier nobody bounded, so that no publisher can grow the index without end; 64 M tokens at block size 16."""
+
+WINDOW_KINDS = frozenset({"sliding_window", "sliding_window_mla", "chunked_local_attention"})
+STATE_KINDS = frozenset({"mamba"})
+
+
+class Place(NamedTuple):
+    """Where a publisher's copies are."""
+
+    tier: TierId
+    group: int
+
+
+class Group(NamedTuple):
+    """What kind of cache a group is; None where the engine did not tell."""
+
+    kind: str | None = None
+    window: int | None = None
+
+    @property
+    def makes_prefix(self) -> bool:
+        """Whether a prefix needs every block of this group."""
+        return self.kind is None or self.kind in FULL_ATTENTION_KINDS
+
+    @property
+    def matters(self) -> bool:
+        """Whether the group has a say in what is reusable."""
+        return self.makes_prefix or self.kind in WINDOW_KINDS or self.kind in STATE_KINDS
+
+
+class SharedHolders:
+    """Holders of tiers that belong to no server, one for each tier and block size of the fleet.
+
+    A block is there or not: several servers announce the same block, and one removal means it is gone.
+    """
+
+    def __init__(self, tiers: TierTable, index_for: Callable[[int], BlockIndex]) -> None:
+        self._tiers, self._index_for = tiers, index_for
+        self._holders: dict[tuple[TierId, int], HolderId] = {}
+
+    def get(self, tier: TierId, block_size: int) -> HolderId | None:
+        """The holder of a shared tier, None for a tier that servers hold for themselves."""
+        spec = self._tiers.specs[tier]
+        if not spec.shared:
+            return None
+        holder = self._holders.get((tier, block_size))
+        if holder is None:
+            index = self._index_for(block_size)
+            holder = self._holders[tier, block_size] = index.open()
+            index.set_capacity(holder, spec.capacity or MAX_TIER_BLOCKS)
+        return holder
+
+    def residencies(self, tier: TierId) -> int:
+        """Blocks in a shared tier, over all block sizes."""
+        return sum(self._index_for(size).size(h) for (t, size), h in self._holders.items() if t == tier)
+
+
+class RankHolders:
+    """One rank's holders at one block size.
+
+    Args:
+        index: the index for blocks of that size.
+        block_size: tokens a block.
+        tiers: tier table.
+        shared: holders that belong to no server.
+        capacities: tier -> blocks bound of this server.
+    """
+
+    def __init__(
+        self,
+        *,
+        index: BlockIndex,
+        block_size: int,
+        tiers: TierTable,
+        shared: SharedHolders,
+        capacities: Mapping[TierId, int],
+    ) -> None:
+        self._index, self._block_size, self._tiers, self._shared = index, block_size, tiers, shared
+        self._capacities = capacities
+        self._own: dict[Place, HolderId] = {}
+
+    def store(self, place: Place, keys: Sequence[BlockKey]) -> int:
+        """One more copy of each key; returns blocks evicted."""
+        shared = self._shared.get(place.tier, self._block_size)
+        if shared is not None:
+            return self._keep(shared, keys)
+        return self._index.store(self._holder(place), array("Q", keys))
+
+    def keep(self, place: Place, keys: Sequence[BlockKey]) -> int:
+        """Hold the keys once and renew their recency; returns blocks evicted."""
+        return self._keep(self._holder(place), keys)
+
+    def take(self, place: Place, keys: Sequence[BlockKey]) -> int:
+        """One copy less of each key; returns keys that were not there."""
+        holder = self._shared.get(place.tier, self._block_size)
+        if holder is None:
+            holder = self._own.get(place)
+        return len(keys) if holder is None else self._index.remove(holder, array("Q", keys))
+
+    def clear(self, tier: TierId) -> None:
+        """Empty what this rank holds in a tier."""
+        for holder in self._of(tier):
+            self._index.clear(holder)
+
+    def close(self) -> None:
+        """Forget everything of this rank."""
+        for holder in self._own.values():
+            self._index.close(holder)
+        self._own.clear()
+
+    def close_place(self, place: Place) -> None:
+        """Forget one place."""
+        holder = self._own.pop(place, None)
+        if holder is not None:
+            self._index.close(holder)
+
+    def touch(self, keys: array[int]) -> None:
+        """Renew the recency of `keys` wherever this rank has them, shared tiers included."""
+        for holder in (*self._own.values(), *self._shared_in_use()):
+            self._index.touch(holder, keys)
+
+    def set_capacity(self, tier: TierId, n_blocks: int | None) -> int:
+        """Bound a tier; returns blocks evicted."""
+        return sum(self._index.set_capacity(h, n_blocks or MAX_TIER_BLOCKS) for h in self._of(tier))
+
+    def has(self, key: BlockKey) -> bool:
+        """Whether any tier of this rank has the key."""
+        return any(self._index.has(holder, key) for holder in (*self._own.values(), *self._shared_in_use()))
+
+    def size(self, tier: TierId) -> int:
+        """Blocks of this rank in a tier, summed over groups; a shared tier's are nobody's."""
+        return sum(map(self._index.size, self._of(tier)))
+
+    def total(self) -> int:
+        """Blocks of this rank in all tiers."""
+        return sum(map(self._index.size, self._own.values()))
+
+    def keys(self, tier: TierId) -> Iterator[BlockKey]:
+        """Keys of this rank in a tier, least recently used first."""
+        for holder in self._of(tier):
+            for key, _ in self._index.items(holder):
+                yield BlockKey(key)
+
+    def layout(self, groups: Mapping[int, Group], chunks: tuple[int, ...]) -> RankLayout:
+        """Where the rank's blocks are, for matching."""
+        n_tiers = len(chunks)
+        masks, windows = [0] * n_tiers, list[Window]()
+        for place, holder in self._own.items():
+            group = groups.get(place.group, Group())
+            if group.makes_prefix and place.tier < n_tiers:
+                masks[place.tier] |= 1 << holder
+            elif not group.makes_prefix and place.tier == FASTEST:
+                windows.append(Window(1 << holder, self._window_blocks(group)))
+        for tier in range(n_tiers):
+            shared = self._shared.get(TierId(tier), self._block_size)
+            if shared is not None:
+                masks[tier] = 1 << shared
+        return RankLayout(tuple(masks), chunks, tuple(windows))
+
+    def _window_blocks(self, group: Group) -> int:
+        """Blocks before a boundary that the group must have: its window, or the one block that holds the state."""
+        if not group.window or group.kind in STATE_KINDS:
+            return 1
+        return -(-(group.window - 1) // self._block_size)
+
+    def _keep(self, holder: HolderId, keys: Sequence[BlockKey]) -> int:
+        missing = array("Q", [key for key in keys if not self._index.has(holder, key)])
+        evicted = self._index.store(holder, missing)
+        self._index.touch(holder, array("Q", keys))
+        return evicted
+
+    def _of(self, tier: TierId) -> list[HolderId]:
+        return [holder for place, holder in self._own.items() if place.tier == tier]
+
+    def _shared_in_use(self) -> list[HolderId]:
+        tiers = range(len(self._tiers.specs))
+        holders = (self._shared.get(TierId(tier), self._block_size) for tier in tiers)
+        return [holder for holder in holders if holder is not None]
+
+    def _holder(self, place: Place) -> HolderId:
+        holder = self._own.get(place)
+        if holder is None:
+            holder = self._own[place] = self._index.open()
+            self._index.set_capacity(holder, self._capacities.get(place.tier, MAX_TIER_BLOCKS))
+        return holder

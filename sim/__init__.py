@@ -1,0 +1,1 @@
+"""Simulated engines and fleets, and the workloads that drive them."""

@@ -1,0 +1,332 @@
+"""A paged KV cache as vLLM manages it: a GPU pool with prefix caching and a write-through CPU tier.
+
+Life of a sequence: `admit` takes references on cached blocks and, when the CPU tier holds more, blocks to load into;
+`complete_load` when that copy is done; `extend` for each run of tokens computed; `offload` after each extension;
+`release` at the end. Every call returns the events it caused, in the order a real server publishes them: an eviction
+before the store that caused it. No clock and no I/O.
+
+Source: observed on vLLM 0.32; tests replay its recording block for block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import Enum
+
+from ..events.model import EngineHash
+from .cpu_tier import Chunk, CpuTier
+from .gpu_pool import GpuPool
+from .kv_events import CPU, FULL_ATTENTION, GPU, AllBlocksCleared, BlockRemoved, BlockStored, Event
+from .sequence import Lora, TokenSequence
+
+
+class Wait(Enum):
+    """Why a sequence cannot be admitted yet."""
+
+    NO_ROOM = "capacity"
+    DEFERRED = "deferred"
+    """A chunk it could load is still being written, or loaded for another sequence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """What the cache holds of a sequence.
+
+    Attributes:
+        gpu_blocks: leading blocks on the GPU that may be used.
+        cpu_tokens: tokens that follow and can be loaded.
+        deferred: whether to ask again later, because a chunk in that run is on its way.
+    """
+
+    gpu_blocks: int
+    cpu_tokens: int = 0
+    deferred: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class Lease:
+    """A sequence's hold on the cache.
+
+    Attributes:
+        sequence: whose blocks these are.
+        hit: what the cache held at admission.
+        blocks: physical blocks, in the sequence's order.
+        n_cached: leading blocks that carry their hash.
+        n_computed: tokens whose KV state exists, or will when the load is done.
+        n_reserved: free blocks promised to the rest of the prompt.
+        next_chunk: first prompt chunk not yet offered to the CPU tier.
+        loading: chunks being read for this sequence.
+        used_chunks: chunks read or offered, whose recency `release` renews.
+    """
+
+    sequence: TokenSequence
+    hit: Hit
+    blocks: list[int]
+    n_cached: int
+    n_computed: int
+    n_reserved: int
+    next_chunk: int = 0
+    loading: tuple[Chunk, ...] = ()
+    used_chunks: set[int] = field(default_factory=set[int])
+
+
+@dataclass(frozen=True, slots=True)
+class Offload:
+    """Chunks on their way to the CPU tier, and the events of making room for them."""
+
+    chunks: tuple[Chunk, ...] = ()
+    events: tuple[Event, ...] = ()
+
+
+class BlockCache:
+    """Both tiers of one engine.
+
+    Args:
+        block_size: tokens a block.
+        gpu_blocks: GPU pool size; as in vLLM one of them is reserved.
+        cpu_blocks: CPU tier size; 0 for none.
+        chunk_blocks: blocks a CPU chunk.
+        self_describing: whether CPU events carry tokens and every hash, or only the last hash of each chunk.
+    """
+
+    def __init__(
+        self,
+        *,
+        block_size: int,
+        gpu_blocks: int,
+        cpu_blocks: int = 0,
+        chunk_blocks: int = 1,
+        self_describing: bool = True,
+    ) -> None:
+        self.block_size = block_size
+        self.chunk_blocks = chunk_blocks
+        self.gpu = GpuPool(gpu_blocks)
+        self.cpu = CpuTier(cpu_blocks // chunk_blocks)
+        self._self_describing = self_describing
+        self._n_reserved = 0
+
+    @property
+    def usage(self) -> float:
+        """Part of the GPU blocks in use, 0 to 1; cached blocks nobody uses count as free."""
+        return self.gpu.n_used / self.gpu.capacity
+
+    def lookup(self, sequence: TokenSequence) -> Hit:
+        """What could be reused; changes nothing.
+
+        GPU: leading blocks, never the last token. CPU: whole chunks, from the one that holds the GPU boundary, if at
+        least a chunk's worth of tokens is gained.
+        """
+        usable = (len(sequence) - 1) // self.block_size
+        gpu_blocks = 0
+        while gpu_blocks < usable and self.gpu.find(sequence.hashes[gpu_blocks]) is not None:
+            gpu_blocks += 1
+        chunk_tokens = self.chunk_blocks * self.block_size
+        on_gpu = gpu_blocks * self.block_size
+        if len(sequence) // chunk_tokens * chunk_tokens - on_gpu < chunk_tokens:
+            return Hit(gpu_blocks)
+        found = self._held_chunks(sequence, gpu_blocks // self.chunk_blocks)
+        gained = (gpu_blocks // self.chunk_blocks + len(found)) * chunk_tokens - on_gpu
+        if not found or gained < chunk_tokens:
+            return Hit(gpu_blocks)
+        return Hit(gpu_blocks, gained, deferred=any(not chunk.ready or chunk.pins for chunk in found))
+
+    def admit(self, sequence: TokenSequence) -> tuple[Lease, list[Event]] | Wait:
+        """A lease on what is cached, with blocks to load into when the hit has a CPU part.
+
+        The whole prompt must fit beside what is promised to others, so that no prefill can starve.
+        """
+        hit = self.lookup(sequence)
+        if hit.deferred:
+            return Wait.DEFERRED
+        shared = [self._found(key) for key in sequence.hashes[: hit.gpu_blocks]]
+        n_total = -(-len(sequence) // self.block_size)
+        n_reusable = sum(self.gpu.is_free(block) for block in shared)
+        if n_total - len(shared) > self.gpu.n_free - n_reusable - self._n_reserved:
+            return Wait.NO_ROOM
+        for block in shared:
+            self.gpu.share(block)
+        loaded, evicted = self.gpu.take(hit.cpu_tokens // self.block_size)
+        n_computed = hit.gpu_blocks * self.block_size + hit.cpu_tokens
+        lease = Lease(
+            sequence=sequence,
+            hit=hit,
+            blocks=shared + loaded,
+            n_cached=len(shared),
+            n_computed=n_computed,
+            n_reserved=n_total - len(shared) - len(loaded),
+        )
+        self._n_reserved += lease.n_reserved
+        if hit.cpu_tokens:
+            self._start_load(lease)
+        return lease, _removed_from_gpu(evicted)
+
+    def complete_load(self, lease: Lease) -> list[Event]:
+        """The load is done: its blocks are cached on the GPU, the CPU copies stay.
+
+        When everything was cached, the last token is computed again, for its logits.
+        """
+        self._end_load(lease)
+        events = self._cache_full_blocks(lease)
+        lease.n_computed = min(lease.n_computed, len(lease.sequence) - 1)
+        return events
+
+    def extend(self, lease: Lease, n_tokens: int) -> list[Event] | None:
+        """Allocate for the next `n_tokens` of the sequence and cache the blocks they fill.
+
+        Returns:
+            the events; None when blocks are missing, and then nothing has changed.
+        """
+        n_blocks = -(-(lease.n_computed + n_tokens) // self.block_size) - len(lease.blocks)
+        if n_blocks > self.gpu.n_free - (self._n_reserved - lease.n_reserved):
+            return None
+        self._give_up_reserve(lease, min(lease.n_reserved, max(0, n_blocks)))
+        taken, evicted = self.gpu.take(max(0, n_blocks))
+        lease.blocks += taken
+        lease.n_computed += n_tokens
+        return _removed_from_gpu(evicted) + self._cache_full_blocks(lease)
+
+    def offload(self, lease: Lease) -> Offload:
+        """Offer the prompt chunks computed so far to the CPU tier.
+
+        A tier without room keeps the chunks it has; the offer is repeated with the next call.
+        """
+        sequence = lease.sequence
+        n_tokens = min(lease.n_computed, sequence.n_prompt)
+        n_chunks = n_tokens // (self.chunk_blocks * self.block_size) if self.cpu.capacity else 0
+        if n_chunks <= lease.next_chunk:
+            return Offload()
+        offered = {self._chunk_key(sequence, index): index for index in range(lease.next_chunk, n_chunks)}
+        held = {key: self.cpu.get(key) for key in offered}
+        missing = [self._chunk(sequence, offered[key]) for key, chunk in held.items() if chunk is None]
+        lease.used_chunks.update(offered[key] for key, chunk in held.items() if chunk is None or chunk.ready)
+        evicted = self.cpu.add(missing, keep=offered)
+        if evicted is None:
+            return Offload()
+        lease.next_chunk = n_chunks
+        hashes = tuple(key for chunk in evicted for key in self._announced(chunk))
+        removed = BlockRemoved(block_hashes=hashes, medium=CPU, group_idx=0)
+        return Offload(tuple(missing), (removed,) if hashes else ())
+
+    def complete_offload(self, offload: Offload) -> list[Event]:
+        """The copies are done: one event a chunk, in no meaningful order, as a server's are."""
+        events: list[Event] = []
+        for chunk in sorted(offload.chunks, key=lambda chunk: chunk.key):
+            if self.cpu.get(chunk.key) is chunk:
+                chunk.ready = True
+                events.append(self._stored_on_cpu(chunk))
+        return events
+
+    def release(self, lease: Lease) -> None:
+        """Give all blocks back, the tail first so that it is evicted first, and renew the chunks used."""
+        self._end_load(lease)
+        self._give_up_reserve(lease, lease.n_reserved)
+        self.gpu.give_back(reversed(lease.blocks))
+        lease.blocks = []
+        used = sorted(lease.used_chunks, reverse=True)
+        self.cpu.touch(self._chunk_key(lease.sequence, index) for index in used)
+
+    def reset(self, *, cpu: bool = False) -> list[Event] | None:
+        """Empty the GPU prefix cache, and the CPU tier with it if asked; the latter causes no event, as in vLLM.
+
+        Returns:
+            the events; None when blocks are in use, and then nothing has changed.
+        """
+        if self.gpu.n_used:
+            return None
+        self.gpu.forget_hashes()
+        if cpu:
+            self.cpu.clear()
+        return [AllBlocksCleared()]
+
+    def _found(self, key: EngineHash) -> int:
+        block = self.gpu.find(key)
+        if block is None:
+            raise KeyError(f"hash {key} is not cached")
+        return block
+
+    def _chunk_key(self, sequence: TokenSequence, index: int) -> EngineHash:
+        return sequence.hashes[(index + 1) * self.chunk_blocks - 1]
+
+    def _chunk(self, sequence: TokenSequence, index: int) -> Chunk:
+        first, end = index * self.chunk_blocks, (index + 1) * self.chunk_blocks
+        hashes = tuple(sequence.hashes[first:end])
+        return Chunk(hashes, sequence.parent(first), sequence.block_tokens(first, end), sequence.lora)
+
+    def _held_chunks(self, sequence: TokenSequence, first: int) -> list[Chunk]:
+        held: list[Chunk] = []
+        for index in range(first, len(sequence.hashes) // self.chunk_blocks):
+            chunk = self.cpu.get(self._chunk_key(sequence, index))
+            if chunk is None:
+                break
+            held.append(chunk)
+        return held
+
+    def _start_load(self, lease: Lease) -> None:
+        first = lease.hit.gpu_blocks // self.chunk_blocks
+        lease.next_chunk = lease.n_computed // (self.chunk_blocks * self.block_size)
+        lease.used_chunks.update(range(first, lease.next_chunk))
+        lease.loading = tuple(self._held_chunks(lease.sequence, first))
+        for chunk in lease.loading:
+            chunk.pins += 1
+
+    def _end_load(self, lease: Lease) -> None:
+        for chunk in lease.loading:
+            chunk.pins -= 1
+        lease.loading = ()
+
+    def _give_up_reserve(self, lease: Lease, n_blocks: int) -> None:
+        lease.n_reserved -= n_blocks
+        self._n_reserved -= n_blocks
+
+    def _cache_full_blocks(self, lease: Lease) -> list[Event]:
+        sequence = lease.sequence
+        first, end = lease.n_cached, min(lease.n_computed, len(sequence)) // self.block_size
+        if end <= first:
+            return []
+        for index in range(first, end):
+            self.gpu.cache(lease.blocks[index], sequence.hashes[index])
+        lease.n_cached = end
+        stored = BlockStored(
+            block_hashes=tuple(sequence.hashes[first:end]),
+            parent_block_hash=sequence.parent(first),
+            token_ids=sequence.block_tokens(first, end),
+            block_size=self.block_size,
+            lora_id=_number(sequence.lora),
+            medium=GPU,
+            lora_name=_name(sequence.lora),
+            extra_keys=tuple(sequence.extra_keys(index) for index in range(first, end)),
+            group_idx=0,
+            kv_cache_spec_kind=FULL_ATTENTION,
+        )
+        return [stored]
+
+    def _announced(self, chunk: Chunk) -> tuple[EngineHash, ...]:
+        return chunk.hashes if self._self_describing else (chunk.key,)
+
+    def _stored_on_cpu(self, chunk: Chunk) -> BlockStored:
+        told = self._self_describing
+        lora = chunk.lora if told else None
+        return BlockStored(
+            block_hashes=self._announced(chunk),
+            parent_block_hash=chunk.parent if told else None,
+            token_ids=chunk.tokens if told else (),
+            block_size=self.block_size if told else 0,
+            lora_id=_number(lora),
+            medium=CPU,
+            lora_name=_name(lora),
+            group_idx=0,
+            kv_cache_spec_kind=FULL_ATTENTION if told else None,
+        )
+
+
+def _removed_from_gpu(hashes: Iterable[EngineHash]) -> list[Event]:
+    return [BlockRemoved(block_hashes=(key,), medium=GPU, group_idx=0) for key in hashes]
+
+
+def _number(lora: Lora | None) -> int | None:
+    return None if lora is None else lora.number
+
+
+def _name(lora: Lora | None) -> str | None:
+    return None if lora is None else lora.name

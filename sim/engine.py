@@ -1,0 +1,116 @@
+"""One simulated engine running in real time: steps its scheduler, hands out tokens, publishes events."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, Callable
+
+from .errors import EngineStoppedError
+from .kv_events import EventBatch
+from .publisher import Publisher
+from .scheduler import Generated, Request, Scheduler
+
+
+class Engine:
+    """Serves requests, one step after another, until stopped.
+
+    Args:
+        scheduler: what the engine does; the engine alone advances it.
+        publisher: where the events of each step go; None for an engine without KV events.
+        wall_clock: seconds since the epoch, for the batches' timestamps.
+        time_scale: real seconds a simulated second takes; 0 does every step at once.
+    """
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        publisher: Publisher | None,
+        *,
+        wall_clock: Callable[[], float],
+        time_scale: float = 1.0,
+    ) -> None:
+        self.scheduler = scheduler
+        self._publisher = publisher
+        self._wall_clock = wall_clock
+        self._time_scale = time_scale
+        self._now = 0.0
+        self._arrival = asyncio.Event()
+        self._outputs: dict[str, asyncio.Queue[Generated | None]] = {}
+        self._stopped = False
+
+    @property
+    def running(self) -> bool:
+        """Whether requests are being served."""
+        return not self._stopped
+
+    async def run(self) -> None:
+        """Step until cancelled; requests in the engine then get `EngineStoppedError`."""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                if self._publisher is not None:
+                    tasks.create_task(self._publisher.serve_replay())
+                tasks.create_task(self._run_steps())
+        finally:
+            self._stopped = True
+            for queue in self._outputs.values():
+                queue.put_nowait(None)
+
+    async def generate(self, request: Request) -> AsyncGenerator[Generated, None]:
+        """The request's tokens as they are made; leaving the iteration early aborts the request.
+
+        Raises:
+            ValueError: the request can never fit.
+            EngineStoppedError: the engine ended first.
+        """
+        if self._stopped:
+            raise EngineStoppedError(f"the engine has stopped (request={request.request_id})")
+        self.scheduler.add(request)
+        queue = self._outputs[request.request_id] = asyncio.Queue()
+        self._arrival.set()
+        try:
+            while True:
+                generated = await queue.get()
+                if generated is None:
+                    raise EngineStoppedError(f"the engine stopped (request={request.request_id})")
+                yield generated
+                if generated.finished:
+                    return
+        finally:
+            del self._outputs[request.request_id]
+            self.scheduler.abort(request)
+            self._arrival.set()  # what it held may be what another waits for
+
+    async def _run_steps(self) -> None:
+        loop = asyncio.get_running_loop()
+        started = loop.time()
+        while True:
+            if self._time_scale:
+                self._now = (loop.time() - started) / self._time_scale
+            self._arrival.clear()
+            duration = self.scheduler.begin_step(self._now)
+            if duration is None:
+                await self._idle()
+                continue
+            await asyncio.sleep(duration * self._time_scale)
+            self._now += duration
+            self._end_step()
+
+    async def _idle(self) -> None:
+        """Wait for a request or for the next load."""
+        load_at = self.scheduler.next_load_at()
+        if load_at is not None and not self._time_scale:
+            self._now = max(self._now, load_at)
+            return
+        timeout = None if load_at is None else max(0.0, load_at - self._now) * self._time_scale
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._arrival.wait(), timeout)
+
+    def _end_step(self) -> None:
+        output = self.scheduler.end_step()
+        if output.events and self._publisher is not None:
+            self._publisher.publish(EventBatch(ts=self._wall_clock(), events=output.events))
+        for generated in output.tokens:
+            queue = self._outputs.get(generated.request.request_id)
+            if queue is not None:
+                queue.put_nowait(generated)

@@ -1,0 +1,116 @@
+"""The GPU's block pool: reference counts, an LRU queue of free blocks, and hashes of cached blocks."""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict
+from collections.abc import Iterable
+
+from ..events.model import EngineHash
+
+
+class GpuPool:
+    """Physical blocks by number. A free block keeps its hash, and so stays a hit, until it is taken for new content.
+
+    As in vLLM, block 0 is reserved, so `n_blocks - 1` can be used, and two blocks may carry the same hash.
+
+    Args:
+        n_blocks: size of the pool, at least 2.
+    """
+
+    def __init__(self, n_blocks: int) -> None:
+        self._n_blocks = n_blocks
+        self._refs: dict[int, int] = {}
+        self._hash_of: dict[int, EngineHash] = {}
+        self._copies: dict[EngineHash, dict[int, None]] = {}
+        self._free: OrderedDict[int, None] = OrderedDict.fromkeys(range(1, n_blocks))
+
+    @property
+    def capacity(self) -> int:
+        """Blocks that can be used."""
+        return self._n_blocks - 1
+
+    @property
+    def n_free(self) -> int:
+        """Blocks nobody refers to, cached ones among them."""
+        return len(self._free)
+
+    @property
+    def n_used(self) -> int:
+        """Blocks somebody refers to."""
+        return len(self._refs)
+
+    @property
+    def references(self) -> int:
+        """Sum of all reference counts."""
+        return sum(self._refs.values())
+
+    def copies(self) -> Counter[EngineHash]:
+        """Cached hash -> number of blocks that carry it."""
+        return Counter(self._hash_of.values())
+
+    def find(self, key: EngineHash) -> int | None:
+        """A block with this hash, the one cached first, or None."""
+        blocks = self._copies.get(key)
+        return next(iter(blocks)) if blocks else None
+
+    def is_free(self, block: int) -> bool:
+        """Whether nobody refers to `block`."""
+        return block not in self._refs
+
+    def share(self, block: int) -> None:
+        """Add a reference; a free block leaves the queue."""
+        self._free.pop(block, None)
+        self._refs[block] = self._refs.get(block, 0) + 1
+
+    def take(self, n_blocks: int) -> tuple[list[int], list[EngineHash]]:
+        """The `n_blocks` blocks free for longest, referenced once, and the hashes evicted with them, in that order.
+
+        Raises:
+            ValueError: fewer are free.
+        """
+        if n_blocks > self.n_free:
+            raise ValueError(f"want {n_blocks} blocks, {self.n_free} are free")
+        taken: list[int] = []
+        evicted: list[EngineHash] = []
+        for _ in range(n_blocks):
+            block, _none = self._free.popitem(last=False)
+            key = self._hash_of.pop(block, None)
+            if key is not None:
+                self._forget_copy(key, block)
+                evicted.append(key)
+            self._refs[block] = 1
+            taken.append(block)
+        return taken, evicted
+
+    def cache(self, block: int, key: EngineHash) -> None:
+        """Give a referenced block its hash, so that later requests find it."""
+        self._hash_of[block] = key
+        self._copies.setdefault(key, {})[block] = None
+
+    def give_back(self, blocks: Iterable[int]) -> None:
+        """Drop one reference of each; those nobody refers to any more become free, first given first reused.
+
+        Blocks without a hash can never be hit: they go before all others.
+        """
+        useless: list[int] = []
+        for block in blocks:
+            self._refs[block] -= 1
+            if self._refs[block]:
+                continue
+            del self._refs[block]
+            self._free[block] = None
+            if block not in self._hash_of:
+                useless.append(block)
+        for block in reversed(useless):
+            self._free.move_to_end(block, last=False)
+
+    def forget_hashes(self) -> None:
+        """Empty the prefix cache; blocks and references stay."""
+        self._hash_of.clear()
+        self._copies.clear()
+
+    def _forget_copy(self, key: EngineHash, block: int) -> None:
+        blocks = self._copies[key]
+        del blocks[block]
+        if not blocks:
+            del self._copies[key]

@@ -1,0 +1,55 @@
+"""KV-cache events as vLLM 0.32 puts them on the wire: maps with a `type`, fields at their default left out.
+
+Written from the wire format and apart from `kvatlas.events`, so that the two check each other.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from ..events.model import EngineHash
+
+GPU = "GPU"
+CPU = "CPU"
+FULL_ATTENTION = "full_attention"
+
+ExtraKeys = tuple[str, ...] | None
+"""What entered a block's hash beside parent and tokens: adapter, then salt."""
+
+
+class BlockStored(msgspec.Struct, frozen=True, kw_only=True, tag=True, omit_defaults=True):
+    """Blocks that a tier holds from here on; the first seven fields are always sent."""
+
+    block_hashes: tuple[EngineHash, ...]
+    parent_block_hash: EngineHash | None
+    token_ids: tuple[int, ...]
+    block_size: int
+    lora_id: int | None
+    medium: str
+    lora_name: str | None
+    extra_keys: tuple[ExtraKeys, ...] | None = None
+    group_idx: int | None = None
+    kv_cache_spec_kind: str | None = None
+
+
+class BlockRemoved(msgspec.Struct, frozen=True, kw_only=True, tag=True, omit_defaults=True):
+    """One copy of each of these blocks is gone from a tier."""
+
+    block_hashes: tuple[EngineHash, ...]
+    medium: str
+    group_idx: int | None = None
+
+
+class AllBlocksCleared(msgspec.Struct, frozen=True, tag=True):
+    """The GPU prefix cache is empty."""
+
+
+Event = BlockStored | BlockRemoved | AllBlocksCleared
+
+
+class EventBatch(msgspec.Struct, frozen=True, array_like=True):
+    """One message: `[ts, events, data_parallel_rank]`."""
+
+    ts: float
+    events: tuple[Event, ...]
+    data_parallel_rank: int = 0

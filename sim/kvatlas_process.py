@@ -1,0 +1,101 @@
+"""`kvatlas serve` as a child process."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import aiohttp
+
+from .errors import DemoError
+
+_START_LIMIT_S = 30.0
+_STOP_LIMIT_S = 5.0
+_POLL_S = 0.05
+_LOG_LINES = 15
+
+
+class KVAtlasProcess:
+    """One kvatlas, running from `start` to `stop`, or inside `async with`.
+
+    Args:
+        config: its configuration file.
+        rest_url: `http://HOST:PORT` of the REST listener named in that file.
+        log: file its output goes to.
+    """
+
+    def __init__(self, config: Path, *, rest_url: str, log: Path) -> None:
+        self._config = config
+        self._rest_url = rest_url
+        self._log = log
+        self._process: asyncio.subprocess.Process | None = None
+
+    async def start(self) -> None:
+        """Start it and return once it calls itself ready.
+
+        Raises:
+            DemoError: it ended, or was not ready in time; with the last lines of its log.
+        """
+        try:
+            with self._log.open("wb") as log:
+                self._process = await asyncio.create_subprocess_exec(
+                    sys.executable,
+                    *("-m", "kvatlas.api.cli", "serve", "--config", str(self._config)),
+                    stdin=asyncio.subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                )
+            async with asyncio.timeout(_START_LIMIT_S), aiohttp.ClientSession() as session:
+                while not await self._ready(session):
+                    self.check()
+                    await asyncio.sleep(_POLL_S)
+        except TimeoutError as error:
+            await self.stop()
+            raise DemoError(f"kvatlas was not ready after {_START_LIMIT_S:.0f} s:\n{self._tail()}") from error
+        except BaseException:
+            await self.stop()
+            raise
+
+    def check(self) -> None:
+        """Whether it still runs.
+
+        Raises:
+            DemoError: it has ended.
+        """
+        if self._process is not None and self._process.returncode is not None:
+            raise DemoError(f"kvatlas ended with status {self._process.returncode}:\n{self._tail()}")
+
+    async def stop(self) -> None:
+        """End it, by force if it does not listen."""
+        process, self._process = self._process, None
+        if process is None or process.returncode is not None:
+            return
+        process.terminate()
+        try:
+            await asyncio.wait_for(process.wait(), _STOP_LIMIT_S)
+        except TimeoutError:
+            process.kill()
+            await process.wait()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    async def _ready(self, session: aiohttp.ClientSession) -> bool:
+        try:
+            async with session.get(f"{self._rest_url}/readyz") as answer:
+                return answer.status == 200
+        except aiohttp.ClientConnectionError:
+            return False
+
+    def _tail(self) -> str:
+        lines = self._log.read_text(errors="replace").splitlines()
+        return "\n".join(lines[-_LOG_LINES:])

@@ -1,0 +1,85 @@
+"""Token sequences and the engine hashes of their full blocks."""
+
+from __future__ import annotations
+
+from array import array
+from dataclasses import dataclass
+from hashlib import blake2b
+
+from ..events.model import EngineHash
+
+
+@dataclass(frozen=True, slots=True)
+class Lora:
+    """An adapter by the name requests use, and the engine's number for it, from 1."""
+
+    name: str
+    number: int
+
+
+def block_hash(
+    parent: EngineHash | None, tokens: array[int], *, lora: Lora | None = None, salt: str | None = None
+) -> EngineHash:
+    """Engine hash of one block: 64 bits over the parent's hash, the tokens, the adapter and the salt.
+
+    Uniform over u64 as vLLM's are, so about half exceed 2**63. The same content hashes equally on every server
+    and after every restart, as with vLLM >= 0.29.
+    """
+    digest = blake2b(digest_size=8)
+    digest.update(b"root" if parent is None else parent.to_bytes(8, "big"))
+    digest.update(tokens.tobytes())
+    for tag, value in ((b"lora", None if lora is None else lora.name), (b"salt", salt)):
+        if value is not None:
+            encoded = value.encode()
+            digest.update(tag + len(encoded).to_bytes(4, "big") + encoded)
+    return EngineHash(int.from_bytes(digest.digest(), "big"))
+
+
+class TokenSequence:
+    """A prompt and the tokens generated after it; hashes of full blocks are kept up to date.
+
+    Args:
+        prompt: token ids, at least one.
+        block_size: tokens a block.
+        lora: adapter, or None for the base model.
+        salt: `cache_salt` of the request, or None.
+    """
+
+    def __init__(
+        self, prompt: array[int], *, block_size: int, lora: Lora | None = None, salt: str | None = None
+    ) -> None:
+        self.tokens = array("I", prompt)
+        self.n_prompt = len(prompt)
+        self.lora = lora
+        self.salt = salt
+        self.hashes: list[EngineHash] = []
+        self._block_size = block_size
+        self._hash_full_blocks()
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def append(self, token: int) -> None:
+        """Add a generated token."""
+        self.tokens.append(token)
+        self._hash_full_blocks()
+
+    def block_tokens(self, first: int, end: int) -> tuple[int, ...]:
+        """Token ids of blocks `first` up to, but not with, `end`."""
+        return tuple(self.tokens[first * self._block_size : end * self._block_size])
+
+    def parent(self, block: int) -> EngineHash | None:
+        """Hash of the block before `block`, None for the first."""
+        return self.hashes[block - 1] if block else None
+
+    def extra_keys(self, block: int) -> tuple[str, ...] | None:
+        """What events say of `block` beside parent and tokens: the adapter always, the salt in block 0."""
+        lora = (self.lora.name,) if self.lora is not None else ()
+        salt = (self.salt,) if self.salt is not None and block == 0 else ()
+        return lora + salt or None
+
+    def _hash_full_blocks(self) -> None:
+        for block in range(len(self.hashes), len(self.tokens) // self._block_size):
+            tokens = self.tokens[block * self._block_size : (block + 1) * self._block_size]
+            salt = None if block else self.salt
+            self.hashes.append(block_hash(self.parent(block), tokens, lora=self.lora, salt=salt))

@@ -1,0 +1,189 @@
+"""A simulated vLLM server: OpenAI API, `/metrics` and KV events on real sockets over a simulated engine."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import time
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Self
+
+from aiohttp import web
+
+from .block_cache import BlockCache
+from .engine import Engine
+from .http_api import HttpApi
+from .metrics import EngineCollector, ServerInfo
+from .model_text import ModelText
+from .publisher import Publisher
+from .scheduler import Scheduler, ServiceTimes
+from .sequence import Lora
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerConfig:
+    """One simulated server; tier sizes are in blocks.
+
+    Attributes:
+        name: sent with every answer as `x-served-by`.
+        model: served name.
+        loras: adapters, served under their own names.
+        block_size: tokens a block.
+        gpu_blocks: GPU pool; as in vLLM one of them is reserved.
+        cpu_blocks: CPU tier, 0 for none.
+        chunk_blocks: blocks a chunk of the CPU tier.
+        self_describing: whether CPU events carry tokens.
+        kv_events: whether the engine publishes events at all.
+        max_num_seqs: requests that run at once.
+        max_num_batched_tokens: tokens a step computes at most.
+        times: service times.
+        time_scale: real seconds a simulated second takes.
+    """
+
+    name: str
+    model: str
+    loras: tuple[str, ...] = ()
+    block_size: int = 16
+    gpu_blocks: int = 1024
+    cpu_blocks: int = 0
+    chunk_blocks: int = 1
+    self_describing: bool = True
+    kv_events: bool = True
+    max_num_seqs: int = 64
+    max_num_batched_tokens: int = 8192
+    times: ServiceTimes = field(default_factory=ServiceTimes)
+    time_scale: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """Ports of one server; 0 takes a free one."""
+
+    http: int = 0
+    events: int = 0
+    replay: int = 0
+
+
+class SimServer:
+    """One server, running from `start` to `stop`, or inside `async with`.
+
+    A second start is a new life, as after a crash: the same ports, an empty cache, sequence numbers from 0.
+
+    Args:
+        config: what it is.
+        text: its model's tokenizer.
+        host: address to listen on.
+    """
+
+    def __init__(self, config: ServerConfig, text: ModelText, *, host: str = "127.0.0.1") -> None:
+        self.config = config
+        self.ports = Ports()
+        self._text = text
+        self._host = host
+        self._running = AsyncExitStack()
+
+    @property
+    def address(self) -> str:
+        """`HOST:PORT` that serves requests."""
+        return f"{self._host}:{self.ports.http}"
+
+    @property
+    def events_address(self) -> str:
+        """ZMQ address of the PUB socket; empty without KV events."""
+        return f"tcp://{self._host}:{self.ports.events}" if self.config.kv_events else ""
+
+    @property
+    def replay_address(self) -> str:
+        """ZMQ address of the replay socket; empty without KV events."""
+        return f"tcp://{self._host}:{self.ports.replay}" if self.config.kv_events else ""
+
+    async def start(self) -> None:
+        """Listen and run the engine.
+
+        Raises:
+            OSError: a port is taken.
+        """
+        async with AsyncExitStack() as stack:
+            listener = stack.enter_context(socket.create_server((self._host, self.ports.http)))
+            http_port: int = listener.getsockname()[1]
+            publisher = self._publisher(stack, http_port)
+            engine = self._engine(publisher)
+            task = asyncio.create_task(engine.run())
+            stack.push_async_callback(_end, task)
+            runner = web.AppRunner(
+                self._api(engine).application(),
+                access_log=None,
+                handler_cancellation=True,
+                shutdown_timeout=0,
+            )
+            await runner.setup()
+            stack.push_async_callback(runner.cleanup)
+            await web.SockSite(runner, listener).start()
+            self._running = stack.pop_all()
+
+    async def stop(self) -> None:
+        """Drop every connection and end the engine; requests in it fail."""
+        await self._running.aclose()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+    def _publisher(self, stack: AsyncExitStack, http_port: int) -> Publisher | None:
+        if not self.config.kv_events:
+            self.ports = Ports(http=http_port)
+            return None
+        publisher = Publisher(
+            f"kv@{self._host}:{http_port}@{self.config.model}",
+            host=self._host,
+            port=self.ports.events,
+            replay_port=self.ports.replay,
+        )
+        stack.callback(publisher.close)
+        self.ports = Ports(http_port, publisher.port, publisher.replay_port)
+        return publisher
+
+    def _engine(self, publisher: Publisher | None) -> Engine:
+        config = self.config
+        cache = BlockCache(
+            block_size=config.block_size,
+            gpu_blocks=config.gpu_blocks,
+            cpu_blocks=config.cpu_blocks,
+            chunk_blocks=config.chunk_blocks,
+            self_describing=config.self_describing,
+        )
+        scheduler = Scheduler(
+            cache,
+            times=config.times,
+            max_num_seqs=config.max_num_seqs,
+            max_num_batched_tokens=config.max_num_batched_tokens,
+        )
+        return Engine(scheduler, publisher, wall_clock=time.time, time_scale=config.time_scale)
+
+    def _api(self, engine: Engine) -> HttpApi:
+        config = self.config
+        info = ServerInfo(config.model, config.gpu_blocks, len(config.loras), time.time())
+        return HttpApi(
+            engine,
+            self._text,
+            EngineCollector(engine.scheduler, info),
+            name=config.name,
+            model=config.model,
+            loras=[Lora(name, number) for number, name in enumerate(config.loras, start=1)],
+            context_tokens=engine.scheduler.cache.gpu.capacity * config.block_size,
+        )
+
+
+async def _end(task: asyncio.Task[None]) -> None:
+    """Cancel the engine; an error it died of is raised here."""
+    task.cancel()
+    await asyncio.wait((task,))
+    if not task.cancelled():
+        task.result()

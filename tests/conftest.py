@@ -1,0 +1,42 @@
+"""Hypothesis profiles, shared fixtures, and the guard that every test cleans up after itself."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from support.leaks import no_new_processes, no_new_tasks, no_new_threads
+
+# Both profiles are derandomized: a run that failed fails again. A loaded machine is slow, not wrong: no deadlines.
+_SLOW_IS_FINE = [HealthCheck.too_slow]
+settings.register_profile(
+    "default", max_examples=25, deadline=None, derandomize=True, suppress_health_check=_SLOW_IS_FINE
+)
+settings.register_profile(
+    "ci", max_examples=1000, deadline=None, derandomize=True, suppress_health_check=_SLOW_IS_FINE
+)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+
+@pytest.fixture(scope="session")
+def golden() -> Path:
+    """Folder with the recordings of vLLM 0.32.0, described by the README in it."""
+    return Path(__file__).parent / "golden" / "vllm-0.32.0"
+
+
+@pytest.fixture(autouse=True)
+def _leaves_nothing_behind(request: pytest.FixtureRequest) -> Iterator[None]:
+    if request.node.get_closest_marker("asyncio"):
+        request.getfixturevalue("_leaves_no_tasks_behind")
+    with no_new_processes(), no_new_threads():
+        yield
+
+
+@pytest.fixture
+async def _leaves_no_tasks_behind() -> AsyncIterator[None]:
+    async with no_new_tasks():
+        yield

@@ -1,0 +1,276 @@
+"""Requests to token ids, against what vLLM computed for them.
+
+`vllm_renders.jsonl` holds requests with the ids vLLM 0.32.0 rendered them to. It was made with the folders of the
+fixture `models`, one after the other: `vllm launch render FOLDER --served-model-name m --trust-request-chat-template
+--enable-auto-tool-choice --tool-call-parser hermes`, and each `body` posted to its `path` + `/render`.
+"""
+
+from __future__ import annotations
+
+import json
+from array import array
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kvatlas.api.tokenization.errors import ModelMissingError, RequestError
+from kvatlas.api.tokenization.model import ParsedRequest, TextPrompt
+from kvatlas.api.tokenization.pipeline import INLINE_CHARS, PromptPipeline
+from kvatlas.api.tokenization.request import parse_body
+from kvatlas.api.tokenization.tokenizer import ModelTokenizer, load_tokenizer
+
+HERE = Path(__file__).parent
+GOLDEN = HERE.parents[2] / "golden" / "vllm-0.32.0"
+CHAT = "/v1/chat/completions"
+TEXT = "/v1/completions"
+
+T = TypeVar("T")
+
+
+def lines(file: Path) -> Iterator[dict[str, Any]]:
+    return (json.loads(line) for line in file.read_text().splitlines())
+
+
+def recorded() -> Iterator[Any]:
+    for file in sorted(GOLDEN.glob("run*_requests.jsonl")):
+        for number, line in enumerate(lines(file), 1):
+            if line.get("tokens"):
+                yield pytest.param(line, id=f"{file.stem}-line{number}")
+
+
+def renders() -> Iterator[Any]:
+    return (pytest.param(line, id=line["id"]) for line in lines(HERE / "vllm_renders.jsonl"))
+
+
+def encoded(body: object) -> bytes:
+    return json.dumps(body, ensure_ascii=False).encode()
+
+
+@pytest.fixture(scope="module")
+def tokenizers(models: dict[str, Path]) -> dict[str, ModelTokenizer]:
+    return {name: load_tokenizer(folder) for name, folder in models.items()}
+
+
+@pytest.fixture(scope="module")
+def tiny(tokenizers: dict[str, ModelTokenizer]) -> ModelTokenizer:
+    return tokenizers["tiny"]
+
+
+@pytest.mark.parametrize(
+    ("file", "n_lines"),
+    [("run1", 32), ("run3", 19), ("run4", 15), ("run5", 15), ("run6", 6), ("run7", 15)],
+)
+def test_recordings_hold_requests_with_tokens_when_read(file: str, n_lines: int) -> None:
+    assert sum(case.id.startswith(f"{file}_requests-") for case in recorded()) == n_lines
+
+
+@pytest.mark.parametrize("line", recorded())
+async def test_ids_are_the_engines_when_a_recorded_request_is_tokenized(
+    tiny: ModelTokenizer, line: dict[str, Any]
+) -> None:
+    pipeline = PromptPipeline(tiny, model_names=("tiny",))
+    prompt = await pipeline.prompt(line["path"], encoded(line["body"]))
+    assert prompt.tokens == array("I", line["tokens"])
+    assert prompt.cache_salt == line["body"].get("cache_salt")
+    assert prompt.lora == (None if line["body"]["model"] == "tiny" else line["body"]["model"])
+
+
+@pytest.mark.parametrize("line", renders())
+async def test_ids_are_the_engines_when_a_request_uses_this_feature(
+    tokenizers: dict[str, ModelTokenizer], line: dict[str, Any]
+) -> None:
+    pipeline = PromptPipeline(tokenizers[line["model"]], trust_request_chat_template=True)
+    prompt = await pipeline.prompt(line["path"], encoded(line["body"]))
+    assert (prompt.tokens, prompt.detail) == (array("I", line["tokens"]), "")
+
+
+MESSAGES = [{"role": "user", "content": "hi"}]
+IMAGE = [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:,"}}]}]
+SURROGATE = [
+    {"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": '{"a": "\\ud800"}'}}]}
+]
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "reason"),
+    [
+        pytest.param("/v1/models", {}, "unknown_path", id="path"),
+        pytest.param(CHAT, {"messages": IMAGE}, "media", id="image"),
+        pytest.param(
+            CHAT, {"messages": MESSAGES, "chat_template": "x"}, "request_template", id="own_template"
+        ),
+        pytest.param(
+            CHAT,
+            {"messages": MESSAGES, "chat_template_kwargs": {"chat_template": "x"}},
+            "request_template",
+            id="own_template_as_variable",
+        ),
+        pytest.param(
+            CHAT,
+            {"messages": MESSAGES, "continue_final_message": True},
+            "template_failed",
+            id="contradiction",
+        ),
+        pytest.param("/v1/responses", {"input": []}, "template_failed", id="empty_conversation"),
+    ],
+)
+async def test_reason_is_given_when_there_is_no_prefix(
+    tiny: ModelTokenizer, path: str, body: dict[str, Any], reason: str
+) -> None:
+    prompt = await PromptPipeline(tiny).prompt(path, encoded({"model": "m", **body}))
+    assert (prompt.tokens, prompt.reason) == (None, reason)
+    assert prompt.detail
+
+
+async def test_reason_is_encode_failed_when_text_is_no_unicode(tiny: ModelTokenizer) -> None:
+    pipeline = PromptPipeline(tiny, trust_request_chat_template=True)
+    body = {
+        "model": "m",
+        "messages": SURROGATE,
+        "chat_template": "{{ messages[0].tool_calls[0].function.arguments.a }}",
+    }
+    prompt = await pipeline.prompt(CHAT, encoded(body))
+    assert (prompt.tokens, prompt.reason) == (None, "encode_failed")
+
+
+async def test_reason_is_no_chat_template_when_the_tokenizer_is_one_file(models: dict[str, Path]) -> None:
+    pipeline = PromptPipeline(load_tokenizer(models["tiny"] / "tokenizer.json"))
+    chat = await pipeline.prompt(CHAT, encoded({"model": "m", "messages": MESSAGES}))
+    text = await pipeline.prompt(TEXT, encoded({"model": "m", "prompt": "hello world"}))
+    assert (chat.tokens, chat.reason) == (None, "no_chat_template")
+    assert text.tokens == array("I", [418, 390])
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "tokens"),
+    [
+        pytest.param(TEXT, {"prompt": "hello"}, None, id="text"),
+        pytest.param(CHAT, {"messages": MESSAGES}, None, id="chat"),
+        pytest.param(TEXT, {"prompt": [3, 1, 2]}, [3, 1, 2], id="token_ids"),
+        pytest.param(TEXT, {"prompt": [[3, 1], [2]]}, [3, 1], id="lists_of_token_ids"),
+    ],
+)
+async def test_only_given_ids_count_when_no_tokenizer_is_configured(
+    path: str, body: dict[str, Any], tokens: list[int] | None
+) -> None:
+    prompt = await PromptPipeline(None).prompt(path, encoded({"model": "m", **body}))
+    if tokens is None:
+        assert (prompt.tokens, prompt.reason) == (None, "no_tokenizer")
+    else:
+        assert (prompt.tokens, prompt.reason) == (array("I", tokens), None)
+
+
+@pytest.mark.parametrize(
+    ("names", "model", "lora"),
+    [
+        pytest.param(("base", "alias"), "base", None, id="name"),
+        pytest.param(("base", "alias"), "alias", None, id="alias"),
+        pytest.param(("base", "alias"), "adapter", "adapter", id="other_name"),
+        pytest.param((), "anything", None, id="no_names_configured"),
+    ],
+)
+async def test_lora_is_the_requested_name_when_it_is_no_configured_one(
+    names: tuple[str, ...], model: str, lora: str | None
+) -> None:
+    prompt = await PromptPipeline(None, model_names=names).prompt(
+        TEXT, encoded({"model": model, "prompt": [1]})
+    )
+    assert (prompt.model, prompt.lora) == (model, lora)
+
+
+async def test_lora_is_none_when_the_path_is_unknown() -> None:
+    prompt = await PromptPipeline(None, model_names=("base",)).prompt("/metrics", b"")
+    assert (prompt.model, prompt.lora) == ("", None)
+
+
+async def test_request_fields_reach_the_prompt(tiny: ModelTokenizer) -> None:
+    body = {"model": "m", "prompt": ["hello", "world"], "stream": True, "cache_salt": "s"}
+    prompt = await PromptPipeline(tiny).prompt(TEXT, encoded(body))
+    assert (prompt.tokens, prompt.n_prompts) == (array("I", [418]), 2)
+    assert (prompt.stream, prompt.cache_salt) == (True, "s")
+
+
+async def test_request_error_is_raised_when_the_body_is_refused(tiny: ModelTokenizer) -> None:
+    with pytest.raises(ModelMissingError):
+        await PromptPipeline(tiny).prompt(TEXT, b'{"prompt": "hello world"}')
+
+
+class CountingExecutor(ThreadPoolExecutor):
+    """A thread pool that counts what it was given."""
+
+    n_submitted = 0
+
+    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
+        self.n_submitted += 1
+        return super().submit(fn, *args, **kwargs)
+
+
+@pytest.mark.parametrize(
+    ("n_chars", "n_threads"),
+    [pytest.param(INLINE_CHARS, 0, id="short"), pytest.param(INLINE_CHARS + 1, 1, id="long")],
+)
+async def test_text_is_encoded_in_a_thread_when_it_is_long(
+    tiny: ModelTokenizer, n_chars: int, n_threads: int
+) -> None:
+    request = ParsedRequest(
+        model="m", prompt=TextPrompt(("hello world " * 1000)[:n_chars], add_special_tokens=True)
+    )
+    with CountingExecutor(max_workers=1) as executor:
+        pipeline = PromptPipeline(tiny, executor=executor)
+        prompt = await pipeline.tokenize(request)
+    assert executor.n_submitted == n_threads
+    assert prompt == pipeline.tokenize_inline(request)
+    assert prompt.tokens == array("I", tiny.encoder.encode(request.prompt.text).ids)  # type: ignore[union-attr]
+
+
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    max_leaves=8,
+)
+ROLES = st.sampled_from(["system", "developer", "user", "assistant", "tool"])
+PARTS = st.fixed_dictionaries(
+    {}, optional={"type": st.sampled_from(["text", "refusal", "image_url"]) | JSON, "text": JSON}
+)
+CALLS = st.fixed_dictionaries(
+    {}, optional={"id": JSON, "type": JSON, "function": JSON | st.fixed_dictionaries({"arguments": JSON})}
+)
+MESSAGE = st.fixed_dictionaries(
+    {"role": ROLES | JSON},
+    optional={"content": JSON | st.lists(PARTS, max_size=2), "tool_calls": JSON | st.lists(CALLS, max_size=2)}
+    | dict.fromkeys(("name", "tool_call_id", "reasoning", "tools"), JSON),
+)
+BODY = st.fixed_dictionaries(
+    {"model": st.just("m") | JSON},
+    optional={
+        "messages": st.lists(MESSAGE, min_size=1, max_size=3) | JSON,
+        "prompt": st.text() | st.lists(st.integers(-1, 2**33)) | JSON,
+        "input": st.text() | st.lists(MESSAGE, max_size=3) | JSON,
+        "continue_final_message": st.booleans(),
+        "add_generation_prompt": st.booleans(),
+    }
+    | dict.fromkeys(
+        ("tools", "documents", "chat_template_kwargs", "cache_salt", "instructions", "reasoning", "stream"),
+        JSON,
+    ),
+)
+PATHS = st.sampled_from(["/chat/completions", "/completions", "/embeddings", "/responses"])
+
+
+@given(path=PATHS, body=st.binary(max_size=64) | BODY.map(encoded))
+def test_only_request_errors_are_raised_whatever_the_body(path: str, body: bytes) -> None:
+    pipeline = PromptPipeline(load_tokenizer(GOLDEN / "tiny-model"))
+    try:
+        prompt = pipeline.tokenize_inline(parse_body(path, body))
+    except RequestError:
+        return
+    assert (prompt.tokens is None) == (prompt.reason is not None) == bool(prompt.detail)

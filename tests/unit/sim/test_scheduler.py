@@ -1,0 +1,235 @@
+from __future__ import annotations
+
+from array import array
+from typing import Any
+
+import pytest
+
+from kvatlas.sim.block_cache import BlockCache
+from kvatlas.sim.kv_events import AllBlocksCleared, BlockRemoved, BlockStored
+from kvatlas.sim.scheduler import Load, Request, Scheduler, ServiceTimes, StepOutput
+from kvatlas.sim.sequence import Lora
+from support.sim_steps import serve_to_end
+
+BLOCK = 4
+TIMES = ServiceTimes(prefill_s_per_token=1.0, load_s_per_token=0.5, step_s=100.0)
+
+
+def make_scheduler(*, gpu_blocks: int = 64, cpu_blocks: int = 0, **limits: Any) -> Scheduler:
+    cache = BlockCache(block_size=BLOCK, gpu_blocks=gpu_blocks, cpu_blocks=cpu_blocks)
+    return Scheduler(cache, times=TIMES, **limits)
+
+
+def make_request(name: str, n_prompt: int, n_output: int = 1, *, first: int = 0, **identity: Any) -> Request:
+    return Request(name, array("I", range(first, first + n_prompt)), array("I", range(n_output)), **identity)
+
+
+def step(scheduler: Scheduler, now: float = 0.0) -> tuple[float, StepOutput]:
+    duration = scheduler.begin_step(now)
+    assert duration is not None
+    return duration, scheduler.end_step()
+
+
+def finish(scheduler: Scheduler, *requests: Request) -> None:
+    for _batch in serve_to_end(scheduler, *requests):
+        pass
+
+
+def names(output: StepOutput) -> list[str]:
+    return [generated.request.request_id for generated in output.tokens]
+
+
+def test_idle_engine_has_no_step() -> None:
+    assert make_scheduler().begin_step(0.0) is None
+
+
+def test_step_costs_its_uncached_tokens_and_decode_is_shared() -> None:
+    scheduler = make_scheduler()
+    scheduler.add(make_request("a", 9, 3))
+    scheduler.add(make_request("b", 9, 3))
+
+    # b finds the two blocks that a computes in the same step
+    assert [step(scheduler)[0] for _ in range(3)] == [109.0 + 1.0, 100.0, 100.0]
+    assert scheduler.begin_step(0.0) is None
+
+
+def test_token_comes_when_the_whole_prompt_is_computed() -> None:
+    scheduler = make_scheduler(max_num_batched_tokens=6)
+    scheduler.add(make_request("a", 10))
+
+    outputs = [step(scheduler) for _ in range(2)]
+
+    assert [duration for duration, _ in outputs] == [106.0, 104.0]
+    assert [names(output) for _, output in outputs] == [[], ["a"]]
+    assert [len(output.events) for _, output in outputs] == [1, 1]
+
+
+def test_only_max_num_seqs_run_at_once() -> None:
+    scheduler = make_scheduler(max_num_seqs=1)
+    for name in "ab":
+        scheduler.add(make_request(name, 4, 2))
+
+    served = [names(step(scheduler)[1]) for _ in range(4)]
+
+    assert served == [["a"], ["a"], ["b"], ["b"]]
+
+
+def test_load_delays_its_request_and_no_other() -> None:
+    scheduler = make_scheduler(cpu_blocks=32)
+    finish(scheduler, make_request("old", 9))
+    assert scheduler.reset_cache()
+    scheduler.add(make_request("loads", 9, 1))
+    scheduler.add(make_request("computes", 5, 1, first=50))
+
+    assert names(step(scheduler, now=10.0)[1]) == ["computes"]
+    assert scheduler.next_load_at() == 10.0 + 8 * TIMES.load_s_per_token
+    duration, output = step(scheduler, now=14.0)
+
+    assert (duration, names(output)) == (101.0, ["loads"])
+    assert (scheduler.counters.cpu_hits, scheduler.counters.loaded_blocks) == (8, 2)
+
+
+def test_loads_share_one_link() -> None:
+    scheduler = make_scheduler(cpu_blocks=32)
+    finish(scheduler, make_request("a", 9), make_request("b", 9, first=50))
+    scheduler.reset_cache()
+    scheduler.add(make_request("c", 9))
+    scheduler.add(make_request("d", 9, first=50))
+
+    step(scheduler, now=0.0)
+    assert scheduler.next_load_at() == 4.0
+    step(scheduler, now=4.0)
+    assert scheduler.next_load_at() == 8.0
+
+
+def test_second_request_waits_for_the_chunk_the_first_loads() -> None:
+    scheduler = make_scheduler(cpu_blocks=32)
+    finish(scheduler, make_request("old", 9))
+    scheduler.reset_cache()
+    scheduler.add(make_request("a", 9))
+    scheduler.add(make_request("b", 9))
+
+    step(scheduler, now=0.0)
+
+    assert (scheduler.load.waiting, scheduler.load.deferred) == (2, 2)
+    assert names(step(scheduler, now=4.0)[1]) == ["a", "b"]
+    assert scheduler.counters.cpu_hits == 8
+
+
+def test_cpu_store_is_published_a_step_after_the_gpu_store() -> None:
+    scheduler = make_scheduler(cpu_blocks=32)
+    scheduler.add(make_request("a", 4, 2))
+
+    media = [
+        [event.medium for event in step(scheduler)[1].events if isinstance(event, BlockStored)] for _ in "12"
+    ]
+
+    assert media == [["GPU"], ["CPU"]]
+
+
+def test_engine_steps_on_until_its_stores_are_published() -> None:
+    scheduler = make_scheduler(cpu_blocks=32)
+    scheduler.add(make_request("a", 4, 1))
+    step(scheduler)
+
+    duration, output = step(scheduler)
+
+    assert (duration, len(output.events)) == (0.0, 1)
+    assert scheduler.begin_step(0.0) is None
+
+
+def test_youngest_is_preempted_and_resumes_when_blocks_run_out() -> None:
+    scheduler = make_scheduler(gpu_blocks=6)
+    old, young = make_request("old", 8, 5), make_request("young", 7, 5, first=50)
+
+    finish(scheduler, old, young)
+
+    assert scheduler.counters.preemptions == 1
+    assert (old.n_generated, young.n_generated) == (5, 5)
+    assert scheduler.counters.gpu_queries == 15  # the second lookup of `young` is not counted
+    assert scheduler.cache.gpu.references == 0
+
+
+def test_abort_gives_everything_back_in_every_state() -> None:
+    scheduler = make_scheduler(cpu_blocks=32)
+    finish(scheduler, make_request("old", 9))
+    scheduler.reset_cache()
+    requests = {
+        "loading": make_request("loading", 9),
+        "running": make_request("running", 9, 3, first=50),
+        "finished": make_request("finished", 4, 1, first=90),
+    }
+    for request in requests.values():
+        scheduler.add(request)
+    step(scheduler)
+    queued = make_request("queued", 9)
+    scheduler.add(queued)
+    assert scheduler.begin_step(0.0) is not None
+
+    for request in (*requests.values(), queued):
+        scheduler.abort(request)
+
+    assert scheduler.end_step().tokens == ()
+    assert scheduler.load == Load()
+    assert scheduler.cache.gpu.references == 0
+    assert all(chunk.pins == 0 for chunk in scheduler.cache.cpu.chunks())
+
+
+def test_reset_is_published_with_the_next_step() -> None:
+    scheduler = make_scheduler()
+    finish(scheduler, make_request("a", 9))
+
+    assert scheduler.reset_cache()
+    assert scheduler.begin_step(0.0) is None
+    scheduler.add(make_request("b", 9))
+    _, output = step(scheduler)
+
+    assert output.events[0] == AllBlocksCleared()
+
+
+def test_reset_is_refused_while_a_request_runs() -> None:
+    scheduler = make_scheduler()
+    scheduler.add(make_request("a", 9, 3))
+    step(scheduler)
+
+    assert not scheduler.reset_cache()
+
+
+def test_request_that_can_never_fit_is_refused() -> None:
+    with pytest.raises(ValueError, match="request of 13 tokens, the GPU holds 12"):
+        make_scheduler(gpu_blocks=4).add(make_request("a", 12, 1))
+
+
+def test_adapters_of_running_and_waiting_requests_are_told() -> None:
+    scheduler = make_scheduler(max_num_seqs=1)
+    scheduler.add(make_request("a", 4, 2, lora=Lora("x", 1)))
+    scheduler.add(make_request("b", 4, 2, lora=Lora("y", 2)))
+    step(scheduler)
+
+    assert (scheduler.load.running_loras, scheduler.load.waiting_loras) == (frozenset("x"), frozenset("y"))
+
+
+def test_load_tells_nothing_of_requests_that_came_during_the_step() -> None:
+    scheduler = make_scheduler(max_num_seqs=1)
+    scheduler.add(make_request("a", 8, 2))
+    assert scheduler.load == Load()
+    scheduler.begin_step(0.0)
+    scheduler.add(make_request("b", 8))
+
+    scheduler.end_step()
+    assert (scheduler.load.running, scheduler.load.waiting, scheduler.load.kv_usage) == (1, 0, 2 / 63)
+    scheduler.begin_step(0.0)
+    scheduler.add(make_request("c", 8))
+    scheduler.end_step()
+    assert (scheduler.load.running, scheduler.load.waiting) == (0, 1)
+
+
+def test_decode_evicts_in_the_step_that_needs_the_block() -> None:
+    scheduler = make_scheduler(gpu_blocks=4)
+    finish(scheduler, make_request("old", 11))
+    scheduler.add(make_request("a", 4, 3, first=50))
+
+    events = [step(scheduler)[1].events for _ in range(2)]
+
+    assert [type(event) for event in events[0]] == [BlockStored]
+    assert [type(event) for event in events[1]] == [BlockRemoved]

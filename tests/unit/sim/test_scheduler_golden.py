@@ -1,0 +1,135 @@
+"""A real vLLM 0.32 and the simulated engine, given the same requests, publish the same events in the same batches."""
+
+from __future__ import annotations
+
+import base64
+import json
+from array import array
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from kvatlas.sim.block_cache import BlockCache
+from kvatlas.sim.kv_events import Event
+from kvatlas.sim.scheduler import Request, Scheduler, ServiceTimes
+from kvatlas.sim.sequence import Lora
+from support.sim_steps import serve_to_end
+
+BLOCK_SIZE = 32
+LORA = Lora("tinylora", 1)
+
+Plain = dict[str, Any]
+"""One event as a map of plain values, hashes among them."""
+
+
+def test_scheduler_publishes_as_vllm_when_given_run8(golden: Path) -> None:
+    """GPU of 64 blocks, CPU tier of 128, chunks of one block, self-describing; 150 requests one after another."""
+    scheduler = _scheduler(gpu_blocks=64, cpu_blocks=128, chunk_blocks=1, self_describing=True)
+    truth = [json.loads(line) for line in _lines(golden, "run8_truth")]
+    requests = [_request(row["tokens"], row["out_token_ids"], row["model"], row["salt"]) for row in truth]
+
+    batches = [batch for request in requests for batch in serve_to_end(scheduler, request)]
+
+    assert [request.cached_tokens for request in requests] == [row["cached_tokens"] for row in truth]
+    _assert_same_batches(batches, _recorded(golden, "run8"))
+    # vllm:prompt_tokens_cached_by_source_total of the same run, device and host, in metrics_run8.txt
+    assert (scheduler.counters.gpu_hits, scheduler.counters.cpu_hits) == (11552, 8032)
+    assert (scheduler.counters.gpu_queries, scheduler.counters.cpu_queries) == (38297, 26745)
+
+
+@pytest.mark.parametrize(("run", "self_describing"), [("run3", False), ("run4", True)])
+def test_scheduler_publishes_as_vllm_when_chunks_have_two_blocks(
+    golden: Path, run: str, self_describing: bool
+) -> None:
+    """GPU of 48 blocks, CPU tier of 64; base, LoRA, salted and chat requests, and resets, one after another."""
+    scheduler = _scheduler(gpu_blocks=48, cpu_blocks=64, chunk_blocks=2, self_describing=self_describing)
+    recorded = _recorded(golden, run)
+
+    batches: list[tuple[Event, ...]] = []
+    for row in map(json.loads, _lines(golden, f"{run}_requests")):
+        if row.get("path", "").startswith("/reset_prefix_cache"):
+            assert scheduler.reset_cache(cpu="reset_external=true" in row["path"])
+        elif "path" in row:
+            output = _output(row, recorded)
+            request = _request(row["tokens"], output, row["body"]["model"], row["body"].get("cache_salt"))
+            batches += serve_to_end(scheduler, request)
+
+    _assert_same_batches(batches, recorded)
+
+
+def _scheduler(**cache: Any) -> Scheduler:
+    return Scheduler(BlockCache(block_size=BLOCK_SIZE, **cache), times=ServiceTimes(), max_num_seqs=4)
+
+
+def _request(tokens: list[int], output: list[int], model: str, salt: str | None) -> Request:
+    lora = LORA if model == LORA.name else None
+    return Request("0", array("I", tokens), array("I", output), lora=lora, salt=salt)
+
+
+def _lines(golden: Path, name: str) -> list[str]:
+    return (golden / f"{name}.jsonl").read_text().splitlines()
+
+
+def _recorded(golden: Path, run: str) -> list[list[Plain]]:
+    frames = [json.loads(line)["frames"] for line in _lines(golden, f"{run}_zmq")]
+    return [msgspec.msgpack.decode(base64.b64decode(parts[2]))[1] for parts in frames]
+
+
+def _output(row: Plain, recorded: list[list[Plain]]) -> list[int]:
+    """The tokens the engine generated, as far as its events show them: those that filled a block."""
+    prompt: list[int] = row["tokens"]
+    tail = prompt[len(prompt) // BLOCK_SIZE * BLOCK_SIZE :]
+    output: list[int] = []
+    parent: int | None = None
+    for event in (event for batch in recorded for event in _stores(batch, "GPU")):
+        tokens: list[int] = event["token_ids"]
+        if output and event["parent_block_hash"] == parent:
+            output += tokens
+        elif not output and tail and tokens[: len(tail)] == tail:
+            output = tokens[len(tail) :]
+        else:
+            continue
+        parent = event["block_hashes"][-1]
+    n_tokens: int = row["body"]["max_tokens"]
+    return (output + [0] * n_tokens)[:n_tokens]
+
+
+def _assert_same_batches(simulated: list[tuple[Event, ...]], recorded: list[list[Plain]]) -> None:
+    """Equal but for the hash function: one simulated hash stands for one real hash throughout."""
+    assert len(simulated) == len(recorded)
+    real_of: dict[int, int] = {}
+    for number, (ours, theirs) in enumerate(zip(simulated, recorded, strict=True)):
+        plain: list[Plain] = msgspec.msgpack.decode(msgspec.msgpack.encode(ours))
+        _learn_hashes(real_of, plain, theirs)
+        assert _in_order(_with_real_hashes(real_of, event) for event in plain) == _in_order(theirs), number
+    assert len(set(real_of.values())) == len(real_of)
+
+
+def _learn_hashes(real_of: dict[int, int], ours: list[Plain], theirs: list[Plain]) -> None:
+    """Blocks get their hash when the GPU stores them; later events must use the same."""
+    for event, real in zip(_stores(ours, "GPU"), _stores(theirs, "GPU"), strict=True):
+        for key, real_key in zip(event["block_hashes"], real["block_hashes"], strict=True):
+            real_of.setdefault(key, real_key)
+
+
+def _with_real_hashes(real_of: dict[int, int], event: Plain) -> Plain:
+    if event["type"] == "AllBlocksCleared":
+        return event
+    parent = event.get("parent_block_hash")
+    translated = dict(event, block_hashes=[real_of[key] for key in event["block_hashes"]])
+    return translated if parent is None else dict(translated, parent_block_hash=real_of[parent])
+
+
+def _in_order(events: Iterable[Plain]) -> list[Plain]:
+    """Stores in the CPU tier come in no defined order, after all else; sort them, leave the rest."""
+    events = list(events)
+    cpu_stores = _stores(events, "CPU")
+    others = [event for event in events if event not in cpu_stores]
+    return others + sorted(cpu_stores, key=lambda event: event["block_hashes"])
+
+
+def _stores(events: list[Plain], medium: str) -> list[Plain]:
+    return [event for event in events if event["type"] == "BlockStored" and event["medium"] == medium]

@@ -1,0 +1,271 @@
+"""What is installed: packages, data files, pins, generated code, and the wheel."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+import zipfile
+from collections.abc import Iterable, Iterator, Mapping
+from fnmatch import fnmatch
+from importlib import import_module, metadata
+from pathlib import Path
+from typing import Any
+
+import pytest
+from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from support.tree import ROOT, imports, read, tracked_files
+
+PYPROJECT: dict[str, Any] = tomllib.loads(read(Path("pyproject.toml")))
+SETUPTOOLS: dict[str, Any] = PYPROJECT["tool"]["setuptools"]
+FOLDERS: dict[str, str] = SETUPTOOLS["package-dir"]
+DISTRIBUTIONS = metadata.packages_distributions()
+OUR_ROOTS = {"kvatlas", *(path.name for path in (ROOT / "tests").iterdir() if path.is_dir())}
+
+# Sources of what is installed, not installed themselves.
+NOT_INSTALLED = frozenset({".proto", ".cpp", ".h", ".md"})
+
+
+def to_install() -> list[Path]:
+    ours = [path for path in tracked_files() if path.parts[0] in FOLDERS.values()]
+    return [path for path in ours if path.suffix not in NOT_INSTALLED]
+
+
+def package_of(folder: Path) -> str:
+    return ".".join(("kvatlas", *folder.parts))
+
+
+def left_out(
+    files: Iterable[Path], packages: Iterable[str], patterns: Mapping[str, list[str]]
+) -> Iterator[Path]:
+    """Files that would not be installed: of a folder that is no package, or of no `package-data` pattern."""
+    for path in files:
+        package = package_of(path.parent)
+        wanted = ["*.py", *patterns.get("*", []), *patterns.get(package, [])]
+        if package not in packages or not any(fnmatch(path.name, pattern) for pattern in wanted):
+            yield path
+
+
+def pins(text: str) -> dict[str, str]:
+    """Normalized name to version of every line.
+
+    Raises:
+        ValueError: a line that is more than `name==version`, or a name that comes twice.
+    """
+    found: dict[str, str] = {}
+    for line in text.splitlines():
+        match = re.fullmatch(r"([A-Za-z0-9._-]+)==([\w.+!]+)", line)
+        if match is None:
+            raise ValueError(f"not `name==version`: {line!r}")
+        name = canonicalize_name(match[1])
+        if name in found:
+            raise ValueError(f"pinned twice: {name}")
+        found[name] = match[2]
+    return found
+
+
+def requirements_of_users() -> list[Requirement]:
+    project = PYPROJECT["project"]
+    groups = [project["dependencies"], *project["optional-dependencies"].values()]
+    return [Requirement(line) for group in groups for line in group]
+
+
+def direct_requirements() -> list[Requirement]:
+    groups = PYPROJECT["dependency-groups"].values()
+    return requirements_of_users() + [Requirement(line) for group in groups for line in group]
+
+
+def undeclared_libraries(source: str, path: Path, requirements: Iterable[Requirement]) -> set[str]:
+    """Imported libraries that are installed here but that `requirements` do not name."""
+    declared = {canonicalize_name(requirement.name) for requirement in requirements}
+    roots = {name.partition(".")[0] for _, name in imports(source, path)}
+    return {
+        root
+        for root in roots - OUR_ROOTS - sys.stdlib_module_names
+        if declared.isdisjoint(map(canonicalize_name, DISTRIBUTIONS.get(root, ())))
+    }
+
+
+def with_dependencies(requirements: Iterable[Requirement]) -> Iterator[Requirement]:
+    """The requirements and, through what is installed here, everything they need in turn."""
+    pending = list(requirements)
+    seen: set[str] = set()
+    while pending:
+        requirement = pending.pop()
+        if str(requirement) in seen:
+            continue
+        seen.add(str(requirement))
+        yield requirement
+        for line in metadata.requires(requirement.name) or ():
+            needed = Requirement(line)
+            extras = requirement.extras or {""}
+            if needed.marker is None or any(needed.marker.evaluate({"extra": extra}) for extra in extras):
+                pending.append(needed)
+
+
+def test_every_file_in_a_package_is_installed() -> None:
+    assert list(left_out(to_install(), SETUPTOOLS["packages"], SETUPTOOLS["package-data"])) == []
+
+
+def test_every_installed_package_is_on_disk() -> None:
+    assert set(SETUPTOOLS["packages"]) == {package_of(path.parent) for path in to_install()}
+    assert {f"kvatlas.{folder}": folder for folder in FOLDERS.values()} == FOLDERS
+
+
+@pytest.mark.parametrize(
+    ("path", "is_left_out"),
+    [
+        pytest.param("api/app.py", False, id="module"),
+        pytest.param("api/new/app.py", True, id="module_of_no_package"),
+        pytest.param("sim/py.typed", False, id="pattern_of_all"),
+        pytest.param("api/page.html", False, id="pattern_of_the_package"),
+        pytest.param("sim/page.html", True, id="pattern_of_another_package"),
+        pytest.param("api/page.css", True, id="no_pattern"),
+        pytest.param("api/ui/page.html", True, id="data_of_no_package"),
+    ],
+)
+def test_install_rule_finds_file_when_it_is_left_out(path: str, is_left_out: bool) -> None:
+    patterns = {"*": ["py.typed"], "kvatlas.api": ["*.html"]}
+    found = list(left_out([Path(path)], ["kvatlas.api", "kvatlas.sim"], patterns))
+    assert found == ([Path(path)] if is_left_out else [])
+
+
+def test_every_folder_is_typed_and_linked_for_type_checkers() -> None:
+    for folder in FOLDERS.values():
+        assert (ROOT / folder / "py.typed").is_file()
+        assert (ROOT / ".dev/kvatlas" / folder).readlink() == Path("../..", folder)
+    assert {link.name for link in (ROOT / ".dev/kvatlas").iterdir()} == set(FOLDERS.values())
+
+
+def test_type_checkers_see_every_python_file() -> None:
+    pyright: list[str] = PYPROJECT["tool"]["pyright"]["include"]
+    mypy: list[str] = PYPROJECT["tool"]["mypy"]["files"]
+    folders = {path.parts[0] for path in tracked_files() if path.suffix == ".py"}
+    assert folders == set(pyright)
+    assert folders == {*mypy, *FOLDERS.values()} - {".dev/kvatlas"}
+
+
+def test_constraints_are_sorted_pins() -> None:
+    text = read(Path("constraints.txt"))
+    assert pins(text)
+    assert text.splitlines() == sorted(text.splitlines(), key=str.upper)
+
+
+def test_constraints_pin_everything_that_is_installed() -> None:
+    pinned = pins(read(Path("constraints.txt")))
+    unpinned = {
+        str(requirement)
+        for requirement in with_dependencies(direct_requirements())
+        if not requirement.specifier.contains(
+            pinned.get(canonicalize_name(requirement.name), "0"), prereleases=True
+        )
+    }
+    assert unpinned == set()
+
+
+def test_every_imported_library_is_declared() -> None:
+    files = [path for path in tracked_files() if path.suffix == ".py"]
+    users, developers = requirements_of_users(), direct_requirements()
+    undeclared = {
+        path: undeclared_libraries(
+            read(path), path, users if path.parts[0] in FOLDERS.values() else developers
+        )
+        for path in files
+    }
+    assert {path: names for path, names in undeclared.items() if names} == {}
+
+
+def test_library_rule_finds_library_that_is_not_declared() -> None:
+    source = "import sys, msgspec\nimport pytest.mark\nfrom ..events import model\nfrom google.protobuf import any_pb2"
+    requirements = [Requirement("Msgspec>=0.19"), Requirement("protobuf")]
+    assert undeclared_libraries(source, Path("api/a.py"), requirements) == {"pytest"}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        pytest.param("-e .", id="editable"),
+        pytest.param("msgspec>=0.19", id="lower_bound"),
+        pytest.param("msgspec @ file:///tmp/msgspec.whl", id="file"),
+        pytest.param("msgspec==0.22.0 --hash=sha256:00", id="hash"),
+        pytest.param("--no-binary msgspec", id="option"),
+        pytest.param("msgspec==1\nMsgspec==2", id="twice"),
+    ],
+)
+def test_pin_rule_refuses_line_that_is_no_pin(line: str) -> None:
+    with pytest.raises(ValueError, match=r"not `name==version`|pinned twice"):
+        pins(line)
+
+
+def descriptors(protos: Iterable[Path], target: Path) -> dict[str, bytes]:
+    """What the proto files say, in the form that generated code carries."""
+    command = [
+        sys.executable,
+        "-m",
+        "grpc_tools.protoc",
+        "-I.",
+        f"--descriptor_set_out={target}",
+        *map(str, protos),
+    ]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+    files = FileDescriptorSet.FromString(target.read_bytes()).file
+    return {file.name: without_json_names(file) for file in files}
+
+
+def without_json_names(file: FileDescriptorProto) -> bytes:
+    """Serialized descriptor; JSON names follow from field names and generated code leaves them out."""
+    pending = list(file.message_type)
+    while pending:
+        message = pending.pop()
+        pending.extend(message.nested_type)
+        for field in message.field:
+            field.ClearField("json_name")
+    return file.SerializeToString(deterministic=True)
+
+
+def test_generated_code_is_that_of_the_proto_files(tmp_path: Path) -> None:
+    protos = [path for path in tracked_files() if path.suffix == ".proto"]
+    modules = [import_module(f"{package_of(path.parent)}.{path.stem}_pb2") for path in protos]
+    carried = {
+        module.DESCRIPTOR.name: without_json_names(
+            FileDescriptorProto.FromString(module.DESCRIPTOR.serialized_pb)
+        )
+        for module in modules
+    }
+    assert carried == descriptors(protos, tmp_path / "descriptors")
+
+
+def test_protobuf_requirement_is_what_generated_code_asks_for() -> None:
+    (protobuf,) = [each for each in direct_requirements() if each.name == "protobuf"]
+    generated = [read(path) for path in tracked_files() if path.name.endswith("_pb2.py")]
+    versions = {
+        version
+        for text in generated
+        for version in re.findall(r"^# Protobuf Python Version: (.+)$", text, re.M)
+    }
+    assert {str(protobuf.specifier)} == {f">={version}" for version in versions}
+
+
+@pytest.mark.slow
+def test_wheel_holds_the_packages_and_nothing_else(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    for path in tracked_files():
+        (source / path).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(ROOT / path, source / path)
+    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(tmp_path)]
+    subprocess.run(command, cwd=source, check=True, capture_output=True)
+
+    (wheel,) = tmp_path.glob("kvatlas-*.whl")
+    names = set(zipfile.ZipFile(wheel).namelist())
+    info = f"kvatlas-{PYPROJECT['project']['version']}.dist-info"
+    assert {name for name in names if name.startswith("kvatlas/")} == {
+        f"kvatlas/{path}" for path in to_install()
+    }
+    assert {name.split("/")[0] for name in names} == {"kvatlas", info}
+    assert f"{info}/licenses/LICENSE" in names
+    assert f"{info}/entry_points.txt" in names
