@@ -100,12 +100,12 @@ class RankHolders:
         """One more copy of each key; returns blocks evicted."""
         shared = self._shared.get(place.tier, self._block_size)
         if shared is not None:
-            return self._keep(shared, keys)
+            return self._index.keep(shared, array("Q", keys))
         return self._index.store(self._holder(place), array("Q", keys))
 
     def keep(self, place: Place, keys: Sequence[BlockKey]) -> int:
         """Hold the keys once and renew their recency; returns blocks evicted."""
-        return self._keep(self._holder(place), keys)
+        return self._index.keep(self._holder(place), array("Q", keys))
 
     def take(self, place: Place, keys: Sequence[BlockKey]) -> int:
         """One copy less of each key; returns keys that were not there."""
@@ -179,12 +179,6 @@ class RankHolders:
         if not group.window or group.kind in STATE_KINDS:
             return 1
         return -(-(group.window - 1) // self._block_size)
-
-    def _keep(self, holder: HolderId, keys: Sequence[BlockKey]) -> int:
-        missing = array("Q", [key for key in keys if not self._index.has(holder, key)])
-        evicted = self._index.store(holder, missing)
-        self._index.touch(holder, array("Q", keys))
-        return evicted
 
     def _of(self, tier: TierId) -> list[HolderId]:
         return [holder for place, holder in self._own.items() if place.tier == tier]

@@ -43,6 +43,10 @@ class BlockIndex(Protocol):
         """
         ...
 
+    def keep(self, holder: HolderId, keys: array[int]) -> int:
+        """Hold each key at least once: as `store`, but a key the holder has is only renewed. Cost: O(n)."""
+        ...
+
     def remove(self, holder: HolderId, keys: array[int]) -> int:
         """One copy less of each key; a key without copies is gone. Returns keys the holder did not have. Cost: O(n)."""
         ...

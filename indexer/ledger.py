@@ -187,19 +187,22 @@ class RankLedger:
             for engine_hash in self.hashes.learn(event):
                 self._adopt(engine_hash)
         tail = tier != FASTEST and not event.tokens
+        if tier != FASTEST:
+            # every hash of a token-less event ends a chunk; of one with tokens, the last does
+            for engine_hash in event.hashes if tail else event.hashes[-1:]:
+                if (end := self.hashes.get(engine_hash)) is not None:
+                    self._learn_chunk(tier, end.depth)
         run: list[BlockKey] = []
         for engine_hash in event.hashes:
             known = self.hashes.get(engine_hash)
             if known is None:
                 self.counters.pending_dropped += self._pending.add(engine_hash, Claim(place, tail))
             elif tail:
-                self._store_tail(place, engine_hash, known.depth)
+                run += self._tail_keys(place, engine_hash)
             else:
                 run.append(known.key)
         if run:
             self._store(place, run)
-            if tier != FASTEST and (last := self.hashes.get(event.hashes[-1])):
-                self._learn_chunk(tier, last.depth)
         if self._holders is not None:
             self.hashes.sweep(n_resident=self._holders.total(), is_held=self._holders.has)
 
@@ -250,7 +253,8 @@ class RankLedger:
             for _ in range(copies if known else 0):
                 assert known is not None  # noqa: S101 - just learned
                 if claim.tail:
-                    self._store_tail(claim.place, engine_hash, known.depth)
+                    self._learn_chunk(claim.place.tier, known.depth)
+                    self._store(claim.place, self._tail_keys(claim.place, engine_hash))
                 else:
                     self._store(claim.place, [known.key])
 
@@ -270,11 +274,10 @@ class RankLedger:
 
     # -- offload chunks -------------------------------------------------------------------------------------------
 
-    def _store_tail(self, place: Place, engine_hash: EngineHash, depth: int) -> None:
-        """A token-less store names only the last block of the chunk it moved."""
-        self._learn_chunk(place.tier, depth)
+    def _tail_keys(self, place: Place, engine_hash: EngineHash) -> list[BlockKey]:
+        """Keys to store for a token-less event: it names only the last block of the chunk that moved."""
         self._chunks.add_tail(place, engine_hash)
-        self._store(place, self._chunks.keys(place.tier, engine_hash))
+        return self._chunks.keys(place.tier, engine_hash)
 
     def _learn_chunk(self, tier: TierId, depth: int) -> None:
         """Correct the chunk size by one more chunk end, and with it what was stored under the old size."""

@@ -55,6 +55,18 @@ class ReferenceIndex:
         state.n_copies += len(keys)
         return self._shrink(holder)
 
+    def keep(self, holder: HolderId, keys: array[int]) -> int:
+        """See `BlockIndex.keep`."""
+        state, bit, masks = self._holders[holder], 1 << holder, self._masks
+        for key in reversed(keys):
+            if key in state.copies:
+                state.copies.move_to_end(key)
+            else:
+                state.copies[key] = 1
+                state.n_copies += 1
+                masks[key] = masks.get(key, 0) | bit
+        return self._shrink(holder)
+
     def remove(self, holder: HolderId, keys: array[int]) -> int:
         """See `BlockIndex.remove`."""
         state = self._holders[holder]

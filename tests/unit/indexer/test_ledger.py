@@ -151,6 +151,15 @@ def test_chunk_size_learned_too_large_is_corrected_with_what_was_stored() -> Non
     assert atlas.occupancy("e")[1].residencies == 0
 
 
+def test_chunk_size_is_taken_from_all_tails_of_an_event_before_any_is_stored() -> None:
+    atlas = make_atlas()
+    tails = BlockStored(hashes(3, 1, 5), None, array("I"), 0, CPU)
+    ledger = taken(atlas, store(0, 1, 2, 3, 4, 5), tails)
+    assert (atlas.occupancy("e")[1].residencies, ledger.counters.unknown_removals) == (6, 0)
+    taken(atlas, BlockRemoved(hashes(1, 3, 5), CPU))
+    assert (atlas.occupancy("e")[1].residencies, ledger.counters.unknown_removals) == (0, 0)
+
+
 def test_salted_cpu_store_resolves_through_the_hash_and_never_by_its_tokens() -> None:
     atlas = make_atlas()
     ledger = taken(atlas, store(0, extras=[None], base=500), store(0, 1, medium="CPU"))

@@ -1,0 +1,100 @@
+// Zeroed memory for large arrays: huge pages where the system gives them, parts returned while the rest is in use.
+#pragma once
+
+#include <sys/mman.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <new>
+#include <utility>
+
+namespace kvatlas {
+
+inline constexpr size_t kHugePage = size_t{2} << 20;
+
+class Pages {
+public:
+    Pages() = default;
+    explicit Pages(size_t n_bytes) : size_(n_bytes) {
+        // Small arrays come from the heap: thousands of holders would otherwise use up the process's mappings.
+        data_ = is_mapped() ? map(n_bytes) : std::calloc(1, n_bytes);
+        if (data_ == nullptr) throw std::bad_alloc();
+    }
+    Pages(Pages&& other) noexcept
+        : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+    Pages& operator=(Pages&& other) noexcept {
+        std::swap(data_, other.data_);
+        std::swap(size_, other.size_);
+        return *this;
+    }
+    ~Pages() {
+        if (is_mapped()) {
+            munmap(data_, size_);
+        } else {
+            std::free(data_);
+        }
+    }
+
+    void* data() const { return data_; }
+    size_t size() const { return size_; }
+
+    // Gives memory of whole huge pages in [begin, end) back; what was there must not be read again.
+    void release(size_t begin, size_t end) const {
+        begin = (begin + kHugePage - 1) / kHugePage * kHugePage;
+        end = end / kHugePage * kHugePage;
+        if (is_mapped() && begin < end) madvise(static_cast<char*>(data_) + begin, end - begin, MADV_DONTNEED);
+    }
+
+    // Has the system provide the pages of [begin, end), so that first writes there do not wait for zeroing.
+    void populate([[maybe_unused]] size_t begin, [[maybe_unused]] size_t end) const {
+#ifdef MADV_POPULATE_WRITE
+        begin = begin / kHugePage * kHugePage;
+        end = end < size_ ? end : size_;
+        if (is_mapped() && begin < end) madvise(static_cast<char*>(data_) + begin, end - begin, MADV_POPULATE_WRITE);
+#endif
+    }
+
+private:
+    static constexpr size_t kMapFrom = kHugePage / 8;
+
+    bool is_mapped() const { return size_ >= kMapFrom; }
+
+    static void* map(size_t n_bytes) {
+        if (n_bytes < kHugePage) return map_anywhere(n_bytes);
+        // Aligned by mapping one huge page more than needed and returning the ends.
+        auto* whole = static_cast<char*>(map_anywhere(n_bytes + kHugePage));
+        if (whole == nullptr) return nullptr;
+        const size_t before = (kHugePage - reinterpret_cast<std::uintptr_t>(whole) % kHugePage) % kHugePage;
+        const size_t used = (n_bytes + 4095) / 4096 * 4096;
+        if (before != 0) munmap(whole, before);
+        if (used < n_bytes + kHugePage - before) munmap(whole + before + used, n_bytes + kHugePage - before - used);
+        madvise(whole + before, used, MADV_HUGEPAGE);
+        return whole + before;
+    }
+
+    static void* map_anywhere(size_t n_bytes) {
+        void* found = mmap(nullptr, n_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        return found == MAP_FAILED ? nullptr : found;
+    }
+
+    void* data_ = nullptr;
+    size_t size_ = 0;
+};
+
+// Spreads keys over tables. The salt keeps collisions from being made on purpose; no result depends on it.
+class Mixer {
+public:
+    explicit Mixer(uint64_t salt) : salt_(salt) {}
+    uint64_t operator()(uint64_t key) const { return (key ^ salt_) * 0x9E3779B97F4A7C15; }
+
+private:
+    uint64_t salt_;
+};
+
+// Maps a hash onto [0, n) in the order of the hashes.
+inline size_t scale(uint64_t hash, size_t n) {
+    return static_cast<size_t>((static_cast<unsigned __int128>(hash) * n) >> 64);
+}
+
+}  // namespace kvatlas

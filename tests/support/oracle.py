@@ -1,0 +1,70 @@
+"""A naive index: what a publisher's events say is held, in the engine's own hashes, with nothing clever."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from kvatlas.events.model import AllBlocksCleared, BlockRemoved, BlockStored, Event
+
+WINDOWED = ("sliding_window",)
+Place = tuple[str, int]
+"""(medium, group)."""
+
+
+class NaiveEngine:
+    """Copies of every hash by place, straight from the events.
+
+    Args:
+        chunk_blocks: blocks that a token-less store stands for; the ones before it come from the hash chain.
+    """
+
+    def __init__(self, *, chunk_blocks: int = 1) -> None:
+        self.copies: dict[Place, Counter[int]] = {}
+        self.parent: dict[int, int | None] = {}
+        self.prompt: dict[int, tuple[int, ...]] = {}
+        self._chunk_blocks = chunk_blocks
+        self._tails: set[tuple[Place, int]] = set()
+
+    def take(self, events: Iterable[Event]) -> None:
+        for event in events:
+            match event:
+                case BlockStored():
+                    self._stored(event)
+                case BlockRemoved():
+                    place = (event.medium, event.group)
+                    for engine_hash in event.hashes:
+                        tail = (place, engine_hash) in self._tails
+                        self.copies[place].subtract(self._chunk(engine_hash) if tail else [engine_hash])
+                case AllBlocksCleared():
+                    for place in self.copies:
+                        if place[0] == "GPU":
+                            self.copies[place].clear()
+
+    def held(self, medium: str, group: int = 0) -> set[int]:
+        """Hashes with at least one copy."""
+        return {
+            engine_hash for engine_hash, copies in self.copies.get((medium, group), {}).items() if copies > 0
+        }
+
+    def _stored(self, event: BlockStored) -> None:
+        place = (event.medium, event.group)
+        copies = self.copies.setdefault(place, Counter())
+        size = event.block_size
+        if event.tokens and event.kind not in WINDOWED and event.medium == "GPU":
+            before, known = event.parent, self.prompt.get(event.parent or 0, ())
+            for number, engine_hash in enumerate(event.hashes):
+                known += tuple(event.tokens[number * size : (number + 1) * size])
+                self.parent[engine_hash], self.prompt[engine_hash], before = before, known, engine_hash
+        for engine_hash in event.hashes:
+            if event.tokens or event.medium == "GPU":
+                copies[engine_hash] += 1
+            else:
+                self._tails.add((place, engine_hash))
+                copies.update(self._chunk(engine_hash))
+
+    def _chunk(self, tail: int) -> list[int]:
+        chain = [tail]
+        while len(chain) < self._chunk_blocks and (before := self.parent.get(chain[-1])) is not None:
+            chain.append(before)
+        return chain
