@@ -32,6 +32,7 @@ def fleet_families(fleet: Fleet) -> Iterator[Metric]:
     }
     pending = gauge("pending_hashes", "Engine hashes with copies but without key.", "endpoint", "rank")
     parked = gauge("parked_blocks", "Blocks of events whose parent is not known.", "endpoint", "rank")
+    books = counter("ledger_events", "What could not be done with events.", "endpoint", "rank", "reason")
     for endpoint in fleet:
         for publisher in endpoint.publishers:
             labels = [endpoint.name, str(publisher.rank)]
@@ -43,7 +44,9 @@ def fleet_families(fleet: Fleet) -> Iterator[Metric]:
             ledger = fleet.atlas.ledger(endpoint.name, publisher.rank)
             pending.add_metric(labels, ledger.n_pending)
             parked.add_metric(labels, ledger.hashes.n_parked)
-    yield from (trust, *streams.values(), pending, parked, *_scrapes(fleet))
+            for reason, value in asdict(ledger.counters).items():
+                books.add_metric([*labels, reason], value)
+    yield from (trust, *streams.values(), pending, parked, books, *_scrapes(fleet))
 
 
 def _scrapes(fleet: Fleet) -> Iterator[Metric]:

@@ -15,9 +15,8 @@ import msgspec
 from msgspec import Meta
 
 from .conversation import Entry, Message, Tool, ToolFunction, first_malformed, first_media_part, tool_entry
-from .model import ChatPrompt, NoPrefixReason, NoPrompt, TextPrompt, TokenPrompt
+from .model import AnyPrompt, ChatPrompt, NoPrefixReason, NoPrompt, TextPrompt, TokenPrompt
 
-AnyPrompt = TextPrompt | TokenPrompt | ChatPrompt | NoPrompt
 Found = tuple[AnyPrompt, int]
 
 TokenId = Annotated[int, Meta(ge=0, le=2**32 - 1)]

@@ -87,6 +87,9 @@ class NoPrompt:
     detail: str
 
 
+AnyPrompt = TextPrompt | TokenPrompt | ChatPrompt | NoPrompt
+
+
 @dataclass(frozen=True, slots=True)
 class ParsedRequest:
     """The needed fields of one body.
@@ -100,7 +103,7 @@ class ParsedRequest:
     """
 
     model: str
-    prompt: TextPrompt | TokenPrompt | ChatPrompt | NoPrompt
+    prompt: AnyPrompt
     cache_salt: str | None = None
     stream: bool = False
     n_prompts: int = 1

@@ -8,10 +8,18 @@ from collections.abc import Collection
 from concurrent.futures import Executor
 from dataclasses import dataclass
 
-from .bodies import AnyPrompt
 from .chat import ChatRenderer
 from .errors import EncodeError, RenderError
-from .model import ChatPrompt, NoPrefixReason, NoPrompt, ParsedRequest, Prompt, TextPrompt, TokenPrompt
+from .model import (
+    AnyPrompt,
+    ChatPrompt,
+    NoPrefixReason,
+    NoPrompt,
+    ParsedRequest,
+    Prompt,
+    TextPrompt,
+    TokenPrompt,
+)
 from .request import parse_body
 from .tokenizer import ModelTokenizer
 
@@ -107,16 +115,19 @@ class PromptPipeline:
             return NoPrompt(NoPrefixReason.TEMPLATE_FAILED, str(error))
 
     def _prompt(self, request: ParsedRequest, outcome: array[int] | NoPrompt) -> Prompt:
-        missing = outcome if isinstance(outcome, NoPrompt) else None
+        if isinstance(outcome, NoPrompt):
+            tokens, reason, detail = None, outcome.reason, outcome.detail
+        else:
+            tokens, reason, detail = outcome, None, ""
         return Prompt(
             model=request.model,
-            tokens=None if isinstance(outcome, NoPrompt) else outcome,
+            tokens=tokens,
             lora=self._lora(request.model),
             cache_salt=request.cache_salt,
             stream=request.stream,
             n_prompts=request.n_prompts,
-            reason=missing.reason if missing else None,
-            detail=missing.detail if missing else "",
+            reason=reason,
+            detail=detail,
         )
 
     def _lora(self, model: str) -> str | None:

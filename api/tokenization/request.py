@@ -14,7 +14,6 @@ import msgspec
 from msgspec import Raw
 
 from .bodies import (
-    AnyPrompt,
     ChatBody,
     CompletionBody,
     EmbeddingBody,
@@ -29,11 +28,13 @@ from .bodies import (
 )
 from .conversation import Message
 from .errors import BodyFormatError, ModelMissingError, PromptMissingError
-from .model import NoPrefixReason, NoPrompt, ParsedRequest, TextPrompt
+from .model import AnyPrompt, NoPrefixReason, NoPrompt, ParsedRequest, TextPrompt
 
 T = TypeVar("T")
 
 _ABSENT = Raw(b"null")
+_LIST = (b"[",)
+_TEXT_OR_LIST = (b'"', b"[")
 
 
 class _Envelope(msgspec.Struct):
@@ -54,13 +55,13 @@ class _Api:
 
     Attributes:
         suffix: what its path ends in.
-        fields: where its prompt may stand, each text or a list.
+        fields: where its prompt may stand -> the first byte of each form it may have there.
         missing: what the client is told when it stands in none; the wording of the reference endpoint picker.
         read: prompt of a body.
     """
 
     suffix: str
-    fields: tuple[str, ...]
+    fields: dict[str, tuple[bytes, ...]]
     missing: str
     read: Callable[[bytes], Found | None]
 
@@ -73,25 +74,25 @@ def _reader(body_type: type[T], prompt: Callable[[T], Found | None]) -> Callable
 _APIS = (  # longest suffix first, since one ends in another
     _Api(
         suffix="/chat/completions",
-        fields=("messages",),
+        fields={"messages": _LIST},
         missing="invalid chat completions request: must have valid messages field",
         read=_reader(ChatBody, chat_prompt),
     ),
     _Api(
         suffix="/completions",
-        fields=("prompt", "prompt_embeds"),
+        fields={"prompt": _TEXT_OR_LIST, "prompt_embeds": _TEXT_OR_LIST},
         missing="invalid completions request: must have prompt field",
         read=_reader(CompletionBody, completion_prompt),
     ),
     _Api(
         suffix="/embeddings",
-        fields=("input", "messages"),
+        fields={"input": _TEXT_OR_LIST, "messages": _LIST},
         missing="invalid embeddings request: must have input field",
         read=_reader(EmbeddingBody, embedding_prompt),
     ),
     _Api(
         suffix="/responses",
-        fields=("input",),
+        fields={"input": _TEXT_OR_LIST},
         missing="invalid responses request: must have input field",
         read=_reader(ResponsesBody, responses_prompt),
     ),
@@ -173,8 +174,9 @@ def _api(path: str) -> _Api | None:
 
 
 def _prompt(api: _Api, envelope: _Envelope, body: bytes) -> Found:
-    raws = [bytes(getattr(envelope, field)) for field in api.fields]
-    if not any(raw.startswith((b'"', b"[")) for raw in raws):
+    # Views, since the fields hold whole prompts.
+    first_bytes = {field: bytes(memoryview(getattr(envelope, field))[:1]) for field in api.fields}
+    if not any(first_bytes[field] in forms for field, forms in api.fields.items()):
         raise PromptMissingError(api.missing)
     try:
         found = _decoded(api.read, body)

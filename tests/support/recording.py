@@ -3,45 +3,48 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import contextlib
-import json
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
+import msgspec
 import zmq
 import zmq.asyncio
 
 END_OF_REPLAY = b"\xff" * 8
 
+Row = TypeVar("Row", bound=msgspec.Struct)
+Parts = tuple[bytes, bytes, bytes]
 
-@dataclass(frozen=True)
-class Frame:
+
+class Frame(msgspec.Struct, frozen=True, rename={"received_at": "t", "parts": "frames"}):
     """One recorded message: receive time (wall clock), publisher address, and the three parts."""
 
     received_at: float
     endpoint: str
-    parts: tuple[bytes, bytes, bytes]
+    parts: Parts
 
     @property
     def seq(self) -> int:
         return int.from_bytes(self.parts[1], "big")
 
 
-def read_lines(path: Path) -> Iterator[Any]:
-    """The JSON objects of a recording."""
-    with path.open() as lines:
-        yield from map(json.loads, lines)
+def read_lines(path: Path, row: type[Row]) -> Iterator[Row]:
+    """The JSON objects of a recording; fields that `row` does not name are passed over."""
+    with path.open("rb") as lines:
+        yield from map(msgspec.json.Decoder(row).decode, lines)
 
 
 def read_frames(path: Path) -> list[Frame]:
     """The messages of a `*_zmq.jsonl` recording, in order."""
-    return [
-        Frame(row["t"], row["endpoint"], tuple(base64.b64decode(part) for part in row["frames"]))
-        for row in read_lines(path)
-    ]
+    return list(read_lines(path, Frame))
+
+
+async def send(socket: zmq.asyncio.Socket, parts: Sequence[bytes]) -> None:
+    """Send one message."""
+    await socket.send_multipart(parts)  # pyright: ignore[reportUnknownMemberType]  # pyzmq's stub
 
 
 @dataclass
@@ -59,7 +62,7 @@ class Player:
     events: str
     replay: str
     pub: zmq.asyncio.Socket
-    history: list[tuple[bytes, bytes, bytes]] = field(default_factory=list)
+    history: list[Parts] = field(default_factory=list[Parts])
     n_requests: int = 0
     close: Callable[[], None] = lambda: None
 
@@ -67,7 +70,7 @@ class Player:
         """Publish recorded messages and keep them for replay."""
         for frame in frames:
             self.history.append(frame.parts)
-            await self.pub.send_multipart(frame.parts)
+            await send(self.pub, frame.parts)
 
     async def answer(self, router: zmq.asyncio.Socket) -> None:
         """Answer replay requests as vLLM 0.26 and later do, until cancelled."""
@@ -76,19 +79,18 @@ class Player:
             self.n_requests += 1
             for topic, seq, payload in list(self.history):
                 if int.from_bytes(seq, "big") >= int.from_bytes(start, "big"):
-                    await router.send_multipart((identity, b"", topic, seq, payload))
-            await router.send_multipart((identity, b"", b"", END_OF_REPLAY, b""))
+                    await send(router, (identity, b"", topic, seq, payload))
+            await send(router, (identity, b"", b"", END_OF_REPLAY, b""))
 
 
 @contextlib.asynccontextmanager
-async def player(*, port: int = 0, replay_port: int = 0) -> AsyncIterator[Player]:
+async def player(*, port: int = 0, replay_port: int = 0) -> AsyncGenerator[Player]:
     """A player on 127.0.0.1; ports 0 take free ones."""
     context = zmq.asyncio.Context()
     pub, router = context.socket(zmq.PUB), context.socket(zmq.ROUTER)
     pub.bind(f"tcp://127.0.0.1:{port or '*'}")
     router.bind(f"tcp://127.0.0.1:{replay_port or '*'}")
-    addresses = [socket.getsockopt(zmq.LAST_ENDPOINT).decode().rstrip("\0") for socket in (pub, router)]
-    playing = Player(*addresses, pub)
+    playing = Player(_address(pub), _address(router), pub)
     task = asyncio.create_task(playing.answer(router))
 
     def close() -> None:
@@ -101,3 +103,10 @@ async def player(*, port: int = 0, replay_port: int = 0) -> AsyncIterator[Player
     finally:
         close()
         await asyncio.gather(task, return_exceptions=True)
+
+
+def _address(socket: zmq.asyncio.Socket) -> str:
+    """Where the socket is bound."""
+    endpoint = socket.getsockopt(zmq.LAST_ENDPOINT)
+    assert isinstance(endpoint, bytes)
+    return endpoint.decode().rstrip("\0")

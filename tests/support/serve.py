@@ -6,13 +6,15 @@ import asyncio
 import contextlib
 import re
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import msgspec
+
+from support.waiting import until
 
 ANY_PORTS = dict.fromkeys(("extProc", "health", "rest", "metrics"), "127.0.0.1:0")
 _LISTENS = re.compile(r"(\w+) listens on 127\.0\.0\.1:(\d+)")
@@ -43,22 +45,29 @@ class Served:
         async with self.session.get(self._url("/metrics")) as answer:
             return await answer.text()
 
+    async def until_applied(self, endpoint: str, seq: int) -> None:
+        """Wait until the endpoint's first rank has applied batch `seq`."""
+
+        async def has_it() -> bool:
+            row = await self.get(f"/v1/endpoints/{endpoint}")
+            return bool(row["publishers"][0]["lastSeq"] == seq)
+
+        await until(has_it, what=f"batch {seq} of {endpoint} in the index")
+
+    async def until_metric(self, line: str) -> None:
+        """Wait until `/metrics` holds a line."""
+
+        async def has_it() -> bool:
+            return line in (await self.metrics()).splitlines()
+
+        await until(has_it, what=line)
+
     def _url(self, path: str) -> str:
         return f"http://127.0.0.1:{self.ports['rest']}{path}"
 
 
-async def until(condition: Callable[[], Awaitable[bool]], *, what: str, timeout_s: float = 20) -> None:
-    """Wait for a condition that another process brings about."""
-    try:
-        async with asyncio.timeout(timeout_s):
-            while not await condition():
-                await asyncio.sleep(0.005)
-    except TimeoutError:
-        raise AssertionError(f"{what} did not come about within {timeout_s:.0f} s") from None
-
-
 @contextlib.asynccontextmanager
-async def serving(config: dict[str, Any], folder: Path, *, ready: bool = True) -> AsyncIterator[Served]:
+async def serving(config: dict[str, Any], folder: Path, *, ready: bool = True) -> AsyncGenerator[Served]:
     """`kvatlas serve` with `config` on free ports; stopped with SIGTERM, which must end with status 0."""
     file = folder / "kvatlas.yaml"
     file.write_bytes(

@@ -1,0 +1,136 @@
+"""`kvatlas serve` as a user meets it: ready, degraded, wrongly configured, stopped."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import socket
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.recording import player, read_frames
+from support.serve import serving
+
+DOC = Path(__file__).parents[2] / "docs" / "metrics.md"
+
+
+def endpoint(name: str = "a", **more: Any) -> dict[str, Any]:
+    return {"name": name, "address": "127.0.0.1:1", "events": "tcp://127.0.0.1:1", "replay": "", **more}
+
+
+async def run_serve(config: str, tmp_path: Path, *flags: str) -> tuple[int, str]:
+    """Exit status and everything on stderr of a `kvatlas serve` that is expected to end by itself."""
+    file = tmp_path / "kvatlas.yaml"
+    file.write_text(config)
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "kvatlas.api.cli", "serve", "--config", str(file), *flags,
+        stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    _, stderr = await asyncio.wait_for(process.communicate(), timeout=30)
+    assert process.returncode is not None
+    return process.returncode, stderr.decode()
+
+
+HEAD = "apiVersion: kvatlas/v1\nkind: KVAtlasConfig\n"
+
+
+@pytest.mark.parametrize(
+    ("config", "flags", "wanted"),
+    [
+        pytest.param(HEAD + "servr: {}\n", (), r"servr.*server", id="unknown_key"),
+        pytest.param(HEAD + "weights: {queue: -1}\n", (), r"weights\.queue.*-1", id="impossible_value"),
+        pytest.param(HEAD + "model: {tokenizer: nowhere}\n", (), r"nowhere.*(no such|not exist)", id="no_tokenizer"),
+        pytest.param(HEAD, ("--rest", "elsewhere"), r"--rest: found 'elsewhere'", id="bad_flag"),
+        pytest.param(HEAD, ("--log-level", "loud"), r"--log-level is 'loud'", id="bad_log_level"),
+    ],
+)
+async def test_wrong_configuration_stops_the_start_with_one_clear_line(
+    config: str, flags: tuple[str, ...], wanted: str, tmp_path: Path
+) -> None:
+    status, stderr = await run_serve(config, tmp_path, *flags)
+    assert status == 2
+    assert re.search(wanted, stderr), stderr
+    assert "Traceback" not in stderr
+
+
+async def test_port_in_use_is_named_with_its_setting(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        for flag, setting in (("--rest", "server.rest"), ("--ext-proc", "server.extProc")):
+            others = [f"--{name}=127.0.0.1:0" for name in ("ext-proc", "health", "rest", "metrics")]
+            status, stderr = await run_serve(HEAD, tmp_path, *others, flag, address)
+            assert (status, setting in stderr, address in stderr) == (2, True, True), stderr
+            assert "Traceback" not in stderr
+
+
+@pytest.mark.slow
+async def test_endpoint_that_is_down_is_said_once_and_does_not_keep_the_process_from_serving(tmp_path: Path) -> None:
+    async with serving({"endpoints": {"static": [endpoint()]}}, tmp_path) as served:
+        row = await served.get("/v1/endpoints/a")
+        answer = await served.post("/v1/score", {"model": "m", "token_ids": [1, 2, 3]})
+    assert (row["load"], row["publishers"][0]["trust"], row["scrape"]["failing"]) == (None, "dark", True)
+    assert answer["picked"] == ["a"]
+    assert sum("scraping endpoint a fails" in line for line in served.log) == 1
+
+
+@pytest.mark.slow
+async def test_garbage_on_the_event_socket_is_counted_and_nothing_known_is_lost(golden: Path, tmp_path: Path) -> None:
+    frames = read_frames(golden / "run1_zmq.jsonl")[:20]
+    async with player() as playing:
+        config = {"endpoints": {"static": [endpoint(events=playing.events, replay=playing.replay, metrics="")]}}
+        async with serving(config, tmp_path) as served:
+            await playing.say(*frames)
+            await served.until_applied("a", frames[-1].seq)
+            before = (await served.get("/v1/endpoints/a"))["tiers"]
+            for parts in ((b"x",), (b"t", b"123", b"p"), (b"t", (99).to_bytes(8, "big"), b"\xc1\xc1")):
+                await playing.pub.send_multipart(parts)
+            await served.until_metric(r'kvatlas_events_rejected_total{endpoint="a",reason="bad_frames"} 2.0')
+            after = (await served.get("/v1/endpoints/a"))["tiers"]
+    assert before == after
+    assert before[0]["residencies"] > 0
+    assert sum("unreadable (bad_frames)" in line for line in served.log) == 1
+
+
+@pytest.mark.slow
+async def test_every_metric_is_documented_and_every_documented_metric_is_there(golden: Path, tmp_path: Path) -> None:
+    frames = read_frames(golden / "run1_zmq.jsonl")[:5]
+    async with player() as playing:
+        static = [endpoint(events=playing.events, replay=playing.replay)]
+        tiers = [{"name": "gpu", "media": ["GPU"], "lruCapacityPerServer": 100}]
+        async with serving({"endpoints": {"static": static}, "tiers": tiers}, tmp_path) as served:
+            await playing.say(*frames)
+            await served.until_applied("a", frames[-1].seq)
+            text = await served.metrics()
+    there = set(re.findall(r"^# TYPE (kvatlas_\w+) (?!unknown)", text, flags=re.MULTILINE))
+    documented = set(re.findall(r"^\| `(kvatlas_\w+)`", DOC.read_text(), flags=re.MULTILINE))
+    assert there == documented
+
+
+async def test_empty_fleet_is_ready_and_says_that_it_has_no_endpoint(tmp_path: Path) -> None:
+    async with serving({}, tmp_path) as served:
+        answer = await served.post("/v1/score", {"model": "m", "token_ids": [1]})
+        openapi = await served.get("/openapi.json")
+        assert await served.status("/docs") == 200
+        assert await served.status("/healthz") == 200
+    assert answer["error"]["code"] == "ServiceUnavailable"
+    assert "endpoints.static" in answer["error"]["message"]
+    assert {"/query", "/v1/score", "/v1/endpoints", "/readyz"} <= set(openapi["paths"])
+
+
+async def test_errors_have_one_form_and_repeat_nothing_of_the_prompt(tmp_path: Path) -> None:
+    secret = "never-to-be-shown"
+    async with serving({}, tmp_path) as served:
+        answers = [
+            await served.post("/query", {"token_ids": secret}),
+            await served.post("/v1/score", {"prompt": secret, "unknown": secret}),
+            await served.get("/v1/endpoints/nobody"),
+        ]
+    for answer in answers:
+        assert set(answer["error"]) == {"code", "message", "detail"}
+        assert secret not in str(answer)
+    assert secret not in "\n".join(served.log)
