@@ -10,6 +10,7 @@ import pytest
 
 from kvatlas.sim.envoy import EnvoyProcess, find_envoy, gateway_config
 from kvatlas.sim.errors import DemoError
+from support.waiting import until
 
 DEPLOY = Path(__file__).parents[2] / "deploy" / "envoy"
 ANY_PORT = ("127.0.0.1", 0)
@@ -67,8 +68,7 @@ async def test_start_fails_when_envoy_is_never_ready(tmp_path: Path) -> None:
 async def test_cancelled_start_leaves_no_process(tmp_path: Path) -> None:
     envoy = EnvoyProcess({}, binary=make_stubborn_envoy(tmp_path), stop_limit_s=0.01)
     starting = asyncio.create_task(envoy.start())
-    while not envoy.admin_url:  # noqa: ASYNC110  Envoy writes a file, there is no event
-        await asyncio.sleep(0.01)
+    await until(lambda: envoy.admin_url, what="the admin address, which Envoy writes to a file")
 
     starting.cancel()
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from support.recording import Player, player, read_frames, read_lines
-from support.serve import Served, serving, until
+from support.recording import Player, player, read_frames, read_truth
+from support.serve import Served, serving
 
 
 def config_for(playing: Player) -> dict[str, Any]:
@@ -27,29 +27,22 @@ async def publisher(served: Served) -> dict[str, Any]:
     return rows[0]
 
 
-async def caught_up(served: Served, seq: int) -> None:
-    async def has_it() -> bool:
-        return bool((await publisher(served))["lastSeq"] == seq)
-
-    await until(has_it, what=f"batch {seq} in the index")
-
-
 @pytest.mark.slow
 async def test_query_equals_cached_tokens_for_every_recorded_request(golden: Path, tmp_path: Path) -> None:
     frames = read_frames(golden / "run8_zmq.jsonl")
-    truth = list(read_lines(golden / "run8_truth.jsonl"))
+    truth = read_truth(golden / "run8_truth.jsonl")
     answers: list[tuple[int, int, int]] = []
     async with player() as playing, serving(config_for(playing), tmp_path) as served:
         played = 0
         for request in truth:
-            due = [f for f in frames[played:] if f.received_at <= request["t0"]]
+            due = [f for f in frames[played:] if f.received_at <= request.t0]
             await playing.say(*due)
             played += len(due)
             if played:
-                await caught_up(served, frames[played - 1].seq)
-            body = {"model": request["model"], "token_ids": request["tokens"], "cache_salt": request["salt"]}
+                await served.until_applied("vllm", frames[played - 1].seq)
+            body = {"model": request.model, "token_ids": request.tokens, "cache_salt": request.salt}
             instance = (await served.post("/query", body))["default"]["vllm"]
-            answers.append((request["i"], instance["longest_matched"], request["cached_tokens"]))
+            answers.append((request.i, instance["longest_matched"], request.cached_tokens))
         counters = (await publisher(served))["counters"]
     assert len(answers) == 150
     assert [row for row in answers if row[1] != row[2]] == []
@@ -65,7 +58,7 @@ async def test_recording_is_taken_without_a_single_error(run: str, golden: Path,
     frames = read_frames(golden / f"{run}_zmq.jsonl")
     async with player() as playing, serving(config_for(playing), tmp_path) as served:
         await playing.say(*frames)
-        await caught_up(served, frames[-1].seq)
+        await served.until_applied("vllm", frames[-1].seq)
         rows = await publisher(served)
         metrics = await served.metrics()
     assert (rows["trust"], rows["counters"]["applied"]) == ("live", len(frames))

@@ -15,6 +15,7 @@ from kvatlas.api.scrape.loads import LoadTable
 from kvatlas.api.scrape.report import EngineFacts
 from kvatlas.api.scrape.scraper import Scraper, ScrapeStatus
 from kvatlas.scorers.model import Load
+from support.waiting import until
 
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -147,13 +148,6 @@ async def fleet() -> AsyncIterator[Fleet]:
     await one.scraper.stop()
 
 
-async def until(condition: Callable[[], object]) -> None:
-    """Returns once the condition holds."""
-    async with asyncio.timeout(TIMEOUT_S):
-        while not condition():  # noqa: ASYNC110 (what is waited for is what is tested; nothing else signals it)
-            await asyncio.sleep(0.001)
-
-
 async def test_load_and_facts_are_delivered(server: MetricsServer, fleet: Fleet) -> None:
     fleet.scraper.add("a", server.url)
     await until(lambda: fleet.status("a").n_scrapes >= 3)
@@ -209,6 +203,7 @@ async def test_age_of_a_load_counts_from_the_request(server: MetricsServer, flee
     fleet.scraper.add("a", server.url)
     await until(lambda: server.in_flight == 1)
     fleet.now = 101.0
+    server.answer = answering(b"busy", status=503)  # later scrapes, which begin at 101, deliver nothing
     server.released.set()
     await until(lambda: fleet.load("a"))
 

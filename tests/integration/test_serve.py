@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from support.recording import player, read_frames
+from support.recording import player, read_frames, send
 from support.serve import serving
 
 DOC = Path(__file__).parents[2] / "docs" / "metrics.md"
@@ -42,7 +42,9 @@ HEAD = "apiVersion: kvatlas/v1\nkind: KVAtlasConfig\n"
     [
         pytest.param(HEAD + "servr: {}\n", (), r"servr.*server", id="unknown_key"),
         pytest.param(HEAD + "weights: {queue: -1}\n", (), r"weights\.queue.*-1", id="impossible_value"),
-        pytest.param(HEAD + "model: {tokenizer: nowhere}\n", (), r"nowhere.*(no such|not exist)", id="no_tokenizer"),
+        pytest.param(
+            HEAD + "model: {tokenizer: nowhere}\n", (), r"nowhere.*(no such|not exist)", id="no_tokenizer"
+        ),
         pytest.param(HEAD, ("--rest", "elsewhere"), r"--rest: found 'elsewhere'", id="bad_flag"),
         pytest.param(HEAD, ("--log-level", "loud"), r"--log-level is 'loud'", id="bad_log_level"),
     ],
@@ -69,7 +71,9 @@ async def test_port_in_use_is_named_with_its_setting(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-async def test_endpoint_that_is_down_is_said_once_and_does_not_keep_the_process_from_serving(tmp_path: Path) -> None:
+async def test_endpoint_that_is_down_is_said_once_and_does_not_keep_the_process_from_serving(
+    tmp_path: Path,
+) -> None:
     async with serving({"endpoints": {"static": [endpoint()]}}, tmp_path) as served:
         row = await served.get("/v1/endpoints/a")
         answer = await served.post("/v1/score", {"model": "m", "token_ids": [1, 2, 3]})
@@ -79,16 +83,20 @@ async def test_endpoint_that_is_down_is_said_once_and_does_not_keep_the_process_
 
 
 @pytest.mark.slow
-async def test_garbage_on_the_event_socket_is_counted_and_nothing_known_is_lost(golden: Path, tmp_path: Path) -> None:
+async def test_garbage_on_the_event_socket_is_counted_and_nothing_known_is_lost(
+    golden: Path, tmp_path: Path
+) -> None:
     frames = read_frames(golden / "run1_zmq.jsonl")[:20]
     async with player() as playing:
-        config = {"endpoints": {"static": [endpoint(events=playing.events, replay=playing.replay, metrics="")]}}
+        config = {
+            "endpoints": {"static": [endpoint(events=playing.events, replay=playing.replay, metrics="")]}
+        }
         async with serving(config, tmp_path) as served:
             await playing.say(*frames)
             await served.until_applied("a", frames[-1].seq)
             before = (await served.get("/v1/endpoints/a"))["tiers"]
             for parts in ((b"x",), (b"t", b"123", b"p"), (b"t", (99).to_bytes(8, "big"), b"\xc1\xc1")):
-                await playing.pub.send_multipart(parts)
+                await send(playing.pub, parts)
             await served.until_metric(r'kvatlas_events_rejected_total{endpoint="a",reason="bad_frames"} 2.0')
             after = (await served.get("/v1/endpoints/a"))["tiers"]
     assert before == after
@@ -97,7 +105,9 @@ async def test_garbage_on_the_event_socket_is_counted_and_nothing_known_is_lost(
 
 
 @pytest.mark.slow
-async def test_every_metric_is_documented_and_every_documented_metric_is_there(golden: Path, tmp_path: Path) -> None:
+async def test_every_metric_is_documented_and_every_documented_metric_is_there(
+    golden: Path, tmp_path: Path
+) -> None:
     frames = read_frames(golden / "run1_zmq.jsonl")[:5]
     async with player() as playing:
         static = [endpoint(events=playing.events, replay=playing.replay)]
@@ -123,14 +133,14 @@ async def test_empty_fleet_is_ready_and_says_that_it_has_no_endpoint(tmp_path: P
 
 
 async def test_errors_have_one_form_and_repeat_nothing_of_the_prompt(tmp_path: Path) -> None:
-    secret = "never-to-be-shown"
+    prompt = "never-to-be-shown"
     async with serving({}, tmp_path) as served:
         answers = [
-            await served.post("/query", {"token_ids": secret}),
-            await served.post("/v1/score", {"prompt": secret, "unknown": secret}),
+            await served.post("/query", {"token_ids": prompt}),
+            await served.post("/v1/score", {"prompt": prompt, "unknown": prompt}),
             await served.get("/v1/endpoints/nobody"),
         ]
     for answer in answers:
         assert set(answer["error"]) == {"code", "message", "detail"}
-        assert secret not in str(answer)
-    assert secret not in "\n".join(served.log)
+        assert prompt not in str(answer)
+    assert prompt not in "\n".join(served.log)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
@@ -14,8 +14,10 @@ import pytest
 from kvatlas.events.errors import SubscriptionError
 from kvatlas.events.model import BlockRemoved, EventBatch
 from kvatlas.events.stream import StreamLimits, Trust
-from kvatlas.events.subscriber import Subscriber, SubscriberOptions, Subscription
-from support.recording import Frame, Player, player
+from kvatlas.events.subscriber import Subscriber
+from kvatlas.events.subscription import SubscriberOptions, Subscription
+from support.recording import Frame, Player, player, send
+from support.waiting import until
 
 QUICK = SubscriberOptions(
     recheck_s=0.2, idle_check_s=0.3, tick_s=0.02, limits=StreamLimits(reply_timeout_s=0.5, backoff_s=0.02)
@@ -31,7 +33,7 @@ class Notebook:
     rejections: list[str] = field(default_factory=list[str])
     trusts: list[Trust] = field(default_factory=list[Trust])
 
-    def apply(self, batch: EventBatch, *, live: bool) -> None:
+    def apply(self, batch: EventBatch, *, live: bool) -> None:  # noqa: ARG002 - EventSink has it
         self.rejections += batch.rejected
         self.numbers += [event.hashes[0] for event in batch.events if isinstance(event, BlockRemoved)]
 
@@ -42,13 +44,8 @@ class Notebook:
     def rejected(self, reason: str) -> None:
         self.rejections.append(reason)
 
-    def trust_changed(self, old: Trust, new: Trust) -> None:
+    def trust_changed(self, old: Trust, new: Trust) -> None:  # noqa: ARG002 - EventSink has it
         self.trusts.append(new)
-
-    async def until(self, condition: Callable[[], bool]) -> None:
-        async with asyncio.timeout(10):
-            while not condition():
-                await asyncio.sleep(0.005)
 
 
 def frame(seq: int, *, life: int = 0) -> Frame:
@@ -63,7 +60,7 @@ def frames(*seqs: int, life: int = 0) -> list[Frame]:
 @asynccontextmanager
 async def following(
     playing: Player, *, replay: str | None = "", options: SubscriberOptions = QUICK
-) -> AsyncIterator[tuple[Subscription, Notebook]]:
+) -> AsyncGenerator[tuple[Subscription, Notebook]]:
     subscriber, notebook = Subscriber(options), Notebook()
     address = playing.replay if replay == "" else replay
     subscription = subscriber.subscribe(playing.events, address, notebook)
@@ -77,9 +74,9 @@ async def test_late_join_fetches_the_whole_history() -> None:
     async with player() as playing:
         await playing.say(*frames(*range(500)))
         async with following(playing) as (subscription, notebook):
-            await notebook.until(lambda: len(notebook.numbers) == 500)
+            await until(lambda: len(notebook.numbers) == 500)
             await playing.say(*frames(500, 501))
-            await notebook.until(lambda: len(notebook.numbers) == 502)
+            await until(lambda: len(notebook.numbers) == 502)
             assert notebook.numbers == [*range(502)]
             assert subscription.stream.trust is Trust.LIVE
 
@@ -87,24 +84,24 @@ async def test_late_join_fetches_the_whole_history() -> None:
 async def test_one_live_message_in_five_lost_leaves_nothing_missing() -> None:
     rng = random.Random(7)
     async with player() as playing, following(playing) as (subscription, notebook):
-        await notebook.until(lambda: Trust.LIVE in notebook.trusts)
+        await until(lambda: Trust.LIVE in notebook.trusts)
         for one in frames(*range(400)):
             if rng.random() < 0.2:
                 playing.history.append(one.parts)  # published, and lost on the way
             else:
                 await playing.say(one)
-        await notebook.until(lambda: len(notebook.numbers) == 400)
+        await until(lambda: len(notebook.numbers) == 400)
         assert notebook.numbers == [*range(400)]
-        await notebook.until(lambda: subscription.stream.trust is Trust.LIVE)
+        await until(lambda: subscription.stream.trust is Trust.LIVE)
         assert subscription.stream.counters.lost == 0
 
 
 async def test_loss_of_the_last_message_is_found_while_the_engine_is_idle() -> None:
     async with player() as playing, following(playing) as (_, notebook):
-        await notebook.until(lambda: Trust.LIVE in notebook.trusts)
+        await until(lambda: Trust.LIVE in notebook.trusts)
         await playing.say(*frames(0, 1))
         playing.history.append(frame(2).parts)
-        await notebook.until(lambda: notebook.numbers == [0, 1, 2])
+        await until(lambda: notebook.numbers == [0, 1, 2])
 
 
 async def test_restart_on_the_same_ports_is_noticed_before_the_first_new_event() -> None:
@@ -112,14 +109,14 @@ async def test_restart_on_the_same_ports_is_noticed_before_the_first_new_event()
         ports = [int(address.rpartition(":")[2]) for address in (playing.events, playing.replay)]
         async with following(playing) as (subscription, notebook):
             await playing.say(*frames(0, 1, 2))
-            await notebook.until(lambda: notebook.numbers == [0, 1, 2])
+            await until(lambda: notebook.numbers == [0, 1, 2])
             playing.close()
-            await notebook.until(lambda: subscription.stream.trust is Trust.STALE)
+            await until(lambda: subscription.stream.trust is Trust.STALE)
             async with player(port=ports[0], replay_port=ports[1]) as reborn:
-                await notebook.until(lambda: bool(notebook.resets))
+                await until(lambda: bool(notebook.resets))
                 assert notebook.numbers == []
                 await reborn.say(*frames(0, life=1))
-                await notebook.until(lambda: notebook.numbers == [0])
+                await until(lambda: notebook.numbers == [0])
 
 
 async def test_truncated_history_is_applied_from_where_it_begins_and_marked() -> None:
@@ -127,10 +124,10 @@ async def test_truncated_history_is_applied_from_where_it_begins_and_marked() ->
         await playing.say(*frames(*range(50)))
         del playing.history[:20]
         async with following(playing) as (subscription, notebook):
-            await notebook.until(lambda: subscription.stream.trust is Trust.PARTIAL)
+            await until(lambda: subscription.stream.trust is Trust.PARTIAL)
             assert notebook.numbers == [*range(20, 50)]
             await playing.say(*frames(50))
-            await notebook.until(lambda: notebook.numbers[-1] == 50)
+            await until(lambda: notebook.numbers[-1] == 50)
 
 
 async def test_replay_server_that_never_answers_does_not_stop_live_events() -> None:
@@ -138,16 +135,16 @@ async def test_replay_server_that_never_answers_does_not_stop_live_events() -> N
         player() as playing,
         following(playing, replay="tcp://127.0.0.1:1") as (subscription, notebook),
     ):
-        await notebook.until(lambda: subscription.stream.counters.replay_failures >= 3)
+        await until(lambda: subscription.stream.counters.replay_failures >= 3)
         await playing.say(*frames(5, 6, 7))
-        await notebook.until(lambda: notebook.numbers == [5, 6, 7])
+        await until(lambda: notebook.numbers == [5, 6, 7])
         assert subscription.stream.trust is Trust.PARTIAL
 
 
 async def test_publisher_without_replay_is_followed_from_where_it_is() -> None:
     async with player() as playing, following(playing, replay=None) as (subscription, notebook):
         playing_on = asyncio.create_task(keep_saying(playing))
-        await notebook.until(lambda: len(notebook.numbers) >= 3)
+        await until(lambda: len(notebook.numbers) >= 3)
         playing_on.cancel()
         assert notebook.numbers == [*range(notebook.numbers[0], notebook.numbers[-1] + 1)]
         assert subscription.stream.trust in (Trust.LIVE, Trust.PARTIAL)
@@ -173,10 +170,10 @@ async def keep_saying(playing: Player) -> None:
 )
 async def test_garbage_is_counted_and_survived(parts: tuple[bytes, ...], reason: str) -> None:
     async with player() as playing, following(playing) as (_, notebook):
-        await notebook.until(lambda: Trust.LIVE in notebook.trusts)
-        await playing.pub.send_multipart(parts)
+        await until(lambda: Trust.LIVE in notebook.trusts)
+        await send(playing.pub, parts)
         await playing.say(*frames(1, 2))
-        await notebook.until(lambda: notebook.numbers == [1, 2])
+        await until(lambda: notebook.numbers == [1, 2])
         assert notebook.rejections == [reason]
 
 
@@ -184,7 +181,7 @@ async def test_nothing_arrives_after_unsubscribe() -> None:
     subscriber, notebook = Subscriber(QUICK), Notebook()
     async with player() as playing:
         subscription = subscriber.subscribe(playing.events, playing.replay, notebook)
-        await notebook.until(lambda: Trust.LIVE in notebook.trusts)
+        await until(lambda: Trust.LIVE in notebook.trusts)
         await subscriber.unsubscribe(subscription)
         await playing.say(*frames(0, 1))
         await subscriber.close()

@@ -32,7 +32,7 @@ class NaiveEngine:
                 case BlockStored():
                     self._stored(event)
                 case BlockRemoved():
-                    place = (event.medium, event.group)
+                    place: Place = (event.medium, event.group)
                     for engine_hash in event.hashes:
                         tail = (place, engine_hash) in self._tails
                         self.copies[place].subtract(self._chunk(engine_hash) if tail else [engine_hash])
@@ -44,7 +44,9 @@ class NaiveEngine:
     def held(self, medium: str, group: int = 0) -> set[int]:
         """Hashes with at least one copy."""
         return {
-            engine_hash for engine_hash, copies in self.copies.get((medium, group), {}).items() if copies > 0
+            engine_hash
+            for engine_hash, copies in self.copies.get((medium, group), Counter[int]()).items()
+            if copies > 0
         }
 
     def _stored(self, event: BlockStored) -> None:

@@ -31,6 +31,17 @@ class Frame(msgspec.Struct, frozen=True, rename={"received_at": "t", "parts": "f
         return int.from_bytes(self.parts[1], "big")
 
 
+class AnsweredRequest(msgspec.Struct, frozen=True):
+    """One request of a `*_truth.jsonl`: send time (wall clock), prompt, and the tokens vLLM took from its caches."""
+
+    i: int
+    t0: float
+    model: str
+    salt: str | None
+    tokens: list[int]
+    cached_tokens: int
+
+
 def read_lines(path: Path, row: type[Row]) -> Iterator[Row]:
     """The JSON objects of a recording; fields that `row` does not name are passed over."""
     with path.open("rb") as lines:
@@ -40,6 +51,11 @@ def read_lines(path: Path, row: type[Row]) -> Iterator[Row]:
 def read_frames(path: Path) -> list[Frame]:
     """The messages of a `*_zmq.jsonl` recording, in order."""
     return list(read_lines(path, Frame))
+
+
+def read_truth(path: Path) -> list[AnsweredRequest]:
+    """The requests of a `*_truth.jsonl` recording, in order."""
+    return list(read_lines(path, AnsweredRequest))
 
 
 async def send(socket: zmq.asyncio.Socket, parts: Sequence[bytes]) -> None:
