@@ -12,7 +12,8 @@ from ..configs.address import HostPort
 from ..configs.endpoints import endpoint_addresses
 from ..configs.schema import KVAtlasConfig, TierConfig, TrustCreditConfig
 from ..events.stream import Trust
-from ..events.subscriber import Subscriber, SubscriberOptions
+from ..events.subscriber import Subscriber
+from ..events.subscription import SubscriberOptions
 from ..indexer.atlas import Atlas
 from ..indexer.reference import ReferenceIndex
 from ..indexer.tiers import TierId, TierSource, TierSpec, TierTable
@@ -24,6 +25,7 @@ from .fleet import Fleet, log_source
 from .fleet_metrics import fleet_families
 from .metrics import Metrics, StateCollector
 from .picker import Picker
+from .registration import Registry
 from .rest.app import metrics_app, rest_app
 from .rest.listener import HttpListener
 from .scrape.loads import LoadTable
@@ -93,11 +95,12 @@ class App:
         picker = Picker(
             pipeline=pipeline, fleet=self.fleet, profile=profile, metrics=self._metrics, rng=random.random
         )
-        self._metrics.registry.register(StateCollector(lambda: fleet_families(self.fleet)))
+        self._metrics.registry.register(StateCollector(lambda: fleet_families(self.fleet, self._subscriber)))
         self._ext_proc = ExtProcServer(picker, self._health, on_error=self._metrics.stream_error)
         self._health_only = GrpcListener("server.health", (self._health.handler(),))
         rest = rest_app(
             picker=picker,
+            instances=Registry(self.fleet),
             model_names=frozenset(config.model.names),
             registry=self._metrics.registry,
             is_ready=lambda: self._health.ready,
@@ -127,6 +130,7 @@ class App:
                     self.ports[name] = await listener.start(where.host, where.port)
                     log.info("%s listens on %s:%d", name, where.host, self.ports[name])
             await self._scraper.start()
+            self._bind_events()
             for endpoint in self._config.endpoints.static:
                 addresses = endpoint_addresses(endpoint, self._config.events)
                 self.fleet.add(endpoint.name, addresses, endpoint.labels)
@@ -168,6 +172,15 @@ class App:
         log.info("stopping: finishing requests in flight, at most %.0f s", DRAIN_S)
         await self.stop()
         log.info("stopped")
+
+    def _bind_events(self) -> None:
+        """Listen for the engines' publishers, where these connect to us."""
+        if self._config.events.mode == "bind":
+            address = self._subscriber.bind(self._config.events.bind)
+            scheme, _, where = address.partition("://")
+            if scheme == "tcp":
+                self.ports["events"] = int(where.rpartition(":")[2])
+            log.info("events listens on %s", where)
 
     async def _watch_readiness(self) -> None:
         while not self.fleet.settled(now=time.monotonic(), patience_s=HISTORY_PATIENCE_S):  # noqa: ASYNC110 - once, at start

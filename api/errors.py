@@ -2,6 +2,8 @@
 
 KVAtlasError
 └── ApiError
+    ├── AlreadyRegisteredError  an instance or rank is there already, as something else
+    ├── NotRegisteredError      no such instance or rank was registered
     ├── ListenError   an address cannot be listened on
     └── ExtProcError  an ext-proc stream says what the protocol does not allow
 """
@@ -19,6 +21,14 @@ from .routing import Refusal, RefusalCode
 
 class ApiError(KVAtlasError):
     """Something is wrong in the process around the index."""
+
+
+class AlreadyRegisteredError(ApiError):
+    """An instance or rank is there already, as something else."""
+
+
+class NotRegisteredError(ApiError):
+    """No such instance or rank was registered."""
 
 
 class ListenError(ApiError):

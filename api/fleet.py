@@ -7,15 +7,19 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from ..configs.endpoints import EndpointAddresses
+from ..configs.endpoints import EndpointAddresses, RankAddresses
+from ..events.bound import BoundPublisher
+from ..events.errors import SubscriptionError
 from ..events.model import EventBatch
 from ..events.stream import Trust
-from ..events.subscriber import Subscriber, Subscription
+from ..events.subscriber import Subscriber
+from ..events.subscription import Subscription
 from ..indexer.atlas import Atlas
 from ..indexer.prefix import Prefix
 from ..indexer.sources import SourceChange
 from ..indexer.tiers import TierId, TierSource, TierTable
 from ..scorers.model import Candidate, Load
+from .instance import Instance
 from .metrics import Metrics
 from .scrape.loads import LoadTable
 from .scrape.report import EngineFacts
@@ -34,7 +38,7 @@ DARK_ADVICE = (
 class Publisher:
     """One rank's event stream; receives its batches and keeps its books in the atlas.
 
-    Implements `events.subscriber.EventSink`.
+    Implements `events.subscription.EventSink`.
     """
 
     endpoint: str
@@ -79,7 +83,7 @@ class Publisher:
     @property
     def trust(self) -> Trust:
         """Belief in the publisher's state; dark without an event stream."""
-        return self.subscription.stream.trust if self.subscription else Trust.DARK
+        return self.subscription.trust if self.subscription else Trust.DARK
 
 
 @dataclass(slots=True)
@@ -90,6 +94,7 @@ class Endpoint:
     addresses: EndpointAddresses
     labels: Mapping[str, str]
     added_at: float
+    instance: Instance
     publishers: list[Publisher] = field(default_factory=list[Publisher])
     life: tuple[float, tuple[int, ...]] | None = None
     """Process start time last scraped, and the epochs of the publishers' streams then."""
@@ -148,35 +153,76 @@ class Fleet:
         """The endpoint of that name."""
         return self._endpoints.get(name)
 
-    def add(self, name: str, addresses: EndpointAddresses, labels: Mapping[str, str]) -> None:
+    def add(
+        self,
+        name: str,
+        addresses: EndpointAddresses,
+        labels: Mapping[str, str],
+        *,
+        instance: Instance | None = None,
+    ) -> None:
         """Start to follow an endpoint.
 
+        Args:
+            name: unique name.
+            addresses: where it serves, publishes and reports its load.
+            labels: free labels.
+            instance: who it is in the standard contract; None for `name` in the default tenant.
         Raises:
-            SubscriptionError: an event address that cannot be used.
+            SubscriptionError: an event address that cannot be used; what could be followed is, until it is removed.
         """
-        endpoint = Endpoint(name, addresses, labels, added_at=time.monotonic())
-        self.atlas.add(name, n_ranks=len(addresses.ranks))
+        endpoint = Endpoint(name, addresses, labels, time.monotonic(), instance or Instance(name))
+        self.atlas.add(name, n_ranks=0)
         self._endpoints[name] = endpoint
         for rank in addresses.ranks:
-            publisher = Publisher(name, rank.rank, self.atlas, self._metrics)
-            endpoint.publishers.append(publisher)
-            if rank.events is not None:
-                publisher.subscription = self._subscriber.subscribe(rank.events, rank.replay, publisher)
-            else:
-                self.atlas.ledger(name, rank.rank).without_events()
+            self.add_rank(name, rank)
         if addresses.metrics is not None:
             self._scraper.add(name, addresses.metrics)
 
+    def add_rank(self, name: str, rank: RankAddresses) -> None:
+        """Start to follow one more rank of an endpoint.
+
+        Raises:
+            SubscriptionError: an event address that cannot be used; the rank is not added.
+        """
+        endpoint = self._endpoints[name]
+        publisher = Publisher(name, rank.rank, self.atlas, self._metrics)
+        self.atlas.add_rank(name, rank.rank)
+        try:
+            publisher.subscription = self._follow(endpoint.addresses, rank, publisher)
+        except SubscriptionError:
+            self.atlas.remove_rank(name, rank.rank)
+            raise
+        endpoint.publishers.append(publisher)
+        if publisher.subscription is None:
+            self.atlas.ledger(name, rank.rank).without_events()
+
     async def remove(self, name: str) -> None:
-        """Stop following an endpoint and forget all it holds; queued events of it do not come back."""
+        """Stop following an endpoint and forget all it holds; queued events of it do not come back.
+
+        All but the closing of sockets is done before anything else runs, so that a re-add meanwhile starts clean.
+        """
         endpoint = self._endpoints.pop(name)
         if endpoint.addresses.metrics is not None:
             self._scraper.remove(name)
         for publisher in endpoint.publishers:
-            if publisher.subscription is not None:
-                await self._subscriber.unsubscribe(publisher.subscription)
+            self._stop(publisher)
         self.atlas.remove(name)
         self._metrics.forget(name)
+        for publisher in endpoint.publishers:
+            await self._close(publisher)
+
+    async def remove_rank(self, name: str, rank: int) -> None:
+        """As `remove`, one rank; with the last one goes the endpoint."""
+        endpoint = self._endpoints[name]
+        if len(endpoint.publishers) == 1:
+            await self.remove(name)
+            return
+        publisher = next(publisher for publisher in endpoint.publishers if publisher.rank == rank)
+        endpoint.publishers.remove(publisher)
+        self._stop(publisher)
+        self.atlas.remove_rank(name, rank)
+        await self._close(publisher)
 
     def candidates(
         self, prefix: Prefix | None, *, now: float, subset: frozenset[str] | None = None
@@ -192,14 +238,15 @@ class Fleet:
         return [
             Candidate(
                 name=endpoint.name,
-                address=endpoint.addresses.serving,
+                address=serving,
                 labels=endpoint.labels,
                 load=self._loads.get(endpoint.name, now),
                 prefix=matches.get(endpoint.name),
                 credit=self._credit(endpoint),
             )
             for endpoint in self._endpoints.values()
-            if subset is None or _allowed(endpoint.addresses.serving, subset)
+            if (serving := endpoint.addresses.serving) is not None
+            and (subset is None or _allowed(serving, subset))
         ]
 
     def load(self, name: str, *, now: float) -> Load | None:
@@ -240,6 +287,24 @@ class Fleet:
             if endpoint.offloads:
                 for ledger in self.atlas.ledgers(endpoint.name):
                     ledger.offloads(now=now)
+
+    def _follow(
+        self, addresses: EndpointAddresses, rank: RankAddresses, publisher: Publisher
+    ) -> Subscription | None:
+        if rank.events is None:
+            return None
+        if addresses.connects_to_us and addresses.serving is not None:
+            expected = BoundPublisher(publisher.endpoint, addresses.serving, rank.rank)
+            return self._subscriber.expect(expected, rank.replay, publisher)
+        return self._subscriber.subscribe(rank.events, rank.replay, publisher)
+
+    def _stop(self, publisher: Publisher) -> None:
+        if publisher.subscription is not None:
+            self._subscriber.stop(publisher.subscription)
+
+    async def _close(self, publisher: Publisher) -> None:
+        if publisher.subscription is not None:
+            await self._subscriber.unsubscribe(publisher.subscription)
 
     def _credit(self, endpoint: Endpoint) -> float:
         """Trust in the events; an endpoint without any is known from routing alone, which needs no events."""

@@ -8,6 +8,7 @@ from dataclasses import asdict
 from prometheus_client.metrics_core import Metric
 
 from ..events.stream import StreamCounters, Trust
+from ..events.subscriber import Subscriber
 from .fleet import Fleet
 from .metrics import counter, gauge
 
@@ -23,9 +24,10 @@ _STREAM_TEXTS = {
 assert set(_STREAM_TEXTS) == set(asdict(StreamCounters()))  # noqa: S101 - one text a counter
 
 
-def fleet_families(fleet: Fleet) -> Iterator[Metric]:
+def fleet_families(fleet: Fleet, subscriber: Subscriber) -> Iterator[Metric]:
     """Residencies, trust and stream counters of every endpoint. Cost: O(endpoints * tiers)."""
     yield from _residencies(fleet)
+    yield _unrouted(subscriber)
     trust = gauge("publisher_trust", "1 for the state a publisher is in.", "endpoint", "rank", "state")
     streams = {
         name: counter(f"stream_{name}", text, "endpoint", "rank") for name, text in _STREAM_TEXTS.items()
@@ -47,6 +49,15 @@ def fleet_families(fleet: Fleet) -> Iterator[Metric]:
             for reason, value in asdict(ledger.counters).items():
                 books.add_metric([*labels, reason], value)
     yield from (trust, *streams.values(), pending, parked, books, *_scrapes(fleet))
+
+
+def _unrouted(subscriber: Subscriber) -> Metric:
+    unrouted = counter(
+        "messages_unrouted", "Messages on the bound event socket that fit no endpoint.", "reason"
+    )
+    for reason, count in subscriber.unrouted.items():
+        unrouted.add_metric([reason], count)
+    return unrouted
 
 
 def _scrapes(fleet: Fleet) -> Iterator[Metric]:

@@ -26,7 +26,7 @@ class RoutingRequest:
     path: str
     body: bytes = b""
     has_body: bool = True
-    headers: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
     subset: frozenset[str] | None = None
     request_id: str = ""
 

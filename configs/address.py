@@ -111,6 +111,24 @@ class ZmqAddress:
         return f"tcp://{HostPort(self.tcp.host, self.tcp.port + rank)}"
 
 
+def check_bind_address(text: str) -> None:
+    """Nothing when `text` is a ZMQ address to listen on: as to connect to, but any interface and any port may be meant.
+
+    Raises:
+        ValueError: neither `tcp://HOST:PORT` with a host of ours or `*`, nor `ipc://PATH`.
+    """
+    scheme, _, rest = text.partition("://")
+    if scheme == "ipc" and rest:
+        return
+    if scheme == "tcp":
+        with suppress(ValueError):
+            HostPort.parse(f"127.0.0.1{rest[1:]}" if rest.startswith("*:") else rest, lowest_port=0)
+            return
+    raise ValueError(
+        f"found {text!r}, expected tcp://*:5557 for every interface, tcp://HOST:PORT for one, or ipc://PATH"
+    )
+
+
 def check_metrics_url(text: str) -> None:
     """Nothing when `text` is an address that can be scraped.
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 import msgspec
 
-from .address import HostPort, ZmqAddress, check_metrics_url
+from .address import HostPort, ZmqAddress, check_bind_address, check_metrics_url
 from .endpoints import endpoint_addresses
 from .errors import KeyPath, Problem, path_text
 from .schema import EventsConfig, KVAtlasConfig, ServerConfig, StaticEndpoint, TierConfig, WeightsConfig
@@ -17,6 +17,7 @@ def check_config(config: KVAtlasConfig) -> list[Problem]:
     """Every contradiction in a file whose types are right."""
     return [
         *_server_problems(config.server),
+        *_malformed(("events", "bind"), config.events.bind, check_bind_address),
         *_endpoint_problems(config.endpoints.static, config.events),
         *_tier_problems(config.tiers),
         *_weight_problems(config.weights),

@@ -14,7 +14,7 @@ class RankAddresses:
 
     Attributes:
         rank: from 0.
-        events: ZMQ PUB address, None when the endpoint has no events.
+        events: ZMQ PUB address to connect to, or our own that it connects to; None when the endpoint has no events.
         replay: ZMQ ROUTER address, None when it has no replay.
     """
 
@@ -28,21 +28,23 @@ class EndpointAddresses:
     """Every address of one endpoint.
 
     Attributes:
-        serving: `host:port` that serves requests.
+        serving: `host:port` that serves requests; None when it is not known, so that none can be sent there.
         metrics: Prometheus URL of all ranks together, None when not scraped.
         ranks: one entry a data-parallel rank, in order.
+        connects_to_us: whether its publishers connect to our socket (`events.mode: bind`), told apart by topic.
     """
 
-    serving: str
+    serving: str | None
     metrics: str | None
     ranks: tuple[RankAddresses, ...]
+    connects_to_us: bool = False
 
 
 def endpoint_addresses(endpoint: StaticEndpoint, events: EventsConfig) -> EndpointAddresses:
     """The endpoint's addresses; what it does not name is derived from its host and the ports of `events`.
 
-    Rank r adds r to the port of both sockets. An empty string switches an address off, and an endpoint without events
-    has no replay.
+    Rank r adds r to the port of both sockets; with `events.mode: bind` every rank publishes to `events.bind`. An empty
+    string switches an address off, and an endpoint without events has no replay.
 
     Raises:
         ValueError: an address is malformed, or a rank's port would pass 65535; `load_config` refuses such files.
@@ -53,13 +55,19 @@ def endpoint_addresses(endpoint: StaticEndpoint, events: EventsConfig) -> Endpoi
     ranks = tuple(
         RankAddresses(
             rank=rank,
-            events=publisher.of_rank(rank) if publisher else None,
+            events=_events(publisher, rank, events) if publisher else None,
             replay=router.of_rank(rank) if router else None,
         )
         for rank in range(endpoint.data_parallel_size)
     )
     metrics = f"http://{serving}/metrics" if endpoint.metrics is None else endpoint.metrics
-    return EndpointAddresses(serving=str(serving), metrics=metrics or None, ranks=ranks)
+    return EndpointAddresses(
+        serving=str(serving), metrics=metrics or None, ranks=ranks, connects_to_us=events.mode == "bind"
+    )
+
+
+def _events(publisher: ZmqAddress, rank: int, events: EventsConfig) -> str:
+    return events.bind if events.mode == "bind" else publisher.of_rank(rank)
 
 
 def _address(written: str | None, host: str, port: int) -> ZmqAddress | None:

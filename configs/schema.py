@@ -88,6 +88,10 @@ class TrustCreditConfig(Section, frozen=True):
 class EventsConfig(Section, frozen=True):
     """The KV-event plane."""
 
+    mode: Literal["connect", "bind"] = "connect"
+    """connect: to each endpoint's PUB socket; bind: one socket that all PUB sockets connect to, told apart by topic."""
+    bind: Annotated[str, Meta(min_length=1)] = "tcp://*:5557"
+    """ZMQ address to listen on with mode bind; port 0 takes a free one."""
     port: Port = 5557
     """Port of an endpoint's PUB socket when it names none."""
     replay_port: Port = 5558

@@ -2,9 +2,11 @@
 
 KVAtlasError
 └── EventsError
-├── FrameError        a ZMQ message that is not [topic, 8-byte sequence, payload]
-├── WireError         a payload or an event that cannot be read
-└── SubscriptionError an address that cannot be subscribed to
+    ├── FrameError        a ZMQ message that is not [topic, 8-byte sequence, payload]
+    ├── WireError         a payload or an event that cannot be read
+    ├── TopicError        a topic that names no endpoint
+    └── SubscriptionError an address that cannot be subscribed to
+        └── SocketLimitError  no more sockets can be opened
 """
 
 from __future__ import annotations
@@ -33,5 +35,20 @@ class WireError(EventsError):
         self.reason = reason
 
 
+class TopicError(EventsError):
+    """A topic does not name one known endpoint.
+
+    `reason` is a short bounded word for counters: `not_a_topic`, `unknown_endpoint` or `ambiguous_host`.
+    """
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
 class SubscriptionError(EventsError):
     """An event address cannot be used."""
+
+
+class SocketLimitError(SubscriptionError):
+    """No more sockets can be opened."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeGuard, cast
+from typing import TypeGuard, cast
 
 import msgspec
 
@@ -38,11 +38,11 @@ _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 """What the decoder raises on bytes that are not msgpack, text that is not UTF-8, and nesting without end."""
 
 _U64 = (1 << 64) - 1
-_STORED_FIELDS = (
+_STORED_FIELDS: tuple[str, ...] = (
     "block_hashes", "parent_block_hash", "token_ids", "block_size", "lora_id", "medium", "lora_name", "extra_keys",
     "group_idx", "kv_cache_spec_kind", "kv_cache_spec_sliding_window",
 )  # fmt: skip
-_REMOVED_FIELDS = ("block_hashes", "medium", "group_idx")
+_REMOVED_FIELDS: tuple[str, ...] = ("block_hashes", "medium", "group_idx")
 _BATCH_FIELDS = ("ts", "events", "data_parallel_rank")
 
 _decode_any = msgspec.msgpack.Decoder().decode
@@ -118,12 +118,11 @@ def _event(raw: object) -> Event:
         fields = cast("dict[str, object]", raw)
         tag = fields.get("type")
         get: Callable[[str], object] = fields.get
-    elif isinstance(raw, list) and raw:
+    elif raw and isinstance(raw, list):
         values = cast("list[object]", raw)
         tag = values[0]
-        get = dict(
-            zip(_REMOVED_FIELDS if tag == "BlockRemoved" else _STORED_FIELDS, values[1:], strict=False)
-        ).get
+        names = _REMOVED_FIELDS if tag == "BlockRemoved" else _STORED_FIELDS
+        get = dict(zip(names, values[1:], strict=False)).get
     else:
         raise WireError("not_an_event", f"event is {type(raw).__name__}, want a map or a non-empty array")
     match tag:
@@ -195,11 +194,11 @@ def _tokens(value: object) -> array[int]:
         return array("I")
     if not isinstance(value, list):
         raise WireError("bad_tokens", f"token_ids is {type(value).__name__}, want an array")
-    tokens: list[Any] = value
+    tokens: list[object] = cast("list[object]", value)
     if tokens and isinstance(tokens[0], list):  # SGLang with EAGLE sends (token, next token) pairs
         tokens = [pair[0] if pair and isinstance(pair, list) else None for pair in tokens]
     try:
-        return array("I", tokens)
+        return array("I", cast("list[int]", tokens))  # array checks each itself
     except (TypeError, OverflowError) as error:
         raise WireError("bad_tokens", f"token_ids holds something that is no token id: {error}") from None
 

@@ -72,6 +72,14 @@ class Atlas:
         for ledger in self._endpoints.pop(endpoint, {}).values():
             ledger.reset()
 
+    def add_rank(self, endpoint: str, rank: int) -> None:
+        """Give a registered endpoint empty books for one more rank."""
+        self._endpoints[endpoint][rank] = self._new_ledger(endpoint, rank)
+
+    def remove_rank(self, endpoint: str, rank: int) -> None:
+        """Forget one rank of the endpoint and all it holds. Cost: O(its residencies)."""
+        self._endpoints[endpoint].pop(rank).reset()
+
     def reset(self, endpoint: str, rank: int) -> None:
         """The rank's publisher began a new life."""
         self.ledger(endpoint, rank).reset()

@@ -188,10 +188,7 @@ class RankLedger:
                 self._adopt(engine_hash)
         tail = tier != FASTEST and not event.tokens
         if tier != FASTEST:
-            # every hash of a token-less event ends a chunk; of one with tokens, the last does
-            for engine_hash in event.hashes if tail else event.hashes[-1:]:
-                if (end := self.hashes.get(engine_hash)) is not None:
-                    self._learn_chunk(tier, end.depth)
+            self._learn_chunks(tier, event)
         run: list[BlockKey] = []
         for engine_hash in event.hashes:
             known = self.hashes.get(engine_hash)
@@ -278,6 +275,12 @@ class RankLedger:
         """Keys to store for a token-less event: it names only the last block of the chunk that moved."""
         self._chunks.add_tail(place, engine_hash)
         return self._chunks.keys(place.tier, engine_hash)
+
+    def _learn_chunks(self, tier: TierId, event: BlockStored) -> None:
+        # every hash of a token-less event ends a chunk; of one with tokens, the last does
+        for engine_hash in event.hashes[-1:] if event.tokens else event.hashes:
+            if (end := self.hashes.get(engine_hash)) is not None:
+                self._learn_chunk(tier, end.depth)
 
     def _learn_chunk(self, tier: TierId, depth: int) -> None:
         """Correct the chunk size by one more chunk end, and with it what was stored under the old size."""

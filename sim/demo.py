@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -18,7 +18,7 @@ from rich.table import Table
 from .demo_model import MODEL_NAME, write_demo_model
 from .envoy import EnvoyProcess, find_envoy, gateway_config, without_picker
 from .errors import DemoError
-from .fleet import Fleet, free_port
+from .fleet import Fleet, free_ports
 from .kvatlas_process import KVAtlasProcess
 from .model_text import TokenizerText
 from .scheduler import ServiceTimes
@@ -33,19 +33,22 @@ INTERRUPTED = 130
 N_SERVERS = 4
 
 WORKLOAD = WorkloadSpec(
-    groups=12, conversations=5, turns=5, system_words=900, user_words=50, reply_tokens=40, concurrency=8
+    groups=16, conversations=5, turns=4, system_words=900, user_words=50, reply_tokens=24, concurrency=8
 )
-"""About 1,050 tokens of system prompt (66 blocks) and 105 tokens a turn (7 blocks): 800 blocks of system prompts in all,
-and 2,000 blocks of conversations by the end."""
+"""A system prompt is 65 blocks, a turn adds 6: in all 1,050 blocks of system prompts and by the end 1,900 blocks of
+conversations."""
 
-GPU_BLOCKS = 448
-CPU_BLOCKS = 672
-"""A server that keeps a quarter of the groups and their conversations needs 700 blocks at the end: its GPU holds most,
-its CPU the rest. Round robin brings every group and every conversation to every server, 2,800 blocks, which is more
-than GPU and CPU together, so the tiers evict what the next request would have used."""
+GPU_BLOCKS = 512
+CPU_BLOCKS = 832
+"""Sized so that place matters. Round robin brings every system prompt to every server, more than a GPU or a CPU tier
+holds, and each turn to another server than the turn before: what the next request needs was just evicted or is
+elsewhere. A server that keeps its own groups needs about 750 blocks by the end, which GPU and CPU together hold."""
+
+MAX_NUM_BATCHED_TOKENS = 512
+"""Chunked prefill: a missed system prompt does not hold up other requests for longer than half of it takes."""
 
 TIMES = ServiceTimes(prefill_s_per_token=0.0003, load_s_per_token=0.00002, step_s=0.012)
-"""A missed system prompt costs 0.3 s, loading it from the CPU 20 ms."""
+"""A missed system prompt costs 320 ms, loading it from the CPU tier 20 ms."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,14 +105,14 @@ def run_demo(
 
 
 async def _until_signal(demo: Coroutine[None, None, int]) -> int:
-    """The demo's status; SIGINT and SIGTERM cancel it, once, so that it can clean up undisturbed."""
+    """The demo's status; a signal cancels it, once, so that it can clean up undisturbed."""
     task = asyncio.create_task(demo)
 
     def interrupt() -> None:
         if not task.cancelling():
             task.cancel()
 
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         asyncio.get_running_loop().add_signal_handler(number, interrupt)
     await asyncio.wait((task,))
     return INTERRUPTED if task.cancelled() else task.result()
@@ -143,7 +146,7 @@ async def _demo(console: Console, spec: WorkloadSpec, *, keep: bool) -> int:
 
 
 @asynccontextmanager
-async def _round_robin(text: TokenizerText, binary: Path) -> AsyncIterator[_Stack]:
+async def _round_robin(text: TokenizerText, binary: Path) -> AsyncGenerator[_Stack]:
     async with Fleet(_servers(), text) as fleet:
         config = gateway_config(
             "duplex", gateway=ANY_PORT, admin=ANY_PORT, picker=ANY_PORT, servers=fleet.addresses
@@ -153,12 +156,14 @@ async def _round_robin(text: TokenizerText, binary: Path) -> AsyncIterator[_Stac
 
 
 @asynccontextmanager
-async def _with_kvatlas(text: TokenizerText, binary: Path, folder: Path) -> AsyncIterator[_Stack]:
-    picker, rest = (HOST, free_port()), f"{HOST}:{free_port()}"
+async def _with_kvatlas(text: TokenizerText, binary: Path, folder: Path) -> AsyncGenerator[_Stack]:
+    picker_port, rest_port = free_ports(2)
+    rest = f"{HOST}:{rest_port}"
     async with Fleet(_servers(), text) as fleet:
         fleet.write_kvatlas_config(
-            folder / "kvatlas.yaml", tokenizer=folder / "model", ext_proc=f"{HOST}:{picker[1]}", rest=rest
+            folder / "kvatlas.yaml", tokenizer=folder / "model", ext_proc=f"{HOST}:{picker_port}", rest=rest
         )
+        picker = (HOST, picker_port)
         config = gateway_config(
             "duplex", gateway=ANY_PORT, admin=ANY_PORT, picker=picker, servers=fleet.addresses
         )
@@ -174,7 +179,12 @@ async def _with_kvatlas(text: TokenizerText, binary: Path, folder: Path) -> Asyn
 def _servers() -> list[ServerConfig]:
     return [
         ServerConfig(
-            name=f"vllm-{number}", model=MODEL_NAME, gpu_blocks=GPU_BLOCKS, cpu_blocks=CPU_BLOCKS, times=TIMES
+            name=f"vllm-{number}",
+            model=MODEL_NAME,
+            gpu_blocks=GPU_BLOCKS,
+            cpu_blocks=CPU_BLOCKS,
+            max_num_batched_tokens=MAX_NUM_BATCHED_TOKENS,
+            times=TIMES,
         )
         for number in range(N_SERVERS)
     ]

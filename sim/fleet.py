@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -84,11 +84,11 @@ class Fleet:
         file.write_text(yaml.safe_dump(head | msgspec.to_builtins(sections), sort_keys=False))
 
 
-def free_port(host: str = "127.0.0.1") -> int:
-    """A TCP port nobody listens on now; for processes that must be told their port."""
-    with socket.create_server((host, 0)) as probe:
-        port: int = probe.getsockname()[1]
-    return port
+def free_ports(n_ports: int, *, host: str = "127.0.0.1") -> list[int]:
+    """Distinct TCP ports nobody listens on now; for processes that must be told their ports."""
+    with ExitStack() as probes:
+        sockets = [probes.enter_context(socket.create_server((host, 0))) for _ in range(n_ports)]
+        return [probe.getsockname()[1] for probe in sockets]
 
 
 def _endpoint(server: SimServer) -> StaticEndpoint:

@@ -95,6 +95,7 @@ class HttpApi:
             request_id=work.request_id,
             model=fields.model or self._model,
             created=int(time.time()),
+            finish_reason="length" if fields.reply_limit else "stop",
         )
         if not fields.stream:
             return await self._answer(work, form)
@@ -144,7 +145,7 @@ class HttpApi:
     def _reply_tokens(self, fields: GenerateBody, n_prompt: int) -> int:
         if not n_prompt:
             raise RequestRefusedError("The decoder prompt cannot be empty", param="prompt")
-        asked = fields.max_completion_tokens or fields.max_tokens
+        asked = fields.reply_limit
         room = self._context_tokens - n_prompt
         if room < (asked or 1):
             raise RequestRefusedError(

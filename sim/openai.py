@@ -26,6 +26,11 @@ class GenerateBody(msgspec.Struct, frozen=True):
     stream_options: StreamOptions | None = None
     cache_salt: str | None = None
 
+    @property
+    def reply_limit(self) -> int | None:
+        """Tokens the reply may have, None when the request does not say."""
+        return self.max_completion_tokens or self.max_tokens
+
 
 _DECODER = msgspec.json.Decoder(GenerateBody)
 
@@ -81,16 +86,23 @@ class AnswerForm:
         request_id: without prefix.
         model: as asked for.
         created: seconds since the epoch.
+        finish_reason: why the answer ends: `length` at the limit that was asked for, else `stop`.
     """
 
-    def __init__(self, *, chat: bool, request_id: str, model: str, created: int) -> None:
+    def __init__(self, *, chat: bool, request_id: str, model: str, created: int, finish_reason: str) -> None:
         self._chat = chat
+        self._finish_reason = finish_reason
         self._head: Json = {"id": f"{'chatcmpl' if chat else 'cmpl'}-{request_id}"}
         self._tail: Json = {"created": created, "model": model}
 
     def whole(self, text: str, usage_body: Json) -> Json:
         """The answer in one piece."""
-        end: Json = {"logprobs": None, "finish_reason": "length", "stop_reason": None, "token_ids": None}
+        end: Json = {
+            "logprobs": None,
+            "finish_reason": self._finish_reason,
+            "stop_reason": None,
+            "token_ids": None,
+        }
         if self._chat:
             message: Json = {"role": "assistant", "content": text, "refusal": None, "reasoning": None}
             choice: Json = {"index": 0, "message": message, **end}
@@ -107,7 +119,7 @@ class AnswerForm:
 
     def piece(self, text: str, *, last: bool) -> Json:
         """The chunk of one token."""
-        finish = "length" if last else None
+        finish = self._finish_reason if last else None
         return self._chunk({"delta": {"content": text}} if self._chat else {"text": text}, finish=finish)
 
     def closing(self, usage_body: Json) -> Json:

@@ -290,13 +290,14 @@ class Scheduler:
         request.loaded_at = None
 
     def _schedule_waiting(self, step: _Step, budget: int, now: float) -> None:
+        """Admit in order of arrival until one finds no room; those that hold blocks already go on past it."""
+        full = False
         for request in tuple(self._waiting):
             if budget <= 0 or len(self._running) >= self._max_num_seqs:
                 break
-            if request.lease is None:
+            if request.lease is None and not full:
                 outcome = self._admit(step, request, now)
-                if outcome is Wait.NO_ROOM:
-                    break
+                full = outcome is Wait.NO_ROOM
                 request.deferred = outcome is Wait.DEFERRED
             if request.lease is None or (request.loaded_at is not None and request.loaded_at > now):
                 continue

@@ -188,7 +188,7 @@ async def _play(play: _Play) -> None:
         conversation.messages.append({"role": "user", "content": content})
         try:
             turn, reply = await _ask(play, conversation.messages)
-        except (aiohttp.ClientError, TimeoutError, SimError) as error:
+        except (aiohttp.ClientError, TimeoutError, msgspec.DecodeError, SimError) as error:
             play.errors.append(f"{type(error).__name__}: {error}")
         else:
             play.turns.append(turn)
@@ -229,7 +229,7 @@ async def _ask(play: _Play, messages: list[dict[str, str]]) -> tuple[Turn, str]:
         ttft_s=ttft_s,
         total_s=loop.time() - started,
         prompt_tokens=usage["prompt_tokens"],
-        cached_tokens=usage["prompt_tokens_details"]["cached_tokens"],
+        cached_tokens=(usage["prompt_tokens_details"] or {}).get("cached_tokens") or 0,
     )
     return turn, "".join(pieces)
 

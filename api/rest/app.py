@@ -12,20 +12,28 @@ from starlette.requests import Request
 from starlette.routing import Route
 
 from ..picker import Picker
+from ..registration import Registry
 from .endpoints import endpoint_routes
 from .errors import UnavailableError, install_error_handlers
 from .models import ErrorOut, ReadyOut
+from .registration import registration_routes
 from .score import score_routes
 from .standard import standard_routes
 
 
 def rest_app(
-    *, picker: Picker, model_names: frozenset[str], registry: CollectorRegistry, is_ready: Callable[[], bool]
+    *,
+    picker: Picker,
+    instances: Registry,
+    model_names: frozenset[str],
+    registry: CollectorRegistry,
+    is_ready: Callable[[], bool],
 ) -> FastAPI:
     """Every REST route of the process.
 
     Args:
         picker: scores prompts and knows the fleet.
+        instances: what is registered at run time.
         model_names: served names and aliases.
         registry: metrics shown at `/metrics`.
         is_ready: what `/readyz` answers.
@@ -37,7 +45,8 @@ def rest_app(
         responses={"4XX": {"model": ErrorOut}, "5XX": {"model": ErrorOut}},
     )
     install_error_handlers(app)
-    app.include_router(standard_routes(picker.fleet, model_names=model_names))
+    app.include_router(registration_routes(picker.fleet, instances))
+    app.include_router(standard_routes(picker.fleet, instances, model_names=model_names))
     app.include_router(score_routes(picker))
     app.include_router(endpoint_routes(picker.fleet))
     app.include_router(_process_routes(registry, is_ready))

@@ -39,6 +39,8 @@ def _endpoint(endpoint: Endpoint, fleet: Fleet) -> EndpointOut:
     return EndpointOut(
         name=endpoint.name,
         address=endpoint.addresses.serving,
+        tenant=endpoint.instance.tenant,
+        instance=endpoint.instance.name,
         labels=dict(endpoint.labels),
         load=LoadOut(
             waiting=load.waiting,

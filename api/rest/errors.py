@@ -10,7 +10,8 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
-from ..errors import ApiError
+from ...events.errors import SocketLimitError
+from ..errors import AlreadyRegisteredError, ApiError, NotRegisteredError
 from ..tokenization.errors import RequestError
 
 log = logging.getLogger(__name__)
@@ -32,6 +33,9 @@ _STATUS = {
     BadRequestError: HTTPStatus.BAD_REQUEST,
     RequestError: HTTPStatus.BAD_REQUEST,
     NotFoundError: HTTPStatus.NOT_FOUND,
+    NotRegisteredError: HTTPStatus.NOT_FOUND,
+    AlreadyRegisteredError: HTTPStatus.CONFLICT,
+    SocketLimitError: HTTPStatus.SERVICE_UNAVAILABLE,
     UnavailableError: HTTPStatus.SERVICE_UNAVAILABLE,
 }
 

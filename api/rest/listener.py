@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import Iterator
+from collections.abc import Generator
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -17,7 +17,7 @@ class _Server(uvicorn.Server):
     """Leaves signals to the process that embeds it."""
 
     @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
+    def capture_signals(self) -> Generator[None]:
         yield
 
 

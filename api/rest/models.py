@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, Strict
 from pydantic.alias_generators import to_camel
 
 TokenId = Annotated[int, Field(ge=0, lt=2**32)]
 Hash = Annotated[int, Field(ge=-(2**63), lt=2**64, description="64-bit hash, signed or unsigned")]
+
+
+Name = Annotated[str, Field(min_length=1, max_length=256, pattern=r"^[^\x00-\x1f\x7f]+$")]
+InstanceId = Annotated[int, Strict()] | Name
+Rank = Annotated[int, Field(ge=0, lt=1024)]
+ListenerStatus = Literal["failed", "pending", "active", "paused"]
+_MODEL_NAMES = AliasChoices("model", "model_name", "modelname")
 
 
 class Own(BaseModel):
@@ -27,12 +34,15 @@ class QueryRequest(Standard):
     """Body of `/query`."""
 
     token_ids: list[TokenId] = Field(description="token ids of the whole prompt")
-    model: str | None = Field(None, description="model name; `model_name` is taken too")
-    model_name: str | None = None
+    model: str | None = Field(
+        None,
+        description="only instances of this model, or the adapter's name; absent: all",
+        validation_alias=_MODEL_NAMES,
+    )
     lora_name: str | None = Field(None, description="adapter the prompt is for")
     cache_salt: str | None = Field(None, description="cache salt of the request")
     tenant_id: str | None = Field(None, description="only this tenant; absent: all")
-    instance_id: str | None = Field(None, description="only this instance; absent: all")
+    instance_id: InstanceId | None = Field(None, description="only this instance; absent: all")
     block_size: Annotated[int, Field(ge=1)] | None = Field(
         None, description="ignored: each instance is matched at its own"
     )
@@ -46,8 +56,11 @@ class QueryByHashRequest(Standard):
     block_size: Annotated[int, Field(ge=1)] | None = Field(
         None, description="block size they were made with; absent: every known one"
     )
-    tenant_id: str | None = None
-    instance_id: str | None = None
+    model: str | None = Field(
+        None, description="only instances of this model; absent: all", validation_alias=_MODEL_NAMES
+    )
+    tenant_id: str | None = Field(None, description="only this tenant; absent: all")
+    instance_id: InstanceId | None = Field(None, description="only this instance; absent: all")
 
 
 class InstanceMatch(Standard):
@@ -58,6 +71,80 @@ class InstanceMatch(Standard):
     CPU: int = Field(description="gap-free tokens in CPU memory")
     DISK: int = Field(description="gap-free tokens in storage")
     DP: dict[str, int] = Field(description="usable tokens of each data-parallel rank")
+
+
+class RegisterRequest(Standard):
+    """Body of `/register`."""
+
+    instance_id: InstanceId = Field(description="the instance, unique within its tenant")
+    endpoint: str = Field(description="ZMQ PUB address of its events, `tcp://HOST:PORT`")
+    replay_endpoint: str | None = Field(None, description="ZMQ ROUTER address of its replay")
+    type: Name | None = Field(None, description="kind of publisher, such as vLLM; shown, not used")
+    model: Name = Field(description="model it serves", validation_alias=_MODEL_NAMES)
+    lora_name: Name | None = Field(
+        None, description="shown, not used: events name the adapter of each block themselves"
+    )
+    tenant_id: Name = Field("default", description="tenant of the instance")
+    block_size: Annotated[int, Field(ge=1)] = Field(
+        description="tokens a block; the index goes by what the events show"
+    )
+    dp_rank: Rank = Field(0, description="data-parallel rank; each is registered by itself")
+    additional_salt: Name | None = Field(
+        None,
+        description="`cache_salt` of queries that mean this instance's blocks, beside queries without one",
+        validation_alias=AliasChoices("additionalsalt", "additional_salt"),
+    )
+
+
+class Registered(Standard):
+    """Answer of `/register`."""
+
+    status: str = Field(description="`registered successfully`")
+    instance_id: InstanceId
+
+
+class UnregisterRequest(Standard):
+    """Body of `/unregister`."""
+
+    instance_id: InstanceId
+    tenant_id: Name = "default"
+    dp_rank: Rank | None = Field(None, description="only this rank; absent: all")
+
+
+class Unregistered(Standard):
+    """Answer of `/unregister`."""
+
+    status: str = Field(description="`unregistered successfully`")
+    removed_instances: list[str] = Field(description="`INSTANCE|TENANT|RANK` of every rank removed")
+
+
+class Listener(Standard):
+    """How one rank of an instance is followed."""
+
+    endpoint: str
+    replay_endpoint: str | None
+    status: ListenerStatus = Field(
+        description="pending: nothing heard; failed: the connection is lost; active: else"
+    )
+    trust: str = Field(description="live, replaying, partial, stale or dark")
+
+
+class Worker(Standard):
+    """One instance, configured or registered."""
+
+    instance_id: InstanceId
+    tenant_id: str
+    source: Literal["zmq"] = "zmq"
+    status: ListenerStatus = Field(description="the worst listener's; paused: it has none")
+    registered: bool = Field(description="whether it came by `/register`; else it is configured")
+    type: str | None
+    model_name: str | None = Field(
+        description="null for configured endpoints: they serve the configured model"
+    )
+    lora_name: str | None
+    block_size: int | None = Field(description="as events show it, before them as registered")
+    endpoints: dict[str, str] = Field(description="rank -> ZMQ PUB address")
+    listeners: dict[str, Listener] = Field(description="by rank")
 
 
 class ScoreRequest(Own):
@@ -175,7 +262,9 @@ class EndpointOut(Own):
     """One endpoint."""
 
     name: str
-    address: str
+    address: str | None = Field(description="where it serves requests; null for registered instances")
+    tenant: str
+    instance: str = Field(description="its id in the standard contract")
     labels: dict[str, str]
     load: LoadOut | None
     scrape: ScrapeOut | None

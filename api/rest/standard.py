@@ -6,6 +6,8 @@ Source: Mooncake RFC #1403, as also served by Dynamo's standalone indexer.
 from __future__ import annotations
 
 from array import array
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 from fastapi import APIRouter
 
@@ -13,28 +15,59 @@ from ...indexer.atlas import Atlas, keys_of
 from ...indexer.keys import chain_keys
 from ...indexer.match import PrefixMatch
 from ...indexer.prefix import Prefix
-from ..fleet import Fleet
+from ..fleet import Endpoint, Fleet
+from ..instance import DEFAULT_TENANT
+from ..registration import Registry
 from .errors import BadRequestError
 from .models import InstanceMatch, QueryByHashRequest, QueryRequest
-
-DEFAULT_TENANT = "default"
-"""Tenant of configured and discovered endpoints."""
 
 Answer = dict[str, dict[str, InstanceMatch]]
 
 
-def standard_routes(fleet: Fleet, *, model_names: frozenset[str]) -> APIRouter:
+@dataclass(frozen=True, slots=True)
+class ModelNames:
+    """What the `model` of a query may mean.
+
+    Attributes:
+        configured: names of the configured model, empty when none are configured.
+        registry: knows the models of registered instances.
+    """
+
+    configured: frozenset[str]
+    registry: Registry
+
+    def is_adapter(self, asked: str | None) -> bool:
+        """Whether `asked` names an adapter of the configured model: it is no model's name."""
+        return bool(asked and self.configured) and asked not in self.configured | self.registry.models
+
+    def served(self, own: str | None, asked: str | None) -> bool:
+        """Whether an endpoint answers for `asked`; `own` is its model, None for the configured one."""
+        if asked is None or own == asked:
+            return True
+        if own is None:
+            return not self.configured or asked in self.configured or asked not in self.registry.models
+        return own in self.configured and asked in self.configured
+
+
+def standard_routes(fleet: Fleet, registry: Registry, *, model_names: frozenset[str]) -> APIRouter:
     """`/query` and `/query_by_hash`."""
     router = APIRouter(tags=["standard"])
+    names = ModelNames(model_names, registry)
 
     @router.post("/query", summary="Where is this prompt cached?")
     async def query(request: QueryRequest) -> Answer:
         """Tokens of the prompt that each instance holds, by tenant."""
-        model = request.model or request.model_name
-        lora = request.lora_name or (model if model and model_names and model not in model_names else None)
+        adapter = request.model if names.is_adapter(request.model) else None
         tokens = array("I", request.token_ids)
-        prefix = Prefix(tokens, lora=lora, salt=request.cache_salt, seed=fleet.atlas.seed)
-        return _answer(fleet, prefix, request.tenant_id, request.instance_id)
+        lora, salt, seed = request.lora_name or adapter, request.cache_salt, fleet.atlas.seed
+        wanted = _wanted(fleet, request, names)
+        matches = fleet.atlas.match(Prefix(tokens, lora=lora, salt=salt, seed=seed))
+        if salt and any(endpoint.instance.salt == salt for endpoint in wanted):
+            unsalted = fleet.atlas.match(Prefix(tokens, lora=lora, seed=seed))
+            matches |= {
+                e.name: unsalted[e.name] for e in wanted if e.instance.salt == salt and e.name in unsalted
+            }
+        return _answer(wanted, matches, request.tenant_id)
 
     @router.post("/query_by_hash", summary="Where are these blocks cached?")
     async def query_by_hash(request: QueryByHashRequest) -> Answer:
@@ -45,8 +78,8 @@ def standard_routes(fleet: Fleet, *, model_names: frozenset[str]) -> APIRouter:
             keys = keys_of(request.seq_hashes)
         else:
             keys = chain_keys(keys_of(request.block_hashes or ()), seed=fleet.atlas.seed)
-        prefix = prefix_of_keys(keys, request.block_size, fleet.atlas)
-        return _answer(fleet, prefix, request.tenant_id, request.instance_id)
+        matches = fleet.atlas.match(prefix_of_keys(keys, request.block_size, fleet.atlas))
+        return _answer(_wanted(fleet, request, names), matches, request.tenant_id)
 
     return router
 
@@ -57,16 +90,29 @@ def prefix_of_keys(keys: array[int], block_size: int | None, atlas: Atlas) -> Pr
     return Prefix.from_keys(dict.fromkeys(sizes, keys))
 
 
-def _answer(fleet: Fleet, prefix: Prefix, tenant: str | None, instance: str | None) -> Answer:
-    if tenant not in (None, DEFAULT_TENANT):
-        return {}
-    matches = fleet.atlas.match(prefix)
-    wanted = [endpoint for endpoint in fleet if instance in (None, endpoint.name)]
-    return {DEFAULT_TENANT: {e.name: _instance(matches.get(e.name), len(e.publishers)) for e in wanted}}
+def _wanted(fleet: Fleet, request: QueryRequest | QueryByHashRequest, names: ModelNames) -> list[Endpoint]:
+    """Endpoints of the tenant, instance and model asked for."""
+    instance = None if request.instance_id is None else str(request.instance_id)
+    return [
+        endpoint
+        for endpoint in fleet
+        if request.tenant_id in (None, endpoint.instance.tenant)
+        and instance in (None, endpoint.instance.name)
+        and names.served(endpoint.instance.model, request.model)
+    ]
 
 
-def _instance(match: PrefixMatch | None, n_ranks: int) -> InstanceMatch:
-    usable = match.rank_usable_blocks if match else {}
+def _answer(wanted: list[Endpoint], matches: Mapping[str, PrefixMatch], tenant: str | None) -> Answer:
+    answer: Answer = {DEFAULT_TENANT: {}} if tenant in (None, DEFAULT_TENANT) else {}
+    for endpoint in wanted:
+        ranks = [publisher.rank for publisher in endpoint.publishers]
+        found = _instance(matches.get(endpoint.name), ranks)
+        answer.setdefault(endpoint.instance.tenant, {})[endpoint.instance.name] = found
+    return answer
+
+
+def _instance(match: PrefixMatch | None, ranks: list[int]) -> InstanceMatch:
+    usable = match.rank_usable_blocks if match else dict[int, int]()
     size = match.block_size if match else 0
     tiers = [*(match.tier_blocks.values() if match else ()), 0, 0, 0]
     return InstanceMatch(
@@ -74,5 +120,5 @@ def _instance(match: PrefixMatch | None, n_ranks: int) -> InstanceMatch:
         GPU=tiers[0] * size,
         CPU=tiers[1] * size,
         DISK=tiers[2] * size,
-        DP={str(rank): usable.get(rank, 0) * size for rank in range(n_ranks)},
+        DP={str(rank): usable.get(rank, 0) * size for rank in ranks},
     )

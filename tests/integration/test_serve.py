@@ -104,6 +104,18 @@ async def test_garbage_on_the_event_socket_is_counted_and_nothing_known_is_lost(
     assert sum("unreadable (bad_frames)" in line for line in served.log) == 1
 
 
+async def test_event_address_in_use_is_named_with_its_setting(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        address = f"tcp://127.0.0.1:{taken.getsockname()[1]}"
+        off = 'server: {extProc: "", health: "", rest: "", metrics: ""}\n'
+        status, stderr = await run_serve(HEAD + off + f"events: {{mode: bind, bind: '{address}'}}", tmp_path)
+    (line,) = [line for line in stderr.splitlines() if line.startswith("kvatlas: ")]
+    assert (status, "events.bind" in line, f"{address}'" in line) == (2, True, True), stderr
+    assert "Traceback" not in stderr
+
+
 @pytest.mark.slow
 async def test_every_metric_is_documented_and_every_documented_metric_is_there(
     golden: Path, tmp_path: Path

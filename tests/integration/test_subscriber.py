@@ -6,55 +6,16 @@ import asyncio
 import random
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 
-import msgspec
 import pytest
 
 from kvatlas.events.errors import SubscriptionError
-from kvatlas.events.model import BlockRemoved, EventBatch
-from kvatlas.events.stream import StreamLimits, Trust
+from kvatlas.events.stream import Trust
 from kvatlas.events.subscriber import Subscriber
 from kvatlas.events.subscription import SubscriberOptions, Subscription
-from support.recording import Frame, Player, player, send
+from support.publishing import QUICK, Notebook, frame, frames
+from support.recording import Player, player, send
 from support.waiting import until
-
-QUICK = SubscriberOptions(
-    recheck_s=0.2, idle_check_s=0.3, tick_s=0.02, limits=StreamLimits(reply_timeout_s=0.5, backoff_s=0.02)
-)
-
-
-@dataclass
-class Notebook:
-    """An event sink that writes down what it hears, numbers of batches first."""
-
-    numbers: list[int] = field(default_factory=list[int])
-    resets: list[str] = field(default_factory=list[str])
-    rejections: list[str] = field(default_factory=list[str])
-    trusts: list[Trust] = field(default_factory=list[Trust])
-
-    def apply(self, batch: EventBatch, *, live: bool) -> None:  # noqa: ARG002 - EventSink has it
-        self.rejections += batch.rejected
-        self.numbers += [event.hashes[0] for event in batch.events if isinstance(event, BlockRemoved)]
-
-    def reset(self, reason: str) -> None:
-        self.resets.append(reason)
-        self.numbers.clear()
-
-    def rejected(self, reason: str) -> None:
-        self.rejections.append(reason)
-
-    def trust_changed(self, old: Trust, new: Trust) -> None:  # noqa: ARG002 - EventSink has it
-        self.trusts.append(new)
-
-
-def frame(seq: int, *, life: int = 0) -> Frame:
-    payload = msgspec.msgpack.encode([1000.0 * life + seq + 1, [["BlockRemoved", [seq]]], 0])
-    return Frame(0.0, "", (b"kv@e@m", seq.to_bytes(8, "big"), payload))
-
-
-def frames(*seqs: int, life: int = 0) -> list[Frame]:
-    return [frame(seq, life=life) for seq in seqs]
 
 
 @asynccontextmanager

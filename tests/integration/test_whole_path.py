@@ -51,8 +51,10 @@ class WholePath:
     async def chat(self, *turns: str, stream: bool = False) -> tuple[str, int]:
         """Server that answered a chat, and the prompt tokens it had cached."""
         roles = ("system", "user", "assistant")
-        messages = [{"role": roles[min(n, 1 + n % 2)], "content": text} for n, text in enumerate((SYSTEM, *turns))]
-        body = {"model": MODEL_NAME, "messages": messages, "max_tokens": 4, "stream": stream}
+        messages = [
+            {"role": roles[min(n, 1 + n % 2)], "content": text} for n, text in enumerate((SYSTEM, *turns))
+        ]
+        body: dict[str, Any] = {"model": MODEL_NAME, "messages": messages, "max_tokens": 4, "stream": stream}
         if stream:
             body["stream_options"] = {"include_usage": True}
         status, server, answer = await self.ask("/v1/chat/completions", body)
@@ -60,8 +62,8 @@ class WholePath:
         if stream:
             lines = [line[6:] for line in answer.decode().splitlines() if line.startswith("data: {")]
             answer = next(line for line in lines if '"usage":{' in line.replace(" ", "")).encode()
-        usage = json.loads(answer)["usage"]
-        return server, (usage["prompt_tokens_details"] or {}).get("cached_tokens", 0)
+        details: dict[str, int] | None = json.loads(answer)["usage"]["prompt_tokens_details"]
+        return server, details.get("cached_tokens", 0) if details else 0
 
     async def knows(self, server: str, n_blocks: int) -> None:
         """Wait until kvatlas has at least so many GPU blocks of a server in its index."""
@@ -85,7 +87,8 @@ class WholePath:
 @asynccontextmanager
 async def whole_path(model: Path, folder: Path, mode: Mode) -> AsyncGenerator[WholePath]:
     configs = [
-        ServerConfig(name=name, model=MODEL_NAME, gpu_blocks=8192, cpu_blocks=8192, time_scale=0.01) for name in NAMES
+        ServerConfig(name=name, model=MODEL_NAME, gpu_blocks=8192, cpu_blocks=8192, time_scale=0.01)
+        for name in NAMES
     ]
     async with Fleet(configs, TokenizerText(model)) as fleet:
         static = [
@@ -126,14 +129,18 @@ async def test_requests_follow_the_cache(mode: Mode, model: Path, tmp_path: Path
         first, cached = await path.chat("What is a block?")
         assert cached == 0
         await path.knows(first, 10)
-        scores = await path.served.post("/v1/score", {"model": MODEL_NAME, "messages": chat_messages("Another one?")})
+        scores = await path.served.post(
+            "/v1/score", {"model": MODEL_NAME, "messages": chat_messages("Another one?")}
+        )
         assert scores["picked"] == [first]
         for stream in (False, True, False):
             server, cached = await path.chat("Another one?", stream=stream)
             assert server == first
             assert cached > 100
         answers = [
-            await path.ask("/v1/completions", {"model": MODEL_NAME, "prompt": SYSTEM, "max_tokens": 2, "stream": s})
+            await path.ask(
+                "/v1/completions", {"model": MODEL_NAME, "prompt": SYSTEM, "max_tokens": 2, "stream": s}
+            )
             for s in (False, True)
         ]
         assert [status for status, _, _ in answers] == [200, 200]
@@ -144,7 +151,9 @@ def chat_messages(question: str) -> list[dict[str, str]]:
 
 
 @pytest.mark.slow
-async def test_megabyte_prompt_goes_through_and_its_blocks_are_found_again(model: Path, tmp_path: Path) -> None:
+async def test_megabyte_prompt_goes_through_and_its_blocks_are_found_again(
+    model: Path, tmp_path: Path
+) -> None:
     async with whole_path(model, tmp_path, "duplex") as path:
         tokens = [n % 400 for n in range(100_000)]
         body = {"model": MODEL_NAME, "prompt": tokens, "max_tokens": 1}
@@ -182,7 +191,9 @@ async def test_no_endpoint_is_503(tmp_path: Path) -> None:
 
             async def refused() -> bool:
                 async with served.session.post(envoy.gateway_url + "/v1/completions", data=body) as answer:
-                    return answer.status == 503 and b"failed to find endpoint candidates" in await answer.read()
+                    return (
+                        answer.status == 503 and b"failed to find endpoint candidates" in await answer.read()
+                    )
 
             await until(refused, what="503 from kvatlas")
 
@@ -195,7 +206,9 @@ async def test_traffic_goes_on_by_fallback_when_kvatlas_is_stopped(model: Path, 
         await path.served.process.wait()
 
         async def served() -> bool:
-            status, _, _ = await path.ask("/v1/completions", {"model": MODEL_NAME, "prompt": "hello", "max_tokens": 1})
+            status, _, _ = await path.ask(
+                "/v1/completions", {"model": MODEL_NAME, "prompt": "hello", "max_tokens": 1}
+            )
             return status == 200
 
         await until(served, what="an answer without kvatlas")

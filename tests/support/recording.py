@@ -100,13 +100,19 @@ class Player:
 
 
 @contextlib.asynccontextmanager
-async def player(*, port: int = 0, replay_port: int = 0) -> AsyncGenerator[Player]:
-    """A player on 127.0.0.1; ports 0 take free ones."""
+async def player(
+    *, port: int = 0, replay_port: int = 0, connect: str | None = None
+) -> AsyncGenerator[Player]:
+    """A player on 127.0.0.1; ports 0 take free ones. With `connect` its PUB socket connects there instead."""
     context = zmq.asyncio.Context()
     pub, router = context.socket(zmq.PUB), context.socket(zmq.ROUTER)
-    pub.bind(f"tcp://127.0.0.1:{port or '*'}")
+    if connect is None:
+        pub.bind(f"tcp://127.0.0.1:{port or '*'}")
+    else:
+        pub.setsockopt(zmq.IPV6, 1)
+        pub.connect(connect)
     router.bind(f"tcp://127.0.0.1:{replay_port or '*'}")
-    playing = Player(_address(pub), _address(router), pub)
+    playing = Player(connect or _address(pub), _address(router), pub)
     task = asyncio.create_task(playing.answer(router))
 
     def close() -> None:

@@ -22,7 +22,10 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
 }
 
 CORE = frozenset({"events", "indexer", "scorers"})
-SHELLS_IN_CORE = {Path("events/subscriber.py"): "kvatlas.events.subscriber"}
+SHELLS_IN_CORE = {
+    Path(f"events/{name}.py"): f"kvatlas.events.{name}"
+    for name in ("subscriber", "subscription", "connected", "bound", "replay", "sockets")
+}
 CORE_LIBRARIES = frozenset({"msgspec", "xxhash"})
 
 # Sockets, clocks, randomness, files, processes, threads, logging, and imports by name that would hide any of them.

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvatlas.configs.address import HostPort, ZmqAddress, check_metrics_url
+from kvatlas.configs.address import HostPort, ZmqAddress, check_bind_address, check_metrics_url
 
 
 @pytest.mark.parametrize(
@@ -138,3 +138,40 @@ def test_metrics_url_is_accepted(text: str) -> None:
 def test_other_metrics_urls_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match="expected a URL such as http"):
         check_metrics_url(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "tcp://*:5557",
+        "tcp://*:0",
+        "tcp://10.0.0.1:5557",
+        "tcp://[::]:5557",
+        "tcp://[::1]:0",
+        "tcp://eth0:1",
+        "ipc:///run/kv",
+    ],
+)
+def test_bind_address_is_accepted(text: str) -> None:
+    check_bind_address(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "5557",
+        "*:5557",
+        "tcp://",
+        "tcp://*",
+        "tcp://*:",
+        "tcp://*:65536",
+        "tcp://**:1",
+        "tcp://:1",
+        "udp://*:1",
+        "ipc://",
+    ],
+)
+def test_other_bind_addresses_are_refused_with_the_right_one(text: str) -> None:
+    with pytest.raises(ValueError, match=r"found '.*expected tcp://\*:5557 for every interface"):
+        check_bind_address(text)

@@ -93,6 +93,11 @@ def test_head_alone_is_the_default_configuration(config_file: Path) -> None:
             id="ranks_on_ipc",
         ),
         pytest.param(
+            "events: {mode: bind, bind: '5557'}",
+            "line 3, events.bind: found '5557', expected tcp://*:5557 for every interface",
+            id="bind_address",
+        ),
+        pytest.param(
             "tiers: [{name: gpu}, {name: gpu}]",
             "line 3, tiers[1].name: found 'gpu', which is also the tier name at tiers[0].name",
             id="tier_twice",

@@ -13,7 +13,7 @@ from kvatlas.indexer.prefix import Prefix
 from kvatlas.indexer.reference import ReferenceIndex
 from kvatlas.indexer.tiers import TierId, TierSpec, TierTable
 from support.oracle import NaiveEngine
-from support.recording import read_frames, read_lines
+from support.recording import read_frames, read_truth
 
 MEDIA = {0: "GPU", 1: "CPU", 2: "STORAGE"}
 
@@ -79,9 +79,10 @@ def test_data_parallel_ranks_are_kept_apart(golden: Path) -> None:
     naive = {rank: NaiveEngine() for rank in (0, 1)}
     for frame in frames:
         batch = decode_batch(frame.parts[2])
-        assert batch.rank == addresses.index(frame.endpoint)
-        atlas.apply("e", batch.rank, batch.events)
-        naive[batch.rank].take(batch.events)
+        rank = addresses.index(frame.endpoint)
+        assert batch.rank == rank
+        atlas.apply("e", rank, batch.events)
+        naive[rank].take(batch.events)
     for rank, engine in naive.items():
         assert atlas.ledger("e", rank).residencies(TierId(0)) == len(engine.held("GPU")) > 0
 
@@ -90,13 +91,13 @@ def test_run8_usable_prefix_equals_cached_tokens_in_process(golden: Path) -> Non
     atlas = make_atlas()
     frames = read_frames(golden / "run8_zmq.jsonl")
     wrong: list[int] = []
-    requests = list(read_lines(golden / "run8_truth.jsonl"))
+    requests = read_truth(golden / "run8_truth.jsonl")
     for request in requests:
-        while frames and frames[0].received_at <= request["t0"]:
+        while frames and frames[0].received_at <= request.t0:
             atlas.apply("e", 0, decode_batch(frames.pop(0).parts[2]).events)
-        lora = None if request["model"] == "tiny" else request["model"]
-        prefix = Prefix(array("I", request["tokens"]), lora=lora, salt=request["salt"])
+        lora = None if request.model == "tiny" else request.model
+        prefix = Prefix(array("I", request.tokens), lora=lora, salt=request.salt)
         matches = atlas.match(prefix)
-        if (matches["e"].usable_tokens if matches else 0) != request["cached_tokens"]:
-            wrong.append(request["i"])
+        if (matches["e"].usable_tokens if matches else 0) != request.cached_tokens:
+            wrong.append(request.i)
     assert (len(requests), wrong) == (150, [])

@@ -1,4 +1,4 @@
-"""Reuse rules of `facts/vllm-kv-events.md` section 9, and the events of single operations."""
+"""How vLLM 0.32 reuses blocks, and the events of single operations."""
 
 from __future__ import annotations
 

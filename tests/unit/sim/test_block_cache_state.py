@@ -207,4 +207,4 @@ class ChunksOfThree(CacheMachine):
 
 @pytest.mark.parametrize("machine", [CacheMachine, WithoutCpuTier, ChunksOfTwo, ChunksOfThree])
 def test_cache_keeps_its_promises_whatever_happens(machine: type[CacheMachine]) -> None:
-    run_state_machine_as_test(machine, settings=settings(stateful_step_count=40))
+    run_state_machine_as_test(machine, settings=settings(stateful_step_count=30))

@@ -138,15 +138,18 @@ def test_engine_steps_on_until_its_stores_are_published() -> None:
     assert scheduler.begin_step(0.0) is None
 
 
-def test_youngest_is_preempted_and_resumes_when_blocks_run_out() -> None:
+@pytest.mark.parametrize(
+    "n_young", [pytest.param(8, id="for_its_own_block"), pytest.param(12, id="for_a_block_of_an_older_one")]
+)
+def test_youngest_is_preempted_and_resumes_when_blocks_run_out(n_young: int) -> None:
     scheduler = make_scheduler(gpu_blocks=6)
-    old, young = make_request("old", 8, 5), make_request("young", 7, 5, first=50)
+    old, young = make_request("old", 8, 5), make_request("young", n_young, 5, first=50)
 
     finish(scheduler, old, young)
 
     assert scheduler.counters.preemptions == 1
     assert (old.n_generated, young.n_generated) == (5, 5)
-    assert scheduler.counters.gpu_queries == 15  # the second lookup of `young` is not counted
+    assert scheduler.counters.gpu_queries == 8 + n_young  # the second lookup of `young` is not counted
     assert scheduler.cache.gpu.references == 0
 
 
@@ -207,6 +210,11 @@ def test_adapters_of_running_and_waiting_requests_are_told() -> None:
     step(scheduler)
 
     assert (scheduler.load.running_loras, scheduler.load.waiting_loras) == (frozenset("x"), frozenset("y"))
+
+
+def test_step_must_begin_before_it_ends() -> None:
+    with pytest.raises(RuntimeError, match="without begin_step"):
+        make_scheduler().end_step()
 
 
 def test_load_tells_nothing_of_requests_that_came_during_the_step() -> None:

@@ -19,16 +19,6 @@ def renderer(**sources: str) -> ChatRenderer:
     )
 
 
-def chat(*contents: str, continued: bool = False, **fields: object) -> ChatPrompt:
-    messages = tuple(Message(role="user", content=content) for content in contents)
-    prompt = ChatPrompt(
-        messages=messages, add_generation_prompt=not continued, continue_final_message=continued
-    )
-    for name, value in fields.items():
-        object.__setattr__(prompt, name, value)
-    return prompt
-
-
 @pytest.mark.parametrize(
     ("tools", "text"),
     [pytest.param(None, "plain", id="no_tools"), pytest.param([], "tools", id="empty_list_of_tools")],
@@ -56,7 +46,6 @@ def test_local_time_is_given_to_templates_that_ask_for_it() -> None:
         pytest.param(
             "{% for m in messages %}[{{ m.content | trim }}]{% endfor %}", ("b  ",), "[b", id="trimmed"
         ),
-        pytest.param(ONE + ONE, ("a",), "[a][a", id="shown_twice"),
         pytest.param(ONE, ("",), "[", id="empty"),
     ],
 )

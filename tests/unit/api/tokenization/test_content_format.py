@@ -1,4 +1,7 @@
-"""The guess of the content format; on these templates vLLM 0.32.0 guesses the same."""
+"""The guess of the content format.
+
+On these templates vLLM 0.32.0 guesses the same, but for `renamed_in_a_circle`, on which it never ends.
+"""
 
 from __future__ import annotations
 
@@ -54,6 +57,11 @@ def in_loop(body: str) -> str:
             "{% macro show(a, x) %}{% for p in x %}{% endfor %}{% endmacro %}"
             + in_loop("{{ show(x=m['content']) }}"),
             id="macro_by_name",
+        ),
+        pytest.param(
+            "{% macro show(x) %}{% macro part(y) %}{% for p in x %}{% endfor %}{% endmacro %}{% endmacro %}"
+            + in_loop("{{ show(m.content) }}"),
+            id="macro_in_a_macro",
         ),
     ],
 )

@@ -104,7 +104,10 @@ def remove(name: str) -> Callable[[Path], None]:
 
 
 def write(name: str, data: bytes) -> Callable[[Path], None]:
-    return lambda folder: (folder / name).write_bytes(data) and None
+    def damage(folder: Path) -> None:
+        (folder / name).write_bytes(data)
+
+    return damage
 
 
 def empty(folder: Path) -> None:
@@ -160,7 +163,7 @@ def test_tokenizer_load_error_says_what_is_wrong_when_a_file_is(
 
 def test_tokenizer_load_error_is_raised_when_there_is_nothing_at_the_path(tmp_path: Path) -> None:
     with pytest.raises(
-        TokenizerLoadError, match="absent does not exist; set model.tokenizer to a local folder"
+        TokenizerLoadError, match=r"absent does not exist; set model\.tokenizer to a local folder"
     ):
         load_tokenizer(tmp_path / "absent")
 

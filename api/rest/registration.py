@@ -1,0 +1,155 @@
+"""`/register`, `/unregister` and `/workers` of the standard contract.
+
+Source: Mooncake RFC #1403; `/workers`, 201 and 409 as Dynamo's standalone indexer answers.
+"""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Response
+
+from ...configs.address import ZmqAddress
+from ...configs.endpoints import RankAddresses
+from ...events.errors import SocketLimitError, SubscriptionError
+from ...events.stream import Trust
+from ...events.subscription import Subscription
+from ..fleet import Endpoint, Fleet
+from ..instance import Instance
+from ..registration import Registration, Registry
+from .errors import BadRequestError
+from .models import (
+    ErrorOut,
+    Listener,
+    ListenerStatus,
+    Registered,
+    RegisterRequest,
+    Unregistered,
+    UnregisterRequest,
+    Worker,
+)
+
+
+def registration_routes(fleet: Fleet, registry: Registry) -> APIRouter:
+    """`/register`, `/unregister` and `/workers`."""
+    router = APIRouter(tags=["standard"])
+
+    @router.post(
+        "/register",
+        summary="Follow an instance's events",
+        status_code=201,
+        responses={
+            200: {"model": Registered, "description": "it was registered in the same words before"},
+            400: {"model": ErrorOut, "description": "an address that cannot be used"},
+            409: {
+                "model": ErrorOut,
+                "description": "the instance or rank is there already, as something else",
+            },
+        },
+    )
+    async def register(request: RegisterRequest, response: Response) -> Registered:
+        """Adds one data-parallel rank of an instance; its history is fetched when it has a replay address.
+
+        Registered instances are matched and shown, but take no requests: they have no serving address.
+        """
+        try:
+            created = await registry.register(_registration(request))
+        except SocketLimitError:
+            raise
+        except SubscriptionError as error:
+            raise BadRequestError(str(error)) from None
+        response.status_code = 201 if created else 200
+        return Registered(status="registered successfully", instance_id=request.instance_id)
+
+    @router.post(
+        "/unregister",
+        summary="Stop following an instance",
+        responses={404: {"model": ErrorOut, "description": "nothing of that name was registered"}},
+    )
+    async def unregister(request: UnregisterRequest) -> Unregistered:
+        """Removes one rank, or all; nothing of it remains."""
+        removed = await registry.unregister(request.tenant_id, str(request.instance_id), request.dp_rank)
+        return Unregistered(
+            status="unregistered successfully",
+            removed_instances=[f"{r.instance.name}|{r.instance.tenant}|{r.addresses.rank}" for r in removed],
+        )
+
+    @router.get("/workers", summary="Instances and how they are followed")
+    async def workers() -> list[Worker]:
+        """Every instance, configured and registered."""
+        return [_worker(endpoint, fleet, registry) for endpoint in fleet]
+
+    return router
+
+
+def _registration(request: RegisterRequest) -> Registration:
+    return Registration(
+        instance=Instance(
+            name=str(request.instance_id),
+            tenant=request.tenant_id,
+            model=request.model,
+            salt=request.additional_salt,
+        ),
+        given_id=request.instance_id,
+        addresses=RankAddresses(
+            rank=request.dp_rank,
+            events=_zmq_address("endpoint", request.endpoint),
+            replay=_zmq_address("replay_endpoint", request.replay_endpoint)
+            if request.replay_endpoint
+            else None,
+        ),
+        block_size=request.block_size,
+        engine=request.type,
+        lora=request.lora_name,
+    )
+
+
+def _zmq_address(field: str, text: str) -> str:
+    try:
+        return ZmqAddress.parse(text).text
+    except ValueError as error:
+        raise BadRequestError(f"{field}: {error}") from None
+
+
+def _worker(endpoint: Endpoint, fleet: Fleet, registry: Registry) -> Worker:
+    registrations = registry.of(endpoint.name)
+    first = next(iter(registrations.values()), None)
+    listeners = {
+        str(p.rank): _listener(p.subscription) for p in endpoint.publishers if p.subscription is not None
+    }
+    shown = (ledger.block_size for ledger in fleet.atlas.ledgers(endpoint.name))
+    return Worker(
+        instance_id=first.given_id if first else endpoint.instance.name,
+        tenant_id=endpoint.instance.tenant,
+        status=_worst([listener.status for listener in listeners.values()]),
+        registered=first is not None,
+        type=first.engine if first else None,
+        model_name=endpoint.instance.model,
+        lora_name=first.lora if first else None,
+        block_size=next((size for size in shown if size), first.block_size if first else None),
+        endpoints={rank: listener.endpoint for rank, listener in listeners.items()},
+        listeners=listeners,
+    )
+
+
+def _listener(subscription: Subscription) -> Listener:
+    return Listener(
+        endpoint=subscription.events,
+        replay_endpoint=subscription.replay,
+        status=_status(subscription.trust),
+        trust=subscription.trust.value,
+    )
+
+
+def _status(trust: Trust) -> ListenerStatus:
+    match trust:
+        case Trust.DARK:
+            return "pending"
+        case Trust.STALE:
+            return "failed"
+        case _:
+            return "active"
+
+
+def _worst(statuses: list[ListenerStatus]) -> ListenerStatus:
+    """Failed before pending before active, as Dynamo ranks them; paused when there is none."""
+    order: list[ListenerStatus] = ["failed", "pending", "active", "paused"]
+    return min([*statuses, "paused"], key=order.index)

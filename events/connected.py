@@ -1,0 +1,92 @@
+"""`connect`: one SUB socket a publisher, connected to its PUB socket and watched for lost connections."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import zmq
+import zmq.asyncio
+from zmq.utils.monitor import recv_monitor_message
+
+from .errors import FrameError, SubscriptionError
+from .sockets import open_monitor, open_socket, receive_all
+from .subscription import SubscriberOptions, Subscription, read_message
+
+log = logging.getLogger(__name__)
+
+
+class ConnectedSource:
+    """One publisher's live messages over a connection of our own. Implements `subscription.LiveSource`.
+
+    Args:
+        context: owner of the sockets.
+        address: of the publisher's PUB socket.
+        options: settings.
+        subscription: takes the messages.
+
+    Raises:
+        SubscriptionError: an address that ZMQ cannot use, or too many sockets.
+    """
+
+    def __init__(
+        self,
+        context: zmq.asyncio.Context,
+        address: str,
+        options: SubscriberOptions,
+        subscription: Subscription,
+    ) -> None:
+        self._address, self._subscription = address, subscription
+        self._socket = open_socket(context, zmq.SUB, receive_hwm=options.receive_hwm, ipv6="[" in address)
+        try:
+            self._socket.subscribe(options.topic_prefix)
+            self._monitor = open_monitor(self._socket, zmq.Event.HANDSHAKE_SUCCEEDED | zmq.Event.DISCONNECTED)
+            self._connect()
+        except SubscriptionError:
+            self._socket.close(linger=0)
+            raise
+        self._tasks = [
+            asyncio.create_task(receive_all(self._socket, self._take), name=f"events {address}"),
+            asyncio.create_task(self._watch(), name=f"connection {address}"),
+        ]
+
+    def stop(self) -> None:
+        """See `LiveSource.stop`."""
+        for task in self._tasks:
+            task.cancel()
+
+    async def close(self) -> None:
+        """See `LiveSource.close`."""
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._close_monitor()
+        self._socket.close(linger=0)
+
+    def _connect(self) -> None:
+        try:
+            self._socket.connect(self._address)
+        except zmq.ZMQError as error:
+            self._close_monitor()
+            raise SubscriptionError(
+                f"cannot subscribe to {self._address!r}: {error}; want tcp://HOST:PORT or ipc://PATH"
+            ) from None
+
+    def _close_monitor(self) -> None:
+        self._socket.disable_monitor()
+        self._monitor.close(linger=0)
+
+    def _take(self, frames: list[bytes]) -> None:
+        try:
+            seq, batch = read_message(frames)
+        except FrameError as error:
+            self._subscription.rejected("bad_frames")
+            log.debug("%s (publisher %s)", error, self._address)
+            return
+        self._subscription.live(seq, batch)
+
+    async def _watch(self) -> None:
+        while True:
+            message = await recv_monitor_message(self._monitor)
+            if message["event"] == zmq.Event.HANDSHAKE_SUCCEEDED:
+                self._subscription.connected()
+            else:
+                self._subscription.disconnected()

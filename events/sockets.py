@@ -1,0 +1,82 @@
+"""ZMQ sockets as the event plane uses them: bounded queues, quick reconnects, dead peers noticed, IPv6."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import NoReturn
+
+import zmq
+import zmq.asyncio
+
+from .errors import SocketLimitError
+
+_DRAIN = 64
+"""Messages taken from one socket before other tasks get a turn."""
+
+
+def open_socket(
+    context: zmq.asyncio.Context, kind: int, *, receive_hwm: int, ipv6: bool
+) -> zmq.asyncio.Socket:
+    """A socket that is neither connected nor bound.
+
+    Args:
+        context: owner of the socket.
+        kind: ZMQ socket type.
+        receive_hwm: messages queued for us before the sender drops; 0 for no bound.
+        ipv6: allow IPv6 beside IPv4.
+    Raises:
+        SocketLimitError: the process or the context has too many.
+    """
+    try:
+        socket = context.socket(kind)
+    except zmq.ZMQError as error:
+        raise _too_many(error) from None
+    socket.setsockopt(zmq.LINGER, 0)
+    socket.setsockopt(zmq.RCVHWM, receive_hwm)
+    socket.setsockopt(zmq.RECONNECT_IVL, 100)
+    socket.setsockopt(zmq.RECONNECT_IVL_MAX, 5_000)
+    # a peer that vanished without closing (node lost) shows as a disconnect after this
+    socket.setsockopt(zmq.HEARTBEAT_IVL, 5_000)
+    socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, 15_000)
+    socket.setsockopt(zmq.IPV6, int(ipv6))
+    return socket
+
+
+def open_monitor(socket: zmq.asyncio.Socket, events: int) -> zmq.asyncio.Socket:
+    """A socket that tells of `events` on `socket`.
+
+    Raises:
+        SocketLimitError: the process or the context has too many.
+    """
+    try:
+        return socket.get_monitor_socket(events)
+    except zmq.ZMQError as error:
+        raise _too_many(error) from None
+
+
+def bound_address(socket: zmq.asyncio.Socket) -> str:
+    """Where the socket listens, its port known."""
+    address = socket.getsockopt(zmq.LAST_ENDPOINT)
+    assert isinstance(address, bytes)  # noqa: S101 - the option's type
+    return address.decode().rstrip("\0")
+
+
+def _too_many(error: zmq.ZMQError) -> SocketLimitError:
+    return SocketLimitError(
+        f"cannot open another event socket: {error}; raise the limit of open files (ulimit -n)"
+    )
+
+
+async def receive_all(socket: zmq.asyncio.Socket, take: Callable[[list[bytes]], None]) -> NoReturn:
+    """Hand every message to `take` until cancelled; a busy socket leaves turns to other tasks."""
+    while True:
+        take(await socket.recv_multipart())
+        for _ in range(_DRAIN):
+            try:
+                frames = await socket.recv_multipart(zmq.NOBLOCK)
+            except zmq.Again:
+                break
+            take(frames)
+        else:
+            await asyncio.sleep(0)

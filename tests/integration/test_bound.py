@@ -1,0 +1,310 @@
+"""One bound socket that engines connect to, over real sockets: who is speaking, late joins, losses, strangers."""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import pytest
+
+from kvatlas.events.bound import BoundPublisher
+from kvatlas.events.errors import SocketLimitError, SubscriptionError
+from kvatlas.events.stream import StreamLimits, Trust
+from kvatlas.events.subscriber import Subscriber
+from kvatlas.events.subscription import SubscriberOptions, Subscription
+from support.publishing import QUICK, Notebook, frame, frames
+from support.recording import Frame, Player, player, send
+from support.waiting import until
+
+TOPIC_A, TOPIC_B = "kv@10.0.0.1:8000@org/model@v2", "kv@engine-b@org/model@v2"
+SERVING = {"engine-a": "10.0.0.1:8000", "engine-b": "10.0.0.2:8000", "e": "10.0.0.3:8000"}
+
+
+@dataclass
+class Ear:
+    """A subscriber with a bound socket."""
+
+    subscriber: Subscriber
+    address: str
+
+    def expect(self, name: str, *, rank: int = 0, replay: str | None = None) -> tuple[Subscription, Notebook]:
+        notebook = Notebook()
+        publisher = BoundPublisher(name, SERVING[name], rank)
+        return self.subscriber.expect(publisher, replay, notebook), notebook
+
+
+@asynccontextmanager
+async def listening(
+    address: str = "tcp://127.0.0.1:0", options: SubscriberOptions = QUICK
+) -> AsyncGenerator[Ear]:
+    subscriber = Subscriber(options)
+    try:
+        yield Ear(subscriber, subscriber.bind(address))
+    finally:
+        await subscriber.close()
+
+
+async def say_until_heard(playing: Player, one: Frame, notebook: Notebook) -> None:
+    """Publish one message again and again: nobody knows when a connection and its subscription are made."""
+    n_before = len(notebook.numbers)
+
+    async def heard() -> bool:
+        await send(playing.pub, one.parts)
+        return len(notebook.numbers) > n_before
+
+    await until(heard)
+
+
+async def test_engines_are_told_apart_by_topic_each_with_its_own_sequence() -> None:
+    async with listening() as ear, player(connect=ear.address) as a, player(connect=ear.address) as b:
+        (first, notes_a), (second, notes_b) = ear.expect("engine-a"), ear.expect("engine-b")
+        await say_until_heard(a, frame(0, topic=TOPIC_A), notes_a)
+        await say_until_heard(b, frame(0, topic=TOPIC_B), notes_b)
+        await a.say(*frames(1, 2, 3, topic=TOPIC_A))
+        await b.say(*frames(1, topic=TOPIC_B))
+        await until(lambda: notes_a.numbers == [0, 1, 2, 3] and notes_b.numbers == [0, 1])
+        assert first.trust is second.trust is Trust.LIVE
+        assert notes_a.resets == notes_b.resets == []
+        assert ear.subscriber.unrouted == {}
+
+
+async def test_late_join_fetches_the_whole_history_before_anything_new_is_said() -> None:
+    async with listening() as ear, player(connect=ear.address) as playing:
+        await playing.say(*frames(*range(300), topic=TOPIC_A))
+        subscription, notebook = ear.expect("engine-a", replay=playing.replay)
+        await until(lambda: len(notebook.numbers) == 300)
+        assert subscription.trust is Trust.LIVE
+        await playing.say(*frames(300, 301, topic=TOPIC_A))
+        await until(lambda: len(notebook.numbers) == 302)
+        assert notebook.numbers == [*range(302)]
+
+
+async def test_lost_messages_are_fetched_and_so_is_the_last_one() -> None:
+    async with listening() as ear, player(connect=ear.address) as playing:
+        subscription, notebook = ear.expect("engine-a", replay=playing.replay)
+        await playing.say(*frames(0, 1, topic=TOPIC_A))
+        playing.history += [one.parts for one in frames(2, 3, topic=TOPIC_A)]
+        await playing.say(*frames(4, topic=TOPIC_A))
+        playing.history += [frame(5, topic=TOPIC_A).parts]
+        await until(lambda: notebook.numbers == [*range(6)])
+        assert subscription.stream.counters.lost == 0
+
+
+async def test_ranks_of_one_endpoint_have_their_own_streams() -> None:
+    async with listening() as ear, player(connect=ear.address) as zero, player(connect=ear.address) as one:
+        (_, notes_0), (_, notes_1) = ear.expect("engine-a"), ear.expect("engine-a", rank=1)
+        await say_until_heard(zero, frame(0, topic=TOPIC_A), notes_0)
+        await say_until_heard(one, frame(0, topic=TOPIC_A, rank=1), notes_1)
+        await zero.say(*frames(1, 2, topic=TOPIC_A))
+        await one.say(*frames(1, topic=TOPIC_A, rank=1))
+        await until(lambda: notes_0.numbers == [0, 1, 2] and notes_1.numbers == [0, 1])
+
+
+async def test_only_rank_takes_batches_of_any_rank() -> None:
+    async with listening() as ear, player(connect=ear.address) as playing:
+        _, notebook = ear.expect("engine-a")
+        await say_until_heard(playing, frame(0, topic=TOPIC_A, rank=3), notebook)
+        await playing.say(*frames(1, topic=TOPIC_A, rank=None))
+        await until(lambda: notebook.numbers == [0, 1])
+
+
+@pytest.mark.parametrize(
+    ("parts", "reason"),
+    [
+        pytest.param((b"\x00" * 4, b"x"), "bad_frames", id="short_sequence"),
+        pytest.param((), "bad_frames", id="topic_alone"),
+        pytest.param((bytes(8), b"\xc1"), "not_msgpack", id="payload_no_msgpack"),
+        pytest.param(frame(0, rank=7).parts[1:], "unknown_rank", id="rank_that_nobody_expects"),
+        pytest.param(frame(0, rank=None).parts[1:], "unknown_rank", id="no_rank"),
+    ],
+)
+async def test_garbage_is_counted_and_survived(parts: tuple[bytes, ...], reason: str) -> None:
+    async with listening() as ear, player(connect=ear.address) as playing:
+        (_, notebook), (_, other) = ear.expect("engine-a"), ear.expect("engine-a", rank=1)
+        await say_until_heard(playing, frame(0, topic=TOPIC_A), notebook)
+        await send(playing.pub, (TOPIC_A.encode(), *parts))
+        await playing.say(*frames(1, 2, topic=TOPIC_A))
+        await until(lambda: notebook.numbers == [0, 1, 2])
+        assert notebook.rejections + other.rejections == [reason]
+
+
+async def test_topic_of_eight_bytes_is_not_taken_for_a_sequence_number() -> None:
+    topic = "kv@e@mod"
+    async with listening() as ear, player(connect=ear.address) as playing:
+        _, notebook = ear.expect("e")
+        await say_until_heard(playing, frame(0, topic=topic), notebook)
+        await send(playing.pub, (topic.encode(), frame(1).parts[2]))
+        await playing.say(*frames(1, topic=topic))
+        await until(lambda: notebook.numbers == [0, 1])
+        assert notebook.rejections == ["bad_frames"]
+
+
+async def test_strangers_are_counted_by_reason_and_each_topic_is_logged_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.WARNING, logger="kvatlas.events.bound")
+    async with listening() as ear, player(connect=ear.address) as playing:
+        _, notebook = ear.expect("engine-a")
+        await say_until_heard(playing, frame(0, topic=TOPIC_A), notebook)
+        for topic in ("kv@10.9.9.9:8000@m", "kv@10.9.9.9:8000@m", "nonsense", "kv@10.0.0.1:8001@m"):
+            await playing.say(frame(0, topic=topic))
+        await send(playing.pub, [b""])
+        await playing.say(frame(1, topic=TOPIC_A))
+        await until(lambda: notebook.numbers == [0, 1])
+        assert ear.subscriber.unrouted == {"unknown_endpoint": 3, "not_a_topic": 2}
+    assert len(caplog.messages) == 4
+    assert "'kv@10.9.9.9:8000@m' are not taken: no endpoint is named '10.9.9.9:8000'" in caplog.messages[0]
+    assert "the known endpoints are engine-a" in caplog.messages[0]
+
+
+async def test_endless_new_topics_grow_neither_memory_nor_log(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING, logger="kvatlas.events.bound")
+    async with listening() as ear, player(connect=ear.address) as playing:
+        _, notebook = ear.expect("engine-a")
+        await say_until_heard(playing, frame(0, topic=TOPIC_A), notebook)
+        for number in range(600):
+            await playing.say(frame(0, topic=f"kv@stranger-{number}@" + "m" * 1000))
+        await playing.say(frame(1, topic=TOPIC_A))
+        await until(lambda: notebook.numbers == [0, 1])
+        assert ear.subscriber.unrouted == {"unknown_endpoint": 600}
+    assert len(caplog.messages) == 256
+    assert "no further topic is logged" in caplog.messages[-1]
+    assert max(map(len, caplog.messages)) < 500
+
+
+async def test_restart_is_noticed_by_the_look_at_a_silent_engine() -> None:
+    async with listening() as ear:
+        async with player(connect=ear.address) as playing:
+            subscription, notebook = ear.expect("engine-a", replay=playing.replay)
+            await say_until_heard(playing, frame(0, topic=TOPIC_A), notebook)
+            await playing.say(*frames(1, 2, topic=TOPIC_A))
+            await until(lambda: notebook.numbers == [0, 1, 2])
+            replay_port = int(playing.replay.rpartition(":")[2])
+        async with player(connect=ear.address, replay_port=replay_port) as reborn:
+            await until(lambda: bool(notebook.resets))
+            assert notebook.numbers == []
+            await reborn.say(*frames(0, 1, life=1, topic=TOPIC_A))
+            await until(lambda: notebook.numbers == [0, 1])
+            await until(lambda: subscription.trust is Trust.LIVE)
+
+
+@pytest.mark.slow
+async def test_engine_that_stops_answering_is_stale_until_it_is_heard_again() -> None:
+    async with listening() as ear:
+        async with player(connect=ear.address) as playing:
+            subscription, notebook = ear.expect("engine-a", replay=playing.replay)
+            await say_until_heard(playing, frame(0, topic=TOPIC_A), notebook)
+            await until(lambda: subscription.trust is Trust.LIVE)
+        await until(lambda: subscription.trust is Trust.STALE)
+        assert notebook.numbers == [0]
+        async with player(connect=ear.address) as back:
+            await say_until_heard(back, frame(1, topic=TOPIC_A), notebook)
+            assert subscription.trust is not Trust.STALE
+        assert notebook.trusts.count(Trust.STALE) == 1
+
+
+@pytest.mark.parametrize(
+    "replay", [None, "tcp://127.0.0.1:1"], ids=["no_replay", "replay_that_never_answered"]
+)
+async def test_silence_proves_nothing_where_replay_never_answered(replay: str | None) -> None:
+    options = SubscriberOptions(
+        recheck_s=0.01,
+        idle_check_s=0.02,
+        tick_s=0.01,
+        limits=StreamLimits(reply_timeout_s=0.05, backoff_s=0.01),
+    )
+    async with listening(options=options) as ear, player(connect=ear.address) as playing:
+        subscription, notebook = ear.expect("engine-a", replay=replay)
+        await say_until_heard(playing, frame(0, topic=TOPIC_A), notebook)
+        await until(lambda: replay is None or subscription.stream.counters.replay_failures >= 6)
+        assert subscription.trust in (Trust.LIVE, Trust.PARTIAL)
+        assert Trust.STALE not in notebook.trusts
+
+
+async def test_nothing_arrives_once_stopped_and_the_others_go_on() -> None:
+    async with listening() as ear, player(connect=ear.address) as a, player(connect=ear.address) as b:
+        (first, notes_a), (_, notes_b) = ear.expect("engine-a"), ear.expect("engine-b")
+        await say_until_heard(a, frame(0, topic=TOPIC_A), notes_a)
+        await say_until_heard(b, frame(0, topic=TOPIC_B), notes_b)
+        ear.subscriber.stop(first)
+        await ear.subscriber.unsubscribe(first)
+        await a.say(*frames(1, topic=TOPIC_A))
+        await b.say(*frames(1, topic=TOPIC_B))
+        await until(lambda: notes_b.numbers == [0, 1] and ear.subscriber.unrouted)
+        assert notes_a.numbers == [0]
+        assert ear.subscriber.unrouted == {"unknown_endpoint": 1}
+
+
+async def test_endpoint_taken_back_starts_clean() -> None:
+    async with listening() as ear, player(connect=ear.address) as playing:
+        first, before = ear.expect("engine-a", replay=playing.replay)
+        await playing.say(*frames(0, 1, topic=TOPIC_A))
+        await until(lambda: before.numbers == [0, 1])
+        ear.subscriber.stop(first)
+        second, after = ear.expect("engine-a")
+        await ear.subscriber.unsubscribe(first)
+        await playing.say(*frames(2, 3, topic=TOPIC_A))
+        await until(lambda: after.numbers == [2, 3])
+        assert second.trust is Trust.PARTIAL  # nobody replays what was before
+        assert before.numbers == [0, 1]
+
+
+async def test_ipv6_engines_connect_to_an_ipv6_address() -> None:
+    try:
+        with socket.create_server(("::1", 0), family=socket.AF_INET6):
+            pass
+    except OSError:
+        pytest.skip("this machine has no IPv6 loopback")
+    async with listening("tcp://[::1]:0") as ear, player(connect=ear.address) as playing:
+        _, notebook = ear.expect("engine-a")
+        await say_until_heard(playing, frame(0, topic=TOPIC_A), notebook)
+        assert ear.address.startswith("tcp://[::1]:")
+
+
+async def test_every_interface_takes_ipv4_engines() -> None:
+    async with listening("tcp://*:0") as ear:
+        port = ear.address.rpartition(":")[2]
+        async with player(connect=f"tcp://127.0.0.1:{port}") as playing:
+            _, notebook = ear.expect("engine-a")
+            await say_until_heard(playing, frame(0, topic=TOPIC_A), notebook)
+
+
+async def test_topic_prefix_keeps_other_topics_out() -> None:
+    options = SubscriberOptions(topic_prefix="kv@")
+    async with listening(options=options) as ear, player(connect=ear.address) as playing:
+        _, notebook = ear.expect("engine-a")
+        await say_until_heard(playing, frame(0, topic=TOPIC_A), notebook)
+        await playing.say(frame(0, topic="metrics@engine-a@m"), frame(1, topic=TOPIC_A))
+        await until(lambda: notebook.numbers == [0, 1])
+        assert ear.subscriber.unrouted == {}
+
+
+async def test_address_in_use_is_named_with_its_setting() -> None:
+    async with listening() as ear:
+        other = Subscriber(QUICK)
+        with pytest.raises(SubscriptionError) as caught:
+            other.bind(ear.address)
+        await other.close()
+    message = str(caught.value)
+    assert message.startswith(f"cannot listen for events on '{ear.address}': Address already in use")
+    assert "events.bind" in message
+    assert "\n" not in message
+
+
+async def test_nothing_is_expected_before_an_address_is_bound() -> None:
+    subscriber = Subscriber(QUICK)
+    with pytest.raises(SubscriptionError, match="bind an address first"):
+        subscriber.expect(BoundPublisher("engine-a", "10.0.0.1:8000", 0), None, Notebook())
+    await subscriber.close()
+
+
+@pytest.mark.parametrize("max_sockets", [1, 2], ids=["no_room_to_watch", "no_room_for_the_second"])
+async def test_too_many_sockets_are_refused_in_words(max_sockets: int) -> None:
+    subscriber = Subscriber(SubscriberOptions(max_sockets=max_sockets))
+    with pytest.raises(SocketLimitError, match="ulimit -n"):  # noqa: PT012 - which of the two fails is the case
+        for port in (1, 2):
+            subscriber.subscribe(f"tcp://127.0.0.1:{port}", None, Notebook())
+    await subscriber.close()

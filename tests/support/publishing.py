@@ -1,0 +1,69 @@
+"""Messages with numbers in them, and a sink that writes the numbers down."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from kvatlas.events.model import BlockRemoved, EventBatch
+from kvatlas.events.stream import StreamLimits, Trust
+from kvatlas.events.subscription import SubscriberOptions
+from support.recording import Frame
+
+QUICK = SubscriberOptions(
+    recheck_s=0.2, idle_check_s=0.3, tick_s=0.02, limits=StreamLimits(reply_timeout_s=0.5, backoff_s=0.02)
+)
+
+
+@dataclass
+class Notebook:
+    """An event sink that writes down what it hears, numbers of batches first."""
+
+    numbers: list[int] = field(default_factory=list[int])
+    resets: list[str] = field(default_factory=list[str])
+    rejections: list[str] = field(default_factory=list[str])
+    trusts: list[Trust] = field(default_factory=list[Trust])
+
+    def apply(self, batch: EventBatch, *, live: bool) -> None:  # noqa: ARG002 - EventSink has it
+        self.rejections += batch.rejected
+        self.numbers += [event.hashes[0] for event in batch.events if isinstance(event, BlockRemoved)]
+
+    def reset(self, reason: str) -> None:
+        self.resets.append(reason)
+        self.numbers.clear()
+
+    def rejected(self, reason: str) -> None:
+        self.rejections.append(reason)
+
+    def trust_changed(self, old: Trust, new: Trust) -> None:  # noqa: ARG002 - EventSink has it
+        self.trusts.append(new)
+
+
+def frame(seq: int, *, life: int = 0, topic: str = "kv@e@m", rank: int | None = 0) -> Frame:
+    """A message whose one event carries its sequence number, stamped by the life it belongs to."""
+    payload = msgspec.msgpack.encode([1000.0 * life + seq + 1, [["BlockRemoved", [seq]]], rank])
+    return Frame(0.0, "", (topic.encode(), seq.to_bytes(8, "big"), payload))
+
+
+def frames(*seqs: int, life: int = 0, topic: str = "kv@e@m", rank: int | None = 0) -> list[Frame]:
+    """As `frame`, several."""
+    return [frame(seq, life=life, topic=topic, rank=rank) for seq in seqs]
+
+
+def stored(seq: int, tokens: Sequence[int], *, topic: str = "kv@e@m", rank: int = 0) -> Frame:
+    """A message in vLLM's present form: a whole prompt in blocks of 16 tokens became resident on the GPU."""
+    n_blocks = len(tokens) // 16
+    event = {
+        "type": "BlockStored",
+        "block_hashes": [hash(tuple(tokens[: 16 * (block + 1)])) & 2**63 - 1 for block in range(n_blocks)],
+        "parent_block_hash": None,
+        "token_ids": list(tokens[: 16 * n_blocks]),
+        "block_size": 16,
+        "lora_id": None,
+        "medium": "GPU",
+        "lora_name": None,
+    }
+    payload = msgspec.msgpack.encode([1000.0 + seq, [event], rank])
+    return Frame(0.0, "", (topic.encode(), seq.to_bytes(8, "big"), payload))
