@@ -12,7 +12,7 @@ import zmq
 import zmq.asyncio
 
 from .errors import FrameError, SubscriptionError, TopicError
-from .sockets import bound_address, open_socket, receive_all
+from .sockets import bound_address, open_socket, receive_all, spawn
 from .subscription import SubscriberOptions, Subscription, read_message
 from .topics import TopicDirectory
 
@@ -61,7 +61,7 @@ class BoundSocket:
                 "stop what listens there, or set events.bind to another address"
             ) from None
         self.address = bound_address(self._socket)
-        self._task = asyncio.create_task(receive_all(self._socket, self._take), name=f"events {self.address}")
+        self._task = spawn(receive_all(self._socket, self._take), f"events {self.address}")
 
     def route(self, publisher: BoundPublisher, subscription: Subscription) -> Route:
         """Hand the publisher's messages to `subscription` from now on."""

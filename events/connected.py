@@ -10,7 +10,7 @@ import zmq.asyncio
 from zmq.utils.monitor import recv_monitor_message
 
 from .errors import FrameError, SubscriptionError
-from .sockets import open_monitor, open_socket, receive_all
+from .sockets import open_monitor, open_socket, receive_all, spawn
 from .subscription import SubscriberOptions, Subscription, read_message
 
 log = logging.getLogger(__name__)
@@ -46,8 +46,8 @@ class ConnectedSource:
             self._socket.close(linger=0)
             raise
         self._tasks = [
-            asyncio.create_task(receive_all(self._socket, self._take), name=f"events {address}"),
-            asyncio.create_task(self._watch(), name=f"connection {address}"),
+            spawn(receive_all(self._socket, self._take), f"events {address}"),
+            spawn(self._watch(), f"connection {address}"),
         ]
 
     def stop(self) -> None:

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import NoReturn
+import logging
+from collections.abc import Callable, Coroutine
 
 import zmq
 import zmq.asyncio
 
 from .errors import SocketLimitError
+from .wire import MAX_PAYLOAD_BYTES
+
+log = logging.getLogger(__name__)
+
+MAX_MESSAGE_BYTES = 2 * MAX_PAYLOAD_BYTES
+"""A peer that sends more in one message is cut off by ZMQ; what is merely too large is refused with a reason."""
 
 _DRAIN = 64
 """Messages taken from one socket before other tasks get a turn."""
@@ -34,6 +40,7 @@ def open_socket(
         raise _too_many(error) from None
     socket.setsockopt(zmq.LINGER, 0)
     socket.setsockopt(zmq.RCVHWM, receive_hwm)
+    socket.setsockopt(zmq.MAXMSGSIZE, MAX_MESSAGE_BYTES)
     socket.setsockopt(zmq.RECONNECT_IVL, 100)
     socket.setsockopt(zmq.RECONNECT_IVL_MAX, 5_000)
     # a peer that vanished without closing (node lost) shows as a disconnect after this
@@ -55,6 +62,21 @@ def open_monitor(socket: zmq.asyncio.Socket, events: int) -> zmq.asyncio.Socket:
         raise _too_many(error) from None
 
 
+def spawn(coroutine: Coroutine[None, None, None], name: str) -> asyncio.Task[None]:
+    """A task of the event plane; one that a bug ends says so, since nobody awaits it."""
+    task = asyncio.create_task(coroutine, name=name)
+    task.add_done_callback(_tell_bug)
+    return task
+
+
+def _tell_bug(task: asyncio.Task[None]) -> None:
+    bug = None if task.cancelled() else task.exception()
+    if bug is not None:
+        log.critical(
+            "%s: a bug ended this task, its events are no longer taken", task.get_name(), exc_info=bug
+        )
+
+
 def bound_address(socket: zmq.asyncio.Socket) -> str:
     """Where the socket listens, its port known."""
     address = socket.getsockopt(zmq.LAST_ENDPOINT)
@@ -68,7 +90,7 @@ def _too_many(error: zmq.ZMQError) -> SocketLimitError:
     )
 
 
-async def receive_all(socket: zmq.asyncio.Socket, take: Callable[[list[bytes]], None]) -> NoReturn:
+async def receive_all(socket: zmq.asyncio.Socket, take: Callable[[list[bytes]], None]) -> None:
     """Hand every message to `take` until cancelled; a busy socket leaves turns to other tasks."""
     while True:
         take(await socket.recv_multipart())

@@ -14,6 +14,7 @@ from .bound import BoundPublisher, BoundSocket
 from .connected import ConnectedSource
 from .errors import SubscriptionError
 from .replay import ReplayServer
+from .sockets import spawn
 from .subscription import EventSink, SubscriberOptions, Subscription
 
 
@@ -118,7 +119,7 @@ class Subscriber:
     def _add(self, subscription: Subscription) -> Subscription:
         self._subscriptions.add(subscription)
         if self._ticker is None:
-            self._ticker = asyncio.create_task(self._tick(), name="events-ticker")
+            self._ticker = spawn(self._tick(), "events ticker")
         return subscription
 
     async def _tick(self) -> None:

@@ -11,6 +11,7 @@ from typing import Protocol
 from .errors import FrameError, WireError
 from .model import EventBatch
 from .replay import ReplayServer
+from .sockets import spawn
 from .stream import Action, Apply, PublisherStream, RequestReplay, Reset, StreamLimits, Trust
 from .wire import decode_batch
 
@@ -176,7 +177,7 @@ class Subscription:
 
     def _start_replay(self, start: int) -> None:
         self._cancel_replay()
-        self._replay_task = asyncio.create_task(self._fetch(start), name=f"replay {self.replay}")
+        self._replay_task = spawn(self._fetch(start), f"replay {self.replay}")
 
     def _cancel_replay(self) -> None:
         task, self._replay_task = self._replay_task, None

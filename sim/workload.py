@@ -229,9 +229,14 @@ async def _ask(play: _Play, messages: list[dict[str, str]]) -> tuple[Turn, str]:
         ttft_s=ttft_s,
         total_s=loop.time() - started,
         prompt_tokens=usage["prompt_tokens"],
-        cached_tokens=(usage["prompt_tokens_details"] or {}).get("cached_tokens") or 0,
+        cached_tokens=_cached_tokens(usage),
     )
     return turn, "".join(pieces)
+
+
+def _cached_tokens(usage: dict[str, Any]) -> int:
+    details: dict[str, int] | None = usage["prompt_tokens_details"]
+    return details.get("cached_tokens", 0) if details else 0
 
 
 async def _chunks(stream: aiohttp.StreamReader) -> AsyncIterator[dict[str, Any]]:

@@ -164,7 +164,9 @@ async def test_recorded_body_is_delivered(server: MetricsServer, fleet: Fleet, g
     fleet.scraper.add("a", server.url)
     await until(lambda: fleet.load("a"))
 
-    facts = EngineFacts(n_engines=1, block_size=32, num_gpu_blocks=64, process_start_s=1795168561.93)
+    facts = EngineFacts(
+        n_engines=1, block_size=32, num_gpu_blocks=64, process_start_s=1795168561.93, offloads=True
+    )
     assert fleet.facts == [("a", facts)]
 
 
