@@ -1,0 +1,128 @@
+"""What `kvatlas serve` says, and does to scores, when it cannot know exactly."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from support.recording import player, read_frames, read_truth
+from support.serve import Served, serving
+from support.waiting import until
+
+
+async def row(served: Served) -> dict[str, Any]:
+    found: dict[str, Any] = await served.get("/v1/endpoints/vllm")
+    return found
+
+
+@asynccontextmanager
+async def metrics_of(text: str) -> AsyncGenerator[str]:
+    """URL of a server that answers with `text`."""
+
+    async def answer(_request: web.Request) -> web.Response:
+        return web.Response(text=text)
+
+    app = web.Application()
+    app.router.add_get("/metrics", answer)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    try:
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}/metrics"
+    finally:
+        await runner.cleanup()
+
+
+@pytest.mark.slow
+async def test_lost_connection_lowers_trust_and_prefix_scores_and_keeps_what_is_known(
+    golden: Path, tmp_path: Path
+) -> None:
+    frames, request = read_frames(golden / "run8_zmq.jsonl")[:4], read_truth(golden / "run8_truth.jsonl")[1]
+    async with player() as playing:
+        endpoint = {
+            "name": "vllm",
+            "address": "127.0.0.1:1",
+            "metrics": "",
+            "events": playing.events,
+            "replay": playing.replay,
+        }
+        config = {
+            "model": {"names": ["tiny"]},
+            "endpoints": {"static": [endpoint]},
+            "events": {"trustCredit": {"stale": 0.25}},
+        }
+        async with serving(config, tmp_path) as served:
+            await playing.say(*frames)
+            await served.until_applied("vllm", frames[-1].seq)
+            prompt = {"model": "tiny", "token_ids": request.tokens, "cache_salt": request.salt}
+            before = (await served.post("/v1/score", prompt))["endpoints"][0]
+            playing.close()
+
+            async def stale() -> bool:
+                return bool((await row(served))["publishers"][0]["trust"] == "stale")
+
+            await until(stale, what="a stale publisher")
+            after = (await served.post("/v1/score", prompt))["endpoints"][0]
+            metrics = await served.metrics()
+    assert (before["trust"], after["trust"]) == ("live", "stale")
+    assert before["prefix"] == after["prefix"]
+    scores = {score["name"]: score["score"] for score in before["scores"]}
+    assert scores["gpu-prefix-cache-scorer"] == 1.0
+    lowered = {score["name"]: score["score"] for score in after["scores"]}
+    assert lowered["gpu-prefix-cache-scorer"] == 0.25
+    assert 'kvatlas_publisher_trust{endpoint="vllm",rank="0",state="stale"} 1.0' in metrics
+    assert sum("events live -> stale" in line for line in served.log) == 1
+
+
+@pytest.mark.slow
+async def test_engine_that_offloads_without_telling_is_dark_for_that_tier_with_the_flag_that_mends_it(
+    golden: Path, tmp_path: Path
+) -> None:
+    frames = read_frames(golden / "run1_zmq.jsonl")[:3]  # GPU events alone
+    metrics_text = (golden / "metrics_run8.txt").read_text()  # of an engine that offloads
+    async with metrics_of(metrics_text) as url, player() as playing:
+        endpoint = {
+            "name": "vllm",
+            "address": "127.0.0.1:1",
+            "metrics": url,
+            "events": playing.events,
+            "replay": playing.replay,
+        }
+        config = {"model": {"names": ["tiny"]}, "endpoints": {"static": [endpoint]}}
+        async with serving(config, tmp_path) as served:
+            await playing.say(*frames)
+            await served.until_applied("vllm", frames[-1].seq)
+
+            async def inferred() -> bool:
+                return bool((await row(served))["tiers"][1]["source"] == "inferred")
+
+            await until(inferred, what="an inferred CPU tier")
+            gpu, cpu, _ = (await row(served))["tiers"]
+    assert (cpu["dark"], gpu["dark"]) == (True, False)
+    assert "self_describing_kv_events" in cpu["advice"]
+    assert cpu["residencies"] == gpu["residencies"] > 0
+    assert cpu["capacity"] == gpu["capacity"] == 64
+    assert sum("source of tier cpu is inferred" in line for line in served.log) == 1
+
+
+@pytest.mark.slow
+async def test_endpoint_without_events_is_known_from_routing(golden: Path, tmp_path: Path) -> None:
+    """Its GPU tier has the block size and the capacity that its metrics tell, and full credit."""
+    metrics_text = (golden / "metrics_run1.txt").read_text()
+    async with metrics_of(metrics_text) as url:
+        endpoint = {"name": "vllm", "address": "127.0.0.1:1", "metrics": url, "events": ""}
+        config = {"model": {"names": ["tiny"]}, "endpoints": {"static": [endpoint]}}
+        async with serving(config, tmp_path) as served:
+
+            async def bounded() -> bool:
+                return (await row(served))["tiers"][0]["capacity"] is not None
+
+            await until(bounded, what="the GPU capacity from /metrics")
+            found = await row(served)
+    assert (found["tiers"][0]["source"], found["publishers"][0]["blockSize"]) == ("routing", 32)
