@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -34,6 +35,10 @@ DARK_ADVICE = (
 """What mends a tier that an engine uses without telling."""
 
 
+SAME_RESTART_S = 60.0
+"""A process start time that changes so soon after an event stream began anew tells of the same restart."""
+
+
 @dataclass(slots=True)
 class Publisher:
     """One rank's event stream; receives its batches and keeps its books in the atlas.
@@ -48,6 +53,8 @@ class Publisher:
     subscription: Subscription | None = None
     last_batch_at: float | None = None
     """Monotonic seconds of the last batch applied."""
+    reset_at: float = -math.inf
+    """Monotonic seconds of the last new life."""
 
     def apply(self, batch: EventBatch, *, live: bool) -> None:
         """Take a batch into the index."""
@@ -63,6 +70,7 @@ class Publisher:
     def reset(self, reason: str) -> None:
         """Forget what was learned: the publisher began a new life."""
         log.warning("%s rank %d: starting over, %s", self.endpoint, self.rank, reason)
+        self.reset_at = time.monotonic()
         self.atlas.reset(self.endpoint, self.rank)
 
     def rejected(self, reason: str) -> None:
@@ -96,8 +104,8 @@ class Endpoint:
     added_at: float
     instance: Instance
     publishers: list[Publisher] = field(default_factory=list[Publisher])
-    life: tuple[float, tuple[int, ...]] | None = None
-    """Process start time last scraped, and the epochs of the publishers' streams then."""
+    started: float | None = None
+    """Process start time last scraped, wall-clock seconds."""
     offloads: bool = False
     """Whether its metrics have shown that blocks move to slower memory."""
 
@@ -172,7 +180,7 @@ class Fleet:
             SubscriptionError: an event address that cannot be used; what could be followed is, until it is removed.
         """
         endpoint = Endpoint(name, addresses, labels, time.monotonic(), instance or Instance(name))
-        self.atlas.add(name, n_ranks=0)
+        self.atlas.add(name, n_ranks=0, space=endpoint.instance.space)
         self._endpoints[name] = endpoint
         for rank in addresses.ranks:
             self.add_rank(name, rank)
@@ -271,7 +279,7 @@ class Fleet:
                 ledger.use_block_size(facts.block_size)
         endpoint.offloads |= facts.offloads
         if facts.process_start_s is not None:
-            self._note_life(endpoint, facts.process_start_s)
+            self._note_start(endpoint, facts.process_start_s)
 
     def settled(self, *, now: float, patience_s: float) -> bool:
         """Whether every endpoint's history was fetched or, `patience_s` after it was added, waited for in vain."""
@@ -310,17 +318,15 @@ class Fleet:
         """Trust in the events; an endpoint without any is known from routing alone, which needs no events."""
         return self._trust_credit[endpoint.trust] if endpoint.has_events else 1.0
 
-    def _note_life(self, endpoint: Endpoint, started: float) -> None:
-        """A new process start time is a restart, unless the streams have told of it themselves in between."""
-        streams = [p.subscription.stream for p in endpoint.publishers if p.subscription]
-        epochs = tuple(stream.epoch for stream in streams)
-        before = endpoint.life
-        if before is not None and started != before[0] and epochs == before[1]:
-            for publisher in endpoint.publishers:
-                if publisher.subscription is not None:
-                    publisher.subscription.restarted("its process start time changed")
-            epochs = tuple(stream.epoch for stream in streams)
-        endpoint.life = (started, epochs)
+    def _note_start(self, endpoint: Endpoint, started: float) -> None:
+        """A new process start time is a restart, also where the event streams have not told of it."""
+        before, endpoint.started = endpoint.started, started
+        if before is None or started == before:
+            return
+        noticed_since = time.monotonic() - SAME_RESTART_S
+        for publisher in endpoint.publishers:
+            if publisher.subscription is not None and publisher.reset_at < noticed_since:
+                publisher.subscription.restarted("its process start time changed")
 
 
 def _allowed(address: str, subset: frozenset[str]) -> bool:

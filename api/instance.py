@@ -25,6 +25,12 @@ class Instance:
     salt: str | None = None
 
     @property
+    def space(self) -> str:
+        """Whom it shares shared tiers with; empty for the configured fleet."""
+        main = self.tenant == DEFAULT_TENANT and self.model is None
+        return "" if main else f"{self.tenant}/{self.model or ''}"
+
+    @property
     def endpoint(self) -> str:
         """Name of the endpoint that stands for it: its own, and outside the default tenant `INSTANCE@TENANT`."""
         return self.name if self.tenant == DEFAULT_TENANT else f"{self.name}@{self.tenant}"

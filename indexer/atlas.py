@@ -53,7 +53,8 @@ class Atlas:
         self.seed = seed
         self._make_index = make_index
         self._on_source = on_source
-        self._shared = SharedHolders(tiers, self._index_for)
+        self._shared: dict[str, SharedHolders] = {}
+        self._spaces: dict[str, str] = {}
         self._indexes: dict[int, BlockIndex] = {}
         self._endpoints: dict[str, dict[int, RankLedger]] = {}
 
@@ -62,15 +63,28 @@ class Atlas:
         """Block sizes that any endpoint's events have shown."""
         return tuple(self._indexes)
 
-    def add(self, endpoint: str, *, n_ranks: int = 1) -> None:
-        """Register an endpoint with empty books; one that is registered already is emptied."""
+    def add(self, endpoint: str, *, n_ranks: int = 1, space: str = "") -> None:
+        """Register an endpoint with empty books; one that is registered already is emptied.
+
+        Args:
+            endpoint: unique name.
+            n_ranks: data-parallel ranks.
+            space: whom it shares shared tiers with: endpoints of other spaces serve other models or tenants.
+        """
         self.remove(endpoint)
+        self._spaces[endpoint] = space
         self._endpoints[endpoint] = {rank: self._new_ledger(endpoint, rank) for rank in range(n_ranks)}
 
     def remove(self, endpoint: str) -> None:
-        """Forget the endpoint and all it holds; unknown names are ignored. Cost: O(its residencies)."""
+        """Forget the endpoint and all it holds; unknown names are ignored. Cost: O(its residencies).
+
+        What a shared tier holds outlives its endpoints, but not the last one of a space beside the main one.
+        """
         for ledger in self._endpoints.pop(endpoint, {}).values():
             ledger.reset()
+        space = self._spaces.pop(endpoint, "")
+        if space and space not in self._spaces.values() and space in self._shared:
+            self._shared.pop(space).close()
 
     def add_rank(self, endpoint: str, rank: int) -> None:
         """Give a registered endpoint empty books for one more rank."""
@@ -141,20 +155,21 @@ class Atlas:
         """Blocks of the endpoint by tier, configured tiers first, then unknown media that hold something."""
         ledgers = list(self._endpoints[endpoint].values())
         tiers = [TierId(tier) for tier in range(len(self.tiers.specs))]
-        rows = [self._occupancy(ledgers, tier) for tier in tiers]
+        shared = self._shared_of(endpoint)
+        rows = [self._occupancy(ledgers, shared, tier) for tier in tiers]
         return [
             row
             for row, spec in zip(rows, self.tiers.specs, strict=True)
             if spec.configured or row.residencies
         ]
 
-    def _occupancy(self, ledgers: list[RankLedger], tier: TierId) -> TierOccupancy:
+    def _occupancy(self, ledgers: list[RankLedger], shared: SharedHolders, tier: TierId) -> TierOccupancy:
         spec = self.tiers.specs[tier]
         held = sum(ledger.residencies(tier) for ledger in ledgers)
         bounds = [bound for ledger in ledgers if (bound := ledger.capacity(tier)) is not None]
         return TierOccupancy(
             tier=spec.name,
-            residencies=self._shared.residencies(tier) if spec.shared else held,
+            residencies=shared.residencies(tier) if spec.shared else held,
             capacity=sum(bounds) if len(bounds) == len(ledgers) else None,
             chunk_blocks=min((n for ledger in ledgers if (n := ledger.chunk_blocks(tier))), default=None),
             source=ledgers[0].sources.of(tier),
@@ -170,9 +185,15 @@ class Atlas:
             tiers=self.tiers,
             seed=self.seed,
             index_for=self._index_for,
-            shared=self._shared,
+            shared=self._shared_of(endpoint),
             on_source=changed,
         )
+
+    def _shared_of(self, endpoint: str) -> SharedHolders:
+        space = self._spaces[endpoint]
+        if space not in self._shared:
+            self._shared[space] = SharedHolders(self.tiers, self._index_for)
+        return self._shared[space]
 
     def _index_for(self, block_size: int) -> BlockIndex:
         if block_size not in self._indexes:

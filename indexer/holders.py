@@ -71,6 +71,12 @@ class SharedHolders:
         """Blocks in a shared tier, over all block sizes."""
         return sum(self._index_for(size).size(h) for (t, size), h in self._holders.items() if t == tier)
 
+    def close(self) -> None:
+        """Forget everything: no endpoint uses these tiers any more."""
+        for (_, block_size), holder in self._holders.items():
+            self._index_for(block_size).close(holder)
+        self._holders.clear()
+
 
 class RankHolders:
     """One rank's holders at one block size.

@@ -21,11 +21,12 @@ async def row(served: Served) -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def metrics_of(text: str) -> AsyncGenerator[str]:
-    """URL of a server that answers with `text`."""
+async def metrics_of(*texts: str) -> AsyncGenerator[tuple[str, list[str]]]:
+    """URL of a server that answers with the first of `texts`, and the list, for tests to change."""
+    current = list(texts)
 
     async def answer(_request: web.Request) -> web.Response:
-        return web.Response(text=text)
+        return web.Response(text=current[0])
 
     app = web.Application()
     app.router.add_get("/metrics", answer)
@@ -34,7 +35,7 @@ async def metrics_of(text: str) -> AsyncGenerator[str]:
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()
     try:
-        yield f"http://127.0.0.1:{runner.addresses[0][1]}/metrics"
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}/metrics", current
     finally:
         await runner.cleanup()
 
@@ -86,7 +87,7 @@ async def test_engine_that_offloads_without_telling_is_dark_for_that_tier_with_t
 ) -> None:
     frames = read_frames(golden / "run1_zmq.jsonl")[:3]  # GPU events alone
     metrics_text = (golden / "metrics_run8.txt").read_text()  # of an engine that offloads
-    async with metrics_of(metrics_text) as url, player() as playing:
+    async with metrics_of(metrics_text) as (url, _), player() as playing:
         endpoint = {
             "name": "vllm",
             "address": "127.0.0.1:1",
@@ -112,10 +113,45 @@ async def test_engine_that_offloads_without_telling_is_dark_for_that_tier_with_t
 
 
 @pytest.mark.slow
+async def test_restart_that_only_the_process_start_time_tells_starts_the_publisher_over(
+    golden: Path, tmp_path: Path
+) -> None:
+    frames = read_frames(golden / "run8_zmq.jsonl")
+    metrics_text = (golden / "metrics_run8.txt").read_text()
+    restarted = metrics_text.replace(
+        "process_start_time_seconds 1.79516856193e+09", "process_start_time_seconds 1.8e+09"
+    )
+    assert restarted != metrics_text
+    async with metrics_of(metrics_text) as (url, current), player() as playing:
+        endpoint = {
+            "name": "vllm",
+            "address": "127.0.0.1:1",
+            "metrics": url,
+            "events": playing.events,
+            "replay": playing.replay,
+        }
+        async with serving({"endpoints": {"static": [endpoint]}}, tmp_path) as served:
+            await playing.say(*frames[:40])
+            await served.until_applied("vllm", 39)
+            await served.until_metric('kvatlas_capacity_blocks{endpoint="vllm",tier="gpu"} 64.0')
+            playing.history[:] = [
+                frame.parts for frame in frames[:60]
+            ]  # of the new life, further on than the old one
+            current[0] = restarted
+
+            async def over() -> bool:
+                publisher = (await row(served))["publishers"][0]
+                return bool((publisher["epoch"], publisher["lastSeq"], publisher["trust"]) == (1, 59, "live"))
+
+            await until(over, what="a publisher that started over")
+    assert sum("starting over, its process start time changed" in line for line in served.log) == 1
+
+
+@pytest.mark.slow
 async def test_endpoint_without_events_is_known_from_routing(golden: Path, tmp_path: Path) -> None:
     """Its GPU tier has the block size and the capacity that its metrics tell, and full credit."""
     metrics_text = (golden / "metrics_run1.txt").read_text()
-    async with metrics_of(metrics_text) as url:
+    async with metrics_of(metrics_text) as (url, _):
         endpoint = {"name": "vllm", "address": "127.0.0.1:1", "metrics": url, "events": ""}
         config = {"model": {"names": ["tiny"]}, "endpoints": {"static": [endpoint]}}
         async with serving(config, tmp_path) as served:

@@ -8,6 +8,7 @@ from array import array
 from types import ModuleType
 
 import pytest
+
 from kvatlas.indexer import factory
 from kvatlas.indexer.errors import IndexerError
 from kvatlas.indexer.factory import index_core

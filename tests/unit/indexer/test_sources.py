@@ -210,6 +210,19 @@ def test_shared_block_outlives_the_endpoint_that_stored_it_and_goes_with_one_rem
     assert held(atlas, "f")["storage"] == 0
 
 
+def test_shared_tier_is_shared_only_within_a_space() -> None:
+    atlas = shared_atlas()
+    atlas.add("other", space="another model")
+    take(atlas, stored(1), endpoint="other")
+    take(atlas, stored(3), stored(3, DISK, with_tokens=False))
+    assert (held(atlas, "f")["storage"], held(atlas, "other")["storage"]) == (3, 0)
+    take(atlas, stored(2), stored(2, DISK, with_tokens=False), endpoint="other")
+    atlas.remove("other")
+    atlas.add("other", space="another model")
+    take(atlas, stored(1), endpoint="other")
+    assert held(atlas, "other")["storage"] == 0
+
+
 def chunk(number: int, parent: int | None) -> BlockStored:
     """One LMCache chunk of two engine blocks, under a hash the engine never uses."""
     first = number * 2 * BLOCK
