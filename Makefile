@@ -6,8 +6,9 @@ INSTALLED := $(VENV)/.installed
 
 # Interpreter for .venv; empty takes python3.11, python3.12 or python3, the first that is new enough.
 PYTHON ?=
-# More arguments for pytest and the demo: make test ARGS="-k replay".
+# More arguments for pytest, the demo and the benchmark: make test ARGS="-k replay".
 ARGS ?=
+FUZZ_SECONDS ?= 60
 
 # Twice quiet: warnings of the build backend are for its authors, errors still show.
 PIP := -m pip --disable-pip-version-check -qq --no-input
@@ -15,14 +16,15 @@ PROTOS := $(wildcard api/*/*.proto)
 # Generated code refuses a protobuf older than the one that made it, so the oldest supported one makes it.
 PROTO_TOOLS := grpcio-tools==1.66.2 mypy-protobuf==3.6.0
 PROTO_VENV := build/proto
+FUZZ := build/fuzz
 CORE := events/*,indexer/*,scorers/*,configs/*
-SHELLS_IN_CORE := events/subscriber.py
+SHELLS_IN_CORE := events/subscriber.py,events/subscription.py,events/connected.py,events/bound.py,events/replay.py,events/sockets.py
 
 export PYTHON
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types check slow cov format wheel proto constraints clean
+.PHONY: help setup demo test lint types check slow fuzz cov bench format wheel proto constraints clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' Makefile
@@ -54,6 +56,14 @@ check: lint types test ## What a commit must pass
 
 slow: $(INSTALLED) ## All tests with 1000 examples a property
 	HYPOTHESIS_PROFILE=ci $(BIN)/pytest --timeout=3600 $(ARGS)
+
+fuzz: $(INSTALLED) ## Broken and odd events made by a coverage-guided fuzzer, for FUZZ_SECONDS
+	@$(BIN)/python $(PIP) install -c constraints.txt --upgrade --target $(FUZZ)/lib --group fuzz
+	PYTHONPATH=$(FUZZ)/lib:tests $(BIN)/python tests/fuzz/fuzz_wire.py $(FUZZ)/corpus \
+		-max_total_time=$(FUZZ_SECONDS) -artifact_prefix=$(FUZZ)/ $(ARGS)
+
+bench: $(INSTALLED) ## Ingest rates, beside Dynamo's where ai-dynamo-runtime is installed
+	$(BIN)/python bench/ingest.py $(ARGS)
 
 cov: $(INSTALLED) ## Branch coverage: 100 % of the core, 90 % of the shells
 	$(BIN)/pytest --cov --cov-report= $(ARGS)

@@ -227,7 +227,7 @@ def _extra_key(value: object) -> ExtraKey:
             return value
         case bytes():
             return value.hex()
-        case [str() as identifier, int() as offset]:
+        case [str() as identifier, int() as offset] if offset < 1 << 63:  # block keys have room for i64
             return MultimodalKey(identifier, offset)
         case _:
             raise WireError(

@@ -24,6 +24,9 @@ from .pending import Claim, Pending
 from .sources import SourceChange, Sources
 from .tiers import TierId, TierSource, TierTable
 
+MAX_GROUPS = 64
+"""KV-cache groups followed per publisher; engines have one for each kind of layer. Each costs a holder."""
+
 _LEARNED_GROUP = -1
 """Group of blocks that no event named: inferred from stores in a faster tier, or from routing."""
 
@@ -209,6 +212,9 @@ class RankLedger:
             self.counters.ignored_tiers += 1
             return False
         group = self._groups.get(event.group)
+        if group is None and len(self._groups) == MAX_GROUPS:
+            self.counters.ignored_groups += 1
+            return False
         if group is None or (event.kind is not None and group != (event.kind, event.window)):
             group = self._groups[event.group] = Group(event.kind, event.window)
         if not group.matters:

@@ -18,7 +18,7 @@ from kvatlas.events.model import (
     MultimodalKey,
 )
 from kvatlas.indexer.atlas import Atlas
-from kvatlas.indexer.ledger import RankLedger
+from kvatlas.indexer.ledger import MAX_GROUPS, RankLedger
 from kvatlas.indexer.match import PrefixMatch
 from kvatlas.indexer.prefix import Prefix
 from kvatlas.indexer.reference import ReferenceIndex
@@ -240,6 +240,14 @@ def test_groups_that_never_make_a_prefix_are_counted_and_ignored(kind: str) -> N
     atlas = make_atlas()
     ledger = taken(atlas, store(0, group=1, kind=kind), store(0))
     assert (ledger.counters.ignored_groups, match(atlas).tier_blocks["gpu"]) == (1, 1)
+
+
+def test_group_is_ignored_and_counted_when_publisher_has_named_more_than_any_engine_has() -> None:
+    atlas = make_atlas()
+    ledger = taken(atlas, *(store(0, group=group) for group in range(MAX_GROUPS + 3)))
+    assert (ledger.counters.ignored_groups, ledger.residencies(TierId(0))) == (3, MAX_GROUPS)
+    taken(atlas, remove(0, group=0))
+    assert ledger.residencies(TierId(0)) == MAX_GROUPS - 1
 
 
 def test_store_of_another_block_size_is_counted_and_not_mixed_in() -> None:
