@@ -24,10 +24,10 @@ export PYTHON
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types check slow fuzz cov bench format wheel proto constraints clean
+.PHONY: vllm-check help setup demo test lint types check slow fuzz cov bench format wheel proto constraints clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' Makefile
 
 $(INSTALLED): pyproject.toml constraints.txt scripts/venv.sh
 	@scripts/venv.sh $(VENV)
@@ -73,6 +73,9 @@ cov: $(INSTALLED) ## Branch coverage: 100 % of the core, 90 % of the shells
 format: $(INSTALLED) ## Mend what ruff can mend
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
+
+vllm-check: $(INSTALLED) ## Check against two real vLLM servers (optional, about 4 GB of packages)
+	@bench/vllm_check/run.sh .vllm-check $(ARGS)
 
 wheel: $(INSTALLED) ## dist/*.whl
 	rm -rf build dist
