@@ -24,12 +24,14 @@ export PYTHON
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: vllm-check help setup demo test lint types check slow fuzz cov bench format wheel proto constraints clean
+.PHONY: sanitize vllm-check help setup demo test lint types check slow fuzz cov bench format wheel proto constraints clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' Makefile
 
-$(INSTALLED): pyproject.toml constraints.txt scripts/venv.sh
+NATIVE := setup.py $(wildcard indexer/native/*.cpp indexer/native/*.h)
+
+$(INSTALLED): pyproject.toml constraints.txt scripts/venv.sh $(NATIVE)
 	@scripts/venv.sh $(VENV)
 	@echo "kvatlas: installing into $(VENV), about a minute"
 	@$(BIN)/python $(PIP) install -c constraints.txt --upgrade pip setuptools
@@ -73,6 +75,16 @@ cov: $(INSTALLED) ## Branch coverage: 100 % of the core, 90 % of the shells
 format: $(INSTALLED) ## Mend what ruff can mend
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
+
+SANITIZER := -fsanitize=address,undefined -fno-sanitize-recover=undefined
+
+sanitize: $(INSTALLED) ## Index tests with the native core under ASAN and UBSAN
+	rm -rf build/sanitize
+	CXXFLAGS="$(SANITIZER) -g -fno-omit-frame-pointer" LDFLAGS="$(SANITIZER)" \
+		$(BIN)/python setup.py -q build --build-base build/sanitize --build-lib build/sanitize/lib
+	PYTHONPATH=build/sanitize/lib ASAN_OPTIONS=detect_leaks=0 PYTHONMALLOC=malloc \
+		LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libstdc++.so)" \
+		$(BIN)/pytest tests/contract tests/unit/indexer
 
 vllm-check: $(INSTALLED) ## Check against two real vLLM servers (optional, about 4 GB of packages)
 	@bench/vllm_check/run.sh .vllm-check $(ARGS)

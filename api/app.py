@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import random
 import signal
 import time
@@ -15,7 +16,7 @@ from ..events.stream import Trust
 from ..events.subscriber import Subscriber
 from ..events.subscription import SubscriberOptions
 from ..indexer.atlas import Atlas
-from ..indexer.reference import ReferenceIndex
+from ..indexer.factory import index_core
 from ..indexer.tiers import TierId, TierSource, TierSpec, TierTable
 from ..scorers.weights import default_profile
 from .extproc.health import HealthService
@@ -66,10 +67,17 @@ class App:
         tokenizer = load_tokenizer(config.model.tokenizer) if config.model.tokenizer else None
         pipeline = PromptPipeline(tokenizer, model_names=config.model.names)
         tiers = TierTable([_tier_spec(tier) for tier in config.tiers])
+        core = index_core(os.environ.get("KVATLAS_INDEX") or None)
+        self._metrics.index_native.set(core.name == "native")
+        if core.name == "reference":
+            log.warning(
+                "the index runs in Python: slower, same answers; install kvatlas where a C++20 compiler is"
+            )
         atlas = Atlas(
             tiers=tiers,
             seed=config.index.hash_seed,
-            make_index=ReferenceIndex,
+            make_index=core.make_index,
+            make_keys=core.prefix_keys,
             on_source=lambda endpoint, rank, change: log_source(tiers, endpoint, rank, change),
         )
         loads = LoadTable(stale_after_s=config.metrics_scrape.stale_after)

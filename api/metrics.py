@@ -48,6 +48,9 @@ class Metrics:
             "kvatlas_decision_seconds", "Time from the whole body to the decision.",
             buckets=_FAST_SECONDS, registry=self.registry,
         )  # fmt: skip
+        self.index_native = Gauge(
+            "kvatlas_index_native", "1 when the index runs in C++, 0 in Python.", registry=self.registry
+        )
         self.ready = Gauge("kvatlas_ready", "1 when requests should be sent here.", registry=self.registry)
 
     def batch_applied(self, endpoint: str, n_events: int) -> None:

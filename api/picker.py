@@ -90,7 +90,7 @@ class Picker:
         """Block keys of a prompt, None when it has no tokens."""
         if prompt is None or prompt.tokens is None:
             return None
-        return Prefix(prompt.tokens, lora=prompt.lora, salt=prompt.cache_salt, seed=self.fleet.atlas.seed)
+        return self.fleet.atlas.prefix(prompt.tokens, lora=prompt.lora, salt=prompt.cache_salt)
 
     async def _route(self, request: RoutingRequest) -> Route | Refusal:
         prompt: Prompt | None = None

@@ -10,6 +10,7 @@ from ..events.model import Event
 from .errors import UnknownEndpointError
 from .holders import SharedHolders
 from .index import BlockIndex
+from .keys import PrefixKeys, prefix_keys
 from .ledger import RankLedger
 from .match import PrefixMatch, RankMatch, TierRun, measure
 from .prefix import Prefix
@@ -38,6 +39,7 @@ class Atlas:
         tiers: configured tiers, fastest first.
         seed: seed of the block keys.
         make_index: makes the block index for one block size.
+        make_keys: makes block keys.
         on_source: told endpoint, rank and change when a tier is known from elsewhere than before.
     """
 
@@ -47,11 +49,12 @@ class Atlas:
         tiers: TierTable,
         seed: int,
         make_index: Callable[[], BlockIndex],
+        make_keys: PrefixKeys = prefix_keys,
         on_source: Callable[[str, int, SourceChange], None] | None = None,
     ) -> None:
         self.tiers = tiers
         self.seed = seed
-        self._make_index = make_index
+        self._make_index, self._make_keys = make_index, make_keys
         self._on_source = on_source
         self._shared: dict[str, SharedHolders] = {}
         self._spaces: dict[str, str] = {}
@@ -85,6 +88,7 @@ class Atlas:
         space = self._spaces.pop(endpoint, "")
         if space and space not in self._spaces.values() and space in self._shared:
             self._shared.pop(space).close()
+        self._drop_unused_indexes()
 
     def add_rank(self, endpoint: str, rank: int) -> None:
         """Give a registered endpoint empty books for one more rank."""
@@ -97,6 +101,7 @@ class Atlas:
     def reset(self, endpoint: str, rank: int) -> None:
         """The rank's publisher began a new life."""
         self.ledger(endpoint, rank).reset()
+        self._drop_unused_indexes()
 
     def apply(self, endpoint: str, rank: int, events: Iterable[Event]) -> None:
         """Take a publisher's events, in order. Cost: O(blocks)."""
@@ -129,6 +134,10 @@ class Atlas:
     def ledgers(self, endpoint: str) -> Iterable[RankLedger]:
         """The books of every rank of the endpoint."""
         return self._endpoints[endpoint].values()
+
+    def prefix(self, tokens: array[int], *, lora: str | None = None, salt: str | None = None) -> Prefix:
+        """Block keys of a prompt as this index has them."""
+        return Prefix(tokens, lora=lora, salt=salt, seed=self.seed, make_keys=self._make_keys)
 
     def match(self, prefix: Prefix) -> dict[str, PrefixMatch]:
         """What each endpoint holds of the prompt; endpoints whose block size is not known yet are absent.
@@ -184,6 +193,7 @@ class Atlas:
         return RankLedger(
             tiers=self.tiers,
             seed=self.seed,
+            make_keys=self._make_keys,
             index_for=self._index_for,
             shared=self._shared_of(endpoint),
             on_source=changed,
@@ -194,6 +204,14 @@ class Atlas:
         if space not in self._shared:
             self._shared[space] = SharedHolders(self.tiers, self._index_for)
         return self._shared[space]
+
+    def _drop_unused_indexes(self) -> None:
+        """A publisher may come back with another block size every time: indexes nobody uses do not stay."""
+        used = {ledger.block_size for ledgers in self._endpoints.values() for ledger in ledgers.values()}
+        for shared in self._shared.values():
+            used |= shared.block_sizes
+        for size in self._indexes.keys() - used:
+            del self._indexes[size]
 
     def _index_for(self, block_size: int) -> BlockIndex:
         if block_size not in self._indexes:

@@ -10,6 +10,9 @@ from .holders import Place
 from .keys import BlockKey
 from .tiers import TierId, TierTable
 
+MAX_TAILS = 65_536
+"""Chunks stored by their tail that are remembered per place; a forgotten one is removed block by block, if at all."""
+
 
 class Chunks:
     """Chunk sizes by tier, configured or learned, and the chunks stored by their tail alone.
@@ -44,6 +47,8 @@ class Chunks:
         if self.size(place.tier) != 1:
             tails = self._tails.setdefault(place, {})
             tails[tail] = tails.get(tail, 0) + 1
+            if len(tails) > MAX_TAILS:
+                del tails[next(iter(tails))]
 
     def drop_tail(self, place: Place, tail: EngineHash) -> bool:
         """A removal named `tail`; returns whether it stands for its whole chunk."""

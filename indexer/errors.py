@@ -3,7 +3,8 @@
 KVAtlasError
 └── IndexerError
     ├── KeyInputError        tokens, keys or sizes that cannot make a prefix
-    └── UnknownEndpointError an endpoint name the index does not know
+    ├── UnknownEndpointError an endpoint name the index does not know
+    └── CoreMissingError     an index core that is unknown or was not built
 """
 
 from __future__ import annotations
@@ -21,3 +22,7 @@ class KeyInputError(IndexerError):
 
 class UnknownEndpointError(IndexerError):
     """No endpoint of that name is registered."""
+
+
+class CoreMissingError(IndexerError):
+    """The index core that was asked for is unknown or was not built."""

@@ -10,7 +10,7 @@ from array import array
 from collections import OrderedDict
 
 from ..events.model import BlockStored, EngineHash
-from .keys import BlockKey, prefix_keys, root_key
+from .keys import BlockKey, PrefixKeys, root_key
 
 MAX_CHUNKS = 65_536
 """Chunks remembered per publisher; older ones can then no longer be removed by hash and leave by recency."""
@@ -21,10 +21,11 @@ class ForeignChunks:
 
     Args:
         seed: seed of the block keys.
+        make_keys: makes them.
     """
 
-    def __init__(self, *, seed: int) -> None:
-        self._seed = seed
+    def __init__(self, *, seed: int, make_keys: PrefixKeys) -> None:
+        self._seed, self._make_keys = seed, make_keys
         self._chunks: OrderedDict[EngineHash, array[int]] = OrderedDict()
 
     @staticmethod
@@ -43,7 +44,7 @@ class ForeignChunks:
         if event.parent is not None and parent is None:
             return None
         root = BlockKey(parent[-1]) if parent else root_key(lora=event.lora_name, salt=None, seed=self._seed)
-        keys = prefix_keys(event.tokens, block_size, seed=self._seed, parent=root)
+        keys = self._make_keys(event.tokens, block_size, seed=self._seed, parent=root)
         n_blocks = event.block_size // block_size
         for number, engine_hash in enumerate(event.hashes):
             self._chunks[engine_hash] = keys[number * n_blocks : (number + 1) * n_blocks]

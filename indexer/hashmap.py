@@ -8,7 +8,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from ..events.model import BlockStored, EngineHash, MultimodalKey
-from .keys import BlockKey, prefix_keys, root_key
+from .keys import BlockKey, PrefixKeys, root_key
 
 MAX_PARKED_BLOCKS = 65_536
 """Blocks of events whose parent is not known that are kept per publisher, about 300 full 8k-token prefills."""
@@ -32,12 +32,13 @@ class HashMap:
 
     Args:
         seed: seed of the block keys.
+        make_keys: makes them.
     """
 
-    def __init__(self, *, seed: int) -> None:
+    def __init__(self, *, seed: int, make_keys: PrefixKeys) -> None:
         self.n_parked = 0
         self.n_dropped = 0
-        self._seed = seed
+        self._seed, self._make_keys = seed, make_keys
         self._known: dict[EngineHash, Known] = {}
         self._parked: OrderedDict[EngineHash, list[BlockStored]] = OrderedDict()
 
@@ -100,7 +101,7 @@ class HashMap:
         if event.hashes[-1] in self._known and all(h in self._known for h in event.hashes):
             return []
         root = parent.key if parent else _root(event, self._seed)
-        keys = prefix_keys(
+        keys = self._make_keys(
             event.tokens, event.block_size, seed=self._seed, parent=root, extras=_extras(event)
         )
         depth = parent.depth + 1 if parent else 0

@@ -67,6 +67,11 @@ class SharedHolders:
             index.set_capacity(holder, spec.capacity or MAX_TIER_BLOCKS)
         return holder
 
+    @property
+    def block_sizes(self) -> set[int]:
+        """Block sizes of the holders."""
+        return {block_size for _, block_size in self._holders}
+
     def residencies(self, tier: TierId) -> int:
         """Blocks in a shared tier, over all block sizes."""
         return sum(self._index_for(size).size(h) for (t, size), h in self._holders.items() if t == tier)

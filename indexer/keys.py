@@ -14,7 +14,7 @@ import struct
 import sys
 from array import array
 from collections.abc import Mapping, Sequence
-from typing import NewType
+from typing import NewType, Protocol
 
 from xxhash import xxh3_64_intdigest
 
@@ -26,6 +26,23 @@ BlockKey = NewType("BlockKey", int)
 
 Extras = Mapping[int, Sequence[MultimodalKey]]
 """Block number -> multimodal items that touch it."""
+
+
+class PrefixKeys(Protocol):
+    """`prefix_keys`, or what gives the same keys faster."""
+
+    def __call__(
+        self,
+        tokens: array[int],
+        block_size: int,
+        *,
+        seed: int,
+        parent: BlockKey | None = None,
+        extras: Extras | None = None,
+    ) -> array[int]:
+        """Keys of the full blocks of `tokens`."""
+        ...
+
 
 _PAIR = struct.Struct("<QQ").pack
 _TOKEN_BYTES = 4

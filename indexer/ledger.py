@@ -18,7 +18,7 @@ from .foreign import ForeignChunks
 from .hashmap import HashMap
 from .holders import FASTEST, Group, Place, RankHolders, SharedHolders
 from .index import BlockIndex
-from .keys import BlockKey
+from .keys import BlockKey, PrefixKeys
 from .match import RankLayout
 from .pending import Claim, Pending
 from .sources import SourceChange, Sources
@@ -50,6 +50,7 @@ class RankLedger:
     Args:
         tiers: tier table shared by the fleet.
         seed: seed of the block keys.
+        make_keys: makes them.
         index_for: block size -> the index for blocks of that size.
         shared: holders of tiers that belong to no server.
         on_source: told when a tier is known from elsewhere than before.
@@ -60,12 +61,13 @@ class RankLedger:
         *,
         tiers: TierTable,
         seed: int,
+        make_keys: PrefixKeys,
         index_for: Callable[[int], BlockIndex],
         shared: SharedHolders,
         on_source: Callable[[SourceChange], None],
     ) -> None:
         self.counters = LedgerCounters()
-        self.hashes = HashMap(seed=seed)
+        self.hashes = HashMap(seed=seed, make_keys=make_keys)
         self.sources = Sources(tiers)
         self.block_size: int | None = None
         self._tiers, self._index_for, self._shared, self._on_source = tiers, index_for, shared, on_source
@@ -75,7 +77,7 @@ class RankLedger:
         self._holders: RankHolders | None = None
         self._groups: dict[int, Group] = {}
         self._chunks = Chunks(tiers, self.hashes)
-        self._foreign = ForeignChunks(seed=seed)
+        self._foreign = ForeignChunks(seed=seed, make_keys=make_keys)
         self._pending = Pending()
         self._tells_extra_keys = False
         self._follow_fastest: set[TierId] = set()

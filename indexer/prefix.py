@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Mapping
 
-from .keys import prefix_keys, root_key
+from .keys import PrefixKeys, prefix_keys, root_key
 
 
 class Prefix:
@@ -16,15 +16,22 @@ class Prefix:
         lora: adapter the prompt is for.
         salt: cache salt of the request.
         seed: seed of the block keys.
+        make_keys: makes them.
     """
 
     def __init__(
-        self, tokens: array[int], *, lora: str | None = None, salt: str | None = None, seed: int = 0
+        self,
+        tokens: array[int],
+        *,
+        lora: str | None = None,
+        salt: str | None = None,
+        seed: int = 0,
+        make_keys: PrefixKeys = prefix_keys,
     ) -> None:
         self.n_tokens = len(tokens)
         self._tokens = tokens
         self._root = root_key(lora=lora, salt=salt, seed=seed)
-        self._seed = seed
+        self._seed, self._make_keys = seed, make_keys
         self._keys: dict[int, array[int]] = {}
 
     @classmethod
@@ -41,6 +48,6 @@ class Prefix:
         """Keys of the full blocks at `block_size`. Cost: O(tokens) once a block size."""
         keys = self._keys.get(block_size)
         if keys is None:
-            keys = prefix_keys(self._tokens, block_size, seed=self._seed, parent=self._root)
+            keys = self._make_keys(self._tokens, block_size, seed=self._seed, parent=self._root)
             self._keys[block_size] = keys
         return keys

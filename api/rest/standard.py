@@ -59,11 +59,11 @@ def standard_routes(fleet: Fleet, registry: Registry, *, model_names: frozenset[
         """Tokens of the prompt that each instance holds, by tenant."""
         adapter = request.model if names.is_adapter(request.model) else None
         tokens = array("I", request.token_ids)
-        lora, salt, seed = request.lora_name or adapter, request.cache_salt, fleet.atlas.seed
+        lora, salt = request.lora_name or adapter, request.cache_salt
         wanted = _wanted(fleet, request, names)
-        matches = fleet.atlas.match(Prefix(tokens, lora=lora, salt=salt, seed=seed))
+        matches = fleet.atlas.match(fleet.atlas.prefix(tokens, lora=lora, salt=salt))
         if salt and any(endpoint.instance.salt == salt for endpoint in wanted):
-            unsalted = fleet.atlas.match(Prefix(tokens, lora=lora, seed=seed))
+            unsalted = fleet.atlas.match(fleet.atlas.prefix(tokens, lora=lora))
             matches |= {
                 e.name: unsalted[e.name] for e in wanted if e.instance.salt == salt and e.name in unsalted
             }

@@ -1,4 +1,4 @@
-// Zeroed memory for large arrays: huge pages where the system gives them, parts returned while the rest is in use.
+// Zeroed memory for large arrays: fit for huge pages, and with parts returned while the rest is in use.
 #pragma once
 
 #include <sys/mman.h>
@@ -11,7 +11,7 @@
 
 namespace kvatlas {
 
-inline constexpr size_t kHugePage = size_t{2} << 20;
+inline constexpr size_t kPage = 4096, kHugePage = size_t{2} << 20;
 
 class Pages {
 public:
@@ -49,10 +49,16 @@ public:
     // Has the system provide the pages of [begin, end), so that first writes there do not wait for zeroing.
     void populate([[maybe_unused]] size_t begin, [[maybe_unused]] size_t end) const {
 #ifdef MADV_POPULATE_WRITE
-        begin = begin / kHugePage * kHugePage;
+        begin = begin / kPage * kPage;
         end = end < size_ ? end : size_;
         if (is_mapped() && begin < end) madvise(static_cast<char*>(data_) + begin, end - begin, MADV_POPULATE_WRITE);
 #endif
+    }
+
+    // Has the system replace the pages by huge ones in its own time. Asked for only when the array is filled: a first
+    // write that has to wait for a whole huge page takes milliseconds on a machine whose memory comes from a host.
+    void settle() const {
+        if (size_ >= kHugePage) madvise(data_, size_, MADV_HUGEPAGE);
     }
 
 private:
@@ -66,10 +72,9 @@ private:
         auto* whole = static_cast<char*>(map_anywhere(n_bytes + kHugePage));
         if (whole == nullptr) return nullptr;
         const size_t before = (kHugePage - reinterpret_cast<std::uintptr_t>(whole) % kHugePage) % kHugePage;
-        const size_t used = (n_bytes + 4095) / 4096 * 4096;
+        const size_t used = (n_bytes + kPage - 1) / kPage * kPage;
         if (before != 0) munmap(whole, before);
         if (used < n_bytes + kHugePage - before) munmap(whole + before + used, n_bytes + kHugePage - before - used);
-        madvise(whole + before, used, MADV_HUGEPAGE);
         return whole + before;
     }
 

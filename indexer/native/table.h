@@ -37,55 +37,58 @@ public:
         return slot->set;
     }
 
-    // The set of `key`, to be changed in place; a new key starts with kEmptySet and must get a set at once.
+    // Replaces the set of `key` by what `change` makes of it; kEmptySet stands for an absent key on both sides.
     // Throws std::bad_alloc when keys collide beyond all chance.
-    SetId take(uint64_t key, size_t& at) {
+    template <class Change>
+    void update(uint64_t key, Change change) {
         const uint64_t hash = mixer_(key);
-        Area& in = area(hash);
+        const Area& in = area(hash);
         Slot* slot = &in.first(hash);
         while (slot->set != kEmptySet && slot->key != key) ++slot;
-        if (slot->set == kEmptySet) {
-            if (slot + 1 == in.end()) throw std::bad_alloc();  // the last slot stays empty: it ends every probe
-            slot->key = key;
-            ++size_;
-        }
-        at = static_cast<size_t>(slot - in.slots());
-        return slot->set;
-    }
-
-    // Gives the key found by `take` its set; kEmptySet removes it.
-    void put(uint64_t key, size_t at, SetId set) {
-        Area& in = area(mixer_(key));
-        in.slots()[at].set = set;
-        if (set == kEmptySet) {
+        const SetId from = slot->set;
+        if (slot + 1 == in.end()) throw std::bad_alloc();  // the last slot stays empty: it ends every probe
+        const SetId to = change(from);
+        *slot = {key, to};
+        if (from == kEmptySet && to != kEmptySet) ++size_;
+        if (from != kEmptySet && to == kEmptySet) {
             --size_;
-            close_gap(in, at);
+            close_gap(in, static_cast<size_t>(slot - in.slots()));
         }
     }
 
-    // To be called before up to `n_keys` insertions or removals: starts or continues resizing, in bounded steps.
+    // First half of resizing: gets the memory that the second half will write, and gives back what it left. Both may
+    // take long, and need no lock against readers.
+    void prepare(size_t n_keys) {
+        if (left_.n_homes != 0) {
+            left_ = Area();
+            now_.pages.settle();
+        }
+        if (old_.n_homes == 0) {
+            const size_t wanted = wanted_homes(n_keys);
+            if (wanted == now_.n_homes) return;
+            next_ = Area(wanted);
+            populated_ = 0;
+            populate(next_, 0);
+        } else {
+            const size_t passed = frontier_ * sizeof(Slot) / kHugePage * kHugePage;
+            old_.pages.release(released_, passed);
+            released_ = passed;
+            const auto share = static_cast<double>(frontier_) / static_cast<double>(old_.n_slots());
+            populate(now_, static_cast<size_t>(share * static_cast<double>(now_.n_bytes())));
+        }
+    }
+
+    // Second half, to be called after `prepare` and before up to `n_keys` insertions or removals. Moves a bounded number
+    // of slots.
     void maintain(size_t n_keys) {
+        if (next_.n_homes != 0) {
+            std::swap(old_, now_);
+            std::swap(now_, next_);
+            frontier_ = released_ = 0;
+        }
         if (old_.n_homes != 0) {
-            const bool is_late = size_ + n_keys > now_.n_homes / 8 * 7;  // cannot happen at kMovesPerKey, but must not
-            move(is_late ? old_.n_slots() : n_keys * kMovesPerKey);
-            if (old_.n_homes != 0) return;
-        }
-        if (size_ + n_keys > now_.n_homes / 5 * 4) {
-            resize(std::max(now_.n_homes / 4 * 5, (size_ + n_keys) / 5 * 8));
-        } else if (now_.n_homes > kMinHomes && size_ + n_keys < now_.n_homes / 5) {
-            resize(std::max(kMinHomes, now_.n_homes / 2));
-        }
-    }
-
-    // Touches the new slots that the next steps of resizing will fill. Needs no lock against readers.
-    void populate_ahead() {
-        if (old_.n_homes == 0) return;
-        const auto share = static_cast<double>(frontier_) / static_cast<double>(old_.n_slots());
-        const auto begin = static_cast<size_t>(share * static_cast<double>(now_.n_bytes()));
-        const size_t end = begin + kHugePage;
-        if (end > populated_) {
-            now_.pages.populate(std::max(begin, populated_), end);
-            populated_ = end / kHugePage * kHugePage;
+            const bool is_late = size_ + n_keys > now_.n_homes / 8 * 7;  // kMovesPerKey prevents it, but it must not be
+            move(is_late ? old_.n_slots() : kMinMoves + n_keys * kMovesPerKey);
         }
     }
 
@@ -97,7 +100,8 @@ private:
 
     static constexpr size_t kMinHomes = 512;
     static constexpr size_t kMaxTail = 4096;  // probes past the last home; clusters are far shorter at load 0.8
-    static constexpr size_t kMovesPerKey = 16;
+    static constexpr size_t kMovesPerKey = 16, kMinMoves = 512;
+    static constexpr size_t kPopulated = size_t{128} << 10;
 
     struct Area {
         Area() = default;
@@ -116,7 +120,6 @@ private:
     const Area& area(uint64_t hash) const {
         return old_.n_homes != 0 && scale(hash, old_.n_homes) >= frontier_ ? old_ : now_;
     }
-    Area& area(uint64_t hash) { return const_cast<Area&>(static_cast<const Table*>(this)->area(hash)); }
 
     // Closes the gap at `at` by moving later keys of the cluster back, so that probes may end at the first empty slot.
     void close_gap(const Area& in, size_t at) const {
@@ -130,12 +133,20 @@ private:
         }
     }
 
-    void resize(size_t n_homes) {
-        Area larger(n_homes);
-        std::swap(old_, now_);
-        now_ = std::move(larger);
-        frontier_ = released_ = populated_ = 0;
-        move(kMinHomes);
+    // Load stays between 0.64 and 0.8, but for what shrinks: memory counts more than the steps of growth.
+    size_t wanted_homes(size_t n_keys) const {
+        const size_t after = size_ + n_keys;
+        if (after > now_.n_homes / 5 * 4) return std::max(now_.n_homes / 4 * 5, after / 2 * 3);
+        if (after < now_.n_homes / 5) return std::max(kMinHomes, now_.n_homes / 2);
+        return now_.n_homes;
+    }
+
+    // Gets the pages of new slots from `begin` on, a little more than one batch of moves fills.
+    void populate(const Area& target, size_t begin) {
+        const size_t end = begin + 2 * kPopulated;
+        if (begin + kPopulated <= populated_) return;
+        target.pages.populate(std::max(begin, populated_), end);
+        populated_ = end;
     }
 
     // Moves at least `n_slots` old slots, and then on to the end of the cluster: the frontier is always at its start.
@@ -153,20 +164,18 @@ private:
         }
         frontier_ = at;
         if (frontier_ >= end) {
-            old_ = Area();
+            std::swap(old_, left_);
             released_ = 0;
-            return;
         }
-        const size_t passed = frontier_ * sizeof(Slot) / kHugePage * kHugePage;
-        old_.pages.release(released_, passed);
-        released_ = passed;
     }
 
     Mixer mixer_;
     Area now_, old_;
+    Area next_;             // made by `prepare`, put to use by `maintain`
+    Area left_;             // emptied by `maintain`, freed by `prepare`
     size_t frontier_ = 0;   // old slots before it are moved
     size_t released_ = 0;   // bytes of old slots given back
-    size_t populated_ = 0;  // bytes of new slots known to be there
+    size_t populated_ = 0;  // bytes of new slots whose pages were asked for
     size_t size_ = 0;
 };
 

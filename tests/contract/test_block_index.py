@@ -10,10 +10,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from kvatlas.indexer.factory import index_core
 from kvatlas.indexer.index import BlockIndex, HolderId, PresenceRun
-from kvatlas.indexer.reference import ReferenceIndex
 
-IMPLEMENTATIONS = [pytest.param(ReferenceIndex, id="reference")]
+CORES = {core.name: core for core in (index_core("reference"), index_core())}
+IMPLEMENTATIONS = [pytest.param(core.make_index, id=name) for name, core in CORES.items()]
 
 
 def keys(*values: int) -> array[int]:
@@ -116,6 +117,63 @@ def test_lower_capacity_evicts_at_once(index: BlockIndex) -> None:
     assert list(index.items(holder)) == [(1, 1)]
 
 
+def test_kept_block_is_renewed_without_another_copy(index: BlockIndex) -> None:
+    holder = index.open()
+    index.set_capacity(holder, 2)
+    index.store(holder, keys(1, 2))
+    assert index.keep(holder, keys(2, 2)) == 0
+    assert index.keep(holder, keys(3)) == 1
+    assert list(index.items(holder)) == [(2, 1), (3, 1)]
+
+
+def test_repeated_key_of_one_store_is_a_copy(index: BlockIndex) -> None:
+    holder = index.open()
+    index.store(holder, keys(1, 1))
+    assert list(index.items(holder)) == [(1, 2)]
+
+
+OPERATIONS: dict[str, Callable[[BlockIndex, HolderId], object]] = {
+    "close": lambda index, holder: index.close(holder),
+    "store": lambda index, holder: index.store(holder, keys(1)),
+    "keep": lambda index, holder: index.keep(holder, keys(1)),
+    "remove": lambda index, holder: index.remove(holder, keys(1)),
+    "clear": lambda index, holder: index.clear(holder),
+    "touch": lambda index, holder: index.touch(holder, keys(1)),
+    "set_capacity": lambda index, holder: index.set_capacity(holder, 1),
+    "has": lambda index, holder: index.has(holder, 1),
+    "size": lambda index, holder: index.size(holder),
+    "items": lambda index, holder: index.items(holder),
+}
+
+
+@pytest.mark.parametrize("operation", OPERATIONS.values(), ids=OPERATIONS)
+@pytest.mark.parametrize("holder", [0, 1, -1, 2**70])
+def test_holder_that_is_not_open_is_refused(
+    index: BlockIndex, operation: Callable[[BlockIndex, HolderId], object], holder: HolderId
+) -> None:
+    index.close(index.open())
+    with pytest.raises(KeyError) as error:
+        operation(index, holder)
+    assert error.value.args == (holder,)
+
+
+def test_numbers_of_closed_holders_are_used_again_latest_first(index: BlockIndex) -> None:
+    a, b, c = index.open(), index.open(), index.open()
+    for holder in (c, a):
+        index.close(holder)
+    assert [index.open(), index.open(), index.open()] == [a, c, b + 2]
+
+
+def test_change_during_iteration_is_refused(index: BlockIndex) -> None:
+    holder = index.open()
+    index.store(holder, array("Q", range(10_000)))
+    items = index.items(holder)
+    next(items)
+    index.store(holder, keys(10_000))
+    with pytest.raises(RuntimeError, match="iteration"):
+        list(items)
+
+
 def test_items_come_least_recently_used_first(index: BlockIndex) -> None:
     holder = index.open()
     index.store(holder, keys(1, 2))
@@ -143,6 +201,15 @@ class NaiveIndex:
                 self.second_copies[holder].append(key)
         self.shrink(holder)
 
+    def keep(self, holder: HolderId, kept: list[int]) -> None:
+        held = [key for key, _ in self.held[holder]]
+        for key in reversed(kept):
+            if key in held:
+                self.touch(holder, [key])
+            else:
+                self.held[holder].append([key, 1])
+        self.shrink(holder)
+
     def remove(self, holder: HolderId, key: int) -> None:
         for row in self.held[holder]:
             if row[0] == key:
@@ -166,16 +233,19 @@ class NaiveIndex:
 
 
 KEYS = st.lists(st.integers(0, 12), min_size=1, max_size=6, unique=True)
+N_HOLDERS = 4
+HOLDERS = st.integers(0, N_HOLDERS - 1).map(HolderId)
+ANY_KEYS = st.lists(st.integers(0, 8) | st.sampled_from([2**63, 2**64 - 1]), max_size=12)
 
 
 class IndexAgainstNaive(RuleBasedStateMachine):
     """Every operation on the index and on the naive one; they must agree in content, copies and order."""
 
-    make: Callable[[], BlockIndex] = ReferenceIndex
+    core = index_core("reference")
 
     def __init__(self) -> None:
         super().__init__()
-        self.index = type(self).make()
+        self.index: BlockIndex = self.core.make_index()
         self.naive = NaiveIndex()
         self.opened: list[HolderId] = []
         for _ in range(3):
@@ -193,6 +263,11 @@ class IndexAgainstNaive(RuleBasedStateMachine):
     def store(self, number: int, stored: list[int]) -> None:
         self.index.store(self.pick(number), keys(*stored))
         self.naive.store(self.pick(number), stored)
+
+    @rule(number=st.integers(0, 2), kept=KEYS)
+    def keep(self, number: int, kept: list[int]) -> None:
+        self.index.keep(self.pick(number), keys(*kept))
+        self.naive.keep(self.pick(number), kept)
 
     @rule(number=st.integers(0, 2), removed=KEYS)
     def remove(self, number: int, removed: list[int]) -> None:
@@ -244,5 +319,80 @@ class IndexAgainstNaive(RuleBasedStateMachine):
             assert self.index.size(holder) == len(self.naive.held[holder])
 
 
-IndexAgainstNaive.TestCase.settings = settings(stateful_step_count=30)
+class NativeAgainstNaive(IndexAgainstNaive):
+    """The same for the native core, where it was built."""
+
+    core = index_core()
+
+
+class NativeAgainstReference(RuleBasedStateMachine):
+    """Every operation on both implementations, answer by answer, also with holders opened and closed at will."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.indexes: list[BlockIndex] = [index_core("reference").make_index(), index_core().make_index()]
+
+    def both(self, operation: Callable[[BlockIndex], object]) -> None:
+        answers: list[object] = []
+        for index in self.indexes:
+            try:
+                answers.append(operation(index))
+            except KeyError as error:
+                answers.append(error.args)
+        assert answers[0] == answers[1]
+
+    @rule()
+    def open(self) -> None:
+        self.both(lambda index: index.open())
+
+    @rule(holder=HOLDERS)
+    def close(self, holder: HolderId) -> None:
+        self.both(lambda index: index.close(holder))
+
+    @rule(holder=HOLDERS, stored=ANY_KEYS)
+    def store(self, holder: HolderId, stored: list[int]) -> None:
+        self.both(lambda index: index.store(holder, keys(*stored)))
+
+    @rule(holder=HOLDERS, kept=ANY_KEYS)
+    def keep(self, holder: HolderId, kept: list[int]) -> None:
+        self.both(lambda index: index.keep(holder, keys(*kept)))
+
+    @rule(holder=HOLDERS, removed=ANY_KEYS)
+    def remove(self, holder: HolderId, removed: list[int]) -> None:
+        self.both(lambda index: index.remove(holder, keys(*removed)))
+
+    @rule(holder=HOLDERS, touched=ANY_KEYS)
+    def touch(self, holder: HolderId, touched: list[int]) -> None:
+        self.both(lambda index: index.touch(holder, keys(*touched)))
+
+    @rule(holder=HOLDERS)
+    def clear(self, holder: HolderId) -> None:
+        self.both(lambda index: index.clear(holder))
+
+    @rule(holder=HOLDERS, bound=st.none() | st.integers(0, 12))
+    def set_capacity(self, holder: HolderId, bound: int | None) -> None:
+        self.both(lambda index: index.set_capacity(holder, bound))
+
+    @rule(holder=HOLDERS, key=st.integers(-1, 2**64))
+    def has(self, holder: HolderId, key: int) -> None:
+        self.both(lambda index: index.has(holder, key))
+
+    @rule(prompt=ANY_KEYS)
+    def match(self, prompt: list[int]) -> None:
+        self.both(lambda index: index.runs(keys(*prompt)))
+
+    @invariant()
+    def agree(self) -> None:
+        for holder in map(HolderId, range(N_HOLDERS)):
+            self.agree_on(holder)
+
+    def agree_on(self, holder: HolderId) -> None:
+        self.both(lambda index: list(index.items(holder)))
+        self.both(lambda index: index.size(holder))
+
+
+for machine in (IndexAgainstNaive, NativeAgainstNaive, NativeAgainstReference):
+    machine.TestCase.settings = settings(stateful_step_count=30)
 TestReferenceAgainstNaive = IndexAgainstNaive.TestCase
+TestNativeAgainstNaive = NativeAgainstNaive.TestCase
+TestNativeAgainstReference = NativeAgainstReference.TestCase

@@ -283,6 +283,15 @@ def test_reset_leaves_nothing_and_starts_clean() -> None:
     assert ledger.block_size == 8
 
 
+def test_block_size_that_nobody_uses_any_more_leaves_no_index_behind() -> None:
+    atlas = make_atlas()
+    for block_size in (2, 4, 8):
+        taken(atlas, BlockStored(hashes(0), None, array("I", range(block_size)), block_size))
+        assert atlas.block_sizes == (block_size,)
+        atlas.reset("e", 0)
+    assert atlas.block_sizes == ()
+
+
 def test_capacity_follows_what_is_set_later() -> None:
     atlas = make_atlas()
     taken(atlas, store(0, 1, 2, 3))

@@ -1,0 +1,351 @@
+#include "index.h"
+
+#include <algorithm>
+#include <array>
+
+namespace kvatlas {
+
+Index::Index() : mixer_(reinterpret_cast<std::uintptr_t>(this)), table_(mixer_) {}
+
+Index::Holder& Index::require(HolderId holder) const {
+    if (holder >= holders_.size() || holders_[holder] == nullptr) throw UnknownHolder();
+    return *holders_[holder];
+}
+
+Index::Holder& Index::change(HolderId holder) {
+    Holder& books = require(holder);
+    books.version = ++clock_;
+    return books;
+}
+
+// The holder's own number when it is free, so that sets need no translation.
+SlotId Index::pick_slot(HolderId holder) const {
+    if (holder >= meaning_.size() || meaning_[holder] == kFree) return holder;
+    const auto found = std::find(meaning_.begin(), meaning_.end(), kFree);
+    return static_cast<SlotId>(found - meaning_.begin());
+}
+
+void Index::assign_slot(SlotId slot, HolderId meaning) {
+    if (slot >= meaning_.size()) meaning_.resize(slot + 1, kFree);
+    const auto is_translated = [slot](HolderId holder) { return holder != kFree && holder != slot; };
+    n_translated_ += is_translated(meaning);
+    n_translated_ -= is_translated(meaning_[slot]);
+    meaning_[slot] = meaning;
+}
+
+HolderId Index::open() {
+    const std::lock_guard write(write_);
+    sweep_some(kBatch);
+    const auto holder = free_holders_.empty() ? static_cast<HolderId>(holders_.size()) : free_holders_.back();
+    const SlotId slot = pick_slot(holder);
+    auto books = std::make_unique<Holder>(*this, slot, std::nullopt);
+    const std::lock_guard lock(table_lock_);
+    if (free_holders_.empty()) {
+        holders_.push_back(std::move(books));
+    } else {
+        free_holders_.pop_back();
+        holders_[holder] = std::move(books);
+    }
+    assign_slot(slot, holder);
+    return holder;
+}
+
+void Index::close(HolderId holder) {
+    const std::lock_guard write(write_);
+    Holder& books = change(holder);
+    if (books.recency.size() <= kSweptAtOnce) empty(books);
+    free_holders_.push_back(holder);
+    std::unique_ptr<Holder> gone;
+    {
+        const std::lock_guard lock(table_lock_);
+        assign_slot(books.slot, books.recency.size() == 0 ? kFree : kSwept);
+        gone = std::move(holders_[holder]);
+    }
+    if (gone->recency.size() != 0) {
+        gone->recency.abandon();
+        gone_.push_back(std::move(gone));
+    }
+}
+
+void Index::clear(HolderId holder) {
+    const std::lock_guard write(write_);
+    Holder& books = change(holder);
+    if (books.recency.size() <= kSweptAtOnce) return empty(books);
+    const SlotId slot = pick_slot(holder);
+    auto fresh = std::make_unique<Holder>(*this, slot, books.capacity);
+    fresh->version = books.version;
+    {
+        const std::lock_guard lock(table_lock_);
+        assign_slot(books.slot, kSwept);
+        assign_slot(slot, holder);
+        std::swap(holders_[holder], fresh);
+    }
+    fresh->recency.abandon();
+    gone_.push_back(std::move(fresh));
+}
+
+size_t Index::store(HolderId holder, KeySpan keys) { return take_in(holder, keys, true); }
+size_t Index::keep(HolderId holder, KeySpan keys) { return take_in(holder, keys, false); }
+
+size_t Index::remove(HolderId holder, KeySpan keys) {
+    const std::lock_guard write(write_);
+    Holder& books = change(holder);
+    std::array<uint64_t, kBatch> batch, dropped;
+    size_t n_unknown = 0;
+    for (size_t begin = 0; begin < keys.size(); begin += kBatch) {
+        const size_t n_keys = std::min(keys.size() - begin, kBatch);
+        keys.copy(begin, n_keys, batch.data());
+        size_t n_dropped = 0;
+        for (size_t i = 0; i < n_keys; ++i) {
+            books.recency.prefetch(batch[std::min(i + kAhead, n_keys - 1)]);
+            if (CopiesRow* row = books.repeated.find(batch[i])) {
+                take_copy(books, *row);
+            } else if (books.recency.erase(batch[i])) {
+                --books.n_copies;
+                dropped[n_dropped++] = batch[i];
+            } else {
+                ++n_unknown;
+            }
+        }
+        books.n_keys = books.recency.size();
+        drop(books.slot, {dropped.data(), n_dropped});
+    }
+    sweep_some(2 * keys.size() + kBatch);
+    return n_unknown;
+}
+
+void Index::touch(HolderId holder, KeySpan keys) {
+    const std::lock_guard write(write_);
+    Holder& books = change(holder);
+    std::array<uint64_t, kBatch> batch;
+    for (size_t end = keys.size(); end > 0;) {
+        const size_t n_keys = std::min(end, kBatch);
+        end -= n_keys;
+        keys.copy(end, n_keys, batch.data());
+        for (size_t i = n_keys; i-- > 0;) {
+            books.recency.prefetch(batch[i >= kAhead ? i - kAhead : 0]);
+            books.recency.renew(batch[i]);
+        }
+    }
+    sweep_some(2 * keys.size() + kBatch);
+}
+
+size_t Index::set_capacity(HolderId holder, std::optional<size_t> n_blocks) {
+    const std::lock_guard write(write_);
+    Holder& books = change(holder);
+    books.capacity = n_blocks;
+    return shrink(books);
+}
+
+bool Index::has(HolderId holder, uint64_t key) const {
+    const std::shared_lock lock(table_lock_);
+    return sets_.has(table_.find(key), require(holder).slot);
+}
+
+size_t Index::size(HolderId holder) const {
+    const std::shared_lock lock(table_lock_);
+    return require(holder).n_keys;
+}
+
+Presence Index::presence(KeySpan keys) const {
+    constexpr size_t kFarAhead = 12;
+    Presence found;
+    std::vector<uint64_t> mask;
+    const std::shared_lock lock(table_lock_);
+    found.n_words = (holders_.size() + 63) / 64;
+    SetId current = kEmptySet;
+    size_t block = 0;
+    for (size_t i = 0; i < std::min(kFarAhead, keys.size()); ++i) table_.prefetch(keys[i]);
+    for (; block < keys.size(); ++block) {
+        if (block + kFarAhead < keys.size()) table_.prefetch(keys[block + kFarAhead]);
+        const SetId set = table_.find(keys[block]);
+        if (set == current && set != kEmptySet) continue;
+        if (set == kEmptySet) break;
+        current = set;
+        translate(set, mask);
+        if (std::all_of(mask.begin(), mask.end(), [](uint64_t word) { return word == 0; })) break;
+        if (block != 0) {
+            if (std::equal(mask.begin(), mask.end(), found.words.end() - static_cast<std::ptrdiff_t>(mask.size()))) continue;
+            found.ends.push_back(block);
+        }
+        found.words.insert(found.words.end(), mask.begin(), mask.end());
+    }
+    if (block != 0) found.ends.push_back(block);
+    return found;
+}
+
+void Index::read(HolderId holder, size_t n_rows, Page& page) {
+    const std::lock_guard write(write_);
+    Holder& books = require(holder);
+    if (page.after && (page.version != books.version || !books.recency.is_row(*page.after))) throw HolderChanged();
+    page.version = books.version;
+    page.after = books.recency.read(page.after, n_rows, page.rows);
+    for (const KeyRow row : page.rows) {
+        const CopiesRow* repeated = books.repeated.find(row.key);
+        page.copies.push_back(repeated != nullptr ? repeated->copies : 1);
+    }
+}
+
+size_t Index::sweep(size_t n_keys) {
+    const std::lock_guard write(write_);
+    sweep_some(n_keys);
+    size_t n_left = 0;
+    for (const auto& gone : gone_) n_left += gone->recency.size();
+    return n_left;
+}
+
+Statistics Index::statistics() {
+    const std::lock_guard write(write_);
+    Statistics found{table_.size(), 0, sets_.size(), 0, 0};
+    found.n_bytes = table_.n_bytes() + sets_.n_bytes() + key_pool_.n_bytes() + copies_pool_.n_bytes();
+    for (const auto& books : holders_) {
+        if (books == nullptr) continue;
+        found.n_residencies += books->recency.size();
+        found.n_bytes += sizeof *books + books->recency.n_bytes() + books->repeated.n_bytes();
+    }
+    for (const auto& gone : gone_) found.n_unswept += gone->recency.size();
+    return found;
+}
+
+// -- steps --------------------------------------------------------------------------------------------------------
+
+size_t Index::take_in(HolderId holder, KeySpan keys, bool counts_copies) {
+    const std::lock_guard write(write_);
+    Holder& books = change(holder);
+    std::array<uint64_t, kBatch> batch, fresh;
+    for (size_t end = keys.size(); end > 0;) {
+        const size_t n_keys = std::min(end, kBatch);
+        end -= n_keys;
+        keys.copy(end, n_keys, batch.data());
+        size_t n_fresh = 0;
+        for (size_t i = n_keys; i-- > 0;) {
+            books.recency.prefetch(batch[i >= kAhead ? i - kAhead : 0]);
+            const uint64_t key = batch[i];
+            if (!books.recency.renew(key)) {
+                books.recency.push_back({key});
+                fresh[n_fresh++] = key;
+            } else if (counts_copies) {
+                add_copy(books, key);
+            }
+        }
+        books.n_copies += counts_copies ? n_keys : n_fresh;
+        add(books, {fresh.data(), n_fresh});
+    }
+    const size_t n_evicted = shrink(books);
+    sweep_some(2 * keys.size() + kBatch);
+    return n_evicted;
+}
+
+void Index::add_copy(Holder& holder, uint64_t key) {
+    if (CopiesRow* row = holder.repeated.find(key)) {
+        ++row->copies;
+    } else {
+        holder.repeated.push_back({key, 2});
+    }
+}
+
+void Index::add(Holder& holder, std::span<const uint64_t> keys) {
+    if (keys.empty()) return;
+    table_.prepare(keys.size());
+    const std::lock_guard lock(table_lock_);
+    table_.maintain(keys.size());
+    for (size_t i = 0; i < keys.size(); ++i) {
+        table_.prefetch(keys[std::min(i + kAhead, keys.size() - 1)]);
+        table_.update(keys[i], [&](SetId from) {
+            const SetId to = sets_.with(from, holder.slot);
+            sets_.exchange(from, to);
+            return to;
+        });
+    }
+    holder.n_keys = holder.recency.size();
+}
+
+void Index::drop(SlotId slot, std::span<const uint64_t> keys) {
+    if (keys.empty()) return;
+    table_.prepare(keys.size());
+    const std::lock_guard lock(table_lock_);
+    table_.maintain(keys.size());
+    for (size_t i = 0; i < keys.size(); ++i) {
+        table_.prefetch(keys[std::min(i + kAhead, keys.size() - 1)]);
+        table_.update(keys[i], [&](SetId from) {
+            const SetId to = sets_.without(from, slot);
+            sets_.exchange(from, to);
+            return to;
+        });
+    }
+}
+
+void Index::take_copy(Holder& holder, CopiesRow& row) {
+    --holder.n_copies;
+    if (--row.copies == 1) holder.repeated.erase(row.key);
+}
+
+// Copies beyond the capacity were announced without being made: they go first, then keys by recency.
+size_t Index::shrink(Holder& holder) {
+    if (!holder.capacity) return 0;
+    std::vector<uint64_t> dropped;
+    size_t n_evicted = 0;
+    while (holder.n_copies > *holder.capacity) {
+        if (holder.repeated.size() != 0) {
+            take_copy(holder, holder.repeated.front());
+            continue;
+        }
+        dropped.push_back(holder.recency.pop_front().key);
+        --holder.n_copies;
+        ++n_evicted;
+        if (dropped.size() == kBatch) {
+            drop(holder.slot, dropped);
+            dropped.clear();
+        }
+    }
+    holder.n_keys = holder.recency.size();
+    drop(holder.slot, dropped);
+    return n_evicted;
+}
+
+void Index::empty(Holder& holder) {
+    std::vector<uint64_t> dropped;
+    while (holder.recency.size() != 0) {
+        dropped.clear();
+        holder.recency.drain(kBatch, dropped);
+        drop(holder.slot, dropped);
+    }
+    holder.recency.clear();
+    holder.repeated.clear();
+    holder.n_copies = 0;
+    holder.n_keys = 0;
+}
+
+void Index::sweep_some(size_t n_keys) {
+    std::vector<uint64_t> dropped;
+    while (n_keys > 0 && !gone_.empty()) {
+        Holder& gone = *gone_.front();
+        dropped.clear();
+        gone.recency.drain(std::min(n_keys, kBatch), dropped);
+        n_keys -= dropped.size();
+        drop(gone.slot, dropped);
+        if (gone.recency.size() == 0) {
+            const std::lock_guard lock(table_lock_);
+            assign_slot(gone.slot, kFree);
+            gone_.pop_front();
+        }
+    }
+}
+
+// The holders that a set's slots stand for, without those that are gone.
+void Index::translate(SetId set, std::vector<uint64_t>& mask) const {
+    const MaskView view = sets_.view(set);
+    mask.assign((holders_.size() + 63) / 64, 0);
+    if (n_translated_ == 0) {
+        std::copy(view.words.begin(), view.words.end(), mask.begin() + static_cast<std::ptrdiff_t>(view.first));
+        return;
+    }
+    for (size_t i = 0; i < view.words.size(); ++i) {
+        for (uint64_t bits = view.words[i]; bits != 0; bits &= bits - 1) {
+            const HolderId holder = meaning_[(view.first + i) * 64 + static_cast<size_t>(std::countr_zero(bits))];
+            if (holder < kSwept) mask[holder / 64] |= uint64_t{1} << holder % 64;
+        }
+    }
+}
+
+}  // namespace kvatlas

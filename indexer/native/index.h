@@ -1,0 +1,132 @@
+// The block index: indexer/reference.py defines what every operation does.
+//
+// Who may touch what: `write_` orders all writers and guards the holders' books; `table_lock_` guards what a match reads
+// (table, sets, meaning of slots). Writers do their books first and hold `table_lock_` only for kBatch keys at a time.
+#pragma once
+
+#include <atomic>
+#include <cstring>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <shared_mutex>
+#include <stdexcept>
+#include <vector>
+
+#include "match.h"
+#include "recency.h"
+#include "sets.h"
+#include "table.h"
+
+namespace kvatlas {
+
+struct UnknownHolder : std::exception {};
+struct HolderChanged : std::runtime_error {
+    HolderChanged() : std::runtime_error("the holder changed during iteration") {}
+};
+
+// Keys in memory of any alignment, as buffers of Python objects are.
+class KeySpan {
+public:
+    KeySpan(const void* data, size_t size) : data_(static_cast<const char*>(data)), size_(size) {}
+    size_t size() const { return size_; }
+    uint64_t operator[](size_t i) const {
+        uint64_t key;
+        std::memcpy(&key, data_ + i * sizeof key, sizeof key);
+        return key;
+    }
+    void copy(size_t begin, size_t n, uint64_t* out) const { std::memcpy(out, data_ + begin * sizeof *out, n * sizeof *out); }
+
+private:
+    const char* data_;
+    size_t size_;
+};
+
+struct Statistics {
+    size_t n_keys, n_residencies, n_sets, n_unswept, n_bytes;
+};
+
+// Rows of a holder from one place on; `version` and `after` continue the reading.
+struct Page {
+    std::vector<KeyRow> rows;
+    std::vector<uint64_t> copies;
+    uint64_t version = 0;
+    std::optional<uint32_t> after;
+};
+
+class Index {
+public:
+    Index();
+
+    HolderId open();
+    void close(HolderId holder);
+    size_t store(HolderId holder, KeySpan keys);
+    size_t keep(HolderId holder, KeySpan keys);
+    size_t remove(HolderId holder, KeySpan keys);
+    void clear(HolderId holder);
+    void touch(HolderId holder, KeySpan keys);
+    size_t set_capacity(HolderId holder, std::optional<size_t> n_blocks);
+    bool has(HolderId holder, uint64_t key) const;
+    size_t size(HolderId holder) const;
+    Presence presence(KeySpan keys) const;
+
+    // Fills `page` with up to `n_rows` rows that follow it. Throws HolderChanged when the holder was changed since.
+    void read(HolderId holder, size_t n_rows, Page& page);
+
+    // Erases up to `n_keys` keys of closed and cleared holders from the table; returns how many are left.
+    size_t sweep(size_t n_keys);
+
+    Statistics statistics();
+
+private:
+    struct Holder {
+        Holder(Index& index, SlotId own_slot, std::optional<size_t> bound)
+            : slot(own_slot), recency(index.key_pool_, index.mixer_), repeated(index.copies_pool_, index.mixer_), capacity(bound) {}
+
+        SlotId slot;
+        OrderedKeys<KeyRow> recency;
+        OrderedKeys<CopiesRow> repeated;  // keys with more than one copy, in the order in which they got the second
+        std::optional<size_t> capacity;
+        size_t n_copies = 0;
+        uint64_t version = 0;
+        std::atomic<size_t> n_keys = 0;  // size of `recency`, for readers
+    };
+
+    static constexpr size_t kBatch = 256;         // keys a writer changes while readers wait: some 20 us
+    static constexpr size_t kSweptAtOnce = 16384;  // a smaller holder is closed or cleared on the spot
+    static constexpr size_t kAhead = 8;            // keys between prefetch and use
+    static constexpr HolderId kFree = ~HolderId{0}, kSwept = kFree - 1;
+
+    Holder& require(HolderId holder) const;
+    Holder& change(HolderId holder);
+    SlotId pick_slot(HolderId holder) const;
+    void assign_slot(SlotId slot, HolderId meaning);
+    size_t take_in(HolderId holder, KeySpan keys, bool counts_copies);
+    void add(Holder& holder, std::span<const uint64_t> keys);
+    void drop(SlotId slot, std::span<const uint64_t> keys);
+    void add_copy(Holder& holder, uint64_t key);
+    void take_copy(Holder& holder, CopiesRow& row);
+    size_t shrink(Holder& holder);
+    void empty(Holder& holder);
+    void sweep_some(size_t n_keys);
+    void translate(SetId set, std::vector<uint64_t>& mask) const;
+
+    const Mixer mixer_;
+    mutable std::shared_mutex table_lock_;
+    std::mutex write_;
+
+    Table table_;
+    Sets sets_;
+    ChunkPool<KeyRow> key_pool_;  // before the holders, which give their chunks back
+    ChunkPool<CopiesRow> copies_pool_;
+    std::vector<std::unique_ptr<Holder>> holders_;
+    std::vector<HolderId> free_holders_;
+    std::vector<HolderId> meaning_;  // slot -> holder, kFree, or kSwept while keys of a gone holder still name it
+    size_t n_translated_ = 0;        // slots in use that are not the number of their holder
+
+    std::deque<std::unique_ptr<Holder>> gone_;  // contents of closed and cleared holders, to be swept
+    uint64_t clock_ = 0;
+};
+
+}  // namespace kvatlas

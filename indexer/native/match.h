@@ -1,0 +1,194 @@
+// How much of one prompt each rank holds: the counterpart of indexer/match.py, whose `measure` defines the results.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace kvatlas {
+
+using HolderId = uint32_t;
+
+// Holders along a prompt, as maximal runs of blocks with the same holders; one bit mask of `n_words` words a run.
+struct Presence {
+    size_t n_words = 0;
+    std::vector<size_t> ends;  // block after the last of each run
+    std::vector<uint64_t> words;
+
+    size_t n_runs() const { return ends.size(); }
+    std::span<const uint64_t> mask(size_t run) const { return std::span(words).subspan(run * n_words, n_words); }
+    bool has(size_t run, HolderId holder) const {
+        const size_t word = holder / 64;
+        return word < n_words && (words[run * n_words + word] >> (holder % 64) & 1) != 0;
+    }
+};
+
+struct WindowLayout {
+    std::vector<HolderId> holders;
+    size_t n_blocks;
+};
+
+// RankLayout of indexer/match.py; `chunk` is the largest chunk of the slower tiers.
+struct RankLayout {
+    std::vector<std::vector<HolderId>> tiers;
+    size_t chunk;
+    std::vector<WindowLayout> windows;
+};
+
+struct TierRun {
+    size_t tier, n_blocks;
+};
+
+struct RankMatch {
+    size_t rank;  // position of its layout
+    std::vector<size_t> tier_blocks;
+    std::vector<TierRun> runs;
+    size_t usable_blocks;
+};
+
+// Stretches of blocks [begin, end) that satisfy a condition, in order, none touching another.
+class Stretches {
+public:
+    void clear() { list_.clear(); }
+
+    void add(size_t begin, size_t end) {
+        if (!list_.empty() && list_.back().end == begin) {
+            list_.back().end = end;
+        } else {
+            list_.push_back({begin, end});
+        }
+    }
+
+    // Blocks from `block` on without a gap.
+    size_t length_from(size_t block) const {
+        const auto found = first_ending_after(block);
+        return found != list_.end() && block >= found->begin ? found->end - block : 0;
+    }
+
+    // First block of the gap-free blocks before `end` > 0; `end` itself when the block before it is missing.
+    size_t begin_of(size_t end) const {
+        const auto found = first_ending_after(end - 1);
+        return found != list_.end() && end > found->begin ? found->begin : end;
+    }
+
+    // End of the last stretch at or before `block`, 0 for none.
+    size_t last_end(size_t block) const {
+        const auto found = first_ending_after(block);
+        return found == list_.begin() ? 0 : std::prev(found)->end;
+    }
+
+private:
+    struct Stretch {
+        size_t begin, end;
+    };
+
+    std::vector<Stretch>::const_iterator first_ending_after(size_t block) const {
+        return std::upper_bound(list_.begin(), list_.end(), block, [](size_t b, const Stretch& s) { return b < s.end; });
+    }
+
+    std::vector<Stretch> list_;
+};
+
+class Matcher {
+public:
+    Matcher(const Presence& presence, size_t n_tokens, size_t block_size)
+        : presence_(presence), n_tokens_(n_tokens), block_size_(block_size) {}
+
+    // Ranks that hold the first block in any tier.
+    std::vector<RankMatch> match(std::span<const RankLayout> layouts) {
+        std::vector<RankMatch> found;
+        for (size_t rank = 0; rank < layouts.size(); ++rank) {
+            std::vector<TierRun> runs = union_runs(layouts[rank]);
+            if (runs.empty()) continue;
+            RankMatch& match = found.emplace_back();
+            match.rank = rank;
+            for (size_t tier = 0; tier < n_tiers_; ++tier) match.tier_blocks.push_back(tiers_[tier].length_from(0));
+            match.runs = std::move(runs);
+            match.usable_blocks = usable(layouts[rank]);
+        }
+        return found;
+    }
+
+private:
+    bool holds(std::span<const HolderId> holders, size_t run) const {
+        return !holders.empty() &&
+               std::all_of(holders.begin(), holders.end(), [&](HolderId h) { return presence_.has(run, h); });
+    }
+
+    // Each block in its fastest tier, up to the first block that no tier has. Notes each tier's stretches on the way;
+    // nothing behind the union counts for any figure.
+    std::vector<TierRun> union_runs(const RankLayout& layout) {
+        n_tiers_ = layout.tiers.size();
+        if (tiers_.size() < n_tiers_) tiers_.resize(n_tiers_);
+        for (Stretches& tier : tiers_) tier.clear();
+        std::vector<TierRun> runs;
+        for (size_t begin = 0, run = 0; run < presence_.n_runs(); begin = presence_.ends[run++]) {
+            const size_t end = presence_.ends[run];
+            size_t fastest = n_tiers_;
+            for (size_t tier = n_tiers_; tier-- > 0;) {
+                if (!holds(layout.tiers[tier], run)) continue;
+                tiers_[tier].add(begin, end);
+                fastest = tier;
+            }
+            if (fastest == n_tiers_) break;
+            if (!runs.empty() && runs.back().tier == fastest) {
+                runs.back().n_blocks += end - begin;
+            } else {
+                runs.push_back({fastest, end - begin});
+            }
+        }
+        return runs;
+    }
+
+    size_t usable(const RankLayout& layout) {
+        const size_t before_last_token = n_tokens_ == 0 ? 0 : (n_tokens_ - 1) / block_size_;
+        const size_t fast = std::min(tiers_[0].length_from(0), before_last_token);
+        if (!layout.windows.empty()) return windowed(fast, layout.windows);
+        const size_t chunk = layout.chunk, first = fast / chunk * chunk;
+        const size_t limit = n_tokens_ / block_size_ / chunk * chunk;
+        size_t position = first;
+        while (position < limit) {
+            size_t n_blocks = 0;
+            for (size_t tier = 1; tier < n_tiers_; ++tier)
+                n_blocks = std::max(n_blocks, tiers_[tier].length_from(position) / chunk * chunk);
+            if (n_blocks == 0) break;
+            position = std::min(position + n_blocks, limit);
+        }
+        return position > first && position - fast >= chunk ? position : fast;
+    }
+
+    // The longest boundary at which every window group has the blocks before it. Boundaries that fail for the same gap
+    // are skipped together.
+    size_t windowed(size_t longest, std::span<const WindowLayout> windows) {
+        windows_.resize(windows.size());
+        for (size_t w = 0; w < windows.size(); ++w) {
+            windows_[w].clear();
+            for (size_t begin = 0, run = 0; run < presence_.n_runs(); begin = presence_.ends[run++]) {
+                if (holds(windows[w].holders, run)) windows_[w].add(begin, presence_.ends[run]);
+            }
+        }
+        size_t end = longest;
+        for (size_t w = 0; end > 0 && w < windows.size();) {
+            const size_t n_blocks = windows[w].n_blocks, begin = windows_[w].begin_of(end);
+            if (n_blocks == 0 || begin <= (end > n_blocks ? end - n_blocks : 0)) {
+                ++w;
+                continue;
+            }
+            // With the gap before `begin`, no boundary down to it has its blocks.
+            end = windows_[w].last_end(std::min(begin, end - 1));
+            w = 0;
+        }
+        return end;
+    }
+
+    const Presence& presence_;
+    size_t n_tokens_, block_size_;
+    size_t n_tiers_ = 0;
+    std::vector<Stretches> tiers_, windows_;  // kept between ranks: their memory is used again
+};
+
+}  // namespace kvatlas

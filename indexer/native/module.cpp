@@ -1,0 +1,364 @@
+// kvatlas.indexer._native: the Python side of the index. _native.pyi describes what it offers.
+
+#include "python.h"
+
+#include <cstring>
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "index.h"
+#include "xxh3.h"
+
+namespace {
+
+using namespace kvatlas;
+using namespace kvatlas::python;
+
+// -- keys ---------------------------------------------------------------------------------------------------------
+
+PyObject* prefix_keys(PyObject*, Call call) {
+    return guarded([&]() -> PyObject* {
+        const auto args = call.arguments({"tokens", "block_size", "seed", "parent"});
+        const Buffer tokens = tokens_buffer(args[0]);
+        const size_t block_size = as_count(args[1], 1, "block_size");
+        const uint64_t seed = as_count(args[2], 0, "seed");
+        const bool has_parent = args[3] != Py_None;
+        uint64_t key = has_parent ? as_count(args[3], 0, "parent") : 0;
+        const size_t n_blocks = tokens.n_bytes() / 4 / block_size, step = block_size * 4;
+        Reference keys(PyBytes_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(n_blocks * sizeof key)));
+        char* out = PyBytes_AsString(keys.get());
+        const auto* in = static_cast<const char*>(tokens.data());
+        {
+            const WithoutGil released;
+            for (size_t block = 0; block < n_blocks; ++block) {
+                const uint64_t local = xxh3::hash(in + block * step, step, seed);
+                key = block == 0 && !has_parent ? local : xxh3::chain(key, local, seed);
+                std::memcpy(out + block * sizeof key, &key, sizeof key);
+            }
+        }
+        return keys.release();
+    }, nullptr);
+}
+
+PyObject* xxh3_64(PyObject*, Call call) {
+    return guarded([&]() -> PyObject* {
+        const auto args = call.arguments({"data", "seed"});
+        const Buffer input(args[0], 1, "B", "input");
+        return PyLong_FromUnsignedLongLong(xxh3::hash(input.data(), input.n_bytes(), as_count(args[1], 0, "seed")));
+    }, nullptr);
+}
+
+// -- layouts ------------------------------------------------------------------------------------------------------
+
+using Layouts = std::vector<RankLayout>;
+
+template <class Visit>
+void for_each(PyObject* sequence, Visit visit) {
+    const Py_ssize_t n = PySequence_Size(sequence);
+    if (n < 0) throw Raised();
+    for (Py_ssize_t i = 0; i < n; ++i) visit(Reference(PySequence_GetItem(sequence, i)).get());
+}
+
+std::vector<HolderId> holders_of(PyObject* mask) {
+    const Buffer bytes(mask, 1, "B", "holders");
+    const auto* in = static_cast<const uint8_t*>(bytes.data());
+    std::vector<HolderId> holders;
+    for (size_t bit = 0; bit < bytes.n_bytes() * 8; ++bit) {
+        if ((in[bit / 8] >> bit % 8 & 1) != 0) holders.push_back(static_cast<HolderId>(bit));
+    }
+    return holders;
+}
+
+Reference item(PyObject* sequence, Py_ssize_t i) { return Reference(PySequence_GetItem(sequence, i)); }
+
+PyObject* new_layouts(PyTypeObject* type, PyObject* args, PyObject* named) {
+    return guarded([&]() -> PyObject* {
+        if (named != nullptr && PyDict_Size(named) != 0) raise(PyExc_TypeError, "Layouts takes no named arguments");
+        expect_arguments(PyTuple_Size(args), 1);
+        auto layouts = std::make_unique<Layouts>();
+        for_each(PyTuple_GetItem(args, 0), [&](PyObject* row) {
+            RankLayout& layout = layouts->emplace_back();
+            for_each(item(row, 0).get(), [&](PyObject* mask) { layout.tiers.push_back(holders_of(mask)); });
+            if (layout.tiers.empty()) raise(PyExc_ValueError, "a layout needs at least one tier");
+            layout.chunk = as_count(item(row, 1).get(), 1, "chunk");
+            for_each(item(row, 2).get(), [&](PyObject* window) {
+                auto holders = holders_of(item(window, 0).get());
+                layout.windows.push_back({std::move(holders), as_count(item(window, 1).get(), 0, "window blocks")});
+            });
+        });
+        return wrap(type, layouts.release());
+    }, nullptr);
+}
+
+PyType_Slot layouts_slots[] = {
+    {Py_tp_new, reinterpret_cast<void*>(new_layouts)},
+    {Py_tp_dealloc, reinterpret_cast<void*>(deallocate<Layouts>)},
+    {Py_tp_doc, const_cast<char*>("Layouts of several ranks, compiled for Index.match_rows.")},
+    {0, nullptr},
+};
+PyType_Spec layouts_spec = {"kvatlas.indexer._native.Layouts", sizeof(Object<Layouts>), 0, Py_TPFLAGS_DEFAULT, layouts_slots};
+
+// -- index --------------------------------------------------------------------------------------------------------
+
+// Runs an operation of the index with the GIL released; a holder that is not open raises KeyError with its number.
+template <class Operation>
+auto run(PyObject* holder, Operation operation) {
+    try {
+        const WithoutGil released;
+        return operation();
+    } catch (const UnknownHolder&) {
+    }
+    PyErr_SetObject(PyExc_KeyError, holder);
+    throw Raised();
+}
+
+// Holder numbers that no holder can have are unknown, not malformed: the reference answers them with KeyError too.
+HolderId holder_of(PyObject* object) {
+    const auto value = as_word(object);
+    if (!value || *value > 0xffffffff) {
+        PyErr_SetObject(PyExc_KeyError, object);
+        throw Raised();
+    }
+    return static_cast<HolderId>(*value);
+}
+
+KeySpan span_of(const Buffer& keys) { return {keys.data(), keys.n_bytes() / sizeof(uint64_t)}; }
+
+PyObject* new_index(PyTypeObject* type, PyObject* args, PyObject* named) {
+    return guarded([&]() -> PyObject* {
+        expect_arguments(PyTuple_Size(args) + (named == nullptr ? 0 : PyDict_Size(named)), 0);
+        return wrap(type, new Index());
+    }, nullptr);
+}
+
+PyObject* open_holder(PyObject* self, PyObject*) {
+    return guarded([&]() -> PyObject* {
+        return number(run(Py_None, [&] { return value_of<Index>(self).open(); }));
+    }, nullptr);
+}
+
+using Forget = void (Index::*)(HolderId);
+template <Forget operation>
+PyObject* forget(PyObject* self, Call call) {
+    return guarded([&]() -> PyObject* {
+        const auto [argument] = call.arguments({"holder"});
+        const HolderId holder = holder_of(argument);
+        run(argument, [&] { (value_of<Index>(self).*operation)(holder); });
+        Py_RETURN_NONE;
+    }, nullptr);
+}
+
+using Change = size_t (Index::*)(HolderId, KeySpan);
+template <Change operation>
+PyObject* change(PyObject* self, Call call) {
+    return guarded([&]() -> PyObject* {
+        const auto args = call.arguments({"holder", "keys"});
+        const HolderId holder = holder_of(args[0]);
+        const Buffer keys = keys_buffer(args[1]);
+        return number(run(args[0], [&] { return (value_of<Index>(self).*operation)(holder, span_of(keys)); }));
+    }, nullptr);
+}
+
+PyObject* touch(PyObject* self, Call call) {
+    return guarded([&]() -> PyObject* {
+        const auto args = call.arguments({"holder", "keys"});
+        const HolderId holder = holder_of(args[0]);
+        const Buffer keys = keys_buffer(args[1]);
+        run(args[0], [&] { value_of<Index>(self).touch(holder, span_of(keys)); });
+        Py_RETURN_NONE;
+    }, nullptr);
+}
+
+PyObject* set_capacity(PyObject* self, Call call) {
+    return guarded([&]() -> PyObject* {
+        const auto args = call.arguments({"holder", "n_blocks"});
+        const HolderId holder = holder_of(args[0]);
+        std::optional<size_t> n_blocks;
+        if (args[1] != Py_None) n_blocks = as_count(args[1], 0, "n_blocks");
+        return number(run(args[0], [&] { return value_of<Index>(self).set_capacity(holder, n_blocks); }));
+    }, nullptr);
+}
+
+PyObject* has(PyObject* self, Call call) {
+    return guarded([&]() -> PyObject* {
+        const auto args = call.arguments({"holder", "key"});
+        const HolderId holder = holder_of(args[0]);
+        const auto key = as_word(args[1]);
+        const bool is_held = run(args[0], [&] { return value_of<Index>(self).has(holder, key.value_or(0)); });
+        return PyBool_FromLong(key && is_held);
+    }, nullptr);
+}
+
+PyObject* size(PyObject* self, Call call) {
+    return guarded([&]() -> PyObject* {
+        const auto [argument] = call.arguments({"holder"});
+        const HolderId holder = holder_of(argument);
+        return number(run(argument, [&] { return value_of<Index>(self).size(holder); }));
+    }, nullptr);
+}
+
+uint32_t as_position(PyObject* object) {
+    const size_t value = as_count(object, 0, "position");
+    if (value > 0xffffffff) raise(PyExc_ValueError, "position is beyond every row");
+    return static_cast<uint32_t>(value);
+}
+
+PyObject* run_rows(PyObject* self, Call call) {
+    return guarded([&]() -> PyObject* {
+        const auto [argument] = call.arguments({"keys"});
+        const Buffer keys = keys_buffer(argument);
+        const Presence found = run(Py_None, [&] { return value_of<Index>(self).presence(span_of(keys)); });
+        Reference rows(PyList_New(static_cast<Py_ssize_t>(found.n_runs())));
+        for (size_t i = 0; i < found.n_runs(); ++i) {
+            Reference mask(integer_of(found.mask(i)));
+            Reference row(Py_BuildValue("(nO)", static_cast<Py_ssize_t>(found.ends[i]), mask.get()));
+            PyList_SetItem(rows.get(), static_cast<Py_ssize_t>(i), row.release());
+        }
+        return rows.release();
+    }, nullptr);
+}
+
+template <class Item, class Convert>
+PyObject* tuple_of(const std::vector<Item>& items, Convert convert) {
+    Reference tuple(PyTuple_New(static_cast<Py_ssize_t>(items.size())));
+    for (size_t i = 0; i < items.size(); ++i) {
+        PyTuple_SetItem(tuple.get(), static_cast<Py_ssize_t>(i), Reference(convert(items[i])).release());
+    }
+    return tuple.release();
+}
+
+PyObject* row_of(const RankMatch& match) {
+    Reference tiers(tuple_of(match.tier_blocks, number));
+    Reference runs(tuple_of(match.runs, [](const TierRun& tier_run) {
+        return Py_BuildValue("(nn)", static_cast<Py_ssize_t>(tier_run.tier), static_cast<Py_ssize_t>(tier_run.n_blocks));
+    }));
+    return Py_BuildValue("(nOOn)", static_cast<Py_ssize_t>(match.rank), tiers.get(), runs.get(),
+                         static_cast<Py_ssize_t>(match.usable_blocks));
+}
+
+// No type derives from Layouts, so its destructor tells it apart.
+const Layouts& layouts_of(PyObject* object) {
+    if (PyType_GetSlot(Py_TYPE(object), Py_tp_dealloc) != reinterpret_cast<void*>(deallocate<Layouts>))
+        raise(PyExc_TypeError, "layouts must be Layouts");
+    return value_of<Layouts>(object);
+}
+
+PyObject* match_rows(PyObject* self, Call call) {
+    return guarded([&]() -> PyObject* {
+        const auto args = call.arguments({"keys", "layouts", "n_tokens", "block_size"});
+        const Buffer keys = keys_buffer(args[0]);
+        const Layouts& layouts = layouts_of(args[1]);
+        const size_t n_tokens = as_count(args[2], 0, "n_tokens"), block_size = as_count(args[3], 1, "block_size");
+        const auto found = run(Py_None, [&] {
+            const Presence presence = value_of<Index>(self).presence(span_of(keys));
+            return Matcher(presence, n_tokens, block_size).match(layouts);
+        });
+        Reference rows(PyList_New(static_cast<Py_ssize_t>(found.size())));
+        for (size_t i = 0; i < found.size(); ++i) {
+            PyList_SetItem(rows.get(), static_cast<Py_ssize_t>(i), Reference(row_of(found[i])).release());
+        }
+        return rows.release();
+    }, nullptr);
+}
+
+PyObject* page(PyObject* self, Call call) {
+    return guarded([&]() -> PyObject* {
+        const auto args = call.arguments({"holder", "n_rows", "cursor"});
+        const HolderId holder = holder_of(args[0]);
+        const size_t n_rows = as_count(args[1], 1, "n_rows");
+        Page page;
+        if (args[2] != Py_None) {
+            page.version = as_count(item(args[2], 0).get(), 0, "version");
+            page.after = as_position(item(args[2], 1).get());
+        }
+        run(args[0], [&] { value_of<Index>(self).read(holder, n_rows, page); });
+        Reference keys(bytes_of(page.rows)), copies(bytes_of(page.copies));
+        if (page.rows.empty()) return Py_BuildValue("(OOO)", keys.get(), copies.get(), Py_None);
+        return Py_BuildValue("(OO(KI))", keys.get(), copies.get(), static_cast<unsigned long long>(page.version), *page.after);
+    }, nullptr);
+}
+
+PyObject* sweep(PyObject* self, Call call) {
+    return guarded([&]() -> PyObject* {
+        const auto [argument] = call.arguments({"n_keys"});
+        const size_t n_keys = as_count(argument, 0, "n_keys");
+        return number(run(Py_None, [&] { return value_of<Index>(self).sweep(n_keys); }));
+    }, nullptr);
+}
+
+PyObject* statistics(PyObject* self, PyObject*) {
+    return guarded([&]() -> PyObject* {
+        const Statistics found = run(Py_None, [&] { return value_of<Index>(self).statistics(); });
+        return Py_BuildValue("(nnnnn)", static_cast<Py_ssize_t>(found.n_keys), static_cast<Py_ssize_t>(found.n_residencies),
+                             static_cast<Py_ssize_t>(found.n_sets), static_cast<Py_ssize_t>(found.n_unswept),
+                             static_cast<Py_ssize_t>(found.n_bytes));
+    }, nullptr);
+}
+
+template <PyObject* (*function)(PyObject*, Call)>
+PyMethodDef method(const char* name) {
+    PyObject* (*entry)(PyObject*, PyObject* const*, Py_ssize_t, PyObject*) =
+        [](PyObject* self, PyObject* const* values, Py_ssize_t n_positional, PyObject* names) {
+            return function(self, {values, n_positional, names});
+        };
+    return {name, reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(entry)), METH_FASTCALL | METH_KEYWORDS, nullptr};
+}
+
+PyMethodDef index_methods[] = {
+    {"open", open_holder, METH_NOARGS, nullptr},
+    method<forget<&Index::close>>("close"),
+    method<change<&Index::store>>("store"),
+    method<change<&Index::keep>>("keep"),
+    method<change<&Index::remove>>("remove"),
+    method<forget<&Index::clear>>("clear"),
+    method<touch>("touch"),
+    method<set_capacity>("set_capacity"),
+    method<has>("has"),
+    method<size>("size"),
+    method<run_rows>("run_rows"),
+    method<match_rows>("match_rows"),
+    method<page>("page"),
+    method<sweep>("sweep"),
+    {"statistics", statistics, METH_NOARGS, nullptr},
+    {nullptr, nullptr, 0, nullptr},
+};
+PyType_Slot index_slots[] = {
+    {Py_tp_new, reinterpret_cast<void*>(new_index)},
+    {Py_tp_dealloc, reinterpret_cast<void*>(deallocate<Index>)},
+    {Py_tp_methods, index_methods},
+    {Py_tp_doc, const_cast<char*>("Block index; kvatlas.indexer.native_index.NativeIndex gives it its Python types.")},
+    {0, nullptr},
+};
+PyType_Spec index_spec = {"kvatlas.indexer._native.Index", sizeof(Object<Index>), 0,
+                          Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE, index_slots};
+
+// -- module -------------------------------------------------------------------------------------------------------
+
+int add_types(PyObject* module) {
+    return guarded([&] {
+        for (auto& [name, spec] : {std::pair{"Index", &index_spec}, std::pair{"Layouts", &layouts_spec}}) {
+            const Reference type(PyType_FromModuleAndSpec(module, spec, nullptr));
+            if (PyModule_AddObjectRef(module, name, type.get()) < 0) throw Raised();
+        }
+        return 0;
+    }, -1);
+}
+
+PyMethodDef functions[] = {
+    method<prefix_keys>("prefix_keys"),
+    method<xxh3_64>("xxh3_64"),
+    {nullptr, nullptr, 0, nullptr},
+};
+PyModuleDef_Slot module_slots[] = {
+    {Py_mod_exec, reinterpret_cast<void*>(add_types)},
+    {0, nullptr},
+};
+PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT, "kvatlas.indexer._native", nullptr, 0, functions, module_slots, nullptr, nullptr, nullptr,
+};
+
+}  // namespace
+
+extern "C" PyMODINIT_FUNC PyInit__native() { return PyModuleDef_Init(&definition); }
