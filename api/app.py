@@ -21,6 +21,7 @@ from ..indexer.tiers import TierId, TierSource, TierSpec, TierTable
 from ..scorers.weights import default_profile
 from .extproc.health import HealthService
 from .extproc.listener import GrpcListener
+from .extproc.machine import Completion
 from .extproc.server import ExtProcServer
 from .fleet import Fleet, log_source
 from .fleet_metrics import fleet_families
@@ -42,6 +43,10 @@ HISTORY_PATIENCE_S = 5.0
 
 HOUSEKEEPING_S = 1.0
 """Time between two looks at what only passing time decides."""
+
+NOTICE_S = 2.5
+"""Time that a gateway gets to see that the process is not ready, before new requests are refused: two health checks of
+the shipped Envoy configurations, and a half."""
 
 DRAIN_S = 30.0
 """Time that requests in flight get when the process is told to stop."""
@@ -104,7 +109,10 @@ class App:
             pipeline=pipeline, fleet=self.fleet, profile=profile, metrics=self._metrics, rng=random.random
         )
         self._metrics.registry.register(StateCollector(lambda: fleet_families(self.fleet, self._subscriber)))
-        self._ext_proc = ExtProcServer(picker, self._health, on_error=self._metrics.stream_error)
+        self._routed = False
+        self._ext_proc = ExtProcServer(
+            picker, self._health, on_error=self._metrics.stream_error, on_complete=self._note_routed
+        )
         self._health_only = GrpcListener("server.health", (self._health.handler(),))
         rest = rest_app(
             picker=picker,
@@ -151,12 +159,17 @@ class App:
         ]
 
     async def stop(self, *, grace_s: float = DRAIN_S) -> None:
-        """Say not ready, let requests in flight end for at most `grace_s` seconds, and stop everything."""
+        """Say not ready, let requests in flight end for at most `grace_s` seconds, and stop everything.
+
+        A gateway that uses this process is first given the time to notice, and its requests are answered meanwhile.
+        """
         self._draining = True
         self._set_ready(ready=False)
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._routed and grace_s:
+            await asyncio.sleep(NOTICE_S)
         await self._ext_proc.stop(grace_s)
         await self._health_only.stop(0)
         await self._rest.stop()
@@ -200,6 +213,9 @@ class App:
         while True:
             await asyncio.sleep(HOUSEKEEPING_S)
             self.fleet.tick(now=time.monotonic())
+
+    def _note_routed(self, _: Completion) -> None:
+        self._routed = True
 
     def _facts_changed(self, name: str, facts: EngineFacts) -> None:
         self.fleet.facts_changed(name, facts)

@@ -16,6 +16,7 @@ from ..events.stream import Trust
 from ..events.subscriber import Subscriber
 from ..events.subscription import Subscription
 from ..indexer.atlas import Atlas
+from ..indexer.match import PrefixMatch
 from ..indexer.prefix import Prefix
 from ..indexer.sources import SourceChange
 from ..indexer.tiers import TierId, TierSource, TierTable
@@ -181,6 +182,7 @@ class Fleet:
         """
         endpoint = Endpoint(name, addresses, labels, time.monotonic(), instance or Instance(name))
         self.atlas.add(name, n_ranks=0, space=endpoint.instance.space)
+        _warn_of_port_collision(name, addresses)
         self._endpoints[name] = endpoint
         for rank in addresses.ranks:
             self.add_rank(name, rank)
@@ -250,7 +252,7 @@ class Fleet:
                 labels=endpoint.labels,
                 load=self._loads.get(endpoint.name, now),
                 prefix=matches.get(endpoint.name),
-                credit=self._credit(endpoint),
+                credit=self._credit(endpoint, matches.get(endpoint.name)),
             )
             for endpoint in self._endpoints.values()
             if (serving := endpoint.addresses.serving) is not None
@@ -277,7 +279,7 @@ class Fleet:
         if facts.block_size is not None and not endpoint.has_events:
             for ledger in self.atlas.ledgers(name):
                 ledger.use_block_size(facts.block_size)
-        endpoint.offloads |= facts.offloads
+        endpoint.offloads = facts.offloads
         if facts.process_start_s is not None:
             self._note_start(endpoint, facts.process_start_s)
 
@@ -314,9 +316,13 @@ class Fleet:
         if publisher.subscription is not None:
             await self._subscriber.unsubscribe(publisher.subscription)
 
-    def _credit(self, endpoint: Endpoint) -> float:
-        """Trust in the events; an endpoint without any is known from routing alone, which needs no events."""
-        return self._trust_credit[endpoint.trust] if endpoint.has_events else 1.0
+    def _credit(self, endpoint: Endpoint, match: PrefixMatch | None) -> float:
+        """Trust in the events of the rank that matches; one without any is known from routing, which needs none."""
+        rank = match.rank if match is not None else 0
+        publisher = next((p for p in endpoint.publishers if p.rank == rank), None)
+        if publisher is None or publisher.subscription is None:
+            return 1.0
+        return self._trust_credit[publisher.trust]
 
     def _note_start(self, endpoint: Endpoint, started: float) -> None:
         """A new process start time is a restart, also where the event streams have not told of it."""
@@ -327,6 +333,16 @@ class Fleet:
         for publisher in endpoint.publishers:
             if publisher.subscription is not None and publisher.reset_at < noticed_since:
                 publisher.subscription.restarted("its process start time changed")
+
+
+def _warn_of_port_collision(name: str, addresses: EndpointAddresses) -> None:
+    events, replays = ({getattr(rank, kind) for rank in addresses.ranks} for kind in ("events", "replay"))
+    for address in sorted(events & replays - {None}):
+        log.warning(
+            "%s: %s is the event address of one rank and the replay address of another; let the two ports lie at least "
+            "dataParallelSize apart, in the engine and here",
+            name, address,
+        )  # fmt: skip
 
 
 def _allowed(address: str, subset: frozenset[str]) -> bool:

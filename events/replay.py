@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import zmq
 import zmq.asyncio
 
+from .errors import SubscriptionError
 from .sockets import open_socket
 
 _END_OF_REPLAY = b"\xff" * 8
@@ -46,7 +47,7 @@ class ReplayServer:
             # unlimited: a reply burst must not be cut on our side; the sender's buffer bounds it
             socket = open_socket(self.context, zmq.DEALER, receive_hwm=0, ipv6="[" in self.address)
             try:
-                socket.connect(self.address)
+                _connect(socket, self.address)
                 request = [b"", start.to_bytes(_SEQ_BYTES, "big")]
                 await socket.send_multipart(request)  # pyright: ignore[reportUnknownMemberType]  # pyzmq's stub
                 sent()
@@ -57,3 +58,12 @@ class ReplayServer:
                     take(frames)
             finally:
                 socket.close(linger=0)
+
+
+def _connect(socket: zmq.asyncio.Socket, address: str) -> None:
+    try:
+        socket.connect(address)
+    except zmq.ZMQError as error:
+        raise SubscriptionError(
+            f"cannot ask {address!r} for a replay: {error}; want tcp://HOST:PORT or ipc://PATH"
+        ) from None

@@ -109,6 +109,8 @@ class _Replay:
     """The request begins with the last applied batch, and that batch has not come yet."""
     routine: bool = False
     """Only looks whether something was missed; does not lower trust unless something was."""
+    same_connection: bool = False
+    """The publisher cannot have begun a new life since the last applied batch."""
     empty: bool = True
     """No batch has come in answer to the last request."""
 
@@ -177,15 +179,21 @@ class PublisherStream(Generic[ItemT]):
         """
         self._connected = True
         if not self._can_replay:
+            self._lost |= self._next is not None  # nobody can say what was published meanwhile
             return []
         self._held.clear()
         return self._ask(probing=bool(self._next))
 
-    def check(self) -> list[Action[ItemT]]:
-        """Ask whether anything was missed; for publishers that have been silent, whose losses no later batch shows."""
+    def check(self, *, same_connection: bool = True) -> list[Action[ItemT]]:
+        """Ask whether anything was missed; for publishers that have been silent, whose losses no later batch shows.
+
+        Args:
+            same_connection: the connection is known to have lasted, so that an answer without the last applied batch
+                is a history cut short and not another life.
+        """
         if not self._can_replay or not self._connected or self._replay is not None:
             return []
-        return self._ask(probing=bool(self._next), routine=True)
+        return self._ask(probing=bool(self._next), routine=True, same_connection=same_connection)
 
     def disconnected(self) -> None:
         """The live socket lost its peer."""
@@ -197,6 +205,10 @@ class PublisherStream(Generic[ItemT]):
         self.counters.restarts += 1
         actions: list[Action[ItemT]] = [Reset(reason)]
         return actions + (self._ask() if self._can_replay else [])
+
+    def damaged(self) -> None:
+        """Something that a batch said could not be taken: what follows from it is not known."""
+        self._lost = True
 
     def live(self, seq: int, item: ItemT, *, ts: float) -> list[Action[ItemT]]:
         """A batch from the live socket; `ts` is the publisher's own time stamp of it, 0 when it could not be read."""
@@ -239,7 +251,9 @@ class PublisherStream(Generic[ItemT]):
             return []
         self._heard = True
         if self._replay.probing and self._replay.empty:
-            return self.restarted(f"batch {self._replay.start} is no longer there")
+            if not self._replay.same_connection:
+                return self.restarted(f"batch {self._replay.start} is no longer there")
+            self._lost = True
         if self._next is None:
             self._next = 0
         actions: list[Action[ItemT]] = list(self._drain())
@@ -268,8 +282,10 @@ class PublisherStream(Generic[ItemT]):
 
     # -- replay ---------------------------------------------------------------------------------------------------
 
-    def _ask(self, *, probing: bool = False, routine: bool = False) -> list[Action[ItemT]]:
-        self._replay = _Replay(probing=probing, routine=routine)
+    def _ask(
+        self, *, probing: bool = False, routine: bool = False, same_connection: bool = False
+    ) -> list[Action[ItemT]]:
+        self._replay = _Replay(probing=probing, routine=routine, same_connection=same_connection)
         return self._send()
 
     def _send(self) -> list[Action[ItemT]]:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from .errors import FrameError, WireError
+from .errors import FrameError, SubscriptionError, WireError
 from .model import EventBatch
 from .replay import ReplayServer
 from .sockets import spawn
@@ -16,6 +16,9 @@ from .stream import Action, Apply, PublisherStream, RequestReplay, Reset, Stream
 from .wire import decode_batch
 
 log = logging.getLogger(__name__)
+
+HARMLESS = frozenset({"unknown_tag"})
+"""Reasons of rejected events that leave what is known right: an event type that engines have added."""
 
 _SEQ_BYTES = 8
 
@@ -134,7 +137,7 @@ class Subscription:
         elif self._check_at is not None and now >= self._check_at:
             self._check_at = now + self._options.idle_check_s
             self._checked_at = now
-            self._do(self.stream.check())
+            self._do(self.stream.check(same_connection=self._sees_disconnects))
 
     def restarted(self, reason: str) -> None:
         """Evidence from elsewhere that the publisher began a new life."""
@@ -164,7 +167,10 @@ class Subscription:
         self._tell_trust()
 
     def live(self, seq: int, batch: EventBatch) -> None:
-        """A live batch."""
+        """A live batch. One that cannot be read is not trusted with its number either: it is missing, and fetched."""
+        if not batch.events and batch.rejected and batch.timestamp == 0:
+            self._sink.rejected(batch.rejected[0])
+            return
         self._heard()
         self._check_at = self._heard_at + self._options.idle_check_s
         self._do(self.stream.live(seq, batch, ts=batch.timestamp), live=True)
@@ -188,7 +194,12 @@ class Subscription:
 
     async def _fetch(self, start: int) -> None:
         assert self._replay is not None  # noqa: S101 - streams without a replay address ask for none
-        await self._replay.fetch(start, sent=self._replay_sent, take=self._take_replayed)
+        try:
+            await self._replay.fetch(start, sent=self._replay_sent, take=self._take_replayed)
+        except SubscriptionError as error:
+            log.warning("%s", error)
+            self._replay_sent()  # as good as sent into the void: it times out, is tried again, and given up
+            return
         self._replay_task = None
         self._heard()
         self._replay_answers = True
@@ -225,6 +236,8 @@ class Subscription:
         for action in actions:
             match action:
                 case Apply(item=batch):
+                    if not HARMLESS.issuperset(batch.rejected):
+                        self.stream.damaged()
                     self._sink.apply(batch, live=live)
                 case Reset(reason=reason):
                     self._sink.reset(reason)

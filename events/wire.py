@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Mapping, Sequence
+from math import isfinite
 from typing import TypeGuard, cast
 
 import msgspec
@@ -87,8 +88,9 @@ def _split_batch(payload: bytes) -> tuple[float, Sequence[object], int | None]:
     if len(parts) < 2 or not isinstance(parts[0], (int, float)) or not isinstance(parts[1], list):
         raise WireError("not_a_batch", "payload is not [timestamp, events, ...]")
     rank = parts[2] if len(parts) > 2 else None
+    # a clock that is no clock tells nothing, and must not pass for evidence of a restart
     return (
-        float(parts[0]),
+        float(parts[0]) if isfinite(parts[0]) else 0.0,
         cast("list[object]", parts[1]),
         rank if isinstance(rank, int) and rank >= 0 else None,
     )

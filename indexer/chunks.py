@@ -34,13 +34,15 @@ class Chunks:
         """Blocks that move together, None while neither configured nor learned."""
         return self._tiers.specs[tier].chunk_blocks or self._learned.get(tier)
 
-    def learn(self, tier: TierId, depth: int) -> bool:
-        """A chunk ends with the block number `depth`; returns whether the size changed."""
-        if self._tiers.specs[tier].chunk_blocks:
-            return False
+    def corrects(self, tier: TierId, depth: int) -> bool:
+        """Whether a chunk that ends with block number `depth` changes the tier's size. Cost: O(1)."""
         old = self._learned.get(tier, 0)
-        self._learned[tier] = gcd(old, depth + 1)
-        return self._learned[tier] != old
+        return not self._tiers.specs[tier].chunk_blocks and gcd(old, depth + 1) != old
+
+    def learn(self, tier: TierId, depth: int) -> None:
+        """A chunk ends with the block number `depth`."""
+        if not self._tiers.specs[tier].chunk_blocks:
+            self._learned[tier] = gcd(self._learned.get(tier, 0), depth + 1)
 
     def add_tail(self, place: Place, tail: EngineHash) -> None:
         """A store named only `tail`. Needs no memory once chunks are known to be single blocks."""

@@ -13,6 +13,9 @@ from .keys import BlockKey, PrefixKeys, root_key
 MAX_PARKED_BLOCKS = 65_536
 """Blocks of events whose parent is not known that are kept per publisher, about 300 full 8k-token prefills."""
 
+MAX_PARKED_TOKENS = 4_194_304
+"""Tokens of those events, 16 MiB: block sizes differ, memory does not."""
+
 _SWEEP_SLACK = 16_384
 """Hashes without residency that are kept: their slower-tier events may still be on the way."""
 
@@ -38,6 +41,8 @@ class HashMap:
     def __init__(self, *, seed: int, make_keys: PrefixKeys) -> None:
         self.n_parked = 0
         self.n_dropped = 0
+        self._parked_tokens = 0
+        self._sweep_at = 0
         self._seed, self._make_keys = seed, make_keys
         self._known: dict[EngineHash, Known] = {}
         self._parked: OrderedDict[EngineHash, list[BlockStored]] = OrderedDict()
@@ -67,7 +72,7 @@ class HashMap:
             for engine_hash in fresh:
                 if self._parked:
                     children = self._parked.pop(engine_hash, [])
-                    self.n_parked -= sum(len(child.hashes) for child in children)
+                    self._unparked(children)
                     waiting += children
         return learned
 
@@ -86,16 +91,17 @@ class HashMap:
             is_held: whether any tier of the publisher has a key.
         """
         surplus = len(self._known) - _SWEEP_SLACK
-        if surplus > 2 * n_resident:
+        if surplus > 2 * n_resident and len(self._known) >= self._sweep_at:
             old = islice(self._known.items(), surplus)
             for engine_hash in [h for h, known in old if not is_held(known.key)]:
                 del self._known[engine_hash]
+            self._sweep_at = len(self._known) * 3 // 2  # one that finds little is not repeated at once
 
     def clear(self) -> None:
         """Forget everything: the publisher began a new life."""
         self._known.clear()
         self._parked.clear()
-        self.n_parked = 0
+        self.n_parked = self._parked_tokens = self._sweep_at = 0
 
     def _learn_one(self, event: BlockStored, parent: Known | None) -> list[EngineHash]:
         if event.hashes[-1] in self._known and all(h in self._known for h in event.hashes):
@@ -116,11 +122,17 @@ class HashMap:
     def _park(self, parent: EngineHash, event: BlockStored) -> None:
         self._parked.setdefault(parent, []).append(event)
         self.n_parked += len(event.hashes)
-        while self.n_parked > MAX_PARKED_BLOCKS:
+        self._parked_tokens += len(event.tokens)
+        while self.n_parked > MAX_PARKED_BLOCKS or self._parked_tokens > MAX_PARKED_TOKENS:
             _, events = self._parked.popitem(last=False)
-            n_blocks = sum(len(dropped.hashes) for dropped in events)
-            self.n_parked -= n_blocks
-            self.n_dropped += n_blocks
+            self.n_dropped += self._unparked(events)
+
+    def _unparked(self, events: list[BlockStored]) -> int:
+        """Take `events` out of the counts; returns their blocks."""
+        n_blocks = sum(len(event.hashes) for event in events)
+        self.n_parked -= n_blocks
+        self._parked_tokens -= sum(len(event.tokens) for event in events)
+        return n_blocks
 
 
 def _own_names(event: BlockStored) -> list[str]:

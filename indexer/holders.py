@@ -183,6 +183,8 @@ class RankHolders:
             shared = self._shared.get(TierId(tier), self._block_size)
             if shared is not None:
                 masks[tier] = 1 << shared
+        # a tier that has never held anything has no say in what is loaded together
+        chunks = tuple(chunk if mask else 1 for chunk, mask in zip(chunks, masks, strict=True))
         return RankLayout(tuple(masks), chunks, tuple(windows))
 
     def _window_blocks(self, group: Group) -> int:

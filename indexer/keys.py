@@ -52,7 +52,7 @@ def root_key(*, lora: str | None, salt: str | None, seed: int) -> BlockKey | Non
     """What stands before block 0 of a prompt for adapter `lora` with cache salt `salt`; None for neither."""
     if not lora and not salt:
         return None
-    parts = [part for text in (lora or "", salt or "") for part in (_length(text), text.encode())]
+    parts = [part for text in (lora or "", salt or "") for part in (_length(text), _bytes(text))]
     return BlockKey(xxh3_64_intdigest(b"".join(parts), seed))
 
 
@@ -106,10 +106,12 @@ def chain_keys(local_hashes: Sequence[int], *, seed: int, parent: BlockKey | Non
 
 
 def _items(items: Sequence[MultimodalKey]) -> bytes:
-    return b"".join(
-        _length(i.identifier) + i.identifier.encode() + struct.pack("<q", i.offset) for i in items
-    )
+    return b"".join(_length(i.identifier) + _bytes(i.identifier) + struct.pack("<q", i.offset) for i in items)
 
 
 def _length(text: str) -> bytes:
-    return struct.pack("<Q", len(text.encode()))
+    return struct.pack("<Q", len(_bytes(text)))
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode(errors="surrogatepass")  # JSON can say what UTF-8 cannot

@@ -106,6 +106,7 @@ class RankLedger:
         self._holders = self.block_size = None
         self.hashes.clear()
         self.sources.clear()
+        self._unfollow(*self._follow_fastest)
         self._groups.clear()
         self._chunks.clear()
         self._foreign.clear()
@@ -292,11 +293,12 @@ class RankLedger:
 
     def _learn_chunk(self, tier: TierId, depth: int) -> None:
         """Correct the chunk size by one more chunk end, and with it what was stored under the old size."""
+        if not self._chunks.corrects(tier, depth):
+            return
         moved = [
             (place, self._chunks.keys(tier, tail), tail, n) for place, tail, n in self._chunks.tails(tier)
         ]
-        if not self._chunks.learn(tier, depth):
-            return
+        self._chunks.learn(tier, depth)
         for place, keys, _, copies in moved:
             for _ in range(copies):
                 self._take(place, keys)
@@ -345,7 +347,15 @@ class RankLedger:
             # without removals only recency bounds the tier, so it needs a number: as many blocks as the fastest tier
             self._follow_fastest.add(change.tier)
             self.set_capacity(change.tier, self._capacities.get(FASTEST))
+        elif change.new is TierSource.EVENTS:
+            self._unfollow(change.tier)
         self._on_source(change)
+
+    def _unfollow(self, *tiers: TierId) -> None:
+        """The tiers are no longer inferred: the bound that stood in for removals goes."""
+        for tier in self._follow_fastest.intersection(tiers):
+            self._follow_fastest.discard(tier)
+            self.set_capacity(tier, None)
 
     def _set_block_size(self, block_size: int) -> None:
         self.block_size = block_size

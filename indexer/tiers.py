@@ -74,8 +74,15 @@ class TierTable:
         tier = self._by_medium.get(medium)
         if tier is None:
             if len(self.specs) < self._n_configured + MAX_UNKNOWN_TIERS:
-                self.specs.append(TierSpec(name=medium.lower(), media=(medium,), configured=False))
+                self.specs.append(
+                    TierSpec(name=self._unused_name(medium.lower()), media=(medium,), configured=False)
+                )
                 tier = self._by_medium[medium] = TierId(len(self.specs) - 1)
             else:
                 tier = TierId(len(self.specs) - 1)
         return tier
+
+    def _unused_name(self, name: str) -> str:
+        """`name`, or where a tier is called that already, what tells them apart."""
+        names = {spec.name for spec in self.specs}
+        return next(text for text in (name, f"unknown-{name}", f"unknown-{len(names)}") if text not in names)

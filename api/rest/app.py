@@ -15,6 +15,7 @@ from ..picker import Picker
 from ..registration import Registry
 from .endpoints import endpoint_routes
 from .errors import UnavailableError, install_error_handlers
+from .limits import BodyLimit
 from .models import ErrorOut, ReadyOut
 from .registration import registration_routes
 from .score import score_routes
@@ -45,6 +46,7 @@ def rest_app(
         responses={"4XX": {"model": ErrorOut}, "5XX": {"model": ErrorOut}},
     )
     install_error_handlers(app)
+    app.add_middleware(BodyLimit)
     app.include_router(registration_routes(picker.fleet, instances))
     app.include_router(standard_routes(picker.fleet, instances, model_names=model_names))
     app.include_router(score_routes(picker))

@@ -21,7 +21,7 @@ def endpoint_routes(fleet: Fleet) -> APIRouter:
         """Load, tiers and publishers of every endpoint."""
         return EndpointsOut(endpoints=[_endpoint(endpoint, fleet) for endpoint in fleet])
 
-    @router.get("/endpoints/{name}", summary="One endpoint")
+    @router.get("/endpoints/{name:path}", summary="One endpoint")
     async def endpoint(name: str) -> EndpointOut:
         """Load, tiers and publishers of one endpoint."""
         found = fleet.get(name)

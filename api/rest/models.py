@@ -4,13 +4,23 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field, Strict
+from pydantic import AfterValidator, AliasChoices, BaseModel, ConfigDict, Field, Strict
 from pydantic.alias_generators import to_camel
 
 TokenId = Annotated[int, Field(ge=0, lt=2**32)]
 Hash = Annotated[int, Field(ge=-(2**63), lt=2**64, description="64-bit hash, signed or unsigned")]
 
 
+def _unicode(text: str) -> str:
+    """JSON escapes can write half a character, which no other encoding can."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ValueError("not valid Unicode: a surrogate stands alone") from None
+    return text
+
+
+Text = Annotated[str, AfterValidator(_unicode)]
 Name = Annotated[str, Field(min_length=1, max_length=256, pattern=r"^[^\x00-\x1f\x7f]+$")]
 InstanceId = Annotated[int, Strict()] | Name
 Rank = Annotated[int, Field(ge=0, lt=1024)]
@@ -34,14 +44,14 @@ class QueryRequest(Standard):
     """Body of `/query`."""
 
     token_ids: list[TokenId] = Field(description="token ids of the whole prompt")
-    model: str | None = Field(
+    model: Text | None = Field(
         None,
         description="only instances of this model, or the adapter's name; absent: all",
         validation_alias=_MODEL_NAMES,
     )
-    lora_name: str | None = Field(None, description="adapter the prompt is for")
-    cache_salt: str | None = Field(None, description="cache salt of the request")
-    tenant_id: str | None = Field(None, description="only this tenant; absent: all")
+    lora_name: Text | None = Field(None, description="adapter the prompt is for")
+    cache_salt: Text | None = Field(None, description="cache salt of the request")
+    tenant_id: Text | None = Field(None, description="only this tenant; absent: all")
     instance_id: InstanceId | None = Field(None, description="only this instance; absent: all")
     block_size: Annotated[int, Field(ge=1)] | None = Field(
         None, description="ignored: each instance is matched at its own"
@@ -56,10 +66,10 @@ class QueryByHashRequest(Standard):
     block_size: Annotated[int, Field(ge=1)] | None = Field(
         None, description="block size they were made with; absent: every known one"
     )
-    model: str | None = Field(
+    model: Text | None = Field(
         None, description="only instances of this model; absent: all", validation_alias=_MODEL_NAMES
     )
-    tenant_id: str | None = Field(None, description="only this tenant; absent: all")
+    tenant_id: Text | None = Field(None, description="only this tenant; absent: all")
     instance_id: InstanceId | None = Field(None, description="only this instance; absent: all")
 
 
@@ -141,7 +151,7 @@ class Worker(Standard):
     model_name: str | None = Field(
         description="null for configured endpoints: they serve the configured model"
     )
-    lora_name: str | None
+    lora_name: Text | None
     block_size: int | None = Field(description="as events show it, before them as registered")
     endpoints: dict[str, str] = Field(description="rank -> ZMQ PUB address")
     listeners: dict[str, Listener] = Field(description="by rank")
@@ -152,15 +162,15 @@ class ScoreRequest(Own):
 
     model_config = ConfigDict(alias_generator=None, extra="forbid")
 
-    model: str = Field("", description="model name, or the name of a LoRA adapter")
-    prompt: str | None = Field(None, description="text, tokenized as a completion prompt")
+    model: Text = Field("", description="model name, or the name of a LoRA adapter")
+    prompt: Text | None = Field(None, description="text, tokenized as a completion prompt")
     messages: list[dict[str, Any]] | None = Field(None, description="chat messages, rendered and tokenized")
     token_ids: list[TokenId] | None = None
     keys: list[Hash] | None = Field(
         None, description="chained block keys; needs block_size when several are known"
     )
     block_size: Annotated[int, Field(ge=1)] | None = None
-    cache_salt: str | None = None
+    cache_salt: Text | None = None
 
 
 class RunOut(Own):

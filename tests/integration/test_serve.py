@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import re
 import socket
 import sys
@@ -142,6 +143,29 @@ async def test_empty_fleet_is_ready_and_says_that_it_has_no_endpoint(tmp_path: P
     assert answer["error"]["code"] == "ServiceUnavailable"
     assert "endpoints.static" in answer["error"]["message"]
     assert {"/query", "/v1/score", "/v1/endpoints", "/readyz"} <= set(openapi["paths"])
+
+
+async def test_body_longer_than_the_bound_is_refused_and_the_next_request_served(tmp_path: Path) -> None:
+    async with serving({}, tmp_path) as served:
+        body = io.BytesIO(b'{"token_ids": [' + b"1234567, " * 2_500_000 + b"1]}")
+        url = f"http://127.0.0.1:{served.ports['rest']}/query"
+        async with served.session.post(
+            url, data=body, headers={"content-type": "application/json"}
+        ) as response:
+            answer = await response.json()
+        assert await served.status("/healthz") == 200
+    assert (answer["error"]["code"], "16777216" in answer["error"]["message"]) == (
+        "RequestEntityTooLarge",
+        True,
+    )
+
+
+@pytest.mark.parametrize("field", ["cache_salt", "lora_name", "model"])
+async def test_half_a_character_is_refused_with_its_field(field: str, tmp_path: Path) -> None:
+    async with serving({}, tmp_path) as served:
+        answer = await served.post("/query", {"token_ids": [1], field: "\ud800"})
+    assert answer["error"]["code"] == "UnprocessableEntity"
+    assert answer["error"]["detail"][0]["field"] == field
 
 
 async def test_errors_have_one_form_and_repeat_nothing_of_the_prompt(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -214,6 +215,26 @@ async def test_traffic_goes_on_by_fallback_when_kvatlas_is_stopped(model: Path, 
         await until(served, what="an answer without kvatlas")
         servers = {(await path.chat("Still there?"))[0] for _ in range(6)}
         assert servers > {first}, "round robin reaches every server"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["duplex", "buffered"])
+async def test_stopping_kvatlas_under_load_fails_no_request(mode: Mode, model: Path, tmp_path: Path) -> None:
+    async with whole_path(model, tmp_path, mode) as path:
+        body = {"model": MODEL_NAME, "prompt": "hello there", "max_tokens": 1}
+        statuses: list[int] = []
+
+        async def keep_asking() -> None:
+            while path.served.process.returncode is None:
+                statuses.append((await path.ask("/v1/completions", body))[0])
+
+        asking = [asyncio.create_task(keep_asking()) for _ in range(4)]
+        await until(lambda: len(statuses) >= 20, what="load")
+        path.served.process.terminate()
+        await path.served.process.wait()
+        await asyncio.gather(*asking)
+        statuses += [(await path.ask("/v1/completions", body))[0] for _ in range(5)]
+    assert set(statuses) == {200}
 
 
 @pytest.mark.slow

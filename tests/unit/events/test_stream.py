@@ -227,6 +227,40 @@ def test_routine_check_does_not_lower_trust_unless_something_was_missed() -> Non
     assert (stream.trust, heard.items) == (Trust.LIVE, [*range(5)])
 
 
+def test_history_cut_short_under_a_lasting_connection_is_no_new_life() -> None:
+    stream, heard = joined()
+    heard.take(stream.check())
+    replay(stream, heard)
+    assert (heard.items, heard.resets, stream.trust) == ([0, 1, 2], [], Trust.PARTIAL)
+
+
+def test_idle_check_of_a_connection_nobody_watches_tells_of_a_new_life() -> None:
+    stream, heard = joined()
+    heard.take(stream.check(same_connection=False))
+    replay(stream, heard)
+    assert len(heard.resets) == 1
+
+
+def test_reconnect_without_replay_is_partial_for_nobody_can_say_what_was_missed() -> None:
+    stream, heard = make_stream(can_replay=False)
+    heard.take(stream.connected())
+    live(stream, heard, 0, 1)
+    assert stream.trust is Trust.LIVE
+    stream.disconnected()
+    heard.take(stream.connected())
+    live(stream, heard, 2)
+    assert (stream.trust, heard.items) == (Trust.PARTIAL, [0, 1, 2])
+
+
+def test_damage_is_partial_until_a_new_life() -> None:
+    stream, heard = joined()
+    stream.damaged()
+    trusts = [stream.trust]
+    heard.take(stream.restarted("told so"))
+    replay(stream, heard, 0, life=1)
+    assert [*trusts, stream.trust] == [Trust.PARTIAL, Trust.LIVE]
+
+
 def test_held_batches_are_bounded() -> None:
     stream, heard = joined()
     live(stream, heard, *range(10, 10 + 2 * LIMITS.max_held))

@@ -121,6 +121,28 @@ def test_events_of_a_tier_configured_otherwise_are_counted_and_not_believed() ->
     assert (held(atlas)["cpu"], atlas.ledger("e", 0).counters.ignored_tiers) == (4, 1)
 
 
+def test_bound_that_stood_in_for_removals_goes_with_inference_and_with_a_new_life() -> None:
+    for goes in ("events", "new life"):
+        atlas, _ = make_atlas()
+        atlas.set_capacity("e", TierId(0), 2)
+        take(atlas, stored(2))
+        offload(atlas)
+        assert atlas.occupancy("e")[1].capacity == 2
+        if goes == "new life":
+            atlas.reset("e", 0)
+        take(atlas, stored(2), stored(2, CPU, with_tokens=False))
+        assert atlas.occupancy("e")[1].capacity is None
+        more = BlockStored(
+            tuple(EngineHash(500 + n) for n in range(5)),
+            None,
+            array("I", range(100, 120)),
+            BLOCK,
+            extra_keys=(None,) * 5,
+        )
+        take(atlas, more, replace(more, medium=CPU, tokens=array("I"), block_size=0))
+        assert atlas.occupancy("e")[1].residencies == 7
+
+
 def test_tier_configured_for_events_is_never_inferred() -> None:
     atlas, changes = make_atlas(DEFAULT[0], replace(DEFAULT[1], source=TierSource.EVENTS))
     take(atlas, stored(4))
