@@ -70,8 +70,11 @@ class Publisher:
 
     def reset(self, reason: str) -> None:
         """Forget what was learned: the publisher began a new life."""
-        log.warning("%s rank %d: starting over, %s", self.endpoint, self.rank, reason)
-        self.reset_at = time.monotonic()
+        now = time.monotonic()
+        # two engines on one address take turns at this: said once a minute, counted in kvatlas_stream_restarts_total
+        level = logging.WARNING if now - self.reset_at > SAME_RESTART_S else logging.DEBUG
+        log.log(level, "%s rank %d: starting over, %s", self.endpoint, self.rank, reason)
+        self.reset_at = now
         self.atlas.reset(self.endpoint, self.rank)
 
     def rejected(self, reason: str) -> None:
