@@ -106,6 +106,8 @@ class RankHolders:
         self._index, self._block_size, self._tiers, self._shared = index, block_size, tiers, shared
         self._capacities = capacities
         self._own: dict[Place, HolderId] = {}
+        self.version = 0
+        """Changes whenever places come or go, so that who has read `layout` knows when to read it again."""
 
     def store(self, place: Place, keys: Sequence[BlockKey]) -> int:
         """One more copy of each key; returns blocks evicted."""
@@ -135,12 +137,14 @@ class RankHolders:
         for holder in self._own.values():
             self._index.close(holder)
         self._own.clear()
+        self.version += 1
 
     def close_place(self, place: Place) -> None:
         """Forget one place."""
         holder = self._own.pop(place, None)
         if holder is not None:
             self._index.close(holder)
+            self.version += 1
 
     def touch(self, keys: array[int]) -> None:
         """Renew the recency of `keys` wherever this rank has them, shared tiers included."""
@@ -205,5 +209,6 @@ class RankHolders:
         holder = self._own.get(place)
         if holder is None:
             holder = self._own[place] = self._index.open()
+            self.version += 1
             self._index.set_capacity(holder, self._capacities.get(place.tier, MAX_TIER_BLOCKS))
         return holder

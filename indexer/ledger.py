@@ -76,6 +76,9 @@ class RankLedger:
         }
         self._holders: RankHolders | None = None
         self._groups: dict[int, Group] = {}
+        self._groups_version = 0
+        self._layout: RankLayout | None = None
+        self._layout_of: tuple[int, int, tuple[int, ...]] | None = None
         self._chunks = Chunks(tiers, self.hashes)
         self._foreign = ForeignChunks(seed=seed, make_keys=make_keys)
         self._pending = Pending()
@@ -103,7 +106,7 @@ class RankLedger:
         """The publisher began a new life: nothing of the old one holds."""
         if self._holders is not None:
             self._holders.close()
-        self._holders = self.block_size = None
+        self._holders = self._layout = self.block_size = None
         self.hashes.clear()
         self.sources.clear()
         self._unfollow(*self._follow_fastest)
@@ -149,7 +152,10 @@ class RankLedger:
         if self._holders is None:
             return None
         chunks = tuple(self._chunks.size(TierId(tier)) or 1 for tier in range(len(self._tiers.names)))
-        return self._holders.layout(self._groups, chunks)
+        state = (self._holders.version, self._groups_version, chunks)
+        if self._layout is None or self._layout_of != state:  # asked once a request, changed once in a while
+            self._layout, self._layout_of = self._holders.layout(self._groups, chunks), state
+        return self._layout
 
     def set_capacity(self, tier: TierId, n_blocks: int | None) -> None:
         """Bound the tier; takes effect at once."""
@@ -220,6 +226,7 @@ class RankLedger:
             return False
         if group is None or (event.kind is not None and group != (event.kind, event.window)):
             group = self._groups[event.group] = Group(event.kind, event.window)
+            self._groups_version += 1
         if not group.matters:
             self.counters.ignored_groups += 1
         return group.matters

@@ -16,6 +16,9 @@ from .errors import UnavailableError
 from .models import PrefixOut, RunOut, ScoredEndpointOut, ScoreOut, ScoreRequest, ScoreResponse
 from .standard import prefix_of_keys
 
+CONFIG_GENERATION = 1
+"""A process has one configuration for its whole life."""
+
 
 def score_routes(picker: Picker) -> APIRouter:
     """`/v1/score`."""
@@ -51,7 +54,7 @@ def score_response(decision: Decision, fleet: Fleet) -> ScoreResponse:
         blocks=best,
         picked=list(decision.picked),
         tie=decision.tie,
-        config_generation=1,
+        config_generation=CONFIG_GENERATION,
         no_prefix_reason=decision.no_prefix_reason,
         endpoints=[_endpoint(scored, fleet) for scored in decision.scored],
     )
