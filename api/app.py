@@ -81,12 +81,13 @@ class App:
         atlas = Atlas(
             tiers=tiers,
             seed=config.index.hash_seed,
-            make_index=core.make_index,
-            make_keys=core.prefix_keys,
+            core=core,
             on_source=lambda endpoint, rank, change: log_source(tiers, endpoint, rank, change),
         )
         loads = LoadTable(stale_after_s=config.metrics_scrape.stale_after)
-        self._subscriber = Subscriber(SubscriberOptions(topic_prefix=config.events.topic_prefix))
+        self._subscriber = Subscriber(
+            SubscriberOptions(topic_prefix=config.events.topic_prefix, decode=core.decode_batch)
+        )
         self._scraper = Scraper(
             loads=loads,
             on_facts=self._facts_changed,

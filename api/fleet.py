@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from ..configs.endpoints import EndpointAddresses, RankAddresses
 from ..events.bound import BoundPublisher
 from ..events.errors import SubscriptionError
-from ..events.model import EventBatch
+from ..events.model import Batch
 from ..events.stream import Trust
 from ..events.subscriber import Subscriber
 from ..events.subscription import Subscription
@@ -57,11 +57,11 @@ class Publisher:
     reset_at: float = -math.inf
     """Monotonic seconds of the last new life."""
 
-    def apply(self, batch: EventBatch, *, live: bool) -> None:
+    def apply(self, batch: Batch, *, live: bool) -> None:
         """Take a batch into the index."""
         self.last_batch_at = time.monotonic()
-        self.atlas.apply(self.endpoint, self.rank, batch.events)
-        self.metrics.batch_applied(self.endpoint, len(batch.events))
+        self.atlas.apply(self.endpoint, self.rank, batch)
+        self.metrics.batch_applied(self.endpoint, len(batch))
         for reason in batch.rejected:
             self.rejected(reason)
         if live and batch.timestamp > 0:

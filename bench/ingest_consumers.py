@@ -16,9 +16,10 @@ import msgspec
 import uvloop
 from ingest_load import BLOCK_SIZE, PHASES, Load, Phase, phase_probe
 
-from kvatlas.events.model import EventBatch
+from kvatlas.events.model import Batch
 from kvatlas.events.stream import Trust
 from kvatlas.events.subscriber import Subscriber
+from kvatlas.events.subscription import SubscriberOptions
 from kvatlas.indexer.atlas import Atlas
 from kvatlas.indexer.factory import index_core
 from kvatlas.indexer.prefix import Prefix
@@ -94,10 +95,8 @@ class Kvatlas:
 
     def __init__(self, core: str, load: Load) -> None:
         self._load = load
-        self._atlas = Atlas(
-            tiers=TierTable([TierSpec("gpu", ("GPU",))]), seed=0, make_index=index_core(core).make_index
-        )
-        self._subscriber = Subscriber()
+        self._atlas = Atlas(tiers=TierTable([TierSpec("gpu", ("GPU",))]), seed=0, core=index_core(core))
+        self._subscriber = Subscriber(SubscriberOptions(decode=index_core(core).decode_batch))
         self._wanted = 0
         self._done = asyncio.Event()
 
@@ -136,8 +135,8 @@ class _Sink:
     def __init__(self, atlas: Atlas, endpoint: str, applied: Callable[[], None]) -> None:
         self._atlas, self._endpoint, self._applied = atlas, endpoint, applied
 
-    def apply(self, batch: EventBatch, *, live: bool) -> None:  # noqa: ARG002 - EventSink has it
-        self._atlas.apply(self._endpoint, 0, batch.events)
+    def apply(self, batch: Batch, *, live: bool) -> None:  # noqa: ARG002 - EventSink has it
+        self._atlas.apply(self._endpoint, 0, batch)
         self._applied()
 
     def reset(self, reason: str) -> None:

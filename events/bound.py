@@ -44,6 +44,7 @@ class BoundSocket:
     """
 
     def __init__(self, context: zmq.asyncio.Context, address: str, options: SubscriberOptions) -> None:
+        self._decode = options.decode
         self._directory = TopicDirectory()
         self._ranks: dict[str, dict[int, Subscription]] = {}
         self._logged: set[bytes] = set()
@@ -95,7 +96,7 @@ class BoundSocket:
             self._log_once(frames[0], error)
             return
         try:
-            seq, batch = read_message(frames[1:])
+            seq, batch = read_message(frames[1:], self._decode)
         except FrameError as error:
             next(iter(ranks.values())).rejected("bad_frames")
             log.debug("%s (topic %r)", error, frames[0])

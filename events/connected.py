@@ -36,7 +36,7 @@ class ConnectedSource:
         options: SubscriberOptions,
         subscription: Subscription,
     ) -> None:
-        self._address, self._subscription = address, subscription
+        self._address, self._decode, self._subscription = address, options.decode, subscription
         self._socket = open_socket(context, zmq.SUB, receive_hwm=options.receive_hwm, ipv6="[" in address)
         try:
             self._socket.subscribe(options.topic_prefix)
@@ -76,7 +76,7 @@ class ConnectedSource:
 
     def _take(self, frames: list[bytes]) -> None:
         try:
-            seq, batch = read_message(frames)
+            seq, batch = read_message(frames, self._decode)
         except FrameError as error:
             self._subscription.rejected("bad_frames")
             log.debug("%s (publisher %s)", error, self._address)

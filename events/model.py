@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NewType
+from typing import NewType, Protocol
 
 Seq = NewType("Seq", int)
 """Sequence number of a batch within one publisher's life, 0 .. 2**64 - 2."""
@@ -85,18 +86,39 @@ class AllBlocksCleared:
 Event = BlockStored | BlockRemoved | AllBlocksCleared
 
 
+class Batch(Protocol):
+    """The events of one message, in order: those that can be read are counted and iterated."""
+
+    @property
+    def timestamp(self) -> float:
+        """Wall-clock seconds at which the engine published, by its own clock; 0 when it told no time."""
+        ...
+
+    @property
+    def rank(self) -> int | None:
+        """Data-parallel rank the engine named, or None."""
+        ...
+
+    @property
+    def rejected(self) -> tuple[str, ...]:
+        """Reasons of the events that could not be read, one word each."""
+        ...
+
+    def __len__(self) -> int: ...
+    def __iter__(self) -> Iterator[Event]: ...
+
+
 @dataclass(frozen=True, slots=True)
 class EventBatch:
-    """The readable events of one message, in order.
-
-    Attributes:
-        timestamp: wall-clock seconds at which the engine published, by its own clock.
-        events: events that could be read.
-        rank: data-parallel rank the engine named, or None.
-        rejected: reasons of the events that could not be read, one word each.
-    """
+    """Implements `Batch` with every event as a value, `events`."""
 
     timestamp: float
     events: tuple[Event, ...]
     rank: int | None = None
     rejected: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.events)
+
+    def __iter__(self) -> Iterator[Event]:
+        return iter(self.events)

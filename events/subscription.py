@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from .errors import FrameError, SubscriptionError, WireError
-from .model import EventBatch
+from .model import Batch, EventBatch
 from .replay import ReplayServer
 from .sockets import spawn
 from .stream import Action, Apply, PublisherStream, RequestReplay, Reset, StreamLimits, Trust
@@ -26,7 +26,7 @@ _SEQ_BYTES = 8
 class EventSink(Protocol):
     """Receives what one publisher says, in order, on the event loop's thread."""
 
-    def apply(self, batch: EventBatch, *, live: bool) -> None:
+    def apply(self, batch: Batch, *, live: bool) -> None:
         """A batch, each once; `live` unless it came by replay."""
         ...
 
@@ -67,6 +67,7 @@ class SubscriberOptions:
         recheck_s: time after a connection at which to look for batches lost while the subscription travelled.
         idle_check_s: silence after which to look for missed batches.
         tick_s: resolution of time-outs.
+        decode: reads payloads, as `decode_batch` does.
     """
 
     topic_prefix: str = ""
@@ -77,6 +78,7 @@ class SubscriberOptions:
     idle_check_s: float = 10.0
     tick_s: float = 0.2
     limits: StreamLimits = field(default_factory=StreamLimits)
+    decode: Callable[[bytes], Batch] = decode_batch
 
 
 class Subscription:
@@ -103,7 +105,7 @@ class Subscription:
         open_source: Callable[[Subscription], LiveSource],
     ) -> None:
         self.events = events
-        self.stream: PublisherStream[EventBatch] = PublisherStream(
+        self.stream: PublisherStream[Batch] = PublisherStream(
             can_replay=replay is not None, limits=options.limits
         )
         self._replay, self._sink, self._options = replay, sink, options
@@ -166,9 +168,9 @@ class Subscription:
         self.stream.disconnected()
         self._tell_trust()
 
-    def live(self, seq: int, batch: EventBatch) -> None:
+    def live(self, seq: int, batch: Batch) -> None:
         """A live batch. One that cannot be read is not trusted with its number either: it is missing, and fetched."""
-        if not batch.events and batch.rejected and batch.timestamp == 0:
+        if not len(batch) and batch.rejected and batch.timestamp == 0:
             self._sink.rejected(batch.rejected[0])
             return
         self._heard()
@@ -210,7 +212,7 @@ class Subscription:
 
     def _take_replayed(self, frames: list[bytes]) -> None:
         try:
-            seq, batch = read_message(frames)
+            seq, batch = read_message(frames, self._options.decode)
         except FrameError as error:
             self._sink.rejected("bad_replay_frames")
             log.debug("%s (replay of %s)", error, self.replay)
@@ -232,7 +234,7 @@ class Subscription:
         self._heard_at = self._now()
         self._silent = False
 
-    def _do(self, actions: list[Action[EventBatch]], *, live: bool = False) -> None:
+    def _do(self, actions: list[Action[Batch]], *, live: bool = False) -> None:
         for action in actions:
             match action:
                 case Apply(item=batch):
@@ -257,9 +259,12 @@ class Subscription:
         return asyncio.get_running_loop().time()
 
 
-def read_message(frames: list[bytes]) -> tuple[int, EventBatch]:
+def read_message(frames: list[bytes], decode: Callable[[bytes], Batch]) -> tuple[int, Batch]:
     """Sequence number and batch of `[..., 8-byte sequence, payload]`; the number counts even if the payload cannot be read.
 
+    Args:
+        frames: parts of the message.
+        decode: reads the payload, as `decode_batch` does.
     Raises:
         FrameError: other parts.
     """
@@ -267,7 +272,7 @@ def read_message(frames: list[bytes]) -> tuple[int, EventBatch]:
         sizes = [len(frame) for frame in frames]
         raise FrameError(f"message has parts of {sizes} bytes, want [topic, 8-byte sequence, payload]")
     try:
-        batch = decode_batch(frames[-1])
+        batch = decode(frames[-1])
     except WireError as error:
         log.debug("%s", error)
         batch = EventBatch(0.0, (), None, (error.reason,))

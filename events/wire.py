@@ -73,6 +73,16 @@ def decode_batch(payload: bytes) -> EventBatch:
     return EventBatch(timestamp, tuple(events), rank, tuple(rejected))
 
 
+def decode_event(raw: bytes) -> Event:
+    """The event that these bytes hold, as `decode_batch` finds it in a batch.
+
+    Raises:
+        WireError: it cannot be read.
+    Cost: O(bytes).
+    """
+    return _event(_decode_bytes(raw))
+
+
 def _split_batch(payload: bytes) -> tuple[float, Sequence[object], int | None]:
     try:
         batch: object = _decode_any(payload)

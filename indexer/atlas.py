@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from ..events.model import Event
 from .errors import UnknownEndpointError
+from .factory import IndexCore
 from .holders import SharedHolders
 from .index import BlockIndex
-from .keys import PrefixKeys, prefix_keys
 from .ledger import RankLedger
 from .match import PrefixMatch, RankMatch, TierRun, measure
 from .prefix import Prefix
@@ -38,8 +38,7 @@ class Atlas:
     Args:
         tiers: configured tiers, fastest first.
         seed: seed of the block keys.
-        make_index: makes the block index for one block size.
-        make_keys: makes block keys.
+        core: implementation of the index.
         on_source: told endpoint, rank and change when a tier is known from elsewhere than before.
     """
 
@@ -48,13 +47,12 @@ class Atlas:
         *,
         tiers: TierTable,
         seed: int,
-        make_index: Callable[[], BlockIndex],
-        make_keys: PrefixKeys = prefix_keys,
+        core: IndexCore,
         on_source: Callable[[str, int, SourceChange], None] | None = None,
     ) -> None:
         self.tiers = tiers
         self.seed = seed
-        self._make_index, self._make_keys = make_index, make_keys
+        self._core = core
         self._on_source = on_source
         self._shared: dict[str, SharedHolders] = {}
         self._spaces: dict[str, str] = {}
@@ -105,9 +103,7 @@ class Atlas:
 
     def apply(self, endpoint: str, rank: int, events: Iterable[Event]) -> None:
         """Take a publisher's events, in order. Cost: O(blocks)."""
-        ledger = self.ledger(endpoint, rank)
-        for event in events:
-            ledger.apply(event)
+        self.ledger(endpoint, rank).apply_batch(events)
 
     def ledger(self, endpoint: str, rank: int) -> RankLedger:
         """The books of one rank.
@@ -137,7 +133,7 @@ class Atlas:
 
     def prefix(self, tokens: array[int], *, lora: str | None = None, salt: str | None = None) -> Prefix:
         """Block keys of a prompt as this index has them."""
-        return Prefix(tokens, lora=lora, salt=salt, seed=self.seed, make_keys=self._make_keys)
+        return Prefix(tokens, lora=lora, salt=salt, seed=self.seed, make_keys=self._core.prefix_keys)
 
     def match(self, prefix: Prefix) -> dict[str, PrefixMatch]:
         """What each endpoint holds of the prompt; endpoints whose block size is not known yet are absent.
@@ -190,10 +186,10 @@ class Atlas:
             if self._on_source is not None:
                 self._on_source(endpoint, rank, change)
 
-        return RankLedger(
+        return self._core.ledger(
             tiers=self.tiers,
             seed=self.seed,
-            make_keys=self._make_keys,
+            make_keys=self._core.prefix_keys,
             index_for=self._index_for,
             shared=self._shared_of(endpoint),
             on_source=changed,
@@ -215,7 +211,7 @@ class Atlas:
 
     def _index_for(self, block_size: int) -> BlockIndex:
         if block_size not in self._indexes:
-            self._indexes[block_size] = self._make_index()
+            self._indexes[block_size] = self._core.make_index()
         return self._indexes[block_size]
 
 

@@ -26,6 +26,8 @@ class Chunks:
     """
 
     def __init__(self, tiers: TierTable, hashes: HashMap) -> None:
+        self.version = 0
+        """Changes with a size, and when a place gets its first tail."""
         self._tiers, self._hashes = tiers, hashes
         self._learned: dict[TierId, int] = {}
         self._tails: dict[Place, dict[EngineHash, int]] = {}
@@ -43,14 +45,20 @@ class Chunks:
         """A chunk ends with the block number `depth`."""
         if not self._tiers.specs[tier].chunk_blocks:
             self._learned[tier] = gcd(self._learned.get(tier, 0), depth + 1)
+            self.version += 1
 
     def add_tail(self, place: Place, tail: EngineHash) -> None:
         """A store named only `tail`. Needs no memory once chunks are known to be single blocks."""
         if self.size(place.tier) != 1:
+            self.version += place not in self._tails
             tails = self._tails.setdefault(place, {})
             tails[tail] = tails.get(tail, 0) + 1
             if len(tails) > MAX_TAILS:
                 del tails[next(iter(tails))]
+
+    def has_tails(self, place: Place) -> bool:
+        """Whether chunks were stored there by their tail."""
+        return place in self._tails
 
     def drop_tail(self, place: Place, tail: EngineHash) -> bool:
         """A removal named `tail`; returns whether it stands for its whole chunk."""
@@ -81,5 +89,6 @@ class Chunks:
         """Forget the tails of a tier that was emptied; None forgets everything."""
         if tier is None:
             self._learned.clear()
+            self.version += 1
         for place in [place for place in self._tails if tier in (None, place.tier)]:
             del self._tails[place]

@@ -6,9 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from ..events.model import Batch
+from ..events.wire import decode_batch
 from .errors import CoreMissingError
 from .index import BlockIndex
 from .keys import PrefixKeys, prefix_keys
+from .ledger import RankLedger
 from .reference import ReferenceIndex
 
 CoreName = Literal["native", "reference"]
@@ -16,28 +19,37 @@ CoreName = Literal["native", "reference"]
 
 @dataclass(frozen=True, slots=True)
 class IndexCore:
-    """One implementation.
+    """One implementation; its parts belong together.
 
     Attributes:
         name: which one.
         make_index: makes the block index for one block size.
         prefix_keys: makes block keys.
+        decode_batch: reads engine payloads.
+        ledger: keeps a publisher's books in an index of this core; fastest with batches that `decode_batch` read.
     """
 
     name: CoreName
     make_index: Callable[[], BlockIndex]
     prefix_keys: PrefixKeys
+    decode_batch: Callable[[bytes], Batch]
+    ledger: type[RankLedger]
 
 
-_REFERENCE = IndexCore("reference", ReferenceIndex, prefix_keys)
+REFERENCE = IndexCore("reference", ReferenceIndex, prefix_keys, decode_batch, RankLedger)
+"""Always there, and the specification of what an index does."""
+
 _native: IndexCore | None
 try:
     from .native_index import NativeIndex
     from .native_index import prefix_keys as native_prefix_keys
-
-    _native = IndexCore("native", NativeIndex, native_prefix_keys)
 except ImportError:  # installed without a C++ compiler
     _native = None
+else:
+    from .native_batch import decode_batch as native_decode_batch
+    from .native_ledger import NativeLedger
+
+    _native = IndexCore("native", NativeIndex, native_prefix_keys, native_decode_batch, NativeLedger)
 
 
 def index_core(name: str | None = None) -> IndexCore:
@@ -47,11 +59,11 @@ def index_core(name: str | None = None) -> IndexCore:
         CoreMissingError: the name is unknown, or the native core was not built.
     """
     if name is None:
-        return _native or _REFERENCE
+        return _native or REFERENCE
     if name not in get_args(CoreName):
         raise CoreMissingError(f"no index core is called {name!r}: use {' or '.join(get_args(CoreName))}")
     if name == "reference":
-        return _REFERENCE
+        return REFERENCE
     if _native is None:
         raise CoreMissingError(
             "the native index core was not built: install kvatlas where a C++20 compiler is, or use 'reference'"

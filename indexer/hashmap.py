@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
-from itertools import islice
-from typing import NamedTuple
+from collections.abc import Iterator, KeysView
+from typing import Protocol
 
 from ..events.model import BlockStored, EngineHash, MultimodalKey
+from .hash_table import HashTable, Known
 from .keys import BlockKey, PrefixKeys, root_key
 
 MAX_PARKED_BLOCKS = 65_536
@@ -16,16 +16,23 @@ MAX_PARKED_BLOCKS = 65_536
 MAX_PARKED_TOKENS = 4_194_304
 """Tokens of those events, 16 MiB: block sizes differ, memory does not."""
 
-_SWEEP_SLACK = 16_384
+SLACK = 16_384
 """Hashes without residency that are kept: their slower-tier events may still be on the way."""
 
+SWEPT_PER_BLOCK = 4
+"""Old hashes looked at for every block stored while too many are known: more than can be learned meanwhile."""
 
-class Known(NamedTuple):
-    """One learned block: its key, its number in its prompt from 0, and the hash before it."""
 
-    key: BlockKey
-    depth: int
-    parent: EngineHash | None
+class Residents(Protocol):
+    """What a publisher holds."""
+
+    def total(self) -> int:
+        """Residencies of the publisher."""
+        ...
+
+    def has(self, key: BlockKey) -> bool:
+        """Whether any tier of the publisher has the key."""
+        ...
 
 
 class HashMap:
@@ -36,23 +43,28 @@ class HashMap:
     Args:
         seed: seed of the block keys.
         make_keys: makes them.
+        table: where what is learned goes.
     """
 
-    def __init__(self, *, seed: int, make_keys: PrefixKeys) -> None:
+    def __init__(self, *, seed: int, make_keys: PrefixKeys, table: HashTable) -> None:
         self.n_parked = 0
         self.n_dropped = 0
+        self.table = table
         self._parked_tokens = 0
-        self._sweep_at = 0
         self._seed, self._make_keys = seed, make_keys
-        self._known: dict[EngineHash, Known] = {}
         self._parked: OrderedDict[EngineHash, list[BlockStored]] = OrderedDict()
 
     def __len__(self) -> int:
-        return len(self._known)
+        return len(self.table)
 
     def get(self, engine_hash: EngineHash) -> Known | None:
         """What the hash means, None when it was not told (yet)."""
-        return self._known.get(engine_hash)
+        return self.table.get(engine_hash)
+
+    @property
+    def parents_awaited(self) -> KeysView[EngineHash]:
+        """Hashes whose children are parked."""
+        return self._parked.keys()
 
     def learn(self, event: BlockStored) -> list[EngineHash]:
         """Take in a store event with dense tokens; returns every hash that became known, adopted children's too.
@@ -63,7 +75,9 @@ class HashMap:
         waiting = [event]
         while waiting:
             event = waiting.pop()
-            parent = None if event.parent is None else self._known.get(event.parent)
+            if all(self.table.get(engine_hash) for engine_hash in reversed(event.hashes)):
+                continue
+            parent = None if event.parent is None else self.table.get(event.parent)
             if event.parent is not None and parent is None:
                 self._park(event.parent, event)
                 continue
@@ -78,34 +92,35 @@ class HashMap:
 
     def chain(self, engine_hash: EngineHash) -> Iterator[Known]:
         """The block, the one before it, and so on, as far as known."""
-        known = self._known.get(engine_hash)
+        known = self.table.get(engine_hash)
         while known is not None:
             yield known
-            known = None if known.parent is None else self._known.get(known.parent)
+            known = None if known.parent is None else self.table.get(known.parent)
 
-    def sweep(self, *, n_resident: int, is_held: Callable[[BlockKey], bool]) -> None:
-        """Forget hashes of blocks that no tier has, once they outnumber the resident ones. Amortised O(1) a learned hash.
+    def sweep(self, residents: Residents, *, n_blocks: int) -> None:
+        """Forget the oldest hashes of blocks that no tier has, while too many are known. Cost: O(n_blocks).
 
         Args:
-            n_resident: residencies of the publisher.
-            is_held: whether any tier of the publisher has a key.
+            residents: what the publisher holds.
+            n_blocks: blocks that were stored since the last call.
         """
-        surplus = len(self._known) - _SWEEP_SLACK
-        if surplus > 2 * n_resident and len(self._known) >= self._sweep_at:
-            old = islice(self._known.items(), surplus)
-            for engine_hash in [h for h, known in old if not is_held(known.key)]:
-                del self._known[engine_hash]
-            self._sweep_at = len(self._known) * 3 // 2  # one that finds little is not repeated at once
+        if len(self.table) <= SLACK:
+            return
+        limit = SLACK + 2 * residents.total()
+        for _ in range(SWEPT_PER_BLOCK * n_blocks):
+            if len(self.table) <= limit:
+                return
+            engine_hash, known = self.table.pop_oldest()
+            if residents.has(known.key):
+                self.table.put(engine_hash, known)
 
     def clear(self) -> None:
         """Forget everything: the publisher began a new life."""
-        self._known.clear()
+        self.table.clear()
         self._parked.clear()
-        self.n_parked = self._parked_tokens = self._sweep_at = 0
+        self.n_parked = self._parked_tokens = 0
 
     def _learn_one(self, event: BlockStored, parent: Known | None) -> list[EngineHash]:
-        if event.hashes[-1] in self._known and all(h in self._known for h in event.hashes):
-            return []
         root = parent.key if parent else _root(event, self._seed)
         keys = self._make_keys(
             event.tokens, event.block_size, seed=self._seed, parent=root, extras=_extras(event)
@@ -113,14 +128,15 @@ class HashMap:
         depth = parent.depth + 1 if parent else 0
         before, fresh = event.parent, list[EngineHash]()
         for number, (engine_hash, key) in enumerate(zip(event.hashes, keys, strict=True)):
-            if engine_hash not in self._known:
-                self._known[engine_hash] = Known(BlockKey(key), depth + number, before)
+            if self.table.get(engine_hash) is None:
+                self.table.put(engine_hash, Known(BlockKey(key), depth + number, before))
                 fresh.append(engine_hash)
             before = engine_hash
         return fresh
 
     def _park(self, parent: EngineHash, event: BlockStored) -> None:
         self._parked.setdefault(parent, []).append(event)
+        self.table.expect(parent)
         self.n_parked += len(event.hashes)
         self._parked_tokens += len(event.tokens)
         while self.n_parked > MAX_PARKED_BLOCKS or self._parked_tokens > MAX_PARKED_TOKENS:

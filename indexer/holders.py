@@ -109,6 +109,26 @@ class RankHolders:
         self.version = 0
         """Changes whenever places come or go, so that who has read `layout` knows when to read it again."""
 
+    @property
+    def index(self) -> BlockIndex:
+        """The index they are in."""
+        return self._index
+
+    def at(self, place: Place) -> HolderId | None:
+        """The holder of a place, the fleet's own for a shared tier; None when nothing was kept there."""
+        shared = self._shared.get(place.tier, self._block_size)
+        return self._own.get(place) if shared is None else shared
+
+    def own(self) -> list[HolderId]:
+        """Holders of this rank."""
+        return list(self._own.values())
+
+    def shared_in_use(self) -> list[HolderId]:
+        """Holders of the tiers that belong to no server."""
+        tiers = range(len(self._tiers.specs))
+        holders = (self._shared.get(TierId(tier), self._block_size) for tier in tiers)
+        return [holder for holder in holders if holder is not None]
+
     def store(self, place: Place, keys: Sequence[BlockKey]) -> int:
         """One more copy of each key; returns blocks evicted."""
         shared = self._shared.get(place.tier, self._block_size)
@@ -122,9 +142,7 @@ class RankHolders:
 
     def take(self, place: Place, keys: Sequence[BlockKey]) -> int:
         """One copy less of each key; returns keys that were not there."""
-        holder = self._shared.get(place.tier, self._block_size)
-        if holder is None:
-            holder = self._own.get(place)
+        holder = self.at(place)
         return len(keys) if holder is None else self._index.remove(holder, array("Q", keys))
 
     def clear(self, tier: TierId) -> None:
@@ -148,7 +166,7 @@ class RankHolders:
 
     def touch(self, keys: array[int]) -> None:
         """Renew the recency of `keys` wherever this rank has them, shared tiers included."""
-        for holder in (*self._own.values(), *self._shared_in_use()):
+        for holder in (*self._own.values(), *self.shared_in_use()):
             self._index.touch(holder, keys)
 
     def set_capacity(self, tier: TierId, n_blocks: int | None) -> int:
@@ -157,7 +175,7 @@ class RankHolders:
 
     def has(self, key: BlockKey) -> bool:
         """Whether any tier of this rank has the key."""
-        return any(self._index.has(holder, key) for holder in (*self._own.values(), *self._shared_in_use()))
+        return any(self._index.has(holder, key) for holder in (*self._own.values(), *self.shared_in_use()))
 
     def size(self, tier: TierId) -> int:
         """Blocks of this rank in a tier, summed over groups; a shared tier's are nobody's."""
@@ -199,11 +217,6 @@ class RankHolders:
 
     def _of(self, tier: TierId) -> list[HolderId]:
         return [holder for place, holder in self._own.items() if place.tier == tier]
-
-    def _shared_in_use(self) -> list[HolderId]:
-        tiers = range(len(self._tiers.specs))
-        holders = (self._shared.get(TierId(tier), self._block_size) for tier in tiers)
-        return [holder for holder in holders if holder is not None]
 
     def _holder(self, place: Place) -> HolderId:
         holder = self._own.get(place)

@@ -8,13 +8,14 @@ stores, orphans and events in any order end in the same state.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import assert_never
 
 from ..events.model import AllBlocksCleared, BlockRemoved, BlockStored, EngineHash, Event
 from .chunks import Chunks
 from .foreign import ForeignChunks
+from .hash_table import DictTable, HashTable
 from .hashmap import HashMap
 from .holders import FASTEST, Group, Place, RankHolders, SharedHolders
 from .index import BlockIndex
@@ -27,7 +28,7 @@ from .tiers import TierId, TierSource, TierTable
 MAX_GROUPS = 64
 """KV-cache groups followed per publisher; engines have one for each kind of layer. Each costs a holder."""
 
-_LEARNED_GROUP = -1
+LEARNED_GROUP = -1
 """Group of blocks that no event named: inferred from stores in a faster tier, or from routing."""
 
 
@@ -67,7 +68,7 @@ class RankLedger:
         on_source: Callable[[SourceChange], None],
     ) -> None:
         self.counters = LedgerCounters()
-        self.hashes = HashMap(seed=seed, make_keys=make_keys)
+        self.hashes = HashMap(seed=seed, make_keys=make_keys, table=self._new_table(seed))
         self.sources = Sources(tiers)
         self.block_size: int | None = None
         self._tiers, self._index_for, self._shared, self._on_source = tiers, index_for, shared, on_source
@@ -101,6 +102,11 @@ class RankLedger:
                         self._clear(TierId(tier))
             case _:
                 assert_never(event)
+
+    def apply_batch(self, batch: Iterable[Event]) -> None:
+        """Take events in order. Cost: O(blocks)."""
+        for event in batch:
+            self.apply(event)
 
     def reset(self) -> None:
         """The publisher began a new life: nothing of the old one holds."""
@@ -141,7 +147,7 @@ class RankLedger:
             return
         if self.sources.of(FASTEST) is TierSource.ROUTING:
             known = [BlockKey(key) for key in keys]
-            self.counters.evicted += self._holders.keep(Place(FASTEST, _LEARNED_GROUP), known)
+            self.counters.evicted += self._holders.keep(Place(FASTEST, LEARNED_GROUP), known)
             self._infer(known)
         self._holders.touch(keys)
 
@@ -206,6 +212,7 @@ class RankLedger:
             known = self.hashes.get(engine_hash)
             if known is None:
                 self.counters.pending_dropped += self._pending.add(engine_hash, Claim(place, tail))
+                self.hashes.table.expect(engine_hash)
             elif tail:
                 run += self._tail_keys(place, engine_hash)
             else:
@@ -213,7 +220,7 @@ class RankLedger:
         if run:
             self._store(place, run)
         if self._holders is not None:
-            self.hashes.sweep(n_resident=self._holders.total(), is_held=self._holders.has)
+            self.hashes.sweep(self._holders, n_blocks=len(event.hashes))
 
     def _takes(self, event: BlockStored, tier: TierId) -> bool:
         """Whether the event's tier and group are followed."""
@@ -282,7 +289,7 @@ class RankLedger:
         for number in range(1, len(self._tiers.names)):
             tier = TierId(number)
             if self.sources.of(tier) is TierSource.INFERRED:
-                place = Place(tier, _LEARNED_GROUP)
+                place = Place(tier, LEARNED_GROUP)
                 self.counters.evicted += self._known_holders().keep(place, keys)
 
     # -- offload chunks -------------------------------------------------------------------------------------------
@@ -349,7 +356,7 @@ class RankLedger:
         if change is None:
             return
         if self._holders is not None:
-            self._holders.close_place(Place(change.tier, _LEARNED_GROUP))
+            self._holders.close_place(Place(change.tier, LEARNED_GROUP))
         if change.new is TierSource.INFERRED and change.tier not in self._capacities:
             # without removals only recency bounds the tier, so it needs a number: as many blocks as the fastest tier
             self._follow_fastest.add(change.tier)
@@ -373,6 +380,9 @@ class RankLedger:
             shared=self._shared,
             capacities=self._capacities,
         )
+
+    def _new_table(self, seed: int) -> HashTable:  # noqa: ARG002 - tables that make keys themselves need it
+        return DictTable()
 
     def _known_holders(self) -> RankHolders:
         assert self._holders is not None, "a key is known only after the block size"  # noqa: S101

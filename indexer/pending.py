@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from ..events.model import EngineHash
@@ -28,6 +29,9 @@ class Pending:
 
     def __len__(self) -> int:
         return len(self._claims)
+
+    def __iter__(self) -> Iterator[EngineHash]:
+        return iter(self._claims)
 
     def add(self, engine_hash: EngineHash, claim: Claim) -> int:
         """One more copy; returns the hashes that had to be forgotten for it."""

@@ -32,6 +32,8 @@ class Sources:
     """
 
     def __init__(self, tiers: TierTable) -> None:
+        self.version = 0
+        """Changes whenever a tier's source does."""
         self._tiers = tiers
         self._found: dict[TierId, TierSource] = {}
         self._offloading_since: float | None = None
@@ -76,6 +78,7 @@ class Sources:
     def clear(self) -> None:
         """The publisher began a new life."""
         self._found.clear()
+        self.version += 1
         self._offloading_since = None
 
     def _switch(self, tier: TierId, new: TierSource, why: str) -> SourceChange | None:
@@ -83,4 +86,5 @@ class Sources:
         if old is new or self._tiers.specs[tier].source is not None:
             return None
         self._found[tier] = new
+        self.version += 1
         return SourceChange(tier, old, new, why)

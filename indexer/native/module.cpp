@@ -1,7 +1,5 @@
 // kvatlas.indexer._native: the Python side of the index. _native.pyi describes what it offers.
 
-#include "python.h"
-
 #include <cstring>
 #include <memory>
 #include <span>
@@ -9,6 +7,8 @@
 #include <vector>
 
 #include "index.h"
+#include "publisher_module.h"
+#include "python.h"
 #include "xxh3.h"
 
 namespace {
@@ -53,13 +53,6 @@ PyObject* xxh3_64(PyObject*, Call call) {
 // -- layouts ------------------------------------------------------------------------------------------------------
 
 using Layouts = std::vector<RankLayout>;
-
-template <class Visit>
-void for_each(PyObject* sequence, Visit visit) {
-    const Py_ssize_t n = PySequence_Size(sequence);
-    if (n < 0) throw Raised();
-    for (Py_ssize_t i = 0; i < n; ++i) visit(Reference(PySequence_GetItem(sequence, i)).get());
-}
 
 std::vector<HolderId> holders_of(PyObject* mask) {
     const Buffer bytes(mask, 1, "B", "holders");
@@ -297,15 +290,6 @@ PyObject* statistics(PyObject* self, PyObject*) {
     }, nullptr);
 }
 
-template <PyObject* (*function)(PyObject*, Call)>
-PyMethodDef method(const char* name) {
-    PyObject* (*entry)(PyObject*, PyObject* const*, Py_ssize_t, PyObject*) =
-        [](PyObject* self, PyObject* const* values, Py_ssize_t n_positional, PyObject* names) {
-            return function(self, {values, n_positional, names});
-        };
-    return {name, reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(entry)), METH_FASTCALL | METH_KEYWORDS, nullptr};
-}
-
 PyMethodDef index_methods[] = {
     {"open", open_holder, METH_NOARGS, nullptr},
     method<forget<&Index::close>>("close"),
@@ -338,10 +322,9 @@ PyType_Spec index_spec = {"kvatlas.indexer._native.Index", sizeof(Object<Index>)
 
 int add_types(PyObject* module) {
     return guarded([&] {
-        for (auto& [name, spec] : {std::pair{"Index", &index_spec}, std::pair{"Layouts", &layouts_spec}}) {
-            const Reference type(PyType_FromModuleAndSpec(module, spec, nullptr));
-            if (PyModule_AddObjectRef(module, name, type.get()) < 0) throw Raised();
-        }
+        Py_DECREF(add_type(module, "Index", &index_spec));
+        Py_DECREF(add_type(module, "Layouts", &layouts_spec));
+        add_publisher_types(module);
         return 0;
     }, -1);
 }

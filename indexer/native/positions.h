@@ -35,17 +35,17 @@ public:
         return found ? std::optional(found->bucket->positions[found->slot]) : std::nullopt;
     }
 
-    // Stores a position. `hash_at` gives the hash of any stored position: growth needs it.
-    template <class HashAt>
-    void insert(uint64_t hash, uint32_t position, HashAt hash_at) {
+    // Stores a position. Growth needs `rows`: `hash(position)` of any stored position, and `prefetch(position)` before it.
+    template <class Rows>
+    void insert(uint64_t hash, uint32_t position, Rows rows) {
         const size_t n = now_.n_buckets;
         if (size_ + 1 > n * kSlots / 5 * 4) {
-            resize(n + n / 2 + 2, hash_at);
+            resize(n + n / 2 + 2, rows);
         } else if (old_.n_buckets == 0 && n > kKept && size_ < n * kSlots / 8) {
-            resize(n / 2, hash_at);
+            resize(n / 2, rows);
         }
         // One bucket an insertion ends well before the next change of size.
-        if (old_.n_buckets != 0) move(1, hash_at);
+        if (old_.n_buckets != 0) move(1, rows);
         insert_in(now_, hash, position);
         ++size_;
     }
@@ -149,28 +149,35 @@ private:
         found.bucket->tags[found.slot] = 0;
     }
 
-    template <class HashAt>
-    void resize(size_t n_buckets, HashAt hash_at) {
-        move(old_.n_buckets, hash_at);
+    template <class Rows>
+    void resize(size_t n_buckets, Rows rows) {
+        move(old_.n_buckets, rows);
         std::swap(old_, now_);
         now_ = Area(n_buckets);
         next_ = 0;
     }
 
     // Moves the next `n_buckets` old buckets.
-    template <class HashAt>
-    void move(size_t n_buckets, HashAt hash_at) {
+    template <class Rows>
+    void move(size_t n_buckets, Rows rows) {
         for (; n_buckets > 0 && next_ < old_.n_buckets; --n_buckets, ++next_) {
             Bucket& bucket = old_.buckets()[next_];
             for (size_t slot = 0; slot < kSlots; ++slot) {
                 if (bucket.tags[slot] == 0) continue;
                 const uint32_t position = bucket.positions[slot];
-                const uint64_t hash = hash_at(position);
+                const uint64_t hash = rows.hash(position);
                 erase_in(old_, hash, {&bucket, slot});
                 insert_in(now_, hash, position);
             }
         }
-        if (next_ >= old_.n_buckets) old_ = Area();
+        if (next_ >= old_.n_buckets) {
+            old_ = Area();
+            return;
+        }
+        const Bucket& soon = old_.buckets()[next_];
+        for (size_t slot = 0; slot < kSlots; ++slot) {
+            if (soon.tags[slot] != 0) rows.prefetch(soon.positions[slot]);
+        }
     }
 
     Area now_, old_;

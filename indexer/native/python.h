@@ -141,6 +141,30 @@ struct Call {
     }
 };
 
+// A function of the module, or a method of a type, that takes arguments.
+template <PyObject* (*function)(PyObject*, Call)>
+PyMethodDef method(const char* name) {
+    PyObject* (*entry)(PyObject*, PyObject* const*, Py_ssize_t, PyObject*) =
+        [](PyObject* self, PyObject* const* values, Py_ssize_t n_positional, PyObject* names) {
+            return function(self, {values, n_positional, names});
+        };
+    return {name, reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(entry)), METH_FASTCALL | METH_KEYWORDS, nullptr};
+}
+
+// Makes a type and adds it to the module; returns a reference of its own.
+inline PyObject* add_type(PyObject* module, const char* name, PyType_Spec* spec) {
+    Reference type(PyType_FromModuleAndSpec(module, spec, nullptr));
+    if (PyModule_AddObjectRef(module, name, type.get()) < 0) throw Raised();
+    return type.release();
+}
+
+template <class Visit>
+void for_each(PyObject* sequence, Visit visit) {
+    const Py_ssize_t n = PySequence_Size(sequence);
+    if (n < 0) throw Raised();
+    for (Py_ssize_t i = 0; i < n; ++i) visit(Reference(PySequence_GetItem(sequence, i)).get());
+}
+
 // Runs the body of a function that Python calls: every C++ exception becomes a Python one.
 template <class Body>
 auto guarded(Body body, decltype(body()) failure) noexcept -> decltype(body()) {

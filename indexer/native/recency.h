@@ -107,7 +107,7 @@ public:
     // Adds a key that is absent as the most recent.
     void push_back(Row added) {
         const uint32_t position = append(added);
-        positions_.insert(mixer_(added.key), position, hashes());
+        positions_.insert(mixer_(added.key), position, Rows{*this});
         ++size_;
     }
 
@@ -193,9 +193,13 @@ private:
 
     Chunk<Row>& at(uint32_t chunk) const { return (*pool_)[chunk]; }
     Row& row(uint32_t position) const { return at(position / kChunkRows).rows[position % kChunkRows]; }
-    auto hashes() const {
-        return [this](uint32_t position) { return mixer_(row(position).key); };
-    }
+
+    // What the hash index asks of the rows.
+    struct Rows {
+        const OrderedKeys& keys;
+        uint64_t hash(uint32_t position) const { return keys.mixer_(keys.row(position).key); }
+        void prefetch(uint32_t position) const { __builtin_prefetch(&keys.row(position)); }
+    };
 
     uint32_t oldest_row() const {
         const uint32_t first = at(head_).live_from(0);

@@ -112,7 +112,7 @@ def make_atlas(core: IndexCore) -> Atlas:
             TierSpec("storage", ("STORAGE", "FS"), shared=True, capacity=CAPACITY),
         ]
     )
-    atlas = Atlas(tiers=tiers, seed=0, make_index=core.make_index)
+    atlas = Atlas(tiers=tiers, seed=0, core=core)
     atlas.add(ENDPOINT)
     return atlas
 

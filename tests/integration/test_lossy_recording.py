@@ -10,8 +10,8 @@ import pytest
 
 from kvatlas.events.wire import decode_batch
 from kvatlas.indexer.atlas import Atlas
+from kvatlas.indexer.factory import REFERENCE
 from kvatlas.indexer.prefix import Prefix
-from kvatlas.indexer.reference import ReferenceIndex
 from kvatlas.indexer.tiers import TierSpec, TierTable
 from support.recording import AnsweredRequest, Frame, player, read_frames, read_truth
 from support.serve import Served, serving
@@ -20,7 +20,7 @@ from support.serve import Served, serving
 def whole(frames: list[Frame]) -> Atlas:
     """The index of one that heard everything."""
     specs = [TierSpec("gpu", ("GPU",)), TierSpec("cpu", ("CPU",))]
-    atlas = Atlas(tiers=TierTable(specs), seed=0, make_index=ReferenceIndex)
+    atlas = Atlas(tiers=TierTable(specs), seed=0, core=REFERENCE)
     atlas.add("vllm")
     for frame in frames:
         atlas.apply("vllm", 0, decode_batch(frame.parts[2]).events)

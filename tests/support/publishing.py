@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from kvatlas.events.model import BlockRemoved, EventBatch
+from kvatlas.events.model import Batch, BlockRemoved
 from kvatlas.events.stream import StreamLimits, Trust
 from kvatlas.events.subscription import SubscriberOptions
 from support.recording import Frame
@@ -26,9 +26,9 @@ class Notebook:
     rejections: list[str] = field(default_factory=list[str])
     trusts: list[Trust] = field(default_factory=list[Trust])
 
-    def apply(self, batch: EventBatch, *, live: bool) -> None:  # noqa: ARG002 - EventSink has it
+    def apply(self, batch: Batch, *, live: bool) -> None:  # noqa: ARG002 - EventSink has it
         self.rejections += batch.rejected
-        self.numbers += [event.hashes[0] for event in batch.events if isinstance(event, BlockRemoved)]
+        self.numbers += [event.hashes[0] for event in batch if isinstance(event, BlockRemoved)]
 
     def reset(self, reason: str) -> None:
         self.resets.append(reason)

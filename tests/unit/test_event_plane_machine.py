@@ -20,8 +20,8 @@ from kvatlas.events.model import EventBatch
 from kvatlas.events.stream import Action, Apply, PublisherStream, RequestReplay, Reset, StreamLimits, Trust
 from kvatlas.events.wire import decode_batch
 from kvatlas.indexer.atlas import Atlas
+from kvatlas.indexer.factory import REFERENCE
 from kvatlas.indexer.prefix import Prefix
-from kvatlas.indexer.reference import ReferenceIndex
 from kvatlas.indexer.tiers import TierSpec, TierTable
 from kvatlas.sim.block_cache import BlockCache, Wait
 from kvatlas.sim.kv_events import Event
@@ -46,7 +46,7 @@ class EventPlane(RuleBasedStateMachine):
         self.prompts: dict[tuple[tuple[int, ...], str | None, str | None], TokenSequence] = {}
         self.stream = PublisherStream[EventBatch](can_replay=True, limits=StreamLimits(max_held=10_000))
         tiers = TierTable([TierSpec("gpu", ("GPU",)), TierSpec("cpu", ("CPU",))])
-        self.atlas = Atlas(tiers=tiers, seed=0, make_index=ReferenceIndex)
+        self.atlas = Atlas(tiers=tiers, seed=0, core=REFERENCE)
         self.atlas.add("e")
         self.request: int | None = None
         self.n_applied = 0

@@ -15,9 +15,9 @@ from kvatlas.events.model import BlockRemoved, BlockStored, EngineHash, Event, M
 from kvatlas.events.stream import Action, Apply, PublisherStream, Reset, StreamLimits, Trust
 from kvatlas.events.wire import decode_batch
 from kvatlas.indexer.atlas import Atlas
+from kvatlas.indexer.factory import REFERENCE
 from kvatlas.indexer.match import PrefixMatch
 from kvatlas.indexer.prefix import Prefix
-from kvatlas.indexer.reference import ReferenceIndex
 from kvatlas.indexer.tiers import TierSpec, TierTable
 from kvatlas.scorers.model import Candidate, RequestView
 from kvatlas.scorers.prefix_cache import PrefixCacheScorer
@@ -31,7 +31,7 @@ def make_atlas(*endpoints: str, gpu_blocks: int | None = None) -> Atlas:
         TierSpec("cpu", ("CPU",)),
         TierSpec("storage", ("SHARED_STORAGE",)),
     ]
-    atlas = Atlas(tiers=TierTable(specs), seed=0, make_index=ReferenceIndex)
+    atlas = Atlas(tiers=TierTable(specs), seed=0, core=REFERENCE)
     for endpoint in endpoints or ("e",):
         atlas.add(endpoint)
     return atlas

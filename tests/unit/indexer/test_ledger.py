@@ -18,10 +18,10 @@ from kvatlas.events.model import (
     MultimodalKey,
 )
 from kvatlas.indexer.atlas import Atlas
+from kvatlas.indexer.factory import REFERENCE
 from kvatlas.indexer.ledger import MAX_GROUPS, RankLedger
 from kvatlas.indexer.match import PrefixMatch
 from kvatlas.indexer.prefix import Prefix
-from kvatlas.indexer.reference import ReferenceIndex
 from kvatlas.indexer.tiers import TierId, TierSpec, TierTable
 
 BLOCK = 4
@@ -64,7 +64,7 @@ def remove(*numbers: int, medium: str = "GPU", group: int = 0) -> BlockRemoved:
 
 def make_atlas(*, chunk: int | None = None, capacity: int | None = None) -> Atlas:
     tiers = TierTable([TierSpec("gpu", ("GPU",), capacity), TierSpec("cpu", ("CPU",), None, chunk)])
-    atlas = Atlas(tiers=tiers, seed=0, make_index=ReferenceIndex)
+    atlas = Atlas(tiers=tiers, seed=0, core=REFERENCE)
     atlas.add("e")
     return atlas
 
@@ -269,7 +269,7 @@ def test_unknown_medium_becomes_a_tier_of_its_own_without_credit() -> None:
 
 
 def test_unknown_medium_with_the_name_of_a_configured_tier_is_told_apart() -> None:
-    atlas = Atlas(tiers=TierTable([TierSpec("gpu", ("CUDA",))]), seed=0, make_index=ReferenceIndex)
+    atlas = Atlas(tiers=TierTable([TierSpec("gpu", ("CUDA",))]), seed=0, core=REFERENCE)
     atlas.add("e")
     taken(atlas, BlockStored(hashes(0), None, tokens(1), BLOCK, MediumName("CUDA")), store(0, medium="GPU"))
     assert [row.tier for row in atlas.occupancy("e")] == ["gpu", "unknown-gpu"]
@@ -279,7 +279,7 @@ def test_chunks_of_a_tier_that_holds_nothing_do_not_bind_the_others() -> None:
     tiers = TierTable(
         [TierSpec("gpu", ("GPU",)), TierSpec("cpu", ("CPU",)), TierSpec("disk", ("FS",), None, 16)]
     )
-    atlas = Atlas(tiers=tiers, seed=0, make_index=ReferenceIndex)
+    atlas = Atlas(tiers=tiers, seed=0, core=REFERENCE)
     atlas.add("e")
     taken(
         atlas,

@@ -9,8 +9,8 @@ import pytest
 
 from kvatlas.events.wire import decode_batch
 from kvatlas.indexer.atlas import Atlas
+from kvatlas.indexer.factory import REFERENCE
 from kvatlas.indexer.prefix import Prefix
-from kvatlas.indexer.reference import ReferenceIndex
 from kvatlas.indexer.tiers import TierId, TierSpec, TierTable
 from support.oracle import NaiveEngine
 from support.recording import read_frames, read_truth
@@ -20,7 +20,7 @@ MEDIA = {0: "GPU", 1: "CPU", 2: "STORAGE"}
 
 def make_atlas(n_ranks: int = 1) -> Atlas:
     specs = [TierSpec(medium.lower(), (medium,)) for medium in MEDIA.values()]
-    atlas = Atlas(tiers=TierTable(specs), seed=0, make_index=ReferenceIndex)
+    atlas = Atlas(tiers=TierTable(specs), seed=0, core=REFERENCE)
     atlas.add("e", n_ranks=n_ranks)
     return atlas
 

@@ -9,8 +9,8 @@ import pytest
 
 from kvatlas.events.model import AllBlocksCleared, BlockRemoved, BlockStored, EngineHash, Event, MediumName
 from kvatlas.indexer.atlas import Atlas
+from kvatlas.indexer.factory import REFERENCE
 from kvatlas.indexer.prefix import Prefix
-from kvatlas.indexer.reference import ReferenceIndex
 from kvatlas.indexer.sources import PATIENCE_S, SourceChange
 from kvatlas.indexer.tiers import TierId, TierSource, TierSpec, TierTable
 
@@ -24,7 +24,7 @@ def make_atlas(*specs: TierSpec, endpoints: tuple[str, ...] = ("e",)) -> tuple[A
     atlas = Atlas(
         tiers=TierTable(specs or DEFAULT),
         seed=0,
-        make_index=ReferenceIndex,
+        core=REFERENCE,
         on_source=lambda _endpoint, _rank, change: changes.append(change),
     )
     for endpoint in endpoints:

@@ -26,7 +26,7 @@ from kvatlas.events.stream import Trust
 from kvatlas.events.subscriber import Subscriber
 from kvatlas.events.subscription import SubscriberOptions
 from kvatlas.indexer.atlas import Atlas
-from kvatlas.indexer.reference import ReferenceIndex
+from kvatlas.indexer.factory import REFERENCE
 from kvatlas.indexer.tiers import TierSpec, TierTable
 
 NOWHERE = "tcp://127.0.0.1:1"
@@ -85,7 +85,7 @@ async def rest(model_names: frozenset[str]) -> AsyncGenerator[Rest]:
     loads = LoadTable(stale_after_s=2)
     subscriber = Subscriber(SubscriberOptions(max_sockets=50))
     fleet = Fleet(
-        atlas=Atlas(tiers=tiers, seed=0, make_index=ReferenceIndex),
+        atlas=Atlas(tiers=tiers, seed=0, core=REFERENCE),
         subscriber=subscriber,
         scraper=Scraper(
             loads=loads,

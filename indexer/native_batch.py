@@ -1,0 +1,58 @@
+"""Engine payloads decoded by the native core, as far as their events have the forms that engines send all day."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..events.errors import WireError
+from ..events.model import Batch, Event
+from ..events.wire import MAX_PAYLOAD_BYTES, decode_event
+from ..events.wire import decode_batch as decode_in_python
+from . import _native
+
+
+class NativeBatch:
+    """Implements `Batch`. Events of the usual forms become values only for who asks.
+
+    Attributes:
+        native: what `Books.apply` reads.
+        n_sent: events of the message, those that cannot be read included.
+    """
+
+    __slots__ = ("_others", "n_sent", "native", "rank", "rejected", "timestamp")
+
+    def __init__(
+        self, native: _native.Batch, *, timestamp: float, rank: int | None, unusual: list[int]
+    ) -> None:
+        self.native, self.timestamp, self.rank = native, timestamp, rank
+        self.n_sent = native.size()
+        rejected: list[str] = []
+        self._others: dict[int, Event | None] = {}
+        for position in unusual:
+            try:
+                self._others[position] = decode_event(native.event_bytes(position))
+            except WireError as error:
+                self._others[position] = None
+                rejected.append(error.reason)
+        self.rejected = tuple(rejected)
+
+    def __len__(self) -> int:
+        return self.n_sent - len(self.rejected)
+
+    def __iter__(self) -> Iterator[Event]:
+        return (event for n in range(self.n_sent) if (event := self.event(n)) is not None)
+
+    def event(self, position: int) -> Event | None:
+        """The event as a value; None for one that cannot be read."""
+        if position in self._others:
+            return self._others[position]
+        return decode_event(self.native.event_bytes(position))
+
+
+def decode_batch(payload: bytes) -> Batch:
+    """See `events.wire.decode_batch`: same events, same rejections, same errors. Cost: O(bytes), about 3 ns a byte."""
+    decoded = _native.decode_batch(payload) if len(payload) <= MAX_PAYLOAD_BYTES else None
+    if decoded is None:
+        return decode_in_python(payload)
+    native, timestamp, rank, unusual = decoded
+    return NativeBatch(native, timestamp=timestamp, rank=rank, unusual=unusual)
