@@ -44,6 +44,11 @@ TIERS = [
 ]  # fmt: skip
 
 
+KINDS: list[tuple[str | None, int | None]] = [
+    ("full_attention", None), ("sliding_window", 4), ("mamba", None), ("odd", None), (None, 4),
+]  # fmt: skip
+
+
 def engine_hash(prompt: int, block: int, base: int) -> EngineHash:
     """The same for all prompts that begin alike, as engines do it."""
     return EngineHash(1 + base * 10_000 + (block << 8 | prompt & (1 << block + 1) - 1))
@@ -56,7 +61,7 @@ def stores(draw: st.DrawFn) -> BlockStored:
     first = draw(st.sampled_from([0, 0, 0, 1, 2, 3]))
     n_blocks = draw(st.integers(0 if first else 1, N_BLOCKS - first))
     medium = draw(st.sampled_from(["GPU", "GPU", "GPU", "gpu", "CPU", "CPU", "FS", "DISK", "NVME"]))
-    told = draw(st.sampled_from(["tokens", "tokens", "tokens", "nothing", "half", "chunk"]))
+    told = draw(st.sampled_from(["tokens"] * 6 + ["nothing", "nothing", "half", "chunk"]))
     tokens = PROMPTS[prompt][first * BLOCK : (first + n_blocks) * BLOCK]
     hashes = tuple(engine_hash(prompt, block, base) for block in range(first, first + n_blocks))
     if told == "chunk":
@@ -64,11 +69,7 @@ def stores(draw: st.DrawFn) -> BlockStored:
     if told == "nothing":
         tokens = array("I")
     lora = draw(st.sampled_from([None, None, None, "adapter"]))
-    kind, window = draw(
-        st.sampled_from(
-            [(None, None), ("full_attention", None), ("sliding_window", 4), ("mamba", None), ("odd", None)]
-        )
-    )
+    kind, window = draw(st.sampled_from([(None, None)] * 6 + KINDS))
     return BlockStored(
         hashes=hashes,
         parent=engine_hash(prompt, first - 1, base) if first and told != "nothing" else None,
@@ -77,8 +78,8 @@ def stores(draw: st.DrawFn) -> BlockStored:
         medium=MediumName(medium),
         lora_name=lora,
         extra_keys=draw(st.none() | extras(len(hashes), lora)),
-        group=draw(st.sampled_from([0, 0, 0, 0, 1])),
-        kind=kind if draw(st.integers(0, 3)) == 0 else None,
+        group=1 if kind else draw(st.sampled_from([0] * 9 + [1])),
+        kind=kind,
         window=window,
     )
 
@@ -101,7 +102,10 @@ def removals(draw: st.DrawFn) -> BlockRemoved:
     )
 
 
-EVENTS = st.lists(stores() | stores() | removals() | st.builds(AllBlocksCleared), min_size=1, max_size=6)
+EVENT = st.integers(0, 30).flatmap(
+    lambda n: st.builds(AllBlocksCleared) if n == 30 else removals() if n >= 22 else stores()
+)
+EVENTS = st.lists(EVENT, min_size=1, max_size=20)
 ENDPOINT = st.sampled_from(ENDPOINTS)
 TIER = st.sampled_from([TierId(0), TierId(1), TierId(3)])
 
@@ -109,7 +113,9 @@ TIER = st.sampled_from([TierId(0), TierId(1), TierId(3)])
 def books(ledger: RankLedger) -> object:
     """All that a ledger shows."""
     sizes = (ledger.n_pending, ledger.hashes.n_parked, ledger.hashes.n_dropped, ledger.block_size)
-    return astuple(ledger.counters), sizes, ledger.hashes.table.columns(), ledger.layout()
+    layout = ledger.layout()
+    shape = layout and (layout.chunks, [window.n_blocks for window in layout.windows])
+    return astuple(ledger.counters), sizes, ledger.hashes.table.columns(), shape
 
 
 class NativeAgainstReference(RuleBasedStateMachine):
@@ -120,28 +126,23 @@ class NativeAgainstReference(RuleBasedStateMachine):
         self.atlases = [Atlas(tiers=TierTable(TIERS), seed=7, core=core) for core in CORES]
         self.now = 0.0
         for endpoint in ENDPOINTS:
-            self.add(endpoint)
+            for atlas in self.atlases:
+                atlas.add(endpoint)
 
-    @rule(endpoint=ENDPOINT)
-    def add(self, endpoint: str) -> None:
-        for atlas in self.atlases:
-            atlas.add(endpoint)
-
-    @rule(endpoint=ENDPOINT, events=EVENTS, form=st.sampled_from(["map", "array"]))
-    def apply(self, endpoint: str, events: Sequence[Event], form: Form) -> None:
-        message = payload(events, form=form)
-        for core, atlas in zip(CORES, self.atlases, strict=True):
-            atlas.apply(endpoint, 0, core.decode_batch(message))
+    @rule(
+        endpoint=ENDPOINT,
+        batches=st.lists(EVENTS, min_size=1, max_size=5),
+        form=st.sampled_from(["map", "array"]),
+    )
+    def apply(self, endpoint: str, batches: Sequence[Sequence[Event]], form: Form) -> None:
+        for message in [payload(events, form=form) for events in batches]:
+            for core, atlas in zip(CORES, self.atlases, strict=True):
+                atlas.apply(endpoint, 0, core.decode_batch(message))
 
     @rule(endpoint=ENDPOINT, events=EVENTS)
     def apply_values(self, endpoint: str, events: Sequence[Event]) -> None:
         for atlas in self.atlases:
             atlas.apply(endpoint, 0, events)
-
-    @rule(endpoint=ENDPOINT)
-    def reset(self, endpoint: str) -> None:
-        for atlas in self.atlases:
-            atlas.reset(endpoint, 0)
 
     @rule(endpoint=ENDPOINT, prompt=st.sampled_from(PROMPTS))
     def route(self, endpoint: str, prompt: array[int]) -> None:
@@ -153,17 +154,24 @@ class NativeAgainstReference(RuleBasedStateMachine):
         for atlas in self.atlases:
             atlas.set_capacity(endpoint, tier, n_blocks)
 
-    @rule(endpoint=ENDPOINT, seconds=st.integers(0, 8))
-    def offload(self, endpoint: str, seconds: int) -> None:
-        self.now += seconds
+    @rule(
+        endpoint=ENDPOINT,
+        how=st.sampled_from(["offloads", "offloads", "offloads", "no events", "new life", "gone"]),
+    )
+    def change(self, endpoint: str, how: str) -> None:
+        self.now += 3
         for atlas in self.atlases:
-            atlas.ledger(endpoint, 0).offloads(now=self.now)
-
-    @rule(endpoint=ENDPOINT)
-    def lose_events(self, endpoint: str) -> None:
-        for atlas in self.atlases:
-            atlas.ledger(endpoint, 0).without_events()
-            atlas.ledger(endpoint, 0).use_block_size(BLOCK)
+            ledger = atlas.ledger(endpoint, 0)
+            match how:
+                case "offloads":
+                    ledger.offloads(now=self.now)
+                case "no events":
+                    ledger.without_events()
+                    ledger.use_block_size(BLOCK)
+                case "new life":
+                    atlas.reset(endpoint, 0)
+                case _:
+                    atlas.add(endpoint)
 
     @invariant()
     def agree(self) -> None:
@@ -175,7 +183,7 @@ class NativeAgainstReference(RuleBasedStateMachine):
             assert other.match(other.prefix(prompt)) == one.match(one.prefix(prompt))
 
 
-NativeAgainstReference.TestCase.settings = settings(stateful_step_count=40)
+NativeAgainstReference.TestCase.settings = settings(stateful_step_count=25)
 TestNativeAgainstReference = NativeAgainstReference.TestCase
 
 
