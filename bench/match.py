@@ -27,11 +27,14 @@ from typing import Any, Protocol
 import msgspec
 from fleet import AGENT, EVENT_BLOCKS, LONG, SHORT, Fleet, events_of, make_fleet, make_keys
 
-from kvatlas.indexer.factory import index_core
+from kvatlas.events.model import BlockStored, EngineHash, MediumName
+from kvatlas.indexer.atlas import Atlas
+from kvatlas.indexer.factory import IndexCore, index_core
 from kvatlas.indexer.index import BlockIndex, HolderId
-from kvatlas.indexer.match import RankLayout, measure
-from kvatlas.indexer.native_index import NativeIndex, compile_layouts
+from kvatlas.indexer.match import RankLayout
+from kvatlas.indexer.native_index import NativeIndex
 from kvatlas.indexer.reference import ReferenceIndex
+from kvatlas.indexer.tiers import TierSpec, TierTable
 
 BLOCK_SIZE = 16
 N_TIERS = 2
@@ -72,10 +75,11 @@ class OurEngine:
         self.name = name
         self.index = index
         self.holders = [index.open() for _ in range(N_TIERS * n_servers)]
-        self.layouts = [
+        layouts = [
             RankLayout((1 << self.holders[i], 1 << self.holders[i + 1]), (1, 1))
             for i in range(0, N_TIERS * n_servers, N_TIERS)
         ]
+        self.matcher = index.matcher(layouts, block_size=BLOCK_SIZE)
 
     def expect(self, prompts: list[array[int]]) -> None:
         """See `Engine.expect`: our events need nothing else."""
@@ -96,24 +100,8 @@ class OurEngine:
 
     def match(self, keys: array[int]) -> dict[int, tuple[int, ...]]:
         """See `Engine.match`."""
-        presence = self.index.runs(keys)
-        n_tokens = len(keys) * BLOCK_SIZE
-        rows = (measure(presence, each, n_tokens=n_tokens, block_size=BLOCK_SIZE) for each in self.layouts)
-        return {server: row.tier_blocks for server, row in enumerate(rows) if row.runs}
-
-
-class NativeEngine(OurEngine):
-    """The native index with its own match."""
-
-    def __init__(self, n_servers: int) -> None:
-        self.native = NativeIndex()
-        super().__init__("native", self.native, n_servers)
-        self.compiled = compile_layouts(self.layouts)
-
-    def match(self, keys: array[int]) -> dict[int, tuple[int, ...]]:
-        """See `Engine.match`."""
-        rows = self.native.match_rows(keys, self.compiled, len(keys) * BLOCK_SIZE, BLOCK_SIZE)
-        return {row[0]: row[1] for row in rows}
+        matches = self.matcher.match(keys, n_tokens=len(keys) * BLOCK_SIZE)
+        return {server: match.tier_blocks for server, match in matches.items()}
 
 
 class DynamoEngine:
@@ -169,7 +157,7 @@ def main() -> None:
     arguments = parser.parse_args()
     fleet = make_fleet(arguments.servers)
     engines: list[Engine] = [
-        NativeEngine(arguments.servers),
+        OurEngine("native", NativeIndex(), arguments.servers),
         OurEngine("reference", ReferenceIndex(), arguments.servers),
     ]
     if find_spec("dynamo") is not None:
@@ -181,8 +169,9 @@ def main() -> None:
     bench_churn(engines, arguments.rounds)
     bench_contention(engines[:2], fleet)
     bench_bounded()
-    bench_drop(engines)
+    bench_drop(engines, arguments.servers)
     bench_keys()
+    bench_atlas(arguments.rounds)
 
 
 def bench_store(engines: list[Engine], fleet: Fleet) -> None:
@@ -301,11 +290,11 @@ def bench_bounded() -> None:
         print(f"  {name:14}{512 * len(events) / seconds / 1e6:8.2f}")
 
 
-def bench_drop(engines: list[Engine]) -> None:
-    """Removal of a whole server."""
+def bench_drop(engines: list[Engine], n_servers: int) -> None:
+    """Removal of whole servers, the last 16 of them."""
     print("\nremoval of a server (ms, median)")
     for engine in engines:
-        times = [cpu_time(partial(engine.drop, server)) for server in range(8, 24)]
+        times = [cpu_time(partial(engine.drop, server)) for server in range(n_servers)[-16:]]
         print(f"  {engine.name:14}{statistics.median(times) * 1e3:8.2f}")
 
 
@@ -316,6 +305,35 @@ def bench_keys() -> None:
     for core in (index_core("native"), index_core("reference")):
         times = [cpu_time(partial(core.prefix_keys, tokens, BLOCK_SIZE, seed=0)) for _ in range(200)]
         print(f"  {core.name:14}{statistics.median(times) * 1e6:8.0f}")
+
+
+def bench_atlas(rounds: int) -> None:
+    """What a request pays for the matches of all endpoints: CPU time of `Atlas.match`, keys known, cores interleaved."""
+    print(f"\natlas: matches of all endpoints for {LONG} blocks (us, median)")
+    tokens = array("I", random.Random(7).randbytes(4 * BLOCK_SIZE * LONG))
+    cores = [index_core("native"), index_core("reference")]
+    for n_endpoints, n_holding in ((64, 64), (512, 8)):
+        atlases = [make_atlas(core, n_endpoints, tokens, n_holding) for core in cores]
+        prefix = atlases[0].prefix(tokens)
+        times: list[list[float]] = [[] for _ in atlases]
+        for _ in range(rounds):
+            for atlas, own in zip(atlases, times, strict=True):
+                own.append(cpu_time(partial(atlas.match, prefix)))
+        print_latencies(f"{n_holding} of {n_endpoints}", times)
+
+
+def make_atlas(core: IndexCore, n_endpoints: int, tokens: array[int], n_holding: int) -> Atlas:
+    """The first `n_holding` endpoints hold the whole prompt in both tiers, the others its second block alone."""
+    tiers = TierTable([TierSpec("gpu", ("GPU",)), TierSpec("cpu", ("CPU",))])
+    atlas = Atlas(tiers=tiers, seed=0, core=core)
+    for number in range(n_endpoints):
+        held = tokens if number < n_holding else tokens[BLOCK_SIZE : 2 * BLOCK_SIZE]
+        hashes = tuple(EngineHash(block + 1) for block in range(len(held) // BLOCK_SIZE))
+        atlas.add(str(number))
+        for medium in ("GPU", "CPU"):
+            event = BlockStored(hashes, None, held, BLOCK_SIZE, MediumName(medium))
+            atlas.apply(str(number), 0, [event])
+    return atlas
 
 
 def percentile(times: list[float], share: int) -> float:

@@ -15,6 +15,7 @@ from .keys import BlockKey
 _Items: TypeAlias = array[int] | bytes | memoryview
 _Row: TypeAlias = tuple[BlockKey, int, EngineHash | None]
 _Rank: TypeAlias = tuple[Sequence[bytes], int, Sequence[tuple[bytes, int]]]
+_MatchRow: TypeAlias = tuple[int, tuple[int, ...], tuple[int, ...], tuple[tuple[int, int], ...], int]
 
 class Layouts:
     def __new__(cls, ranks: Sequence[_Rank], /) -> Self: ...
@@ -33,7 +34,7 @@ class Index:
     def run_rows(self, keys: _Items) -> list[tuple[int, int]]: ...
     def match_rows(
         self, keys: _Items, layouts: Layouts, n_tokens: int, block_size: int
-    ) -> list[tuple[int, tuple[int, ...], tuple[tuple[int, int], ...], int]]: ...
+    ) -> list[_MatchRow]: ...
     def page(
         self, holder: HolderId, n_rows: int, cursor: tuple[int, int] | None
     ) -> tuple[bytes, bytes, tuple[int, int] | None]: ...

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from ..events.model import Event
@@ -12,7 +12,8 @@ from .factory import IndexCore
 from .holders import SharedHolders
 from .index import BlockIndex
 from .ledger import RankLedger
-from .match import PrefixMatch, RankMatch, TierRun, measure
+from .match import PrefixMatch
+from .match_plan import MatchPlan, PlannedRank
 from .prefix import Prefix
 from .sources import SourceChange
 from .tiers import TierId, TierSource, TierTable
@@ -58,6 +59,8 @@ class Atlas:
         self._spaces: dict[str, str] = {}
         self._indexes: dict[int, BlockIndex] = {}
         self._endpoints: dict[str, dict[int, RankLedger]] = {}
+        self._plan: MatchPlan | None = None
+        """Made when first needed after a change of any rank's layout."""
 
     @property
     def block_sizes(self) -> tuple[int, ...]:
@@ -138,23 +141,12 @@ class Atlas:
     def match(self, prefix: Prefix) -> dict[str, PrefixMatch]:
         """What each endpoint holds of the prompt; endpoints whose block size is not known yet are absent.
 
-        Cost: one hash pass and one index walk a distinct block size, then O(runs * tiers) an endpoint.
+        Cost: one hash pass and one index walk a distinct block size, then O(1) an endpoint; the first call after a
+        change of where blocks are costs O(endpoints) more.
         """
-        presence = {size: index.runs(prefix.keys(size)) for size, index in self._indexes.items()}
-        names = self.tiers.names
-        matches: dict[str, PrefixMatch] = {}
-        for endpoint, ledgers in self._endpoints.items():
-            ranks: dict[int, tuple[RankMatch, int]] = {}
-            for rank, ledger in ledgers.items():
-                layout, size = ledger.layout(), ledger.block_size
-                if layout is not None and size is not None:
-                    ranks[rank] = (
-                        measure(presence[size], layout, n_tokens=prefix.n_tokens, block_size=size),
-                        size,
-                    )
-            if ranks:
-                matches[endpoint] = _best(ranks, prefix, names)
-        return matches
+        if self._plan is None:
+            self._plan = MatchPlan(self._planned_ranks(), tiers=self.tiers.names, index_for=self._index_for)
+        return self._plan.match(prefix)
 
     def occupancy(self, endpoint: str) -> list[TierOccupancy]:
         """Blocks of the endpoint by tier, configured tiers first, then unknown media that hold something."""
@@ -193,7 +185,18 @@ class Atlas:
             index_for=self._index_for,
             shared=self._shared_of(endpoint),
             on_source=changed,
+            on_layout=self._forget_plan,
         )
+
+    def _planned_ranks(self) -> Iterator[PlannedRank]:
+        for endpoint, ledgers in self._endpoints.items():
+            for rank, ledger in ledgers.items():
+                layout, size = ledger.layout(), ledger.block_size
+                if layout is not None and size is not None:
+                    yield PlannedRank(endpoint, rank, size, layout)
+
+    def _forget_plan(self) -> None:
+        self._plan = None
 
     def _shared_of(self, endpoint: str) -> SharedHolders:
         space = self._spaces[endpoint]
@@ -213,20 +216,6 @@ class Atlas:
         if block_size not in self._indexes:
             self._indexes[block_size] = self._core.make_index()
         return self._indexes[block_size]
-
-
-def _best(ranks: dict[int, tuple[RankMatch, int]], prefix: Prefix, names: tuple[str, ...]) -> PrefixMatch:
-    rank = max(ranks, key=lambda r: (ranks[r][0].usable_blocks, -r))
-    best, size = ranks[rank]
-    return PrefixMatch(
-        block_size=size,
-        n_blocks=len(prefix.keys(size)),
-        tier_blocks=dict(zip(names, best.tier_blocks, strict=True)),
-        runs=tuple(TierRun(names[tier], n_blocks) for tier, n_blocks in best.runs),
-        usable_blocks=best.usable_blocks,
-        rank=rank,
-        rank_usable_blocks={r: match.usable_blocks for r, (match, _) in ranks.items()},
-    )
 
 
 def keys_of(values: Iterable[int]) -> array[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import gcd
 
 from ..events.model import EngineHash
@@ -23,12 +24,11 @@ class Chunks:
     Args:
         tiers: tier table with the configured sizes.
         hashes: the publisher's hashes, to find the blocks before a tail.
+        on_change: told when a size changes, and when a place gets its first tail.
     """
 
-    def __init__(self, tiers: TierTable, hashes: HashMap) -> None:
-        self.version = 0
-        """Changes with a size, and when a place gets its first tail."""
-        self._tiers, self._hashes = tiers, hashes
+    def __init__(self, tiers: TierTable, hashes: HashMap, *, on_change: Callable[[], None]) -> None:
+        self._tiers, self._hashes, self._on_change = tiers, hashes, on_change
         self._learned: dict[TierId, int] = {}
         self._tails: dict[Place, dict[EngineHash, int]] = {}
 
@@ -43,15 +43,17 @@ class Chunks:
 
     def learn(self, tier: TierId, depth: int) -> None:
         """A chunk ends with the block number `depth`."""
-        if not self._tiers.specs[tier].chunk_blocks:
+        if self.corrects(tier, depth):
             self._learned[tier] = gcd(self._learned.get(tier, 0), depth + 1)
-            self.version += 1
+            self._on_change()
 
     def add_tail(self, place: Place, tail: EngineHash) -> None:
         """A store named only `tail`. Needs no memory once chunks are known to be single blocks."""
         if self.size(place.tier) != 1:
-            self.version += place not in self._tails
-            tails = self._tails.setdefault(place, {})
+            if place not in self._tails:
+                self._tails[place] = {}
+                self._on_change()
+            tails = self._tails[place]
             tails[tail] = tails.get(tail, 0) + 1
             if len(tails) > MAX_TAILS:
                 del tails[next(iter(tails))]
@@ -89,6 +91,6 @@ class Chunks:
         """Forget the tails of a tier that was emptied; None forgets everything."""
         if tier is None:
             self._learned.clear()
-            self.version += 1
+            self._on_change()
         for place in [place for place in self._tails if tier in (None, place.tier)]:
             del self._tails[place]

@@ -92,6 +92,7 @@ class RankHolders:
         tiers: tier table.
         shared: holders that belong to no server.
         capacities: tier -> blocks bound of this server.
+        on_change: told when `layout` is no longer what it was.
     """
 
     def __init__(
@@ -102,12 +103,12 @@ class RankHolders:
         tiers: TierTable,
         shared: SharedHolders,
         capacities: Mapping[TierId, int],
+        on_change: Callable[[], None],
     ) -> None:
         self._index, self._block_size, self._tiers, self._shared = index, block_size, tiers, shared
         self._capacities = capacities
+        self._on_change = on_change
         self._own: dict[Place, HolderId] = {}
-        self.version = 0
-        """Changes whenever places come or go, so that who has read `layout` knows when to read it again."""
 
     @property
     def index(self) -> BlockIndex:
@@ -155,14 +156,14 @@ class RankHolders:
         for holder in self._own.values():
             self._index.close(holder)
         self._own.clear()
-        self.version += 1
+        self._on_change()
 
     def close_place(self, place: Place) -> None:
         """Forget one place."""
         holder = self._own.pop(place, None)
         if holder is not None:
             self._index.close(holder)
-            self.version += 1
+            self._on_change()
 
     def touch(self, keys: array[int]) -> None:
         """Renew the recency of `keys` wherever this rank has them, shared tiers included."""
@@ -222,6 +223,6 @@ class RankHolders:
         holder = self._own.get(place)
         if holder is None:
             holder = self._own[place] = self._index.open()
-            self.version += 1
+            self._on_change()
             self._index.set_capacity(holder, self._capacities.get(place.tier, MAX_TIER_BLOCKS))
         return holder

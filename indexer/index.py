@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from typing import NewType, Protocol
+
+from .match import PresenceRun, RankLayout, RankMatch
 
 HolderId = NewType("HolderId", int)
 """One place that holds blocks: (endpoint, rank, tier, group). Dense; reused after `close`."""
 
 
-@dataclass(frozen=True, slots=True)
-class PresenceRun:
-    """A stretch of prompt blocks with the same holders.
+class RankMatcher(Protocol):
+    """Ranks whose layouts are known, to be matched with many prompts."""
 
-    Attributes:
-        end: block after the last of the run.
-        holders: bit h set: holder h has every block of the run.
-    """
+    def match(self, keys: array[int], *, n_tokens: int) -> dict[int, RankMatch]:
+        """What each rank holds of a prompt: `measure` of the index's `runs` for every layout.
 
-    end: int
-    holders: int
+        Args:
+            keys: the prompt's full blocks, in order.
+            n_tokens: tokens of the prompt.
+        Returns:
+            position of the rank's layout -> match, in that order; ranks without the first block are absent.
+        Cost: O(blocks + ranks * runs).
+        """
+        ...
 
 
 class BlockIndex(Protocol):
@@ -73,6 +77,17 @@ class BlockIndex(Protocol):
 
     def runs(self, keys: array[int]) -> list[PresenceRun]:
         """Holders along `keys` up to the first key nobody has, as maximal runs. Cost: O(n)."""
+        ...
+
+    def matcher(self, layouts: Sequence[RankLayout], *, block_size: int) -> RankMatcher:
+        """Ranks of this index to be matched; good for as long as their layouts are. Cost: O(ranks).
+
+        Args:
+            layouts: where the blocks of each rank are.
+            block_size: tokens a block of this index.
+        Raises:
+            ValueError: a layout has no tier, or a chunk below 1 block.
+        """
         ...
 
     def items(self, holder: HolderId) -> Iterator[tuple[int, int]]:

@@ -55,6 +55,7 @@ class RankLedger:
         index_for: block size -> the index for blocks of that size.
         shared: holders of tiers that belong to no server.
         on_source: told when a tier is known from elsewhere than before.
+        on_layout: told when `layout` is no longer what it was.
     """
 
     def __init__(
@@ -66,21 +67,22 @@ class RankLedger:
         index_for: Callable[[int], BlockIndex],
         shared: SharedHolders,
         on_source: Callable[[SourceChange], None],
+        on_layout: Callable[[], None],
     ) -> None:
         self.counters = LedgerCounters()
         self.hashes = HashMap(seed=seed, make_keys=make_keys, table=self._new_table(seed))
         self.sources = Sources(tiers)
         self.block_size: int | None = None
-        self._tiers, self._index_for, self._shared, self._on_source = tiers, index_for, shared, on_source
+        self._tiers, self._index_for, self._shared = tiers, index_for, shared
+        self._on_source, self._on_layout = on_source, on_layout
         self._capacities = {
             TierId(t): spec.capacity for t, spec in enumerate(tiers.specs) if spec.capacity is not None
         }
         self._holders: RankHolders | None = None
         self._groups: dict[int, Group] = {}
-        self._groups_version = 0
+        self._version = 0
         self._layout: RankLayout | None = None
-        self._layout_of: tuple[int, int, tuple[int, ...]] | None = None
-        self._chunks = Chunks(tiers, self.hashes)
+        self._chunks = Chunks(tiers, self.hashes, on_change=self._changed)
         self._foreign = ForeignChunks(seed=seed, make_keys=make_keys)
         self._pending = Pending()
         self._tells_extra_keys = False
@@ -112,7 +114,7 @@ class RankLedger:
         """The publisher began a new life: nothing of the old one holds."""
         if self._holders is not None:
             self._holders.close()
-        self._holders = self._layout = self.block_size = None
+        self._holders = self.block_size = None
         self.hashes.clear()
         self.sources.clear()
         self._unfollow(*self._follow_fastest)
@@ -155,12 +157,9 @@ class RankLedger:
 
     def layout(self) -> RankLayout | None:
         """Where this rank's blocks are, None while no block size is known."""
-        if self._holders is None:
-            return None
-        chunks = tuple(self._chunks.size(TierId(tier)) or 1 for tier in range(len(self._tiers.names)))
-        state = (self._holders.version, self._groups_version, chunks)
-        if self._layout is None or self._layout_of != state:  # asked once a request, changed once in a while
-            self._layout, self._layout_of = self._holders.layout(self._groups, chunks), state
+        if self._layout is None and self._holders is not None:
+            chunks = tuple(self._chunks.size(TierId(tier)) or 1 for tier in range(len(self._tiers.names)))
+            self._layout = self._holders.layout(self._groups, chunks)
         return self._layout
 
     def set_capacity(self, tier: TierId, n_blocks: int | None) -> None:
@@ -233,7 +232,7 @@ class RankLedger:
             return False
         if group is None or (event.kind is not None and group != (event.kind, event.window)):
             group = self._groups[event.group] = Group(event.kind, event.window)
-            self._groups_version += 1
+            self._changed()
         if not group.matters:
             self.counters.ignored_groups += 1
         return group.matters
@@ -379,7 +378,15 @@ class RankLedger:
             tiers=self._tiers,
             shared=self._shared,
             capacities=self._capacities,
+            on_change=self._changed,
         )
+        self._changed()
+
+    def _changed(self) -> None:
+        """Something changed that the layout, or how events are taken, rests on."""
+        self._version += 1
+        self._layout = None
+        self._on_layout()
 
     def _new_table(self, seed: int) -> HashTable:  # noqa: ARG002 - tables that make keys themselves need it
         return DictTable()

@@ -9,9 +9,22 @@ Source of the reuse rule: vLLM 0.32 KVCacheManager and OffloadingConnectorSchedu
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from .index import PresenceRun
+import msgspec
+
+
+@dataclass(frozen=True, slots=True)
+class PresenceRun:
+    """A stretch of prompt blocks with the same holders.
+
+    Attributes:
+        end: block after the last of the run.
+        holders: bit h set: holder h has every block of the run.
+    """
+
+    end: int
+    holders: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,32 +35,78 @@ class TierRun:
     n_blocks: int
 
 
-@dataclass(frozen=True, slots=True)
-class PrefixMatch:
+class RankMatch(msgspec.Struct, frozen=True, gc=False):
+    """Blocks of one prompt on one rank; tuples have one entry a tier, fastest first.
+
+    A msgspec struct, as `PrefixMatch` is, since one is made for every rank and request.
+
+    Attributes:
+        tier_blocks: gap-free blocks from block 0 held in that tier alone.
+        union_blocks: blocks of the union prefix whose fastest copy is in that tier.
+        runs: the union prefix as (tier, blocks), in prompt order.
+        usable_blocks: blocks the engine itself would reuse.
+    """
+
+    tier_blocks: tuple[int, ...]
+    union_blocks: tuple[int, ...]
+    runs: tuple[tuple[int, int], ...]
+    usable_blocks: int
+
+
+class PrefixMatch(msgspec.Struct, frozen=True, gc=False):
     """What one endpoint (its best data-parallel rank) holds of one prompt.
 
     Attributes:
+        tiers: names of the configured tiers, fastest first.
         block_size: tokens a block on this endpoint.
         n_blocks: full blocks of the prompt at that size, the denominator of prefix scores.
-        tier_blocks: tier name -> gap-free blocks from block 0 held in that tier alone; every configured tier is there.
-        runs: the union prefix, each block in its fastest tier, in prompt order.
-        usable_blocks: blocks the engine itself would reuse.
+        held: figures of the rank.
         rank: data-parallel rank the figures are of.
-        rank_usable_blocks: usable blocks of every rank, by rank.
+        rank_usable_blocks: usable blocks by rank; ranks with none may be absent.
     """
 
+    tiers: tuple[str, ...]
     block_size: int
     n_blocks: int
-    tier_blocks: dict[str, int]
-    runs: Sequence[TierRun]
-    usable_blocks: int
+    held: RankMatch
     rank: int = 0
-    rank_usable_blocks: Mapping[int, int] = field(default_factory=dict[int, int])
+    rank_usable_blocks: Mapping[int, int] = {}
+
+    @property
+    def usable_blocks(self) -> int:
+        """Blocks the engine itself would reuse."""
+        return self.held.usable_blocks
 
     @property
     def usable_tokens(self) -> int:
         """Tokens the engine would not compute again."""
-        return self.usable_blocks * self.block_size
+        return self.held.usable_blocks * self.block_size
+
+    @property
+    def tier_blocks(self) -> dict[str, int]:
+        """Tier name -> gap-free blocks from block 0 held in that tier alone; every configured tier is there."""
+        return dict(zip(self.tiers, self.held.tier_blocks, strict=True))
+
+    @property
+    def runs(self) -> tuple[TierRun, ...]:
+        """The union prefix, each block in its fastest tier, in prompt order."""
+        return tuple(TierRun(self.tiers[tier], n_blocks) for tier, n_blocks in self.held.runs)
+
+    def blocks_in(self, tier: str) -> int:
+        """Gap-free blocks from block 0 held in that tier alone, 0 for a tier that is not configured."""
+        return self.held.tier_blocks[self.tiers.index(tier)] if tier in self.tiers else 0
+
+    def credited_blocks(self, tier_credits: Sequence[float]) -> float:
+        """Blocks of the union prefix, each counted as much as its fastest tier is worth.
+
+        Args:
+            tier_credits: worth of a block by tier, fastest first; tiers beyond its end are worth nothing.
+        Cost: O(tiers), however many runs there are.
+        """
+        credited = 0.0
+        for worth, n_blocks in zip(tier_credits, self.held.union_blocks, strict=False):
+            credited += worth * n_blocks
+        return credited
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,14 +131,10 @@ class RankLayout:
     chunks: tuple[int, ...]
     windows: tuple[Window, ...] = ()
 
-
-@dataclass(frozen=True, slots=True)
-class RankMatch:
-    """Blocks of one prompt on one rank: gap-free per tier, union runs as (tier, blocks), and usable."""
-
-    tier_blocks: tuple[int, ...]
-    runs: tuple[tuple[int, int], ...]
-    usable_blocks: int
+    @property
+    def slow_chunk(self) -> int:
+        """Blocks that can only be loaded together from the slower tiers, whichever of them has them."""
+        return max(self.chunks[1:], default=1)
 
 
 def measure(
@@ -90,9 +145,11 @@ def measure(
     Cost: O(runs * tiers).
     """
     tiers = tuple(_bits(presence, holders) for holders in layout.tiers)
+    runs = _union_runs(tiers)
     return RankMatch(
         tier_blocks=tuple(map(leading_blocks, tiers)),
-        runs=_union_runs(tiers),
+        union_blocks=tuple(sum(n_blocks for t, n_blocks in runs if t == tier) for tier in range(len(tiers))),
+        runs=runs,
         usable_blocks=_usable(tiers, presence, layout, n_tokens, block_size),
     )
 
@@ -139,7 +196,7 @@ def _usable(
     if layout.windows:
         windows = [(_bits(presence, window.holders), window.n_blocks) for window in layout.windows]
         return _windowed(fast, windows)  # slower tiers of hybrid models are not followed
-    chunk = max(layout.chunks[1:], default=1)
+    chunk = layout.slow_chunk
     position = first = fast // chunk * chunk
     limit = n_tokens // (chunk * block_size) * chunk
     while position < limit:

@@ -3,35 +3,31 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from . import _native
-from .index import HolderId, PresenceRun
+from .index import HolderId
 from .keys import BlockKey, Extras
 from .keys import prefix_keys as python_prefix_keys
-from .match import RankLayout
-
-Layouts = _native.Layouts
-"""Layouts of several ranks in the form that `NativeIndex.match` reads; made by `compile_layouts`."""
+from .match import PresenceRun, RankLayout, RankMatch
 
 _ITEMS_AT_ONCE = 4096
 
 
-class RankRow(NamedTuple):
-    """What one rank holds of a prompt; the figures are those of `RankMatch`.
+@dataclass(frozen=True, slots=True)
+class NativeMatcher:
+    """Implements `RankMatcher`. The layouts are kept in the form that the core reads."""
 
-    Attributes:
-        rank: position of the rank's layout.
-        tier_blocks: gap-free blocks by tier.
-        runs: union prefix as (tier, blocks).
-        usable_blocks: blocks the engine itself would reuse.
-    """
+    index: _native.Index
+    layouts: _native.Layouts
+    block_size: int
 
-    rank: int
-    tier_blocks: tuple[int, ...]
-    runs: tuple[tuple[int, int], ...]
-    usable_blocks: int
+    def match(self, keys: array[int], *, n_tokens: int) -> dict[int, RankMatch]:
+        """See `RankMatcher.match`. One pass, without the GIL."""
+        rows = self.index.match_rows(keys, self.layouts, n_tokens, self.block_size)
+        return {rank: RankMatch(tiers, union, runs, usable) for rank, tiers, union, runs, usable in rows}
 
 
 class IndexStatistics(NamedTuple):
@@ -65,20 +61,9 @@ class NativeIndex(_native.Index):
         """See `BlockIndex.runs`."""
         return [PresenceRun(end, holders) for end, holders in self.run_rows(keys)]
 
-    def match(self, keys: array[int], layouts: Layouts, *, n_tokens: int, block_size: int) -> list[RankRow]:
-        """What each rank holds of a prompt: `measure` of `runs` for every layout, in one pass.
-
-        Args:
-            keys: the prompt's full blocks, in order.
-            layouts: the ranks, from `compile_layouts`.
-            n_tokens: tokens of the prompt.
-            block_size: tokens a block.
-        Returns:
-            Ranks that hold the first block in any tier, in the order of `layouts`.
-        Cost: O(blocks + ranks * runs), without the GIL.
-        """
-        make = RankRow._make
-        return [make(row) for row in self.match_rows(keys, layouts, n_tokens, block_size)]
+    def matcher(self, layouts: Sequence[RankLayout], *, block_size: int) -> NativeMatcher:
+        """See `BlockIndex.matcher`."""
+        return NativeMatcher(self, _native.Layouts([_layout_row(each) for each in layouts]), block_size)
 
     def items(self, holder: HolderId) -> Iterator[tuple[int, int]]:
         """See `BlockIndex.items`. Raises RuntimeError when the holder changes before the end."""
@@ -97,24 +82,6 @@ class NativeIndex(_native.Index):
             keys, copies, cursor = self.page(holder, _ITEMS_AT_ONCE, cursor)
 
 
-def compile_layouts(layouts: Iterable[RankLayout]) -> Layouts:
-    """`layouts` for `NativeIndex.match`; worth keeping until a rank's layout changes.
-
-    Raises:
-        ValueError: a layout without tiers, or with a chunk below 1 block.
-    """
-    return Layouts(
-        [
-            (
-                [_mask_bytes(holders) for holders in layout.tiers],
-                max(layout.chunks[1:], default=1),
-                [(_mask_bytes(window.holders), window.n_blocks) for window in layout.windows],
-            )
-            for layout in layouts
-        ]
-    )
-
-
 def prefix_keys(
     tokens: array[int],
     block_size: int,
@@ -130,6 +97,14 @@ def prefix_keys(
     if extras or tokens.typecode != "I" or block_size < 1:
         return python_prefix_keys(tokens, block_size, seed=seed, parent=parent, extras=extras)
     return array("Q", _native.prefix_keys(tokens, block_size, seed, parent))
+
+
+def _layout_row(layout: RankLayout) -> tuple[list[bytes], int, list[tuple[bytes, int]]]:
+    return (
+        [_mask_bytes(holders) for holders in layout.tiers],
+        layout.slow_chunk,
+        [(_mask_bytes(window.holders), window.n_blocks) for window in layout.windows],
+    )
 
 
 def _mask_bytes(holders: int) -> bytes:

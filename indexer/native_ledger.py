@@ -120,9 +120,10 @@ class NativeLedger(RankLedger):
         """Make the routes anew when something they rest on has changed."""
         self._tidy_expected()
         holders = self._holders
-        if holders is None or self._state(holders) == self._routed_state:
+        state = (self._version, self.sources.version, self._tells_extra_keys)
+        if holders is None or state == self._routed_state:
             return
-        self._routed_state = self._state(holders)
+        self._routed_state = state
         kinds = sorted(self._routes, key=repr)
         self._routes.clear()
         self._books.forget_routes()
@@ -131,15 +132,6 @@ class NativeLedger(RankLedger):
         self._books.bind(index, self._known_block_size(), holders.own(), holders.shared_in_use())
         for kind in kinds:
             self._route(kind)
-
-    def _state(self, holders: RankHolders) -> tuple[int, ...]:
-        return (
-            holders.version,
-            self._groups_version,
-            self._chunks.version,
-            self.sources.version,
-            self._tells_extra_keys,
-        )
 
     def _tidy_expected(self) -> None:
         """Drop hashes for which nothing waits any more; they would only make events slow."""

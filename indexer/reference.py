@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from array import array
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from .index import HolderId, PresenceRun
+from .index import HolderId
+from .match import PresenceRun, RankLayout, RankMatch, measure
 
 
 @dataclass(slots=True)
@@ -123,6 +124,15 @@ class ReferenceIndex:
             runs.append(PresenceRun(end, current))
         return runs
 
+    def matcher(self, layouts: Sequence[RankLayout], *, block_size: int) -> ReferenceMatcher:
+        """See `BlockIndex.matcher`."""
+        for layout in layouts:
+            if not layout.tiers or layout.slow_chunk < 1:
+                raise ValueError(
+                    f"a layout needs at least one tier, and chunks of at least 1 block: {layout}"
+                )
+        return ReferenceMatcher(self, tuple(layouts), block_size)
+
     def items(self, holder: HolderId) -> Iterator[tuple[int, int]]:
         """See `BlockIndex.items`."""
         return iter(self._holders[holder].copies.items())
@@ -162,3 +172,22 @@ class ReferenceIndex:
             self._masks[key] = mask
         else:
             del self._masks[key]
+
+
+@dataclass(frozen=True, slots=True)
+class ReferenceMatcher:
+    """Implements `RankMatcher`: measures every layout on its own."""
+
+    index: ReferenceIndex
+    layouts: tuple[RankLayout, ...]
+    block_size: int
+
+    def match(self, keys: array[int], *, n_tokens: int) -> dict[int, RankMatch]:
+        """See `RankMatcher.match`."""
+        presence = self.index.runs(keys)
+        first = presence[0].holders if presence else 0
+        return {
+            rank: measure(presence, layout, n_tokens=n_tokens, block_size=self.block_size)
+            for rank, layout in enumerate(self.layouts)
+            if any(holders and first & holders == holders for holders in layout.tiers)
+        }

@@ -37,7 +37,7 @@ class PrefixCacheScorer:
         prefix = candidate.prefix
         if prefix is None or self._tier is None:
             return Rating(raw=None, score=0.0)
-        blocks = prefix.tier_blocks.get(self._tier, 0)
+        blocks = prefix.blocks_in(self._tier)
         share = blocks / prefix.n_blocks if prefix.n_blocks else 0.0
         return Rating(raw=float(blocks), score=min(1.0, max(0.0, candidate.credit * share)))
 

@@ -43,9 +43,14 @@ struct TierRun {
     size_t tier, n_blocks;
 };
 
+struct TierBlocks {
+    size_t prefix;  // gap-free in this tier alone
+    size_t share;   // of the union prefix, those whose fastest copy is here
+};
+
 struct RankMatch {
     size_t rank;  // position of its layout
-    std::vector<size_t> tier_blocks;
+    std::vector<TierBlocks> tiers;
     std::vector<TierRun> runs;
     size_t usable_blocks;
 };
@@ -106,7 +111,8 @@ public:
             if (runs.empty()) continue;
             RankMatch& match = found.emplace_back();
             match.rank = rank;
-            for (size_t tier = 0; tier < n_tiers_; ++tier) match.tier_blocks.push_back(tiers_[tier].length_from(0));
+            for (size_t tier = 0; tier < n_tiers_; ++tier) match.tiers.push_back({tiers_[tier].length_from(0), 0});
+            for (const TierRun& run : runs) match.tiers[run.tier].share += run.n_blocks;
             match.runs = std::move(runs);
             match.usable_blocks = usable(layouts[rank]);
         }

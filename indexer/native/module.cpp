@@ -1,5 +1,6 @@
 // kvatlas.indexer._native: the Python side of the index. _native.pyi describes what it offers.
 
+#include <bit>
 #include <cstring>
 #include <memory>
 #include <span>
@@ -58,8 +59,9 @@ std::vector<HolderId> holders_of(PyObject* mask) {
     const Buffer bytes(mask, 1, "B", "holders");
     const auto* in = static_cast<const uint8_t*>(bytes.data());
     std::vector<HolderId> holders;
-    for (size_t bit = 0; bit < bytes.n_bytes() * 8; ++bit) {
-        if ((in[bit / 8] >> bit % 8 & 1) != 0) holders.push_back(static_cast<HolderId>(bit));
+    for (size_t byte = 0; byte < bytes.n_bytes(); ++byte) {
+        for (unsigned bits = in[byte]; bits != 0; bits &= bits - 1)
+            holders.push_back(static_cast<HolderId>(byte * 8 + static_cast<size_t>(std::countr_zero(bits))));
     }
     return holders;
 }
@@ -223,12 +225,14 @@ PyObject* tuple_of(const std::vector<Item>& items, Convert convert) {
 }
 
 PyObject* row_of(const RankMatch& match) {
-    Reference tiers(tuple_of(match.tier_blocks, number));
+    Reference rank(number(match.rank)), usable(number(match.usable_blocks));
+    Reference prefixes(tuple_of(match.tiers, [](const TierBlocks& tier) { return number(tier.prefix); }));
+    Reference shares(tuple_of(match.tiers, [](const TierBlocks& tier) { return number(tier.share); }));
     Reference runs(tuple_of(match.runs, [](const TierRun& tier_run) {
-        return Py_BuildValue("(nn)", static_cast<Py_ssize_t>(tier_run.tier), static_cast<Py_ssize_t>(tier_run.n_blocks));
+        Reference tier(number(tier_run.tier)), n_blocks(number(tier_run.n_blocks));
+        return PyTuple_Pack(2, tier.get(), n_blocks.get());
     }));
-    return Py_BuildValue("(nOOn)", static_cast<Py_ssize_t>(match.rank), tiers.get(), runs.get(),
-                         static_cast<Py_ssize_t>(match.usable_blocks));
+    return PyTuple_Pack(5, rank.get(), prefixes.get(), shares.get(), runs.get(), usable.get());
 }
 
 // No type derives from Layouts, so its destructor tells it apart.

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from kvatlas.indexer.factory import index_core
-from kvatlas.indexer.index import BlockIndex, HolderId, PresenceRun
+from kvatlas.indexer.index import BlockIndex, HolderId
+from kvatlas.indexer.match import PresenceRun
+from support.cores import CORES
 
-CORES = {core.name: core for core in (index_core("reference"), index_core())}
 IMPLEMENTATIONS = [pytest.param(core.make_index, id=name) for name, core in CORES.items()]
 
 

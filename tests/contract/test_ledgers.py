@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
-from dataclasses import astuple
+from dataclasses import astuple, replace
 
 import pytest
 from hypothesis import settings
@@ -216,6 +216,24 @@ def test_plain_events_do_not_pass_through_python_when_one_of_their_kind_has(
     later = stream(2, n_blocks=2, first=1)
     atlas.apply("a", 0, core.decode_batch(payload([*later, *offload[1:], BlockRemoved(later[0].hashes)])))
     assert [row.residencies for row in atlas.occupancy("a")][:2] == [4, 3]
+
+
+def test_chunk_that_is_named_by_its_tail_leaves_whole_though_single_blocks_came_there_before() -> None:
+    for core in CORES:
+        atlas = Atlas(tiers=TierTable(TIERS), seed=0, core=core)
+        atlas.add("a")
+        first, second = stream(2, n_blocks=4)
+        tail, cpu = second.hashes[-1:], MediumName("CPU")
+        for event in (
+            first,
+            second,
+            replace(first, medium=cpu),  # tells that chunks are of four blocks
+            BlockStored(tail, None, array("I"), 0, cpu),
+        ):
+            atlas.apply("a", 0, core.decode_batch(payload([event])))
+        assert atlas.occupancy("a")[1].residencies == 8
+        atlas.apply("a", 0, core.decode_batch(payload([BlockRemoved(tail, cpu)])))
+        assert atlas.occupancy("a")[1].residencies == 4, core.name
 
 
 def test_old_hashes_without_blocks_are_forgotten_in_the_same_order() -> None:

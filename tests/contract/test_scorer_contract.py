@@ -12,6 +12,7 @@ from kvatlas.indexer.match import PrefixMatch
 from kvatlas.scorers.base import Scorer
 from kvatlas.scorers.builtin import builtin_registry
 from kvatlas.scorers.model import Candidate, Load, RequestView
+from support.matches import prefix_match
 
 PARAMETERS: dict[str, list[dict[str, object]]] = {
     "prefix-cache-scorer": [{"tier": "gpu"}, {"tier": "cpu"}, {"tier": "nobody has it"}]
@@ -41,13 +42,7 @@ LOADS = st.builds(
 def prefixes(draw: st.DrawFn) -> PrefixMatch:
     n_blocks = draw(st.integers(0, 2000))
     tier_blocks = {tier: draw(st.integers(0, n_blocks)) for tier in ("gpu", "cpu")}
-    return PrefixMatch(
-        block_size=draw(st.sampled_from((1, 16, 64))),
-        n_blocks=n_blocks,
-        tier_blocks=tier_blocks,
-        runs=(),
-        usable_blocks=max(tier_blocks.values()),
-    )
+    return prefix_match(tier_blocks, n_blocks=n_blocks, block_size=draw(st.sampled_from((1, 16, 64))))
 
 
 @st.composite

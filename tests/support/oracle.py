@@ -1,11 +1,13 @@
-"""A naive index: what a publisher's events say is held, in the engine's own hashes, with nothing clever."""
+"""Naive answers, with nothing clever: what a publisher's events say is held, and what a rank holds of a prompt."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from itertools import groupby, takewhile
 
 from kvatlas.events.model import AllBlocksCleared, BlockRemoved, BlockStored, Event
+from kvatlas.indexer.match import RankLayout, RankMatch
 
 WINDOWED = ("sliding_window",)
 Place = tuple[str, int]
@@ -70,3 +72,43 @@ class NaiveEngine:
         while len(chain) < self._chunk_blocks and (before := self.parent.get(chain[-1])) is not None:
             chain.append(before)
         return chain
+
+
+def naive_match(blocks: Sequence[int], layout: RankLayout, *, n_tokens: int, block_size: int) -> RankMatch:
+    """What a rank holds of a prompt whose block i is held by the holders of the bit mask `blocks[i]`, block by block."""
+
+    def has(holders: int, block: int) -> bool:
+        return bool(holders) and block < len(blocks) and blocks[block] & holders == holders
+
+    def fastest(block: int) -> int | None:
+        return next((tier for tier, holders in enumerate(layout.tiers) if has(holders, block)), None)
+
+    def leading(holders: int) -> int:
+        return sum(1 for _ in takewhile(lambda block: has(holders, block), range(len(blocks))))
+
+    def is_window_whole(end: int) -> bool:
+        return all(
+            has(window.holders, block)
+            for window in layout.windows
+            for block in range(max(0, end - window.n_blocks), end)
+        )
+
+    def usable() -> int:
+        fast = min(leading(layout.tiers[0]), max(n_tokens - 1, 0) // block_size)
+        if layout.windows:
+            return next((end for end in range(fast, 0, -1) if is_window_whole(end)), 0)
+        chunk = max(layout.chunks[1:], default=1)
+        end = fast // chunk * chunk
+        while (end + chunk) * block_size <= n_tokens and any(
+            all(has(holders, block) for block in range(end, end + chunk)) for holders in layout.tiers[1:]
+        ):
+            end += chunk
+        return end if end - fast >= chunk else fast
+
+    union = list(takewhile(lambda tier: tier is not None, map(fastest, range(len(blocks)))))
+    return RankMatch(
+        tier_blocks=tuple(map(leading, layout.tiers)),
+        union_blocks=tuple(union.count(tier) for tier in range(len(layout.tiers))),
+        runs=tuple((tier, len(list(run))) for tier, run in groupby(union) if tier is not None),
+        usable_blocks=usable(),
+    )

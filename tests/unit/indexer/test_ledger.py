@@ -151,6 +151,17 @@ def test_chunk_size_learned_too_large_is_corrected_with_what_was_stored() -> Non
     assert atlas.occupancy("e")[1].residencies == 0
 
 
+def test_match_follows_a_chunk_size_that_is_corrected() -> None:
+    atlas = make_atlas()
+    blocks = range(8)
+    taken(atlas, store(*blocks), store(7, medium="CPU", with_tokens=False), remove(*blocks))
+    assert match(atlas).usable_blocks == 8
+    taken(atlas, store(*blocks), store(3, medium="CPU", with_tokens=False), remove(*blocks))
+    assert match(atlas).usable_blocks == 8
+    taken(atlas, remove(7, medium="CPU"))
+    assert match(atlas).usable_blocks == 4
+
+
 def test_chunk_size_is_taken_from_all_tails_of_an_event_before_any_is_stored() -> None:
     atlas = make_atlas()
     tails = BlockStored(hashes(3, 1, 5), None, array("I"), 0, CPU)
@@ -320,6 +331,14 @@ def test_capacity_follows_what_is_set_later() -> None:
     taken(atlas, store(0, 1, 2, 3))
     atlas.set_capacity("e", TierId(0), 2)
     assert match(atlas).tier_blocks["gpu"] == 2
+
+
+def test_match_follows_a_group_that_turns_out_to_be_another_kind() -> None:
+    atlas = make_atlas()
+    taken(atlas, store(0, 1, 2, 3), store(0, 1, 2, 3, group=1))
+    assert match(atlas).tier_blocks["gpu"] == 4
+    taken(atlas, store(3, group=1, kind="sliding_window", window=5), remove(0, group=1))
+    assert (match(atlas).tier_blocks["gpu"], match(atlas).usable_blocks) == (4, 4)
 
 
 def test_hashes_are_forgotten_when_no_tier_holds_them_and_many_came_since() -> None:

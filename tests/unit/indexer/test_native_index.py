@@ -10,14 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kvatlas.indexer.index import BlockIndex, HolderId, PresenceRun
+from kvatlas.indexer.index import BlockIndex, HolderId
+from kvatlas.indexer.match import PresenceRun
 from kvatlas.indexer.reference import ReferenceIndex
 
 if TYPE_CHECKING:
-    from kvatlas.indexer.native_index import Layouts, NativeIndex
+    from kvatlas.indexer._native import Layouts
+    from kvatlas.indexer.native_index import NativeIndex
 else:
-    native = pytest.importorskip("kvatlas.indexer.native_index", reason="the native core was not built")
-    Layouts, NativeIndex = native.Layouts, native.NativeIndex
+    Layouts = pytest.importorskip("kvatlas.indexer._native", reason="the native core was not built").Layouts
+    NativeIndex = pytest.importorskip("kvatlas.indexer.native_index").NativeIndex
 
 MANY = 20_000  # more keys than a holder may have to be closed on the spot
 

@@ -4,21 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from kvatlas.indexer.match import PrefixMatch
 from kvatlas.scorers.model import Candidate, Rating, RequestView
 from kvatlas.scorers.prefix_cache import PrefixCacheScorer
+from support.matches import prefix_match
 
 REQUEST = RequestView(model="m", now=0.0, n_tokens=160)
 
 
 def candidate(*, gpu: int = 0, cpu: int = 0, n_blocks: int = 10, credit: float = 1.0) -> Candidate:
-    match = PrefixMatch(
-        block_size=16,
-        n_blocks=n_blocks,
-        tier_blocks={"gpu": gpu, "cpu": cpu},
-        runs=(),
-        usable_blocks=max(gpu, cpu),
-    )
+    match = prefix_match({"gpu": gpu, "cpu": cpu}, n_blocks=n_blocks)
     return Candidate(name="e", address="10.0.0.1:8000", prefix=match, credit=credit)
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from kvatlas.configs.schema import WeightsConfig
-from kvatlas.indexer.match import PrefixMatch
 from kvatlas.scorers.model import Candidate, Load, RequestView
 from kvatlas.scorers.weights import default_profile
+from support.matches import prefix_match
 
 REQUEST = RequestView(model="m", now=1.0, n_tokens=160)
 
@@ -17,13 +17,7 @@ def endpoint(name: str, *, waiting: int = 0, gpu: int = 0, cpu: int = 0) -> Cand
         name=name,
         address=f"{name}:8000",
         load=Load(waiting=waiting, running=0, kv_utilization=0.5, updated_at=1.0),
-        prefix=PrefixMatch(
-            block_size=16,
-            n_blocks=10,
-            tier_blocks={"gpu": gpu, "cpu": cpu},
-            runs=(),
-            usable_blocks=max(gpu, cpu),
-        ),
+        prefix=prefix_match({"gpu": gpu, "cpu": cpu}),
     )
 
 

@@ -1,0 +1,109 @@
+"""The contract of `BlockIndex.matcher`: both cores give for every rank what a naive look at each block gives."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kvatlas.indexer.factory import IndexCore
+from kvatlas.indexer.index import BlockIndex
+from kvatlas.indexer.match import RankLayout, RankMatch, Window, measure
+from support.cores import CORES
+from support.oracle import naive_match
+
+N_HOLDERS = 6
+MASKS = st.integers(0, 2**N_HOLDERS - 1) | st.sampled_from([1 << 200, 1 << N_HOLDERS | 1])
+WINDOWS = st.builds(Window, holders=MASKS, n_blocks=st.integers(0, 5))
+LAYOUTS = st.integers(1, 3).flatmap(
+    lambda n_tiers: st.builds(
+        RankLayout,
+        tiers=st.tuples(*[MASKS] * n_tiers),
+        chunks=st.tuples(*[st.integers(1, 4)] * n_tiers),
+        windows=st.lists(WINDOWS, max_size=2).map(tuple),
+    )
+)
+BLOCKS = st.lists(st.integers(0, 2**N_HOLDERS - 1) | st.just(2**N_HOLDERS - 1), max_size=40)
+
+BOTH = pytest.mark.parametrize("core", CORES.values(), ids=CORES)
+
+
+def prompt_of(n_blocks: int) -> array[int]:
+    return array("Q", range(n_blocks))
+
+
+def index_of(make: Callable[[], BlockIndex], blocks: list[int]) -> BlockIndex:
+    """Block i, with key i, is held by the holders of the bit mask `blocks[i]`."""
+    index = make()
+    for _ in range(N_HOLDERS):
+        holder = index.open()
+        index.store(holder, array("Q", [key for key, mask in enumerate(blocks) if mask >> holder & 1]))
+    return index
+
+
+@given(
+    blocks=BLOCKS,
+    layouts=st.lists(LAYOUTS, max_size=4),
+    n_tokens=st.integers(0, 200),
+    block_size=st.integers(1, 5),
+)
+def test_every_core_matches_as_a_naive_look_at_each_block(
+    blocks: list[int], layouts: list[RankLayout], n_tokens: int, block_size: int
+) -> None:
+    prompt = prompt_of(len(blocks) + 1)
+    wanted = [naive_match(blocks, each, n_tokens=n_tokens, block_size=block_size) for each in layouts]
+    for core in CORES.values():
+        index = index_of(core.make_index, blocks)
+        presence = index.runs(prompt)
+        measured = [measure(presence, each, n_tokens=n_tokens, block_size=block_size) for each in layouts]
+        assert measured == wanted
+        matches = index.matcher(layouts, block_size=block_size).match(prompt, n_tokens=n_tokens)
+        assert list(matches.items()) == [(rank, match) for rank, match in enumerate(wanted) if match.runs]
+        assert all(match.usable_blocks == 0 for rank, match in enumerate(wanted) if rank not in matches)
+
+
+@BOTH
+def test_holder_that_was_closed_matches_nothing(core: IndexCore) -> None:
+    index, prompt = core.make_index(), prompt_of(20_000)  # more keys than the native core drops at once
+    stays, goes = index.open(), index.open()
+    index.store(stays, prompt[:3])
+    index.store(goes, prompt)
+    matcher = index.matcher([RankLayout((1 << stays,), (1,)), RankLayout((1 << goes,), (1,))], block_size=1)
+    index.close(goes)
+    assert matcher.match(prompt, n_tokens=20_000) == {0: RankMatch((3,), (3,), ((0, 3),), 3)}
+
+
+@BOTH
+def test_matcher_may_be_used_again_after_changes(core: IndexCore) -> None:
+    index, prompt = core.make_index(), prompt_of(2)
+    holder = index.open()
+    matcher = index.matcher([RankLayout((1 << holder, 0), (1, 2))], block_size=4)
+    assert matcher.match(prompt, n_tokens=9) == {}
+    index.store(holder, prompt)
+    assert matcher.match(prompt, n_tokens=9) == {0: RankMatch((2, 0), (2, 0), ((0, 2),), 2)}
+
+
+@BOTH
+def test_many_ranks_are_told_apart_by_their_positions(core: IndexCore) -> None:
+    index, prompt = core.make_index(), prompt_of(300)
+    holders = [index.open() for _ in range(300)]
+    for n_blocks, holder in enumerate(holders):
+        index.store(holder, prompt[:n_blocks])
+    layouts = [RankLayout((0, 1 << holder), (1, 1)) for holder in reversed(holders)]
+    matches = index.matcher(layouts, block_size=16).match(prompt, n_tokens=5000)
+    assert {rank: match.tier_blocks for rank, match in matches.items()} == {
+        rank: (0, 299 - rank) for rank in range(299)
+    }
+
+
+@BOTH
+@pytest.mark.parametrize(
+    "layout",
+    [pytest.param(RankLayout((), ()), id="no_tier"), pytest.param(RankLayout((1, 2), (1, 0)), id="no_chunk")],
+)
+def test_impossible_layout_is_refused(core: IndexCore, layout: RankLayout) -> None:
+    with pytest.raises(ValueError, match=r"at least one tier|chunk"):
+        core.make_index().matcher([layout], block_size=16)

@@ -1,0 +1,7 @@
+"""The index cores there are: the reference, and the native one where it was built."""
+
+from __future__ import annotations
+
+from kvatlas.indexer.factory import index_core
+
+CORES = {core.name: core for core in (index_core("reference"), index_core())}

@@ -1,0 +1,17 @@
+"""Matches for tests of what uses them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kvatlas.indexer.match import PrefixMatch, RankMatch
+
+
+def prefix_match(tier_blocks: Mapping[str, int], *, n_blocks: int = 10, block_size: int = 16) -> PrefixMatch:
+    """Every tier, fastest first, holds its first blocks of the prompt and no others; all of them are usable."""
+    union: list[int] = []
+    for held in tier_blocks.values():
+        union.append(max(0, held - sum(union)))
+    runs = tuple((tier, held) for tier, held in enumerate(union) if held)
+    rank = RankMatch(tuple(tier_blocks.values()), tuple(union), runs, sum(union))
+    return PrefixMatch(tuple(tier_blocks), block_size, n_blocks, rank)
