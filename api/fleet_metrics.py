@@ -27,6 +27,7 @@ assert set(_STREAM_TEXTS) == set(asdict(StreamCounters()))  # noqa: S101 - one t
 def fleet_families(fleet: Fleet, subscriber: Subscriber) -> Iterator[Metric]:
     """Residencies, trust and stream counters of every endpoint. Cost: O(endpoints * tiers)."""
     yield from _residencies(fleet)
+    yield from _index(fleet)
     yield _unrouted(subscriber)
     trust = gauge("publisher_trust", "1 for the state a publisher is in.", "endpoint", "rank", "state")
     streams = {
@@ -81,3 +82,16 @@ def _residencies(fleet: Fleet) -> Iterator[Metric]:
             if tier.capacity is not None:
                 capacity.add_metric([endpoint.name, tier.tier], tier.capacity)
     yield from (held, capacity)
+
+
+def _index(fleet: Fleet) -> Iterator[Metric]:
+    stats = fleet.atlas.stats()
+    for name, text, value in (
+        ("bytes", "Memory of the index.", stats.size_bytes),
+        ("keys", "Distinct block keys in the index.", stats.keys),
+        ("residencies", "Blocks in the index, once a holder.", stats.residencies),
+        ("unswept_keys", "Keys of removed endpoints whose memory is not free yet.", stats.unswept),
+    ):
+        family = gauge(f"index_{name}", text)
+        family.add_metric([], value)
+        yield family

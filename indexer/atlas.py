@@ -10,7 +10,7 @@ from ..events.model import Event
 from .errors import UnknownEndpointError
 from .factory import IndexCore
 from .holders import SharedHolders
-from .index import BlockIndex
+from .index import BlockIndex, IndexStatistics
 from .ledger import RankLedger
 from .match import PrefixMatch
 from .match_plan import MatchPlan, PlannedRank
@@ -147,6 +147,23 @@ class Atlas:
         if self._plan is None:
             self._plan = MatchPlan(self._planned_ranks(), tiers=self.tiers.names, index_for=self._index_for)
         return self._plan.match(prefix)
+
+    def sweep(self, *, n_keys: int) -> int:
+        """Free memory of up to `n_keys` keys of each block size that nobody holds any more; returns how many are left.
+
+        Cost: O(n_keys). Without it the memory comes back with later events.
+        """
+        return sum(index.sweep(n_keys) for index in self._indexes.values())
+
+    def stats(self) -> IndexStatistics:
+        """Sizes and memory of the indexes of all block sizes. Cost: O(endpoints)."""
+        rows = [index.stats() for index in self._indexes.values()]
+        return IndexStatistics(
+            keys=sum(row.keys for row in rows),
+            residencies=sum(row.residencies for row in rows),
+            unswept=sum(row.unswept for row in rows),
+            size_bytes=sum(row.size_bytes for row in rows),
+        )
 
     def occupancy(self, endpoint: str) -> list[TierOccupancy]:
         """Blocks of the endpoint by tier, configured tiers first, then unknown media that hold something."""

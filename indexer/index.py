@@ -4,12 +4,28 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator, Sequence
-from typing import NewType, Protocol
+from typing import NamedTuple, NewType, Protocol
 
 from .match import PresenceRun, RankLayout, RankMatch
 
 HolderId = NewType("HolderId", int)
 """One place that holds blocks: (endpoint, rank, tier, group). Dense; reused after `close`."""
+
+
+class IndexStatistics(NamedTuple):
+    """Size of an index.
+
+    Attributes:
+        keys: distinct block keys.
+        residencies: (holder, key) pairs.
+        unswept: keys of closed and cleared holders that still take memory.
+        size_bytes: memory of all tables.
+    """
+
+    keys: int
+    residencies: int
+    unswept: int
+    size_bytes: int
 
 
 class RankMatcher(Protocol):
@@ -92,4 +108,15 @@ class BlockIndex(Protocol):
 
     def items(self, holder: HolderId) -> Iterator[tuple[int, int]]:
         """(key, copies) of the holder, least recently used first."""
+        ...
+
+    def sweep(self, n_keys: int) -> int:
+        """Free memory of up to `n_keys` keys that closed and cleared holders left; returns how many are left.
+
+        Cost: O(n_keys). Nothing that others see changes.
+        """
+        ...
+
+    def stats(self) -> IndexStatistics:
+        """Sizes and memory. Cost: O(holders)."""
         ...

@@ -5,10 +5,9 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from . import _native
-from .index import HolderId
+from .index import HolderId, IndexStatistics
 from .keys import BlockKey, Extras
 from .keys import prefix_keys as python_prefix_keys
 from .match import PresenceRun, RankLayout, RankMatch
@@ -28,24 +27,6 @@ class NativeMatcher:
         """See `RankMatcher.match`. One pass, without the GIL."""
         rows = self.index.match_rows(keys, self.layouts, n_tokens, self.block_size)
         return {rank: RankMatch(tiers, union, runs, usable) for rank, tiers, union, runs, usable in rows}
-
-
-class IndexStatistics(NamedTuple):
-    """Size of an index.
-
-    Attributes:
-        keys: distinct block keys.
-        residencies: (holder, key) pairs.
-        sets: distinct sets of holders.
-        unswept: keys of closed and cleared holders that still take memory.
-        size_bytes: memory of all tables.
-    """
-
-    keys: int
-    residencies: int
-    sets: int
-    unswept: int
-    size_bytes: int
 
 
 class NativeIndex(_native.Index):
@@ -70,8 +51,9 @@ class NativeIndex(_native.Index):
         return self._pages(holder, self.page(holder, _ITEMS_AT_ONCE, None))
 
     def stats(self) -> IndexStatistics:
-        """Sizes and memory. Cost: O(holders)."""
-        return IndexStatistics._make(self.statistics())
+        """See `BlockIndex.stats`."""
+        keys, residencies, _, unswept, size_bytes = self.statistics()
+        return IndexStatistics(keys, residencies, unswept, size_bytes)
 
     def _pages(
         self, holder: HolderId, page: tuple[bytes, bytes, tuple[int, int] | None]

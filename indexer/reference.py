@@ -6,8 +6,9 @@ from array import array
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from sys import getsizeof
 
-from .index import HolderId
+from .index import HolderId, IndexStatistics
 from .match import PresenceRun, RankLayout, RankMatch, measure
 
 
@@ -136,6 +137,21 @@ class ReferenceIndex:
     def items(self, holder: HolderId) -> Iterator[tuple[int, int]]:
         """See `BlockIndex.items`."""
         return iter(self._holders[holder].copies.items())
+
+    def sweep(self, n_keys: int) -> int:  # noqa: ARG002 (BlockIndex)
+        """See `BlockIndex.sweep`: `close` and `clear` leave nothing behind."""
+        return 0
+
+    def stats(self) -> IndexStatistics:
+        """See `BlockIndex.stats`. The memory is that of the dicts, without the numbers in them."""
+        holders = self._holders.values()
+        tables = (self._masks, *(h.copies for h in holders), *(h.repeated for h in holders))
+        return IndexStatistics(
+            keys=len(self._masks),
+            residencies=sum(len(holder.copies) for holder in holders),
+            unswept=0,
+            size_bytes=sum(map(getsizeof, tables)),
+        )
 
     def _shrink(self, holder: HolderId) -> int:
         """Bring the holder back within its capacity.

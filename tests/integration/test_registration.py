@@ -227,3 +227,24 @@ async def repeat_until_held(
         return await client.longest(tokens, instance) == 96
 
     await until(held, what=f"events of {instance}")
+
+
+@pytest.mark.slow
+async def test_memory_of_an_unregistered_instance_is_freed_without_further_events(tmp_path: Path) -> None:
+    """More blocks than the native index drops at once; another instance keeps the index in use."""
+    prompts = [[position + 8000 * number for position in range(8000)] for number in range(40)]
+    async with player() as stays, player() as goes, serving({}, tmp_path) as served:
+        client = client_of(served)
+        await stays.say(stored(0, PROMPT))
+        await goes.say(*(stored(seq, prompt) for seq, prompt in enumerate(prompts)))
+        for name, engine in (("stays", stays), ("goes", goes)):
+            assert (await client.register(name, engine.events, replay_endpoint=engine.replay))[0] == 201
+        await served.until_metric("kvatlas_index_residencies 20006.0")
+        assert (await client.unregister("goes"))[0] == 200
+        for line in (
+            "kvatlas_index_residencies 6.0",
+            "kvatlas_index_unswept_keys 0.0",
+            "kvatlas_index_keys 6.0",
+        ):
+            await served.until_metric(line)
+        assert await client.longest(PROMPT, "stays") == 96

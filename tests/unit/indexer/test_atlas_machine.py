@@ -158,6 +158,8 @@ class AskedAllTheTime(RuleBasedStateMachine):
             wanted = asked_once.match(prompt(n_tokens))
             for atlas in self.atlases:
                 assert atlas.match(prompt(n_tokens)) == wanted
+        for atlas in self.atlases:
+            assert atlas.stats()[:3] == asked_once.stats()[:3]
 
 
 def prompt(n_tokens: int) -> Prefix:
