@@ -254,8 +254,8 @@ class Fleet:
                 address=serving,
                 labels=endpoint.labels,
                 load=self._loads.get(endpoint.name, now),
-                prefix=matches.get(endpoint.name),
-                credit=self._credit(endpoint, matches.get(endpoint.name)),
+                prefix=(match := matches.get(endpoint.name)),
+                credit=self._credit(endpoint, match),
             )
             for endpoint in self._endpoints.values()
             if (serving := endpoint.addresses.serving) is not None
@@ -322,10 +322,10 @@ class Fleet:
     def _credit(self, endpoint: Endpoint, match: PrefixMatch | None) -> float:
         """Trust in the events of the rank that matches; one without any is known from routing, which needs none."""
         rank = match.rank if match is not None else 0
-        publisher = next((p for p in endpoint.publishers if p.rank == rank), None)
-        if publisher is None or publisher.subscription is None:
-            return 1.0
-        return self._trust_credit[publisher.trust]
+        for publisher in endpoint.publishers:
+            if publisher.rank == rank and publisher.subscription is not None:
+                return self._trust_credit[publisher.trust]
+        return 1.0
 
     def _note_start(self, endpoint: Endpoint, started: float) -> None:
         """A new process start time is a restart, also where the event streams have not told of it."""

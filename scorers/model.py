@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import msgspec
 
@@ -31,9 +31,8 @@ class Load:
         return max(0.0, now - self.updated_at)
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """One endpoint that may take the request.
+class Candidate(msgspec.Struct, frozen=True, gc=False):
+    """One endpoint that may take the request; a msgspec struct for the same reason as `Rating`.
 
     Attributes:
         name: stable name from configuration or discovery.
@@ -46,7 +45,7 @@ class Candidate:
 
     name: str
     address: str
-    labels: Mapping[str, str] = field(default_factory=dict[str, str])
+    labels: Mapping[str, str] = {}
     load: Load | None = None
     prefix: PrefixMatch | None = None
     credit: float = 1.0
