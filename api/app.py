@@ -33,8 +33,8 @@ from .rest.listener import HttpListener
 from .scrape.loads import LoadTable
 from .scrape.report import EngineFacts
 from .scrape.scraper import Scraper
-from .tokenization.pipeline import PromptPipeline
-from .tokenization.tokenizer import load_tokenizer
+from .tokenization.service import Tokenization
+from .tokenization_metrics import tokenization_families
 
 log = logging.getLogger(__name__)
 
@@ -75,8 +75,9 @@ class App:
         self._metrics = Metrics()
         self._health = HealthService()
         self._draining = False
-        tokenizer = load_tokenizer(config.model.tokenizer) if config.model.tokenizer else None
-        pipeline = PromptPipeline(tokenizer, model_names=config.model.names)
+        # The library's own threads would come on top of those that are configured.
+        os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+        self._tokenization = Tokenization(config.model, config.tokenization)
         tiers = TierTable([_tier_spec(tier) for tier in config.tiers])
         core = index_core(os.environ.get("KVATLAS_INDEX") or None)
         self._metrics.index_native.set(core.name == "native")
@@ -113,9 +114,14 @@ class App:
         )
         profile = default_profile(config.weights, tiers=tiers.names)
         picker = Picker(
-            pipeline=pipeline, fleet=self.fleet, profile=profile, metrics=self._metrics, rng=random.random
+            pipeline=self._tokenization.pipeline,
+            fleet=self.fleet,
+            profile=profile,
+            metrics=self._metrics,
+            rng=random.random,
         )
         self._metrics.registry.register(StateCollector(lambda: fleet_families(self.fleet, self._subscriber)))
+        self._metrics.registry.register(StateCollector(lambda: tokenization_families(self._tokenization)))
         self._routed = False
         self._ext_proc = ExtProcServer(
             picker, self._health, on_error=self._metrics.stream_error, on_complete=self._note_routed
@@ -164,6 +170,7 @@ class App:
             asyncio.create_task(self._watch_readiness(), name="readiness"),
             asyncio.create_task(self._keep_house(), name="housekeeping"),
             asyncio.create_task(self._sweep(), name="sweep"),
+            asyncio.create_task(self._tokenization.watch(), name="tokenizer files"),
         ]
 
     async def stop(self, *, grace_s: float = DRAIN_S) -> None:
@@ -186,6 +193,7 @@ class App:
             await self.fleet.remove(endpoint.name)
         await self._scraper.stop()
         await self._subscriber.close()
+        self._tokenization.close()
 
     async def run(self) -> None:
         """Start, serve until SIGTERM or SIGINT, drain and stop. A second signal stops at once."""

@@ -41,6 +41,19 @@ class ModelConfig(Section, frozen=True):
     """Folder with tokenizer.json (and tokenizer_config.json, chat_template.jinja), or one file; empty: no prefix keys."""
 
 
+class TokenizationConfig(Section, frozen=True):
+    """Texts to token ids."""
+
+    timeout: Duration = Duration(0.4)
+    """Longest time a request waits for its token ids; past it, it is routed without prefix."""
+    threads: Annotated[int, Meta(ge=1, le=64)] = 2
+    """Threads that encode text that was not seen before."""
+    cache_mebibytes: Annotated[int, Meta(ge=1)] = 256
+    """Memory for the ids of text seen before, in MiB; a conversation of 30,000 tokens takes about a quarter."""
+    reload_interval: Duration = Duration(10.0)
+    """How often the tokenizer's files are looked at; changed ones are loaded when they have stayed the same once."""
+
+
 class StaticEndpoint(Section, frozen=True):
     """One model server."""
 
@@ -168,6 +181,8 @@ class KVAtlasConfig(Section, frozen=True, tag_field="kind", tag="KVAtlasConfig")
     """Listeners."""
     model: ModelConfig = ModelConfig()
     """Model and tokenizer."""
+    tokenization: TokenizationConfig = TokenizationConfig()
+    """Tokenization."""
     endpoints: EndpointsConfig = EndpointsConfig()
     """Model servers."""
     events: EventsConfig = EventsConfig()

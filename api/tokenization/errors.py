@@ -8,10 +8,12 @@
         │   └── PromptMissingError   no prompt, messages or input where the path needs one
         ├── TokenizerLoadError       the configured tokenizer cannot be used
         ├── RenderError              a chat template cannot be compiled or does not take this chat
-        └── EncodeError              the tokenizer does not take this text
+        ├── EncodeError              the tokenizer does not take this text
+        ├── EncodeTimeoutError       the text was not encoded in time
+        └── EncoderBusyError         too much text waits to be encoded
 
-`RenderError` and `EncodeError` stay inside this package once a tokenizer is loaded: they become a reason for having
-no prefix, because the engine may still accept the request.
+All but the first two stay inside this package once a tokenizer is loaded: they become a reason for having no prefix,
+because the engine may still accept the request.
 """
 
 from __future__ import annotations
@@ -49,3 +51,11 @@ class RenderError(TokenizationError):
 
 class EncodeError(TokenizationError):
     """The tokenizer fails on a text."""
+
+
+class EncodeTimeoutError(TokenizationError):
+    """A text was not encoded in time."""
+
+
+class EncoderBusyError(TokenizationError):
+    """Too much text waits to be encoded."""

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from array import array
-from collections.abc import Collection
-from concurrent.futures import Executor
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from .chat import ChatRenderer
-from .errors import EncodeError, RenderError
+from .encoding_pool import EncodingPool
+from .errors import EncodeError, EncoderBusyError, EncodeTimeoutError, RenderError, TokenizationError
 from .model import (
     AnyPrompt,
     ChatPrompt,
@@ -21,26 +20,35 @@ from .model import (
     TokenPrompt,
 )
 from .request import parse_body
+from .segment_encoder import SegmentEncoder
 from .tokenizer import ModelTokenizer
 
-INLINE_CHARS = 4096
-"""Longest text encoded on the event loop itself: 0.7 ms with the small vocabulary of the tests.
-
-Measured (tokenizers 0.23, one core, best of 7): a prompt of 30,000 tokens, 124,000 characters, takes 21 ms, which is
-0.17 µs a character; a vocabulary of 32,000 costs about twice that. Handing a text to a thread costs 0.1 ms.
-"""
+_REASONS: Mapping[type[TokenizationError], NoPrefixReason] = {
+    EncodeError: NoPrefixReason.ENCODE_FAILED,
+    EncodeTimeoutError: NoPrefixReason.TOKENIZE_TIMEOUT,
+    EncoderBusyError: NoPrefixReason.TOKENIZER_BUSY,
+}
 
 
 @dataclass(frozen=True, slots=True)
 class _Encoding:
-    """A text with the tokenizer that is to encode it."""
+    """A text with what is to encode it."""
 
-    tokenizer: ModelTokenizer
+    encoder: SegmentEncoder
     prompt: TextPrompt
 
-    def run(self) -> array[int] | NoPrompt:
+    async def run_in(self, pool: EncodingPool) -> array[int] | NoPrompt:
+        """The ids of the text, or why there are none in time."""
+        text, adds = self.prompt.text, self.prompt.add_special_tokens
         try:
-            return self.tokenizer.encode(self.prompt.text, add_special_tokens=self.prompt.add_special_tokens)
+            return await pool.tokens(self.encoder, text, add_special_tokens=adds)
+        except tuple(_REASONS) as error:
+            return NoPrompt(_REASONS[type(error)], str(error))
+
+    def run(self) -> array[int] | NoPrompt:
+        """The ids of the text, however long it takes."""
+        try:
+            return self.encoder.tokens(self.prompt.text, add_special_tokens=self.prompt.add_special_tokens)
         except EncodeError as error:
             return NoPrompt(NoPrefixReason.ENCODE_FAILED, str(error))
 
@@ -53,7 +61,10 @@ class PromptPipeline:
         model_names: served names and aliases; another name is taken for an adapter. Empty: every name is the model's.
         trust_request_chat_template: render chat templates that requests bring along. vLLM refuses such requests unless
             started with the option of the same name; templates can hold the process for as long as they like.
-        executor: encodes long texts; None uses the event loop's default one.
+        pool: encodes texts; None makes one with the defaults.
+
+    Attributes:
+        tokenizer: as above; may be replaced at any time.
     """
 
     def __init__(
@@ -62,12 +73,12 @@ class PromptPipeline:
         *,
         model_names: Collection[str] = (),
         trust_request_chat_template: bool = False,
-        executor: Executor | None = None,
+        pool: EncodingPool | None = None,
     ) -> None:
-        self._tokenizer = tokenizer
+        self.tokenizer = tokenizer
         self._model_names = frozenset(model_names)
         self._trust_request_chat_template = trust_request_chat_template
-        self._executor = executor
+        self._pool = pool or EncodingPool()
 
     async def prompt(self, path: str, body: bytes) -> Prompt:
         """The prompt of one HTTP request, with the ids the engine will compute for it.
@@ -78,13 +89,10 @@ class PromptPipeline:
         return await self.tokenize(parse_body(path, body))
 
     async def tokenize(self, request: ParsedRequest) -> Prompt:
-        """The prompt of `request`; long texts are encoded in a thread, so that the event loop goes on."""
+        """The prompt of `request`; what is long and new is encoded in threads, within the pool's time budget."""
         outcome = self._rendered(request.prompt)
         if isinstance(outcome, _Encoding):
-            if len(outcome.prompt.text) > INLINE_CHARS:
-                outcome = await asyncio.get_running_loop().run_in_executor(self._executor, outcome.run)
-            else:
-                outcome = outcome.run()
+            outcome = await outcome.run_in(self._pool)
         return self._prompt(request, outcome)
 
     def tokenize_inline(self, request: ParsedRequest) -> Prompt:
@@ -97,12 +105,14 @@ class PromptPipeline:
             return prompt
         if isinstance(prompt, TokenPrompt):
             return prompt.tokens
-        if self._tokenizer is None:
+        if self.tokenizer is None:
             return NoPrompt(NoPrefixReason.NO_TOKENIZER, "no tokenizer is configured (model.tokenizer)")
         if isinstance(prompt, ChatPrompt):
-            rendered = self._render(self._tokenizer.chat, prompt)
-            return rendered if isinstance(rendered, NoPrompt) else _Encoding(self._tokenizer, rendered)
-        return _Encoding(self._tokenizer, prompt)
+            rendered = self._render(self.tokenizer.chat, prompt)
+            return (
+                rendered if isinstance(rendered, NoPrompt) else _Encoding(self.tokenizer.segments, rendered)
+            )
+        return _Encoding(self.tokenizer.segments, prompt)
 
     def _render(self, chat: ChatRenderer | None, prompt: ChatPrompt) -> TextPrompt | NoPrompt:
         if prompt.template is not None and not self._trust_request_chat_template:

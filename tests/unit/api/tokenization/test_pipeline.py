@@ -7,21 +7,20 @@ fixture `models`, one after the other: `vllm launch render FOLDER --served-model
 
 from __future__ import annotations
 
-import asyncio
 import json
 from array import array
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kvatlas.api.tokenization.encoding_pool import EncodingPool
 from kvatlas.api.tokenization.errors import ModelMissingError, RequestError
-from kvatlas.api.tokenization.model import ParsedRequest, TextPrompt
-from kvatlas.api.tokenization.pipeline import INLINE_CHARS, PromptPipeline
+from kvatlas.api.tokenization.pipeline import PromptPipeline
 from kvatlas.api.tokenization.request import parse_body
 from kvatlas.api.tokenization.tokenizer import ModelTokenizer, load_tokenizer
 
@@ -29,8 +28,6 @@ HERE = Path(__file__).parent
 GOLDEN = HERE.parents[2] / "golden" / "vllm-0.32.0"
 CHAT = "/v1/chat/completions"
 TEXT = "/v1/completions"
-
-T = TypeVar("T")
 
 
 def lines(file: Path) -> Iterator[dict[str, Any]]:
@@ -199,43 +196,23 @@ async def test_request_error_is_raised_when_the_body_is_refused(tiny: ModelToken
         await PromptPipeline(tiny).prompt(TEXT, b'{"prompt": "hello world"}')
 
 
-class CountingExecutor(ThreadPoolExecutor):
-    """A thread pool that counts what it was given."""
-
-    n_submitted = 0
-
-    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
-        self.n_submitted += 1
-        return super().submit(fn, *args, **kwargs)
+async def test_reason_is_tokenize_timeout_when_the_time_is_up(tiny: ModelTokenizer) -> None:
+    with closing(EncodingPool(timeout_s=0)) as pool:
+        prompt = await PromptPipeline(tiny, pool=pool).prompt(
+            TEXT, encoded({"model": "m", "prompt": "hello world " * 1000})
+        )
+    assert (prompt.tokens, prompt.reason) == (None, "tokenize_timeout")
 
 
-@pytest.mark.parametrize(
-    ("n_chars", "n_threads"),
-    [pytest.param(INLINE_CHARS, 0, id="short"), pytest.param(INLINE_CHARS + 1, 1, id="long")],
-)
-async def test_text_is_encoded_in_a_thread_when_it_is_long(
-    tiny: ModelTokenizer, n_chars: int, n_threads: int
+async def test_ids_are_those_of_the_new_tokenizer_when_it_is_replaced(
+    tokenizers: dict[str, ModelTokenizer],
 ) -> None:
-    text = ("hello world " * 1000)[:n_chars]
-    request = ParsedRequest(model="m", prompt=TextPrompt(text, add_special_tokens=True))
-    with CountingExecutor(max_workers=1) as executor:
-        pipeline = PromptPipeline(tiny, executor=executor)
-        prompt = await pipeline.tokenize(request)
-    assert executor.n_submitted == n_threads
-    assert prompt == pipeline.tokenize_inline(request)
-    assert prompt.tokens == array("I", tiny.encoder.encode(text).ids)
-
-
-async def test_event_loop_goes_on_when_a_long_text_is_encoded(tiny: ModelTokenizer) -> None:
-    request = ParsedRequest(model="m", prompt=TextPrompt("hello world " * 100_000, add_special_tokens=True))
-    with ThreadPoolExecutor(max_workers=1) as executor:
-        encoding = asyncio.create_task(PromptPipeline(tiny, executor=executor).tokenize(request))
-        n_turns = 0
-        while not encoding.done():
-            await asyncio.sleep(0.001)
-            n_turns += 1
-    # The text takes 200 ms; a tokenizer that holds the interpreter's lock meanwhile leaves two or three turns.
-    assert n_turns >= 10
+    pipeline = PromptPipeline(tokenizers["tiny"])
+    body = encoded({"model": "m", "prompt": "hello world"})
+    before = await pipeline.prompt(TEXT, body)
+    pipeline.tokenizer = tokenizers["bos"]
+    after = await pipeline.prompt(TEXT, body)
+    assert (before.tokens, after.tokens) == (array("I", [418, 390]), array("I", [0, 418, 390]))
 
 
 JSON = st.recursive(

@@ -1,0 +1,170 @@
+"""Between which words a text may be cut so that its parts, encoded one by one, give the ids of the whole.
+
+A cut stands behind a letter and before a space or line feed, and needs two proofs.
+
+No token may reach over the cut. Either a pre-tokenizer always ends a word there: then it does not matter what the model
+does with words. Or the model is a BPE over the whole text whose vocabulary has spaces and line feeds only at the front of
+tokens or in runs: then no merge joins a letter with the space behind it, and merges on one side do not look at the other.
+
+No stage before may see the cut. The regular expressions of pre-tokenizers are known alternatives (`ALTERNATIVES`), none
+of which matches a letter with a space or line feed right behind it, looks back, or looks ahead from behind a letter.
+Unicode normal forms end at a space, since nothing composes with what stands before one. Other normalizers, such as those
+that strip or prepend, are not taken. Added tokens may not hold such a pair, nor take in spaces behind a letter.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Callable, Collection, Mapping
+
+from .tokenizer_fields import AddedToken, Component, TokenizerFields
+
+LETTERS = (
+    "A-Za-z\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u013e\u0141-\u024f"  # Latin
+    "\u0391-\u03a1\u03a3-\u03c9\u0410-\u044f"  # Greek, Cyrillic
+    "\u05d0-\u05ea\u0621-\u063a\u0641-\u064a"  # Hebrew, Arabic
+    "\u3041-\u3096\u30a1-\u30fa\u4e00-\u9fa5\uac00-\ud7a3"  # kana, ideographs, Hangul
+)
+"""Characters that are letters since Unicode 5, and end in a letter in every normal form taken; a character class."""
+
+_ALL = frozenset({"upper", "other"})
+_UPPER, _OTHER, _NONE = frozenset({"upper"}), frozenset({"other"}), frozenset[str]()
+
+ALTERNATIVES: Mapping[str, frozenset[str]] = {
+    **dict.fromkeys((r" ?\p{L}+", r"\s?\p{L}+", r"\p{L}+"), _ALL),
+    **dict.fromkeys((r"[^\r\n\p{L}\p{N}]?\p{L}+", r"[^\r\n\p{L}\p{N}]?+\p{L}+"), _ALL),
+    **dict.fromkeys((r"[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+", r"[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+"), _ALL),
+    **{
+        rf"[^\r\n\p{{L}}\p{{N}}]?{letters}{suffix}": matched
+        for letters, matched in (
+            (r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+", _OTHER),
+            (r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*", _UPPER),
+        )
+        for suffix in ("", r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?")
+    },
+    **dict.fromkeys(("'s", "'t", "'re", "'ve", "'m", "'ll", "'d"), _NONE),
+    **dict.fromkeys((r"(?i:'s|'t|'re|'ve|'m|'ll|'d)", r"'(?i:[sdmt]|ll|ve|re)"), _NONE),
+    **dict.fromkeys((r"\p{N}", r"\p{N}{1}", r"\p{N}{1,2}", r"\p{N}{1,3}", r"\p{N}+", r" ?\p{N}+"), _NONE),
+    **dict.fromkeys(("[0-9]", "[0-9]+", "[0-9][0-9][0-9]", r"\d", r"\d{1,3}", r"\d+"), _NONE),
+    **dict.fromkeys((r" ?[^\s\p{L}\p{N}]+", r" ?[^\s\p{L}\p{N}\r\n]+", r"\s?\p{P}+"), _NONE),
+    **dict.fromkeys((r" ?[^\s\p{L}\p{N}]+[\r\n]*", r" ?[^\s\p{L}\p{N}]++[\r\n]*"), _NONE),
+    **dict.fromkeys((r" ?[^\s\p{L}\p{N}]+[\r\n/]*", r" ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*"), _NONE),
+    **dict.fromkeys((r" ?[\p{P}\p{S}]+", r" ?[\p{P}\p{S}]+[\r\n]*"), _NONE),
+    r"""[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+""": _NONE,
+    **dict.fromkeys(("[一-龥\u3040-\u309f\u30a0-\u30ff]+", "[一-龥ࠀ-一가-퟿]+"), _NONE),
+    **dict.fromkeys((r"[\r\n]", r"\s*[\r\n]", r"\s*[\r\n]+", r"\s*[\r\n/]+", r"\s+(?!\S)", r"\s+"), _NONE),
+}
+"""Alternatives of the split patterns in use -> the letters that each matches alone, whatever stands around them.
+
+Source: tokenizer.json of GPT-2, Llama 3, Qwen 2 to 3.5, GLM 4, DeepSeek, gpt-oss, Mistral, SmolLM, StarCoder and Falcon.
+"""
+
+UNICODE_FORMS = frozenset({"NFC", "NFKC"})
+KEEPS_ENDS = frozenset({("Isolated", False), ("Removed", True)})
+"""Behaviors of a split, with `invert`, that leave a boundary at both ends of every match."""
+
+_PAIR = re.compile(r"[^\s▁][\s▁]")
+
+
+def word_cut(fields: TokenizerFields, vocabulary: Callable[[], Collection[str]]) -> re.Pattern[str] | None:
+    """What to search for to find the character that the next part begins with; None where nothing is proven.
+
+    Args:
+        fields: of the tokenizer.
+        vocabulary: gives the model's tokens.
+    """
+    followers = _by_pre_tokenizer(fields) or _by_vocabulary(fields, vocabulary)
+    if not followers or not all(map(_is_harmless, fields.added_tokens)):
+        return None
+    return re.compile(f"(?<=[{LETTERS}])[{followers}]")
+
+
+def _by_pre_tokenizer(fields: TokenizerFields) -> str:
+    """Characters that a pre-tokenizer always begins a word with when a letter stands before."""
+    if not UNICODE_FORMS.issuperset(normalizer["type"] for normalizer in fields.normalizers):
+        return ""
+    followers, always = " \n", False
+    for stage in fields.stages:
+        match stage:
+            case {"type": "ByteLevel", "add_prefix_space": prefix, "use_regex": splits} if splits or always:
+                always = True
+                if prefix:  # would be put before a line feed, but is not before a space
+                    followers = " "
+            case {"type": "Split", "pattern": {"Regex": pattern}, "behavior": kind, "invert": invert}:
+                matched = _letters_matched(pattern)
+                if matched is None or (kind, invert) not in KEEPS_ENDS:
+                    return ""
+                always = always or matched == _ALL
+            case {"type": "Digits"} | {"type": "Punctuation", "behavior": "Isolated" | "Contiguous"}:
+                pass
+            case {"type": "Metaspace", "split": True}:
+                followers, always = " ", True
+            case _:
+                return ""
+    return followers if always else ""
+
+
+def _letters_matched(pattern: str) -> frozenset[str] | None:
+    """Letters that are never left over between matches; None for a pattern with an unknown alternative."""
+    alternatives = _alternatives(pattern.replace("\r", r"\r").replace("\n", r"\n"))
+    if not all(alternative in ALTERNATIVES for alternative in alternatives):
+        return None
+    return frozenset[str]().union(*(ALTERNATIVES[alternative] for alternative in alternatives))
+
+
+def _alternatives(pattern: str) -> list[str]:
+    """`pattern` cut at the `|` that stand in no group and no character class."""
+    found, depth, in_class = [""], 0, False
+    for part in re.findall(r"\\.|.", pattern, flags=re.DOTALL):
+        if in_class:
+            in_class = part != "]"
+        elif part == "[":
+            in_class = True
+        else:
+            depth += {"(": 1, ")": -1}.get(part, 0)
+        if part == "|" and not in_class and depth == 0:
+            found.append("")
+        else:
+            found[-1] += part
+    return found
+
+
+def _by_vocabulary(fields: TokenizerFields, vocabulary: Callable[[], Collection[str]]) -> str:
+    """Characters that no token of a BPE over the whole text has behind another character."""
+    model = fields.model
+    if model.type != "BPE" or model.dropout or model.ignore_merges:
+        return ""
+    if model.continuing_subword_prefix or model.end_of_word_suffix:
+        return ""
+    match fields.normalizers, fields.stages:
+        case [], [{"type": "Metaspace", "replacement": space, "split": False}]:
+            symbols = {" ": space}  # a line feed would get a space before it
+        case [{"type": "Replace", "pattern": {"String": " "}, "content": space}], stages if _do_nothing(
+            stages
+        ):
+            symbols = {" ": space, "\n": "\n"}
+        case _:
+            return ""
+    tokens = vocabulary()
+    return "".join(
+        follower
+        for follower, symbol in symbols.items()
+        if symbol in tokens and not _stands_behind(symbol, tokens)
+    )
+
+
+def _do_nothing(stages: list[Component]) -> bool:
+    """Whether the stages split at nothing but spaces, of which the normalizer leaves none."""
+    return all(stage["type"] == "Split" and stage["pattern"] == {"String": " "} for stage in stages)
+
+
+def _stands_behind(symbol: str, vocabulary: Collection[str]) -> bool:
+    behind = re.compile(f"[^{re.escape(symbol)}]{re.escape(symbol)}")
+    return any(behind.search(token) for token in vocabulary)
+
+
+def _is_harmless(token: AddedToken) -> bool:
+    if any(_PAIR.search(text) for text in (token.content, unicodedata.normalize("NFKC", token.content))):
+        return False
+    return not token.single_word and not (token.rstrip and re.search(f"[{LETTERS}]$", token.content))

@@ -1,0 +1,142 @@
+"""Time from a request's bytes to its block keys, beside a pipeline that encodes every prompt whole.
+
+Use: python bench/request_path.py [--rounds 20] [--sizes 1000 8000 ...]
+     python bench/request_path.py serve [--rate 100] [--tokens 100000] [--seconds 10] [--conversations 20]
+
+The first form works in process. Each round takes a conversation nobody has seen: its first request, one more turn of
+about 500 tokens, and that request again; the same for a plain completion that grows at its end. The whole encoding of the
+same bytes comes between them, so that both meet the same state of the machine. Latencies are those of an otherwise idle
+event loop, CPU time is that of the whole process. `serve` drives a running server, see `request_server.py`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import statistics
+import time
+from array import array
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Literal
+
+from conversations import (
+    MODEL,
+    TURN_TOKENS,
+    chat_body,
+    completion_body,
+    conversation,
+    model_folder,
+    next_turn,
+    text,
+)  # fmt: skip
+
+from kvatlas.api.tokenization.encoding_pool import EncodingPool
+from kvatlas.api.tokenization.model import ChatPrompt, TextPrompt
+from kvatlas.api.tokenization.pipeline import PromptPipeline
+from kvatlas.api.tokenization.request import parse_body
+from kvatlas.api.tokenization.tokenizer import ModelTokenizer, load_tokenizer
+from kvatlas.indexer.factory import index_core
+
+BLOCK_SIZE = 16
+SIZES = (1_000, 8_000, 30_000, 100_000, 240_000)
+CHAT, COMPLETION = "/v1/chat/completions", "/v1/completions"
+Step = Literal["first sight", "next turn", "repeat"]
+STEPS: tuple[Step, ...] = ("first sight", "next turn", "repeat")
+
+
+@dataclass
+class Series:
+    """Measurements of one kind of request, in milliseconds."""
+
+    latencies: list[float] = field(default_factory=list[float])
+    cpu: list[float] = field(default_factory=list[float])
+
+    def row(self) -> str:
+        """p50, p99 and mean CPU time."""
+        ordered = sorted(self.latencies)
+        p99 = ordered[min(len(ordered) - 1, int(len(ordered) * 0.99))]
+        return f"{statistics.median(ordered):10.2f}{p99:9.2f}{statistics.mean(self.cpu):9.2f}"
+
+
+class Stopwatch:
+    """Adds latency and CPU time of what runs inside to a series."""
+
+    def __init__(self, series: Series) -> None:
+        self._series = series
+
+    def __enter__(self) -> None:
+        self._begin, self._cpu = time.perf_counter(), time.process_time()
+
+    def __exit__(self, *_: object) -> None:
+        self._series.latencies.append((time.perf_counter() - self._begin) * 1e3)
+        self._series.cpu.append((time.process_time() - self._cpu) * 1e3)
+
+
+def requests(kind: str, n_tokens: int, number: int) -> Iterator[tuple[Step, str, bytes]]:
+    """Step, path and body of one round."""
+    if kind == "chat":
+        messages = conversation(n_tokens - 2 * TURN_TOKENS, number)
+        bodies = [chat_body(messages), chat_body(messages + next_turn(number, 99_991))]
+        path = CHAT
+    else:
+        prompt = text(n_tokens, number)
+        bodies = [completion_body(prompt[: -4 * 2 * TURN_TOKENS]), completion_body(prompt)]
+        path = COMPLETION
+    yield "first sight", path, bodies[0]
+    yield "next turn", path, bodies[1]
+    yield "repeat", path, bodies[1]
+
+
+def whole(tokenizer: ModelTokenizer, path: str, body: bytes) -> array[int]:
+    """The prompt's ids, rendered and encoded from scratch."""
+    prompt = parse_body(path, body).prompt
+    if isinstance(prompt, ChatPrompt) and tokenizer.chat is not None:
+        prompt = TextPrompt(tokenizer.chat.render(prompt), prompt.add_special_tokens)
+    if not isinstance(prompt, TextPrompt):
+        raise SystemExit("the request has no prompt")
+    return tokenizer.encode(prompt.text, add_special_tokens=prompt.add_special_tokens)
+
+
+async def bench_in_process(sizes: list[int], rounds: int) -> None:
+    """Prints one row a size and step."""
+    tokenizer = load_tokenizer(model_folder(), cache_bytes=2**30)
+    pool = EncodingPool(timeout_s=60)
+    pipeline = PromptPipeline(tokenizer, model_names=(MODEL,), pool=pool)
+    make_keys = index_core(None).prefix_keys
+    print(f"{'ms':34}{'p50':>10}{'p99':>9}{'CPU':>9}   whole:{'p50':>8}{'p99':>9}{'CPU':>9}   ratio")
+    numbers = iter(range(1, 1_000_000))
+    for kind in ("chat", "completion"):
+        for n_tokens in sizes:
+            series = {step: (Series(), Series()) for step in STEPS}
+            seen = 0
+            for _ in range(rounds):
+                for step, path, body in requests(kind, n_tokens, next(numbers)):
+                    ours, theirs = series[step]
+                    with Stopwatch(ours):
+                        prompt = await pipeline.prompt(path, body)
+                        keys = make_keys(prompt.tokens or array("I"), BLOCK_SIZE, seed=0)
+                    with Stopwatch(theirs):
+                        tokens = whole(tokenizer, path, body)
+                        make_keys(tokens, BLOCK_SIZE, seed=0)
+                    if prompt.tokens != tokens:
+                        raise SystemExit(f"{kind} of {n_tokens} tokens, {step}: the ids differ")
+                    seen = len(keys) * BLOCK_SIZE
+            for step, (ours, theirs) in series.items():
+                ratio = statistics.median(theirs.latencies) / statistics.median(ours.latencies)
+                print(f"{kind:12}{seen:9} {step:12}{ours.row()}        {theirs.row()}{ratio:8.1f}")
+    pool.close()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--sizes", type=int, nargs="+", default=SIZES)
+    arguments = parser.parse_args()
+    asyncio.run(bench_in_process(arguments.sizes, arguments.rounds))
+
+
+if __name__ == "__main__":
+    main()

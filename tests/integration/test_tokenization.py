@@ -1,0 +1,103 @@
+"""Tokenization as a running `kvatlas serve` shows it: cache, time budget and changed files."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.serve import Served, serving
+from support.waiting import until
+
+LONG = "".join(f"line {number} of the long text\n" for number in range(25_000))
+"""Takes a thread about 150 ms."""
+
+ENDPOINT = {"name": "a", "address": "127.0.0.1:1", "events": "", "replay": "", "metrics": ""}
+
+
+@pytest.fixture
+def folder(golden: Path, tmp_path: Path) -> Path:
+    """A copy of the tiny model that may be changed."""
+    copy = tmp_path / "model"
+    copy.mkdir()
+    for file in (golden / "tiny-model").iterdir():
+        shutil.copyfile(file, copy / file.name)
+    return copy
+
+
+def config(folder: Path, **tokenization: Any) -> dict[str, Any]:
+    return {
+        "model": {"names": ["tiny"], "tokenizer": str(folder)},
+        "tokenization": tokenization,
+        "endpoints": {"static": [ENDPOINT]},
+    }
+
+
+async def metric(served: Served, name: str) -> float:
+    (value,) = re.findall(rf"^{re.escape(name)} (\S+)$", await served.metrics(), flags=re.MULTILINE)
+    return float(value)
+
+
+async def score(served: Served, prompt: str) -> tuple[int, str | None]:
+    """Tokens of a prompt, and why there is no prefix."""
+    answer = await served.post("/v1/score", {"model": "tiny", "prompt": prompt})
+    return answer["tokens"], answer["noPrefixReason"]
+
+
+@pytest.mark.slow
+async def test_only_new_text_is_encoded_when_a_prompt_grows(folder: Path, tmp_path: Path) -> None:
+    async with serving(config(folder, timeout="60s"), tmp_path) as served:
+        n_first, _ = await score(served, LONG)
+        assert await metric(served, "kvatlas_tokenizer_cached_tokens_total") == 0
+        n_second, _ = await score(served, LONG + "and one more line\n")
+        cached = await metric(served, "kvatlas_tokenizer_cached_tokens_total")
+        encoded = await metric(served, "kvatlas_tokenizer_encoded_tokens_total")
+        assert n_second > n_first > cached > 0.99 * n_first
+        assert cached + encoded == n_first + n_second
+        assert await metric(served, "kvatlas_tokenizer_segmented") == 1
+        assert await metric(served, "kvatlas_tokenizer_cache_bytes") > len(LONG)
+        assert await metric(served, "kvatlas_tokenizer_encode_seconds_total") > 0
+
+
+@pytest.mark.slow
+async def test_prompt_is_scored_without_prefix_when_the_time_is_up_and_with_it_once_it_is_known(
+    folder: Path, tmp_path: Path
+) -> None:
+    async with serving(config(folder, timeout="1ms", threads=1), tmp_path) as served:
+        assert await score(served, LONG) == (0, "tokenize_timeout")
+        assert await metric(served, "kvatlas_tokenizer_timeouts_total") == 1
+
+        async def known() -> bool:
+            return (await score(served, LONG))[1] is None
+
+        await until(known, what="a prefix for the prompt")
+
+
+@pytest.mark.slow
+async def test_changed_tokenizer_is_used_and_a_broken_one_is_not(folder: Path, tmp_path: Path) -> None:
+    async with serving(config(folder, reloadInterval="20ms"), tmp_path) as served:
+        assert await score(served, "hello world") == (2, None)
+        tokenizer = json.loads((folder / "tokenizer.json").read_text())
+        bos = "<|endoftext|>"
+        tokenizer["post_processor"] = {
+            "type": "TemplateProcessing",
+            "single": [{"SpecialToken": {"id": bos, "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
+            "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
+            "special_tokens": {bos: {"id": bos, "ids": [0], "tokens": [bos]}},
+        }  # fmt: skip
+        (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+
+        async def used() -> bool:
+            return await score(served, "hello world") == (3, None)
+
+        await until(used, what="the BOS token of the changed tokenizer")
+        assert await metric(served, 'kvatlas_tokenizer_reloads_total{outcome="used"}') == 1
+        (folder / "tokenizer.json").write_text("{")
+        await served.until_metric('kvatlas_tokenizer_reloads_total{outcome="failed"} 1.0')
+        assert await score(served, "hello world") == (3, None)
+    assert sum("the tokenizer stays as it was" in line for line in served.log) == 1
+    assert sum("the tokenizer was loaded again" in line for line in served.log) == 1
