@@ -24,7 +24,7 @@ export PYTHON
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: sanitize vllm-check help setup demo test lint types check slow fuzz cov bench format wheel proto constraints clean
+.PHONY: schema sanitize vllm-check help setup demo test lint types check slow fuzz cov bench format wheel proto constraints clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' Makefile
@@ -92,6 +92,9 @@ vllm-check: $(INSTALLED) ## Check against two real vLLM servers (optional, about
 wheel: $(INSTALLED) ## dist/*.whl
 	rm -rf build dist
 	$(BIN)/python -m build --wheel --no-isolation
+
+schema: $(INSTALLED) ## configs/schema.json from the configuration's types
+	$(BIN)/kvatlas config schema > configs/schema.json
 
 proto: $(INSTALLED) ## Python code and types from the .proto files
 	@$(BIN)/python -m venv --clear $(PROTO_VENV)

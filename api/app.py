@@ -18,10 +18,9 @@ from ..events.subscription import SubscriberOptions
 from ..indexer.atlas import Atlas
 from ..indexer.factory import index_core
 from ..indexer.tiers import TierId, TierSource, TierSpec, TierTable
-from ..scorers.weights import default_profile
 from .extproc.health import HealthService
 from .extproc.listener import GrpcListener
-from .extproc.machine import Completion
+from .extproc.machine import AnswerBegun, Completion
 from .extproc.server import ExtProcServer
 from .fleet import Fleet, log_source
 from .fleet_metrics import fleet_families
@@ -30,6 +29,8 @@ from .picker import Picker
 from .registration import Registry
 from .rest.app import metrics_app, rest_app
 from .rest.listener import HttpListener
+from .scheduling.metrics import latency_families
+from .scheduling.plan import make_plan
 from .scrape.loads import LoadTable
 from .scrape.report import EngineFacts
 from .scrape.scraper import Scraper
@@ -66,10 +67,14 @@ class App:
 
     Raises:
         TokenizerLoadError: the tokenizer cannot be loaded.
+        SchedulingError: the plugins make no profile.
     """
 
     def __init__(self, config: KVAtlasConfig) -> None:
-        self._config = config
+        plan = make_plan(config)
+        for note in plan.notes:
+            log.info("%s", note)
+        self._config = config = plan.config
         self.ports: dict[str, int] = {}
         """Where the process listens, by configuration key; absent when switched off."""
         self._metrics = Metrics()
@@ -112,19 +117,23 @@ class App:
             auto_capacity_tiers=_auto_capacity_tiers(config.tiers),
             trust_credit=_trust_credit(config.events.trust_credit),
         )
-        profile = default_profile(config.weights, tiers=tiers.names)
-        picker = Picker(
+        self._picker = picker = Picker(
             pipeline=self._tokenization.pipeline,
             fleet=self.fleet,
-            profile=profile,
+            profile=plan.profile,
             metrics=self._metrics,
             rng=random.random,
         )
         self._metrics.registry.register(StateCollector(lambda: fleet_families(self.fleet, self._subscriber)))
         self._metrics.registry.register(StateCollector(lambda: tokenization_families(self._tokenization)))
+        self._metrics.registry.register(StateCollector(lambda: latency_families(plan.profile)))
         self._routed = False
         self._ext_proc = ExtProcServer(
-            picker, self._health, on_error=self._metrics.stream_error, on_complete=self._note_routed
+            picker,
+            self._health,
+            on_error=self._metrics.stream_error,
+            on_begun=self._answer_begun,
+            on_complete=self._completed,
         )
         self._health_only = GrpcListener("server.health", (self._health.handler(),))
         rest = rest_app(
@@ -235,8 +244,13 @@ class App:
             n_left = self.fleet.atlas.sweep(n_keys=SWEPT_AT_ONCE)
             await asyncio.sleep(SWEEP_PAUSE_S if n_left else HOUSEKEEPING_S)
 
-    def _note_routed(self, _: Completion) -> None:
+    def _answer_begun(self, answer: AnswerBegun) -> None:
+        self._picker.answer_begun(answer.route, is_first_token=answer.is_first_token, served=answer.served)
+
+    def _completed(self, completion: Completion) -> None:
         self._routed = True
+        if completion.route is not None:
+            self._picker.answer_ended(completion.route)
 
     def _facts_changed(self, name: str, facts: EngineFacts) -> None:
         self.fleet.facts_changed(name, facts)

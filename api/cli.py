@@ -15,12 +15,17 @@ from rich.console import Console
 
 from ..configs.address import HostPort
 from ..configs.errors import ConfigError
-from ..configs.loader import load_config
+from ..configs.loader import LoadedConfig
 from ..configs.schema import KVAtlasConfig, ServerConfig
 from ..events.errors import KVAtlasError
 from .app import App
+from .scheduling.json_schema import json_schema
+from .scheduling.load import load_scheduled
+from .scheduling.plan import make_plan
 
 USAGE_ERROR = 2
+
+log = logging.getLogger(__name__)
 
 app = typer.Typer(
     name="kvatlas",
@@ -32,27 +37,50 @@ app = typer.Typer(
 config_app = typer.Typer(help="Look at configuration files.", no_args_is_help=True)
 app.add_typer(config_app, name="config")
 
-ConfigFile = Annotated[Path, typer.Option("--config", help="Configuration file.", metavar="FILE")]
+ConfigFile = Annotated[Path | None, typer.Option("--config", help="Configuration file.", metavar="FILE")]
+PickerFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--config-file",
+        help="EndpointPickerConfig file; beside --config it gives plugins and profiles only.",
+        metavar="FILE",
+    ),
+]
 Address = Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Overrides the file's listener.")]
+Port = Annotated[int | None, typer.Option(metavar="PORT", min=0, max=65535, help="Overrides its port alone.")]
+IgnoreUnknown = Annotated[
+    bool, typer.Option("--ignore-unknown-plugins", help="Leave out plugins that kvatlas does not have.")
+]
+FileArgument = Annotated[Path, typer.Argument(metavar="FILE")]
 
 
 @app.command()
 def serve(
-    config: ConfigFile,
+    *,
+    config: ConfigFile = None,
+    config_file: PickerFile = None,
     ext_proc: Address = None,
     health: Address = None,
     rest: Address = None,
     metrics: Address = None,
+    grpc_port: Port = None,
+    grpc_health_port: Port = None,
+    metrics_port: Port = None,
+    ignore_unknown_plugins: IgnoreUnknown = False,
     log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
 ) -> None:
     """Run the endpoint picker, the index and its REST API until SIGTERM."""
     _log_to_stderr(log_level)
-    loaded = _load(config)
-    overrides = {"ext_proc": ext_proc, "health": health, "rest": rest, "metrics": metrics}
-    given = {name: _listener(name, address) for name, address in overrides.items() if address is not None}
-    server: ServerConfig = msgspec.structs.replace(loaded.server, **given)
+    if config is None and config_file is None:
+        _fail("--config FILE is missing; an EndpointPickerConfig may come as --config-file FILE")
+    loaded = _load(config, config_file, ignore_unknown=ignore_unknown_plugins)
+    for note in loaded.notes:
+        log.info("%s", note)
+    server = loaded.config.server
+    server = _with_ports(server, ext_proc=grpc_port, health=grpc_health_port, metrics=metrics_port)
+    server = _with_addresses(server, ext_proc=ext_proc, health=health, rest=rest, metrics=metrics)
     try:
-        uvloop.run(App(msgspec.structs.replace(loaded, server=server)).run())
+        uvloop.run(App(msgspec.structs.replace(loaded.config, server=server)).run())
     except KVAtlasError as error:
         _fail(str(error))
 
@@ -70,16 +98,30 @@ def demo(
 
 
 @config_app.command("check")
-def config_check(file: Annotated[Path, typer.Argument(metavar="FILE")]) -> None:
+def config_check(file: FileArgument, *, ignore_unknown_plugins: IgnoreUnknown = False) -> None:
     """Say whether a file is valid, and if not, where and why."""
-    loaded = _load(file)
-    Console().print(f"{file}: good, {len(loaded.endpoints.static)} endpoints, {len(loaded.tiers)} tiers")
+    loaded = _load(file, ignore_unknown=ignore_unknown_plugins)
+    plan = make_plan(loaded.config)
+    console = Console(soft_wrap=True, highlight=False)
+    for note in (*loaded.notes, *plan.notes):
+        console.print(note, markup=False)
+    n_endpoints, n_scorers = len(plan.config.endpoints.static), len(plan.profile.scorers)
+    console.print(
+        f"{file}: good, {n_endpoints} endpoints, {len(plan.config.tiers)} tiers, {n_scorers} scorers"
+    )
 
 
 @config_app.command("show")
-def config_show(file: Annotated[Path, typer.Argument(metavar="FILE")]) -> None:
+def config_show(file: FileArgument, *, ignore_unknown_plugins: IgnoreUnknown = False) -> None:
     """Print a file as kvatlas understands it, defaults included."""
-    sys.stdout.write(msgspec.yaml.encode(_load(file), enc_hook=str).decode())
+    config = make_plan(_load(file, ignore_unknown=ignore_unknown_plugins).config).config
+    sys.stdout.write(msgspec.yaml.encode(_shown(config), enc_hook=str).decode())
+
+
+@config_app.command("schema")
+def config_schema() -> None:
+    """Print the JSON Schema of configuration files."""
+    sys.stdout.write(json_schema())
 
 
 def main() -> None:
@@ -88,11 +130,34 @@ def main() -> None:
     app()
 
 
-def _load(file: Path) -> KVAtlasConfig:
+def _load(config: Path | None, picker: Path | None = None, *, ignore_unknown: bool) -> LoadedConfig:
     try:
-        return load_config(file)
+        return load_scheduled(config, picker, ignore_unknown=ignore_unknown)
     except ConfigError as error:
         _fail(str(error))
+
+
+def _shown(config: KVAtlasConfig) -> object:
+    """The configuration as a file would have it: plugins stand in place of weights, or the other way round."""
+    shown: dict[str, object] = msgspec.to_builtins(config, enc_hook=str)
+    for key in ("weights",) if config.plugins else ("plugins", "schedulingProfiles"):
+        del shown[key]
+    return shown
+
+
+def _with_addresses(server: ServerConfig, **flags: str | None) -> ServerConfig:
+    given = {name: _listener(name, address) for name, address in flags.items() if address is not None}
+    return msgspec.structs.replace(server, **given)
+
+
+def _with_ports(server: ServerConfig, **flags: int | None) -> ServerConfig:
+    """The listeners with other ports; one that is off listens on every interface."""
+    given: dict[str, str] = {}
+    for name, port in flags.items():
+        if port is not None:
+            address: str = getattr(server, name) or "0.0.0.0:0"
+            given[name] = str(HostPort(HostPort.parse(address, lowest_port=0).host, port))
+    return msgspec.structs.replace(server, **given)
 
 
 def _listener(name: str, address: str) -> str:

@@ -4,17 +4,20 @@ KVAtlasError
 └── ApiError
     ├── AlreadyRegisteredError  an instance or rank is there already, as something else
     ├── NotRegisteredError      no such instance or rank was registered
-    ├── ListenError   an address cannot be listened on
-    └── ExtProcError  an ext-proc stream says what the protocol does not allow
+    ├── ListenError      an address cannot be listened on
+    ├── PluginLoadError  another package's plugin cannot be used
+    ├── SchedulingError  the configuration's plugins and profiles make no profile
+    └── ExtProcError     an ext-proc stream says what the protocol does not allow
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import ClassVar, NamedTuple
 
 import grpc
 
+from ..configs.errors import Problem
 from ..events.errors import KVAtlasError
 from .routing import Refusal, RefusalCode
 
@@ -33,6 +36,18 @@ class NotRegisteredError(ApiError):
 
 class ListenError(ApiError):
     """An address cannot be listened on."""
+
+
+class PluginLoadError(ApiError):
+    """Another package's plugin cannot be used."""
+
+
+class SchedulingError(ApiError):
+    """The configuration's plugins and profiles make no profile; `problems` has every reason."""
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        super().__init__("; ".join(map(str, problems)))
+        self.problems = tuple(problems)
 
 
 class ExtProcError(ApiError):

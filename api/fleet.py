@@ -20,6 +20,7 @@ from ..indexer.match import PrefixMatch
 from ..indexer.prefix import Prefix
 from ..indexer.sources import SourceChange
 from ..indexer.tiers import TierId, TierSource, TierTable
+from ..scorers.in_flight import InFlight
 from ..scorers.model import Candidate, Load
 from .instance import Instance
 from .metrics import Metrics
@@ -151,6 +152,9 @@ class Fleet:
     ) -> None:
         self.atlas = atlas
         self._subscriber, self._scraper, self._loads, self._metrics = subscriber, scraper, loads, metrics
+        self.in_flight = InFlight()
+        self._is_from_routing = atlas.tiers.specs[0].source is TierSource.ROUTING
+        """Whether blocks are known from routing by configuration, whatever an event stream says."""
         self._auto_capacity_tiers = auto_capacity_tiers
         self._trust_credit = trust_credit
         self._endpoints: dict[str, Endpoint] = {}
@@ -221,6 +225,7 @@ class Fleet:
         for publisher in endpoint.publishers:
             self._stop(publisher)
         self.atlas.remove(name)
+        self.in_flight.forget(name)
         self._metrics.forget(name)
         for publisher in endpoint.publishers:
             await self._close(publisher)
@@ -256,6 +261,7 @@ class Fleet:
                 load=self._loads.get(endpoint.name, now),
                 prefix=(match := matches.get(endpoint.name)),
                 credit=self._credit(endpoint, match),
+                in_flight=self.in_flight.of(endpoint.name),
             )
             for endpoint in self._endpoints.values()
             if (serving := endpoint.addresses.serving) is not None
@@ -279,12 +285,13 @@ class Fleet:
         if facts.gpu_blocks_per_engine is not None:
             for tier in self._auto_capacity_tiers:
                 self.atlas.set_capacity(name, tier, facts.gpu_blocks_per_engine)
-        if facts.block_size is not None and not endpoint.has_events:
-            for ledger in self.atlas.ledgers(name):
-                ledger.use_block_size(facts.block_size)
         endpoint.offloads = facts.offloads
         if facts.process_start_s is not None:
             self._note_start(endpoint, facts.process_start_s)
+        if facts.block_size is not None:  # after a restart, which forgets the size
+            for ledger in self.atlas.ledgers(name):
+                if self._is_from_routing or not endpoint.has_events:
+                    ledger.use_block_size(facts.block_size)
 
     def settled(self, *, now: float, patience_s: float) -> bool:
         """Whether every endpoint's history was fetched or, `patience_s` after it was added, waited for in vain."""
@@ -320,8 +327,10 @@ class Fleet:
             await self._subscriber.unsubscribe(publisher.subscription)
 
     def _credit(self, endpoint: Endpoint, match: PrefixMatch | None) -> float:
-        """Trust in the events of the rank that matches; one without any is known from routing, which needs none."""
+        """Trust in the events of the rank that matches; one known from routing needs none."""
         rank = match.rank if match is not None else 0
+        if self._is_from_routing:
+            return 1.0
         for publisher in endpoint.publishers:
             if publisher.rank == rank and publisher.subscription is not None:
                 return self._trust_credit[publisher.trust]

@@ -28,6 +28,7 @@ def fleet_families(fleet: Fleet, subscriber: Subscriber) -> Iterator[Metric]:
     """Residencies, trust and stream counters of every endpoint. Cost: O(endpoints * tiers)."""
     yield from _residencies(fleet)
     yield from _index(fleet)
+    yield from _in_flight(fleet)
     yield _unrouted(subscriber)
     trust = gauge("publisher_trust", "1 for the state a publisher is in.", "endpoint", "rank", "state")
     streams = {
@@ -71,6 +72,16 @@ def _scrapes(fleet: Fleet) -> Iterator[Metric]:
             for reason, count in status.n_errors.items():
                 errors.add_metric([endpoint.name, reason], count)
     yield from (scrapes, errors)
+
+
+def _in_flight(fleet: Fleet) -> Iterator[Metric]:
+    requests = gauge("in_flight_requests", "Requests sent to an endpoint that have not ended.", "endpoint")
+    tokens = gauge("in_flight_tokens", "Their uncached prompt tokens, until the answer begins.", "endpoint")
+    for endpoint in fleet:
+        load = fleet.in_flight.of(endpoint.name)
+        requests.add_metric([endpoint.name], load.requests)
+        tokens.add_metric([endpoint.name], load.tokens)
+    yield from (requests, tokens)
 
 
 def _residencies(fleet: Fleet) -> Iterator[Metric]:

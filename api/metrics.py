@@ -32,7 +32,9 @@ class Metrics:
         self._no_prefix = self._counter(
             "prompts_without_prefix", "Routed requests without block keys.", "reason"
         )
-        self._faults = self._counter("scorer_faults", "Scorers that failed or rated out of range.", "scorer")
+        self._faults = self._counter(
+            "plugin_faults", "Plugin answers that had to be repaired.", "plugin", "reason"
+        )
         self._stream_errors = self._counter(
             "extproc_stream_errors", "ext-proc streams that failed.", "reason"
         )
@@ -82,9 +84,9 @@ class Metrics:
         """A request has no block keys."""
         self._no_prefix.labels(reason).inc()
 
-    def scorer_fault(self, scorer: str) -> None:
-        """A scorer failed on a request."""
-        self._faults.labels(scorer).inc()
+    def plugin_fault(self, plugin: str, reason: str) -> None:
+        """A plugin's answer had to be repaired."""
+        self._faults.labels(plugin, reason).inc()
 
     def stream_error(self, reason: str) -> None:
         """An ext-proc stream failed."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from ..indexer.prefix import Prefix
-from ..scorers.decision import Decision
+from ..scorers.decision import Decision, PluginFault
 from ..scorers.model import RequestView
 from ..scorers.profile import Profile
 from .fleet import Fleet
@@ -26,14 +26,21 @@ NO_CANDIDATES = Refusal(
     dropped_reason="rejected-no-endpoints",
 )
 
+NONE_LEFT = Refusal(
+    RefusalCode.RESOURCE_EXHAUSTED,
+    "no endpoints available for the given request",
+    dropped_reason="rejected-saturated",
+)
+"""Filters dropped every candidate. Source: text and reason are the reference's."""
+
 
 class Picker:
-    """Tokenizes, matches, scores and picks. Implements `api.routing.Router`.
+    """Tokenizes, matches, scores, picks and accounts. Implements `api.routing.Router`.
 
     Args:
         pipeline: bodies to token ids.
         fleet: endpoints.
-        profile: scorers and picker.
+        profile: filters, scorers and picker.
         metrics: counters.
         rng: uniform draws for ties.
     """
@@ -78,13 +85,27 @@ class Picker:
             reason: why there are none.
             subset: addresses allowed, None allows all.
         """
-        now = time.monotonic()
-        candidates = self.fleet.candidates(prefix, now=now, subset=subset)
-        if not candidates:
-            return None
-        view = RequestView(model=model, now=now, n_tokens=prefix.n_tokens if prefix else 0)
-        decision = self._profile.decide(view, candidates, rng=self._rng)
-        return replace(decision, no_prefix_reason=reason) if reason else decision
+        return self._decide(_view(model, prefix), prefix, reason=reason, subset=subset)
+
+    def answer_begun(self, route: Route, *, is_first_token: bool, served: str | None) -> None:
+        """The first bytes of the answer came.
+
+        Args:
+            route: where the request was sent.
+            is_first_token: whether they are the model's first token, as in a streamed answer.
+            served: address of the endpoint that answered, None when the gateway does not tell.
+        """
+        if route.booking is None:
+            return
+        route.booking.begun()
+        if is_first_token and served in (None, route.addresses[0]):
+            ttft_s = time.monotonic() - route.booking.at
+            self._count_faults(self._profile.answered(route.decision, ttft_s=ttft_s))
+
+    def answer_ended(self, route: Route) -> None:
+        """The answer ended, or will not come."""
+        if route.booking is not None:
+            route.booking.ended()
 
     def prefix(self, prompt: Prompt | None) -> Prefix | None:
         """Block keys of a prompt, None when it has no tokens."""
@@ -100,18 +121,38 @@ class Picker:
             except RequestError as error:
                 return Refusal(RefusalCode.BAD_REQUEST, str(error))
         prefix = self.prefix(prompt)
-        decision = self.decide(
-            model=prompt.model if prompt else "",
-            prefix=prefix,
-            reason=prompt.reason.value if prompt and prompt.reason else None,
-            subset=request.subset,
-        )
+        view = _view(prompt.model if prompt else "", prefix, request.headers)
+        reason = prompt.reason.value if prompt and prompt.reason else None
+        decision = self._decide(view, prefix, reason=reason, subset=request.subset)
         if decision is None:
             return NO_CANDIDATES
-        addresses = {scored.candidate.name: scored.candidate.address for scored in decision.scored}
+        return self._routed(view, prefix, decision) if decision.picked else NONE_LEFT
+
+    def _decide(
+        self, view: RequestView, prefix: Prefix | None, *, reason: str | None, subset: frozenset[str] | None
+    ) -> Decision | None:
+        candidates = self.fleet.candidates(prefix, now=view.now, subset=subset)
+        if not candidates:
+            return None
+        decision = self._profile.decide(view, candidates, rng=self._rng)
+        return replace(decision, no_prefix_reason=reason) if reason else decision
+
+    def _routed(self, view: RequestView, prefix: Prefix | None, decision: Decision) -> Route:
+        """The route of a decision, told to all who learn from it. Nothing waits here, so that no booking is lost."""
+        picked = decision.picked[0]
         if prefix is not None:
-            self.fleet.atlas.routed(decision.picked[0], prefix)
-        return Route(tuple(addresses[name] for name in decision.picked), decision)
+            self.fleet.atlas.routed(picked, prefix)
+        self._count_faults(self._profile.picked(view, decision))
+        headers, faults = self._profile.response_headers(decision)
+        self._count_faults(faults)
+        tokens = decision.first.candidate.uncached_tokens(view)
+        addresses = {scored.candidate.name: scored.candidate.address for scored in decision.scored}
+        return Route(
+            tuple(addresses[name] for name in decision.picked),
+            decision,
+            headers,
+            self.fleet.in_flight.book(picked, tokens=tokens, now=view.now),
+        )
 
     def _account(self, decision: Decision) -> None:
         picked = decision.picked[0]
@@ -119,8 +160,15 @@ class Picker:
         if decision.no_prefix_reason is not None:
             self._metrics.no_prefix(decision.no_prefix_reason)
         self._metrics.prompt_tokens.inc(decision.n_tokens)
-        for scored in decision.scored:
-            if scored.candidate.name == picked and scored.candidate.prefix is not None:
-                self._metrics.usable_tokens.inc(scored.candidate.prefix.usable_tokens)
-        for fault in decision.faults:
-            self._metrics.scorer_fault(fault.name)
+        if (prefix := decision.first.candidate.prefix) is not None:
+            self._metrics.usable_tokens.inc(prefix.usable_tokens)
+        self._count_faults(decision.faults)
+
+    def _count_faults(self, faults: Iterable[PluginFault]) -> None:
+        for fault in faults:
+            self._metrics.plugin_fault(fault.name, fault.reason)
+
+
+def _view(model: str, prefix: Prefix | None, headers: Mapping[str, str] | None = None) -> RequestView:
+    n_tokens = prefix.n_tokens if prefix is not None else 0
+    return RequestView(model=model, now=time.monotonic(), n_tokens=n_tokens, headers=headers or {})

@@ -8,6 +8,7 @@ from enum import Enum
 from typing import Protocol
 
 from ..scorers.decision import Decision
+from ..scorers.in_flight import Booking
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +39,14 @@ class Route:
     Attributes:
         addresses: `host:port`, best first; at least one.
         decision: how it came about.
+        response_headers: lower-case name -> value, to set on the response.
+        booking: the request in the accounts of the endpoint; whoever sees the answer tells it. None: not accounted.
     """
 
     addresses: tuple[str, ...]
     decision: Decision
+    response_headers: Mapping[str, str] = field(default_factory=dict[str, str])
+    booking: Booking | None = None
 
 
 class RefusalCode(Enum):

@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import msgspec
 
 from .address import HostPort, ZmqAddress, check_bind_address, check_metrics_url
 from .endpoints import endpoint_addresses
 from .errors import KeyPath, Problem, path_text
-from .schema import EventsConfig, KVAtlasConfig, ServerConfig, StaticEndpoint, TierConfig, WeightsConfig
+from .schema import (
+    EventsConfig,
+    KVAtlasConfig,
+    PluginConfig,
+    SchedulingProfileConfig,
+    ServerConfig,
+    StaticEndpoint,
+    TierConfig,
+    WeightsConfig,
+)
+from .words import nearest
 
 
 def check_config(config: KVAtlasConfig) -> list[Problem]:
@@ -21,8 +31,40 @@ def check_config(config: KVAtlasConfig) -> list[Problem]:
         *_endpoint_problems(config.endpoints.static, config.events),
         *_tier_problems(config.tiers),
         *_weight_problems(config.weights),
+        *check_plugins(config.plugins, config.scheduling_profiles),
         *_scrape_problems(config),
     ]
+
+
+def check_plugins(
+    plugins: Sequence[PluginConfig], profiles: Sequence[SchedulingProfileConfig]
+) -> Iterator[Problem]:
+    """Names used twice, references to plugins that are not there, and weights that are no numbers."""
+    yield from _repeated(
+        (
+            (("plugins", number, "name" if each.name else "type"), each.known_as)
+            for number, each in enumerate(plugins)
+        ),
+        "plugin name",
+    )
+    references: list[tuple[KeyPath, str]] = []
+    for number, profile in enumerate(profiles):
+        for place, plugin in enumerate(profile.plugins):
+            path: KeyPath = ("schedulingProfiles", number, "plugins", place)
+            references.append(((*path, "pluginRef"), plugin.plugin_ref))
+            if not math.isfinite(plugin.weight):
+                yield Problem("found infinity, expected a finite number", (*path, "weight"))
+    yield from reference_problems(references, plugins)
+
+
+def reference_problems(
+    references: Iterable[tuple[KeyPath, str]], plugins: Sequence[PluginConfig]
+) -> Iterator[Problem]:
+    """References to plugins that are not there."""
+    names = [plugin.known_as for plugin in plugins]
+    for path, name in references:
+        if name not in names:
+            yield Problem(f"found {name!r}, expected the name of a plugin; {nearest(name, names)}", path)
 
 
 def _server_problems(server: ServerConfig) -> Iterator[Problem]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 from datetime import date
 from typing import Annotated, TypeVar, cast, get_args, get_origin
@@ -13,6 +12,7 @@ from msgspec import inspect
 from .describe import expected, found
 from .errors import KeyPath, Problem
 from .units import Duration
+from .words import nearest
 
 S = TypeVar("S", bound=msgspec.Struct)
 
@@ -71,13 +71,11 @@ def _check_struct(
         if field.encode_name in value:
             _check(value[field.encode_name], annotations[field.encode_name], field.type, here, problems)
         elif field.required:
-            problems.append(Problem(f"missing, expected {expected(field.type)}", here))
+            problems.append(Problem(f"missing, expected {_wanted(field.type)}", here))
 
 
 def _unknown_key(key: object, known: Sequence[str], path: KeyPath) -> Problem:
-    near = difflib.get_close_matches(str(key), known, n=1)
-    hint = f"did you mean {near[0]!r}? " if near else ""
-    return Problem(f"unknown key; {hint}allowed: {', '.join(known)}", (*path, str(key)))
+    return Problem(f"unknown key; {nearest(str(key), known, label='allowed')}", (*path, str(key)))
 
 
 def _check_leaf(
@@ -88,4 +86,12 @@ def _check_leaf(
     except msgspec.ValidationError:
         scalar = isinstance(value, bool | int | float | date)
         hint = " (put it in quotes)" if scalar and isinstance(info, inspect.StrType) else ""
-        problems.append(Problem(f"found {found(value)}, expected {expected(info)}{hint}", path))
+        problems.append(Problem(f"found {found(value)}, expected {_wanted(info)}{hint}", path))
+
+
+def _wanted(info: inspect.Type) -> str:
+    """Words for a type; parameters of other packages' plugins may have types that this schema does not use."""
+    try:
+        return expected(info)
+    except TypeError:
+        return "another value"

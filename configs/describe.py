@@ -21,9 +21,9 @@ def expected(info: inspect.Type) -> str:
         case inspect.LiteralType():
             words = " or ".join(f"{value!r}" for value in info.values)
         case inspect.IntType():
-            words = "a whole number" + _limits(info.ge, info.le)
+            words = "a whole number" + _limits(info)
         case inspect.FloatType():
-            words = "a number" + _limits(info.ge, info.le)
+            words = "a number" + _limits(info)
         case inspect.BoolType():
             words = "true or false"
         case inspect.StrType():
@@ -41,13 +41,17 @@ def expected(info: inspect.Type) -> str:
     return words
 
 
-def _limits(low: float | None, high: float | None) -> str:
-    """Limits are whole numbers throughout the schema, and written in full: a hash seed has 19 digits."""
-    if low is not None and high is not None:
-        return f" from {int(low)} to {int(high)}"
-    if low is not None:
-        return f" of at least {int(low)}"
-    return ""
+def _limits(info: inspect.IntType | inspect.FloatType) -> str:
+    if info.ge is not None and info.le is not None:
+        return f" from {_limit(info.ge)} to {_limit(info.le)}"
+    if info.ge is not None:
+        return f" of at least {_limit(info.ge)}"
+    return f" above {_limit(info.gt)}" if info.gt is not None else ""
+
+
+def _limit(value: float) -> str:
+    """Whole numbers are written in full: a hash seed has 19 digits."""
+    return str(int(value)) if value == int(value) else str(value)
 
 
 def _length(low: int | None, high: int | None, unit: str) -> str:

@@ -2,22 +2,54 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import cast
 
 import msgspec
 
 from .checks import check_config
 from .decode import decode
+from .describe import found
 from .document import parse_document
+from .endpoint_picker import KIND, EndpointPickerConfig, check_endpoint_picker, kvatlas_config, notes
 from .errors import ConfigError, Problem
 from .schema import KVAtlasConfig
 
+Check = Callable[[KVAtlasConfig], Iterable[Problem]]
+"""Finds what is wrong in a configuration whose types are right; its problems get their lines here."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedConfig:
+    """A configuration file, read.
+
+    Attributes:
+        config: what it says, with every default filled in.
+        notes: what in it has no effect although it was asked for, one line each.
+    """
+
+    config: KVAtlasConfig
+    notes: tuple[str, ...] = ()
+
 
 def load_config(path: str | Path) -> KVAtlasConfig:
+    """The configuration in the YAML file `path`; see `load_file`."""
+    return load_file(path).config
+
+
+def load_file(
+    path: str | Path, *, check: Check | None = None, base: KVAtlasConfig | None = None
+) -> LoadedConfig:
     """The configuration in the YAML file `path`, with every default filled in.
 
     A relative `model.tokenizer` is taken from the folder of the file and comes back absolute.
+
+    Args:
+        path: a `KVAtlasConfig`, or an `EndpointPickerConfig` of the reference.
+        check: looks for further problems when all else is right.
+        base: with it the file must be an `EndpointPickerConfig`, and gives `base` its plugins and profiles.
 
     Raises:
         ConfigError: the file cannot be read, is not YAML, or says something the schema or the checks do not allow;
@@ -27,12 +59,53 @@ def load_config(path: str | Path) -> KVAtlasConfig:
     document = parse_document(_read(file))
     if isinstance(document, Problem):
         raise ConfigError(str(path), [document])
-    config = decode(document.data, KVAtlasConfig)
-    problems = config if isinstance(config, list) else check_config(config)
-    if isinstance(config, list) or problems:
+    loaded = _loaded(document.data, base)
+    problems = loaded if isinstance(loaded, list) else list(check(loaded.config)) if check is not None else []
+    if isinstance(loaded, list) or problems:
         placed = [replace(each, line=document.line_of(each.path)) for each in problems]
         raise ConfigError(str(path), sorted(placed, key=lambda each: each.line or 0))
-    return _with_absolute_tokenizer(config, file.parent)
+    return replace(loaded, config=_with_absolute_tokenizer(loaded.config, file.parent))
+
+
+def _loaded(data: object, base: KVAtlasConfig | None) -> LoadedConfig | list[Problem]:
+    keys = _keys(data)
+    kind = keys.get("kind")
+    if kind == KIND:
+        return _endpoint_picker(data, base)
+    if base is not None:
+        return [
+            Problem(f"found {found(kind)}, expected {KIND!r} beside another configuration file", ("kind",))
+        ]
+    if keys and kind != "KVAtlasConfig":
+        shown = f"found {found(kind)}" if "kind" in keys else "missing"
+        return [Problem(f"{shown}, expected 'KVAtlasConfig' or {KIND!r}", ("kind",))]
+    config = decode(data, KVAtlasConfig)
+    if isinstance(config, list):
+        return config
+    problems = check_config(config)
+    if "weights" in keys and config.plugins:
+        # the short form stands for plugins of its own
+        message = "found weights beside plugins; write the weights in schedulingProfiles, or remove plugins"
+        problems.append(Problem(message, ("weights",)))
+    return problems or LoadedConfig(config)
+
+
+def _keys(data: object) -> dict[object, object]:
+    return cast("dict[object, object]", data) if isinstance(data, dict) else {}
+
+
+def _endpoint_picker(data: object, base: KVAtlasConfig | None) -> LoadedConfig | list[Problem]:
+    picker = decode(data, EndpointPickerConfig)
+    if isinstance(picker, list):
+        return picker
+    if problems := check_endpoint_picker(picker):
+        return problems
+    config = kvatlas_config(picker)
+    if base is not None:
+        config = msgspec.structs.replace(
+            base, plugins=config.plugins, scheduling_profiles=config.scheduling_profiles
+        )
+    return LoadedConfig(config, tuple(notes(picker)))
 
 
 def _read(file: Path) -> bytes:

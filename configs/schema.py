@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
@@ -154,6 +154,40 @@ class WeightsConfig(Section, frozen=True):
     """Weight of `cpu-prefix-cache-scorer`."""
 
 
+class PluginConfig(Section, frozen=True):
+    """One plugin, as in EndpointPickerConfig."""
+
+    type: Annotated[str, Meta(min_length=1)]
+    """Plugin type; docs/scorers has a page for each."""
+    name: Annotated[str, Meta(min_length=1)] | None = None
+    """Name by which profiles and other plugins refer to it, unique; absent: the type."""
+    parameters: dict[str, Any] = {}
+    """Parameters of the type."""
+
+    @property
+    def known_as(self) -> str:
+        """The name, or the type where there is none."""
+        return self.name or self.type
+
+
+class ProfilePluginConfig(Section, frozen=True):
+    """A plugin's part in a profile."""
+
+    plugin_ref: Annotated[str, Meta(min_length=1)]
+    """Name of a plugin in `plugins`."""
+    weight: Weight = 1
+    """Weight of a scorer; filters and pickers have none."""
+
+
+class SchedulingProfileConfig(Section, frozen=True):
+    """What decides, as in EndpointPickerConfig."""
+
+    name: str = "default"
+    """Name of the profile; there is one."""
+    plugins: tuple[ProfilePluginConfig, ...] = ()
+    """Filters in their order, scorers, and a picker; without a picker `max-score-picker`."""
+
+
 class MetricsScrapeConfig(Section, frozen=True):
     """Reading the endpoints' /metrics."""
 
@@ -191,6 +225,10 @@ class KVAtlasConfig(Section, frozen=True, tag_field="kind", tag="KVAtlasConfig")
     """Storage tiers, fastest first."""
     weights: WeightsConfig = WeightsConfig()
     """Scorer weights."""
+    plugins: tuple[PluginConfig, ...] = ()
+    """Plugins, in place of `weights`."""
+    scheduling_profiles: tuple[SchedulingProfileConfig, ...] = ()
+    """The profile they make; absent: every filter, scorer and picker in `plugins`, with weight 1."""
     metrics_scrape: MetricsScrapeConfig = MetricsScrapeConfig()
     """Scraping."""
     index: IndexConfig = IndexConfig()

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import re
 
-_DURATION = re.compile(r"(?P<number>\d+(?:\.\d+)?)(?P<unit>ms|s|m|h)")
+DURATION_PATTERN = r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h)"
+"""A duration as a regular expression that JSON Schema can carry."""
+
+_DURATION = re.compile(DURATION_PATTERN)
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
@@ -24,7 +27,7 @@ class Duration(float):
         match = _DURATION.fullmatch(text) if isinstance(text, str) else None
         if match is None:
             raise ValueError(f"expected a duration like 50ms, 2s or 1m, got {text!r}")
-        seconds = float(match["number"]) * _SECONDS[match["unit"]]
+        seconds = float(match[1]) * _SECONDS[match[2]]
         if seconds <= 0:
             raise ValueError(f"expected a duration above zero, got {text!r}")
         return cls(seconds)

@@ -2,15 +2,54 @@
 
 from __future__ import annotations
 
-from . import kv_cache_utilization, max_score, prefix_cache, queue
+from . import (
+    active_request,
+    context_length,
+    kv_cache_utilization,
+    load_aware,
+    lora_affinity,
+    no_hit_lru,
+    precise_prefix_cache,
+    prefix_cache,
+    producers,
+    queue,
+    running_requests,
+    session_affinity,
+    tiered_prefix_cache,
+    token_load,
+)
+from .filters import decode_role, label_selector, prefix_cache_affinity, utilization
+from .latency import cost
+from .pickers import max_score, random_choice, weighted_random
 from .registry import Registry
 
 
 def builtin_registry() -> Registry:
-    """A new registry with every scorer and picker of this package."""
+    """A new registry with every plugin of this package."""
     registry = Registry()
-    queue.register(registry)
-    kv_cache_utilization.register(registry)
-    prefix_cache.register(registry)
-    max_score.register(registry)
+    for plugin in (
+        queue,
+        running_requests,
+        kv_cache_utilization,
+        load_aware,
+        active_request,
+        token_load,
+        prefix_cache,
+        precise_prefix_cache,
+        tiered_prefix_cache,
+        cost,
+        lora_affinity,
+        session_affinity,
+        no_hit_lru,
+        context_length,
+        label_selector,
+        decode_role,
+        utilization,
+        prefix_cache_affinity,
+        max_score,
+        weighted_random,
+        random_choice,
+        producers,
+    ):
+        plugin.register(registry)
     return registry

@@ -23,21 +23,29 @@ class ScoreTerm(msgspec.Struct, frozen=True, gc=False):
         return self.weight * self.rating.score
 
 
+class Dropped(msgspec.Struct, frozen=True, gc=False):
+    """The filter that dropped a candidate, by its name in the profile, and why, in words."""
+
+    by: str
+    reason: str
+
+
 class ScoredCandidate(msgspec.Struct, frozen=True):
-    """A candidate with its terms, in the profile's order."""
+    """A candidate with its terms, in the profile's order; a dropped one was not scored and has none."""
 
     candidate: Candidate
     terms: tuple[ScoreTerm, ...]
     total: float
+    dropped: Dropped | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class ScorerFault:
-    """What was wrong with one scorer's ratings in one decision.
+class PluginFault:
+    """What was wrong with one plugin's answer in one decision.
 
     Attributes:
-        name: the scorer's name in the profile.
-        reason: bounded word for counters: `raised`, `wrong_length`, `not_finite` or `out_of_range`.
+        name: the plugin's name in the profile.
+        reason: bounded word for counters: `raised`, `wrong_length`, `wrong_answer`, `not_finite` or `out_of_range`.
         detail: the same for people, one line.
     """
 
@@ -54,10 +62,10 @@ class Decision:
         model: as asked for.
         n_tokens: prompt tokens, 0 without tokenization.
         scored: all candidates, in the fleet's order.
-        picked: names, best first.
-        tie: whether chance decided between equal totals.
+        picked: names, best first; empty when filters dropped every candidate.
+        tie: whether chance decided the first place.
         no_prefix_reason: why the request has no block keys, None when it has.
-        faults: scorers whose ratings had to be repaired, in the profile's order.
+        faults: plugins whose answers had to be repaired, in the profile's order.
     """
 
     model: str
@@ -66,4 +74,9 @@ class Decision:
     picked: tuple[str, ...]
     tie: bool
     no_prefix_reason: str | None = None
-    faults: tuple[ScorerFault, ...] = ()
+    faults: tuple[PluginFault, ...] = ()
+
+    @property
+    def first(self) -> ScoredCandidate:
+        """The best of the picked; only where `picked` is not empty."""
+        return next(each for each in self.scored if each.candidate.name == self.picked[0])

@@ -4,7 +4,7 @@ KVAtlasError
 └── ScorersError
     ├── RegistryError      a plugin type registered twice, or one that nobody registered
     ├── ParametersError    parameters that a plugin does not take
-    ├── ProfileError       a profile or a call of one that cannot work
+    ├── ProfileError       a profile that cannot work
     └── NoCandidatesError  a decision asked for without any endpoint
 """
 
@@ -22,11 +22,18 @@ class RegistryError(ScorersError):
 
 
 class ParametersError(ScorersError):
-    """A plugin was given parameters it does not take."""
+    """A plugin was given parameters it does not take.
+
+    `key` is the parameter as the configuration writes it, empty when it is not one alone.
+    """
+
+    def __init__(self, message: str, key: str = "") -> None:
+        super().__init__(message)
+        self.key = key
 
 
 class ProfileError(ScorersError):
-    """A profile cannot work, or was called with an impossible count."""
+    """A profile cannot work."""
 
 
 class NoCandidatesError(ScorersError):

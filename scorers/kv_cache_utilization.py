@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from .model import Candidate, Rating, Ratings, RequestView
-from .registry import NoParams, Registry
+from .params import NoParams
+from .registry import Registry
 
 
 class KVCacheUtilizationScorer:
@@ -28,4 +29,6 @@ class KVCacheUtilizationScorer:
 
 def register(registry: Registry) -> None:
     """Adds `kv-cache-utilization-scorer`, which takes no parameters."""
-    registry.add_scorer(KVCacheUtilizationScorer.type, NoParams, lambda _: KVCacheUtilizationScorer())
+    registry.scorers.add(
+        KVCacheUtilizationScorer.type, NoParams, lambda _params, _context: KVCacheUtilizationScorer()
+    )

@@ -3,11 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import msgspec
 
 from ..indexer.match import PrefixMatch
+
+
+@dataclass(frozen=True, slots=True)
+class Adapters:
+    """LoRA adapters of one endpoint as its own `/metrics` told them.
+
+    Attributes:
+        active: adapters of running requests, by name.
+        waiting: adapters of queued requests, by name.
+        max_active: adapters that can be active at once.
+    """
+
+    active: frozenset[str]
+    waiting: frozenset[str]
+    max_active: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,16 +34,34 @@ class Load:
         running: requests being served.
         kv_utilization: part of the GPU blocks that running requests hold, 0 to 1.
         updated_at: monotonic seconds of the scrape.
+        adapters: LoRA adapters, None when the engine tells nothing of them.
     """
 
     waiting: int
     running: int
     kv_utilization: float
     updated_at: float
+    adapters: Adapters | None = None
 
     def age_s(self, now: float) -> float:
         """Seconds since the scrape, never negative."""
         return max(0.0, now - self.updated_at)
+
+
+@dataclass(frozen=True, slots=True)
+class InFlightLoad:
+    """What this process has sent to one endpoint and not yet seen end; known without scraping.
+
+    Attributes:
+        requests: requests whose answer has not ended.
+        tokens: uncached prompt tokens of requests whose answer has not begun.
+    """
+
+    requests: int = 0
+    tokens: int = 0
+
+
+IDLE = InFlightLoad()
 
 
 class Candidate(msgspec.Struct, frozen=True, gc=False):
@@ -41,6 +74,7 @@ class Candidate(msgspec.Struct, frozen=True, gc=False):
         load: last known load, or None when it was never read or is too old to believe.
         prefix: what the endpoint holds of the request, or None when the request has no block keys.
         credit: trust in the endpoint's prefix, 0 to 1; multiplies prefix scores.
+        in_flight: what was sent there and has not ended.
     """
 
     name: str
@@ -49,6 +83,12 @@ class Candidate(msgspec.Struct, frozen=True, gc=False):
     load: Load | None = None
     prefix: PrefixMatch | None = None
     credit: float = 1.0
+    in_flight: InFlightLoad = IDLE
+
+    def uncached_tokens(self, request: RequestView) -> int:
+        """Prompt tokens the endpoint is expected to compute, 0 when the prompt was not tokenized."""
+        cached = int(self.credit * self.prefix.usable_tokens) if self.prefix is not None else 0
+        return max(0, request.n_tokens - cached)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +99,13 @@ class RequestView:
         model: model name as asked for.
         now: monotonic seconds.
         n_tokens: prompt tokens, 0 when the prompt was not tokenized.
+        headers: lower-case name -> value; empty when the request came without HTTP.
     """
 
     model: str
     now: float
     n_tokens: int = 0
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 class Rating(msgspec.Struct, frozen=True, gc=False):

@@ -1,4 +1,4 @@
-"""`prefix-cache-scorer`: prefers endpoints that hold more of the prompt in one tier."""
+"""`prefix-cache-scorer`: prefers endpoints that hold more of the prompt."""
 
 from __future__ import annotations
 
@@ -8,26 +8,59 @@ from typing import Annotated
 from msgspec import Meta
 
 from .model import Candidate, Rating, Ratings, RequestView
-from .registry import PluginParams, Registry
+from .params import BuildContext, PluginParams
+from .prefix_source import ApproxProducer, PrefixSource
+from .producers import ApproxParams, Limit, Size
+from .registry import Registry
+
+Share = Annotated[float, Meta(ge=0, le=1)]
 
 
 class PrefixCacheParams(PluginParams, frozen=True):
     """Parameters of `prefix-cache-scorer`."""
 
-    tier: Annotated[str, Meta(min_length=1)]
-    """Name of a configured tier, required."""
+    tier: str | None = None
+    """Name of a configured tier; absent: what the producer stands for, without one the fastest tier."""
+    prefix_match_info_producer_name: str = ""
+    """Name of a prefix cache producer in `plugins`."""
+    match_length_weight: Share = 0.0
+    """Part of the score that goes by the length of the match instead of its share of the prompt."""
+    match_length_scale_tokens: Size = 8192
+    """Cached tokens at which that part is full."""
+    auto_tune: bool | None = None
+    """As in `approx-prefix-cache-producer`, for a scorer that is its own producer."""
+    lru_capacity_per_server: Size | None = None
+    """As in `approx-prefix-cache-producer`, for a scorer that is its own producer."""
+    block_size: Limit | None = None
+    """Accepted, no effect: each endpoint is indexed at its own block size."""
+    max_prefix_blocks_to_match: Limit | None = None
+    """Accepted, no effect: the whole prompt is matched."""
+
+    def producer(self) -> ApproxProducer | None:
+        """The index that the scorer's own parameters describe, None when they describe none."""
+        if self.auto_tune is None and self.lru_capacity_per_server is None:
+            return None
+        return ApproxParams(
+            auto_tune=self.auto_tune is not False, lru_capacity_per_server=self.lru_capacity_per_server
+        ).producer()
 
 
 class PrefixCacheScorer:
-    """`credit * blocks / n_blocks`, where blocks are gap-free from block 0 in this tier alone.
+    """`credit * (w * L**2 + (1 - w) * blocks / n_blocks)` with `L = min(1, blocks * block_size / scale)`.
 
-    `tier` is None when the fleet has no such tier; every score is 0 then.
+    Args:
+        source: what counts as cached.
+        length_weight: w, 0 to 1.
+        length_scale_tokens: scale, at least 1.
     """
 
     type = "prefix-cache-scorer"
 
-    def __init__(self, tier: str | None) -> None:
-        self._tier = tier
+    def __init__(
+        self, source: PrefixSource, *, length_weight: float = 0.0, length_scale_tokens: int = 8192
+    ) -> None:
+        self._source = source
+        self._length_weight, self._length_scale = length_weight, length_scale_tokens
 
     def rate(self, request: RequestView, candidates: Sequence[Candidate]) -> Ratings:  # noqa: ARG002 (Scorer)
         """One rating a candidate; raw is the number of blocks, None when the request has no block keys."""
@@ -35,15 +68,25 @@ class PrefixCacheScorer:
 
     def _rating(self, candidate: Candidate) -> Rating:
         prefix = candidate.prefix
-        if prefix is None or self._tier is None:
+        if prefix is None:
             return Rating(raw=None, score=0.0)
-        blocks = prefix.blocks_in(self._tier)
-        share = blocks / prefix.n_blocks if prefix.n_blocks else 0.0
-        return Rating(raw=float(blocks), score=min(1.0, max(0.0, candidate.credit * share)))
+        blocks = self._source.blocks(prefix)
+        score = blocks / prefix.n_blocks if prefix.n_blocks else 0.0
+        if self._length_weight:
+            length = min(1.0, blocks * prefix.block_size / self._length_scale)
+            score = self._length_weight * length * length + (1 - self._length_weight) * score
+        return Rating(raw=blocks, score=min(1.0, max(0.0, candidate.credit * score)))
 
 
 def register(registry: Registry) -> None:
     """Adds `prefix-cache-scorer`."""
-    registry.add_scorer(
-        PrefixCacheScorer.type, PrefixCacheParams, lambda params: PrefixCacheScorer(params.tier)
+    registry.scorers.add(PrefixCacheScorer.type, PrefixCacheParams, _make)
+
+
+def _make(params: PrefixCacheParams, context: BuildContext) -> PrefixCacheScorer:
+    source = context.prefix_source(tier=params.tier, producer=params.prefix_match_info_producer_name)
+    return PrefixCacheScorer(
+        source,
+        length_weight=params.match_length_weight,
+        length_scale_tokens=params.match_length_scale_tokens,
     )

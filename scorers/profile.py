@@ -1,117 +1,178 @@
-"""A profile: weighted scorers and a picker, run once per request."""
+"""A profile: filters, weighted scorers and a picker, run once per request."""
 
 from __future__ import annotations
 
 import math
-import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
-from .base import PickerPlugin, Rng, Scorer
-from .decision import Decision, ScoredCandidate, ScorerFault, ScoreTerm
+from .base import Filter, LearnsFromAnswers, LearnsFromPicks, MarksResponses, Picker, Rng, Scorer
+from .decision import Decision, Dropped, PluginFault, ScoredCandidate, ScoreTerm
 from .errors import NoCandidatesError, ProfileError
-from .model import Candidate, Rating, RequestView
+from .guard import called, sound_headers, sound_pick, sound_ratings, sound_verdicts
+from .model import Candidate, RequestView
+from .pickers.max_score import MaxScorePicker
 
 
 class Profile:
-    """Rates every candidate with every scorer and picks by `total = sum(weight * score)`.
+    """Drops candidates by filters, rates the others, and picks by `total = sum(weight * score)`.
 
-    The total is not divided by the weights. A scorer that raises or rates outside [0, 1] never breaks a request: its
-    ratings are zeroed or clamped, and the decision names it in `faults`.
+    The total is not divided by the weights. A plugin that raises, or answers what it may not, never breaks a request:
+    its answer is dropped or clamped, and the decision names it in `faults`.
 
     Args:
         scorers: (name, scorer, weight) in the order of the terms; names are unique, weights finite and >= 0.
         picker: chooses among the totals.
+        filters: (name, filter), run in this order, each on what the ones before it kept; names are unique.
 
     Raises:
         ProfileError: a name comes twice, or a weight is impossible.
     """
 
-    def __init__(self, scorers: Sequence[tuple[str, Scorer, float]], picker: PickerPlugin) -> None:
-        names: set[str] = set()
+    def __init__(
+        self,
+        scorers: Sequence[tuple[str, Scorer, float]],
+        picker: Picker,
+        filters: Sequence[tuple[str, Filter]] = (),
+    ) -> None:
+        _check_unique("filter", (name for name, _ in filters))
+        _check_unique("scorer", (name for name, _, _ in scorers))
         for name, _, weight in scorers:
-            if name in names:
-                raise ProfileError(f"scorer {name!r} is in the profile twice; give each its own name")
             if not (math.isfinite(weight) and weight >= 0):
                 raise ProfileError(
                     f"weight of scorer {name!r} is {weight}, want a finite number of at least 0"
                 )
-            names.add(name)
-        self._scorers = tuple(scorers)
-        self._picker = picker
+        self._filters, self._scorers, self._picker = tuple(filters), tuple(scorers), picker
+        self._fallback = MaxScorePicker()
+        plugins: list[tuple[str, object]] = [
+            *filters,
+            *((name, scorer) for name, scorer, _ in scorers),
+            (picker.type, picker),
+        ]
+        self._learn_picks = [(name, each) for name, each in plugins if isinstance(each, LearnsFromPicks)]
+        self._learn_answers = [(name, each) for name, each in plugins if isinstance(each, LearnsFromAnswers)]
+        self._mark = [(name, each) for name, each in plugins if isinstance(each, MarksResponses)]
 
-    def decide(
-        self, request: RequestView, candidates: Sequence[Candidate], *, rng: Rng, count: int = 1
-    ) -> Decision:
-        """Scores of all candidates, and the best `count` of them.
+    @property
+    def scorers(self) -> tuple[tuple[str, Scorer, float], ...]:
+        """(name, scorer, weight) in the order of the terms."""
+        return self._scorers
+
+    def decide(self, request: RequestView, candidates: Sequence[Candidate], *, rng: Rng) -> Decision:
+        """Scores of all candidates, and the picked ones; nobody is picked when filters dropped all.
 
         Raises:
             NoCandidatesError: `candidates` is empty.
-            ProfileError: `count` is below 1.
-        Cost: one pass of every scorer over all candidates.
+        Cost: one pass of every filter and scorer over the candidates.
         """
         if not candidates:
             raise NoCandidatesError(f"no endpoint to score for model {request.model!r}")
-        if count < 1:
-            raise ProfileError(f"count is {count}, want at least 1")
-        faults: list[ScorerFault] = []
+        faults: list[PluginFault] = []
+        dropped = self._filtered(request, candidates, rng, faults)
+        kept = [each for each in candidates if each.name not in dropped] if dropped else candidates
+        scored = self._scored(request, kept, faults)
+        picked, tie = self._picked(scored, rng, faults)
+        if dropped:
+            by_name = {each.candidate.name: each for each in scored}
+            scored = tuple(
+                by_name.get(each.name) or _unscored(each, dropped[each.name]) for each in candidates
+            )
+        return Decision(
+            model=request.model,
+            n_tokens=request.n_tokens,
+            scored=scored,
+            picked=picked,
+            tie=tie,
+            faults=tuple(faults),
+        )
+
+    def picked(self, request: RequestView, decision: Decision) -> tuple[PluginFault, ...]:
+        """Tell the plugins that the request was routed; the faults of those that failed on it."""
+        calls = ((name, partial(each.picked, request, decision)) for name, each in self._learn_picks)
+        return _told(calls)
+
+    def answered(self, decision: Decision, *, ttft_s: float) -> tuple[PluginFault, ...]:
+        """Tell the plugins how long the first token took; the faults of those that failed on it."""
+        calls = (
+            (name, partial(each.answered, decision, ttft_s=ttft_s)) for name, each in self._learn_answers
+        )
+        return _told(calls)
+
+    def response_headers(self, decision: Decision) -> tuple[dict[str, str], tuple[PluginFault, ...]]:
+        """Headers to set on the response to a routed request, and the faults of plugins that failed on it."""
+        headers: dict[str, str] = {}
+        faults: list[PluginFault] = []
+        for name, each in self._mark:
+            marked, fault = sound_headers(name, each, decision)
+            headers |= marked
+            if fault is not None:
+                faults.append(fault)
+        return headers, tuple(faults)
+
+    def _filtered(
+        self, request: RequestView, candidates: Sequence[Candidate], rng: Rng, faults: list[PluginFault]
+    ) -> dict[str, Dropped]:
+        """Candidate name -> who dropped it and why."""
+        dropped: dict[str, Dropped] = {}
+        kept = candidates
+        for name, plugin in self._filters:
+            if not kept:
+                break
+            verdicts, fault = sound_verdicts(name, plugin, request, kept, rng)
+            if fault is not None:
+                faults.append(fault)
+            for candidate, reason in zip(kept, verdicts, strict=True):
+                if reason is not None:
+                    dropped[candidate.name] = Dropped(name, reason)
+            kept = [each for each, reason in zip(kept, verdicts, strict=True) if reason is None]
+        return dropped
+
+    def _scored(
+        self, request: RequestView, candidates: Sequence[Candidate], faults: list[PluginFault]
+    ) -> tuple[ScoredCandidate, ...]:
         columns: list[list[ScoreTerm]] = []
-        for name, scorer, weight in self._scorers:
-            ratings, fault = _sound_ratings(name, scorer, request, candidates)
+        for name, scorer, weight in self._scorers if candidates else ():
+            ratings, fault = sound_ratings(name, scorer, request, candidates)
             plugin_type = scorer.type
             columns.append([ScoreTerm(name, plugin_type, weight, rating) for rating in ratings])
             if fault is not None:
                 faults.append(fault)
         rows = zip(*columns, strict=True) if columns else (() for _ in candidates)
-        scored = tuple(_scored(candidate, terms) for candidate, terms in zip(candidates, rows, strict=True))
-        picked, tie = self._picker.pick([entry.total for entry in scored], count=count, rng=rng)
-        return Decision(
-            model=request.model,
-            n_tokens=request.n_tokens,
-            scored=scored,
-            picked=tuple(candidates[row].name for row in picked),
-            tie=tie,
-            faults=tuple(faults),
+        return tuple(
+            ScoredCandidate(candidate, terms, _total(terms))
+            for candidate, terms in zip(candidates, rows, strict=True)
         )
 
+    def _picked(
+        self, scored: Sequence[ScoredCandidate], rng: Rng, faults: list[PluginFault]
+    ) -> tuple[tuple[str, ...], bool]:
+        if not scored:
+            return (), False
+        totals = [entry.total for entry in scored]
+        rows, tie, fault = sound_pick(self._picker, totals, rng, self._fallback)
+        if fault is not None:
+            faults.append(fault)
+        return tuple(scored[row].candidate.name for row in rows), tie
 
-def _scored(candidate: Candidate, terms: tuple[ScoreTerm, ...]) -> ScoredCandidate:
+
+def _check_unique(kind: str, names: Iterable[str]) -> None:
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise ProfileError(f"{kind} {name!r} is in the profile twice; give each its own name")
+        seen.add(name)
+
+
+def _total(terms: tuple[ScoreTerm, ...]) -> float:
     total = 0.0
     for term in terms:
         total += term.product
-    return ScoredCandidate(candidate, terms, total)
+    return total
 
 
-def _sound_ratings(
-    name: str, scorer: Scorer, request: RequestView, candidates: Sequence[Candidate]
-) -> tuple[list[Rating], ScorerFault | None]:
-    """Ratings with every score in [0, 1], and what had to be repaired for that."""
-    unknown = [Rating(raw=None, score=0.0)] * len(candidates)
-    try:
-        ratings = list(scorer.rate(request, candidates))
-        outside = [rating.score for rating in ratings if not 0.0 <= rating.score <= 1.0]
-        n_not_finite = sum(not math.isfinite(score) for score in outside)
-    except Exception as error:  # noqa: BLE001 (plugin code; the fault carries what happened)
-        return unknown, ScorerFault(name, "raised", _description(error))
-    if len(ratings) != len(candidates):
-        detail = f"rated {len(ratings)} endpoints, want {len(candidates)}"
-        return unknown, ScorerFault(name, "wrong_length", detail)
-    if not outside:
-        return ratings, None
-    if n_not_finite:
-        reason, detail = "not_finite", f"{n_not_finite} of {len(ratings)} scores are not finite, taken as 0"
-    else:
-        reason, detail = "out_of_range", f"{len(outside)} of {len(ratings)} scores outside [0, 1], clamped"
-    return [_clamped(rating) for rating in ratings], ScorerFault(name, reason, detail)
+def _unscored(candidate: Candidate, dropped: Dropped) -> ScoredCandidate:
+    return ScoredCandidate(candidate, (), 0.0, dropped)
 
 
-def _clamped(rating: Rating) -> Rating:
-    score = min(1.0, max(0.0, rating.score)) if math.isfinite(rating.score) else 0.0
-    return Rating(raw=rating.raw, score=score, age_s=rating.age_s)
-
-
-def _description(error: Exception) -> str:
-    """Type, message and the line that raised; one line."""
-    where = traceback.extract_tb(error.__traceback__)[-1]
-    message = " ".join(str(error).split())
-    file_name = where.filename.rpartition("/")[2]
-    return f"{type(error).__name__}: {message} ({file_name}:{where.lineno})"
+def _told(calls: Iterable[tuple[str, Callable[[], None]]]) -> tuple[PluginFault, ...]:
+    return tuple(fault for name, call in calls if (fault := called(name, call)) is not None)

@@ -2,108 +2,97 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Callable, Mapping
-from typing import Generic, TypeVar
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Generic, TypeVar, cast
 
 import msgspec
 
-from .base import PickerPlugin, Scorer
+from .base import Filter, Picker, Scorer
 from .errors import ParametersError, RegistryError
-
-
-class PluginParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
-    """Base of every plugin's parameters: camelCase keys, unknown keys refused."""
-
-
-class NoParams(PluginParams, frozen=True):
-    """Parameters of a plugin that takes none."""
-
+from .params import BuildContext, PluginParams, nearest
+from .prefix_source import PrefixProducer
 
 P = TypeVar("P", bound=PluginParams)
 T = TypeVar("T")
 
 
-class _Plugins(Generic[T]):
-    """The plugins of one kind, by type."""
+@dataclass(frozen=True, slots=True)
+class Blueprint(Generic[T]):
+    """How plugins of one type are built.
+
+    Attributes:
+        plugin_type: the word in configuration.
+        params: its parameters.
+        make: builds one; raises ParametersError for parameters that contradict each other or the rest of the configuration.
+    """
+
+    plugin_type: str
+    params: type[PluginParams]
+    make: Callable[[PluginParams, BuildContext], T]
+
+
+class Plugins(Generic[T]):
+    """The plugins of one kind, by type.
+
+    Args:
+        kind: `scorer` and so on, for messages.
+    """
 
     def __init__(self, kind: str) -> None:
-        self._kind = kind
-        self._builders: dict[str, Callable[[Mapping[str, object]], T]] = {}
+        self.kind = kind
+        self._blueprints: dict[str, Blueprint[T]] = {}
 
-    def add(self, plugin_type: str, params: type[P], build: Callable[[P], T]) -> None:
-        if plugin_type in self._builders:
-            raise RegistryError(f"{self._kind} {plugin_type!r} is registered twice")
+    def __iter__(self) -> Iterator[str]:
+        """Registered types, in order of registration."""
+        return iter(self._blueprints)
 
-        def build_from(parameters: Mapping[str, object]) -> T:
-            try:
-                return build(msgspec.convert(parameters, params))
-            except msgspec.ValidationError as error:
-                raise ParametersError(f"parameters of {plugin_type}: {error}") from error
+    def get(self, plugin_type: str) -> Blueprint[T] | None:
+        """How that type is built, None when nobody registered it."""
+        return self._blueprints.get(plugin_type)
 
-        self._builders[plugin_type] = build_from
+    def add(self, plugin_type: str, params: type[P], make: Callable[[P, BuildContext], T]) -> None:
+        """Registers a type.
 
-    def build(self, plugin_type: str, parameters: Mapping[str, object]) -> T:
-        builder = self._builders.get(plugin_type)
-        if builder is None:
-            near = difflib.get_close_matches(plugin_type, self._builders, n=1)
-            hint = f"did you mean {near[0]!r}? " if near else ""
+        Raises:
+            RegistryError: the type is registered already.
+        """
+        if plugin_type in self._blueprints:
+            raise RegistryError(f"{self.kind} {plugin_type!r} is registered twice")
+        general = cast("Callable[[PluginParams, BuildContext], T]", make)  # called with `params` alone
+        self._blueprints[plugin_type] = Blueprint(plugin_type, params, general)
+
+    def build(
+        self, plugin_type: str, parameters: Mapping[str, object], context: BuildContext | None = None
+    ) -> T:
+        """A new plugin of that type, from plain parameters.
+
+        Raises:
+            RegistryError: nobody registered the type.
+            ParametersError: the parameters do not fit; names the key and what is allowed.
+        """
+        blueprint = self._blueprints.get(plugin_type)
+        if blueprint is None:
             raise RegistryError(
-                f"no {self._kind} {plugin_type!r}; {hint}known: {', '.join(sorted(self._builders))}"
+                f"no {self.kind} {plugin_type!r}; {nearest(plugin_type, sorted(self._blueprints))}"
             )
-        return builder(parameters)
-
-    def types(self) -> tuple[str, ...]:
-        return tuple(self._builders)
+        try:
+            params = msgspec.convert(parameters, blueprint.params)
+            return blueprint.make(params, context or BuildContext())
+        except (msgspec.ValidationError, ParametersError) as error:
+            raise ParametersError(f"parameters of {plugin_type}: {error}") from error
 
 
 class Registry:
-    """Scorers and pickers by plugin type. Nothing registers itself; whoever builds the process does."""
+    """Plugins of every kind. Nothing registers itself; whoever builds the process does. A type may be of several kinds."""
 
     def __init__(self) -> None:
-        self._scorers: _Plugins[Scorer] = _Plugins("scorer")
-        self._pickers: _Plugins[PickerPlugin] = _Plugins("picker")
+        self.filters: Plugins[Filter] = Plugins("filter")
+        self.scorers: Plugins[Scorer] = Plugins("scorer")
+        self.pickers: Plugins[Picker] = Plugins("picker")
+        self.producers: Plugins[PrefixProducer] = Plugins("producer")
 
     @property
-    def scorer_types(self) -> tuple[str, ...]:
-        """Registered scorer types, in order of registration."""
-        return self._scorers.types()
-
-    @property
-    def picker_types(self) -> tuple[str, ...]:
-        """Registered picker types, in order of registration."""
-        return self._pickers.types()
-
-    def add_scorer(self, plugin_type: str, params: type[P], build: Callable[[P], Scorer]) -> None:
-        """Registers a scorer type with its parameters.
-
-        Raises:
-            RegistryError: the type is registered already.
-        """
-        self._scorers.add(plugin_type, params, build)
-
-    def add_picker(self, plugin_type: str, params: type[P], build: Callable[[P], PickerPlugin]) -> None:
-        """Registers a picker type with its parameters.
-
-        Raises:
-            RegistryError: the type is registered already.
-        """
-        self._pickers.add(plugin_type, params, build)
-
-    def scorer(self, plugin_type: str, parameters: Mapping[str, object]) -> Scorer:
-        """A new scorer of that type.
-
-        Raises:
-            RegistryError: nobody registered the type.
-            ParametersError: the parameters do not fit; names the key and what is allowed.
-        """
-        return self._scorers.build(plugin_type, parameters)
-
-    def picker(self, plugin_type: str, parameters: Mapping[str, object]) -> PickerPlugin:
-        """A new picker of that type.
-
-        Raises:
-            RegistryError: nobody registered the type.
-            ParametersError: the parameters do not fit; names the key and what is allowed.
-        """
-        return self._pickers.build(plugin_type, parameters)
+    def kinds(self) -> tuple[Plugins[Filter], Plugins[Scorer], Plugins[Picker], Plugins[PrefixProducer]]:
+        """All kinds."""
+        return self.filters, self.scorers, self.pickers, self.producers

@@ -7,8 +7,9 @@ from typing import Protocol
 
 from .base import Scorer
 from .kv_cache_utilization import KVCacheUtilizationScorer
-from .max_score import MaxScorePicker
+from .pickers.max_score import MaxScorePicker
 from .prefix_cache import PrefixCacheScorer
+from .prefix_source import OneTier
 from .profile import Profile
 from .queue import QueueScorer
 
@@ -52,7 +53,7 @@ def default_profile(weights: Weights, *, tiers: Sequence[str]) -> Profile:
     scorers: list[tuple[str, Scorer, float]] = [
         (QueueScorer.type, QueueScorer(), weights.queue),
         (KVCacheUtilizationScorer.type, KVCacheUtilizationScorer(), weights.kv_cache_utilization),
-        (GPU_PREFIX_NAME, PrefixCacheScorer(tiers[0]), weights.gpu_prefix_cache),
-        (CPU_PREFIX_NAME, PrefixCacheScorer(second), weights.cpu_prefix_cache),
+        (GPU_PREFIX_NAME, PrefixCacheScorer(OneTier(tiers[0])), weights.gpu_prefix_cache),
+        (CPU_PREFIX_NAME, PrefixCacheScorer(OneTier(second)), weights.cpu_prefix_cache),
     ]
     return Profile(scorers, MaxScorePicker())

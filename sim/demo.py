@@ -147,7 +147,7 @@ async def _demo(console: Console, spec: WorkloadSpec, *, keep: bool) -> int:
 
 @asynccontextmanager
 async def _round_robin(text: TokenizerText, binary: Path) -> AsyncGenerator[_Stack]:
-    async with Fleet(_servers(), text) as fleet:
+    async with Fleet(servers(), text) as fleet:
         config = gateway_config(
             "duplex", gateway=ANY_PORT, admin=ANY_PORT, picker=ANY_PORT, servers=fleet.addresses
         )
@@ -159,7 +159,7 @@ async def _round_robin(text: TokenizerText, binary: Path) -> AsyncGenerator[_Sta
 async def _with_kvatlas(text: TokenizerText, binary: Path, folder: Path) -> AsyncGenerator[_Stack]:
     picker_port, rest_port = free_ports(2)
     rest = f"{HOST}:{rest_port}"
-    async with Fleet(_servers(), text) as fleet:
+    async with Fleet(servers(), text) as fleet:
         fleet.write_kvatlas_config(
             folder / "kvatlas.yaml", tokenizer=folder / "model", ext_proc=f"{HOST}:{picker_port}", rest=rest
         )
@@ -176,7 +176,8 @@ async def _with_kvatlas(text: TokenizerText, binary: Path, folder: Path) -> Asyn
             yield _Stack(fleet, envoy, kvatlas, f"http://{rest}")
 
 
-def _servers() -> list[ServerConfig]:
+def servers() -> list[ServerConfig]:
+    """The simulated servers."""
     return [
         ServerConfig(
             name=f"vllm-{number}",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from google.protobuf.struct_pb2 import Struct, Value
 
 from ..errors import refusal_text, status_of
@@ -60,6 +62,14 @@ def request_body_chunks(body: bytes, *, end_of_stream: bool) -> list[bytes]:
         )
         for start in starts
     ]
+
+
+def response_headers_with(headers: Mapping[str, str]) -> bytes:
+    """The response's headers go on with some set."""
+    mutation = pb.HeaderMutation(set_headers=[_set(name, value) for name, value in headers.items()])
+    return pb.ProcessingResponse(
+        response_headers=pb.HeadersResponse(response=pb.CommonResponse(header_mutation=mutation))
+    ).SerializeToString()
 
 
 def response_body_chunk(body: bytes, *, end_of_stream: bool) -> bytes:

@@ -37,6 +37,11 @@ def read_headers(headers: pb.HeaderMap) -> dict[str, str]:
     return read
 
 
+def is_event_stream(headers: Mapping[str, str]) -> bool:
+    """Whether a response sends its tokens as they come."""
+    return headers.get("content-type", "").partition(";")[0].strip().lower() == "text/event-stream"
+
+
 def read_subset(metadata: pb.Metadata) -> frozenset[str] | None:
     """Addresses the gateway allows: `ip:port`, or `ip` for every port of it.
 

@@ -23,7 +23,7 @@ from ..errors import ExtProcError
 from ..routing import Refusal, RefusalCode, Route, RoutingRequest
 from . import answers
 from . import ext_proc_pb2 as pb
-from .headers import REQUEST_ID_HEADER, read_headers, read_served, read_subset
+from .headers import REQUEST_ID_HEADER, is_event_stream, read_headers, read_served, read_subset
 
 DEFAULT_MAX_BODY_BYTES = 64 * 1024 * 1024
 """Bounds what one stream can hold. A prompt of 1 M tokens has about 4 MB of text; the rest is room for images."""
@@ -60,10 +60,26 @@ class Completion:
 
 
 @dataclass(frozen=True, slots=True)
+class AnswerBegun:
+    """The first bytes of an answer's body came.
+
+    Attributes:
+        route: where the request went.
+        is_first_token: whether they are the model's first token: a streamed answer without error, shown as it comes.
+        served: address of the endpoint whose answer it is, None when the gateway did not tell.
+    """
+
+    route: Route
+    is_first_token: bool
+    served: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class Step:
     """What to do after one message, in this order.
 
     Attributes:
+        begun: an answer that began with the message.
         replies: serialized ProcessingResponses to send.
         route: a request to route; its answer goes to `routed` before the next message is read.
         end: whether the stream is over.
@@ -72,6 +88,7 @@ class Step:
     replies: tuple[bytes, ...] = ()
     route: RoutingRequest | None = None
     end: bool = False
+    begun: AnswerBegun | None = None
 
 
 class _Mode(Enum):
@@ -101,6 +118,7 @@ class _Answer(Enum):
 
 _NONE = pb.ProcessingMode.NONE
 _FULL_DUPLEX_STREAMED = pb.ProcessingMode.FULL_DUPLEX_STREAMED
+_SHOWN_AS_IT_COMES = (_FULL_DUPLEX_STREAMED, pb.ProcessingMode.STREAMED)
 _MODES = {_FULL_DUPLEX_STREAMED: _Mode.DUPLEX, pb.ProcessingMode.BUFFERED: _Mode.BUFFERED}
 _NOTHING = Step()
 _REQUEST_HEADERS_UNCHANGED = Step(replies=(answers.REQUEST_HEADERS_UNCHANGED,))
@@ -140,6 +158,8 @@ class ExtProcMachine:
         self._refused = False
         self._response_begun = False
         self._response_ended = False
+        self._body_begun = False
+        self._is_event_stream = False
         self._served: str | None = None
 
     def receive(self, message: pb.ProcessingRequest) -> Step:
@@ -301,11 +321,30 @@ class ExtProcMachine:
     def _response_headers(self, message: pb.HttpHeaders) -> Step:
         self._response_begun = True
         self._response_ended = message.end_of_stream or self._response_mode == _NONE
+        if self._route is None:
+            return _RESPONSE_HEADERS_UNCHANGED
+        headers = read_headers(message.headers)
+        self._is_event_stream = headers.get(":status") == "200" and is_event_stream(headers)
+        if self._route.response_headers:
+            return Step(replies=(answers.response_headers_with(self._route.response_headers),))
         return _RESPONSE_HEADERS_UNCHANGED
 
     def _response_body(self, message: pb.HttpBody) -> Step:
         self._response_begun = True
         end = self._response_ended = message.end_of_stream
-        if self._response_mode != _FULL_DUPLEX_STREAMED:
-            return _RESPONSE_BODY_UNCHANGED
-        return Step(replies=(answers.response_body_chunk(message.body, end_of_stream=end),))
+        body = message.body
+        begun = self._begun() if body and not self._body_begun else None
+        if self._response_mode == _FULL_DUPLEX_STREAMED:
+            return Step(replies=(answers.response_body_chunk(body, end_of_stream=end),), begun=begun)
+        return (
+            Step(replies=(answers.RESPONSE_BODY_UNCHANGED,), begun=begun)
+            if begun
+            else _RESPONSE_BODY_UNCHANGED
+        )
+
+    def _begun(self) -> AnswerBegun | None:
+        self._body_begun = True
+        if self._route is None:
+            return None
+        is_first_token = self._is_event_stream and self._response_mode in _SHOWN_AS_IT_COMES
+        return AnswerBegun(self._route, is_first_token, self._served)

@@ -16,7 +16,7 @@ from ..routing import Refusal, RefusalCode, Route, Router, RoutingRequest
 from . import ext_proc_pb2 as pb
 from .health import EXT_PROC_SERVICE, HealthService
 from .listener import GrpcListener
-from .machine import DEFAULT_MAX_BODY_BYTES, Completion, ExtProcMachine
+from .machine import DEFAULT_MAX_BODY_BYTES, AnswerBegun, Completion, ExtProcMachine
 
 _log = logging.getLogger(__name__)
 
@@ -45,6 +45,7 @@ class ExtProcServer:
         new_request_id: id of a request that came without `x-request-id`.
         on_error: called with a bounded word for each thing that went wrong: `router`, `not_protobuf`,
             `out_of_order`.
+        on_begun: called when the first bytes of an answer's body come, at most once for each stream.
         on_complete: called once for each stream, however it ended.
     """
 
@@ -57,6 +58,7 @@ class ExtProcServer:
         max_body_bytes: int = DEFAULT_MAX_BODY_BYTES,
         new_request_id: Callable[[], str] = _new_request_id,
         on_error: Callable[[str], None] = _ignore,
+        on_begun: Callable[[AnswerBegun], None] = _ignore,
         on_complete: Callable[[Completion], None] = _ignore,
     ) -> None:
         self._router = router
@@ -64,6 +66,7 @@ class ExtProcServer:
         self._max_body_bytes = max_body_bytes
         self._new_request_id = new_request_id
         self._on_error = on_error
+        self._on_begun = on_begun
         self._on_complete = on_complete
         self._listener = GrpcListener(
             "server.extProc",
@@ -120,6 +123,8 @@ class ExtProcServer:
         Apart from the loop, so that no local keeps the request body alive while the response is waited for.
         """
         step = machine.receive(_parse(data))
+        if step.begun is not None:
+            self._on_begun(step.begun)
         if step.route is not None:
             step = machine.routed(await self._route(step.route))
         for reply in step.replies:

@@ -35,6 +35,7 @@ def endpoint_routes(fleet: Fleet) -> APIRouter:
 def _endpoint(endpoint: Endpoint, fleet: Fleet) -> EndpointOut:
     now = time.monotonic()
     load = fleet.load(endpoint.name, now=now)
+    in_flight = fleet.in_flight.of(endpoint.name)
     scrape = fleet.scrape_status(endpoint.name)
     return EndpointOut(
         name=endpoint.name,
@@ -46,6 +47,8 @@ def _endpoint(endpoint: Endpoint, fleet: Fleet) -> EndpointOut:
             waiting=load.waiting,
             running=load.running,
             kv_utilization=load.kv_utilization,
+            in_flight_requests=in_flight.requests,
+            in_flight_tokens=in_flight.tokens,
             age_seconds=now - load.updated_at,
         )
         if load

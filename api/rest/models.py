@@ -206,10 +206,19 @@ class ScoredEndpointOut(Own):
     name: str
     address: str
     total: float
-    filtered_by: str | None
+    filtered_by: str | None = Field(description="the filter that dropped it; null when all kept it")
+    filter_reason: str | None = Field(description="why, in words")
     trust: str
     prefix: PrefixOut | None
     scores: list[ScoreOut]
+
+
+class FaultOut(Own):
+    """A plugin whose answer had to be repaired."""
+
+    name: str
+    reason: str
+    detail: str
 
 
 class ScoreResponse(Own):
@@ -222,6 +231,7 @@ class ScoreResponse(Own):
     tie: bool
     config_generation: int
     no_prefix_reason: str | None
+    faults: list[FaultOut]
     endpoints: list[ScoredEndpointOut]
 
 
@@ -231,6 +241,8 @@ class LoadOut(Own):
     waiting: int
     running: int
     kv_utilization: float
+    in_flight_requests: int = Field(description="requests sent there by this process that have not ended")
+    in_flight_tokens: int = Field(description="their uncached prompt tokens, until the answer begins")
     age_seconds: float
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from fastapi import APIRouter
 
 from ...indexer.atlas import keys_of
@@ -13,7 +15,7 @@ from ..picker import Picker
 from ..tokenization.model import ParsedRequest
 from ..tokenization.request import direct_prompt
 from .errors import UnavailableError
-from .models import PrefixOut, RunOut, ScoredEndpointOut, ScoreOut, ScoreRequest, ScoreResponse
+from .models import FaultOut, PrefixOut, RunOut, ScoredEndpointOut, ScoreOut, ScoreRequest, ScoreResponse
 from .standard import prefix_of_keys
 
 CONFIG_GENERATION = 1
@@ -56,6 +58,9 @@ def score_response(decision: Decision, fleet: Fleet) -> ScoreResponse:
         tie=decision.tie,
         config_generation=CONFIG_GENERATION,
         no_prefix_reason=decision.no_prefix_reason,
+        faults=[
+            FaultOut(name=fault.name, reason=fault.reason, detail=fault.detail) for fault in decision.faults
+        ],
         endpoints=[_endpoint(scored, fleet) for scored in decision.scored],
     )
 
@@ -67,22 +72,28 @@ def _endpoint(scored: ScoredCandidate, fleet: Fleet) -> ScoredEndpointOut:
         name=candidate.name,
         address=candidate.address,
         total=scored.total,
-        filtered_by=None,
+        filtered_by=scored.dropped.by if scored.dropped else None,
+        filter_reason=scored.dropped.reason if scored.dropped else None,
         trust=endpoint.trust.value if endpoint else "dark",
         prefix=_prefix(candidate.prefix) if candidate.prefix else None,
         scores=[
             ScoreOut(
                 name=term.name,
                 type=term.type,
-                raw=term.rating.raw,
+                raw=_finite(term.rating.raw),
                 score=term.rating.score,
                 weight=term.weight,
                 product=term.product,
-                age_seconds=term.rating.age_s,
+                age_seconds=_finite(term.rating.age_s),
             )
             for term in scored.terms
         ],
     )
+
+
+def _finite(number: float | None) -> float | None:
+    """A plugin's figure as JSON can carry it: what is no finite number is null."""
+    return number if isinstance(number, float | int) and math.isfinite(number) else None
 
 
 def _prefix(match: PrefixMatch) -> PrefixOut:

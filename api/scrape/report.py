@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ...scorers.model import Load
+from ...scorers.model import Adapters, Load
 from .errors import ScrapeError
 from .exposition import Exposition
 
@@ -30,6 +30,8 @@ class EngineSeries:
         num_blocks_label: its label with the number of GPU blocks.
         process_start: gauge with the wall-clock start of the process in seconds.
         offload: counters that move only when blocks go to or come from slower memory.
+        lora_info: series whose labels name the LoRA adapters and whose value is the time of writing; empty: the engine
+            tells nothing of adapters.
     """
 
     waiting: str
@@ -40,6 +42,7 @@ class EngineSeries:
     num_blocks_label: str
     process_start: str = "process_start_time_seconds"
     offload: tuple[str, ...] = ()
+    lora_info: str = ""
 
 
 VLLM = EngineSeries(
@@ -50,6 +53,7 @@ VLLM = EngineSeries(
     block_size_label="block_size",
     num_blocks_label="num_gpu_blocks",
     offload=("vllm:kv_offload_total_bytes_total", "vllm:external_prefix_cache_hits_total"),
+    lora_info="vllm:lora_requests_info",
 )
 """Names of vLLM; `gpu_cache_usage_perc` is the only utilization up to 0.9.1, and gone since 0.13."""
 
@@ -89,13 +93,16 @@ class EngineReport:
 class ReportReader:
     """Reads the bodies of one endpoint.
 
-    Remembers the facts of the last cache description, a line of 60 labels that stays the same from start to restart.
+    Remembers what the last labels of the cache and of the adapters said: the cache's line has 60 labels and stays the
+    same from start to restart, the adapters' changes with the requests.
     """
 
     def __init__(self, series: EngineSeries = VLLM) -> None:
         self._series = series
         self._cache_blocks: tuple[bytes, ...] = ()
         self._cache_facts: tuple[int | None, int | None] = (None, None)
+        self._lora_block = b""
+        self._adapters: Adapters | None = None
 
     def read(self, body: bytes, *, now: float) -> EngineReport:
         """Load and facts in one `/metrics` body.
@@ -121,6 +128,7 @@ class ReportReader:
             running=int(sum(running)),
             kv_utilization=min(1.0, sum(utilizations) / len(utilizations)),
             updated_at=now,
+            adapters=self._read_adapters(exposition),
         )
         block_size, num_gpu_blocks = self._cache(exposition)
         starts = [sample.value for sample in exposition.samples(series.process_start)]
@@ -132,6 +140,25 @@ class ReportReader:
             offloads=any(sample.value > 0 for name in series.offload for sample in exposition.samples(name)),
         )
         return EngineReport(load, facts)
+
+    def _read_adapters(self, exposition: Exposition) -> Adapters | None:
+        """The adapters of the newest line: vLLM leaves those of past states exposed.
+
+        A missing number of adapters, as from an engine without LoRA, tells nothing of them.
+        """
+        samples = exposition.samples(self._series.lora_info) if self._series.lora_info else []
+        newest = max(samples, key=lambda sample: sample.value, default=None)
+        block = newest.label_block if newest is not None else b""
+        if newest is not None and block != self._lora_block:
+            labels = newest.labels()
+            text = labels.get("max_lora", "")
+            self._adapters = Adapters(
+                active=_names(labels.get("running_lora_adapters", "")),
+                waiting=_names(labels.get("waiting_lora_adapters", "")),
+                max_active=int(text) if text.isdecimal() and len(text) <= MAX_DIGITS else 0,
+            )
+        self._lora_block = block
+        return self._adapters if newest is not None else None
 
     def _cache(self, exposition: Exposition) -> tuple[int | None, int | None]:
         """Block size and number of GPU blocks; a label that is no number, such as `None`, tells nothing.
@@ -163,6 +190,11 @@ def _gauge(exposition: Exposition, names: Sequence[str]) -> list[float]:
     raise ScrapeError(
         "missing_series", f"no series {' or '.join(names)} in the answer; is it an engine's /metrics?"
     )
+
+
+def _names(text: str) -> frozenset[str]:
+    """Adapters of a label, which separates them by commas."""
+    return frozenset(name for part in text.split(",") if (name := part.strip()))
 
 
 def _largest(caches: Sequence[dict[str, str]], label: str) -> int | None:

@@ -1,75 +1,124 @@
-"""What every scorer keeps, whatever the request and the fleet."""
+"""What every filter, scorer and picker keeps, whatever the request, the fleet and the history."""
 
 from __future__ import annotations
 
 import math
+import random
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvatlas.indexer.match import PrefixMatch
-from kvatlas.scorers.base import Scorer
+from kvatlas.scorers.base import Filter, LearnsFromAnswers, LearnsFromPicks, Picker, Scorer
 from kvatlas.scorers.builtin import builtin_registry
-from kvatlas.scorers.model import Candidate, Load, RequestView
-from support.matches import prefix_match
+from kvatlas.scorers.model import Candidate, RequestView
+from kvatlas.scorers.params import BuildContext
+from kvatlas.scorers.pickers.max_score import MaxScorePicker
+from kvatlas.scorers.prefix_source import TierCredits
+from kvatlas.scorers.profile import Profile
+from support.candidates import REQUESTS, TIERS, fleets, no_chance
+from support.tables import key_table
+from support.tree import ROOT
+
+CONTEXT = BuildContext(tiers=TIERS, sources={"precise": TierCredits((1.0, 0.8))}, own=None)
 
 PARAMETERS: dict[str, list[dict[str, object]]] = {
-    "prefix-cache-scorer": [{"tier": "gpu"}, {"tier": "cpu"}, {"tier": "nobody has it"}]
+    "prefix-cache-scorer": [
+        {},
+        {"tier": "cpu"},
+        {"prefixMatchInfoProducerName": "precise", "matchLengthWeight": 0.5, "matchLengthScaleTokens": 100},
+    ],
+    "active-request-scorer": [{}, {"idleThreshold": 5, "maxBusyScore": 0.5}],
+    "session-affinity-scorer": [{}, {"strategy": "session_id"}],
+    "latency-cost-scorer": [{}, {"groupLabel": "zone", "scaleMs": 10}],
+    "utilization-filter": [
+        {
+            "conditions": [
+                {"metric": "waiting-queue", "maxValue": 3},
+                {"metric": "active-requests", "maxValue": 9},
+            ]
+        },
+        {"conditions": [{"metric": "kv-cache-utilization", "maxValue": 0.5}], "fallbackOnEmpty": True},
+    ],
+    "label-selector-filter": [
+        {},
+        {"matchLabels": {"zone": "a"}, "matchExpressions": [{"key": "x", "operator": "DoesNotExist"}]},
+    ],
+    "context-length-aware": [{}, {"enableFiltering": True}],
+    "prefix-cache-affinity-filter": [{}, {"affinityThreshold": 0.1, "maxTTFTPenaltyMs": 0}],
+    "max-score-picker": [{}, {"maxNumOfEndpoints": 3}],
 }
+"""Samples beside the defaults, and where a plugin cannot do without parameters, instead of them."""
+
+READ_WHAT_OTHERS_TELL = (
+    "queue-scorer running-requests-size-scorer kv-cache-utilization-scorer load-aware-scorer prefix-cache-scorer"
+    " precise-prefix-cache-scorer tiered-prefix-cache-scorer lora-affinity-scorer session-affinity-scorer"
+).split()
+"""Scorers of which an endpoint that nobody knows anything about gets nothing; the others know their part themselves."""
 
 
-def every_scorer() -> list[Scorer]:
-    """Each registered scorer, with each of its sample parameters."""
-    registry = builtin_registry()
-    return [
-        registry.scorer(plugin_type, parameters)
-        for plugin_type in registry.scorer_types
-        for parameters in PARAMETERS.get(plugin_type, [{}])
-    ]
+def samples(plugin_type: str) -> list[dict[str, object]]:
+    return PARAMETERS.get(plugin_type, [{}])
 
 
-LOADS = st.builds(
-    Load,
-    waiting=st.integers(0, 10**6),
-    running=st.integers(0, 10**6),
-    kv_utilization=st.floats(0, 1),
-    updated_at=st.floats(0, 1000),
-)
+SCORERS = [
+    pytest.param(plugin_type, parameters, id=f"{plugin_type}-{number}")
+    for plugin_type in builtin_registry().scorers
+    for number, parameters in enumerate(samples(plugin_type))
+]
+TOLD_BY_OTHERS = [
+    pytest.param(plugin_type, parameters, id=f"{plugin_type}-{number}")
+    for plugin_type in READ_WHAT_OTHERS_TELL
+    for number, parameters in enumerate(samples(plugin_type))
+]
+FILTERS = [
+    pytest.param(plugin_type, parameters, id=f"{plugin_type}-{number}")
+    for plugin_type in builtin_registry().filters
+    for number, parameters in enumerate(samples(plugin_type))
+]
+PICKERS = [
+    pytest.param(plugin_type, parameters, id=f"{plugin_type}-{number}")
+    for plugin_type in builtin_registry().pickers
+    for number, parameters in enumerate(samples(plugin_type))
+]
+
+HISTORIES = st.lists(st.tuples(REQUESTS, fleets(min_size=1), st.floats(0.001, 100)), max_size=3)
 
 
-@st.composite
-def prefixes(draw: st.DrawFn) -> PrefixMatch:
-    n_blocks = draw(st.integers(0, 2000))
-    tier_blocks = {tier: draw(st.integers(0, n_blocks)) for tier in ("gpu", "cpu")}
-    return prefix_match(tier_blocks, n_blocks=n_blocks, block_size=draw(st.sampled_from((1, 16, 64))))
-
-
-@st.composite
-def fleets(draw: st.DrawFn) -> list[Candidate]:
-    return [
-        Candidate(
-            name=f"e{number}",
-            address=f"10.0.0.{number}:8000",
-            load=draw(st.none() | LOADS),
-            prefix=draw(st.none() | prefixes()),
-            credit=draw(st.floats(0, 1)),
+def new_scorer(plugin_type: str, parameters: dict[str, object], data: st.DataObject) -> Scorer:
+    """A scorer that, if it learns, has seen requests routed and answered."""
+    scorer = builtin_registry().scorers.build(plugin_type, parameters, CONTEXT)
+    if not isinstance(scorer, LearnsFromPicks | LearnsFromAnswers):
+        return scorer
+    profile = Profile([("scorer", scorer, 1.0)], MaxScorePicker())
+    for request, fleet, ttft_s in data.draw(HISTORIES):
+        decision = profile.decide(request, fleet, rng=no_chance)
+        faults = (
+            *decision.faults,
+            *profile.picked(request, decision),
+            *profile.answered(decision, ttft_s=ttft_s),
         )
-        for number in range(draw(st.integers(0, 8)))
-    ]
+        assert faults == ()
+    return scorer
 
 
-REQUESTS = st.builds(RequestView, model=st.just("m"), now=st.floats(0, 1000), n_tokens=st.integers(0, 10**6))
-
-
-@pytest.mark.parametrize("scorer", every_scorer(), ids=lambda scorer: scorer.type)
+@pytest.mark.parametrize(("plugin_type", "parameters"), SCORERS)
 class TestScorerContract:
-    @given(request=REQUESTS, fleet=fleets())
+    @given(request=REQUESTS, fleet=fleets(), data=st.data())
     def test_one_finite_score_in_zero_to_one_for_each_candidate(
-        self, scorer: Scorer, request: RequestView, fleet: list[Candidate]
+        self,
+        plugin_type: str,
+        parameters: dict[str, object],
+        request: RequestView,
+        fleet: list[Candidate],
+        data: st.DataObject,
     ) -> None:
+        scorer = new_scorer(plugin_type, parameters, data)
+
         ratings = scorer.rate(request, fleet)
 
+        assert scorer.type == plugin_type
         assert len(ratings) == len(fleet)
         for rating in ratings:
             assert 0.0 <= rating.score <= 1.0
@@ -78,31 +127,116 @@ class TestScorerContract:
 
     @given(request=REQUESTS, fleet=fleets(), data=st.data())
     def test_permuting_candidates_permutes_ratings(
-        self, scorer: Scorer, request: RequestView, fleet: list[Candidate], data: st.DataObject
+        self,
+        plugin_type: str,
+        parameters: dict[str, object],
+        request: RequestView,
+        fleet: list[Candidate],
+        data: st.DataObject,
     ) -> None:
+        scorer = new_scorer(plugin_type, parameters, data)
         order = data.draw(st.permutations(range(len(fleet))))
 
         ratings = scorer.rate(request, fleet)
         permuted = scorer.rate(request, [fleet[index] for index in order])
 
         assert list(permuted) == [ratings[index] for index in order]
+        assert list(scorer.rate(request, tuple(fleet))) == list(ratings), "asking changes nothing"
 
-    @given(request=REQUESTS, fleet=fleets())
-    def test_equal_input_gives_equal_ratings(
-        self, scorer: Scorer, request: RequestView, fleet: list[Candidate]
+
+@pytest.mark.parametrize(("plugin_type", "parameters"), TOLD_BY_OTHERS)
+@given(request=REQUESTS, fleet=fleets())
+def test_nothing_known_rates_zero_when_others_tell(
+    plugin_type: str, parameters: dict[str, object], request: RequestView, fleet: list[Candidate]
+) -> None:
+    scorer = builtin_registry().scorers.build(plugin_type, parameters, CONTEXT)
+    unseen = Candidate(name="unseen", address="10.0.1.0:8000")
+
+    rating = scorer.rate(request, [*fleet, unseen])[-1]
+
+    assert (rating.score, rating.age_s) == (0.0, None)
+
+
+@pytest.mark.parametrize(("plugin_type", "parameters"), FILTERS)
+class TestFilterContract:
+    @given(request=REQUESTS, fleet=fleets(), chance=st.floats(0, 1, exclude_max=True))
+    def test_one_verdict_for_each_candidate(
+        self,
+        plugin_type: str,
+        parameters: dict[str, object],
+        request: RequestView,
+        fleet: list[Candidate],
+        chance: float,
     ) -> None:
-        assert list(scorer.rate(request, fleet)) == list(scorer.rate(request, tuple(fleet)))
+        plugin: Filter = builtin_registry().filters.build(plugin_type, parameters, CONTEXT)
 
-    @given(request=REQUESTS, fleet=fleets())
-    def test_nothing_known_rates_zero(
-        self, scorer: Scorer, request: RequestView, fleet: list[Candidate]
+        verdicts = plugin.judge(request, fleet, rng=lambda: chance)
+
+        assert plugin.type == plugin_type
+        assert len(verdicts) == len(fleet)
+        assert all(verdict is None or verdict for verdict in verdicts)
+
+    @given(request=REQUESTS, fleet=fleets(), chance=st.floats(0, 1, exclude_max=True), data=st.data())
+    def test_permuting_candidates_permutes_verdicts(
+        self,
+        plugin_type: str,
+        parameters: dict[str, object],
+        request: RequestView,
+        fleet: list[Candidate],
+        chance: float,
+        data: st.DataObject,
     ) -> None:
-        unseen = Candidate(name="unseen", address="10.0.1.0:8000")
+        plugin = builtin_registry().filters.build(plugin_type, parameters, CONTEXT)
+        order = data.draw(st.permutations(range(len(fleet))))
 
-        rating = scorer.rate(request, [*fleet, unseen])[-1]
+        verdicts = plugin.judge(request, fleet, rng=lambda: chance)
+        permuted = plugin.judge(request, [fleet[index] for index in order], rng=lambda: chance)
 
-        assert (rating.raw, rating.score) == (None, 0.0)
+        assert list(permuted) == [verdicts[index] for index in order]
 
 
-def test_scorer_types_are_the_registered_ones() -> None:
-    assert {scorer.type for scorer in every_scorer()} == set(builtin_registry().scorer_types)
+@pytest.mark.parametrize(("plugin_type", "parameters"), PICKERS)
+class TestPickerContract:
+    @given(totals=st.lists(st.floats(0, 100), min_size=1, max_size=12), seed=st.integers(0, 2**32))
+    def test_picks_are_distinct_endpoints_and_as_many_as_asked(
+        self, plugin_type: str, parameters: dict[str, int], totals: list[float], seed: int
+    ) -> None:
+        picker: Picker = builtin_registry().pickers.build(plugin_type, parameters, CONTEXT)
+
+        picked, _ = picker.pick(totals, rng=random.Random(seed).random)
+
+        assert picker.type == plugin_type
+        assert len(set(picked)) == len(picked) == min(parameters.get("maxNumOfEndpoints", 1), len(totals))
+        assert set(picked) <= set(range(len(totals)))
+
+    @given(totals=st.lists(st.floats(0, 100), min_size=1, max_size=12), seed=st.integers(0, 2**32))
+    def test_equal_chance_gives_equal_picks(
+        self, plugin_type: str, parameters: dict[str, object], totals: list[float], seed: int
+    ) -> None:
+        picker = builtin_registry().pickers.build(plugin_type, parameters, CONTEXT)
+
+        assert picker.pick(totals, rng=random.Random(seed).random) == picker.pick(
+            totals, rng=random.Random(seed).random
+        )
+
+
+PAGES = Path(ROOT, "docs", "scorers")
+HEADINGS = ["Formula", "Ties", "Inputs", "Parameters", "Example"]
+TYPES = sorted({plugin_type for kind in builtin_registry().kinds for plugin_type in kind})
+
+
+def test_every_plugin_has_a_page_and_every_page_a_plugin() -> None:
+    assert sorted(page.stem for page in PAGES.glob("*.md") if page.name != "README.md") == TYPES
+
+
+@pytest.mark.parametrize("plugin_type", TYPES)
+def test_page_has_the_headings_and_a_row_for_every_parameter(plugin_type: str) -> None:
+    page = (PAGES / f"{plugin_type}.md").read_text()
+
+    assert page.startswith(f"# {plugin_type}\n")
+    assert [line[3:] for line in page.splitlines() if line.startswith("## ")] == HEADINGS
+    section = page.partition("## Parameters\n")[2].partition("\n## ")[0]
+    for kind in builtin_registry().kinds:
+        if (blueprint := kind.get(plugin_type)) is not None:
+            table = key_table(blueprint.params) if blueprint.params.__struct_fields__ else "None."
+            assert table in section, f"the parameters of {plugin_type} must read:\n{table}"

@@ -18,7 +18,7 @@ import pytest
 from kvatlas.api.errors import ListenError
 from kvatlas.api.extproc import ext_proc_pb2 as pb
 from kvatlas.api.extproc.health import HealthService
-from kvatlas.api.extproc.machine import Completion, Outcome
+from kvatlas.api.extproc.machine import AnswerBegun, Completion, Outcome
 from kvatlas.api.extproc.server import ExtProcServer
 from kvatlas.api.routing import Refusal, RefusalCode, Route, Router, RoutingRequest
 from support.ext_proc import (
@@ -50,18 +50,21 @@ class Picker:
     port: int
     open: Callable[[], Call]
     errors: list[str]
+    begun: list[AnswerBegun]
     completions: asyncio.Queue[Completion]
 
 
 @asynccontextmanager
 async def serving(router: Router, *, max_body_bytes: int = 1_000_000) -> AsyncGenerator[Picker]:
     errors: list[str] = []
+    begun: list[AnswerBegun] = []
     completions: asyncio.Queue[Completion] = asyncio.Queue()
     server = ExtProcServer(
         router,
         HealthService(ready=True),
         max_body_bytes=max_body_bytes,
         on_error=errors.append,
+        on_begun=begun.append,
         on_complete=completions.put_nowait,
     )
     port = await server.start("127.0.0.1", 0)
@@ -72,7 +75,7 @@ async def serving(router: Router, *, max_body_bytes: int = 1_000_000) -> AsyncGe
             response_deserializer=pb.ProcessingResponse.FromString,
         )
         try:
-            yield Picker(server, port, process, errors, completions)
+            yield Picker(server, port, process, errors, begun, completions)
         finally:
             await server.stop(0)
 
@@ -109,6 +112,7 @@ async def test_duplex_request_and_response_pass_through_one_stream() -> None:
         assert streamed(answer, "response_body") == [(b"data", False), (b"", True)]
         assert router.asked[0].body == BODY
         assert (await picker.completions.get()).outcome is Outcome.COMPLETED
+        assert picker.begun == [AnswerBegun(ROUTE, is_first_token=False, served=None)]
         assert picker.errors == []
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import importlib.resources
 import socket
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from kvatlas.configs.loader import load_config
+from kvatlas.sim import demo
 from kvatlas.sim.demo_model import MODEL_NAME, write_demo_model
 from kvatlas.sim.fleet import Fleet, free_ports
 from kvatlas.sim.model_text import TokenizerText
@@ -67,6 +70,25 @@ async def test_workload_is_the_same_for_the_same_seed(model: Path) -> None:
         prompts.append(sorted((turn.prompt_tokens, turn.cached_tokens) for turn in result.turns))
 
     assert [n for n, _ in prompts[0]] == [n for n, _ in prompts[1]]
+
+
+async def test_shipped_demo_file_is_what_the_demo_runs_but_for_its_addresses(
+    model: Path, tmp_path: Path
+) -> None:
+    shipped = load_config(Path(str(importlib.resources.files("kvatlas.configs"))) / "demo.yaml")
+    file = tmp_path / "kvatlas.yaml"
+    async with Fleet(demo.servers(), TokenizerText(model)) as fleet:
+        listeners = shipped.server
+        fleet.write_kvatlas_config(
+            file, tokenizer=tmp_path / "model", ext_proc=listeners.ext_proc, rest=listeners.rest
+        )
+        written = load_config(file)
+
+    names = [[endpoint.name for endpoint in each.endpoints.static] for each in (shipped, written)]
+    assert names[0] == names[1]
+    changes = {"endpoints": shipped.endpoints, "model": shipped.model}
+    assert msgspec.structs.replace(written, **changes) == shipped
+    assert written.model.names == shipped.model.names
 
 
 async def test_failed_requests_are_told_and_end_their_conversation(model: Path) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from google.protobuf.struct_pb2 import ListValue, Struct, Value
 
 from kvatlas.api.extproc import ext_proc_pb2 as pb
-from kvatlas.api.extproc.machine import ExtProcMachine
+from kvatlas.api.extproc.machine import AnswerBegun, ExtProcMachine
 from kvatlas.api.routing import Refusal, Route, RoutingRequest
 from kvatlas.scorers.decision import Decision
 
@@ -61,12 +61,17 @@ def request_trailers() -> pb.ProcessingRequest:
 
 
 def response_headers(
-    *, end: bool = False, config: pb.ProtocolConfiguration | None = None
+    *more: tuple[str, str],
+    status: str = "200",
+    end: bool = False,
+    config: pb.ProtocolConfiguration | None = None,
+    metadata: pb.Metadata | None = None,
 ) -> pb.ProcessingRequest:
-    """The start of an engine's answer."""
+    """The start of an engine's answer; `more` are headers beside the status."""
     return pb.ProcessingRequest(
-        response_headers=pb.HttpHeaders(headers=header_map([(":status", "200")]), end_of_stream=end),
+        response_headers=pb.HttpHeaders(headers=header_map([(":status", status), *more]), end_of_stream=end),
         protocol_config=config,
+        metadata_context=metadata,
     )
 
 
@@ -157,6 +162,7 @@ class Conversation:
         self.answer = answer
         self.asked: list[RoutingRequest] = []
         self.replies: list[pb.ProcessingResponse] = []
+        self.begun: list[AnswerBegun] = []
         self.ended = False
 
     def say(self, *messages: pb.ProcessingRequest) -> list[pb.ProcessingResponse]:
@@ -164,6 +170,8 @@ class Conversation:
         told: list[pb.ProcessingResponse] = []
         for message in messages:
             step = self.machine.receive(message)
+            if step.begun is not None:
+                self.begun.append(step.begun)
             if step.route is not None:
                 assert not step.replies
                 self.asked.append(step.route)

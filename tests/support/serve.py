@@ -67,7 +67,9 @@ class Served:
 
 
 @contextlib.asynccontextmanager
-async def serving(config: dict[str, Any], folder: Path, *, ready: bool = True) -> AsyncGenerator[Served]:
+async def serving(
+    config: dict[str, Any], folder: Path, *flags: str, ready: bool = True
+) -> AsyncGenerator[Served]:
     """`kvatlas serve` with `config` on free ports; stopped with SIGTERM, which must end with status 0."""
     file = folder / "kvatlas.yaml"
     file.write_bytes(
@@ -82,6 +84,7 @@ async def serving(config: dict[str, Any], folder: Path, *, ready: bool = True) -
         "serve",
         "--config",
         str(file),
+        *flags,
         stderr=asyncio.subprocess.PIPE,
     )
     log: list[str] = []

@@ -188,6 +188,8 @@ def test_found_values_fit_one_line(value: object, words: str) -> None:
             Annotated[tuple[int, ...], Meta(min_length=1)], "a list, not empty", id="no_upper_limit"
         ),
         pytest.param(float, "a number", id="no_limits"),
+        pytest.param(Annotated[float, Meta(gt=0.5)], "a number above 0.5", id="above"),
+        pytest.param(Annotated[int, Meta(ge=2)], "a whole number of at least 2", id="at_least"),
     ],
 )
 def test_open_limits_are_left_out(annotation: object, words: str) -> None:
@@ -197,3 +199,23 @@ def test_open_limits_are_left_out(annotation: object, words: str) -> None:
 def test_a_type_without_words_is_a_mistake_in_the_schema() -> None:
     with pytest.raises(TypeError, match="has no words here"):
         expected(inspect.type_info(bytes))
+
+
+class Foreign(msgspec.Struct):
+    """A struct of another package, with a type that this schema does not use."""
+
+    key: bytes
+
+
+@pytest.mark.parametrize(
+    ("data", "problem"),
+    [
+        pytest.param({"key": 3}, "key: found 3, expected another value", id="wrong"),
+        pytest.param({}, "key: missing, expected another value", id="missing"),
+    ],
+)
+def test_types_of_other_packages_are_refused_without_their_words(data: object, problem: str) -> None:
+    result = decode(data, Foreign)
+
+    assert isinstance(result, list)
+    assert [str(each) for each in result] == [problem]

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from kvatlas.configs.errors import ConfigError
-from kvatlas.configs.loader import load_config
+from kvatlas.configs.errors import ConfigError, Problem
+from kvatlas.configs.loader import load_config, load_file
 from kvatlas.configs.schema import KVAtlasConfig
 
 HEAD = "apiVersion: kvatlas/v1\nkind: KVAtlasConfig\n"
@@ -108,6 +108,16 @@ def test_head_alone_is_the_default_configuration(config_file: Path) -> None:
             id="medium_in_two_tiers",
         ),
         pytest.param(
+            "weights: {queue: 1}\nplugins: [{type: queue-scorer}]",
+            "line 3, weights: found weights beside plugins; write the weights in schedulingProfiles, or remove plugins",
+            id="weights_beside_plugins",
+        ),
+        pytest.param(
+            "plugins: [{type: a}, {type: a}]",
+            "line 3, plugins[1].type: found 'a', which is also the plugin name at plugins[0].type",
+            id="plugin_name_twice",
+        ),
+        pytest.param(
             "weights: {queue: .inf}",
             "line 3, weights.queue: found infinity, expected a finite number",
             id="infinite",
@@ -138,6 +148,25 @@ def test_all_mistakes_are_listed_in_the_order_of_the_file(config_file: Path) -> 
     ]
 
 
+def test_problems_of_further_checks_get_their_lines(config_file: Path) -> None:
+    config_file.write_text(f"{HEAD}plugins:\n- type: a\n- type: b\n")
+
+    with pytest.raises(ConfigError) as raised:
+        load_file(config_file, check=lambda config: [Problem(config.plugins[1].type, ("plugins", 1, "type"))])
+
+    assert str(raised.value).endswith("config.yaml: line 5, plugins[1].type: b")
+
+
+def test_further_checks_are_not_asked_when_the_file_is_wrong(config_file: Path) -> None:
+    config_file.write_text(f"{HEAD}weights: {{queue: -1}}\n")
+
+    def fail(_: KVAtlasConfig) -> list[Problem]:
+        raise AssertionError
+
+    with pytest.raises(ConfigError):
+        load_file(config_file, check=fail)
+
+
 def test_listeners_may_be_off_or_on_free_ports(config_file: Path) -> None:
     config_file.write_text(
         f"{HEAD}server: {{extProc: '', health: '', rest: '127.0.0.1:0', metrics: '127.0.0.1:0'}}\n"
@@ -154,8 +183,11 @@ def test_listeners_may_be_off_or_on_free_ports(config_file: Path) -> None:
         pytest.param(b"kind: KVAtlasConfig\nkind: x\n", "line 2: key 'kind' comes twice", id="repeated_key"),
         pytest.param(b"a:\n\tb: 1\n", "line 2: a tab where YAML allows spaces only", id="tab"),
         pytest.param(
-            b"kind: EndpointPickerConfig\n", "line 1, kind: found 'EndpointPickerConfig', expected", id="kind"
+            b"kind: Pod\n",
+            "line 1, kind: found 'Pod', expected 'KVAtlasConfig' or 'EndpointPickerConfig'",
+            id="kind",
         ),
+        pytest.param(b"server: {}\n", "line 1, kind: missing, expected 'KVAtlasConfig' or", id="no_kind"),
         pytest.param(
             b"kind: KVAtlasConfig\n", "line 1, apiVersion: missing, expected 'kvatlas/v1'", id="version"
         ),

@@ -1,4 +1,4 @@
-"""`queue-scorer`: formula, equal queues, unknown queues."""
+"""`queue-scorer` and `running-requests-size-scorer`: place between lightest and heaviest, unknown loads."""
 
 from __future__ import annotations
 
@@ -6,26 +6,37 @@ import pytest
 
 from kvatlas.scorers.model import Candidate, Load, RequestView
 from kvatlas.scorers.queue import QueueScorer
+from kvatlas.scorers.running_requests import RunningRequestsScorer
 
 REQUEST = RequestView(model="m", now=10.0)
+SCORERS = [
+    pytest.param(QueueScorer(), "waiting", id="queue"),
+    pytest.param(RunningRequestsScorer(), "running", id="running"),
+]
 
 
-def candidates(*queues: int | None) -> list[Candidate]:
-    """One candidate a queue length; None is a load nobody knows."""
+def candidates(field: str, *counts: int | None) -> list[Candidate]:
+    """One candidate a count in that field of the load; None is a load nobody knows."""
     return [
         Candidate(
             name=f"e{number}",
             address=f"10.0.0.{number}:8000",
             load=None
-            if waiting is None
-            else Load(waiting=waiting, running=1, kv_utilization=0.5, updated_at=9.75),
+            if count is None
+            else Load(
+                waiting=count if field == "waiting" else 1,
+                running=count if field == "running" else 1,
+                kv_utilization=0.5,
+                updated_at=9.75,
+            ),
         )
-        for number, waiting in enumerate(queues)
+        for number, count in enumerate(counts)
     ]
 
 
+@pytest.mark.parametrize(("scorer", "field"), SCORERS)
 @pytest.mark.parametrize(
-    ("queues", "scores"),
+    ("counts", "scores"),
     [
         pytest.param((0, 5, 10), (1.0, 0.5, 0.0), id="min_max"),
         pytest.param((100, 101), (1.0, 0.0), id="small_spread_swings_fully"),
@@ -37,16 +48,20 @@ def candidates(*queues: int | None) -> list[Candidate]:
         pytest.param((), (), id="no_candidates"),
     ],
 )
-def test_queue_scorer_rates_by_place_between_shortest_and_longest(
-    queues: tuple[int | None, ...], scores: tuple[float, ...]
+def test_scorer_rates_by_place_between_lightest_and_heaviest(
+    scorer: QueueScorer | RunningRequestsScorer,
+    field: str,
+    counts: tuple[int | None, ...],
+    scores: tuple[float, ...],
 ) -> None:
-    ratings = QueueScorer().rate(REQUEST, candidates(*queues))
+    ratings = scorer.rate(REQUEST, candidates(field, *counts))
 
     assert tuple(rating.score for rating in ratings) == scores
-    assert [rating.raw for rating in ratings] == [None if queue is None else float(queue) for queue in queues]
+    assert [rating.raw for rating in ratings] == [None if count is None else float(count) for count in counts]
 
 
-def test_queue_scorer_tells_the_age_of_the_load() -> None:
-    known, unknown = QueueScorer().rate(REQUEST, candidates(3, None))
+@pytest.mark.parametrize(("scorer", "field"), SCORERS)
+def test_scorer_tells_the_age_of_the_load(scorer: QueueScorer | RunningRequestsScorer, field: str) -> None:
+    known, unknown = scorer.rate(REQUEST, candidates(field, 3, None))
 
     assert (known.age_s, unknown.age_s) == (0.25, None)

@@ -6,44 +6,34 @@ import pytest
 
 from kvatlas.scorers.builtin import builtin_registry
 from kvatlas.scorers.errors import ParametersError, RegistryError
-from kvatlas.scorers.max_score import MaxScorePicker
+from kvatlas.scorers.params import NoParams
+from kvatlas.scorers.pickers.max_score import MaxScorePicker
+from kvatlas.scorers.prefix_source import ApproxProducer, PreciseProducer
 from kvatlas.scorers.queue import QueueScorer
-from kvatlas.scorers.registry import NoParams, Registry
-
-
-def test_builtin_plugins_have_the_types_they_are_registered_under() -> None:
-    registry = builtin_registry()
-    parameters = {"prefix-cache-scorer": {"tier": "gpu"}}
-
-    scorers = [registry.scorer(name, parameters.get(name, {})).type for name in registry.scorer_types]
-    pickers = [registry.picker(name, {}).type for name in registry.picker_types]
-
-    assert tuple(scorers) == ("queue-scorer", "kv-cache-utilization-scorer", "prefix-cache-scorer")
-    assert tuple(scorers) == registry.scorer_types
-    assert tuple(pickers) == ("max-score-picker",) == registry.picker_types
+from kvatlas.scorers.registry import Plugins, Registry
 
 
 def test_scorer_registered_twice_raises() -> None:
     registry = builtin_registry()
 
-    with pytest.raises(RegistryError, match="'queue-scorer' is registered twice"):
-        registry.add_scorer("queue-scorer", NoParams, lambda _: QueueScorer())
+    with pytest.raises(RegistryError, match="scorer 'queue-scorer' is registered twice"):
+        registry.scorers.add("queue-scorer", NoParams, lambda _params, _context: QueueScorer())
 
 
-def test_picker_registered_twice_raises() -> None:
+def test_a_type_may_be_of_several_kinds() -> None:
     registry = builtin_registry()
 
-    with pytest.raises(RegistryError, match="'max-score-picker' is registered twice"):
-        registry.add_picker("max-score-picker", NoParams, lambda _: MaxScorePicker())
+    kinds = [kind.kind for kind in registry.kinds if kind.get("context-length-aware") is not None]
+
+    assert kinds == ["filter", "scorer"]
 
 
 @pytest.mark.parametrize(
     ("plugin_type", "parameters", "message"),
     [
-        pytest.param("prefix-cache-scorer", {}, "missing required field `tier`", id="missing"),
-        pytest.param("prefix-cache-scorer", {"tier": ""}, "length >= 1", id="empty"),
-        pytest.param("prefix-cache-scorer", {"tier": 1}, "Expected `str`, got `int`", id="wrong_type"),
-        pytest.param("prefix-cache-scorer", {"tier": "gpu", "teir": 1}, "unknown field `teir`", id="unknown"),
+        pytest.param("load-aware-scorer", {"threshold": 0}, ">= 1", id="impossible"),
+        pytest.param("load-aware-scorer", {"threshold": "1"}, "Expected `int`, got `str`", id="wrong_type"),
+        pytest.param("load-aware-scorer", {"treshold": 1}, "unknown field `treshold`", id="unknown"),
         pytest.param("queue-scorer", {"threshold": 1}, "unknown field `threshold`", id="takes_none"),
     ],
 )
@@ -51,24 +41,87 @@ def test_wrong_parameters_name_the_plugin_and_the_key(
     plugin_type: str, parameters: dict[str, object], message: str
 ) -> None:
     with pytest.raises(ParametersError, match=message) as raised:
-        builtin_registry().scorer(plugin_type, parameters)
+        builtin_registry().scorers.build(plugin_type, parameters)
 
     assert str(raised.value).startswith(f"parameters of {plugin_type}: ")
 
 
 def test_unknown_type_names_the_nearest_and_the_known() -> None:
+    plugins: Plugins[MaxScorePicker] = Plugins("picker")
+    plugins.add("max-score-picker", NoParams, lambda _params, _context: MaxScorePicker())
+
     with pytest.raises(RegistryError) as raised:
-        builtin_registry().scorer("queue-scorers", {})
+        plugins.build("max-scor-picker", {})
 
     assert str(raised.value) == (
-        "no scorer 'queue-scorers'; did you mean 'queue-scorer'? "
-        "known: kv-cache-utilization-scorer, prefix-cache-scorer, queue-scorer"
+        "no picker 'max-scor-picker'; did you mean 'max-score-picker'? known: max-score-picker"
     )
 
 
 def test_unknown_type_without_a_near_one_names_the_known() -> None:
-    registry = Registry()
-    registry.add_picker("max-score-picker", NoParams, lambda _: MaxScorePicker())
+    with pytest.raises(RegistryError, match="no filter 'x'; known: none"):
+        Registry().filters.build("x", {})
 
-    with pytest.raises(RegistryError, match="no picker 'x'; known: max-score-picker"):
-        registry.picker("x", {})
+
+@pytest.mark.parametrize(
+    ("plugin_type", "parameters", "producer"),
+    [
+        pytest.param("approx-prefix-cache-producer", {}, ApproxProducer(None), id="approx_of_engine_size"),
+        pytest.param(
+            "approx-prefix-cache-producer",
+            {"autoTune": False, "lruCapacityPerServer": 41000, "blockSizeTokens": 64},
+            ApproxProducer(41000),
+            id="approx_of_given_size",
+        ),
+        pytest.param(
+            "approx-prefix-cache-producer",
+            {"autoTune": False},
+            ApproxProducer(31250),
+            id="approx_of_default_size",
+        ),
+        pytest.param(
+            "approx-prefix-cache-producer",
+            {"lruCapacityPerServer": 5},
+            ApproxProducer(None),
+            id="engine_size_wins",
+        ),
+        pytest.param(
+            "precise-prefix-cache-producer",
+            {"speculativeIndexing": True, "speculativeTTL": "2s"},
+            PreciseProducer({"gpu": 1.0, "cpu": 0.8, "shared_storage": 0.4, "object_store": 0.2}),
+            id="precise_defaults",
+        ),
+        pytest.param(
+            "precise-prefix-cache-producer",
+            {
+                "indexerConfig": {
+                    "kvCacheBackendConfigs": [{"name": "GPU", "weight": 1}, {"name": "cpu", "weight": 0.4}]
+                },
+                "kvEventsConfig": {
+                    "topicFilter": "kv@",
+                    "podDiscoveryConfig": {"socketPort": 5556, "replaySocketPort": 5560},
+                },
+            },
+            PreciseProducer({"gpu": 1.0, "cpu": 0.4}, None, 5556, 5560, "kv@"),
+            id="precise_credits_and_ports",
+        ),
+        pytest.param(
+            "precise-prefix-cache-producer",
+            {"kvEventsConfig": {"discoverPods": False, "zmqEndpoint": "tcp://*:5557"}},
+            PreciseProducer(
+                {"gpu": 1.0, "cpu": 0.8, "shared_storage": 0.4, "object_store": 0.2}, "tcp://*:5557"
+            ),
+            id="precise_bound",
+        ),
+        pytest.param(
+            "precise-prefix-cache-producer",
+            {"kvEventsConfig": {"zmqEndpoint": "tcp://*:5557"}},
+            PreciseProducer({"gpu": 1.0, "cpu": 0.8, "shared_storage": 0.4, "object_store": 0.2}),
+            id="address_without_effect_while_pods_are_discovered",
+        ),
+    ],
+)
+def test_producers_say_what_their_parameters_mean(
+    plugin_type: str, parameters: dict[str, object], producer: ApproxProducer | PreciseProducer
+) -> None:
+    assert builtin_registry().producers.build(plugin_type, parameters) == producer

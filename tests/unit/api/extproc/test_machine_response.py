@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from google.protobuf.struct_pb2 import Struct, Value
 
 from kvatlas.api.extproc import ext_proc_pb2 as pb
-from kvatlas.api.extproc.machine import Completion, Outcome
+from kvatlas.api.extproc.machine import AnswerBegun, Completion, Outcome
 from support.ext_proc import (
     BUFFERED,
     DUPLEX,
@@ -164,3 +166,67 @@ def test_completion_tells_who_served(
     talk.say(*REQUEST, message)
 
     assert talk.machine.completion().served == served
+
+
+EVENT_STREAM = ("content-type", "text/event-stream; charset=utf-8")
+
+
+@pytest.mark.parametrize(
+    ("config", "headers", "is_first_token"),
+    [
+        pytest.param(DUPLEX, response_headers(EVENT_STREAM), True, id="event_stream"),
+        pytest.param(DUPLEX, response_headers(("content-type", "application/json")), False, id="one_json"),
+        pytest.param(DUPLEX, response_headers(), False, id="no_content_type"),
+        pytest.param(DUPLEX, response_headers(EVENT_STREAM, status="503"), False, id="error"),
+        pytest.param(BUFFERED_SHOWING_RESPONSE, response_headers(EVENT_STREAM), True, id="shown_by_copy"),
+        pytest.param(
+            pb.ProtocolConfiguration(
+                request_body_mode=pb.ProcessingMode.BUFFERED, response_body_mode=pb.ProcessingMode.BUFFERED
+            ),
+            response_headers(EVENT_STREAM),
+            False,
+            id="shown_when_whole",
+        ),
+    ],
+)
+def test_first_bytes_of_an_answer_are_told_once(
+    config: pb.ProtocolConfiguration, headers: pb.ProcessingRequest, *, is_first_token: bool
+) -> None:
+    talk = Conversation(ROUTE)
+    talk.say(request_headers(config=config), request_body(b"{}", end=True), headers, response_body())
+    assert talk.begun == [], "headers and empty chunks are no answer"
+
+    talk.say(response_body(b"data"), response_body(b"more"), response_body(end=True))
+
+    assert talk.begun == [AnswerBegun(ROUTE, is_first_token, None)]
+
+
+def test_first_bytes_come_with_the_endpoint_that_sent_them() -> None:
+    served = metadata_of(
+        "envoy.lb", "x-gateway-destination-endpoint-served", Value(string_value="10.0.0.2:8000")
+    )
+    talk = Conversation(ROUTE)
+
+    talk.say(*REQUEST, response_headers(EVENT_STREAM, metadata=served), response_body(SSE))
+
+    assert talk.begun == [AnswerBegun(ROUTE, is_first_token=True, served="10.0.0.2:8000")]
+
+
+def test_answer_to_no_request_is_not_told() -> None:
+    talk = Conversation(ROUTE)
+
+    talk.say(response_headers(EVENT_STREAM), response_body(SSE))
+
+    assert talk.begun == []
+
+
+def test_headers_of_the_route_are_set_on_the_response() -> None:
+    marked = replace(ROUTE, response_headers={"x-session-token": "Yg=="})
+    talk = Conversation(marked)
+    talk.say(*REQUEST)
+
+    (reply,) = talk.say(response_headers())
+
+    (option,) = reply.response_headers.response.header_mutation.set_headers
+    assert (option.header.key, option.header.raw_value) == ("x-session-token", b"Yg==")
+    assert option.append_action == pb.HeaderValueOption.OVERWRITE_IF_EXISTS_OR_ADD

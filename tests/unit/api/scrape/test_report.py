@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from kvatlas.api.scrape.errors import ScrapeError
 from kvatlas.api.scrape.report import EngineFacts, EngineSeries, ReportReader
-from kvatlas.scorers.model import Load
+from kvatlas.scorers.model import Adapters, Load
 
 
 def body(
@@ -52,7 +52,8 @@ def body(
 def test_recorded_bodies_of_idle_servers_are_read(golden: Path, recording: str, facts: EngineFacts) -> None:
     report = ReportReader().read((golden / f"{recording}.txt").read_bytes(), now=7.0)
 
-    assert report.load == Load(waiting=0, running=0, kv_utilization=0.0, updated_at=7.0)
+    adapters = None if recording == "metrics_run7_dp" else Adapters(frozenset(), frozenset(), 1)
+    assert report.load == Load(0, 0, 0.0, updated_at=7.0, adapters=adapters)
     assert report.facts == facts
 
 
@@ -69,7 +70,7 @@ def test_recorded_values_are_read_where_they_are_not_zero(golden: Path) -> None:
 
     load = ReportReader().read(text.encode(), now=7.0).load
 
-    assert load == Load(waiting=3, running=4, kv_utilization=0.625, updated_at=7.0)
+    assert (load.waiting, load.running, load.kv_utilization, load.updated_at) == (3, 4, 0.625, 7.0)
 
 
 def test_ranks_are_summed_and_their_utilization_is_averaged(golden: Path) -> None:
@@ -232,3 +233,48 @@ def test_any_values_are_a_sane_report_or_an_error(
     assert report.load.waiting >= 0
     assert report.load.running >= 0
     assert 0.0 <= report.load.kv_utilization <= 1.0
+
+
+def lora_line(active: str, waiting: str, written_at: float, *, max_lora: str = "4") -> str:
+    labels = f'max_lora="{max_lora}",running_lora_adapters="{active}",waiting_lora_adapters="{waiting}"'
+    return f"vllm:lora_requests_info{{{labels}}} {written_at}"
+
+
+@pytest.mark.parametrize(
+    ("lines", "adapters"),
+    [
+        pytest.param([], None, id="engine_without_lora"),
+        pytest.param([lora_line("", "", 1.0)], Adapters(frozenset(), frozenset(), 4), id="idle"),
+        pytest.param(
+            [lora_line("a, b", "c", 1.0)], Adapters(frozenset("ab"), frozenset("c"), 4), id="names_by_commas"
+        ),
+        pytest.param(
+            [lora_line("old", "", 5.0), lora_line("new", "", 9.0), lora_line("older", "", 1.0)],
+            Adapters(frozenset({"new"}), frozenset(), 4),
+            id="newest_of_several",
+        ),
+        pytest.param(
+            [lora_line("a", "", 1.0, max_lora="None")],
+            Adapters(frozenset("a"), frozenset(), 0),
+            id="no_number",
+        ),
+    ],
+)
+def test_adapters_are_those_of_the_newest_line(lines: list[str], adapters: Adapters | None) -> None:
+    assert ReportReader().read(body(more="\n".join(lines)), now=1.0).load.adapters == adapters
+
+
+def test_adapters_follow_the_lines_from_scrape_to_scrape() -> None:
+    reader = ReportReader()
+    seen: list[str | None] = []
+    for more in (
+        lora_line("a", "", 1.0),
+        lora_line("a", "", 2.0),
+        lora_line("b", "", 3.0),
+        "",
+        lora_line("b", "", 4.0),
+    ):
+        adapters = reader.read(body(more=more), now=1.0).load.adapters
+        seen.append(None if adapters is None else "".join(adapters.active))
+
+    assert seen == ["a", "a", "b", None, "b"]

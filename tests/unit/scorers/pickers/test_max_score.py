@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvatlas.scorers.max_score import MaxScorePicker
+from kvatlas.scorers.pickers.max_score import MaxScorePicker
 
 NEXT_ABOVE_ONE = math.nextafter(1.0, 2.0)
 
@@ -30,14 +30,12 @@ NEXT_ABOVE_ONE = math.nextafter(1.0, 2.0)
 def test_picker_takes_the_highest_totals_whatever_chance_says(
     totals: tuple[float, ...], count: int, picked: list[int], seed: int
 ) -> None:
-    assert MaxScorePicker().pick(totals, count=count, rng=random.Random(seed).random) == (picked, False)
+    assert MaxScorePicker(count).pick(totals, rng=random.Random(seed).random) == (picked, False)
 
 
 def test_picker_orders_exact_ties_uniformly() -> None:
     rng = random.Random(7).random
-    orders = Counter(
-        tuple(MaxScorePicker().pick((2.0, 1.0, 2.0, 2.0), count=3, rng=rng)[0]) for _ in range(6000)
-    )
+    orders = Counter(tuple(MaxScorePicker(3).pick((2.0, 1.0, 2.0, 2.0), rng=rng)[0]) for _ in range(6000))
 
     assert set(orders) == set(itertools.permutations((0, 2, 3)))
     assert all(850 < n < 1150 for n in orders.values())
@@ -52,7 +50,7 @@ def test_picker_orders_exact_ties_uniformly() -> None:
     ],
 )
 def test_picker_tells_whether_chance_decided_the_first(totals: tuple[float, ...], *, tie: bool) -> None:
-    assert MaxScorePicker().pick(totals, count=1, rng=lambda: 0.0)[1] is tie
+    assert MaxScorePicker().pick(totals, rng=lambda: 0.0)[1] is tie
 
 
 @given(
@@ -61,7 +59,7 @@ def test_picker_tells_whether_chance_decided_the_first(totals: tuple[float, ...]
     seed=st.integers(0, 2**32),
 )
 def test_picker_never_leaves_out_a_better_endpoint(totals: list[float], count: int, seed: int) -> None:
-    picked, _ = MaxScorePicker().pick(totals, count=count, rng=random.Random(seed).random)
+    picked, _ = MaxScorePicker(count).pick(totals, rng=random.Random(seed).random)
 
     assert len(set(picked)) == len(picked) == min(count, len(totals))
     assert [totals[index] for index in picked] == sorted(totals, reverse=True)[:count]

@@ -1,0 +1,1 @@
+"""From the configuration's plugins and profiles to the profile that decides."""

@@ -1,0 +1,257 @@
+"""The plan of a configuration: its profile, built, and what that means for its tiers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol, TypeVar, runtime_checkable
+
+import msgspec
+
+from ...configs.decode import decode
+from ...configs.errors import KeyPath, Problem
+from ...configs.schema import KVAtlasConfig, PluginConfig, ProfilePluginConfig
+from ...configs.words import nearest
+from ...scorers.base import Filter, Picker, Scorer
+from ...scorers.builtin import builtin_registry
+from ...scorers.errors import ParametersError, ProfileError
+from ...scorers.params import BuildContext, PluginParams
+from ...scorers.pickers.max_score import MaxScorePicker
+from ...scorers.prefix_source import PrefixProducer
+from ...scorers.profile import Profile
+from ...scorers.registry import Plugins
+from ...scorers.weights import default_profile
+from ..errors import PluginLoadError, SchedulingError
+from .entry_points import add_offered, offered_types
+from .producers import ProducedTiers, produced_tiers
+from .reference import NO_MEANING
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a configuration comes to.
+
+    Attributes:
+        config: the configuration, with tiers and event plane as its producers have them.
+        profile: what decides.
+        notes: plugins that were accepted without effect, one line each.
+    """
+
+    config: KVAtlasConfig
+    profile: Profile
+    notes: tuple[str, ...] = ()
+
+
+@runtime_checkable
+class _DescribesIndex(Protocol):
+    """Parameters that describe an index of prefixes."""
+
+    def producer(self) -> PrefixProducer | None: ...
+
+
+def make_plan(config: KVAtlasConfig) -> Plan:
+    """The plan of a configuration; plugins with state are new in each.
+
+    Raises:
+        SchedulingError: a plugin nobody has, parameters that it does not take, or a profile that cannot work.
+    """
+    if not config.plugins:
+        return Plan(config, default_profile(config.weights, tiers=[tier.name for tier in config.tiers]))
+    return _Planner(config).plan()
+
+
+def scheduling_problems(config: KVAtlasConfig) -> tuple[Problem, ...]:
+    """Everything that keeps a configuration from having a plan."""
+    try:
+        make_plan(config)
+    except SchedulingError as error:
+        return error.problems
+    return ()
+
+
+def without_unknown_plugins(config: KVAtlasConfig) -> tuple[KVAtlasConfig, tuple[str, ...]]:
+    """The configuration without plugins of types that nobody has, and the names of those left out."""
+    known = known_types()
+    unknown = [plugin.known_as for plugin in config.plugins if plugin.type not in known]
+    profiles = tuple(
+        msgspec.structs.replace(
+            profile, plugins=tuple(each for each in profile.plugins if each.plugin_ref not in unknown)
+        )
+        for profile in config.scheduling_profiles
+    )
+    plugins = tuple(plugin for plugin in config.plugins if plugin.type in known)
+    return msgspec.structs.replace(config, plugins=plugins, scheduling_profiles=profiles), tuple(unknown)
+
+
+def known_types() -> set[str]:
+    """Plugin types that a configuration may name."""
+    registered = {plugin_type for kind in builtin_registry().kinds for plugin_type in kind}
+    return registered | offered_types() | NO_MEANING.keys()
+
+
+@dataclass(frozen=True, slots=True)
+class _Declared:
+    """One entry of `plugins` whose parameters are right."""
+
+    path: KeyPath
+    config: PluginConfig
+    params: Mapping[str, PluginParams]
+    """Kind -> its parameters."""
+
+    @property
+    def decides(self) -> bool:
+        """Whether it has a part in a profile: producers have none."""
+        return any(kind != "producer" for kind in self.params)
+
+
+@dataclass(slots=True)
+class _Parts:
+    """What a profile is made of."""
+
+    filters: list[tuple[str, Filter]] = field(default_factory=list[tuple[str, Filter]])
+    scorers: list[tuple[str, Scorer, float]] = field(default_factory=list[tuple[str, Scorer, float]])
+    pickers: list[Picker] = field(default_factory=list[Picker])
+
+
+class _Planner:
+    """Makes one plan, collecting every problem on the way."""
+
+    def __init__(self, config: KVAtlasConfig) -> None:
+        self._config = config
+        self._registry = builtin_registry()
+        self._declared: dict[str, _Declared] = {}
+        self._notes: list[str] = []
+        self._problems: list[Problem] = []
+
+    def plan(self) -> Plan:
+        """The plan.
+
+        Raises:
+            SchedulingError: see `make_plan`.
+        """
+        for number, plugin in enumerate(self._config.plugins):
+            self._declare(("plugins", number), plugin)
+        produced = produced_tiers(self._producers(), self._config)
+        profile = self._profile(produced)
+        if self._problems or profile is None:
+            raise SchedulingError(self._problems)
+        config = msgspec.structs.replace(self._config, tiers=produced.tiers, events=produced.events)
+        return Plan(config, profile, tuple(self._notes))
+
+    def _declare(self, path: KeyPath, plugin: PluginConfig) -> None:
+        try:
+            add_offered(self._registry, plugin.type)
+        except PluginLoadError as error:
+            self._problems.append(Problem(f"{plugin.type!r} {error}", (*path, "type")))
+            return
+        blueprints = {
+            kind.kind: found for kind in self._registry.kinds if (found := kind.get(plugin.type)) is not None
+        }
+        if blueprints:
+            self._decode(path, plugin, {kind: found.params for kind, found in blueprints.items()})
+        elif plugin.type in NO_MEANING:
+            self._notes.append(f"plugin {plugin.type} has no effect: {NO_MEANING[plugin.type]}")
+        else:
+            known = nearest(plugin.type, sorted(known_types()))
+            message = (
+                f"found {plugin.type!r}, which kvatlas does not have (--ignore-unknown-plugins leaves it out)"
+            )
+            self._problems.append(Problem(f"{message}; {known}", (*path, "type")))
+
+    def _decode(self, path: KeyPath, plugin: PluginConfig, wanted: Mapping[str, type[PluginParams]]) -> None:
+        params: dict[str, PluginParams] = {}
+        for kind, schema in wanted.items():
+            decoded = decode(plugin.parameters, schema)
+            if isinstance(decoded, list):
+                self._problems += [
+                    Problem(each.message, (*path, "parameters", *each.path)) for each in decoded
+                ]
+                return
+            params[kind] = decoded
+        self._declared[plugin.known_as] = _Declared(path, plugin, params)
+
+    def _producers(self) -> dict[str, PrefixProducer]:
+        """Plugin name -> the index that its parameters describe."""
+        return {
+            name: producer
+            for name, declared in self._declared.items()
+            for params in declared.params.values()
+            if isinstance(params, _DescribesIndex) and (producer := params.producer()) is not None
+        }
+
+    def _profile(self, produced: ProducedTiers) -> Profile | None:
+        parts = _Parts()
+        for path, reference in self._references():
+            self._add(parts, path, reference, produced)
+        if self._problems:
+            return None
+        picker = parts.pickers[0] if parts.pickers else MaxScorePicker()
+        try:
+            return Profile(parts.scorers, picker, parts.filters)
+        except ProfileError as error:
+            self._problems.append(Problem(str(error), ("schedulingProfiles", 0)))
+            return None
+
+    def _references(self) -> Iterator[tuple[KeyPath, ProfilePluginConfig]]:
+        """What the profile refers to, each with its place; without a profile, all that can be in one."""
+        profiles = self._config.scheduling_profiles
+        if len(profiles) > 1:
+            message = (
+                f"found {len(profiles)} profiles, expected one; kvatlas runs one profile for every request"
+            )
+            self._problems.append(Problem(message, ("schedulingProfiles", 1)))
+        for number, profile in enumerate(profiles):
+            for place, reference in enumerate(profile.plugins):
+                yield ("schedulingProfiles", number, "plugins", place), reference
+        for name, declared in () if profiles else self._declared.items():
+            if declared.decides:
+                yield declared.path, ProfilePluginConfig(plugin_ref=name)
+
+    def _add(
+        self, parts: _Parts, path: KeyPath, reference: ProfilePluginConfig, produced: ProducedTiers
+    ) -> None:
+        name, registry = reference.plugin_ref, self._registry
+        declared = self._declared.get(name)
+        if declared is None:
+            self._refuse_without_part(path, name)
+            return
+        own = produced.sources.get(name)
+        context = BuildContext(tuple(tier.name for tier in produced.tiers), produced.sources, own)
+        if (built := self._built(registry.filters, declared, context)) is not None:
+            parts.filters.append((name, built))
+        if (scorer := self._built(registry.scorers, declared, context)) is not None:
+            parts.scorers.append((name, scorer, reference.weight))
+        if (picker := self._built(registry.pickers, declared, context)) is not None:
+            parts.pickers.append(picker)
+            if len(parts.pickers) > 1:
+                self._problems.append(Problem(f"found {name!r}, a second picker; keep one", path))
+        if not declared.decides:
+            self._refuse_without_part(path, name)
+
+    def _refuse_without_part(self, path: KeyPath, name: str) -> None:
+        """A reference to what is neither filter, scorer nor picker; unknown plugins are reported already."""
+        plugin = next((each for each in self._config.plugins if each.known_as == name), None)
+        is_known = name in self._declared or (plugin is not None and plugin.type in NO_MEANING)
+        if is_known:
+            message = f"found {name!r}, which is neither a filter, a scorer nor a picker here"
+            self._problems.append(Problem(message, (*path, "pluginRef")))
+
+    def _built(self, plugins: Plugins[T], declared: _Declared, context: BuildContext) -> T | None:
+        """A new plugin of that kind, None when the type is of another or cannot be built, which is then a problem."""
+        blueprint = plugins.get(declared.config.type)
+        if blueprint is None:
+            return None
+        try:
+            return blueprint.make(declared.params[plugins.kind], context)
+        except ParametersError as error:
+            keys = (error.key,) if error.key else ()
+            problem = Problem(str(error), (*declared.path, "parameters", *keys))
+        except PluginLoadError as error:
+            problem = Problem(str(error), (*declared.path, "type"))
+        except Exception as error:  # noqa: BLE001 - the constructor may be another package's
+            message = f"{declared.config.type!r} cannot be built: {type(error).__name__}: {error}"
+            problem = Problem(message, declared.path)
+        self._problems.append(problem)
+        return None

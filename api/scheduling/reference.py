@@ -1,0 +1,44 @@
+"""Plugins of the reference endpoint picker that its configuration files name and that have no meaning here.
+
+Each is accepted, with the reason said once at the start. What is neither here nor registered is refused: leaving it out
+would change decisions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+_SCRAPING = "kvatlas scrapes by itself; see metricsScrape and endpoints"
+_PARSING = "kvatlas reads every API it knows"
+_TOKENS = "kvatlas tokenizes by itself; see model.tokenizer"
+_QUEUES = "kvatlas sends requests on at once and queues none"
+
+NO_MEANING: Mapping[str, str] = {
+    "single-profile-handler": "kvatlas runs one profile",
+    "metrics-data-source": _SCRAPING,
+    "core-metrics-extractor": _SCRAPING,
+    "models-data-source": "the served models are model.names",
+    "models-data-extractor": "the served models are model.names",
+    "endpoint-notification-source": "kvatlas forgets what a removed endpoint held by itself",
+    "k8s-notification-source": "kvatlas forgets what a removed endpoint held by itself",
+    "token-producer": _TOKENS,
+    "tokenizer": _TOKENS,
+    "inflight-load-producer": "kvatlas counts requests and uncached prompt tokens in flight by itself",
+    "openai-parser": _PARSING,
+    "anthropic-parser": _PARSING,
+    "vllmhttp-parser": _PARSING,
+    "sglanghttp-parser": _PARSING,
+    "vllmgrpc-parser": _PARSING,
+    "vertexai-parser": _PARSING,
+    "passthrough-parser": _PARSING,
+    "utilization-detector": "without priorities no request is shed",
+    "concurrency-detector": "without priorities no request is shed",
+    "global-strict-fairness-policy": _QUEUES,
+    "round-robin-fairness-policy": _QUEUES,
+    "fcfs-ordering-policy": _QUEUES,
+    "edf-ordering-policy": _QUEUES,
+    "slo-deadline-ordering-policy": _QUEUES,
+    "static-usage-limit-policy": _QUEUES,
+    "request-attribute-reporter": "kvatlas reports by its own metrics",
+}
+"""Plugin type -> why it has no meaning."""

@@ -1,0 +1,158 @@
+"""Configuration files of the reference endpoint picker, `kind: EndpointPickerConfig`, as they are.
+
+What such a file says of plugins and profiles becomes a `KVAtlasConfig`. Its other sections set up parts of the reference
+that kvatlas has built in; they are checked and have no effect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+from .checks import check_plugins, reference_problems
+from .errors import KeyPath, Problem
+from .schema import KVAtlasConfig, PluginConfig, SchedulingProfileConfig, Section
+from .words import nearest
+
+KIND = "EndpointPickerConfig"
+
+DEFAULT_PRODUCER = "approx-prefix-cache-producer"
+"""Type, and so name, of the producer that the reference makes for plugins that name none."""
+
+_PREFIX_READERS = ("prefix-cache-scorer", "prefix-cache-affinity-filter")
+_PRODUCER_KEYS = frozenset({"prefixMatchInfoProducerName", "tier", "autoTune", "lruCapacityPerServer"})
+"""Parameters by which a plugin says whose matches it reads."""
+
+GATES = ("flowControl", "haPopulateNonLeaderDatastore", "dataLayer", "prepareDataPlugins")
+"""Feature gates of the reference, older ones included."""
+
+
+class PluginRefConfig(Section, frozen=True):
+    """A reference to a plugin."""
+
+    plugin_ref: str
+    """Name of a plugin in `plugins`."""
+
+
+class DataSourceConfig(Section, frozen=True):
+    """A source of data about endpoints."""
+
+    plugin_ref: str
+    """Name of a plugin in `plugins`."""
+    extractors: tuple[PluginRefConfig, ...] = ()
+    """What reads it."""
+
+
+class DataLayerConfig(Section, frozen=True):
+    """Data about endpoints; kvatlas scrapes by itself."""
+
+    inject_defaults: bool = True
+    """No effect."""
+    sources: tuple[DataSourceConfig, ...] = ()
+    """No effect."""
+    discovery: PluginRefConfig | None = None
+    """Where endpoints come from."""
+    peer_discovery: PluginRefConfig | None = None
+    """Where replicas come from."""
+    cross_replica_syncer_plugin_ref: str | None = None
+    """What replicas share."""
+    cross_replica_sync_interval: str | None = None
+    """No effect."""
+
+
+class RequestHandlerConfig(Section, frozen=True):
+    """Parsers; kvatlas reads every known API."""
+
+    parsers: tuple[PluginRefConfig, ...] = ()
+    """No effect."""
+
+
+class EndpointPickerConfig(Section, frozen=True, tag_field="kind", tag=KIND):
+    """The whole file."""
+
+    api_version: Literal["llm-d.ai/v1alpha1", "llm-d.ai/v1", "inference.networking.x-k8s.io/v1alpha1"]
+    """Version of the format."""
+    plugins: Annotated[tuple[PluginConfig, ...], Meta(min_length=1)]
+    """Plugins."""
+    scheduling_profiles: tuple[SchedulingProfileConfig, ...] = ()
+    """The profile; absent: every filter, scorer and picker in `plugins`, with weight 1."""
+    feature_gates: tuple[str, ...] = ()
+    """Switches of the reference."""
+    data_layer: DataLayerConfig = DataLayerConfig()
+    """Data about endpoints."""
+    request_handler: RequestHandlerConfig = RequestHandlerConfig()
+    """Parsers."""
+    flow_control: dict[str, Any] = msgspec.field(default_factory=dict[str, Any])
+    """Queues; kvatlas has none."""
+    saturation_detector: PluginRefConfig | None = None
+    """Deprecated in the reference; no effect."""
+    parser: PluginRefConfig | None = None
+    """Deprecated in the reference; no effect."""
+
+
+def check_endpoint_picker(config: EndpointPickerConfig) -> list[Problem]:
+    """Every contradiction in a file whose types are right."""
+    return [
+        *check_plugins(config.plugins, config.scheduling_profiles),
+        *_gate_problems(config.feature_gates),
+        *reference_problems(_references(config), config.plugins),
+    ]
+
+
+def kvatlas_config(config: EndpointPickerConfig) -> KVAtlasConfig:
+    """The same plugins and profiles, with the producer spelled out that the reference makes unasked."""
+    plugins = tuple(_with_producer(plugin) for plugin in config.plugins)
+    if plugins != config.plugins and DEFAULT_PRODUCER not in {plugin.known_as for plugin in plugins}:
+        plugins = (*plugins, PluginConfig(type=DEFAULT_PRODUCER))
+    return KVAtlasConfig(
+        api_version="kvatlas/v1", plugins=plugins, scheduling_profiles=config.scheduling_profiles
+    )
+
+
+def notes(config: EndpointPickerConfig) -> list[str]:
+    """What in the file, apart from its plugins, has no effect although it was asked for; one line each."""
+    asked = {gate for gate in config.feature_gates if gate in ("flowControl", "flowControl=true")}
+    return [
+        f"feature gate {gate}: kvatlas sends requests on at once and queues none" for gate in sorted(asked)
+    ]
+
+
+def _with_producer(plugin: PluginConfig) -> PluginConfig:
+    if plugin.type not in _PREFIX_READERS or not _PRODUCER_KEYS.isdisjoint(plugin.parameters):
+        return plugin
+    parameters = plugin.parameters | {"prefixMatchInfoProducerName": DEFAULT_PRODUCER}
+    return msgspec.structs.replace(plugin, parameters=parameters)
+
+
+def _gate_problems(gates: tuple[str, ...]) -> Iterator[Problem]:
+    for number, gate in enumerate(gates):
+        name, equals, value = gate.partition("=")
+        path: KeyPath = ("featureGates", number)
+        if name not in GATES:
+            yield Problem(f"found {gate!r}, expected a feature gate; {nearest(name, GATES)}", path)
+        elif equals and value not in ("true", "false"):
+            yield Problem(f"found {gate!r}, expected {name}=true or {name}=false", path)
+
+
+def _references(config: EndpointPickerConfig) -> Iterator[tuple[KeyPath, str]]:
+    layer = config.data_layer
+    for number, source in enumerate(layer.sources):
+        yield ("dataLayer", "sources", number, "pluginRef"), source.plugin_ref
+        for place, extractor in enumerate(source.extractors):
+            yield ("dataLayer", "sources", number, "extractors", place, "pluginRef"), extractor.plugin_ref
+    for number, parser in enumerate(config.request_handler.parsers):
+        yield ("requestHandler", "parsers", number, "pluginRef"), parser.plugin_ref
+    single = {
+        ("dataLayer", "discovery"): layer.discovery,
+        ("dataLayer", "peerDiscovery"): layer.peer_discovery,
+        ("saturationDetector",): config.saturation_detector,
+        ("parser",): config.parser,
+    }
+    for path, reference in single.items():
+        if reference is not None:
+            yield (*path, "pluginRef"), reference.plugin_ref
+    if layer.cross_replica_syncer_plugin_ref is not None:
+        yield ("dataLayer", "crossReplicaSyncerPluginRef"), layer.cross_replica_syncer_plugin_ref

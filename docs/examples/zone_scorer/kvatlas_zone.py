@@ -1,0 +1,30 @@
+"""A scorer that prefers endpoints of one zone."""
+
+from collections.abc import Sequence
+
+from kvatlas.scorers.model import Candidate, Rating, Ratings, RequestView
+from kvatlas.scorers.params import PluginParams
+
+
+class ZoneParams(PluginParams, frozen=True):
+    """Parameters of `zone-scorer`; kvatlas refuses any other key."""
+
+    zone: str
+    """The zone to prefer."""
+    label: str = "zone"
+    """The endpoints' label that names their zone."""
+
+
+class ZoneScorer:
+    """1 for an endpoint of the zone, else 0."""
+
+    type = "zone-scorer"
+    Params = ZoneParams
+
+    def __init__(self, params: ZoneParams) -> None:
+        self._params = params
+
+    def rate(self, request: RequestView, candidates: Sequence[Candidate]) -> Ratings:  # noqa: ARG002 (Scorer)
+        """One rating a candidate, in the same order."""
+        is_near = [each.labels.get(self._params.label) == self._params.zone for each in candidates]
+        return [Rating(raw=None, score=float(near)) for near in is_near]

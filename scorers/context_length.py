@@ -1,0 +1,118 @@
+"""`context-length-aware`: prefers endpoints whose label says that they are for prompts of this length."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, NamedTuple
+
+from msgspec import Meta
+
+from .base import Rng, Verdicts
+from .model import Candidate, Rating, Ratings, RequestView
+from .params import PluginParams
+from .registry import Registry
+
+PLUGIN_TYPE = "context-length-aware"
+
+IN_RANGE_FROM = 0.3
+"""Every prompt in range scores above this and every other at most this. Source: the reference."""
+
+MAX_DIGITS = 12
+"""Longest number of a label; no prompt has more tokens."""
+
+
+class ContextLengthParams(PluginParams, frozen=True):
+    """Parameters of `context-length-aware`."""
+
+    label: Annotated[str, Meta(min_length=1)] = "llm-d.ai/context-length-range"
+    """Label whose value `MIN-MAX` says for which prompt lengths in tokens the endpoint is."""
+    enable_filtering: bool = False
+    """Whether endpoints for other lengths are dropped too."""
+
+
+class LengthRange(NamedTuple):
+    """Prompt lengths in tokens, both ends included."""
+
+    low: int
+    high: int
+
+
+class ContextLengthScorer:
+    """In range `0.3 + 0.7 * (0.7 / (1 + width / 10000) + 0.3 * (high - n) / width)`, outside `0.3 / (1 + distance / 1000)`."""
+
+    type = PLUGIN_TYPE
+
+    def __init__(self, label: str) -> None:
+        self._label = label
+
+    def rate(self, request: RequestView, candidates: Sequence[Candidate]) -> Ratings:
+        """One rating a candidate; raw is the distance in tokens to its range, None without a readable label."""
+        return [self._rating(request.n_tokens, candidate.labels.get(self._label)) for candidate in candidates]
+
+    def _rating(self, n_tokens: int, label: str | None) -> Rating:
+        if label is None:
+            return Rating(raw=None, score=0.5)
+        span = parse_range(label)
+        if span is None:
+            return Rating(raw=None, score=0.0)
+        distance = max(n_tokens - span.high, span.low - n_tokens, 0)
+        if distance:
+            return Rating(raw=float(distance), score=IN_RANGE_FROM / (1 + distance / 1000))
+        width = span.high - span.low
+        if not width:
+            return Rating(raw=0.0, score=1.0)
+        fit = 0.7 / (1 + width / 10_000) + 0.3 * (span.high - n_tokens) / width
+        return Rating(raw=0.0, score=IN_RANGE_FROM + (1 - IN_RANGE_FROM) * fit)
+
+
+class ContextLengthFilter:
+    """Drops endpoints whose label excludes the prompt's length, or cannot be read; one without the label stays.
+
+    Args:
+        label: name of the label.
+        enabled: False keeps everything.
+    """
+
+    type = PLUGIN_TYPE
+
+    def __init__(self, label: str, *, enabled: bool) -> None:
+        self._label, self._enabled = label, enabled
+
+    def judge(self, request: RequestView, candidates: Sequence[Candidate], *, rng: Rng) -> Verdicts:  # noqa: ARG002 (Filter)
+        """One verdict a candidate."""
+        if not self._enabled:
+            return [None] * len(candidates)
+        return [
+            self._verdict(request.n_tokens, candidate.labels.get(self._label)) for candidate in candidates
+        ]
+
+    def _verdict(self, n_tokens: int, label: str | None) -> str | None:
+        if label is None:
+            return None
+        span = parse_range(label)
+        if span is None:
+            return f"label {self._label} is {label!r}, want MIN-MAX"
+        if span.low <= n_tokens <= span.high:
+            return None
+        return f"the prompt has {n_tokens} tokens, label {self._label} is {label}"
+
+
+def parse_range(label: str) -> LengthRange | None:
+    """The range that a label writes as `MIN-MAX`, None when it writes none."""
+    parts = [part.strip() for part in label.split("-")]
+    if len(parts) != 2 or not all(part.isdecimal() and len(part) <= MAX_DIGITS for part in parts):
+        return None
+    low, high = int(parts[0]), int(parts[1])
+    return LengthRange(low, high) if low <= high else None
+
+
+def register(registry: Registry) -> None:
+    """Adds `context-length-aware` as scorer and as filter."""
+    registry.scorers.add(
+        PLUGIN_TYPE, ContextLengthParams, lambda params, _: ContextLengthScorer(params.label)
+    )
+    registry.filters.add(
+        PLUGIN_TYPE,
+        ContextLengthParams,
+        lambda params, _: ContextLengthFilter(params.label, enabled=params.enable_filtering),
+    )

@@ -1,0 +1,1 @@
+"""Filters: what drops candidates before they are scored."""

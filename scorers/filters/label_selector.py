@@ -1,0 +1,88 @@
+"""`label-selector-filter`: keeps endpoints whose labels match a Kubernetes label selector."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Literal, assert_never
+
+from msgspec import field
+
+from ..base import Rng, Verdicts
+from ..errors import ParametersError
+from ..model import Candidate, RequestView
+from ..params import BuildContext, PluginParams
+from ..registry import Registry
+
+
+class RequirementParams(PluginParams, frozen=True):
+    """One entry of `matchExpressions`."""
+
+    key: str
+    """Name of the label."""
+    operator: Literal["In", "NotIn", "Exists", "DoesNotExist"]
+    """What its value must be."""
+    values: tuple[str, ...] = ()
+    """For In and NotIn; empty for the others."""
+
+
+class LabelSelectorParams(PluginParams, frozen=True):
+    """Parameters of `label-selector-filter`; what is given must all match, nothing given matches every endpoint."""
+
+    match_labels: dict[str, str] = field(default_factory=dict[str, str])
+    """Labels with the values they must have."""
+    match_expressions: tuple[RequirementParams, ...] = ()
+    """Further conditions."""
+
+
+class LabelSelectorFilter:
+    """Drops endpoints that miss one of the conditions; NotIn and DoesNotExist hold for a label that is not there."""
+
+    type = "label-selector-filter"
+
+    def __init__(self, params: LabelSelectorParams) -> None:
+        self._params = params
+
+    def judge(self, request: RequestView, candidates: Sequence[Candidate], *, rng: Rng) -> Verdicts:  # noqa: ARG002 (Filter)
+        """One verdict a candidate."""
+        return [self._verdict(candidate.labels) for candidate in candidates]
+
+    def _verdict(self, labels: Mapping[str, str]) -> str | None:
+        for key, wanted in self._params.match_labels.items():
+            if labels.get(key) != wanted:
+                return f"label {key} is {labels.get(key)!r}, want {wanted!r}"
+        for each in self._params.match_expressions:
+            if not _holds(each, labels.get(each.key)):
+                values = f" {', '.join(each.values)}" if each.values else ""
+                return f"label {each.key} is {labels.get(each.key)!r}, want {each.operator}{values}"
+        return None
+
+
+def _holds(requirement: RequirementParams, value: str | None) -> bool:
+    match requirement.operator:
+        case "In":
+            return value in requirement.values
+        case "NotIn":
+            return value not in requirement.values
+        case "Exists":
+            return value is not None
+        case "DoesNotExist":
+            return value is None
+        case _:
+            assert_never(requirement.operator)
+
+
+def register(registry: Registry) -> None:
+    """Adds `label-selector-filter`."""
+    registry.filters.add(LabelSelectorFilter.type, LabelSelectorParams, _make)
+
+
+def _make(params: LabelSelectorParams, _: BuildContext) -> LabelSelectorFilter:
+    for each in params.match_expressions:
+        needs_values = each.operator in ("In", "NotIn")
+        if needs_values != bool(each.values):
+            wanted = "at least one value" if needs_values else "no values"
+            raise ParametersError(
+                f"found {len(each.values)} values for {each.operator} of label {each.key!r}, expected {wanted}",
+                "matchExpressions",
+            )
+    return LabelSelectorFilter(params)

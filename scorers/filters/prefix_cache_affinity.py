@@ -1,0 +1,105 @@
+"""`prefix-cache-affinity-filter`: keeps the endpoints that hold most of the prompt, unless they are much busier."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Literal
+
+from msgspec import Meta, field
+
+from ..base import Rng, Verdicts
+from ..errors import ParametersError
+from ..model import Candidate, RequestView
+from ..params import BuildContext, PluginParams
+from ..prefix_source import PrefixSource
+from ..registry import Registry
+
+Share = Annotated[float, Meta(ge=0, le=1)]
+Amount = Annotated[float, Meta(ge=0)]
+
+
+class PrefixCacheAffinityParams(PluginParams, frozen=True):
+    """Parameters of `prefix-cache-affinity-filter`."""
+
+    affinity_threshold: Share = 0.8
+    """Share of the prompt's blocks from which on an endpoint is sticky; 0 switches the filter off."""
+    exploration_probability: Share = 0.0
+    """Part of the requests for which all endpoints are kept."""
+    max_ttft_penalty_ms: Amount = field(default=18_000.0, name="maxTTFTPenaltyMs")
+    """Longer expected wait on the sticky endpoints for which stickiness is given up; 0 never gives it up."""
+    ttft_source: Literal["prefillThroughput", "latencyPredictor"] = "prefillThroughput"
+    """Where the expected wait comes from; only `prefillThroughput` is supported."""
+    peak_prefill_throughput: Amount = 15_928.0
+    """Prompt tokens an endpoint computes in a second."""
+    tier: str | None = None
+    """Name of a configured tier; absent: what the producer stands for, without one the fastest tier."""
+    prefix_match_info_producer_name: str = ""
+    """Name of a prefix cache producer in `plugins`."""
+    in_flight_load_producer_name: str = ""
+    """Accepted, no effect: there is one accounting."""
+    latency_prediction_info_producer_name: str = ""
+    """Accepted, no effect."""
+
+
+class PrefixCacheAffinityFilter:
+    """Drops endpoints below the threshold when one is at or above it.
+
+    Keeps all where there is one alone, where chance says so, and where the best sticky endpoint would wait too much
+    longer than the best other.
+
+    Args:
+        source: what counts as cached.
+        params: thresholds.
+    """
+
+    type = "prefix-cache-affinity-filter"
+
+    def __init__(self, source: PrefixSource, params: PrefixCacheAffinityParams) -> None:
+        self._source, self._params = source, params
+
+    def judge(self, request: RequestView, candidates: Sequence[Candidate], *, rng: Rng) -> Verdicts:  # noqa: ARG002 (Filter)
+        """One verdict a candidate."""
+        params, keep_all = self._params, [None] * len(candidates)
+        if len(candidates) <= 1 or not params.affinity_threshold or rng() < params.exploration_probability:
+            return keep_all
+        shares = [self._share(candidate) for candidate in candidates]
+        is_sticky = [share >= params.affinity_threshold for share in shares]
+        if not any(is_sticky) or all(is_sticky) or self._waits_too_long(candidates, is_sticky):
+            return keep_all
+        return [
+            None
+            if sticky
+            else f"holds {share:.2f} of the prompt, others {params.affinity_threshold:g} or more"
+            for share, sticky in zip(shares, is_sticky, strict=True)
+        ]
+
+    def _share(self, candidate: Candidate) -> float:
+        prefix = candidate.prefix
+        if prefix is None or not prefix.n_blocks:
+            return 0.0
+        return candidate.credit * self._source.blocks(prefix) / prefix.n_blocks
+
+    def _waits_too_long(self, candidates: Sequence[Candidate], is_sticky: Sequence[bool]) -> bool:
+        if not self._params.max_ttft_penalty_ms:
+            return False
+        tokens = [candidate.in_flight.tokens for candidate in candidates]
+        sticky = min(n for n, stays in zip(tokens, is_sticky, strict=True) if stays)
+        other = min(n for n, stays in zip(tokens, is_sticky, strict=True) if not stays)
+        penalty_ms = (sticky - other) / self._params.peak_prefill_throughput * 1000
+        return penalty_ms > self._params.max_ttft_penalty_ms
+
+
+def register(registry: Registry) -> None:
+    """Adds `prefix-cache-affinity-filter`."""
+    registry.filters.add(PrefixCacheAffinityFilter.type, PrefixCacheAffinityParams, _make)
+
+
+def _make(params: PrefixCacheAffinityParams, context: BuildContext) -> PrefixCacheAffinityFilter:
+    if params.ttft_source == "latencyPredictor":
+        raise ParametersError("found 'latencyPredictor', expected 'prefillThroughput'", "ttftSource")
+    if params.max_ttft_penalty_ms and not params.peak_prefill_throughput:
+        raise ParametersError(
+            "found 0, expected more than 0 while maxTTFTPenaltyMs is not 0", "peakPrefillThroughput"
+        )
+    source = context.prefix_source(tier=params.tier, producer=params.prefix_match_info_producer_name)
+    return PrefixCacheAffinityFilter(source, params)

@@ -1,0 +1,83 @@
+"""`utilization-filter`: drops endpoints that are too busy by one of several measures."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Literal, assert_never
+
+from msgspec import Meta
+
+from ..base import Rng, Verdicts
+from ..model import Candidate, RequestView
+from ..params import PluginParams
+from ..registry import Registry
+
+Metric = Literal["active-requests", "running-requests", "waiting-queue", "kv-cache-utilization"]
+
+
+class ConditionParams(PluginParams, frozen=True):
+    """One entry of `conditions`."""
+
+    metric: Metric
+    """What is measured."""
+    max_value: Annotated[float, Meta(ge=0)]
+    """Largest value with which an endpoint is kept."""
+
+
+class UtilizationParams(PluginParams, frozen=True):
+    """Parameters of `utilization-filter`."""
+
+    conditions: Annotated[tuple[ConditionParams, ...], Meta(min_length=1)]
+    """Limits, all of which an endpoint must keep."""
+    fallback_on_empty: bool = False
+    """Whether all are kept when none keeps the limits."""
+
+
+class UtilizationFilter:
+    """Drops endpoints known to be above a limit; a load that nobody knows is above none.
+
+    Args:
+        conditions: limits.
+        fallback_on_empty: keep all instead of none.
+    """
+
+    type = "utilization-filter"
+
+    def __init__(self, conditions: Sequence[ConditionParams], *, fallback_on_empty: bool) -> None:
+        self._conditions, self._fallback_on_empty = tuple(conditions), fallback_on_empty
+
+    def judge(self, request: RequestView, candidates: Sequence[Candidate], *, rng: Rng) -> Verdicts:  # noqa: ARG002 (Filter)
+        """One verdict a candidate."""
+        verdicts = [self._verdict(candidate) for candidate in candidates]
+        return [None] * len(verdicts) if self._fallback_on_empty and None not in verdicts else verdicts
+
+    def _verdict(self, candidate: Candidate) -> str | None:
+        for condition in self._conditions:
+            value = _measured(condition.metric, candidate)
+            if value is not None and value > condition.max_value:
+                return f"{condition.metric} is {value:g}, at most {condition.max_value:g} allowed"
+        return None
+
+
+def _measured(metric: Metric, candidate: Candidate) -> float | None:
+    load = candidate.load
+    match metric:
+        case "active-requests":
+            return candidate.in_flight.requests
+        case "running-requests":
+            return load.running if load is not None else None
+        case "waiting-queue":
+            return load.waiting if load is not None else None
+        case "kv-cache-utilization":
+            return load.kv_utilization if load is not None else None
+        case _:
+            assert_never(metric)
+
+
+def register(registry: Registry) -> None:
+    """Adds `utilization-filter`."""
+    registry.filters.add(
+        UtilizationFilter.type,
+        UtilizationParams,
+        lambda params, _: UtilizationFilter(params.conditions, fallback_on_empty=params.fallback_on_empty),
+    )

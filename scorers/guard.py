@@ -1,0 +1,121 @@
+"""Calls to plugins, which may be anybody's: whatever they answer, a request goes on, and what was wrong is named."""
+
+from __future__ import annotations
+
+import math
+import traceback
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from .base import Filter, MarksResponses, Picker, Rng, Scorer, Verdicts
+from .decision import Decision, PluginFault
+from .model import Candidate, Rating, RequestView
+
+T = TypeVar("T")
+
+MAX_DETAIL_CHARS = 300
+"""A fault's text is for a line of a log or a cell of a table."""
+
+
+def called(name: str, call: Callable[[], T]) -> T | PluginFault:
+    """The call's result, or what it raised."""
+    try:
+        return call()
+    except Exception as error:  # noqa: BLE001 - whatever a plugin raises must cost its own answer alone
+        return PluginFault(name, "raised", _description(error))
+
+
+def sound_verdicts(
+    name: str, plugin: Filter, request: RequestView, candidates: Sequence[Candidate], rng: Rng
+) -> tuple[Verdicts, PluginFault | None]:
+    """One verdict a candidate; a filter that gives no usable answer keeps every candidate."""
+    fault: PluginFault
+    match called(name, lambda: list(plugin.judge(request, candidates, rng=rng))):
+        case PluginFault() as fault:
+            pass
+        case verdicts if len(verdicts) != len(candidates):
+            fault = PluginFault(
+                name, "wrong_length", f"judged {len(verdicts)} endpoints, want {len(candidates)}"
+            )
+        case verdicts if not all(_is_verdict(verdict) for verdict in verdicts):
+            fault = PluginFault(name, "wrong_answer", "a verdict is neither None nor a text")
+        case verdicts:
+            return verdicts, None
+    return [None] * len(candidates), fault
+
+
+def sound_ratings(
+    name: str, scorer: Scorer, request: RequestView, candidates: Sequence[Candidate]
+) -> tuple[list[Rating], PluginFault | None]:
+    """Ratings with every score in [0, 1], and what had to be repaired for that."""
+    unknown = [Rating(raw=None, score=0.0)] * len(candidates)
+    try:
+        ratings = list(scorer.rate(request, candidates))
+        outside = [rating.score for rating in ratings if not 0.0 <= rating.score <= 1.0]
+        n_not_finite = sum(not math.isfinite(score) for score in outside)
+    except Exception as error:  # noqa: BLE001 - see `called`; written out, since this is the hot path
+        return unknown, PluginFault(name, "raised", _description(error))
+    if len(ratings) != len(candidates):
+        detail = f"rated {len(ratings)} endpoints, want {len(candidates)}"
+        return unknown, PluginFault(name, "wrong_length", detail)
+    if not outside:
+        return ratings, None
+    if n_not_finite:
+        reason, detail = "not_finite", f"{n_not_finite} of {len(ratings)} scores are not finite, taken as 0"
+    else:
+        reason, detail = "out_of_range", f"{len(outside)} of {len(ratings)} scores outside [0, 1], clamped"
+    return [_clamped(rating) for rating in ratings], PluginFault(name, reason, detail)
+
+
+def sound_pick(
+    picker: Picker, totals: Sequence[float], rng: Rng, fallback: Picker
+) -> tuple[list[int], bool, PluginFault | None]:
+    """Distinct indices into `totals`, best first; `fallback` picks where `picker` gives no usable answer."""
+
+    def checked() -> tuple[list[int], bool] | PluginFault:
+        picked, by_chance = picker.pick(totals, rng=rng)
+        if picked and len(set(picked)) == len(picked) and all(_is_row(row, len(totals)) for row in picked):
+            return picked, by_chance
+        return PluginFault(picker.type, "wrong_answer", f"picked {len(picked)} of {len(totals)} endpoints")
+
+    answer = called(picker.type, checked)
+    if isinstance(answer, PluginFault):
+        return *fallback.pick(totals, rng=rng), answer
+    return *answer, None
+
+
+def sound_headers(
+    name: str, plugin: MarksResponses, decision: Decision
+) -> tuple[dict[str, str], PluginFault | None]:
+    """Headers that HTTP can carry; a plugin with any other sets none."""
+    headers = called(name, lambda: dict(plugin.response_headers(decision)))
+    if isinstance(headers, PluginFault):
+        return {}, headers
+    if not all(_is_header_text(text) for entry in headers.items() for text in entry):
+        return {}, PluginFault(name, "wrong_answer", "a response header is not printable ASCII")
+    return headers, None
+
+
+def _is_verdict(answer: object) -> bool:
+    return answer is None or isinstance(answer, str)
+
+
+def _is_header_text(answer: object) -> bool:
+    return isinstance(answer, str) and answer.isascii() and answer.isprintable()
+
+
+def _is_row(answer: object, n_rows: int) -> bool:
+    return isinstance(answer, int) and 0 <= answer < n_rows
+
+
+def _clamped(rating: Rating) -> Rating:
+    score = min(1.0, max(0.0, rating.score)) if math.isfinite(rating.score) else 0.0
+    return Rating(raw=rating.raw, score=score, age_s=rating.age_s)
+
+
+def _description(error: Exception) -> str:
+    """Type, message and the line that raised; one line."""
+    where = traceback.extract_tb(error.__traceback__)[-1]
+    message = " ".join(str(error).split())[:MAX_DETAIL_CHARS]
+    file_name = where.filename.rpartition("/")[2]
+    return f"{type(error).__name__}: {message} ({file_name}:{where.lineno})"

@@ -1,0 +1,194 @@
+"""Coefficients of a linear cost, learned online from observed times, and never trusted before they earned it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+NOISE_SHARE = 0.25
+"""Expected deviation of a time, as a part of what the priors predict; sets the weight of data against priors."""
+
+HUBER = 1.345
+"""Deviations, in robust standard deviations, up to which an observation counts fully (95 % efficiency for a normal)."""
+
+FAR = 4.0
+"""Deviations beyond which an observation's pull shrinks with its distance: stalls say nothing about costs."""
+
+MEDIAN_OF_NORMAL = 0.6745
+"""Median of the absolute value of a standard normal."""
+
+SCALE_STEP = 0.1
+"""Factor by which the running median of the deviations moves at an observation, as a logarithm."""
+
+MIN_OBSERVATIONS = 30
+"""Observations, forgotten ones left out, before a fit may replace the priors."""
+
+EARNED = 3.0
+"""A fit replaces the priors when it predicts better by this many standard errors, and gives way when it predicts worse.
+The test is repeated at each observation, hence more than the usual two."""
+
+ERROR_HALF_LIFE = 100.0
+"""Observations after which an error counts half in the comparison."""
+
+MAX_ERROR = math.log(20.0)
+"""Largest error that counts: one stall must not decide a comparison."""
+
+MAX_MILLISECONDS = 1e9
+"""Longest time that is believed, twelve days; also keeps sums finite."""
+
+N_SWEEPS = 3
+"""Passes of the solver an observation; it starts from the last solution, which one observation hardly moves."""
+
+
+@dataclass(frozen=True, slots=True)
+class FitState:
+    """How a fit stands.
+
+    Attributes:
+        coefficients: in force, in the order of the features.
+        is_fitted: whether they are learned; else they are the priors.
+        n_observations: observations it rests on, forgotten ones left out.
+        fit_error: mean of `abs(log(observed / predicted))` of the learned ones, each asked before it was learned from.
+        prior_error: the same of the priors.
+    """
+
+    coefficients: tuple[float, ...]
+    is_fitted: bool
+    n_observations: float
+    fit_error: float
+    prior_error: float
+
+
+class LinearFit:
+    """Robust recursive regression of times on features, with priors, bounds and forgetting.
+
+    Least squares in units of the priors: each coefficient is its prior times a factor, which starts at 1 and is drawn
+    there, so that what the data cannot tell stays as it was. Large deviations count less (Huber, and less still when
+    far), old observations fade, and factors stay within `max_factor` of 1. The factors come into force once they have
+    surely predicted better than the priors, measured on each observation before it is learned from, and give way when
+    they predict worse.
+
+    Args:
+        priors: coefficients, all above 0.
+        max_factor: how many times larger or smaller than its prior a coefficient may get, above 1.
+        half_life: observations after which one counts half.
+
+    Cost: O(d**2) an observation, d coefficients.
+    """
+
+    def __init__(
+        self, priors: Sequence[float], *, max_factor: float = 20.0, half_life: float = 1000.0
+    ) -> None:
+        n = len(priors)
+        self._priors = tuple(priors)
+        self._low, self._high = 1.0 / max_factor, max_factor
+        self._keep = 0.5 ** (1.0 / half_life)
+        self._factors = [1.0] * n
+        self._squares = [[0.0] * n for _ in range(n)]
+        self._products = [0.0] * n
+        self._scale = 1.0
+        self._n_observations = 0.0
+        self._fit_error, self._prior_error, self._gain = _FadingMean(), _FadingMean(), _FadingMean()
+        self._is_fitted = False
+        self._in_force = self._priors
+
+    @property
+    def coefficients(self) -> tuple[float, ...]:
+        """Coefficients in force."""
+        return self._in_force
+
+    def observe(self, features: Sequence[float], milliseconds: float) -> None:
+        """Learn from one observed time; one that is not above 0, or absurdly long, is left out."""
+        if not 0 < milliseconds <= MAX_MILLISECONDS:
+            return
+        parts = [prior * feature for prior, feature in zip(self._priors, features, strict=True)]
+        by_priors = sum(parts)
+        by_factors = sum(factor * part for factor, part in zip(self._factors, parts, strict=True))
+        self._compare(milliseconds, by_priors, by_factors)
+        noise = NOISE_SHARE * by_priors
+        weight = self._weight(abs(milliseconds - by_factors) / noise)
+        self._n_observations = self._n_observations * self._keep + 1.0
+        self._add(parts, milliseconds, weight / (noise * noise))
+        self._solve()
+        if self._is_fitted:
+            self._in_force = self._learned()
+
+    def state(self) -> FitState:
+        """How the fit stands."""
+        return FitState(
+            coefficients=self._in_force,
+            is_fitted=self._is_fitted,
+            n_observations=self._n_observations,
+            fit_error=self._fit_error.mean,
+            prior_error=self._prior_error.mean,
+        )
+
+    def _compare(self, observed: float, by_priors: float, by_factors: float) -> None:
+        prior_error, fit_error = _log_error(observed, by_priors), _log_error(observed, by_factors)
+        self._prior_error.add(prior_error)
+        self._fit_error.add(fit_error)
+        self._gain.add(prior_error - fit_error)
+        needed = 0.0 if self._is_fitted else EARNED * self._gain.standard_error
+        is_fitted = self._n_observations >= MIN_OBSERVATIONS and self._gain.mean > needed
+        if is_fitted is not self._is_fitted:
+            self._is_fitted = is_fitted
+            self._in_force = self._learned() if is_fitted else self._priors
+
+    def _learned(self) -> tuple[float, ...]:
+        return tuple(prior * factor for prior, factor in zip(self._priors, self._factors, strict=True))
+
+    def _weight(self, deviation: float) -> float:
+        """How much an observation counts, by its deviation in units of the expected noise."""
+        is_above = deviation > MEDIAN_OF_NORMAL * self._scale
+        self._scale *= math.exp(SCALE_STEP if is_above else -SCALE_STEP)
+        self._scale = min(max(self._scale, 0.01), 1e6)
+        deviations = deviation / self._scale
+        if deviations <= HUBER:
+            return 1.0
+        return HUBER / deviations * min(1.0, FAR / deviations)
+
+    def _add(self, parts: Sequence[float], observed: float, weight: float) -> None:
+        keep = self._keep
+        for row, (squares, part) in enumerate(zip(self._squares, parts, strict=True)):
+            weighted = weight * part
+            for column, other in enumerate(parts):
+                squares[column] = keep * squares[column] + weighted * other
+            self._products[row] = keep * self._products[row] + weighted * observed
+
+    def _solve(self) -> None:
+        """Coordinate descent to the best factors within the bounds; each is drawn to 1 with weight 1."""
+        factors = self._factors
+        for _ in range(N_SWEEPS):
+            for row, squares in enumerate(self._squares):
+                others = sum(map(float.__mul__, squares, factors)) - squares[row] * factors[row]
+                best = (self._products[row] + 1.0 - others) / (squares[row] + 1.0)
+                factors[row] = min(max(best, self._low), self._high)
+
+
+class _FadingMean:
+    """Mean of numbers that count less the older they are."""
+
+    def __init__(self) -> None:
+        self._keep = 0.5 ** (1.0 / ERROR_HALF_LIFE)
+        self._sum = self._squares = self._weight = 0.0
+
+    def add(self, number: float) -> None:
+        self._sum = self._sum * self._keep + number
+        self._squares = self._squares * self._keep + number * number
+        self._weight = self._weight * self._keep + 1.0
+
+    @property
+    def mean(self) -> float:
+        """The mean, 0 before the first number."""
+        return self._sum / self._weight if self._weight else 0.0
+
+    @property
+    def standard_error(self) -> float:
+        """Expected deviation of the mean; only after the first number."""
+        variance = max(0.0, self._squares / self._weight - self.mean**2)
+        return math.sqrt(variance / self._weight)
+
+
+def _log_error(observed: float, predicted: float) -> float:
+    return min(abs(math.log(observed) - math.log(predicted)), MAX_ERROR)

@@ -1,0 +1,80 @@
+"""`no-hit-lru-scorer`: spreads requests that no endpoint has anything of, so that caches grow evenly."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from .decision import Decision
+from .model import Candidate, Rating, Ratings, RequestView
+from .params import PluginParams
+from .producers import Size
+from .registry import Registry
+
+
+class NoHitLruParams(PluginParams, frozen=True):
+    """Parameters of `no-hit-lru-scorer`."""
+
+    lru_size: Size = 1024
+    """Endpoints remembered."""
+    prefix_match_info_producer_name: str = ""
+    """Accepted, no effect: a request is cold when no tier of any candidate has its first block."""
+    prefix_plugin_type: str = ""
+    """Accepted, no effect; the reference ignores it too."""
+    prefix_plugin_name: str = ""
+    """Accepted, no effect; the reference ignores it too."""
+
+
+class NoHitLruScorer:
+    """`1 - rank / (N - 1)` of N candidates for a cold request, 0.5 everywhere for any other.
+
+    First in rank are the candidates that never got a cold request, by name, then the others, the longest ago first.
+
+    Args:
+        size: endpoints remembered.
+    """
+
+    type = "no-hit-lru-scorer"
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._used: dict[str, None] = {}
+        """Endpoints that got a cold request, the longest ago first."""
+
+    def rate(self, request: RequestView, candidates: Sequence[Candidate]) -> Ratings:  # noqa: ARG002 (Scorer)
+        """One rating a candidate; raw is its rank from 0, None when the request is not cold."""
+        if not _is_cold(candidates):
+            return [Rating(raw=None, score=0.5)] * len(candidates)
+        names = {candidate.name for candidate in candidates}
+        never = sorted(names - self._used.keys())
+        ranks = {
+            name: rank for rank, name in enumerate([*never, *(each for each in self._used if each in names)])
+        }
+        last = max(1, len(candidates) - 1)
+        return [
+            Rating(raw=float(ranks[candidate.name]), score=1 - ranks[candidate.name] / last)
+            for candidate in candidates
+        ]
+
+    def picked(self, request: RequestView, decision: Decision) -> None:  # noqa: ARG002 (LearnsFromPicks)
+        """Remember who got a cold request. Cost: O(candidates)."""
+        if not _is_cold(scored.candidate for scored in decision.scored if scored.dropped is None):
+            return
+        name = decision.picked[0]
+        self._used.pop(name, None)
+        self._used[name] = None
+        if len(self._used) > self._size:
+            del self._used[next(iter(self._used))]
+
+
+def _is_cold(candidates: Iterable[Candidate]) -> bool:
+    """Whether no tier of any candidate has the request's first block."""
+    return not any(
+        candidate.prefix is not None and any(candidate.prefix.held.tier_blocks) for candidate in candidates
+    )
+
+
+def register(registry: Registry) -> None:
+    """Adds `no-hit-lru-scorer`."""
+    registry.scorers.add(
+        NoHitLruScorer.type, NoHitLruParams, lambda params, _: NoHitLruScorer(params.lru_size)
+    )

@@ -1,0 +1,1 @@
+"""Pickers: what chooses among totals."""

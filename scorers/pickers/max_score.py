@@ -1,0 +1,40 @@
+"""`max-score-picker`: takes the highest totals, ties at random."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..base import Rng
+from ..registry import Registry
+from .params import PickerParams
+from .shuffle import shuffled
+
+
+class MaxScorePicker:
+    """Highest total first. Exactly equal totals come in uniformly random order; nearly equal ones do not mix.
+
+    Args:
+        count: endpoints to pick, at most.
+    """
+
+    type = "max-score-picker"
+
+    def __init__(self, count: int = 1) -> None:
+        self._count = count
+
+    def pick(self, totals: Sequence[float], *, rng: Rng) -> tuple[list[int], bool]:
+        """Indices of the chosen, best first, and whether several shared the highest total.
+
+        Shuffling first and sorting stably keeps every order of a group of ties equally likely.
+        """
+        order = shuffled(len(totals), rng)
+        order.sort(key=lambda index: totals[index], reverse=True)
+        tie = len(order) > 1 and totals[order[0]] == totals[order[1]]
+        return order[: self._count], tie
+
+
+def register(registry: Registry) -> None:
+    """Adds `max-score-picker`."""
+    registry.pickers.add(
+        MaxScorePicker.type, PickerParams, lambda params, _: MaxScorePicker(params.max_num_of_endpoints)
+    )

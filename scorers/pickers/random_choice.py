@@ -1,0 +1,34 @@
+"""`random-picker`: takes endpoints at random, whatever their totals."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..base import Rng
+from ..registry import Registry
+from .params import PickerParams
+from .shuffle import shuffled
+
+
+class RandomPicker:
+    """Every endpoint is equally likely.
+
+    Args:
+        count: endpoints to pick, at most.
+    """
+
+    type = "random-picker"
+
+    def __init__(self, count: int = 1) -> None:
+        self._count = count
+
+    def pick(self, totals: Sequence[float], *, rng: Rng) -> tuple[list[int], bool]:
+        """Indices of the chosen, and whether there was a choice."""
+        return shuffled(len(totals), rng)[: self._count], len(totals) > 1
+
+
+def register(registry: Registry) -> None:
+    """Adds `random-picker`."""
+    registry.pickers.add(
+        RandomPicker.type, PickerParams, lambda params, _: RandomPicker(params.max_num_of_endpoints)
+    )

@@ -1,0 +1,47 @@
+"""`weighted-random-picker`: takes endpoints at random, in proportion to their totals."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from ..base import Rng
+from ..registry import Registry
+from .params import PickerParams
+from .shuffle import shuffled
+
+LEAST_DRAW = 1e-10
+"""Stands for a draw of exactly 0, which would lose against every other. Source: the reference."""
+
+
+class WeightedRandomPicker:
+    """Picked first with probability `total / sum`; a total of 0 is picked only when nothing else is left.
+
+    Args:
+        count: endpoints to pick, at most.
+
+    Source: weighted sampling without replacement by keys `U ** (1 / total)` (A-Res, Efraimidis and Spirakis).
+    """
+
+    type = "weighted-random-picker"
+
+    def __init__(self, count: int = 1) -> None:
+        self._count = count
+
+    def pick(self, totals: Sequence[float], *, rng: Rng) -> tuple[list[int], bool]:
+        """Indices of the chosen, largest key first, and whether there was a choice."""
+        # The logarithm of the key has the same order and does not underflow for small totals.
+        keys = [math.log(rng() or LEAST_DRAW) / total if total > 0 else -math.inf for total in totals]
+        order = shuffled(len(totals), rng)
+        order.sort(key=lambda index: keys[index], reverse=True)
+        n_choices = sum(total > 0 for total in totals) or len(totals)
+        return order[: self._count], n_choices > 1
+
+
+def register(registry: Registry) -> None:
+    """Adds `weighted-random-picker`."""
+    registry.pickers.add(
+        WeightedRandomPicker.type,
+        PickerParams,
+        lambda params, _: WeightedRandomPicker(params.max_num_of_endpoints),
+    )

@@ -1,0 +1,134 @@
+"""The reference's producers of prefix matches, as names that say where knowledge of the tiers comes from.
+
+kvatlas has one index whatever the configuration names; a producer selects how its tiers are known and bounded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta, field
+
+from .params import PluginParams
+from .prefix_source import ApproxProducer, PreciseProducer
+from .registry import Registry
+
+APPROX = "approx-prefix-cache-producer"
+PRECISE = "precise-prefix-cache-producer"
+
+DEFAULT_LRU_CAPACITY = 31250
+"""Blocks a server is given without a figure of its own. Source: the reference's default."""
+
+DEFAULT_CREDITS: Mapping[str, float] = {"gpu": 1.0, "cpu": 0.8, "shared_storage": 0.4, "object_store": 0.2}
+"""Worth of a cached block by the engine's word for where it is. Source: the reference's backend weights."""
+
+Size = Annotated[int, Meta(ge=1)]
+Limit = Annotated[int, Meta(ge=0)]
+PortNumber = Annotated[int, Meta(ge=1, le=65535)]
+
+
+class ApproxParams(PluginParams, frozen=True):
+    """Parameters of `approx-prefix-cache-producer`."""
+
+    auto_tune: bool = True
+    """true: the tier is as large as the engine tells."""
+    lru_capacity_per_server: Size | None = None
+    """Blocks of the engine's size that a server holds, with `autoTune: false`; default 31250."""
+    block_size_tokens: Limit | None = None
+    """Accepted, no effect: each endpoint is indexed at its own block size."""
+    block_size: Limit | None = None
+    """Accepted, no effect: the older name of `blockSizeTokens`."""
+    max_prefix_tokens_to_match: Limit | None = None
+    """Accepted, no effect: the whole prompt is matched."""
+    max_prefix_blocks_to_match: Limit | None = None
+    """Accepted, no effect: the whole prompt is matched."""
+
+    def producer(self) -> ApproxProducer:
+        """What the parameters say."""
+        return ApproxProducer(
+            None if self.auto_tune else self.lru_capacity_per_server or DEFAULT_LRU_CAPACITY
+        )
+
+
+class BackendParams(PluginParams, frozen=True):
+    """One entry of `kvCacheBackendConfigs`."""
+
+    name: Annotated[str, Meta(min_length=1)]
+    """The engine's word for a tier."""
+    weight: Annotated[float, Meta(ge=0, le=1)]
+    """Worth of a block there."""
+
+
+class PodDiscoveryParams(PluginParams, frozen=True):
+    """`podDiscoveryConfig`."""
+
+    pod_label_selector: str = ""
+    """Accepted, no effect: endpoints come from the configuration or discovery."""
+    pod_namespace: str = ""
+    """Accepted, no effect."""
+    socket_port: PortNumber | None = None
+    """Port of an engine's PUB socket, as `events.port`."""
+    replay_socket_port: PortNumber | None = None
+    """Port of an engine's replay socket, as `events.replayPort`."""
+
+
+class KVEventsParams(PluginParams, frozen=True):
+    """`kvEventsConfig`."""
+
+    zmq_endpoint: str = ""
+    """With `discoverPods: false`: ZMQ address to listen on, as `events.bind`."""
+    topic_filter: str = ""
+    """ZMQ subscription prefix, as `events.topicPrefix`."""
+    concurrency: Limit | None = None
+    """Accepted, no effect."""
+    engine_type: Literal["vllm", "sglang"] | None = None
+    """Accepted, no effect: both are read."""
+    discover_pods: bool = True
+    """true: connect to each engine; false: engines connect to `zmqEndpoint`."""
+    pod_discovery_config: PodDiscoveryParams = PodDiscoveryParams()
+    """Ports of the engines."""
+
+
+class IndexerParams(PluginParams, frozen=True):
+    """`indexerConfig`."""
+
+    kv_cache_backend_configs: tuple[BackendParams, ...] = ()
+    """Worth of a block by tier; default gpu 1, cpu 0.8, shared_storage 0.4, object_store 0.2."""
+    kv_block_index_config: dict[str, Any] = field(default_factory=dict[str, Any])
+    """Accepted, no effect: there is one index."""
+    tokenizers_pool_config: dict[str, Any] = field(default_factory=dict[str, Any])
+    """Accepted, no effect: the tokenizer is `model.tokenizer`."""
+
+
+class PreciseParams(PluginParams, frozen=True):
+    """Parameters of `precise-prefix-cache-producer`."""
+
+    indexer_config: IndexerParams = IndexerParams()
+    """Credits of the tiers."""
+    kv_events_config: KVEventsParams = KVEventsParams()
+    """Where events come from; used where `events` is not configured."""
+    token_processor_config: dict[str, Any] = field(default_factory=dict[str, Any])
+    """Accepted, no effect: block size and hashes of the engines are learned from their events."""
+    speculative_indexing: bool = False
+    """Accepted, no effect."""
+    speculative_ttl: str = field(default="", name="speculativeTTL")
+    """Accepted, no effect."""
+
+    def producer(self) -> PreciseProducer:
+        """What the parameters say."""
+        backends = {each.name.lower(): each.weight for each in self.indexer_config.kv_cache_backend_configs}
+        events = self.kv_events_config
+        return PreciseProducer(
+            credits=backends or DEFAULT_CREDITS,
+            bind=None if events.discover_pods or not events.zmq_endpoint else events.zmq_endpoint,
+            port=events.pod_discovery_config.socket_port,
+            replay_port=events.pod_discovery_config.replay_socket_port,
+            topic_prefix=events.topic_filter,
+        )
+
+
+def register(registry: Registry) -> None:
+    """Adds both producers."""
+    registry.producers.add(APPROX, ApproxParams, lambda params, _: params.producer())
+    registry.producers.add(PRECISE, PreciseParams, lambda params, _: params.producer())

@@ -1,0 +1,53 @@
+"""Configurations made of plugins, and what their plans decide."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from kvatlas.api.scheduling.plan import Plan, make_plan
+from kvatlas.configs.schema import KVAtlasConfig
+from kvatlas.scorers.model import Candidate, RequestView
+from support.candidates import endpoint, held, match_of, no_chance
+
+REQUEST = RequestView(model="m", now=0.0, n_tokens=160)
+FLEET = [endpoint("a", prefix=match_of(0b111, 0b11111111, n_blocks=10)), endpoint("b", prefix=held(cpu=10))]
+
+
+def config(*plugins: str | dict[str, Any], **more: Any) -> KVAtlasConfig:
+    """A configuration with plugins, by type or written out, and further sections."""
+    data: dict[str, Any] = {
+        "kind": "KVAtlasConfig",
+        "apiVersion": "kvatlas/v1",
+        "plugins": [{"type": each} if isinstance(each, str) else each for each in plugins],
+    }
+    return msgspec.convert(data | more, KVAtlasConfig)
+
+
+def profile(*references: str | tuple[str, float]) -> dict[str, Any]:
+    """The section of one profile that refers to these plugins, each with a weight where it is given one."""
+    entries = [
+        {"pluginRef": each} if isinstance(each, str) else {"pluginRef": each[0], "weight": each[1]}
+        for each in references
+    ]
+    return {"schedulingProfiles": [{"plugins": entries}]}
+
+
+def approx(name: str, **parameters: Any) -> dict[str, Any]:
+    """A plugin that is an approximate prefix cache producer."""
+    return {"type": "approx-prefix-cache-producer", "name": name, "parameters": parameters}
+
+
+def scores(plan: Plan, *fleet: Candidate) -> list[list[tuple[str, float, float]]]:
+    """(name, weight, score) of every term, for each candidate."""
+    decision = plan.profile.decide(REQUEST, fleet or FLEET, rng=no_chance)
+    return [
+        [(term.name, term.weight, round(term.rating.score, 6)) for term in each.terms]
+        for each in decision.scored
+    ]
+
+
+def planned(*plugins: str | dict[str, Any], **more: Any) -> Plan:
+    """The plan of that configuration."""
+    return make_plan(config(*plugins, **more))

@@ -1,0 +1,72 @@
+"""A package whose plugins misbehave, as pip would leave it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+MODULE = """
+import math
+from kvatlas.scorers.model import Rating
+from kvatlas.scorers.params import PluginParams
+
+class NotFinite:
+    type = "not-finite"
+    def rate(self, request, candidates):
+        return [Rating(raw=math.inf, score=math.nan), Rating(raw=None, score=7.0), Rating(raw=None, score=0.5)]
+
+class Raises:
+    type = "raises"
+    def rate(self, request, candidates):
+        raise LookupError("no such zone")
+
+class Broken:
+    type = "broken"
+    def judge(self, request, candidates, *, rng):
+        return [None]
+
+class Params(PluginParams, frozen=True):
+    colour: str = "red"
+
+class Choosy(Raises):
+    type = "choosy"
+    Params = Params
+    def __init__(self, params):
+        if params.colour == "grey":
+            raise ValueError("no grey")
+        self.colour = params.colour
+
+class OddParams(Raises):
+    type = "odd-params"
+    Params = dict
+
+CONSTANT = 3
+
+class Nobody:
+    type = "nobody"
+    def pick(self, totals, *, rng):
+        return [], False
+"""
+ENTRY_POINTS = """[kvatlas.scorers]
+not-finite = faulty_plugins:NotFinite
+raises = faulty_plugins:Raises
+missing = faulty_plugins:Missing
+queue-scorer = faulty_plugins:Raises
+no-scorer = faulty_plugins:Broken
+no-class = faulty_plugins:CONSTANT
+odd-params = faulty_plugins:OddParams
+choosy = faulty_plugins:Choosy
+[kvatlas.filters]
+broken = faulty_plugins:Broken
+[kvatlas.pickers]
+nobody = faulty_plugins:Nobody
+wrong-name = faulty_plugins:Nobody
+"""
+
+
+def install_faulty(target: Path) -> None:
+    """Puts the package into a folder that is, or will be, on the import path."""
+    info = target / "faulty_plugins-1.0.dist-info"
+    info.mkdir(parents=True)
+    (target / "faulty_plugins.py").write_text(MODULE)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: faulty-plugins\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(ENTRY_POINTS)

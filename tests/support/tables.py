@@ -1,0 +1,51 @@
+"""Tables of keys as the documentation has them, made from the structs they describe."""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec import inspect
+
+from kvatlas.configs.describe import expected
+from kvatlas.configs.json_schema import field_texts
+from kvatlas.configs.schema import DEFAULT_TIERS
+from kvatlas.configs.units import Duration
+
+HEAD = ["| key | value | default | meaning |", "|---|---|---|---|"]
+
+
+def key_table(cls: type[msgspec.Struct]) -> str:
+    """One row a key of `cls` and of all below it: path, what it may be, default, docstring."""
+    info = inspect.type_info(cls)
+    assert isinstance(info, inspect.StructType)
+    return "\n".join([*HEAD, *_rows(info, "")])
+
+
+def _rows(info: inspect.StructType, above: str) -> list[str]:
+    lines: list[str] = []
+    texts = field_texts(info.cls)
+    for field in info.fields:
+        path = f"{above}{field.encode_name}"
+        text = texts[field.name]
+        match field.type:
+            case inspect.StructType():
+                lines.append(f"| **`{path}`** | section | | {text} |")
+                lines += _rows(field.type, f"{path}.")
+            case inspect.VarTupleType(item_type=inspect.StructType() as entry):
+                lines.append(f"| **`{path}`** | {expected(field.type)} | {_default(field)} | {text} |")
+                lines += _rows(entry, f"{path}[].")
+            case _:
+                lines.append(f"| `{path}` | {expected(field.type)} | {_default(field)} | {text} |")
+    return lines
+
+
+def _default(field: inspect.Field) -> str:
+    value: object = field.default_factory() if callable(field.default_factory) else field.default
+    if value is msgspec.NODEFAULT:
+        return "required"
+    if value is None:
+        return "derived"
+    if value is DEFAULT_TIERS:
+        return "three tiers, below"
+    if isinstance(value, Duration):
+        return f"`{value}`"
+    return f"`{msgspec.json.encode(value).decode()}`"

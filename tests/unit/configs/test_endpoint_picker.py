@@ -1,0 +1,204 @@
+"""Files of the reference picker: what of them becomes a KVAtlasConfig, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from kvatlas.configs.errors import ConfigError
+from kvatlas.configs.loader import load_config, load_file
+from kvatlas.configs.schema import EventsConfig, KVAtlasConfig
+
+VERSIONS = ("llm-d.ai/v1alpha1", "llm-d.ai/v1", "inference.networking.x-k8s.io/v1alpha1")
+APPROX = "approx-prefix-cache-producer"
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "epp.yaml"
+
+
+def write(file: Path, declared: list[dict[str, Any]], **more: object) -> Path:
+    head = {"apiVersion": VERSIONS[0], "kind": "EndpointPickerConfig", "plugins": declared}
+    file.write_bytes(msgspec.yaml.encode(head | more))
+    return file
+
+
+def message_of(file: Path) -> str:
+    with pytest.raises(ConfigError) as raised:
+        load_config(file)
+    return str(raised.value).replace(str(file), file.name)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_every_version_loads(file: Path, version: str) -> None:
+    config = load_config(write(file, [{"type": "queue-scorer"}], apiVersion=version))
+
+    assert config.api_version == "kvatlas/v1"
+    assert [plugin.type for plugin in config.plugins] == ["queue-scorer"]
+
+
+def test_plugins_and_profiles_are_taken_as_they_are(file: Path) -> None:
+    plugins = [{"type": "load-aware-scorer", "name": "load", "parameters": {"threshold": 5}}]
+    profiles = [{"name": "default", "plugins": [{"pluginRef": "load", "weight": 2.5}]}]
+
+    config = load_config(write(file, plugins, schedulingProfiles=profiles))
+
+    assert (config.plugins[0].known_as, config.plugins[0].parameters) == ("load", {"threshold": 5})
+    assert [(each.plugin_ref, each.weight) for each in config.scheduling_profiles[0].plugins] == [
+        ("load", 2.5)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("plugin", "producer"),
+    [
+        pytest.param({"type": "prefix-cache-scorer"}, APPROX, id="scorer_without_producer"),
+        pytest.param({"type": "prefix-cache-affinity-filter"}, APPROX, id="filter_without_producer"),
+        pytest.param(
+            {"type": "prefix-cache-scorer", "parameters": {"matchLengthWeight": 0.5}},
+            APPROX,
+            id="other_parameters",
+        ),
+        pytest.param(
+            {"type": "prefix-cache-scorer", "parameters": {"lruCapacityPerServer": 41000}},
+            None,
+            id="own_index",
+        ),
+        pytest.param({"type": "prefix-cache-scorer", "parameters": {"tier": "gpu"}}, None, id="tier"),
+        pytest.param({"type": "queue-scorer"}, None, id="reads_no_prefix"),
+    ],
+)
+def test_the_producer_that_the_reference_makes_unasked_is_spelled_out(
+    file: Path, plugin: dict[str, Any], producer: str | None
+) -> None:
+    config = load_config(write(file, [plugin]))
+
+    assert config.plugins[0].parameters.get("prefixMatchInfoProducerName") == producer
+    assert [each.type for each in config.plugins[1:]] == ([producer] if producer else [])
+
+
+def test_a_declared_producer_of_the_default_name_is_used(file: Path) -> None:
+    declared = {"type": APPROX, "parameters": {"autoTune": False}}
+
+    config = load_config(write(file, [{"type": "prefix-cache-scorer"}, declared]))
+
+    assert [each.type for each in config.plugins] == ["prefix-cache-scorer", APPROX]
+
+
+def test_file_gives_another_configuration_its_plugins_and_nothing_else(file: Path) -> None:
+    base = KVAtlasConfig(api_version="kvatlas/v1", events=EventsConfig(port=7))
+
+    config = load_file(write(file, [{"type": "queue-scorer"}]), base=base).config
+
+    assert config.events.port == 7
+    assert [plugin.type for plugin in config.plugins] == ["queue-scorer"]
+
+
+def test_only_a_file_of_the_reference_may_come_beside_another(file: Path) -> None:
+    file.write_text("apiVersion: kvatlas/v1\nkind: KVAtlasConfig\n")
+
+    with pytest.raises(
+        ConfigError, match="line 2, kind: found 'KVAtlasConfig', expected 'EndpointPickerConfig' beside"
+    ):
+        load_file(file, base=KVAtlasConfig(api_version="kvatlas/v1"))
+
+
+def test_sections_of_the_reference_are_accepted(file: Path) -> None:
+    plugins = [
+        {"type": kind} for kind in ("metrics-data-source", "core-metrics-extractor", "openai-parser", "x")
+    ]
+    source = {"pluginRef": "metrics-data-source", "extractors": [{"pluginRef": "core-metrics-extractor"}]}
+
+    loaded = load_file(
+        write(
+            file,
+            plugins,
+            dataLayer={"injectDefaults": False, "sources": [source], "crossReplicaSyncInterval": "100ms"},
+            requestHandler={"parsers": [{"pluginRef": "openai-parser"}]},
+            flowControl={"maxBytes": "1Gi", "defaultPriorityBand": {"priority": 0}},
+            saturationDetector={"pluginRef": "x"},
+            featureGates=["haPopulateNonLeaderDatastore=false", "dataLayer"],
+        )
+    )
+
+    assert (len(loaded.config.plugins), loaded.notes) == (4, ())
+
+
+@pytest.mark.parametrize("gate", ["flowControl", "flowControl=true"])
+def test_switched_on_flow_control_is_noted(file: Path, gate: str) -> None:
+    loaded = load_file(write(file, [{"type": "queue-scorer"}], featureGates=[gate]))
+
+    assert loaded.notes == (f"feature gate {gate}: kvatlas sends requests on at once and queues none",)
+
+
+@pytest.mark.parametrize(
+    ("more", "problem"),
+    [
+        pytest.param(
+            {"apiVersion": "v2"}, "apiVersion: found 'v2', expected 'inference.networking", id="version"
+        ),
+        pytest.param(
+            {"plugins": []}, "plugins: found 0 entries, expected a list, not empty", id="no_plugins"
+        ),
+        pytest.param({"plugin": []}, "plugin: unknown key; did you mean 'plugins'? allowed: kind", id="key"),
+        pytest.param(
+            {"plugins": [{"type": "a"}, {"type": "b", "name": "a"}]},
+            "plugins[1].name: found 'a', which is also the plugin name at plugins[0].type",
+            id="name_twice",
+        ),
+        pytest.param(
+            {"schedulingProfiles": [{"plugins": [{"pluginRef": "queue-score"}]}]},
+            "schedulingProfiles[0].plugins[0].pluginRef: found 'queue-score', expected the name of a plugin; did you mean "
+            "'queue-scorer'? known: queue-scorer",
+            id="profile_reference",
+        ),
+        pytest.param(
+            {"schedulingProfiles": [{"plugins": [{"pluginRef": "queue-scorer", "weight": float("inf")}]}]},
+            "schedulingProfiles[0].plugins[0].weight: found infinity, expected a finite number",
+            id="infinite_weight",
+        ),
+        pytest.param(
+            {"dataLayer": {"sources": [{"pluginRef": "queue-scorer", "extractors": [{"pluginRef": "x"}]}]}},
+            "dataLayer.sources[0].extractors[0].pluginRef: found 'x', expected the name of a plugin",
+            id="extractor_reference",
+        ),
+        pytest.param(
+            {"dataLayer": {"discovery": {"pluginRef": "files"}}},
+            "dataLayer.discovery.pluginRef: found 'files'",
+            id="discovery_reference",
+        ),
+        pytest.param(
+            {"dataLayer": {"crossReplicaSyncerPluginRef": "sync"}},
+            "dataLayer.crossReplicaSyncerPluginRef: found 'sync'",
+            id="syncer_reference",
+        ),
+        pytest.param(
+            {"requestHandler": {"parsers": [{"pluginRef": "p"}]}},
+            "requestHandler.parsers[0].pluginRef: found 'p'",
+            id="parser_reference",
+        ),
+        pytest.param(
+            {"parser": {"pluginRef": "p"}}, "parser.pluginRef: found 'p'", id="old_parser_reference"
+        ),
+        pytest.param(
+            {"featureGates": ["flowcontrol"]},
+            "featureGates[0]: found 'flowcontrol', expected a feature gate; did you mean 'flowControl'?",
+            id="gate",
+        ),
+        pytest.param(
+            {"featureGates": ["flowControl=yes"]},
+            "featureGates[0]: found 'flowControl=yes', expected flowControl=true or flowControl=false",
+            id="gate_value",
+        ),
+    ],
+)
+def test_each_mistake_is_named_with_line_and_path(file: Path, more: dict[str, Any], problem: str) -> None:
+    message = message_of(write(file, [{"type": "queue-scorer"}], **more))
+
+    assert message.startswith("epp.yaml: line ")
+    assert message.partition(", ")[2].startswith(problem)
+    assert "\n" not in message

@@ -1,0 +1,144 @@
+"""`latency-cost-scorer`: what a request costs where, learning by group, the report."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from kvatlas.scorers.builtin import builtin_registry
+from kvatlas.scorers.decision import Decision, ScoredCandidate
+from kvatlas.scorers.errors import ParametersError
+from kvatlas.scorers.latency.cost import MAX_GROUPS, LatencyCostParams, LatencyCostScorer
+from kvatlas.scorers.latency.features import features
+from kvatlas.scorers.model import Candidate, RequestView
+from kvatlas.scorers.params import BuildContext
+from support.candidates import TIERS, endpoint, held, match_of
+
+REQUEST = RequestView(model="m", now=0.0, n_tokens=160)
+GPU_3_CPU_TO_8 = match_of(0b111, 0b11111111, n_blocks=10)
+SHORT_OF_A_CHUNK = msgspec.structs.replace(
+    GPU_3_CPU_TO_8, held=msgspec.structs.replace(GPU_3_CPU_TO_8.held, usable_blocks=5)
+)
+
+PARAMS = LatencyCostParams(
+    overhead_ms=10.0,
+    prefill_tokens_per_second=1000.0,
+    load_tokens_per_second={"cpu": 10_000.0, "storage": 2_000.0},
+    scale_ms=100.0,
+)
+
+
+@pytest.mark.parametrize(
+    ("candidate", "expected"),
+    [
+        pytest.param(endpoint(), (1, 0, 160, 0, 0), id="nothing_cached"),
+        pytest.param(endpoint(in_flight=(3, 500)), (1, 500, 160, 0, 0), id="queue"),
+        pytest.param(endpoint(prefix=held(gpu=10)), (1, 0, 0, 0, 0), id="all_on_gpu"),
+        pytest.param(endpoint(prefix=held(cpu=10)), (1, 0, 0, 160, 0), id="all_in_cpu_memory"),
+        pytest.param(endpoint(prefix=held(gpu=2, storage=5)), (1, 0, 80, 0, 48), id="rest_in_storage"),
+        pytest.param(endpoint(prefix=GPU_3_CPU_TO_8), (1, 0, 32, 80, 0), id="gpu_then_cpu"),
+        pytest.param(endpoint(prefix=SHORT_OF_A_CHUNK), (1, 0, 80, 32, 0), id="usable_part_only"),
+        pytest.param(endpoint(prefix=GPU_3_CPU_TO_8, credit=0.5), (1, 0, 96, 40, 0), id="half_trusted"),
+    ],
+)
+def test_features_are_what_is_ahead_to_compute_and_to_load(
+    candidate: Candidate, expected: tuple[float, ...]
+) -> None:
+    assert features(REQUEST.n_tokens, candidate, n_tiers=len(TIERS)) == expected
+
+
+@pytest.mark.parametrize(
+    ("candidate", "ms"),
+    [
+        pytest.param(endpoint(), 10 + 160, id="cold"),
+        pytest.param(endpoint(in_flight=(1, 90)), 10 + 90 + 160, id="behind_a_queue"),
+        pytest.param(endpoint(prefix=held(gpu=10)), 10, id="on_gpu"),
+        pytest.param(endpoint(prefix=held(cpu=10)), 10 + 16, id="in_cpu_memory"),
+        pytest.param(endpoint(prefix=held(storage=10)), 10 + 80, id="in_storage"),
+    ],
+)
+def test_scorer_rates_the_expected_milliseconds(candidate: Candidate, ms: float) -> None:
+    (rating,) = LatencyCostScorer(PARAMS, TIERS).rate(REQUEST, [candidate])
+
+    assert rating.raw == pytest.approx(ms)
+    assert rating.score == pytest.approx(1 / (1 + ms / 100))
+
+
+def answered(candidate: Candidate, n_tokens: int = 160) -> Decision:
+    scored = (ScoredCandidate(candidate, (), 0.0),)
+    return Decision(model="m", n_tokens=n_tokens, scored=scored, picked=(candidate.name,), tie=False)
+
+
+def teach(scorer: LatencyCostScorer, *, prefill_ms: float, load_ms: float, labels: dict[str, str]) -> None:
+    """Requests of many lengths, some cold, some with half of it in CPU memory, with 10 ms overhead."""
+    for number in range(400):
+        n_blocks = 1 + number % 37
+        cached = n_blocks // 2 if number % 2 else 0
+        candidate = endpoint(labels=labels, prefix=held(cpu=cached, n_blocks=n_blocks))
+        tokens, loaded = n_blocks * 16, cached * 16
+        ms = 10 + (tokens - loaded) * prefill_ms + loaded * load_ms
+        scorer.answered(answered(candidate, tokens), ttft_s=ms / 1000)
+
+
+def test_groups_are_learned_apart_and_reported_with_their_credits() -> None:
+    params = LatencyCostParams(
+        overhead_ms=10.0,
+        prefill_tokens_per_second=1000.0,
+        load_tokens_per_second={"cpu": 10_000.0},
+        group_label="gpu",
+    )
+    scorer = LatencyCostScorer(params, ("gpu", "cpu"))
+    teach(scorer, prefill_ms=4.0, load_ms=1.0, labels={"gpu": "old"})
+    teach(scorer, prefill_ms=0.5, load_ms=0.4, labels={"gpu": "new"})
+
+    old, new = scorer.reports()
+    assert (old.group, old.is_fitted, new.group, new.is_fitted) == ("old", True, "new", True)
+    assert old.prefill_ms == pytest.approx(4.0, rel=0.1)
+    assert old.load_ms["cpu"] == pytest.approx(1.0, rel=0.1)
+    assert old.credits == {"cpu": pytest.approx(0.75, abs=0.05)}
+    assert new.credits == {"cpu": pytest.approx(0.2, abs=0.1)}
+    cold_old, cold_new = scorer.rate(
+        REQUEST, [endpoint("a", labels={"gpu": "old"}), endpoint("b", labels={"gpu": "new"})]
+    )
+    assert cold_old.score < cold_new.score
+
+
+def test_a_load_that_costs_more_than_computing_has_no_credit() -> None:
+    scorer = LatencyCostScorer(PARAMS, ("gpu", "cpu"))
+    teach(scorer, prefill_ms=0.1, load_ms=1.0, labels={})
+
+    assert scorer.reports()[0].credits == {"cpu": 0.0}
+
+
+def test_configured_costs_stay_when_the_fit_is_off() -> None:
+    params = LatencyCostParams(fit=False)
+    scorer = LatencyCostScorer(params, ("gpu", "cpu"))
+    teach(scorer, prefill_ms=4.0, load_ms=1.0, labels={})
+
+    assert scorer.reports() == []
+    assert scorer.rate(REQUEST, [endpoint()])[0].raw == pytest.approx(30 + 160 / 15.928)
+
+
+def test_groups_are_bounded_and_further_ones_share_one() -> None:
+    scorer = LatencyCostScorer(LatencyCostParams(group_label="zone"), ("gpu",))
+    for number in range(MAX_GROUPS + 5):
+        scorer.answered(answered(endpoint(labels={"zone": str(number)})), ttft_s=0.1)
+
+    groups = [report.group for report in scorer.reports()]
+    assert len(groups) == MAX_GROUPS + 1
+    assert groups[-1] == ""
+    assert scorer.reports()[-1].n_observations == pytest.approx(5, abs=0.1)
+
+
+def test_default_load_speeds_go_by_the_place_of_the_tier() -> None:
+    scorer = LatencyCostScorer(LatencyCostParams(), ("a", "b", "c", "d"))
+    scorer.answered(answered(endpoint()), ttft_s=0.1)
+
+    assert scorer.reports()[0].load_ms == pytest.approx({"b": 0.01, "c": 0.05, "d": 0.05})
+
+
+def test_load_speed_of_an_unknown_tier_is_refused() -> None:
+    with pytest.raises(ParametersError, match="found 'ram', expected a configured tier"):
+        builtin_registry().scorers.build(
+            "latency-cost-scorer", {"loadTokensPerSecond": {"ram": 1.0}}, BuildContext(tiers=TIERS)
+        )

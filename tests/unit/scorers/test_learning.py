@@ -1,0 +1,92 @@
+"""Plugins that learn from picks and answers or mark responses, and those that fail at it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import cast
+
+import pytest
+
+from kvatlas.scorers.decision import Decision
+from kvatlas.scorers.load_aware import LoadAwareScorer
+from kvatlas.scorers.model import Candidate, Rating, Ratings, RequestView
+from kvatlas.scorers.pickers.max_score import MaxScorePicker
+from kvatlas.scorers.profile import Profile
+from support.candidates import endpoint, no_chance
+
+REQUEST = RequestView(model="m", now=0.0)
+
+
+def failing() -> object:
+    raise RuntimeError("no luck")
+
+
+class Learner:
+    """Writes down what it is told."""
+
+    type = "learner"
+
+    def __init__(self, headers: Callable[[], object] = lambda: {"x-seen": "1"}) -> None:
+        self.told: list[object] = []
+        self._headers = headers
+
+    def rate(self, request: RequestView, candidates: Sequence[Candidate]) -> Ratings:  # noqa: ARG002 (Scorer)
+        return [Rating(raw=None, score=1.0)] * len(candidates)
+
+    def picked(self, request: RequestView, decision: Decision) -> None:
+        self.told.append((request.now, decision.picked))
+
+    def answered(self, decision: Decision, *, ttft_s: float) -> None:
+        self.told.append((decision.picked, ttft_s))
+
+    def response_headers(self, decision: Decision) -> Mapping[str, str]:  # noqa: ARG002 (MarksResponses)
+        return cast("Mapping[str, str]", self._headers())
+
+
+class FailingLearner(Learner):
+    """Fails at everything it is told."""
+
+    def picked(self, request: RequestView, decision: Decision) -> None:
+        raise RuntimeError(f"picked {decision.picked} at {request.now}")
+
+    def answered(self, decision: Decision, *, ttft_s: float) -> None:
+        raise RuntimeError(f"answered {decision.picked} after {ttft_s}")
+
+
+def test_learning_plugins_are_told_and_one_that_fails_is_named() -> None:
+    learner = Learner()
+    profile = Profile(
+        [("fails", FailingLearner(), 1.0), ("learns", learner, 1.0), ("deaf", LoadAwareScorer(1), 1.0)],
+        MaxScorePicker(),
+    )
+    decision = profile.decide(REQUEST, [endpoint("a")], rng=no_chance)
+
+    faults = (*profile.picked(REQUEST, decision), *profile.answered(decision, ttft_s=0.5))
+
+    assert learner.told == [(0.0, ("a",)), (("a",), 0.5)]
+    assert [(fault.name, fault.reason, fault.detail.split("(")[0]) for fault in faults] == [
+        ("fails", "raised", "RuntimeError: picked "),
+        ("fails", "raised", "RuntimeError: answered "),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("headers", "reason"),
+    [
+        pytest.param(failing, "raised", id="raises"),
+        pytest.param(lambda: None, "raised", id="no_mapping"),
+        pytest.param(lambda: {"x-number": 1}, "wrong_answer", id="no_text"),
+        pytest.param(lambda: {"x-split": "a\r\nb"}, "wrong_answer", id="line_break"),
+        pytest.param(lambda: {"x-é": "a"}, "wrong_answer", id="not_ascii"),
+    ],
+)
+def test_headers_that_http_cannot_carry_are_left_out_and_named(
+    headers: Callable[[], object], reason: str
+) -> None:
+    profile = Profile([("bad", Learner(headers), 1.0), ("good", Learner(), 1.0)], MaxScorePicker())
+    decision = profile.decide(REQUEST, [endpoint("a")], rng=no_chance)
+
+    marked, faults = profile.response_headers(decision)
+
+    assert marked == {"x-seen": "1"}
+    assert [(fault.name, fault.reason) for fault in faults] == [("bad", reason)]
