@@ -211,8 +211,14 @@ class PublisherStream(Generic[ItemT]):
         self._lost = True
 
     def live(self, seq: int, item: ItemT, *, ts: float) -> list[Action[ItemT]]:
-        """A batch from the live socket; `ts` is the publisher's own time stamp of it, 0 when it could not be read."""
-        self._connected = self._heard = True
+        """A batch from the live socket; `ts` is the publisher's own time stamp of it, 0 when it could not be read.
+
+        One that comes while the connection is down has overtaken the news that it is up.
+        """
+        self._heard = True
+        if not self._connected and self._next is not None:
+            return [*self.connected(), *self.live(seq, item, ts=ts)]
+        self._connected = True
         if self._is_new_life(seq, ts):
             return [
                 *self.restarted(f"sequence went back to {seq}"),

@@ -153,6 +153,28 @@ def test_reconnect_to_the_same_life_fetches_what_was_missed() -> None:
     assert (heard.items, heard.resets, stream.trust) == ([0, 1, 2, 3, 4], [], Trust.LIVE)
 
 
+def test_batch_that_overtakes_the_news_of_its_connection_waits_until_the_life_is_known() -> None:
+    stream, heard = joined()
+    stream.disconnected()
+    live(stream, heard, 3, life=1)  # fits on what was applied, and is of another life
+    assert (heard.items, heard.requests, stream.trust) == ([0, 1, 2], [2], Trust.REPLAYING)
+    heard.take(stream.connected())
+    replay(stream, heard, 2, life=1, end=False)
+    assert (len(heard.resets), heard.requests[-1]) == (1, 0)
+    replay(stream, heard, 0, 1, 2, 3, life=1)
+    assert (heard.items, stream.trust) == ([0, 1, 2, 3], Trust.LIVE)
+
+
+def test_batch_that_overtakes_the_news_of_its_connection_is_applied_and_trust_partial_without_replay() -> (
+    None
+):
+    stream, heard = make_stream(can_replay=False)
+    live(stream, heard, 0, 1)
+    stream.disconnected()
+    live(stream, heard, 2)
+    assert (heard.items, stream.trust) == ([0, 1, 2], Trust.PARTIAL)
+
+
 def test_silent_restart_is_taken_on_evidence_from_elsewhere() -> None:
     stream, heard = joined()
     heard.take(stream.restarted("process start time changed"))
