@@ -6,6 +6,7 @@ from array import array
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, NewType, Protocol
 
+from .columns import HolderColumns
 from .match import PresenceRun, RankLayout, RankMatch
 
 HolderId = NewType("HolderId", int)
@@ -120,3 +121,13 @@ class BlockIndex(Protocol):
     def stats(self) -> IndexStatistics:
         """Sizes and memory. Cost: O(holders)."""
         ...
+
+    def contents(self, holder: HolderId) -> HolderColumns:
+        """All the holder has, order included; `fill` makes an empty holder equal to it. Cost: O(its residencies)."""
+        ...
+
+
+def fill(index: BlockIndex, holder: HolderId, contents: HolderColumns) -> None:
+    """Give an empty holder without bound what `contents` of another told. Cost: O(n), in two calls of the index."""
+    index.store(holder, contents.copies)
+    index.keep(holder, contents.keys)

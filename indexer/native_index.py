@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from . import _native
+from .columns import HolderColumns
 from .index import HolderId, IndexStatistics
 from .keys import BlockKey, Extras
 from .keys import prefix_keys as python_prefix_keys
@@ -49,6 +50,11 @@ class NativeIndex(_native.Index):
     def items(self, holder: HolderId) -> Iterator[tuple[int, int]]:
         """See `BlockIndex.items`. Raises RuntimeError when the holder changes before the end."""
         return self._pages(holder, self.page(holder, _ITEMS_AT_ONCE, None))
+
+    def contents(self, holder: HolderId) -> HolderColumns:
+        """See `BlockIndex.contents`."""
+        keys, copies = self.contents_rows(holder)
+        return HolderColumns(keys=array("Q", keys), copies=array("Q", copies))
 
     def stats(self) -> IndexStatistics:
         """See `BlockIndex.stats`."""

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from sys import getsizeof
 
+from .columns import HolderColumns
 from .index import HolderId, IndexStatistics
 from .match import PresenceRun, RankLayout, RankMatch, measure
 
@@ -152,6 +153,12 @@ class ReferenceIndex:
             unswept=0,
             size_bytes=sum(map(getsizeof, tables)),
         )
+
+    def contents(self, holder: HolderId) -> HolderColumns:
+        """See `BlockIndex.contents`."""
+        state = self._holders[holder]
+        repeated = [key for key in reversed(state.repeated) for _ in range(state.copies[key])]
+        return HolderColumns(keys=array("Q", reversed(state.copies)), copies=array("Q", repeated))
 
     def _shrink(self, holder: HolderId) -> int:
         """Bring the holder back within its capacity.

@@ -186,6 +186,19 @@ void Index::read(HolderId holder, size_t n_rows, Page& page) {
     }
 }
 
+Contents Index::contents(HolderId holder) {
+    const std::lock_guard write(write_);
+    const Holder& books = require(holder);
+    Contents found;
+    found.keys.reserve(books.recency.size());
+    books.recency.read(std::nullopt, books.recency.size(), found.keys);
+    std::reverse(found.keys.begin(), found.keys.end());
+    std::vector<CopiesRow> repeated;
+    books.repeated.read(std::nullopt, books.repeated.size(), repeated);
+    for (auto row = repeated.rbegin(); row != repeated.rend(); ++row) found.copies.insert(found.copies.end(), row->copies, row->key);
+    return found;
+}
+
 size_t Index::sweep(size_t n_keys) {
     const std::lock_guard write(write_);
     sweep_some(n_keys);

@@ -55,6 +55,13 @@ struct Page {
     std::optional<uint32_t> after;
 };
 
+// All that a holder has: every key, most recently used first, and each repeated key as often as it has copies, the last
+// that got a second copy first.
+struct Contents {
+    std::vector<KeyRow> keys;
+    std::vector<uint64_t> copies;
+};
+
 class Index {
 public:
     Index();
@@ -73,6 +80,8 @@ public:
 
     // Fills `page` with up to `n_rows` rows that follow it. Throws HolderChanged when the holder was changed since.
     void read(HolderId holder, size_t n_rows, Page& page);
+
+    Contents contents(HolderId holder);
 
     // Erases up to `n_keys` keys of closed and cleared holders from the table; returns how many are left.
     size_t sweep(size_t n_keys);

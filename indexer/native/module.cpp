@@ -277,6 +277,16 @@ PyObject* page(PyObject* self, Call call) {
     }, nullptr);
 }
 
+PyObject* contents_rows(PyObject* self, Call call) {
+    return guarded([&]() -> PyObject* {
+        const auto [argument] = call.arguments({"holder"});
+        const HolderId holder = holder_of(argument);
+        const Contents found = run(argument, [&] { return value_of<Index>(self).contents(holder); });
+        Reference keys(bytes_of(found.keys)), copies(bytes_of(found.copies));
+        return Py_BuildValue("(OO)", keys.get(), copies.get());
+    }, nullptr);
+}
+
 PyObject* sweep(PyObject* self, Call call) {
     return guarded([&]() -> PyObject* {
         const auto [argument] = call.arguments({"n_keys"});
@@ -308,6 +318,7 @@ PyMethodDef index_methods[] = {
     method<run_rows>("run_rows"),
     method<match_rows>("match_rows"),
     method<page>("page"),
+    method<contents_rows>("contents_rows"),
     method<sweep>("sweep"),
     {"statistics", statistics, METH_NOARGS, nullptr},
     {nullptr, nullptr, 0, nullptr},

@@ -10,8 +10,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from kvatlas.indexer.columns import HolderColumns
 from kvatlas.indexer.factory import index_core
-from kvatlas.indexer.index import BlockIndex, HolderId
+from kvatlas.indexer.index import BlockIndex, HolderId, fill
 from kvatlas.indexer.match import PresenceRun
 from support.cores import CORES
 
@@ -144,6 +145,7 @@ OPERATIONS: dict[str, Callable[[BlockIndex, HolderId], object]] = {
     "has": lambda index, holder: index.has(holder, 1),
     "size": lambda index, holder: index.size(holder),
     "items": lambda index, holder: index.items(holder),
+    "contents": lambda index, holder: index.contents(holder),
 }
 
 
@@ -183,6 +185,15 @@ def test_items_come_least_recently_used_first(index: BlockIndex) -> None:
     assert list(index.items(holder)) == [(1, 1), (3, 1), (2, 2)]
 
 
+def test_contents_are_keys_and_the_copies_of_repeated_ones_latest_first(index: BlockIndex) -> None:
+    holder = index.open()
+    index.store(holder, keys(1, 2, 3))
+    index.store(holder, keys(3, 3))
+    index.store(holder, keys(1))
+    assert index.contents(holder) == HolderColumns(keys=keys(1, 3, 2), copies=keys(1, 1, 3, 3, 3))
+    assert index.contents(index.open()) == HolderColumns(keys=keys(), copies=keys())
+
+
 class NaiveIndex:
     """One list of (key, copies) a holder, least recently used first; nothing else."""
 
@@ -193,6 +204,10 @@ class NaiveIndex:
 
     def open(self, holder: HolderId) -> None:
         self.held[holder], self.second_copies[holder], self.capacity[holder] = [], [], None
+
+    def move(self, old: HolderId, new: HolderId) -> None:
+        self.held[new], self.second_copies[new] = self.held.pop(old), self.second_copies.pop(old)
+        self.capacity[new] = self.capacity.pop(old)
 
     def store(self, holder: HolderId, stored: list[int]) -> None:
         for key in reversed(stored):
@@ -300,6 +315,18 @@ class IndexAgainstNaive(RuleBasedStateMachine):
         holder = self.opened.pop(number % len(self.opened))
         self.index.close(holder)
         self.add_holder()
+
+    @rule(number=st.integers(0, 2))
+    def refill(self, number: int) -> None:
+        """A holder that is filled from what another told goes on as that one would have."""
+        old = self.opened.pop(number % len(self.opened))
+        contents = self.index.contents(old)
+        self.index.close(old)
+        new = self.index.open()
+        fill(self.index, new, contents)
+        self.index.set_capacity(new, self.naive.capacity[old])
+        self.naive.move(old, new)
+        self.opened.append(new)
 
     @rule(prompt=KEYS)
     def match(self, prompt: list[int]) -> None:

@@ -51,6 +51,7 @@ class Pair:
         for holder in range(8):
             self.do("size", holder)
             self.do("items", holder)
+            self.do("contents", holder)
 
 
 def some_keys(rng: random.Random, n_prompts: int, length: int) -> array[int]:
