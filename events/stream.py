@@ -9,7 +9,6 @@ Source: vLLM ZmqEventPublisher; its ROUTER drops replies silently, so only conti
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
@@ -17,11 +16,10 @@ from math import inf
 from typing import Generic, TypeVar
 
 from .model import Seq
+from .position import StreamPosition
+from .stamps import BatchStamps
 
 ItemT = TypeVar("ItemT")
-
-_RECENT = 1024
-"""Applied batches whose time stamps are kept to tell a duplicate from a restart; a power of two."""
 
 
 class Trust(Enum):
@@ -126,23 +124,26 @@ class PublisherStream(Generic[ItemT]):
     Args:
         can_replay: whether the publisher has a replay socket.
         limits: bounds.
+        position: where another machine of this publisher stood; the connection is down and nothing is known since.
     """
 
-    def __init__(self, *, can_replay: bool, limits: StreamLimits | None = None) -> None:
+    def __init__(
+        self, *, can_replay: bool, limits: StreamLimits | None = None, position: StreamPosition | None = None
+    ) -> None:
+        position = position or StreamPosition()
         self.counters = StreamCounters()
-        self.epoch = 0
+        self.epoch = position.epoch
         self._can_replay = can_replay
         self._limits = limits or StreamLimits()
-        self._next: int | None = None  # None: nothing applied yet, and the start of history is unknown
+        # None: nothing applied yet, and the start of history is unknown
+        self._next: int | None = position.next_seq
         self._held: dict[int, tuple[float, ItemT]] = {}
-        self._recent = array("d", [0.0]) * _RECENT
-        self._n_recent = 0
-        self._newest_ts = 0.0
+        self._stamps = BatchStamps(position.next_seq or 0, position.stamps, position.newest_stamp)
         self._replay: _Replay | None = None
-        self._lost = False
+        self._lost: bool = position.lost
         self._unverified = False
         self._connected = False
-        self._heard = False
+        self._heard = position.next_seq is not None
 
     @property
     def trust(self) -> Trust:
@@ -169,6 +170,16 @@ class PublisherStream(Generic[ItemT]):
     def last_seq(self) -> int | None:
         """Highest sequence number applied in this epoch, None before the first."""
         return self._next - 1 if self._next else None
+
+    def position(self) -> StreamPosition:
+        """Where the stream stands. Batches that are held are not part of it: they are fetched again."""
+        return StreamPosition(
+            epoch=self.epoch,
+            next_seq=self._next,
+            stamps=self._stamps.kept(),
+            newest_stamp=self._stamps.newest,
+            lost=self._lost,
+        )
 
     def connected(self) -> list[Action[ItemT]]:
         """The live socket is (again) connected: whatever was published meanwhile has to be fetched.
@@ -352,7 +363,7 @@ class PublisherStream(Generic[ItemT]):
             self.counters.lost += seq - first
             self._lost |= seq > first
         self._next = seq
-        self._n_recent = 0
+        self._stamps.break_off()
 
     def _drain(self) -> Iterator[Apply[ItemT]]:
         if self._replay is not None and self._replay.verifying:
@@ -360,9 +371,7 @@ class PublisherStream(Generic[ItemT]):
         while self._next is not None and self._next in self._held:
             seq = self._next
             ts, item = self._held.pop(seq)
-            self._recent[seq % _RECENT] = ts
-            self._n_recent = min(self._n_recent + 1, _RECENT)
-            self._newest_ts = ts
+            self._stamps.add(seq, ts)
             self._next = seq + 1
             self.counters.applied += 1
             yield Apply(Seq(seq), item)
@@ -373,20 +382,19 @@ class PublisherStream(Generic[ItemT]):
         Duplicates carry the time stamp they had; another life's batch of the same number does not.
         """
         if seq in self._held:
-            known = self._held[seq][0]
+            known: float | None = self._held[seq][0]
         elif self._next is None or seq >= self._next:
             return False
-        elif self._next - seq <= self._n_recent:
-            known = self._recent[seq % _RECENT]
         else:
-            return ts > self._newest_ts
+            known = self._stamps.of(seq)
+        if known is None:
+            return ts > self._stamps.newest
         return known not in (ts, 0) and ts != 0
 
     def _forget(self) -> None:
         self.epoch += 1
         self._next = None
         self._held.clear()
-        self._n_recent = 0
-        self._newest_ts = 0.0
+        self._stamps.clear()
         self._replay = None
         self._lost = self._unverified = False

@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from ..events.model import Event
 from .errors import UnknownEndpointError
 from .factory import IndexCore
-from .holders import SharedHolders
+from .holders import SavedShared, SharedHolders
 from .index import BlockIndex, IndexStatistics
 from .ledger import RankLedger
 from .match import PrefixMatch
 from .match_plan import MatchPlan, PlannedRank
 from .prefix import Prefix
+from .saved import SavedBooks
 from .sources import SourceChange
 from .tiers import TierId, TierSource, TierTable
 
@@ -134,6 +135,22 @@ class Atlas:
         """The books of every rank of the endpoint."""
         return self._endpoints[endpoint].values()
 
+    def dump(self, endpoint: str, rank: int, *, now: float) -> SavedBooks:
+        """One rank's books, to be saved; `now` in monotonic seconds. Cost: O(hashes + residencies)."""
+        return self.ledger(endpoint, rank).dump(now=now)
+
+    def load(self, endpoint: str, rank: int, saved: SavedBooks, *, now: float) -> None:
+        """Give a rank with empty books those that were saved. Cost: as `dump`."""
+        self.ledger(endpoint, rank).load(saved, now=now)
+
+    def dump_shared(self, space: str) -> tuple[SavedShared, ...]:
+        """What a space's shared tiers hold, to be saved after the ranks that store there. Cost: O(residencies)."""
+        return self._shared_in(space).dump()
+
+    def load_shared(self, space: str, saved: Iterable[SavedShared]) -> None:
+        """Give a space's shared tiers what was saved of them."""
+        self._shared_in(space).load(saved)
+
     def prefix(self, tokens: array[int], *, lora: str | None = None, salt: str | None = None) -> Prefix:
         """Block keys of a prompt as this index has them."""
         return Prefix(tokens, lora=lora, salt=salt, seed=self.seed, make_keys=self._core.prefix_keys)
@@ -216,7 +233,9 @@ class Atlas:
         self._plan = None
 
     def _shared_of(self, endpoint: str) -> SharedHolders:
-        space = self._spaces[endpoint]
+        return self._shared_in(self._spaces[endpoint])
+
+    def _shared_in(self, space: str) -> SharedHolders:
         if space not in self._shared:
             self._shared[space] = SharedHolders(self.tiers, self._index_for)
         return self._shared[space]

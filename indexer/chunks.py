@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable
 from math import gcd
+from typing import Annotated
+
+from msgspec import Meta
 
 from ..events.model import EngineHash
+from .columns import Column, Saved, check_columns
 from .hashmap import HashMap
 from .holders import Place
 from .keys import BlockKey
@@ -13,6 +18,32 @@ from .tiers import TierId, TierTable
 
 MAX_TAILS = 65_536
 """Chunks stored by their tail that are remembered per place; a forgotten one is removed block by block, if at all."""
+
+
+class TailColumns(Saved, frozen=True):
+    """Chunks of one place that were stored by their tail, the one that would be forgotten first in front.
+
+    Attributes:
+        hashes: u64, the tails.
+        copies: u64, how often each was stored.
+    """
+
+    place: Place
+    hashes: Column
+    copies: Column
+
+    def __post_init__(self) -> None:
+        """Raises ValueError for other columns, and for tails without copies."""
+        check_columns(hashes=(self.hashes, "Q"), copies=(self.copies, "Q"))
+        if 0 in self.copies:
+            raise ValueError("a chunk tail has 0 copies")
+
+
+class SavedChunks(Saved, frozen=True):
+    """Chunk sizes by tier, as far as learned, and tails."""
+
+    sizes: dict[TierId, Annotated[int, Meta(ge=1, le=2**32)]]
+    tails: tuple[TailColumns, ...]
 
 
 class Chunks:
@@ -86,6 +117,22 @@ class Chunks:
         chain = self._hashes.chain(tail)
         n_blocks = self.size(tier) or 1
         return [known.key for known, _ in zip(chain, range(n_blocks), strict=False)][::-1]
+
+    def dump(self) -> SavedChunks:
+        """Everything learned, to be saved."""
+        return SavedChunks(
+            sizes=self._learned.copy(),
+            tails=tuple(
+                TailColumns(place=place, hashes=array("Q", tails), copies=array("Q", tails.values()))
+                for place, tails in self._tails.items()
+            ),
+        )
+
+    def load(self, saved: SavedChunks) -> None:
+        """Take over what `dump` of another gave."""
+        self._learned.update(saved.sizes)
+        for tails in saved.tails:
+            self._tails[tails.place] = dict(zip(map(EngineHash, tails.hashes), tails.copies, strict=True))
 
     def clear(self, tier: TierId | None = None) -> None:
         """Forget the tails of a tier that was emptied; None forgets everything."""

@@ -10,10 +10,32 @@ from array import array
 from collections import OrderedDict
 
 from ..events.model import BlockStored, EngineHash
+from .columns import Column, Saved, check_columns
 from .keys import BlockKey, PrefixKeys, root_key
 
 MAX_CHUNKS = 65_536
 """Chunks remembered per publisher; older ones can then no longer be removed by hash and leave by recency."""
+
+
+class ForeignColumns(Saved, frozen=True):
+    """Chunks, one row each, the one that would be forgotten first in front.
+
+    Attributes:
+        hashes: u64.
+        sizes: u32, blocks of each.
+        keys: u64, keys of all their blocks, chunk after chunk.
+    """
+
+    hashes: Column
+    sizes: Column
+    keys: Column
+
+    def __post_init__(self) -> None:
+        """Raises ValueError for other columns, chunks without blocks, and keys that are not those of the chunks."""
+        check_columns(hashes=(self.hashes, "Q"), sizes=(self.sizes, "I"))
+        check_columns(keys=(self.keys, "Q"))
+        if 0 in self.sizes or sum(self.sizes) != len(self.keys):
+            raise ValueError(f"{len(self.keys)} keys are not those of chunks with {sum(self.sizes)} blocks")
 
 
 class ForeignChunks:
@@ -57,6 +79,22 @@ class ForeignChunks:
         """Keys of a chunk that was removed, None when it is not one of these."""
         keys = self._chunks.pop(engine_hash, None)
         return None if keys is None else [BlockKey(key) for key in keys]
+
+    def dump(self) -> ForeignColumns:
+        """Everything learned, to be saved."""
+        chunks = self._chunks.values()
+        return ForeignColumns(
+            hashes=array("Q", self._chunks),
+            sizes=array("I", map(len, chunks)),
+            keys=array("Q", b"".join(chunks)),
+        )
+
+    def load(self, saved: ForeignColumns) -> None:
+        """Take over what `dump` of another gave."""
+        start = 0
+        for engine_hash, size in zip(saved.hashes, saved.sizes, strict=True):
+            self._chunks[EngineHash(engine_hash)] = saved.keys[start : start + size]
+            start += size
 
     def clear(self) -> None:
         """Forget everything."""

@@ -9,6 +9,7 @@ from typing import Protocol
 from ..events.model import BlockStored, EngineHash, MultimodalKey
 from .hash_table import HashTable, Known
 from .keys import BlockKey, PrefixKeys, root_key
+from .saved_hashes import SavedHashes
 
 MAX_PARKED_BLOCKS = 65_536
 """Blocks of events whose parent is not known that are kept per publisher, about 300 full 8k-token prefills."""
@@ -119,6 +120,17 @@ class HashMap:
         self.table.clear()
         self._parked.clear()
         self.n_parked = self._parked_tokens = 0
+
+    def dump(self) -> SavedHashes:
+        """Everything learned and parked, to be saved. Cost: O(hashes)."""
+        parked = ((parent, event) for parent, events in self._parked.items() for event in events)
+        return SavedHashes.of(self.table.columns(), parked)
+
+    def load(self, saved: SavedHashes) -> None:
+        """Take over what `dump` of another gave. Cost: O(hashes)."""
+        self.table.put_columns(saved.columns)
+        for parked in saved.parked:
+            self._park(EngineHash(parked.parent), parked.event())
 
     def _learn_one(self, event: BlockStored, parent: Known | None) -> list[EngineHash]:
         root = parent.key if parent else _root(event, self._seed)

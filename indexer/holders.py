@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Annotated, NamedTuple
+
+from msgspec import Meta
 
 from ..events.model import FULL_ATTENTION_KINDS
-from .index import BlockIndex, HolderId
+from .columns import Column, HolderColumns, Saved, check_columns
+from .index import BlockIndex, HolderId, fill
 from .keys import BlockKey
 from .match import RankLayout, Window
 from .tiers import TierId, TierTable
@@ -45,6 +48,18 @@ class Group(NamedTuple):
         return self.makes_prefix or self.kind in WINDOW_KINDS or self.kind in STATE_KINDS
 
 
+class SavedShared(Saved, frozen=True):
+    """Keys (u64) of one shared tier at one block size, most recently used first."""
+
+    tier: TierId
+    block_size: Annotated[int, Meta(ge=1, lt=2**31)]
+    keys: Column
+
+    def __post_init__(self) -> None:
+        """Raises ValueError for another column."""
+        check_columns(keys=(self.keys, "Q"))
+
+
 class SharedHolders:
     """Holders of tiers that belong to no server, one for each tier and block size of the fleet.
 
@@ -75,6 +90,20 @@ class SharedHolders:
     def residencies(self, tier: TierId) -> int:
         """Blocks in a shared tier, over all block sizes."""
         return sum(self._index_for(size).size(h) for (t, size), h in self._holders.items() if t == tier)
+
+    def dump(self) -> tuple[SavedShared, ...]:
+        """Everything shared, to be saved. Cost: O(residencies)."""
+        return tuple(
+            SavedShared(tier=tier, block_size=size, keys=self._index_for(size).contents(holder).keys)
+            for (tier, size), holder in self._holders.items()
+        )
+
+    def load(self, saved: Iterable[SavedShared]) -> None:
+        """Take over what `dump` of another gave."""
+        for each in saved:
+            holder = self.get(each.tier, each.block_size)
+            if holder is not None:
+                self._index_for(each.block_size).keep(holder, each.keys)
 
     def close(self) -> None:
         """Forget everything: no endpoint uses these tiers any more."""
@@ -164,6 +193,18 @@ class RankHolders:
         if holder is not None:
             self._index.close(holder)
             self._on_change()
+
+    def dump(self) -> tuple[tuple[Place, HolderColumns], ...]:
+        """Everything this rank holds for itself, to be saved. Cost: O(residencies)."""
+        return tuple((place, self._index.contents(holder)) for place, holder in self._own.items())
+
+    def load(self, saved: Iterable[tuple[Place, HolderColumns]]) -> None:
+        """Take over what `dump` of another gave, within this rank's own bounds."""
+        for place, contents in saved:
+            holder = self._holder(place)
+            self._index.set_capacity(holder, None)  # eviction looks at all of it
+            fill(self._index, holder, contents)
+            self._index.set_capacity(holder, self._capacities.get(place.tier, MAX_TIER_BLOCKS))
 
     def touch(self, keys: array[int]) -> None:
         """Renew the recency of `keys` wherever this rank has them, shared tiers included."""

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import assert_never
 
 from ..events.model import AllBlocksCleared, BlockRemoved, BlockStored, EngineHash, Event
 from .chunks import Chunks
+from .counters import LedgerCounters
 from .foreign import ForeignChunks
 from .hash_table import DictTable, HashTable
 from .hashmap import HashMap
@@ -22,6 +22,7 @@ from .index import BlockIndex
 from .keys import BlockKey, PrefixKeys
 from .match import RankLayout
 from .pending import Claim, Pending
+from .saved import SavedBooks
 from .sources import SourceChange, Sources
 from .tiers import TierId, TierSource, TierTable
 
@@ -30,19 +31,6 @@ MAX_GROUPS = 64
 
 LEARNED_GROUP = -1
 """Group of blocks that no event named: inferred from stores in a faster tier, or from routing."""
-
-
-@dataclass(slots=True)
-class LedgerCounters:
-    """What could not be done with events, since the publisher was registered."""
-
-    unknown_removals: int = 0
-    block_size_mismatches: int = 0
-    ignored_groups: int = 0
-    ignored_tiers: int = 0
-    pending_dropped: int = 0
-    foreign_orphans: int = 0
-    evicted: int = 0
 
 
 class RankLedger:
@@ -189,6 +177,36 @@ class RankLedger:
     def n_pending(self) -> int:
         """Hashes with copies whose key is not known."""
         return len(self._pending)
+
+    def dump(self, *, now: float) -> SavedBooks:
+        """All that was learned, to be saved; `now` in monotonic seconds. Cost: O(hashes + residencies)."""
+        return SavedBooks(
+            block_size=self.block_size,
+            tells_extra_keys=self._tells_extra_keys,
+            groups=self._groups.copy(),
+            sources=self.sources.dump(now=now),
+            hashes=self.hashes.dump(),
+            chunks=self._chunks.dump(),
+            foreign=self._foreign.dump(),
+            pending=self._pending.dump(),
+            holders=() if self._holders is None else self._holders.dump(),
+        )
+
+    def load(self, saved: SavedBooks, *, now: float) -> None:
+        """Take over what `dump` of another gave, within the bounds of these books, which must be empty."""
+        for change in self.sources.load(saved.sources, now=now):
+            self._note(change)
+        self._tells_extra_keys = saved.tells_extra_keys
+        self._groups.update(saved.groups)
+        self.hashes.load(saved.hashes)
+        self._chunks.load(saved.chunks)
+        self._foreign.load(saved.foreign)
+        self._pending.load(saved.pending)
+        for engine_hash in self._pending:
+            self.hashes.table.expect(engine_hash)
+        if saved.block_size is not None:
+            self._set_block_size(saved.block_size)
+            self._known_holders().load(saved.holders)
 
     # -- stores ---------------------------------------------------------------------------------------------------
 

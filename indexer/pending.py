@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from array import array
 from collections import OrderedDict
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from ..events.model import EngineHash
+from .columns import Column, Saved, check_columns
 from .holders import Place
 from .tiers import TierId
 
@@ -19,6 +21,28 @@ class Claim(NamedTuple):
 
     place: Place
     tail: bool
+
+
+class PendingColumns(Saved, frozen=True):
+    """Copies whose key is not known, one row a hash and claim, those that would be forgotten first in front.
+
+    Attributes:
+        hashes: u64.
+        claims: u32, which of `kinds`.
+        copies: u64.
+        kinds: the different claims.
+    """
+
+    hashes: Column
+    claims: Column
+    copies: Column
+    kinds: tuple[Claim, ...]
+
+    def __post_init__(self) -> None:
+        """Raises ValueError for other columns, unknown claims, and rows without copies."""
+        check_columns(hashes=(self.hashes, "Q"), claims=(self.claims, "I"), copies=(self.copies, "Q"))
+        if max(self.claims, default=-1) >= len(self.kinds) or 0 in self.copies:
+            raise ValueError(f"pending copies name other claims than {len(self.kinds)}, or are 0")
 
 
 class Pending:
@@ -66,6 +90,24 @@ class Pending:
                 del claims[claim]
             if not claims:
                 del self._claims[engine_hash]
+
+    def dump(self) -> PendingColumns:
+        """Everything that waits, to be saved."""
+        kinds: dict[Claim, int] = {}
+        rows = [
+            (engine_hash, kinds.setdefault(claim, len(kinds)), copies)
+            for engine_hash, claims in self._claims.items()
+            for claim, copies in claims.items()
+        ]
+        hashes, numbers, copies = zip(*rows, strict=True) if rows else ((), (), ())
+        return PendingColumns(
+            hashes=array("Q", hashes), claims=array("I", numbers), copies=array("Q", copies), kinds=(*kinds,)
+        )
+
+    def load(self, saved: PendingColumns) -> None:
+        """Take over what `dump` of another gave."""
+        for engine_hash, number, copies in zip(saved.hashes, saved.claims, saved.copies, strict=True):
+            self._claims.setdefault(EngineHash(engine_hash), {})[saved.kinds[number]] = copies
 
     def clear(self) -> None:
         """Forget everything."""

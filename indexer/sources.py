@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from .columns import Saved
 from .tiers import TierId, TierSource, TierTable
 
 PATIENCE_S = 5.0
@@ -18,6 +19,13 @@ class SourceChange:
     old: TierSource | None
     new: TierSource
     why: str
+
+
+class SavedSources(Saved, frozen=True):
+    """Sources found, by tier, and for how long the engine has been known to offload, None when it is not."""
+
+    found: dict[TierId, TierSource]
+    offloading_s: float | None
 
 
 class Sources:
@@ -74,6 +82,17 @@ class Sources:
             and self._offloading_since is not None
             and self.of(tier) is not TierSource.EVENTS
         )
+
+    def dump(self, *, now: float) -> SavedSources:
+        """What was found, to be saved; `now` in monotonic seconds."""
+        since = self._offloading_since
+        return SavedSources(found=self._found.copy(), offloading_s=None if since is None else now - since)
+
+    def load(self, saved: SavedSources, *, now: float) -> list[SourceChange]:
+        """Take over what `dump` of another gave; returns it as changes from nothing."""
+        self._offloading_since = None if saved.offloading_s is None else now - saved.offloading_s
+        changes = [self._switch(tier, source, "it was saved so") for tier, source in saved.found.items()]
+        return [change for change in changes if change is not None]
 
     def clear(self) -> None:
         """The publisher began a new life."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from kvatlas.events.stamps import N_STAMPS
 from kvatlas.events.stream import Action, Apply, PublisherStream, RequestReplay, Reset, StreamLimits, Trust
 
 LIMITS = StreamLimits(max_held=50, reply_timeout_s=2.0, backoff_s=0.5, max_attempts=3)
@@ -173,6 +174,99 @@ def test_batch_that_overtakes_the_news_of_its_connection_is_applied_and_trust_pa
     stream.disconnected()
     live(stream, heard, 2)
     assert (heard.items, stream.trust) == ([0, 1, 2], Trust.PARTIAL)
+
+
+def restored(*, can_replay: bool = True, n_batches: int = 3) -> tuple[PublisherStream[int], Heard]:
+    """A stream that goes on from where one stood that had applied the first batches of life 0."""
+    before, heard = make_stream(can_replay=can_replay)
+    live(before, heard, *range(n_batches))
+    position = before.position()
+    stream = PublisherStream[int](can_replay=can_replay, limits=LIMITS, position=position)
+    assert stream.position() == position
+    return stream, heard
+
+
+def test_restored_stream_is_stale_and_keeps_its_numbers_until_it_is_connected() -> None:
+    before, heard = joined()
+    heard.take(before.restarted("told so"))
+    replay(before, heard, 0, 1, life=1)
+    stream = PublisherStream[int](can_replay=True, position=before.position())
+    assert (stream.trust, stream.last_seq, stream.epoch) == (Trust.STALE, 1, 1)
+
+
+def test_stream_that_had_heard_nothing_is_restored_as_at_the_start() -> None:
+    stream, heard = restored(n_batches=0)
+    heard.take(stream.connected())
+    assert (stream.trust, heard.requests, stream.last_seq) == (Trust.DARK, [0], None)
+
+
+def test_restored_stream_goes_on_behind_its_last_batch_in_the_same_life() -> None:
+    stream, heard = restored()
+    heard.take(stream.connected())
+    assert (stream.trust, heard.requests) == (Trust.REPLAYING, [2])
+    replay(stream, heard, 2, 3, 4)
+    assert (heard.items, heard.resets, stream.trust) == ([*range(5)], [], Trust.LIVE)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        pytest.param((2, 3), id="same_number_of_another_life"),
+        pytest.param((), id="history_that_ends_before"),
+    ],
+)
+def test_restored_stream_starts_over_when_the_publisher_began_a_new_life(answer: tuple[int, ...]) -> None:
+    stream, heard = restored()
+    heard.take(stream.connected())
+    replay(stream, heard, *answer[:1], life=1, end=not answer)
+    assert (len(heard.resets), heard.requests, stream.epoch) == (1, [2, 0], 1)
+    replay(stream, heard, 0, 1, life=1)
+    assert (heard.items, stream.trust) == ([0, 1], Trust.LIVE)
+
+
+def test_restored_stream_keeps_what_it_knows_and_is_partial_when_history_was_cut_since() -> None:
+    stream, heard = restored()
+    heard.take(stream.connected())
+    for attempt in range(LIMITS.max_attempts):
+        replay(stream, heard, 7, 8, now=10.0 * attempt)
+        heard.take(stream.tick(now=10.0 * attempt + 5))
+    assert (heard.items, heard.resets, stream.trust) == ([0, 1, 2, 7, 8], [], Trust.PARTIAL)
+
+
+def test_restored_stream_is_partial_when_nobody_can_say_what_was_published_meanwhile() -> None:
+    stream, heard = restored(can_replay=False)
+    heard.take(stream.connected())
+    assert stream.trust is Trust.PARTIAL
+    live(stream, heard, 3)
+    assert (heard.items, stream.trust) == ([0, 1, 2, 3], Trust.PARTIAL)
+    live(stream, heard, 1, life=1)
+    assert len(heard.resets) == 1
+
+
+def test_restored_stream_is_partial_and_goes_on_when_its_replay_server_never_answers() -> None:
+    stream, heard = restored()
+    heard.take(stream.connected())
+    starve(stream, heard)
+    live(stream, heard, 3)
+    assert (heard.items, stream.trust) == ([0, 1, 2, 3], Trust.PARTIAL)
+
+
+def test_restored_stream_stays_partial_when_it_was() -> None:
+    before, heard = make_stream(can_replay=False)
+    live(before, heard, 0, 1, 4)
+    stream = PublisherStream[int](can_replay=True, limits=LIMITS, position=before.position())
+    heard.take(stream.connected())
+    replay(stream, heard, 4)
+    assert (stream.trust, heard.resets) == (Trust.PARTIAL, [])
+
+
+def test_restored_stream_takes_batches_before_its_stamps_for_duplicates_unless_they_are_newer() -> None:
+    stream, heard = restored(can_replay=False, n_batches=N_STAMPS + 10)
+    heard.take(stream.connected())
+    live(stream, heard, 3)  # its stamp is no longer kept, and older than the newest
+    assert (heard.resets, stream.counters.duplicates) == ([], 1)
+    live(stream, heard, 3, life=2)
+    assert len(heard.resets) == 1
 
 
 def test_silent_restart_is_taken_on_evidence_from_elsewhere() -> None:

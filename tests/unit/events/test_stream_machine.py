@@ -6,6 +6,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from kvatlas.events.position import StreamPosition
 from kvatlas.events.stream import Action, Apply, PublisherStream, RequestReplay, Reset, StreamLimits, Trust
 
 Batch = tuple[int, int]
@@ -13,7 +14,10 @@ Batch = tuple[int, int]
 
 
 class LossyStream(RuleBasedStateMachine):
-    """A publisher with a bounded replay buffer, a network that misbehaves, and the stream that follows it."""
+    """A publisher with a bounded replay buffer, a network that misbehaves, and the stream that follows it.
+
+    The process around the stream is restarted too, and goes on from what it had saved then or earlier.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -23,9 +27,13 @@ class LossyStream(RuleBasedStateMachine):
         self.offset = 0  # batches that rolled out of the replay buffer
         self.flying: list[tuple[int, float, Batch]] = []
         self.request: int | None = None
-        self.stream = PublisherStream[Batch](can_replay=True, limits=StreamLimits(max_held=10_000))
+        self.stream = self.follow(StreamPosition())
         self.applied: list[Batch] = []
+        self.saved = StreamPosition(), list[Batch]()
         self.do(self.stream.connected())
+
+    def follow(self, position: StreamPosition) -> PublisherStream[Batch]:
+        return PublisherStream(can_replay=True, limits=StreamLimits(max_held=10_000), position=position)
 
     def do(self, actions: list[Action[Batch]]) -> None:
         for action in actions:
@@ -74,6 +82,21 @@ class LossyStream(RuleBasedStateMachine):
         self.offset = 0
         self.stream.disconnected()
         self.do(self.stream.connected())
+
+    @rule()
+    def save(self) -> None:
+        self.saved = self.stream.position(), [*self.applied]
+
+    @rule(overtaken=st.booleans())
+    def restart_follower(self, overtaken: bool) -> None:
+        """What flies is for the old connection; the first batch may overtake the news of the new one."""
+        position, applied = self.saved
+        self.stream, self.applied, self.request = self.follow(position), [*applied], None
+        assert self.stream.position() == position
+        assert self.stream.trust is (Trust.DARK if position.next_seq is None else Trust.STALE)
+        self.flying.clear()
+        if not overtaken:
+            self.do(self.stream.connected())
 
     @rule(keep=st.integers(0, 10))
     def roll_buffer(self, keep: int) -> None:

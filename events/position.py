@@ -1,0 +1,38 @@
+"""Where a publisher's stream stands, as a value: what it takes to go on after a restart of this process."""
+
+from __future__ import annotations
+
+from array import array
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from .stamps import N_STAMPS
+
+if TYPE_CHECKING:
+    Stamps = array[float]
+else:
+    Stamps = array  # what msgspec reads, and Python 3.11 cannot subscript it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamPosition:
+    """Where one stream stands; by default at the start, with nothing heard.
+
+    Attributes:
+        epoch: lives of the publisher seen before this one.
+        next_seq: sequence number after the last applied batch; None when nothing of this life was applied.
+        stamps: time stamps (f64) of the last applied batches, oldest first.
+        newest_stamp: time stamp of the last applied batch.
+        lost: whether some history of this life could not be had.
+    """
+
+    epoch: int = 0
+    next_seq: int | None = None
+    stamps: Stamps = field(default_factory=lambda: array("d"))
+    newest_stamp: float = 0.0
+    lost: bool = False
+
+    def __post_init__(self) -> None:
+        """Raises ValueError for numbers and time stamps that no stream can have."""
+        if self.stamps.typecode != "d" or len(self.stamps) > min(self.next_seq or 0, N_STAMPS):
+            raise ValueError(f"{len(self.stamps)} time stamps before batch {self.next_seq}")

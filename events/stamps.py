@@ -1,0 +1,46 @@
+"""Time stamps of a publisher's last batches: what tells a duplicate from a batch of another life."""
+
+from __future__ import annotations
+
+from array import array
+
+N_STAMPS = 1024
+"""Batches whose time stamps are kept; a power of two."""
+
+
+class BatchStamps:
+    """Time stamps of the last applied batches, as the publisher gave them, and the newest of all.
+
+    Args:
+        end: sequence number after the last of `stamps`.
+        stamps: of consecutive batches, at most `N_STAMPS`.
+        newest: time stamp of the last batch applied, however long ago.
+    """
+
+    def __init__(self, end: int, stamps: array[float], newest: float) -> None:
+        self.newest = newest
+        self._ring = array("d", [0.0]) * N_STAMPS
+        self._end, self._n_kept = end, len(stamps)
+        for seq, stamp in enumerate(stamps, start=end - len(stamps)):
+            self._ring[seq % N_STAMPS] = stamp
+
+    def add(self, seq: int, stamp: float) -> None:
+        """Batch `seq` was applied; it follows the last one added unless `break_off` was called."""
+        self._ring[seq % N_STAMPS] = self.newest = stamp
+        self._end, self._n_kept = seq + 1, min(self._n_kept + 1, N_STAMPS)
+
+    def break_off(self) -> None:
+        """The next batch does not follow the last one: forget all but the newest stamp."""
+        self._n_kept = 0
+
+    def clear(self) -> None:
+        """Forget everything: the publisher began a new life."""
+        self._n_kept, self.newest = 0, 0.0
+
+    def of(self, seq: int) -> float | None:
+        """The time stamp batch `seq` had, None when it is not kept."""
+        return self._ring[seq % N_STAMPS] if self._end - self._n_kept <= seq < self._end else None
+
+    def kept(self) -> array[float]:
+        """All stamps that are kept, oldest first."""
+        return array("d", [self._ring[seq % N_STAMPS] for seq in range(self._end - self._n_kept, self._end)])

@@ -1,0 +1,18 @@
+"""What one publisher's books could not do with events."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(slots=True)
+class LedgerCounters:
+    """What could not be done with events, since the publisher was registered."""
+
+    unknown_removals: int = 0
+    block_size_mismatches: int = 0
+    ignored_groups: int = 0
+    ignored_tiers: int = 0
+    pending_dropped: int = 0
+    foreign_orphans: int = 0
+    evicted: int = 0
