@@ -69,6 +69,11 @@ class TierTable:
         """Names of the configured tiers, fastest first."""
         return tuple(spec.name for spec in self.specs[: self._n_configured])
 
+    @property
+    def unknown_media(self) -> tuple[MediumName, ...]:
+        """Media that nobody configured and that have tiers, in the order of these."""
+        return tuple(MediumName(spec.media[0]) for spec in self.specs[self._n_configured :])
+
     def of(self, medium: MediumName) -> TierId:
         """The tier that `medium` means. Cost: O(1)."""
         tier = self._by_medium.get(medium)

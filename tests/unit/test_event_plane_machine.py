@@ -1,5 +1,6 @@
 """The event plane as a whole against a simulated engine and a network that loses, repeats, cuts and restarts.
 
+kvatlas itself restarts too, from a snapshot that it wrote just before or long ago, while the engine went on or did not.
 When the faults stop and replay has completed, the index predicts for every prompt exactly what the engine would reuse,
 or the publisher's trust says that it may not.
 """
@@ -17,6 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_s
 
 from kvatlas.events.errors import WireError
 from kvatlas.events.model import EventBatch
+from kvatlas.events.position import StreamPosition
 from kvatlas.events.stream import Action, Apply, PublisherStream, RequestReplay, Reset, StreamLimits, Trust
 from kvatlas.events.wire import decode_batch
 from kvatlas.indexer.atlas import Atlas
@@ -26,6 +28,7 @@ from kvatlas.indexer.tiers import TierSpec, TierTable
 from kvatlas.sim.block_cache import BlockCache, Wait
 from kvatlas.sim.kv_events import Event
 from kvatlas.sim.sequence import Lora, TokenSequence
+from support.snapshots import load, saved
 
 BLOCK = 2
 ADAPTERS = (None, None, Lora("a", 1))
@@ -44,14 +47,23 @@ class EventPlane(RuleBasedStateMachine):
         super().__init__()
         self.clock = 1.0
         self.prompts: dict[tuple[tuple[int, ...], str | None, str | None], TokenSequence] = {}
-        self.stream = PublisherStream[EventBatch](can_replay=True, limits=StreamLimits(max_held=10_000))
-        tiers = TierTable([TierSpec("gpu", ("GPU",)), TierSpec("cpu", ("CPU",))])
-        self.atlas = Atlas(tiers=tiers, seed=0, core=REFERENCE)
-        self.atlas.add("e")
+        self.stream = self.make_stream(None)
+        self.atlas = self.make_atlas()
+        self.snapshot = b""
+        self.applied_at_snapshot = 0
         self.request: int | None = None
         self.n_applied = 0
         self.unknown_before = 0
         self.start_engine()
+
+    def make_stream(self, position: StreamPosition | None) -> PublisherStream[EventBatch]:
+        return PublisherStream(can_replay=True, limits=StreamLimits(max_held=10_000), position=position)
+
+    def make_atlas(self) -> Atlas:
+        tiers = TierTable([TierSpec("gpu", ("GPU",)), TierSpec("cpu", ("CPU",))])
+        atlas = Atlas(tiers=tiers, seed=0, core=REFERENCE)
+        atlas.add("e")
+        return atlas
 
     def start_engine(self) -> None:
         self.cache = BlockCache(
@@ -153,6 +165,24 @@ class EventPlane(RuleBasedStateMachine):
         self.do(self.stream.tick(now=self.clock))
 
     # -- kvatlas --------------------------------------------------------------------------------------------------
+
+    @rule()
+    def write_snapshot(self) -> None:
+        self.snapshot = saved(self.atlas, {"e": 1}, position=self.stream.position())
+        self.applied_at_snapshot = self.n_applied
+
+    @precondition(lambda self: self.snapshot)
+    @rule(at_once=st.booleans())
+    def restart_kvatlas(self, at_once: bool) -> None:
+        """What flies is for the old connection; the next message may overtake the news of the new one."""
+        self.atlas = self.make_atlas()
+        position = load(self.snapshot, self.atlas).endpoints["e"].ranks[0].position
+        self.stream = self.make_stream(position)
+        self.n_applied, self.unknown_before = self.applied_at_snapshot, 0
+        self.request = None
+        self.flying.clear()
+        if at_once:
+            self.do(self.stream.connected())
 
     def hear(self, message: Message) -> None:
         seq, payload = message

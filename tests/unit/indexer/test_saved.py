@@ -1,0 +1,338 @@
+"""Books that are saved and loaded go on exactly as those they were saved from."""
+
+from __future__ import annotations
+
+from array import array
+from typing import ClassVar
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
+
+from kvatlas.events.model import (
+    AllBlocksCleared,
+    BlockRemoved,
+    BlockStored,
+    EngineHash,
+    Event,
+    ExtraKey,
+    MediumName,
+    MultimodalKey,
+)
+from kvatlas.indexer.atlas import Atlas
+from kvatlas.indexer.factory import REFERENCE, IndexCore, index_core
+from kvatlas.indexer.holders import Place, SavedShared
+from kvatlas.indexer.tiers import TierId, TierSource, TierSpec, TierTable
+from support.cores import CORES
+from support.payloads import payload
+from support.snapshots import load, saved
+
+BLOCK = 2
+ENDPOINTS = {"a": 2, "b": 1}
+N_BLOCKS = 6
+TRUNKS = 3
+"""Prompts; they share their first two blocks."""
+ROOTS: tuple[tuple[str | None, str | None], ...] = ((None, None), ("lora", None), (None, "salt"))
+
+
+def tokens(trunk: int) -> array[int]:
+    return array("I", [0, 1, 2, 3, *(10 * trunk + n for n in range((N_BLOCKS - 2) * BLOCK))])
+
+
+def engine_hash(trunk: int, block: int, root: int) -> EngineHash:
+    """As an engine would have it: equal prefixes have equal hashes."""
+    return EngineHash(2**63 + 1000 * root + block if block < 2 else 1000 * root + 100 * (trunk + 1) + block)
+
+
+def stored(
+    trunk: int,
+    first: int,
+    n_blocks: int,
+    *,
+    medium: str = "GPU",
+    root: int = 0,
+    told: bool = True,
+    group: int = 0,
+) -> BlockStored:
+    last = min(first + n_blocks, N_BLOCKS)
+    lora, salt = ROOTS[root]
+    extras: list[tuple[ExtraKey, ...] | None] = [None] * (last - first)
+    if salt and not first:
+        extras[0] = (salt, MultimodalKey("image", -1))
+    return BlockStored(
+        hashes=tuple(engine_hash(trunk, block, root) for block in range(first, last)),
+        parent=engine_hash(trunk, first - 1, root) if first and told else None,
+        tokens=tokens(trunk)[first * BLOCK : last * BLOCK] if told else array("I"),
+        block_size=BLOCK if told else 0,
+        medium=MediumName(medium),
+        lora_name=lora,
+        extra_keys=tuple(extras) if told and root else None,
+        group=group,
+        kind="sliding_window" if group else None,
+        window=3 if group else None,
+    )
+
+
+def foreign(trunk: int, chunk: int) -> BlockStored:
+    """A chunk of two blocks in the hashes of a cache library."""
+    return BlockStored(
+        hashes=(EngineHash(50_000 + 10 * trunk + chunk),),
+        parent=EngineHash(50_000 + 10 * trunk + chunk - 1) if chunk else None,
+        tokens=tokens(trunk)[chunk * 2 * BLOCK : (chunk + 1) * 2 * BLOCK],
+        block_size=2 * BLOCK,
+        medium=MediumName("CPU"),
+    )
+
+
+TRUNK, FIRST = st.integers(0, TRUNKS - 1), st.integers(0, N_BLOCKS - 1)
+RANK = st.sampled_from([("a", 0), ("a", 1), ("b", 0)])
+MEDIUM = st.sampled_from(["GPU", "GPU", "CPU", "CPU", "STORAGE", "TAPE", "CLOUD"])
+
+
+def make_atlas(core: IndexCore, specs: tuple[TierSpec, ...]) -> Atlas:
+    atlas = Atlas(tiers=TierTable(specs), seed=3, core=core)
+    for name, n_ranks in ENDPOINTS.items():
+        atlas.add(name, n_ranks=n_ranks)
+    return atlas
+
+
+SPECS = (
+    TierSpec("gpu", ("GPU",), capacity=8),
+    TierSpec("cpu", ("CPU",)),
+    TierSpec("storage", ("STORAGE",), capacity=5, shared=True),
+)
+
+
+class SavedAtlas(RuleBasedStateMachine):
+    """An atlas, and one that was loaded from what the first had saved; both take what comes afterwards."""
+
+    cores: ClassVar[tuple[IndexCore, IndexCore]] = (REFERENCE, REFERENCE)
+    specs: ClassVar[tuple[TierSpec, ...]] = SPECS
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 0.0
+        self.first, self.second = (make_atlas(core, self.specs) for core in self.cores)
+        self.capacities: dict[str, int] = {}
+
+    def apply(self, rank: tuple[str, int], event: Event) -> None:
+        for atlas, core in zip((self.first, self.second), self.cores, strict=True):
+            atlas.apply(*rank, core.decode_batch(payload([event])))
+
+    @rule()
+    def save_and_load(self) -> None:
+        """Only what is saved goes over; bounds are told again, as they are after a start."""
+        data = saved(self.first, ENDPOINTS, now=self.now)
+        self.second = make_atlas(self.cores[1], self.specs)
+        load(data, self.second, now=self.now)
+        for name, n_blocks in self.capacities.items():
+            self.second.set_capacity(name, TierId(0), n_blocks)
+
+    @rule(
+        rank=RANK,
+        trunk=TRUNK,
+        first=FIRST,
+        n_blocks=st.integers(1, N_BLOCKS),
+        root=st.sampled_from([0, 0, 0, 1, 2]),
+        medium=MEDIUM,
+        told=st.sampled_from([True, True, False]),
+        group=st.sampled_from([0, 0, 0, 1]),
+        n_times=st.sampled_from([1, 1, 2, 3]),
+    )
+    def store(
+        self,
+        rank: tuple[str, int],
+        trunk: int,
+        first: int,
+        n_blocks: int,
+        root: int,
+        medium: str,
+        told: bool,
+        group: int,
+        n_times: int,
+    ) -> None:
+        event = stored(trunk, first, n_blocks, root=root, medium=medium, told=told, group=group)
+        for _ in range(n_times):
+            self.apply(rank, event)
+
+    @rule(rank=RANK, trunk=TRUNK, chunk=st.integers(0, 2))
+    def store_foreign(self, rank: tuple[str, int], trunk: int, chunk: int) -> None:
+        self.apply(rank, foreign(trunk, chunk))
+
+    @rule(
+        rank=RANK,
+        trunk=TRUNK,
+        block=FIRST,
+        root=st.sampled_from([0, 0, 1]),
+        medium=MEDIUM,
+        group=st.sampled_from([0, 0, 1]),
+    )
+    def remove(
+        self, rank: tuple[str, int], trunk: int, block: int, root: int, medium: str, group: int
+    ) -> None:
+        self.apply(rank, BlockRemoved((engine_hash(trunk, block, root),), MediumName(medium), group))
+
+    @rule(rank=RANK, trunk=TRUNK, chunk=st.integers(0, 2))
+    def remove_foreign(self, rank: tuple[str, int], trunk: int, chunk: int) -> None:
+        self.apply(rank, BlockRemoved((EngineHash(50_000 + 10 * trunk + chunk),), MediumName("CPU")))
+
+    @rule(rank=RANK)
+    def clear(self, rank: tuple[str, int]) -> None:
+        self.apply(rank, AllBlocksCleared())
+
+    @rule(rank=RANK)
+    def reset(self, rank: tuple[str, int]) -> None:
+        for atlas in (self.first, self.second):
+            atlas.reset(*rank)
+
+    @rule(name=st.sampled_from([*ENDPOINTS]), trunk=TRUNK)
+    def route(self, name: str, trunk: int) -> None:
+        for atlas in (self.first, self.second):
+            atlas.routed(name, atlas.prefix(tokens(trunk)))
+
+    @rule(rank=RANK, seconds=st.sampled_from([1.0, 6.0]))
+    def offload(self, rank: tuple[str, int], seconds: float) -> None:
+        self.now += seconds
+        for atlas in (self.first, self.second):
+            atlas.ledger(*rank).offloads(now=self.now)
+
+    @rule(rank=RANK)
+    def have_no_events(self, rank: tuple[str, int]) -> None:
+        for atlas in (self.first, self.second):
+            atlas.ledger(*rank).without_events()
+            atlas.ledger(*rank).use_block_size(BLOCK)
+
+    @rule(name=st.sampled_from([*ENDPOINTS]), n_blocks=st.integers(2, 9))
+    def bound(self, name: str, n_blocks: int) -> None:
+        self.capacities[name] = n_blocks
+        for atlas in (self.first, self.second):
+            atlas.set_capacity(name, TierId(0), n_blocks)
+
+    @invariant()
+    def agree(self) -> None:
+        for trunk in range(TRUNKS):
+            for lora, salt in ROOTS:
+                matches = [
+                    atlas.match(atlas.prefix(tokens(trunk), lora=lora, salt=salt))
+                    for atlas in (self.first, self.second)
+                ]
+                assert matches[0] == matches[1]
+        for name, n_ranks in ENDPOINTS.items():
+            assert self.first.occupancy(name) == self.second.occupancy(name)
+            for rank in range(n_ranks):
+                assert self.first.dump(name, rank, now=self.now) == self.second.dump(name, rank, now=self.now)
+        assert self.first.dump_shared("") == self.second.dump_shared("")
+
+
+class SavedNativeAtlas(SavedAtlas):
+    """The same on the core that runs in production, where it was built."""
+
+    cores = (index_core(), index_core())
+
+
+class AtlasOfAnotherCore(SavedAtlas):
+    """Saved on that core, and loaded where it was not built."""
+
+    cores = (index_core(), REFERENCE)
+
+
+class SavedRoutedAtlas(SavedAtlas):
+    """Tiers with sources and chunks of their own."""
+
+    specs = (
+        TierSpec("gpu", ("GPU",), source=TierSource.EVENTS),
+        TierSpec("cpu", ("CPU",), capacity=6, chunk_blocks=2, source=TierSource.INFERRED),
+        TierSpec("storage", ("STORAGE",), source=TierSource.EVENTS, cleared_on_reset=True),
+    )
+
+
+def books_with_everything(core: IndexCore) -> Atlas:
+    """Every kind of knowledge at once, in the first rank of `a` but for what `b` infers."""
+    atlas = make_atlas(core, SPECS)
+    atlas.apply("a", 0, [
+        stored(0, 0, 4),
+        stored(0, 1, 2), stored(0, 0, 2),  # blocks with 2, 3, 2 and 1 copies
+        stored(0, 0, 3, group=1),  # a sliding window
+        stored(1, 4, 2, root=2),  # parked, with its copies pending
+        stored(2, 3, 1, medium="CPU", told=False),  # a pending tail
+        stored(0, 3, 1, medium="CPU", told=False),  # a tail
+        foreign(1, 0), foreign(1, 1),
+        stored(0, 0, 2, medium="STORAGE"),
+        stored(0, 0, 1, medium="TAPE"),
+    ])  # fmt: skip
+    atlas.apply("b", 0, [stored(0, 0, 3)])
+    for now in (10.0, 20.0):
+        atlas.ledger("b", 0).offloads(now=now)
+    return atlas
+
+
+@pytest.mark.parametrize("core", CORES.values(), ids=CORES)
+def test_everything_the_books_hold_is_saved_and_loaded(core: IndexCore) -> None:
+    first, second = books_with_everything(core), make_atlas(core, SPECS)
+    books, inferred = first.dump("a", 0, now=20.0), first.dump("b", 0, now=20.0)
+    load(saved(first, ENDPOINTS, now=20.0), second, now=500.0)
+    assert (second.dump("a", 0, now=0.0), second.dump("b", 0, now=500.0)) == (books, inferred)
+    assert second.dump_shared("") == first.dump_shared("")
+    assert second.occupancy("b") == first.occupancy("b")
+
+    contents = dict(books.holders)
+    assert len(contents[Place(TierId(0), 0)].keys) == 4
+    assert len(contents[Place(TierId(0), 0)].copies) == 7
+    assert {place.tier for place in contents} == {0, 1, 3}
+    assert {*books.groups} == {0, 1}
+    assert (len(books.hashes.hashes), len(books.hashes.parked), books.hashes.depths[3]) == (4, 1, 3)
+    assert (len(books.pending.hashes), {claim.tail for claim in books.pending.kinds}) == (3, {False, True})
+    assert (len(books.foreign.hashes), books.chunks.sizes, len(books.chunks.tails)) == (
+        2,
+        {1: 2, 2: 2, 3: 1},
+        1,
+    )
+    assert (inferred.sources.found[TierId(1)], inferred.sources.offloading_s) == (TierSource.INFERRED, 10.0)
+    assert len(first.dump_shared("")[0].keys) == 2
+
+
+@pytest.mark.parametrize("core", CORES.values(), ids=CORES)
+def test_copies_beyond_the_bound_go_in_the_same_order_after_loading(core: IndexCore) -> None:
+    first, second = books_with_everything(core), make_atlas(core, SPECS)
+    load(saved(first, ENDPOINTS), second)
+    for bound in (5, 4, 2):
+        for atlas in (first, second):
+            atlas.set_capacity("a", TierId(0), bound)
+        assert first.dump("a", 0, now=0).holders == second.dump("a", 0, now=0).holders
+
+
+@pytest.mark.parametrize("core", CORES.values(), ids=CORES)
+def test_copies_that_wait_are_adopted_after_loading_however_their_hash_is_learned(core: IndexCore) -> None:
+    """Also when the core learns it by itself, as it does with the second event of a kind."""
+    first, second = make_atlas(core, SPECS), make_atlas(core, SPECS)
+    first.apply("a", 0, [stored(0, 0, 2), stored(0, 2, 1, medium="CPU", told=False), stored(1, 4, 1)])
+    load(saved(first, ENDPOINTS), second)
+    for event in (stored(2, 0, 3), stored(0, 2, 1), stored(1, 0, 4)):
+        for atlas in (first, second):
+            atlas.apply("a", 0, core.decode_batch(payload([event])))
+    books = second.dump("a", 0, now=0)
+    assert books == first.dump("a", 0, now=0)
+    assert (len(books.pending.hashes), len(books.hashes.parked)) == (0, 0)
+
+
+def test_shared_blocks_of_a_tier_that_is_not_shared_are_left_out() -> None:
+    atlas = make_atlas(REFERENCE, SPECS)
+    atlas.load_shared("", [SavedShared(tier=TierId(0), block_size=BLOCK, keys=array("Q", [1]))])
+    assert (atlas.dump_shared(""), atlas.block_sizes) == ((), ())
+
+
+@pytest.mark.parametrize("core", CORES.values(), ids=CORES)
+def test_chain_of_a_loaded_hash_ends_at_the_start_of_its_prompt(core: IndexCore) -> None:
+    """Parents of first blocks are written as 0, which some engine's hash may be too."""
+    first, second = make_atlas(core, SPECS), make_atlas(core, SPECS)
+    for each in (0, 7):
+        first.apply("a", 0, [BlockStored((EngineHash(each),), None, array("I", [each, each]), BLOCK)])
+    load(saved(first, ENDPOINTS), second)
+    assert [known.depth for known in second.ledger("a", 0).hashes.chain(EngineHash(7))] == [0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("machine", [SavedAtlas, SavedNativeAtlas, AtlasOfAnotherCore, SavedRoutedAtlas])
+def test_loaded_books_go_on_as_those_that_were_saved(machine: type[SavedAtlas]) -> None:
+    run_state_machine_as_test(machine, settings=settings(stateful_step_count=40))
