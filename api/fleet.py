@@ -78,6 +78,14 @@ class Publisher:
         self.reset_at = now
         self.atlas.reset(self.endpoint, self.rank)
 
+    def restarted(self, reason: str) -> None:
+        """Evidence from beside the event stream that the publisher began a new life."""
+        if self.subscription is not None:
+            self.subscription.restarted(reason)
+        else:
+            self.reset(reason)
+            self.atlas.ledger(self.endpoint, self.rank).without_events()
+
     def rejected(self, reason: str) -> None:
         """Count something unreadable, and say so the first time."""
         if self.metrics.event_rejected(self.endpoint, reason):
@@ -282,12 +290,12 @@ class Fleet:
         endpoint = self._endpoints.get(name)
         if endpoint is None:
             return
+        if facts.process_start_s is not None:  # first: what else is told is told of the new process
+            self._note_start(endpoint, facts.process_start_s)
         if facts.gpu_blocks_per_engine is not None:
             for tier in self._auto_capacity_tiers:
                 self.atlas.set_capacity(name, tier, facts.gpu_blocks_per_engine)
         endpoint.offloads = facts.offloads
-        if facts.process_start_s is not None:
-            self._note_start(endpoint, facts.process_start_s)
         if facts.block_size is not None:  # after a restart, which forgets the size
             for ledger in self.atlas.ledgers(name):
                 if self._is_from_routing or not endpoint.has_events:
@@ -343,8 +351,8 @@ class Fleet:
             return
         noticed_since = time.monotonic() - SAME_RESTART_S
         for publisher in endpoint.publishers:
-            if publisher.subscription is not None and publisher.reset_at < noticed_since:
-                publisher.subscription.restarted("its process start time changed")
+            if publisher.reset_at < noticed_since:
+                publisher.restarted("its process start time changed")
 
 
 def _warn_of_port_collision(name: str, addresses: EndpointAddresses) -> None:
