@@ -239,12 +239,16 @@ def _extra_key(value: object) -> ExtraKey:
             return value
         case bytes():
             return value.hex()
-        case [str() as identifier, int() as offset] if offset < 1 << 63:  # block keys have room for i64
+        case [str() as identifier, int() as offset] if _is_offset(offset):
             return MultimodalKey(identifier, offset)
         case _:
             raise WireError(
                 "bad_extra_keys", f"extra key is {type(value).__name__}, want a string or [string, offset]"
             )
+
+
+def _is_offset(value: int) -> bool:
+    return type(value) is int and value < 1 << 63  # block keys have room for i64
 
 
 def _medium(value: object) -> MediumName:

@@ -145,6 +145,7 @@ def test_field_is_read_in_every_form(field: str, value: object, attribute: str, 
         pytest.param(STORED | {"medium": "x" * 300}, "bad_medium", id="long_medium"),
         pytest.param(STORED | {"extra_keys": [[dict[str, object]()]]}, "bad_extra_keys", id="odd_extra_key"),
         pytest.param(STORED | {"extra_keys": [[["item", 2**63]]]}, "bad_extra_keys", id="absurd_offset"),
+        pytest.param(STORED | {"extra_keys": [[["item", True]]]}, "bad_extra_keys", id="boolean_offset"),
         pytest.param(STORED | {"group_idx": -1}, "bad_group", id="negative_group"),
     ],
 )
