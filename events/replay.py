@@ -12,7 +12,9 @@ import zmq.asyncio
 from .errors import SubscriptionError
 from .sockets import open_socket
 
-_END_OF_REPLAY = b"\xff" * 8
+END_OF_REPLAY = b"\xff" * 8
+"""Sequence number that follows the last batch of an answer."""
+
 _SEQ_BYTES = 8
 
 
@@ -53,7 +55,7 @@ class ReplayServer:
                 sent()
                 while True:
                     frames = await socket.recv_multipart()
-                    if len(frames) >= 2 and frames[-2] == _END_OF_REPLAY:
+                    if len(frames) >= 2 and frames[-2] == END_OF_REPLAY:
                         return
                     take(frames)
             finally:

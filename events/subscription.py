@@ -10,7 +10,7 @@ from typing import Protocol
 
 from .errors import FrameError, SubscriptionError, WireError
 from .model import Batch, EventBatch
-from .replay import ReplayServer
+from .replay import END_OF_REPLAY, ReplayServer
 from .sockets import spawn
 from .stream import Action, Apply, PublisherStream, RequestReplay, Reset, StreamLimits, Trust
 from .wire import decode_batch
@@ -266,11 +266,13 @@ def read_message(frames: list[bytes], decode: Callable[[bytes], Batch]) -> tuple
         frames: parts of the message.
         decode: reads the payload, as `decode_batch` does.
     Raises:
-        FrameError: other parts.
+        FrameError: other parts, or the number that ends a replay.
     """
     if len(frames) < 2 or len(frames[-2]) != _SEQ_BYTES:
         sizes = [len(frame) for frame in frames]
         raise FrameError(f"message has parts of {sizes} bytes, want [topic, 8-byte sequence, payload]")
+    if frames[-2] == END_OF_REPLAY:
+        raise FrameError("batch has the sequence number 2**64 - 1, which ends a replay")
     try:
         batch = decode(frames[-1])
     except WireError as error:

@@ -126,6 +126,7 @@ async def keep_saying(playing: Player) -> None:
     [
         pytest.param((b"t", b"\x00" * 4, b"x"), "bad_frames", id="short_sequence"),
         pytest.param((b"alone",), "bad_frames", id="one_part"),
+        pytest.param((b"t", b"\xff" * 8, frame(0).parts[2]), "bad_frames", id="sequence_that_ends_a_replay"),
         pytest.param((b"t", b"\x7f" + bytes(7), b"\xc1"), "not_msgpack", id="wild_sequence"),
         pytest.param((b"t", bytes(8), b"\xc1"), "not_msgpack", id="payload_no_msgpack"),
         pytest.param((b"t", bytes(8), b"\x05"), "not_a_batch", id="payload_no_batch"),
