@@ -34,6 +34,7 @@ from .scheduling.plan import make_plan
 from .scrape.loads import LoadTable
 from .scrape.report import EngineFacts
 from .scrape.scraper import Scraper
+from .snapshots import Snapshots
 from .tokenization.service import Tokenization
 from .tokenization_metrics import tokenization_families
 
@@ -117,6 +118,13 @@ class App:
             auto_capacity_tiers=_auto_capacity_tiers(config.tiers),
             trust_credit=_trust_credit(config.events.trust_credit),
         )
+        self._snapshots = Snapshots(
+            config.snapshot,
+            fleet=self.fleet,
+            models=config.model.names,
+            endpoints=[endpoint.name for endpoint in config.endpoints.static],
+            metrics=self._metrics.snapshot,
+        )
         self._picker = picker = Picker(
             pipeline=self._tokenization.pipeline,
             fleet=self.fleet,
@@ -169,9 +177,12 @@ class App:
                     log.info("%s listens on %s:%d", name, where.host, self.ports[name])
             await self._scraper.start()
             self._bind_events()
-            for endpoint in self._config.endpoints.static:
-                addresses = endpoint_addresses(endpoint, self._config.events)
-                self.fleet.add(endpoint.name, addresses, endpoint.labels)
+            async with self._snapshots.restoring():
+                for endpoint in self._config.endpoints.static:
+                    addresses = endpoint_addresses(endpoint, self._config.events)
+                    saved = self._snapshots.take(endpoint.name, addresses)
+                    self.fleet.add(endpoint.name, addresses, endpoint.labels, saved=saved)
+                    await asyncio.sleep(0)  # loading takes its time, and health checks want answers
         except BaseException:
             await self.stop(grace_s=0)
             raise
@@ -192,6 +203,7 @@ class App:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._snapshots.stop()  # at once: who drains for long may be killed
         if self._routed and grace_s:
             await asyncio.sleep(NOTICE_S)
         await self._ext_proc.stop(grace_s)

@@ -12,12 +12,14 @@ from ..configs.endpoints import EndpointAddresses, RankAddresses
 from ..events.bound import BoundPublisher
 from ..events.errors import SubscriptionError
 from ..events.model import Batch
+from ..events.position import StreamPosition
 from ..events.stream import Trust
 from ..events.subscriber import Subscriber
 from ..events.subscription import Subscription
 from ..indexer.atlas import Atlas
 from ..indexer.match import PrefixMatch
 from ..indexer.prefix import Prefix
+from ..indexer.snapshot import SavedEndpoint, SavedRank
 from ..indexer.sources import SourceChange
 from ..indexer.tiers import TierId, TierSource, TierTable
 from ..scorers.in_flight import InFlight
@@ -77,6 +79,12 @@ class Publisher:
         log.log(level, "%s rank %d: starting over, %s", self.endpoint, self.rank, reason)
         self.reset_at = now
         self.atlas.reset(self.endpoint, self.rank)
+
+    def dump(self, *, now: float) -> SavedRank:
+        """Its books and where its stream stands, at this moment."""
+        position = self.subscription.stream.position() if self.subscription else None
+        books = self.atlas.dump(self.endpoint, self.rank, now=now)
+        return SavedRank(rank=self.rank, position=position, books=books)
 
     def restarted(self, reason: str) -> None:
         """Evidence from beside the event stream that the publisher began a new life."""
@@ -184,6 +192,7 @@ class Fleet:
         labels: Mapping[str, str],
         *,
         instance: Instance | None = None,
+        saved: SavedEndpoint | None = None,
     ) -> None:
         """Start to follow an endpoint.
 
@@ -192,6 +201,7 @@ class Fleet:
             addresses: where it serves, publishes and reports its load.
             labels: free labels.
             instance: who it is in the standard contract; None for `name` in the default tenant.
+            saved: what to go on from; None to start with empty books.
         Raises:
             SubscriptionError: an event address that cannot be used; what could be followed is, until it is removed.
         """
@@ -199,13 +209,16 @@ class Fleet:
         self.atlas.add(name, n_ranks=0, space=endpoint.instance.space)
         _warn_of_port_collision(name, addresses)
         self._endpoints[name] = endpoint
+        if saved is not None:
+            endpoint.started = saved.started
+        ranks = {each.rank: each for each in saved.ranks} if saved is not None else {}
         for rank in addresses.ranks:
-            self.add_rank(name, rank)
+            self.add_rank(name, rank, saved=ranks.get(rank.rank))
         if addresses.metrics is not None:
             self._scraper.add(name, addresses.metrics)
 
-    def add_rank(self, name: str, rank: RankAddresses) -> None:
-        """Start to follow one more rank of an endpoint.
+    def add_rank(self, name: str, rank: RankAddresses, *, saved: SavedRank | None = None) -> None:
+        """Start to follow one more rank of an endpoint, from what was saved of it or from nothing.
 
         Raises:
             SubscriptionError: an event address that cannot be used; the rank is not added.
@@ -213,8 +226,11 @@ class Fleet:
         endpoint = self._endpoints[name]
         publisher = Publisher(name, rank.rank, self.atlas, self._metrics)
         self.atlas.add_rank(name, rank.rank)
+        if saved is not None:
+            self.atlas.load(name, rank.rank, saved.books, now=time.monotonic())
+        position = saved.position if saved is not None else None
         try:
-            publisher.subscription = self._follow(endpoint.addresses, rank, publisher)
+            publisher.subscription = self._follow(endpoint.addresses, rank, publisher, position)
         except SubscriptionError:
             self.atlas.remove_rank(name, rank.rank)
             raise
@@ -303,8 +319,9 @@ class Fleet:
 
     def settled(self, *, now: float, patience_s: float) -> bool:
         """Whether every endpoint's history was fetched or, `patience_s` after it was added, waited for in vain."""
+        waiting = (Trust.DARK, Trust.STALE, Trust.REPLAYING)  # stale: restored, and not connected yet
         return all(
-            endpoint.trust not in (Trust.DARK, Trust.REPLAYING) or now - endpoint.added_at > patience_s
+            endpoint.trust not in waiting or now - endpoint.added_at > patience_s
             for endpoint in self
             if endpoint.has_events
         )
@@ -317,14 +334,18 @@ class Fleet:
                     ledger.offloads(now=now)
 
     def _follow(
-        self, addresses: EndpointAddresses, rank: RankAddresses, publisher: Publisher
+        self,
+        addresses: EndpointAddresses,
+        rank: RankAddresses,
+        publisher: Publisher,
+        position: StreamPosition | None,
     ) -> Subscription | None:
         if rank.events is None:
             return None
         if addresses.connects_to_us and addresses.serving is not None:
             expected = BoundPublisher(publisher.endpoint, addresses.serving, rank.rank)
-            return self._subscriber.expect(expected, rank.replay, publisher)
-        return self._subscriber.subscribe(rank.events, rank.replay, publisher)
+            return self._subscriber.expect(expected, rank.replay, publisher, position)
+        return self._subscriber.subscribe(rank.events, rank.replay, publisher, position)
 
     def _stop(self, publisher: Publisher) -> None:
         if publisher.subscription is not None:

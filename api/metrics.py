@@ -12,6 +12,8 @@ from prometheus_client.registry import Collector
 _FAST_SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
 _LAG_SECONDS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0)
 
+_WRITE_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+
 
 class Metrics:
     """Every counter that the shells feed. One instance a process, passed as an argument."""
@@ -54,6 +56,7 @@ class Metrics:
             "kvatlas_index_native", "1 when the index runs in C++, 0 in Python.", registry=self.registry
         )
         self.ready = Gauge("kvatlas_ready", "1 when requests should be sent here.", registry=self.registry)
+        self.snapshot = SnapshotMetrics(self.registry)
 
     def batch_applied(self, endpoint: str, n_events: int) -> None:
         """An event batch was applied."""
@@ -99,6 +102,31 @@ class Metrics:
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
         return Counter(f"kvatlas_{name}", text, labels, registry=self.registry)
+
+
+class SnapshotMetrics:
+    """What happens to the snapshot file."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.writes = Counter("kvatlas_snapshot_writes", "Snapshots written.", registry=registry)
+        self.failures = Counter(
+            "kvatlas_snapshot_failures", "Snapshots that could not be written.", registry=registry
+        )
+        self.refused = Counter(
+            "kvatlas_snapshot_refused", "Snapshots not used at the start.", ["reason"], registry=registry
+        )
+        self.age_seconds = Gauge(
+            "kvatlas_snapshot_age_seconds",
+            "Age of the newest usable snapshot, NaN for none.",
+            registry=registry,
+        )
+        self.size_bytes = Gauge(
+            "kvatlas_snapshot_bytes", "Size of the last snapshot written.", registry=registry
+        )
+        self.write_seconds = Histogram(
+            "kvatlas_snapshot_write_seconds", "Time to write a snapshot, gathering included.",
+            buckets=_WRITE_SECONDS, registry=registry,
+        )  # fmt: skip
 
 
 class StateCollector(Collector):

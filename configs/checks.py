@@ -16,6 +16,7 @@ from .schema import (
     PluginConfig,
     SchedulingProfileConfig,
     ServerConfig,
+    SnapshotConfig,
     StaticEndpoint,
     TierConfig,
     WeightsConfig,
@@ -33,6 +34,7 @@ def check_config(config: KVAtlasConfig) -> list[Problem]:
         *_weight_problems(config.weights),
         *check_plugins(config.plugins, config.scheduling_profiles),
         *_scrape_problems(config),
+        *_snapshot_problems(config.snapshot),
     ]
 
 
@@ -154,6 +156,12 @@ def _scrape_problems(config: KVAtlasConfig) -> Iterator[Problem]:
         yield Problem(
             f"{message}; no load would be believed until the next scrape", ("metricsScrape", "staleAfter")
         )
+
+
+def _snapshot_problems(snapshot: SnapshotConfig) -> Iterator[Problem]:
+    if snapshot.max_age <= snapshot.interval:
+        message = f"found {snapshot.max_age}, expected more than the interval of {snapshot.interval}"
+        yield Problem(f"{message}; the last snapshot could always be too old", ("snapshot", "maxAge"))
 
 
 def _malformed(path: KeyPath, text: str, parse: Callable[[str], object]) -> Iterator[Problem]:

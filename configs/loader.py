@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
 
-import msgspec
+from msgspec.structs import replace as replace_fields
 
 from .checks import check_config
 from .decode import decode
@@ -44,7 +44,7 @@ def load_file(
 ) -> LoadedConfig:
     """The configuration in the YAML file `path`, with every default filled in.
 
-    A relative `model.tokenizer` is taken from the folder of the file and comes back absolute.
+    Relative paths are taken from the folder of the file and come back absolute.
 
     Args:
         path: a `KVAtlasConfig`, or an `EndpointPickerConfig` of the reference.
@@ -64,7 +64,7 @@ def load_file(
     if isinstance(loaded, list) or problems:
         placed = [replace(each, line=document.line_of(each.path)) for each in problems]
         raise ConfigError(str(path), sorted(placed, key=lambda each: each.line or 0))
-    return replace(loaded, config=_with_absolute_tokenizer(loaded.config, file.parent))
+    return replace(loaded, config=_with_absolute_paths(loaded.config, file.parent.absolute()))
 
 
 def _loaded(data: object, base: KVAtlasConfig | None) -> LoadedConfig | list[Problem]:
@@ -102,9 +102,7 @@ def _endpoint_picker(data: object, base: KVAtlasConfig | None) -> LoadedConfig |
         return problems
     config = kvatlas_config(picker)
     if base is not None:
-        config = msgspec.structs.replace(
-            base, plugins=config.plugins, scheduling_profiles=config.scheduling_profiles
-        )
+        config = replace_fields(base, plugins=config.plugins, scheduling_profiles=config.scheduling_profiles)
     return LoadedConfig(config, tuple(notes(picker)))
 
 
@@ -120,8 +118,14 @@ def _read(file: Path) -> bytes:
     raise ConfigError(str(file), [problem])
 
 
-def _with_absolute_tokenizer(config: KVAtlasConfig, folder: Path) -> KVAtlasConfig:
-    if not config.model.tokenizer:
-        return config
-    tokenizer = str(folder.absolute() / config.model.tokenizer)
-    return msgspec.structs.replace(config, model=msgspec.structs.replace(config.model, tokenizer=tokenizer))
+def _with_absolute_paths(config: KVAtlasConfig, folder: Path) -> KVAtlasConfig:
+    tokenizer, file = config.model.tokenizer, config.snapshot.file
+    if tokenizer:
+        tokenizer = str(folder / tokenizer)
+    if file:
+        file = str(folder / file)
+    return replace_fields(
+        config,
+        model=replace_fields(config.model, tokenizer=tokenizer),
+        snapshot=replace_fields(config.snapshot, file=file),
+    )

@@ -206,6 +206,17 @@ class IndexConfig(Section, frozen=True):
     """Seed of the block keys; clients of /query_by_hash must use the same."""
 
 
+class SnapshotConfig(Section, frozen=True):
+    """What was learned, kept in a file over restarts."""
+
+    file: str = ""
+    """Where it is kept, by this process alone; empty: nowhere, every start begins with empty books."""
+    interval: Duration = Duration(60.0)
+    """Time between two writes; one more is made when the process is told to stop."""
+    max_age: Duration = Duration(900.0)
+    """Age past which a snapshot is not used at the start."""
+
+
 class KVAtlasConfig(Section, frozen=True, tag_field="kind", tag="KVAtlasConfig"):
     """The whole file."""
 
@@ -233,3 +244,5 @@ class KVAtlasConfig(Section, frozen=True, tag_field="kind", tag="KVAtlasConfig")
     """Scraping."""
     index: IndexConfig = IndexConfig()
     """Block index."""
+    snapshot: SnapshotConfig = SnapshotConfig()
+    """Snapshot file."""

@@ -64,7 +64,7 @@ def open_monitor(socket: zmq.asyncio.Socket, events: int) -> zmq.asyncio.Socket:
 
 
 def spawn(coroutine: Coroutine[None, None, None], name: str) -> asyncio.Task[None]:
-    """A task of the event plane; one that a bug ends says so, since nobody awaits it."""
+    """A task that nobody awaits; one that a bug ends says so."""
     task = asyncio.create_task(coroutine, name=name)
     task.add_done_callback(_tell_bug)
     return task
@@ -74,7 +74,7 @@ def _tell_bug(task: asyncio.Task[None]) -> None:
     bug = None if task.cancelled() else task.exception()
     if bug is not None:
         log.critical(
-            "%s: a bug ended this task, its events are no longer taken", task.get_name(), exc_info=bug
+            "%s: a bug ended this task, what it did is no longer done", task.get_name(), exc_info=bug
         )
 
 

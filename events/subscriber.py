@@ -13,6 +13,7 @@ import zmq.asyncio
 from .bound import BoundPublisher, BoundSocket
 from .connected import ConnectedSource
 from .errors import SubscriptionError
+from .position import StreamPosition
 from .replay import ReplayServer
 from .sockets import spawn
 from .subscription import EventSink, SubscriberOptions, Subscription
@@ -47,13 +48,16 @@ class Subscriber:
         """Messages on the bound socket that no known publisher sent, by reason."""
         return self._bound.unrouted if self._bound else {}
 
-    def subscribe(self, events: str, replay: str | None, sink: EventSink) -> Subscription:
+    def subscribe(
+        self, events: str, replay: str | None, sink: EventSink, position: StreamPosition | None = None
+    ) -> Subscription:
         """Follow one publisher from now on; connecting goes on in the background.
 
         Args:
             events: address of its PUB socket, `tcp://HOST:PORT`.
             replay: address of its ROUTER socket, None when it has none.
             sink: receives the batches.
+            position: where an earlier subscription to it stood, None to begin with its history.
         Raises:
             SubscriptionError: an address that ZMQ cannot use, or too many sockets.
         """
@@ -62,18 +66,26 @@ class Subscriber:
             replay=self._replay(replay),
             sink=sink,
             options=self._options,
+            position=position,
             sees_disconnects=True,
             open_source=lambda taker: ConnectedSource(self._context, events, self._options, taker),
         )
         return self._add(subscription)
 
-    def expect(self, publisher: BoundPublisher, replay: str | None, sink: EventSink) -> Subscription:
+    def expect(
+        self,
+        publisher: BoundPublisher,
+        replay: str | None,
+        sink: EventSink,
+        position: StreamPosition | None = None,
+    ) -> Subscription:
         """Follow one publisher that connects to the bound socket; what it has to replay is fetched at once.
 
         Args:
             publisher: how it is recognized.
             replay: address of its ROUTER socket, None when it has none.
             sink: receives the batches.
+            position: as for `subscribe`.
         Raises:
             SubscriptionError: nothing is bound.
         """
@@ -85,6 +97,7 @@ class Subscriber:
             replay=self._replay(replay),
             sink=sink,
             options=self._options,
+            position=position,
             sees_disconnects=False,
             open_source=lambda taker: bound.route(publisher, taker),
         )

@@ -10,6 +10,7 @@ from typing import Protocol
 
 from .errors import FrameError, SubscriptionError, WireError
 from .model import Batch, EventBatch
+from .position import StreamPosition
 from .replay import END_OF_REPLAY, ReplayServer
 from .sockets import spawn
 from .stream import Action, Apply, PublisherStream, RequestReplay, Reset, StreamLimits, Trust
@@ -89,8 +90,10 @@ class Subscription:
         replay: where it answers replay requests, None when it does not.
         sink: receives its batches.
         options: settings.
+        position: where an earlier subscription to the publisher stood, None to begin with its history.
         sees_disconnects: whether the source tells of lost connections. Where it cannot, a publisher whose replay
-            socket has answered before is `stale` while a look at it stays unanswered, until anything is heard of it.
+            socket has answered before is `stale` while a look at it stays unanswered, until anything is heard of it;
+            so is one with a position, until then.
         open_source: opens what receives its live messages.
     """
 
@@ -101,12 +104,13 @@ class Subscription:
         replay: ReplayServer | None,
         sink: EventSink,
         options: SubscriberOptions,
+        position: StreamPosition | None,
         sees_disconnects: bool,
         open_source: Callable[[Subscription], LiveSource],
     ) -> None:
         self.events = events
         self.stream: PublisherStream[Batch] = PublisherStream(
-            can_replay=replay is not None, limits=options.limits
+            can_replay=replay is not None, limits=options.limits, position=position
         )
         self._replay, self._sink, self._options = replay, sink, options
         self._sees_disconnects = sees_disconnects
@@ -114,7 +118,8 @@ class Subscription:
         self._ending: set[asyncio.Task[None]] = set()
         self._check_at: float | None = None
         self._checked_at = self._heard_at = 0.0
-        self._replay_answers = self._silent = False
+        self._replay_answers = False
+        self._silent = self.stream.trust is Trust.STALE and not sees_disconnects
         self._told = self.trust
         self._source = open_source(self)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import socket
+from array import array
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -12,12 +13,16 @@ import pytest
 
 from kvatlas.events.bound import BoundPublisher
 from kvatlas.events.errors import SocketLimitError, SubscriptionError
+from kvatlas.events.position import StreamPosition
 from kvatlas.events.stream import StreamLimits, Trust
 from kvatlas.events.subscriber import Subscriber
 from kvatlas.events.subscription import SubscriberOptions, Subscription
 from support.publishing import QUICK, Notebook, frame, frames
 from support.recording import Frame, Player, player, send
 from support.waiting import until
+
+AFTER_TWO = StreamPosition(next_seq=2, stamps=array("d", [1.0, 2.0]), newest_stamp=2.0)
+"""Behind the first two of `frames`."""
 
 TOPIC_A, TOPIC_B = "kv@10.0.0.1:8000@org/model@v2", "kv@engine-b@org/model@v2"
 SERVING = {"engine-a": "10.0.0.1:8000", "engine-b": "10.0.0.2:8000", "e": "10.0.0.3:8000"}
@@ -30,10 +35,17 @@ class Ear:
     subscriber: Subscriber
     address: str
 
-    def expect(self, name: str, *, rank: int = 0, replay: str | None = None) -> tuple[Subscription, Notebook]:
+    def expect(
+        self,
+        name: str,
+        *,
+        rank: int = 0,
+        replay: str | None = None,
+        position: StreamPosition | None = None,
+    ) -> tuple[Subscription, Notebook]:
         notebook = Notebook()
         publisher = BoundPublisher(name, SERVING[name], rank)
-        return self.subscriber.expect(publisher, replay, notebook), notebook
+        return self.subscriber.expect(publisher, replay, notebook, position), notebook
 
 
 @asynccontextmanager
@@ -222,6 +234,23 @@ async def test_silence_proves_nothing_where_replay_never_answered(replay: str | 
         await until(lambda: replay is None or subscription.stream.counters.replay_failures >= 6)
         assert subscription.trust in (Trust.LIVE, Trust.PARTIAL)
         assert Trust.STALE not in notebook.trusts
+
+
+async def test_restored_engine_is_stale_until_it_is_heard_and_partial_then_when_it_cannot_replay() -> None:
+    async with listening() as ear, player(connect=ear.address) as playing:
+        subscription, notebook = ear.expect("engine-a", position=AFTER_TWO)
+        assert subscription.trust is Trust.STALE
+        await say_until_heard(playing, frame(2, topic=TOPIC_A), notebook)
+        assert (subscription.trust, notebook.numbers, notebook.resets) == (Trust.PARTIAL, [2], [])
+
+
+async def test_restored_engine_is_verified_and_completed_by_its_replay() -> None:
+    async with listening() as ear, player(connect=ear.address) as playing:
+        playing.history += [one.parts for one in frames(0, 1, 2, topic=TOPIC_A)]
+        subscription, notebook = ear.expect("engine-a", replay=playing.replay, position=AFTER_TWO)
+        assert subscription.trust is Trust.STALE
+        await until(lambda: subscription.trust is Trust.LIVE)
+        assert (playing.asked[0], notebook.numbers, notebook.resets) == (1, [2], [])
 
 
 async def test_nothing_arrives_once_stopped_and_the_others_go_on() -> None:

@@ -3,40 +3,13 @@
 from __future__ import annotations
 
 import random
-from array import array
 from pathlib import Path
 
 import pytest
 
-from kvatlas.events.wire import decode_batch
-from kvatlas.indexer.atlas import Atlas
-from kvatlas.indexer.factory import REFERENCE
-from kvatlas.indexer.prefix import Prefix
-from kvatlas.indexer.tiers import TierSpec, TierTable
-from support.recording import AnsweredRequest, Frame, player, read_frames, read_truth
-from support.serve import Served, serving
-
-
-def whole(frames: list[Frame]) -> Atlas:
-    """The index of one that heard everything."""
-    specs = [TierSpec("gpu", ("GPU",)), TierSpec("cpu", ("CPU",))]
-    atlas = Atlas(tiers=TierTable(specs), seed=0, core=REFERENCE)
-    atlas.add("vllm")
-    for frame in frames:
-        atlas.apply("vllm", 0, decode_batch(frame.parts[2]).events)
-    return atlas
-
-
-async def wrong_answers(served: Served, atlas: Atlas, requests: list[AnsweredRequest]) -> list[int]:
-    wrong: list[int] = []
-    for request in requests:
-        lora = None if request.model == "tiny" else request.model
-        prefix = Prefix(array("I", request.tokens), lora=lora, salt=request.salt)
-        body = {"model": request.model, "token_ids": request.tokens, "cache_salt": request.salt}
-        answer = (await served.post("/query", body))["default"]["vllm"]
-        if answer["longest_matched"] != atlas.match(prefix)["vllm"].usable_tokens:
-            wrong.append(request.i)
-    return wrong
+from support.predictions import whole, wrong_answers
+from support.recording import player, read_frames, read_truth
+from support.serve import serving
 
 
 @pytest.mark.slow
@@ -64,6 +37,6 @@ async def test_one_message_in_five_lost_leaves_no_wrong_answer(
                     await playing.say(frame)
             await served.until_applied("vllm", frames[-1].seq)
             publisher = (await served.get("/v1/endpoints/vllm"))["publishers"][0]
-            assert await wrong_answers(served, whole(frames), requests) == []
+            assert await wrong_answers(served, whole(frame.parts for frame in frames), requests) == []
     assert (publisher["counters"]["lost"], publisher["counters"]["applied"]) == (0, len(frames))
     assert publisher["counters"]["gaps"] > 0

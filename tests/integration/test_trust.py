@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from aiohttp import web
 
+from support.engine_metrics import metrics_of
 from support.recording import player, read_frames, read_truth
 from support.serve import Served, serving
 from support.waiting import until
@@ -18,26 +16,6 @@ from support.waiting import until
 async def row(served: Served) -> dict[str, Any]:
     found: dict[str, Any] = await served.get("/v1/endpoints/vllm")
     return found
-
-
-@asynccontextmanager
-async def metrics_of(*texts: str) -> AsyncGenerator[tuple[str, list[str]]]:
-    """URL of a server that answers with the first of `texts`, and the list, for tests to change."""
-    current = list(texts)
-
-    async def answer(_request: web.Request) -> web.Response:
-        return web.Response(text=current[0])
-
-    app = web.Application()
-    app.router.add_get("/metrics", answer)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    try:
-        yield f"http://127.0.0.1:{runner.addresses[0][1]}/metrics", current
-    finally:
-        await runner.cleanup()
 
 
 @pytest.mark.slow

@@ -71,7 +71,7 @@ class Player:
         events: address of the PUB socket.
         replay: address of the ROUTER socket.
         history: what the ROUTER answers from; tests may cut it.
-        n_requests: replay requests answered.
+        asked: first sequence numbers of the replay requests answered.
         close: closes both sockets, as a dying engine does; safe to call twice.
     """
 
@@ -79,22 +79,26 @@ class Player:
     replay: str
     pub: zmq.asyncio.Socket
     history: list[Parts] = field(default_factory=list[Parts])
-    n_requests: int = 0
+    asked: list[int] = field(default_factory=list[int])
     close: Callable[[], None] = lambda: None
 
     async def say(self, *frames: Frame) -> None:
         """Publish recorded messages and keep them for replay."""
         for frame in frames:
-            self.history.append(frame.parts)
-            await send(self.pub, frame.parts)
+            await self.send(frame.parts)
+
+    async def send(self, parts: Parts) -> None:
+        """Publish one message and keep it for replay."""
+        self.history.append(parts)
+        await send(self.pub, parts)
 
     async def answer(self, router: zmq.asyncio.Socket) -> None:
         """Answer replay requests as vLLM 0.26 and later do, until cancelled."""
         while True:
             identity, _, start = await router.recv_multipart()
-            self.n_requests += 1
+            self.asked.append(int.from_bytes(start, "big"))
             for topic, seq, payload in list(self.history):
-                if int.from_bytes(seq, "big") >= int.from_bytes(start, "big"):
+                if int.from_bytes(seq, "big") >= self.asked[-1]:
                     await send(router, (identity, b"", topic, seq, payload))
             await send(router, (identity, b"", b"", END_OF_REPLAY, b""))
 

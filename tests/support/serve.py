@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
+import signal
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass
@@ -68,9 +69,9 @@ class Served:
 
 @contextlib.asynccontextmanager
 async def serving(
-    config: dict[str, Any], folder: Path, *flags: str, ready: bool = True
+    config: dict[str, Any], folder: Path, *flags: str, ready: bool = True, end: int = signal.SIGTERM
 ) -> AsyncGenerator[Served]:
-    """`kvatlas serve` with `config` on free ports; stopped with SIGTERM, which must end with status 0."""
+    """`kvatlas serve` with `config` on free ports; stopped with SIGTERM, which must end with status 0, or SIGKILL."""
     file = folder / "kvatlas.yaml"
     file.write_bytes(
         msgspec.yaml.encode(
@@ -99,10 +100,10 @@ async def serving(
             yield served
     finally:
         if process.returncode is None:
-            process.terminate()
+            process.send_signal(end)
         status = await asyncio.wait_for(process.wait(), timeout=40)
         await reader
-    assert status == 0, "\n".join(log)
+    assert status == (-end if end == signal.SIGKILL else 0), "\n".join(log)
 
 
 async def _is_ok(served: Served) -> bool:

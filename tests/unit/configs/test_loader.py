@@ -127,6 +127,11 @@ def test_head_alone_is_the_default_configuration(config_file: Path) -> None:
             "line 3, metricsScrape: found 2s, expected more than the interval of 3s",
             id="stale_before_the_next_scrape",
         ),
+        pytest.param(
+            "snapshot: {interval: 20m}",
+            "line 3, snapshot.maxAge: found 900s, expected more than the interval of 1200s",
+            id="too_old_before_the_next_write",
+        ),
     ],
 )
 def test_each_mistake_is_named_with_line_and_path(config_file: Path, body: str, problem: str) -> None:
@@ -223,12 +228,12 @@ def test_file_below_a_file_is_named(config_file: Path) -> None:
         pytest.param("", "", id="none"),
     ],
 )
-def test_tokenizer_is_taken_from_the_folder_of_the_file(
-    config_file: Path, written: str, resolved: str
-) -> None:
-    config_file.write_text(f"{HEAD}model: {{tokenizer: '{written}'}}\n")
+def test_paths_are_taken_from_the_folder_of_the_file(config_file: Path, written: str, resolved: str) -> None:
+    config_file.write_text(f"{HEAD}model: {{tokenizer: '{written}'}}\nsnapshot: {{file: '{written}'}}\n")
 
-    assert load_config(config_file).model.tokenizer == resolved.format(folder=config_file.parent)
+    config = load_config(config_file)
+    wanted = resolved.format(folder=config_file.parent)
+    assert (config.model.tokenizer, config.snapshot.file) == (wanted, wanted)
 
 
 def test_tokenizer_is_absolute_for_a_file_in_the_working_directory(
