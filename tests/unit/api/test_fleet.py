@@ -34,7 +34,7 @@ async def test_restart_of_an_endpoint_without_events_forgets_what_routing_taught
     assert fleet.atlas.match(prompt)["a"].rank_usable_blocks == {0: 1, 1: 1}
 
     fleet.facts_changed("a", replace(FACTS, process_start_s=2000.0))
-    assert fleet.atlas.match(prompt)["a"].rank_usable_blocks == {0: 0, 1: 0}
+    assert fleet.atlas.match(prompt)["a"].usable_blocks == 0
     for ledger in fleet.atlas.ledgers("a"):
         assert ledger.sources.of(TierId(0)) is TierSource.ROUTING
     fleet.atlas.routed("a", prompt)
