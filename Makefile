@@ -64,8 +64,8 @@ fuzz: $(INSTALLED) ## Broken and odd events made by a coverage-guided fuzzer, fo
 	PYTHONPATH=$(FUZZ)/lib:tests $(BIN)/python tests/fuzz/fuzz_wire.py $(FUZZ)/corpus \
 		-max_total_time=$(FUZZ_SECONDS) -artifact_prefix=$(FUZZ)/ $(ARGS)
 
-bench: $(INSTALLED) ## Ingest rates, beside Dynamo's where ai-dynamo-runtime is installed
-	$(BIN)/python bench/ingest.py $(ARGS)
+bench: $(INSTALLED) ## Speed and memory of the index, beside Dynamo's where it is installed; writes docs/benchmarks.md
+	$(BIN)/python -m bench $(ARGS)
 
 cov: $(INSTALLED) ## Branch coverage: 100 % of the core, 90 % of the shells
 	$(BIN)/pytest --cov --cov-report= $(ARGS)

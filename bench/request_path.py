@@ -1,7 +1,7 @@
 """Time from a request's bytes to its block keys, beside a pipeline that encodes every prompt whole.
 
-Use: python bench/request_path.py [--rounds 20] [--sizes 1000 8000 ...]
-     python bench/request_path.py serve [--rate 100] [--tokens 100000] [--seconds 10] [--conversations 20]
+Use: python -m bench.request_path [--rounds 20] [--sizes 1000 8000 ...]
+     python -m bench.request_path serve [--rate 100] [--tokens 100000] [--seconds 10] [--conversations 20]
 
 The first form works in process. Each round takes a conversation nobody has seen: its first request, one more turn of
 about 500 tokens, and that request again; the same for a plain completion that grows at its end. The whole encoding of the
@@ -20,7 +20,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
-from conversations import (
+from kvatlas.api.tokenization.encoding_pool import EncodingPool
+from kvatlas.api.tokenization.model import ChatPrompt, TextPrompt
+from kvatlas.api.tokenization.pipeline import PromptPipeline
+from kvatlas.api.tokenization.request import parse_body
+from kvatlas.api.tokenization.tokenizer import ModelTokenizer, load_tokenizer
+from kvatlas.indexer.factory import index_core
+
+from .conversations import (
     MODEL,
     TURN_TOKENS,
     chat_body,
@@ -30,13 +37,6 @@ from conversations import (
     next_turn,
     text,
 )  # fmt: skip
-
-from kvatlas.api.tokenization.encoding_pool import EncodingPool
-from kvatlas.api.tokenization.model import ChatPrompt, TextPrompt
-from kvatlas.api.tokenization.pipeline import PromptPipeline
-from kvatlas.api.tokenization.request import parse_body
-from kvatlas.api.tokenization.tokenizer import ModelTokenizer, load_tokenizer
-from kvatlas.indexer.factory import index_core
 
 BLOCK_SIZE = 16
 SIZES = (1_000, 8_000, 30_000, 100_000, 240_000)

@@ -1,6 +1,6 @@
 """CPU of a running `kvatlas serve` under conversations at a fixed rate.
 
-Use: python bench/request_server.py [--rate 100] [--tokens 100000] [--seconds 10] [--conversations 50] [--chunk-kib 64]
+Use: python -m bench.request_server [--rate 100] [--tokens 100000] [--seconds 10] [--conversations 50] [--chunk-kib 64]
 
 The server follows 8 publishers that hold the conversations' blocks. Requests come over ext-proc as Envoy sends them: full
 duplex, the body in chunks, the whole body back. Each request is its conversation with one turn more than last time. They
@@ -24,7 +24,6 @@ from pathlib import Path
 import aiohttp
 import grpc.aio
 import msgspec
-from conversations import MODEL, Message, conversation, model_folder, next_turn
 
 from kvatlas.api.extproc import ext_proc_pb2 as pb
 from kvatlas.api.extproc.health import EXT_PROC_SERVICE
@@ -36,6 +35,8 @@ from kvatlas.sim.fleet import free_ports
 from kvatlas.sim.kv_events import GPU, BlockStored, EventBatch
 from kvatlas.sim.kvatlas_process import KVAtlasProcess
 from kvatlas.sim.publisher import Publisher
+
+from .conversations import MODEL, Message, conversation, model_folder, next_turn
 
 PATH = "/v1/chat/completions"
 BLOCK_SIZE = 16

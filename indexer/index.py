@@ -12,6 +12,9 @@ from .match import PresenceRun, RankLayout, RankMatch
 HolderId = NewType("HolderId", int)
 """One place that holds blocks: (endpoint, rank, tier, group). Dense; reused after `close`."""
 
+MAX_SURPLUS_EVICTED = 4096
+"""Copies that one call takes from a holder beyond those it stores: a bound lowered by millions must not take a second."""
+
 
 class IndexStatistics(NamedTuple):
     """Size of an index.
@@ -81,7 +84,11 @@ class BlockIndex(Protocol):
         ...
 
     def set_capacity(self, holder: HolderId, n_blocks: int | None) -> int:
-        """Bound the holder's copies, None for no bound; returns residencies evicted at once."""
+        """Bound the holder's copies, None for no bound; returns residencies evicted.
+
+        A bound that is far below what the holder has is reached in steps: this call, and every later `store`, `keep` and
+        `set_capacity` of the holder, evicts up to `MAX_SURPLUS_EVICTED` more than it stores.
+        """
         ...
 
     def has(self, holder: HolderId, key: int) -> bool:

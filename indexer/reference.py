@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from sys import getsizeof
 
 from .columns import HolderColumns
-from .index import HolderId, IndexStatistics
+from .index import MAX_SURPLUS_EVICTED, HolderId, IndexStatistics
 from .match import PresenceRun, RankLayout, RankMatch, measure
 
 
@@ -56,7 +56,7 @@ class ReferenceIndex:
             else:
                 masks[key] = masks.get(key, 0) | bit
         state.n_copies += len(keys)
-        return self._shrink(holder)
+        return self._shrink(holder, n_stored=len(keys))
 
     def keep(self, holder: HolderId, keys: array[int]) -> int:
         """See `BlockIndex.keep`."""
@@ -68,7 +68,7 @@ class ReferenceIndex:
                 state.copies[key] = 1
                 state.n_copies += 1
                 masks[key] = masks.get(key, 0) | bit
-        return self._shrink(holder)
+        return self._shrink(holder, n_stored=len(keys))
 
     def remove(self, holder: HolderId, keys: array[int]) -> int:
         """See `BlockIndex.remove`."""
@@ -101,7 +101,7 @@ class ReferenceIndex:
     def set_capacity(self, holder: HolderId, n_blocks: int | None) -> int:
         """See `BlockIndex.set_capacity`."""
         self._holders[holder].capacity = n_blocks
-        return self._shrink(holder)
+        return self._shrink(holder, n_stored=0)
 
     def has(self, holder: HolderId, key: int) -> bool:
         """See `BlockIndex.has`."""
@@ -160,15 +160,16 @@ class ReferenceIndex:
         repeated = [key for key in reversed(state.repeated) for _ in range(state.copies[key])]
         return HolderColumns(keys=array("Q", reversed(state.copies)), copies=array("Q", repeated))
 
-    def _shrink(self, holder: HolderId) -> int:
-        """Bring the holder back within its capacity.
+    def _shrink(self, holder: HolderId, *, n_stored: int) -> int:
+        """Bring the holder back within its capacity, or nearer to it.
 
         A server cannot hold more copies than blocks, so copies beyond the capacity were announced without being made
         (vLLM's full cache reports do that): they go first, oldest first, and only then whole blocks by recency.
         """
         state = self._holders[holder]
+        surplus = 0 if state.capacity is None else max(0, state.n_copies - state.capacity)
         evicted = 0
-        while state.capacity is not None and state.n_copies > state.capacity:
+        for _ in range(min(surplus, n_stored + MAX_SURPLUS_EVICTED)):
             if state.repeated:
                 key = next(iter(state.repeated))
                 self._take_copy(state, key, state.copies[key])

@@ -110,7 +110,7 @@ size_t Index::remove(HolderId holder, KeySpan keys) {
         books.n_keys = books.recency.size();
         drop(books.slot, {dropped.data(), n_dropped});
     }
-    sweep_some(2 * keys.size() + kBatch);
+    sweep_some(keys.size() + kBatch);
     return n_unknown;
 }
 
@@ -127,14 +127,14 @@ void Index::touch(HolderId holder, KeySpan keys) {
             books.recency.renew(batch[i]);
         }
     }
-    sweep_some(2 * keys.size() + kBatch);
+    sweep_some(keys.size() + kBatch);
 }
 
 size_t Index::set_capacity(HolderId holder, std::optional<size_t> n_blocks) {
     const std::lock_guard write(write_);
-    Holder& books = change(holder);
+    Holder& books = require(holder);
     books.capacity = n_blocks;
-    return shrink(books);
+    return shrink(books, 0);
 }
 
 bool Index::has(HolderId holder, uint64_t key) const {
@@ -244,8 +244,8 @@ size_t Index::take_in(HolderId holder, KeySpan keys, bool counts_copies) {
         books.n_copies += counts_copies ? n_keys : n_fresh;
         add(books, {fresh.data(), n_fresh});
     }
-    const size_t n_evicted = shrink(books);
-    sweep_some(2 * keys.size() + kBatch);
+    const size_t n_evicted = shrink(books, keys.size());
+    sweep_some(keys.size() + kBatch);
     return n_evicted;
 }
 
@@ -294,11 +294,12 @@ void Index::take_copy(Holder& holder, CopiesRow& row) {
 }
 
 // Copies beyond the capacity were announced without being made: they go first, then keys by recency.
-size_t Index::shrink(Holder& holder) {
-    if (!holder.capacity) return 0;
+size_t Index::shrink(Holder& holder, size_t n_stored) {
+    if (!holder.capacity || holder.n_copies <= *holder.capacity) return 0;
+    holder.version = ++clock_;
     std::vector<uint64_t> dropped;
     size_t n_evicted = 0;
-    while (holder.n_copies > *holder.capacity) {
+    for (size_t n_left = std::min(holder.n_copies - *holder.capacity, n_stored + kSurplusEvicted); n_left > 0; --n_left) {
         if (holder.repeated.size() != 0) {
             take_copy(holder, holder.repeated.front());
             continue;

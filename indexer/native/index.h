@@ -102,9 +102,10 @@ private:
         std::atomic<size_t> n_keys = 0;  // size of `recency`, for readers
     };
 
-    static constexpr size_t kBatch = 256;         // keys a writer changes while readers wait: some 20 us
-    static constexpr size_t kSweptAtOnce = 16384;  // a smaller holder is closed or cleared on the spot
-    static constexpr size_t kAhead = 8;            // keys between prefetch and use
+    static constexpr size_t kBatch = 256;            // keys a writer changes while readers wait: some 20 us
+    static constexpr size_t kSweptAtOnce = 4096;     // a smaller holder is closed or cleared on the spot
+    static constexpr size_t kSurplusEvicted = 4096;  // index.py, MAX_SURPLUS_EVICTED
+    static constexpr size_t kAhead = 8;              // keys between prefetch and use
     static constexpr HolderId kFree = ~HolderId{0}, kSwept = kFree - 1;
 
     Holder& require(HolderId holder) const;
@@ -116,7 +117,7 @@ private:
     void drop(SlotId slot, std::span<const uint64_t> keys);
     void add_copy(Holder& holder, uint64_t key);
     void take_copy(Holder& holder, CopiesRow& row);
-    size_t shrink(Holder& holder);
+    size_t shrink(Holder& holder, size_t n_stored);
     void empty(Holder& holder);
     void sweep_some(size_t n_keys);
     void translate(SetId set, std::vector<uint64_t>& mask) const;

@@ -27,16 +27,60 @@ struct Presence {
     }
 };
 
-struct WindowLayout {
-    std::vector<HolderId> holders;
-    size_t n_blocks;
-};
+// Where the blocks of many ranks are: RankLayout of indexer/match.py. Every match reads all of it, mostly from cold caches:
+// hence a few flat arrays.
+class Layouts {
+public:
+    using Holders = std::span<const HolderId>;
 
-// RankLayout of indexer/match.py; `chunk` is the largest chunk of the slower tiers.
-struct RankLayout {
-    std::vector<std::vector<HolderId>> tiers;
-    size_t chunk;
-    std::vector<WindowLayout> windows;
+    // Begins the next rank; `chunk` is the largest chunk of its slower tiers.
+    void add_rank(size_t chunk) { ranks_.push_back({chunk, n_tiers(), n_tiers(), n_windows(), n_windows()}); }
+
+    // Adds a tier, or a window of `n_blocks`, to the last rank.
+    void add_tier(Holders holders) {
+        tiers_.push_back(keep(holders));
+        ranks_.back().tiers_end = n_tiers();
+    }
+    void add_window(Holders holders, size_t n_blocks) {
+        windows_.push_back({keep(holders), n_blocks});
+        ranks_.back().windows_end = n_windows();
+    }
+
+    size_t n_ranks() const { return ranks_.size(); }
+    size_t chunk(size_t rank) const { return ranks_[rank].chunk; }
+    size_t n_tiers(size_t rank) const { return ranks_[rank].tiers_end - ranks_[rank].tiers_begin; }
+    size_t n_windows(size_t rank) const { return ranks_[rank].windows_end - ranks_[rank].windows_begin; }
+    Holders tier(size_t rank, size_t tier) const { return holders(tiers_[ranks_[rank].tiers_begin + tier]); }
+    Holders window(size_t rank, size_t window) const { return holders(windows_[ranks_[rank].windows_begin + window].range); }
+    size_t window_blocks(size_t rank, size_t window) const { return windows_[ranks_[rank].windows_begin + window].n_blocks; }
+
+private:
+    struct Range {
+        uint32_t begin, end;  // in `holders_`
+    };
+    struct Window {
+        Range range;
+        size_t n_blocks;
+    };
+    struct Rank {
+        size_t chunk;
+        uint32_t tiers_begin, tiers_end, windows_begin, windows_end;
+    };
+
+    uint32_t n_tiers() const { return static_cast<uint32_t>(tiers_.size()); }
+    uint32_t n_windows() const { return static_cast<uint32_t>(windows_.size()); }
+    Holders holders(Range range) const { return Holders(holders_).subspan(range.begin, range.end - range.begin); }
+
+    Range keep(Holders holders) {
+        const auto begin = static_cast<uint32_t>(holders_.size());
+        holders_.insert(holders_.end(), holders.begin(), holders.end());
+        return {begin, static_cast<uint32_t>(holders_.size())};
+    }
+
+    std::vector<Rank> ranks_;
+    std::vector<Range> tiers_;
+    std::vector<Window> windows_;
+    std::vector<HolderId> holders_;
 };
 
 struct TierRun {
@@ -104,31 +148,31 @@ public:
         : presence_(presence), n_tokens_(n_tokens), block_size_(block_size) {}
 
     // Ranks that hold the first block in any tier.
-    std::vector<RankMatch> match(std::span<const RankLayout> layouts) {
+    std::vector<RankMatch> match(const Layouts& layouts) {
         std::vector<RankMatch> found;
-        for (size_t rank = 0; rank < layouts.size(); ++rank) {
-            std::vector<TierRun> runs = union_runs(layouts[rank]);
+        for (size_t rank = 0; rank < layouts.n_ranks(); ++rank) {
+            std::vector<TierRun> runs = union_runs(layouts, rank);
             if (runs.empty()) continue;
             RankMatch& match = found.emplace_back();
             match.rank = rank;
             for (size_t tier = 0; tier < n_tiers_; ++tier) match.tiers.push_back({tiers_[tier].length_from(0), 0});
             for (const TierRun& run : runs) match.tiers[run.tier].share += run.n_blocks;
             match.runs = std::move(runs);
-            match.usable_blocks = usable(layouts[rank]);
+            match.usable_blocks = usable(layouts, rank);
         }
         return found;
     }
 
 private:
-    bool holds(std::span<const HolderId> holders, size_t run) const {
+    bool holds(Layouts::Holders holders, size_t run) const {
         return !holders.empty() &&
                std::all_of(holders.begin(), holders.end(), [&](HolderId h) { return presence_.has(run, h); });
     }
 
     // Each block in its fastest tier, up to the first block that no tier has. Notes each tier's stretches on the way;
     // nothing behind the union counts for any figure.
-    std::vector<TierRun> union_runs(const RankLayout& layout) {
-        n_tiers_ = layout.tiers.size();
+    std::vector<TierRun> union_runs(const Layouts& layouts, size_t rank) {
+        n_tiers_ = layouts.n_tiers(rank);
         if (tiers_.size() < n_tiers_) tiers_.resize(n_tiers_);
         for (Stretches& tier : tiers_) tier.clear();
         std::vector<TierRun> runs;
@@ -136,7 +180,7 @@ private:
             const size_t end = presence_.ends[run];
             size_t fastest = n_tiers_;
             for (size_t tier = n_tiers_; tier-- > 0;) {
-                if (!holds(layout.tiers[tier], run)) continue;
+                if (!holds(layouts.tier(rank, tier), run)) continue;
                 tiers_[tier].add(begin, end);
                 fastest = tier;
             }
@@ -150,11 +194,11 @@ private:
         return runs;
     }
 
-    size_t usable(const RankLayout& layout) {
+    size_t usable(const Layouts& layouts, size_t rank) {
         const size_t before_last_token = n_tokens_ == 0 ? 0 : (n_tokens_ - 1) / block_size_;
         const size_t fast = std::min(tiers_[0].length_from(0), before_last_token);
-        if (!layout.windows.empty()) return windowed(fast, layout.windows);
-        const size_t chunk = layout.chunk, first = fast / chunk * chunk;
+        if (layouts.n_windows(rank) != 0) return windowed(fast, layouts, rank);
+        const size_t chunk = layouts.chunk(rank), first = fast / chunk * chunk;
         const size_t limit = n_tokens_ / block_size_ / chunk * chunk;
         size_t position = first;
         while (position < limit) {
@@ -169,17 +213,18 @@ private:
 
     // The longest boundary at which every window group has the blocks before it. Boundaries that fail for the same gap
     // are skipped together.
-    size_t windowed(size_t longest, std::span<const WindowLayout> windows) {
-        windows_.resize(windows.size());
-        for (size_t w = 0; w < windows.size(); ++w) {
+    size_t windowed(size_t longest, const Layouts& layouts, size_t rank) {
+        const size_t n_windows = layouts.n_windows(rank);
+        windows_.resize(n_windows);
+        for (size_t w = 0; w < n_windows; ++w) {
             windows_[w].clear();
             for (size_t begin = 0, run = 0; run < presence_.n_runs(); begin = presence_.ends[run++]) {
-                if (holds(windows[w].holders, run)) windows_[w].add(begin, presence_.ends[run]);
+                if (holds(layouts.window(rank, w), run)) windows_[w].add(begin, presence_.ends[run]);
             }
         }
         size_t end = longest;
-        for (size_t w = 0; end > 0 && w < windows.size();) {
-            const size_t n_blocks = windows[w].n_blocks, begin = windows_[w].begin_of(end);
+        for (size_t w = 0; end > 0 && w < n_windows;) {
+            const size_t n_blocks = layouts.window_blocks(rank, w), begin = windows_[w].begin_of(end);
             if (n_blocks == 0 || begin <= (end > n_blocks ? end - n_blocks : 0)) {
                 ++w;
                 continue;

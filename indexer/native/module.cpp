@@ -53,8 +53,6 @@ PyObject* xxh3_64(PyObject*, Call call) {
 
 // -- layouts ------------------------------------------------------------------------------------------------------
 
-using Layouts = std::vector<RankLayout>;
-
 std::vector<HolderId> holders_of(PyObject* mask) {
     const Buffer bytes(mask, 1, "B", "holders");
     const auto* in = static_cast<const uint8_t*>(bytes.data());
@@ -74,13 +72,12 @@ PyObject* new_layouts(PyTypeObject* type, PyObject* args, PyObject* named) {
         expect_arguments(PyTuple_Size(args), 1);
         auto layouts = std::make_unique<Layouts>();
         for_each(PyTuple_GetItem(args, 0), [&](PyObject* row) {
-            RankLayout& layout = layouts->emplace_back();
-            for_each(item(row, 0).get(), [&](PyObject* mask) { layout.tiers.push_back(holders_of(mask)); });
-            if (layout.tiers.empty()) raise(PyExc_ValueError, "a layout needs at least one tier");
-            layout.chunk = as_count(item(row, 1).get(), 1, "chunk");
+            layouts->add_rank(as_count(item(row, 1).get(), 1, "chunk"));
+            for_each(item(row, 0).get(), [&](PyObject* mask) { layouts->add_tier(holders_of(mask)); });
+            if (layouts->n_tiers(layouts->n_ranks() - 1) == 0) raise(PyExc_ValueError, "a layout needs at least one tier");
             for_each(item(row, 2).get(), [&](PyObject* window) {
-                auto holders = holders_of(item(window, 0).get());
-                layout.windows.push_back({std::move(holders), as_count(item(window, 1).get(), 0, "window blocks")});
+                const auto holders = holders_of(item(window, 0).get());
+                layouts->add_window(holders, as_count(item(window, 1).get(), 0, "window blocks"));
             });
         });
         return wrap(type, layouts.release());

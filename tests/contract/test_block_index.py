@@ -119,6 +119,15 @@ def test_lower_capacity_evicts_at_once(index: BlockIndex) -> None:
     assert list(index.items(holder)) == [(1, 1)]
 
 
+def test_capacity_that_evicts_nothing_leaves_iteration_alone(index: BlockIndex) -> None:
+    holder = index.open()
+    index.store(holder, array("Q", range(10_000)))
+    items = index.items(holder)
+    next(items)
+    index.set_capacity(holder, 10_000)
+    assert len(list(items)) == 9_999
+
+
 def test_kept_block_is_renewed_without_another_copy(index: BlockIndex) -> None:
     holder = index.open()
     index.set_capacity(holder, 2)

@@ -1,4 +1,4 @@
-"""What every index tells of its size, and how it gives memory back."""
+"""What every index tells of its size, and how it gives memory back in steps."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from kvatlas.events.model import BlockStored, EngineHash
 from kvatlas.indexer.atlas import Atlas
 from kvatlas.indexer.factory import IndexCore
-from kvatlas.indexer.index import BlockIndex
+from kvatlas.indexer.index import MAX_SURPLUS_EVICTED, BlockIndex
 from kvatlas.indexer.tiers import TierSpec, TierTable
 from support.cores import CORES
 
@@ -69,3 +69,23 @@ def test_atlas_sweeps_and_sums_the_indexes_of_all_block_sizes(core: IndexCore) -
     n_left = [atlas.sweep(n_keys=8000) for _ in range(4)]
     assert (sorted(n_left, reverse=True), n_left[-1]) == (n_left, 0)
     assert atlas.stats()[:3] == (6, 6, 0)
+
+
+def test_much_lower_capacity_is_reached_in_steps_oldest_first(index: BlockIndex) -> None:
+    holder = index.open()
+    n_blocks = 2 * MAX_SURPLUS_EVICTED + 100
+    index.store(holder, array("Q", range(n_blocks, 0, -1)))
+    assert index.set_capacity(holder, 10) == MAX_SURPLUS_EVICTED
+    index.touch(holder, keys(n_blocks // 2 + 50))
+    assert index.store(holder, keys(0)) == MAX_SURPLUS_EVICTED + 1
+    assert index.keep(holder, keys(n_blocks)) == n_blocks - 2 * MAX_SURPLUS_EVICTED - 10
+    assert [key for key, _ in index.items(holder)][-3:] == [n_blocks // 2 + 50, 0, n_blocks]
+    assert index.size(holder) == 10
+
+
+def test_surplus_copies_leave_in_steps_too(index: BlockIndex) -> None:
+    holder = index.open()
+    for _ in range(3):
+        index.store(holder, array("Q", range(MAX_SURPLUS_EVICTED)))
+    assert [index.set_capacity(holder, 5) for _ in range(3)] == [0, 0, MAX_SURPLUS_EVICTED - 5]
+    assert all(copies == 1 for _, copies in index.items(holder))

@@ -29,7 +29,7 @@ INSTALLED = {canonicalize_name(each.name) for each in metadata.distributions()}
 OUR_ROOTS = {
     "kvatlas",
     *(path.name for path in (ROOT / "tests").iterdir() if path.is_dir()),
-    *(path.stem for path in (ROOT / "bench").iterdir()),
+    "bench",
 }
 
 # Sources of what is installed, not installed themselves.
