@@ -131,8 +131,13 @@ class _Planner:
         Raises:
             SchedulingError: see `make_plan`.
         """
+        unusable = self._add_offered()
         for number, plugin in enumerate(self._config.plugins):
-            self._declare(("plugins", number), plugin)
+            if plugin.type in unusable:
+                message = f"{plugin.type!r} {unusable[plugin.type]}"
+                self._problems.append(Problem(message, ("plugins", number, "type")))
+            else:
+                self._declare(("plugins", number), plugin)
         produced = produced_tiers(self._producers(), self._config)
         profile = self._profile(produced)
         if self._problems or profile is None:
@@ -140,12 +145,17 @@ class _Planner:
         config = msgspec.structs.replace(self._config, tiers=produced.tiers, events=produced.events)
         return Plan(config, profile, tuple(self._notes))
 
+    def _add_offered(self) -> dict[str, PluginLoadError]:
+        """Register what other packages have of the types that are named; the types that cannot be used, with the reason."""
+        unusable: dict[str, PluginLoadError] = {}
+        for plugin_type in dict.fromkeys(plugin.type for plugin in self._config.plugins):
+            try:
+                add_offered(self._registry, plugin_type)
+            except PluginLoadError as error:
+                unusable[plugin_type] = error
+        return unusable
+
     def _declare(self, path: KeyPath, plugin: PluginConfig) -> None:
-        try:
-            add_offered(self._registry, plugin.type)
-        except PluginLoadError as error:
-            self._problems.append(Problem(f"{plugin.type!r} {error}", (*path, "type")))
-            return
         blueprints = {
             kind.kind: found for kind in self._registry.kinds if (found := kind.get(plugin.type)) is not None
         }

@@ -37,11 +37,15 @@ def test_only_plugins_that_are_named_are_imported() -> None:
     assert "faulty_plugins" in sys.modules
 
 
-def test_plugin_gets_its_parameters() -> None:
-    plan = make_plan(config("choosy", colour="blue"))
+def test_each_plugin_of_a_type_gets_its_own_parameters() -> None:
+    plugins = tuple(
+        PluginConfig(type="choosy", name=colour, parameters={"colour": colour})
+        for colour in ("blue", "green")
+    )
 
-    ((_, scorer, _),) = plan.profile.scorers
-    assert getattr(scorer, "colour", None) == "blue"
+    plan = make_plan(KVAtlasConfig(api_version="kvatlas/v1", plugins=plugins))
+
+    assert [getattr(scorer, "colour", None) for _, scorer, _ in plan.profile.scorers] == ["blue", "green"]
 
 
 @pytest.mark.parametrize(
