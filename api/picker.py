@@ -56,6 +56,7 @@ class Picker:
     ) -> None:
         self.pipeline, self.fleet = pipeline, fleet
         self._profile, self._metrics, self._rng = profile, metrics, rng
+        self._faults_said: set[tuple[str, str]] = set()
 
     async def route(self, request: RoutingRequest) -> Route | Refusal:
         """See `Router.route`."""
@@ -167,6 +168,14 @@ class Picker:
     def _count_faults(self, faults: Iterable[PluginFault]) -> None:
         for fault in faults:
             self._metrics.plugin_fault(fault.name, fault.reason)
+            if (fault.name, fault.reason) not in self._faults_said:
+                self._faults_said.add((fault.name, fault.reason))
+                # not its text, which another package wrote and which may quote the request
+                log.warning(
+                    "plugin %s: its answer had to be repaired (%s); POST /v1/score tells more, "
+                    "further ones are counted in kvatlas_plugin_faults_total",
+                    fault.name, fault.reason,
+                )  # fmt: skip
 
 
 def _view(model: str, prefix: Prefix | None, headers: Mapping[str, str] | None = None) -> RequestView:

@@ -145,6 +145,29 @@ async def test_route_that_was_not_booked_is_left_alone(picker: Picker, learner: 
     assert learner.times == []
 
 
+class Failing(Learner):
+    """Fails at what it is told."""
+
+    def answered(self, decision: Decision, *, ttft_s: float) -> None:
+        raise RuntimeError(f"secret {decision.model} {ttft_s}")
+
+
+async def test_fault_of_a_plugin_is_said_once_without_its_text(
+    fleet: Fleet, caplog: pytest.LogCaptureFixture
+) -> None:
+    profile = Profile([("fails", Failing(), 1.0)], MaxScorePicker())
+    picker = Picker(
+        pipeline=PromptPipeline(None), fleet=fleet, profile=profile, metrics=Metrics(), rng=no_chance
+    )
+
+    for _ in range(3):
+        picker.answer_begun(await routed(picker), is_first_token=True, served=None)
+
+    (said,) = [record.getMessage() for record in caplog.records if "plugin fails" in record.getMessage()]
+    assert "(raised)" in said
+    assert "secret" not in said
+
+
 async def test_every_picked_endpoint_is_named_best_first(picker: Picker) -> None:
     assert set((await routed(picker)).addresses) == {"10.0.0.1:8000", "10.0.0.2:8000"}
 
