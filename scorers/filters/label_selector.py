@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Literal, assert_never
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal
 
 from msgspec import field
 
@@ -13,13 +13,23 @@ from ..model import Candidate, RequestView
 from ..params import BuildContext, PluginParams
 from ..registry import Registry
 
+Operator = Literal["In", "NotIn", "Exists", "DoesNotExist"]
+
+_HOLDS: Mapping[Operator, Callable[[str | None, tuple[str, ...]], bool]] = {
+    "In": lambda value, values: value in values,
+    "NotIn": lambda value, values: value not in values,
+    "Exists": lambda value, _: value is not None,
+    "DoesNotExist": lambda value, _: value is None,
+}
+"""Whether a label's value, None when it is not there, is as the operator wants it."""
+
 
 class RequirementParams(PluginParams, frozen=True):
     """One entry of `matchExpressions`."""
 
     key: str
     """Name of the label."""
-    operator: Literal["In", "NotIn", "Exists", "DoesNotExist"]
+    operator: Operator
     """What its value must be."""
     values: tuple[str, ...] = ()
     """For In and NotIn; empty for the others."""
@@ -51,24 +61,10 @@ class LabelSelectorFilter:
             if labels.get(key) != wanted:
                 return f"label {key} is {labels.get(key)!r}, want {wanted!r}"
         for each in self._params.match_expressions:
-            if not _holds(each, labels.get(each.key)):
+            if not _HOLDS[each.operator](labels.get(each.key), each.values):
                 values = f" {', '.join(each.values)}" if each.values else ""
                 return f"label {each.key} is {labels.get(each.key)!r}, want {each.operator}{values}"
         return None
-
-
-def _holds(requirement: RequirementParams, value: str | None) -> bool:
-    match requirement.operator:
-        case "In":
-            return value in requirement.values
-        case "NotIn":
-            return value not in requirement.values
-        case "Exists":
-            return value is not None
-        case "DoesNotExist":
-            return value is None
-        case _:
-            assert_never(requirement.operator)
 
 
 def register(registry: Registry) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Literal, assert_never
+from typing import Annotated, Literal
 
 from msgspec import Meta
 
@@ -60,18 +60,17 @@ class UtilizationFilter:
 
 
 def _measured(metric: Metric, candidate: Candidate) -> float | None:
+    if metric == "active-requests":
+        return candidate.in_flight.requests
     load = candidate.load
-    match metric:
-        case "active-requests":
-            return candidate.in_flight.requests
-        case "running-requests":
-            return load.running if load is not None else None
-        case "waiting-queue":
-            return load.waiting if load is not None else None
-        case "kv-cache-utilization":
-            return load.kv_utilization if load is not None else None
-        case _:
-            assert_never(metric)
+    if load is None:
+        return None
+    scraped = {
+        "running-requests": load.running,
+        "waiting-queue": load.waiting,
+        "kv-cache-utilization": load.kv_utilization,
+    }
+    return scraped[metric]
 
 
 def register(registry: Registry) -> None:
