@@ -35,6 +35,7 @@ from .scrape.loads import LoadTable
 from .scrape.report import EngineFacts
 from .scrape.scraper import Scraper
 from .snapshots import Snapshots
+from .tokenization.configured import make_remote
 from .tokenization.service import Tokenization
 from .tokenization_metrics import tokenization_families
 
@@ -83,7 +84,6 @@ class App:
         self._draining = False
         # The library's own threads would come on top of those that are configured.
         os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-        self._tokenization = Tokenization(config.model, config.tokenization)
         tiers = TierTable([_tier_spec(tier) for tier in config.tiers])
         core = index_core(os.environ.get("KVATLAS_INDEX") or None)
         self._metrics.index_native.set(core.name == "native")
@@ -118,6 +118,12 @@ class App:
             auto_capacity_tiers=_auto_capacity_tiers(config.tiers),
             trust_credit=_trust_credit(config.events.trust_credit),
         )
+        self._remote = make_remote(
+            config.model.remote_tokenizer,
+            endpoints=self.fleet.answering_urls,
+            on_outcome=self._metrics.remote_tokenized,
+        )
+        self._tokenization = Tokenization(config.model, config.tokenization, remote=self._remote)
         self._snapshots = Snapshots(
             config.snapshot,
             fleet=self.fleet,
@@ -176,6 +182,8 @@ class App:
                     self.ports[name] = await listener.start(where.host, where.port)
                     log.info("%s listens on %s:%d", name, where.host, self.ports[name])
             await self._scraper.start()
+            if self._remote is not None:
+                await self._remote.start()
             self._bind_events()
             async with self._snapshots.restoring():
                 for endpoint in self._config.endpoints.static:
@@ -213,6 +221,8 @@ class App:
         for endpoint in list(self.fleet):
             await self.fleet.remove(endpoint.name)
         await self._scraper.stop()
+        if self._remote is not None:
+            await self._remote.stop()
         await self._subscriber.close()
         self._tokenization.close()
 

@@ -292,6 +292,15 @@ class Fleet:
             and (subset is None or _allowed(serving, subset))
         ]
 
+    def answering_urls(self) -> list[str]:
+        """Base URLs of the endpoints that serve requests and whose last scrape, if they are scraped, went well."""
+        return [
+            f"http://{endpoint.addresses.serving}"
+            for endpoint in self
+            if endpoint.addresses.serving is not None
+            and ((status := self.scrape_status(endpoint.name)) is None or not status.failing)
+        ]
+
     def load(self, name: str, *, now: float) -> Load | None:
         """Last load of the endpoint, None when it was never read or is too old."""
         return self._loads.get(name, now)

@@ -32,13 +32,19 @@ class Metrics:
         self._picks = self._counter("picks", "Requests sent to an endpoint.", "endpoint")
         self._refusals = self._counter("refusals", "Requests answered without being routed.", "code")
         self._no_prefix = self._counter(
-            "prompts_without_prefix", "Routed requests without block keys.", "reason"
+            "prompts_without_prefix", "Routed requests without token ids.", "reason"
+        )
+        self._prefix_cut = self._counter(
+            "prompts_cut", "Routed requests whose token ids are known only at the start.", "reason"
         )
         self._faults = self._counter(
             "plugin_faults", "Plugin answers that had to be repaired.", "plugin", "reason"
         )
         self._stream_errors = self._counter(
             "extproc_stream_errors", "ext-proc streams that failed.", "reason"
+        )
+        self._remote = self._counter(
+            "remote_tokenizations", "Questions to engines for token ids, by how they ended.", "outcome"
         )
         self.prompt_tokens = self._counter("prompt_tokens", "Tokens of routed prompts.")
         self.usable_tokens = self._counter(
@@ -50,6 +56,10 @@ class Metrics:
         )  # fmt: skip
         self.decision_seconds = Histogram(
             "kvatlas_decision_seconds", "Time from the whole body to the decision.",
+            buckets=_FAST_SECONDS, registry=self.registry,
+        )  # fmt: skip
+        self._remote_seconds = Histogram(
+            "kvatlas_remote_tokenization_seconds", "Time that questions to engines for token ids took.",
             buckets=_FAST_SECONDS, registry=self.registry,
         )  # fmt: skip
         self.index_native = Gauge(
@@ -84,12 +94,22 @@ class Metrics:
         self._refusals.labels(code).inc()
 
     def no_prefix(self, reason: str) -> None:
-        """A request has no block keys."""
+        """A request has no token ids."""
         self._no_prefix.labels(reason).inc()
 
     def plugin_fault(self, plugin: str, reason: str) -> None:
         """A plugin's answer had to be repaired."""
         self._faults.labels(plugin, reason).inc()
+
+    def prefix_cut(self, reason: str) -> None:
+        """A request's token ids end before its prompt does."""
+        self._prefix_cut.labels(reason).inc()
+
+    def remote_tokenized(self, outcome: str, seconds: float) -> None:
+        """An engine was asked for token ids, or they were kept from before (`cached`)."""
+        self._remote.labels(outcome).inc()
+        if outcome != "cached":
+            self._remote_seconds.observe(seconds)
 
     def stream_error(self, reason: str) -> None:
         """An ext-proc stream failed."""

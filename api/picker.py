@@ -14,6 +14,7 @@ from ..scorers.profile import Profile
 from .fleet import Fleet
 from .metrics import Metrics
 from .routing import Refusal, RefusalCode, Route, RoutingRequest
+from .tokenization.byte_form import prompt_bytes
 from .tokenization.errors import RequestError
 from .tokenization.model import Prompt
 from .tokenization.pipeline import PromptPipeline
@@ -75,7 +76,7 @@ class Picker:
         *,
         model: str,
         prefix: Prefix | None,
-        reason: str | None = None,
+        prompt: Prompt | None = None,
         subset: frozenset[str] | None = None,
     ) -> Decision | None:
         """Score all endpoints without routing anything; None when there is no endpoint.
@@ -83,10 +84,10 @@ class Picker:
         Args:
             model: as asked for.
             prefix: block keys of the prompt, None without.
-            reason: why there are none.
+            prompt: what they were made of, None when they came by themselves.
             subset: addresses allowed, None allows all.
         """
-        return self._decide(_view(model, prefix), prefix, reason=reason, subset=subset)
+        return self._decide(_view(model, prefix), prefix, prompt=prompt, subset=subset)
 
     def answer_begun(self, route: Route, *, is_first_token: bool, served: str | None) -> None:
         """The first bytes of the answer came.
@@ -109,10 +110,20 @@ class Picker:
             route.booking.ended()
 
     def prefix(self, prompt: Prompt | None) -> Prefix | None:
-        """Block keys of a prompt, None when it has no tokens."""
-        if prompt is None or prompt.tokens is None:
+        """Block keys of a prompt, None when it has none.
+
+        Where ids are missing but the text is not, an endpoint without events can still be known by the text's bytes.
+        """
+        if prompt is None:
             return None
-        return self.fleet.atlas.prefix(prompt.tokens, lora=prompt.lora, salt=prompt.cache_salt)
+        atlas, lora, salt = self.fleet.atlas, prompt.lora, prompt.cache_salt
+        if prompt.tokens is not None:
+            more = prompt.cut is not None
+            return atlas.prefix(prompt.tokens, media=prompt.media, lora=lora, salt=salt, more=more)
+        if prompt.unencoded is None or not atlas.learns_from_routing:
+            return None
+        text = prompt_bytes(prompt.unencoded)
+        return None if text is None else atlas.byte_prefix(text, lora=lora, salt=salt)
 
     async def _route(self, request: RoutingRequest) -> Route | Refusal:
         prompt: Prompt | None = None
@@ -123,20 +134,26 @@ class Picker:
                 return Refusal(RefusalCode.BAD_REQUEST, str(error))
         prefix = self.prefix(prompt)
         view = _view(prompt.model if prompt else "", prefix, request.headers)
-        reason = prompt.reason.value if prompt and prompt.reason else None
-        decision = self._decide(view, prefix, reason=reason, subset=request.subset)
+        decision = self._decide(view, prefix, prompt=prompt, subset=request.subset)
         if decision is None:
             return NO_CANDIDATES
         return self._routed(view, prefix, decision) if decision.picked else NONE_LEFT
 
     def _decide(
-        self, view: RequestView, prefix: Prefix | None, *, reason: str | None, subset: frozenset[str] | None
+        self,
+        view: RequestView,
+        prefix: Prefix | None,
+        *,
+        prompt: Prompt | None,
+        subset: frozenset[str] | None,
     ) -> Decision | None:
         candidates = self.fleet.candidates(prefix, now=view.now, subset=subset)
         if not candidates:
             return None
         decision = self._profile.decide(view, candidates, rng=self._rng)
-        return replace(decision, no_prefix_reason=reason) if reason else decision
+        if prompt is None:
+            return decision
+        return replace(decision, no_prefix_reason=prompt.reason, cut_reason=prompt.cut)
 
     def _routed(self, view: RequestView, prefix: Prefix | None, decision: Decision) -> Route:
         """The route of a decision, told to all who learn from it. Nothing waits here, so that no booking is lost."""
@@ -158,12 +175,15 @@ class Picker:
     def _account(self, decision: Decision) -> None:
         picked = decision.picked[0]
         self._metrics.picked(picked)
+        self._count_faults(decision.faults)
         if decision.no_prefix_reason is not None:
             self._metrics.no_prefix(decision.no_prefix_reason)
+            return  # how many tokens it has is a guess, if that
+        if decision.cut_reason is not None:
+            self._metrics.prefix_cut(decision.cut_reason)
         self._metrics.prompt_tokens.inc(decision.n_tokens)
         if (prefix := decision.first.candidate.prefix) is not None:
             self._metrics.usable_tokens.inc(prefix.usable_tokens)
-        self._count_faults(decision.faults)
 
     def _count_faults(self, faults: Iterable[PluginFault]) -> None:
         for fault in faults:

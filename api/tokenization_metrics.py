@@ -12,8 +12,8 @@ from .tokenization.service import Tokenization
 
 
 def tokenization_families(tokenization: Tokenization) -> Iterator[Metric]:
-    """Work of the encoder, its cache, and the tokenizer's files."""
-    encoder, counters = tokenization.encoder, tokenization.pool.counters
+    """Work of the encoder, its cache, the tokenizer's files, and the state of the engines that are asked."""
+    encoder, counters, remote = tokenization.encoder, tokenization.pool.counters, tokenization.remote
     cache = encoder.cache.statistics() if encoder else CacheStatistics()
     segmented = gauge("tokenizer_segmented", "1 when texts are encoded in segments, 0 when whole.")
     if encoder is not None:
@@ -35,9 +35,19 @@ def tokenization_families(tokenization: Tokenization) -> Iterator[Metric]:
         family.add_metric([], value)
         yield family
     for name, text, value in (
-        ("cache_bytes", "Memory of segments with their ids.", cache.size_bytes),
-        ("cache_segments", "Segments whose ids are known.", cache.segments),
+        ("tokenizer_cache_bytes", "Memory of segments with their ids.", cache.size_bytes),
+        ("tokenizer_cache_segments", "Segments whose ids are known.", cache.segments),
+        (
+            "remote_tokenizer_servers_open",
+            "Servers not asked for token ids because they failed.",
+            remote.n_open if remote else 0,
+        ),
+        (
+            "remote_tokenizer_cache_bytes",
+            "Memory for token ids that engines told.",
+            remote.cached_bytes if remote else 0,
+        ),
     ):
-        family_now = gauge(f"tokenizer_{name}", text)
+        family_now = gauge(name, text)
         family_now.add_metric([], value)
         yield family_now

@@ -92,7 +92,7 @@ def whole(tokenizer: ModelTokenizer, path: str, body: bytes) -> array[int]:
     """The prompt's ids, rendered and encoded from scratch."""
     prompt = parse_body(path, body).prompt
     if isinstance(prompt, ChatPrompt) and tokenizer.chat is not None:
-        prompt = TextPrompt(tokenizer.chat.render(prompt), prompt.add_special_tokens)
+        prompt = tokenizer.chat.render(prompt)
     if not isinstance(prompt, TextPrompt):
         raise SystemExit("the request has no prompt")
     return tokenizer.encode(prompt.text, add_special_tokens=prompt.add_special_tokens)

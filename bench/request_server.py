@@ -123,7 +123,7 @@ class Server:
         prompt = parse_body(PATH, talk.body()).prompt
         if not isinstance(prompt, ChatPrompt) or tokenizer.chat is None:
             raise SystemExit("the body is no chat")
-        tokens = tokenizer.encode(tokenizer.chat.render(prompt), add_special_tokens=False)
+        tokens = tokenizer.encode(tokenizer.chat.render(prompt).text, add_special_tokens=False)
         n_blocks = len(tokens) // BLOCK_SIZE
         event = BlockStored(
             block_hashes=tuple(EngineHash(number * 10**6 + block) for block in range(n_blocks)),

@@ -6,7 +6,7 @@ import ipaddress
 import re
 from contextlib import suppress
 from dataclasses import dataclass
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 _HOST_PORT = re.compile(r"(?P<host>\[[^\[\]]+\]|[^\[\]:]+):(?P<port>[0-9]{1,5})")
 _HOST_NAME = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_])?")
@@ -135,10 +135,26 @@ def check_metrics_url(text: str) -> None:
     Raises:
         ValueError: not an http or https URL with a host.
     """
+    if _url(text) is None:
+        raise ValueError(f"found {text!r}, expected a URL such as http://10.0.0.1:8000/metrics")
+
+
+def check_base_url(text: str) -> None:
+    """Nothing when `text` is an address that paths can be put to.
+
+    Raises:
+        ValueError: not an http or https URL with a host, or one that goes on behind its path.
+    """
+    parts = _url(text)
+    if parts is None or parts.query or parts.fragment:
+        raise ValueError(f"found {text!r}, expected a URL such as http://10.0.0.1:8000")
+
+
+def _url(text: str) -> SplitResult | None:
+    """The parts of an http or https URL with a host; None for anything else."""
     try:
         parts = urlsplit(text)
         usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:  # a broken IPv6 host or a port that is no number
-        usable = False
-    if not usable or any(character.isspace() for character in text):
-        raise ValueError(f"found {text!r}, expected a URL such as http://10.0.0.1:8000/metrics")
+        return None
+    return parts if usable and not any(character.isspace() for character in text) else None

@@ -7,13 +7,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import msgspec
 
-from .address import HostPort, ZmqAddress, check_bind_address, check_metrics_url
+from .address import HostPort, ZmqAddress, check_base_url, check_bind_address, check_metrics_url
 from .endpoints import endpoint_addresses
 from .errors import KeyPath, Problem, path_text
 from .schema import (
     EventsConfig,
     KVAtlasConfig,
     PluginConfig,
+    RemoteTokenizerConfig,
     SchedulingProfileConfig,
     ServerConfig,
     SnapshotConfig,
@@ -29,6 +30,7 @@ def check_config(config: KVAtlasConfig) -> list[Problem]:
     return [
         *_server_problems(config.server),
         *_malformed(("events", "bind"), config.events.bind, check_bind_address),
+        *_remote_problems(config.model.remote_tokenizer),
         *_endpoint_problems(config.endpoints.static, config.events),
         *_tier_problems(config.tiers),
         *_weight_problems(config.weights),
@@ -67,6 +69,11 @@ def reference_problems(
     for path, name in references:
         if name not in names:
             yield Problem(f"found {name!r}, expected the name of a plugin; {nearest(name, names)}", path)
+
+
+def _remote_problems(remote: RemoteTokenizerConfig) -> Iterator[Problem]:
+    if remote.url not in ("", "endpoints"):
+        yield from _malformed(("model", "remoteTokenizer", "url"), remote.url, check_base_url)
 
 
 def _server_problems(server: ServerConfig) -> Iterator[Problem]:

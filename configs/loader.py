@@ -119,13 +119,15 @@ def _read(file: Path) -> bytes:
 
 
 def _with_absolute_paths(config: KVAtlasConfig, folder: Path) -> KVAtlasConfig:
-    tokenizer, file = config.model.tokenizer, config.snapshot.file
-    if tokenizer:
-        tokenizer = str(folder / tokenizer)
-    if file:
-        file = str(folder / file)
-    return replace_fields(
-        config,
-        model=replace_fields(config.model, tokenizer=tokenizer),
-        snapshot=replace_fields(config.snapshot, file=file),
+    def absolute(path: str) -> str:
+        return str(folder / path) if path else ""
+
+    model, chat, remote = config.model, config.model.chat, config.model.remote_tokenizer
+    model = replace_fields(
+        model,
+        tokenizer=absolute(model.tokenizer),
+        chat=replace_fields(chat, template=absolute(chat.template)),
+        remote_tokenizer=replace_fields(remote, api_key_file=absolute(remote.api_key_file)),
     )
+    snapshot = replace_fields(config.snapshot, file=absolute(config.snapshot.file))
+    return replace_fields(config, model=model, snapshot=snapshot)

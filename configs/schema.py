@@ -32,6 +32,46 @@ class ServerConfig(Section, frozen=True):
     """Prometheus `/metrics`, also served on `rest`."""
 
 
+class ChatConfig(Section, frozen=True):
+    """How the engines were told to render chats; the defaults are vLLM's own."""
+
+    renderer: Literal["auto", "template", "engine"] = "auto"
+    """Who writes the text of a chat: the template, or code of the engine's own; auto: found out from the model's files."""
+    template: str = ""
+    """File with the template that engines use in place of the model's (`--chat-template`); empty: the model's."""
+    content_format: Literal["auto", "string", "openai"] = "auto"
+    """Form in which templates get message content (`--chat-template-content-format`)."""
+    template_kwargs: dict[str, object] = {}
+    """What templates see unless a request says otherwise (`--default-chat-template-kwargs`)."""
+    exclude_tools_when_tool_choice_none: bool = False
+    """Whether requests that forbid tools are rendered without them (the flag of that name)."""
+    trust_request_template: bool = False
+    """Render templates out of requests (`--trust-request-chat-template`); they can hold the process as long as they like."""
+
+
+class RemoteTokenizerConfig(Section, frozen=True):
+    """Engines that are asked for the token ids that cannot be computed here."""
+
+    url: str = ""
+    """Base URL of a server, `endpoints` for any endpoint that answers, or empty for none."""
+    api: Literal["render", "tokenize"] = "render"
+    """render: vLLM's /render paths (`--enable-scale-out`, or `vllm launch render`); tokenize: /tokenize, for less."""
+    media: bool = False
+    """Whether chats with images, audio or video are asked for too; their prefix ends at the first such part otherwise."""
+    timeout: Duration = Duration(0.3)
+    """Longest wait for ids, all attempts included; past it the request has no prefix."""
+    max_concurrent: Annotated[int, Meta(ge=1, le=1024)] = 16
+    """Questions under way at once."""
+    cache_mebibytes: Annotated[int, Meta(ge=0, le=65536)] = 64
+    """Memory for answers."""
+    failures: Annotated[int, Meta(ge=1, le=1000)] = 5
+    """Failures in a row after which a server is not asked for a while."""
+    cooldown: Duration = Duration(5.0)
+    """That while; then one request tries."""
+    api_key_file: str = ""
+    """File with the key that engines want (`--api-key`), sent as bearer token; empty for none."""
+
+
 class ModelConfig(Section, frozen=True):
     """The model every endpoint serves."""
 
@@ -39,6 +79,10 @@ class ModelConfig(Section, frozen=True):
     """Served names and aliases."""
     tokenizer: str = ""
     """Folder with tokenizer.json (and tokenizer_config.json, chat_template.jinja), or one file; empty: no prefix keys."""
+    chat: ChatConfig = ChatConfig()
+    """Rendering of chats."""
+    remote_tokenizer: RemoteTokenizerConfig = RemoteTokenizerConfig()
+    """Engines asked for token ids."""
 
 
 class TokenizationConfig(Section, frozen=True):

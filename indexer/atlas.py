@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from ..events.model import Event
 from .errors import UnknownEndpointError
 from .factory import IndexCore
-from .holders import SavedShared, SharedHolders
+from .holders import FASTEST, SavedShared, SharedHolders
 from .index import BlockIndex, IndexStatistics
+from .keys import Namespace
 from .ledger import RankLedger
 from .match import PrefixMatch
 from .match_plan import MatchPlan, PlannedRank
-from .prefix import Prefix
+from .prefix import MediaSpan, Prefix, words_of
 from .saved import SavedBooks
 from .sources import SourceChange
 from .tiers import TierId, TierSource, TierTable
@@ -151,9 +152,45 @@ class Atlas:
         """Give a space's shared tiers what was saved of them."""
         self._shared_in(space).load(saved)
 
-    def prefix(self, tokens: array[int], *, lora: str | None = None, salt: str | None = None) -> Prefix:
-        """Block keys of a prompt as this index has them."""
-        return Prefix(tokens, lora=lora, salt=salt, seed=self.seed, make_keys=self._core.prefix_keys)
+    def prefix(
+        self,
+        tokens: array[int],
+        *,
+        media: Sequence[MediaSpan] = (),
+        lora: str | None = None,
+        salt: str | None = None,
+        more: bool = False,
+    ) -> Prefix:
+        """Block keys of a prompt as this index has them; the arguments are those of `Prefix`."""
+        return Prefix(
+            tokens,
+            media=media,
+            lora=lora,
+            salt=salt,
+            more=more,
+            seed=self.seed,
+            make_keys=self._core.prefix_keys,
+        )
+
+    def byte_prefix(self, text: bytes, *, lora: str | None = None, salt: str | None = None) -> Prefix:
+        """Block keys of a prompt of which only the bytes are known: tiers that are learned from routing know them."""
+        return Prefix(
+            words_of(text),
+            lora=lora,
+            salt=salt,
+            namespace=Namespace.BYTES,
+            seed=self.seed,
+            make_keys=self._core.prefix_keys,
+        )
+
+    @property
+    def learns_from_routing(self) -> bool:
+        """Whether any endpoint's fastest tier is known from routing alone."""
+        return any(
+            ledger.sources.of(FASTEST) is TierSource.ROUTING
+            for ledgers in self._endpoints.values()
+            for ledger in ledgers.values()
+        )
 
     def match(self, prefix: Prefix) -> dict[str, PrefixMatch]:
         """What each endpoint holds of the prompt; endpoints whose block size is not known yet are absent.

@@ -4,7 +4,8 @@
     key_0   = local_0, or XXH3-64(root || local_0; seed) when the prompt has a root
     key_i   = XXH3-64(key_{i-1} || local_i; seed)
 
-Keys are u64 little endian inside `||`. The root stands for what separates whole prompts: LoRA adapter and cache salt.
+Keys are u64 little endian inside `||`. The root stands for what separates whole prompts: LoRA adapter, cache salt, and
+whether the prompt is keyed by its token ids or by its bytes.
 Any client can compute these: it is the rolling form of the public indexer contract (Mooncake RFC #1403).
 """
 
@@ -14,6 +15,7 @@ import struct
 import sys
 from array import array
 from collections.abc import Mapping, Sequence
+from enum import Enum
 from typing import NewType, Protocol
 
 from xxhash import xxh3_64_intdigest
@@ -48,11 +50,27 @@ _PAIR = struct.Struct("<QQ").pack
 _TOKEN_BYTES = 4
 
 
-def root_key(*, lora: str | None, salt: str | None, seed: int) -> BlockKey | None:
-    """What stands before block 0 of a prompt for adapter `lora` with cache salt `salt`; None for neither."""
-    if not lora and not salt:
+class Namespace(Enum):
+    """What a prompt is keyed by."""
+
+    TOKENS = "tokens"
+    BYTES = "bytes"
+    """Of prompts whose token ids are not known. No event leads to such a key."""
+
+
+def root_key(
+    *, lora: str | None, salt: str | None, seed: int, namespace: Namespace = Namespace.TOKENS
+) -> BlockKey | None:
+    """What stands before block 0 of a prompt for adapter `lora` with cache salt `salt`.
+
+    None for token ids with neither. The root of another namespace is made of one text more.
+    """
+    texts = [lora or "", salt or ""]
+    if namespace is not Namespace.TOKENS:
+        texts.append(namespace.value)
+    elif not any(texts):
         return None
-    parts = [part for text in (lora or "", salt or "") for part in (_length(text), _bytes(text))]
+    parts = [part for text in texts for part in (_length(text), _bytes(text))]
     return BlockKey(xxh3_64_intdigest(b"".join(parts), seed))
 
 

@@ -3,9 +3,24 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
-from .keys import PrefixKeys, prefix_keys, root_key
+from ..events.model import MultimodalKey
+from .keys import Namespace, PrefixKeys, prefix_keys, root_key
+
+WORD_BYTES = 4
+"""Bytes that stand for one token where a prompt is keyed by its bytes: about what a token has in English text, so that
+blocks and capacities keep their meaning."""
+
+
+@dataclass(frozen=True, slots=True)
+class MediaSpan:
+    """One multimodal item of a prompt: the engine's identifier of it, its first token and its number of tokens."""
+
+    identifier: str
+    offset: int
+    n_tokens: int
 
 
 class Prefix:
@@ -13,8 +28,11 @@ class Prefix:
 
     Args:
         tokens: token ids as `array('I')`.
+        media: multimodal items among them, by offset.
         lora: adapter the prompt is for.
         salt: cache salt of the request.
+        more: whether the prompt goes on behind `tokens`.
+        namespace: what `tokens` are; prefixes of two namespaces have no key in common.
         seed: seed of the block keys.
         make_keys: makes them.
     """
@@ -23,14 +41,17 @@ class Prefix:
         self,
         tokens: array[int],
         *,
+        media: Sequence[MediaSpan] = (),
         lora: str | None = None,
         salt: str | None = None,
+        more: bool = False,
+        namespace: Namespace = Namespace.TOKENS,
         seed: int = 0,
         make_keys: PrefixKeys = prefix_keys,
     ) -> None:
-        self.n_tokens = len(tokens)
-        self._tokens = tokens
-        self._root = root_key(lora=lora, salt=salt, seed=seed)
+        self.n_tokens = len(tokens) + more
+        self._tokens, self._media = tokens, media
+        self._root = root_key(lora=lora, salt=salt, seed=seed, namespace=namespace)
         self._seed, self._make_keys = seed, make_keys
         self._keys: dict[int, array[int]] = {}
 
@@ -48,6 +69,33 @@ class Prefix:
         """Keys of the full blocks at `block_size`. Cost: O(tokens) once a block size."""
         keys = self._keys.get(block_size)
         if keys is None:
-            keys = self._make_keys(self._tokens, block_size, seed=self._seed, parent=self._root)
+            extras = media_keys(self._media, block_size) if self._media else None
+            keys = self._make_keys(
+                self._tokens, block_size, seed=self._seed, parent=self._root, extras=extras
+            )
             self._keys[block_size] = keys
         return keys
+
+
+def media_keys(media: Sequence[MediaSpan], block_size: int) -> dict[int, list[MultimodalKey]]:
+    """The items that touch each block, in the form in which engines tell them with a stored block.
+
+    Args:
+        media: items by offset.
+        block_size: tokens a block.
+    Cost: O(blocks that the items touch).
+    Source: vLLM 0.32 kv_cache_utils, the multimodal part of a block's extra keys.
+    """
+    keys: dict[int, list[MultimodalKey]] = {}
+    for item in media:
+        end = item.offset + item.n_tokens
+        for block in range(item.offset // block_size, -(-end // block_size)):
+            keys.setdefault(block, []).append(
+                MultimodalKey(item.identifier, item.offset - block * block_size)
+            )
+    return keys
+
+
+def words_of(text: bytes) -> array[int]:
+    """`text` as numbers of `WORD_BYTES` bytes; what is left over at its end is left out."""
+    return array("I", text[: len(text) // WORD_BYTES * WORD_BYTES])

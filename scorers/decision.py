@@ -64,7 +64,8 @@ class Decision:
         scored: all candidates, in the fleet's order.
         picked: names, best first; empty when filters dropped every candidate.
         tie: whether chance decided the first place.
-        no_prefix_reason: why the request has no block keys, None when it has.
+        no_prefix_reason: why the request has no token ids, None when it has.
+        cut_reason: why its token ids end before the prompt does, None when they are all.
         faults: plugins whose answers had to be repaired, in the profile's order.
     """
 
@@ -74,6 +75,7 @@ class Decision:
     picked: tuple[str, ...]
     tie: bool
     no_prefix_reason: str | None = None
+    cut_reason: str | None = None
     faults: tuple[PluginFault, ...] = ()
 
     @property

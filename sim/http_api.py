@@ -74,6 +74,8 @@ class HttpApi:
         app.router.add_post(COMPLETIONS_PATH, self._generate)
         app.router.add_post(CHAT_PATH, self._generate)
         app.router.add_post("/tokenize", self._tokenize)
+        app.router.add_post(f"{COMPLETIONS_PATH}/render", self._render)
+        app.router.add_post(f"{CHAT_PATH}/render", self._render)
         app.router.add_post("/reset_prefix_cache", self._reset_prefix_cache)
         app.router.add_get("/v1/models", self._models)
         app.router.add_get("/health", self._health)
@@ -169,6 +171,14 @@ class HttpApi:
             }
         )
 
+    async def _render(self, request: web.Request) -> web.Response:
+        """What a server started with `--enable-scale-out` would compute for a body; see its `/inference/v1/generate`."""
+        body = await request.read()
+        self._adapter(parse_generate(body).model)
+        path = request.path.removesuffix("/render")
+        rendered: Json = {"token_ids": list(self._text.tokenize(path, body)), "features": None}
+        return _json(rendered if path == CHAT_PATH else [rendered])
+
     async def _models(self, _request: web.Request) -> web.Response:
         cards: list[Json] = [
             {
@@ -218,7 +228,7 @@ def _usage(work: Request) -> Json:
     )
 
 
-def _json(body: Json, *, status: int = 200) -> web.Response:
+def _json(body: Json | list[Json], *, status: int = 200) -> web.Response:
     return web.Response(body=_encode(body), status=status, content_type="application/json")
 
 

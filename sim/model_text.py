@@ -11,6 +11,7 @@ from typing import Protocol
 
 from tokenizers.decoders import DecodeStream
 
+from ..api.tokenization.encoding import prompt_of, texts_of
 from ..api.tokenization.errors import RenderError, RequestError
 from ..api.tokenization.model import ChatPrompt, NoPrompt, TextPrompt, TokenPrompt
 from ..api.tokenization.request import parse_body
@@ -57,9 +58,9 @@ class TokenizerText:
                 case TokenPrompt():
                     return prompt.tokens
                 case TextPrompt():
-                    return self._encode(prompt.text, add_special_tokens=prompt.add_special_tokens)
+                    return self._encode_prompt(prompt)
                 case ChatPrompt():
-                    return self._encode(self._render(prompt), add_special_tokens=prompt.add_special_tokens)
+                    return self._encode_prompt(self._render(prompt))
                 case NoPrompt():
                     raise RequestRefusedError(prompt.detail)
         except (RequestError, RenderError) as error:
@@ -77,10 +78,16 @@ class TokenizerText:
         for token in tokens:
             yield stream.step(self._tokenizer.encoder, token) or ""
 
-    def _render(self, prompt: ChatPrompt) -> str:
+    def _render(self, prompt: ChatPrompt) -> TextPrompt:
         if self._tokenizer.chat is None:
             raise RequestRefusedError("the model has no chat template")
         return self._tokenizer.chat.render(prompt)
+
+    def _encode_prompt(self, prompt: TextPrompt) -> array[int]:
+        if prompt.fork is not None:
+            raise RequestRefusedError("the model reads text alone")
+        encoded = [self._encode(text, add_special_tokens=adds) for text, adds in texts_of(prompt)]
+        return prompt_of(prompt, encoded).tokens
 
     def _encode(self, text: str, *, add_special_tokens: bool) -> array[int]:
         return self._tokenizer.encode(text, add_special_tokens=add_special_tokens)

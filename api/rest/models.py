@@ -230,7 +230,10 @@ class ScoreResponse(Own):
     picked: list[str]
     tie: bool
     config_generation: int
-    no_prefix_reason: str | None
+    no_prefix_reason: str | None = Field(
+        description="why there are no token ids; `tokens` is then a guess, or 0"
+    )
+    cut_reason: str | None = Field(description="why only the first token ids are known")
     faults: list[FaultOut]
     endpoints: list[ScoredEndpointOut]
 

@@ -12,8 +12,8 @@ from ...indexer.prefix import Prefix
 from ...scorers.decision import Decision, ScoredCandidate
 from ..fleet import Fleet
 from ..picker import Picker
-from ..tokenization.model import ParsedRequest
-from ..tokenization.request import direct_prompt
+from ..tokenization.model import Prompt
+from ..tokenization.request import direct_request
 from .errors import UnavailableError
 from .models import FaultOut, PrefixOut, RunOut, ScoredEndpointOut, ScoreOut, ScoreRequest, ScoreResponse
 from .standard import prefix_of_keys
@@ -29,17 +29,21 @@ def score_routes(picker: Picker) -> APIRouter:
     @router.post("/score", summary="Which endpoint would take this prompt, and why?")
     async def score(request: ScoreRequest) -> ScoreResponse:
         """Every endpoint with its prefix, scores, weights and total."""
-        reason: str | None = None
+        prompt: Prompt | None = None
         prefix: Prefix | None
         if request.keys is not None:
             prefix = prefix_of_keys(keys_of(request.keys), request.block_size, picker.fleet.atlas)
         else:
-            given = direct_prompt(text=request.prompt, messages=request.messages, token_ids=request.token_ids)
-            parsed = ParsedRequest(model=request.model, prompt=given, cache_salt=request.cache_salt)
-            prompt = await picker.pipeline.tokenize(parsed)
-            reason = prompt.reason.value if prompt.reason else None
+            given = direct_request(
+                model=request.model,
+                text=request.prompt,
+                messages=request.messages,
+                token_ids=request.token_ids,
+                cache_salt=request.cache_salt,
+            )
+            prompt = await picker.pipeline.tokenize(given)
             prefix = picker.prefix(prompt)
-        decision = picker.decide(model=request.model, prefix=prefix, reason=reason)
+        decision = picker.decide(model=request.model, prefix=prefix, prompt=prompt)
         if decision is None:
             raise UnavailableError("no endpoint is configured; add some under endpoints.static")
         return score_response(decision, picker.fleet)
@@ -58,6 +62,7 @@ def score_response(decision: Decision, fleet: Fleet) -> ScoreResponse:
         tie=decision.tie,
         config_generation=CONFIG_GENERATION,
         no_prefix_reason=decision.no_prefix_reason,
+        cut_reason=decision.cut_reason,
         faults=[
             FaultOut(name=fault.name, reason=fault.reason, detail=fault.detail) for fault in decision.faults
         ],

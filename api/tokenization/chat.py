@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import cached_property
 from typing import cast
 
 from jinja2 import TemplateSyntaxError
 
 from .content_format import wants_content_parts
-from .conversation import Entry, conversation
+from .conversation import Entry, Message, conversation, has_media, merged_system_messages
 from .errors import RenderError
-from .model import ChatPrompt
-from .sandbox import MAX_RENDERED_CHARS, compile_template
+from .model import ChatPrompt, TextPrompt
+from .sandbox import MAX_RENDERED_CHARS, compile_template, wants_system_first
+from .variables import with_effort
 
 DEFAULT = "default"
 TOOL_USE = "tool_use"
@@ -23,6 +25,15 @@ TOOL_USE = "tool_use"
 FINAL_MARK = "\ue000final-message\ue000 "
 """Put behind the final message to find where it ends in the rendered text. The blank at its end shows whether the
 template keeps or trims the blanks around a message."""
+
+MEDIA_MARKS = ("0", "1")
+"""Stand for the same media item in two texts, which then differ from there on. Every tokenizer tells digits apart."""
+
+THINKING_EFFORTS = ("low", "medium", "high", "xhigh", "max")
+"""Efforts of Anthropic's API, each of which means that the model thinks."""
+
+PROBE = Message(role="user", content="Hi")
+"""Conversation that shows how a template takes a variable."""
 
 
 class ChatTemplate:
@@ -49,6 +60,12 @@ class ChatTemplate:
             # Jinja compiles to Python, which has limits of its own, such as the depth of nested blocks.
             raise RenderError(f"chat template cannot be compiled: {error}") from error
         self.developer_role = "'developer'" in source or '"developer"' in source
+        self._source = source
+
+    @cached_property
+    def system_first(self) -> bool:
+        """Whether the engine takes it to refuse system messages that are not the first message."""
+        return wants_system_first(self._source)
 
     def render(self, variables: Mapping[str, object]) -> str:
         """The text for these variables.
@@ -74,30 +91,122 @@ class ChatTemplate:
 
 
 @dataclass(frozen=True, slots=True)
+class ChatOptions:
+    """How the engine was told to render chats; the defaults are those of vLLM.
+
+    Attributes:
+        template: text of the template to use in place of the model's; None for the model's.
+        content_parts: whether templates get message content as a list of parts; None finds it out from the template.
+        variables: what every template sees unless the request says otherwise.
+        hides_forbidden_tools: requests that forbid tools are rendered without them.
+    """
+
+    template: str | None = None
+    content_parts: bool | None = None
+    variables: Mapping[str, object] = field(default_factory=dict[str, object])
+    hides_forbidden_tools: bool = False
+
+
+@dataclass(frozen=True)
 class ChatRenderer:
     """A model's templates.
 
     Attributes:
         templates: name -> template; a model with one calls it `default`.
         special_tokens: variables such as `bos_token` that every template sees.
+        without_tools: template for requests without tools, where the model's processor has one of its own.
+        chosen: template in place of the model's, None for the model's.
+        options: how the engine was told to use templates.
     """
 
     templates: Mapping[str, ChatTemplate]
     special_tokens: Mapping[str, str]
+    without_tools: ChatTemplate | None = None
+    chosen: ChatTemplate | None = None
+    options: ChatOptions = ChatOptions()
 
-    def render(self, chat: ChatPrompt) -> str:
-        """The text the engine would encode for `chat`.
+    def render(self, chat: ChatPrompt) -> TextPrompt:
+        """The text the engine would encode for `chat`, and with media its fork.
 
         Raises:
             RenderError: there is no template for it, or the template failed on it.
-        Cost: 0.1 ms for 120 kB with a plain template; a template out of the request is compiled first, every time.
+        Cost: 0.1 ms for 120 kB with a plain template, twice that with media; a template out of the request is
+            compiled first, every time.
         """
         if not chat.messages:
             raise RenderError("the conversation is empty")
-        template = self._select(chat)
+        chat = self._resolved(chat)
+        fork: str | None = None
+        mark: str | None = None
+        if has_media(chat.messages):
+            # For media in a list of parts the template writes what the engine looks for; in a string, the engine does.
+            mark = None if self._content_parts(chat) else MEDIA_MARKS[0]
+            fork = self._text(chat, MEDIA_MARKS[1])
+        text = self._text(chat, mark)
+        return TextPrompt(text, chat.add_special_tokens, truncation=chat.truncation, fork=fork)
+
+    @cached_property
+    def _system_first(self) -> bool:
+        return any(self._select(None, tools).system_first for tools in (None, ()))
+
+    @cached_property
+    def _disabled_effort(self) -> str:
+        """The effort that switches thinking off: `none` where the template takes it for something else than an effort."""
+        off = self._probe("none")
+        if off is None or any(self._probe(effort) == off for effort in THINKING_EFFORTS):
+            return "low"
+        return "none"
+
+    def _probe(self, effort: str) -> str | None:
+        variables = {**self.options.variables, **with_effort({}, effort)}
+        try:
+            chat = ChatPrompt(messages=(PROBE,), variables=variables)
+            return self._text(chat, None)
+        except RenderError:
+            return None
+
+    def _resolved(self, chat: ChatPrompt) -> ChatPrompt:
+        """`chat` with everything that depends on the templates or the options filled in."""
+        variables, messages = dict(chat.variables or {}), chat.messages
+        if chat.anthropic is not None:
+            if chat.anthropic.disables_thinking:
+                variables = with_effort(variables, self._disabled_effort)
+            if self._system_first:
+                messages = merged_system_messages(messages)
+        hidden = chat.forbids_tools and self.options.hides_forbidden_tools
+        return replace(
+            chat,
+            messages=messages,
+            tools=None if hidden else chat.tools,
+            variables={**self.options.variables, **variables},
+        )
+
+    def _select(self, wanted: str | None, tools: object) -> ChatTemplate:
+        if wanted is not None:
+            return self.templates.get(wanted) or ChatTemplate(wanted)
+        if self.chosen is not None:
+            return self.chosen
+        if tools is None and self.without_tools is not None:
+            return self.without_tools
+        name = TOOL_USE if tools is not None and TOOL_USE in self.templates else DEFAULT
+        if name not in self.templates:
+            raise RenderError(f"no chat template is called {DEFAULT!r}, there are {sorted(self.templates)}")
+        return self.templates[name]
+
+    def _content_parts(self, chat: ChatPrompt) -> bool:
+        if self.options.content_parts is not None:
+            return self.options.content_parts
+        return self._select(None if chat.template_as_variable else chat.template, chat.tools).content_parts
+
+    def _text(self, chat: ChatPrompt, media_text: str | None) -> str:
+        template = self._select(chat.template, chat.tools)
         try:
             entries = conversation(
-                chat.messages, content_parts=template.content_parts, developer_role=template.developer_role
+                chat.messages,
+                content_parts=self._content_parts(chat),
+                developer_role=template.developer_role,
+                calls_in_order=chat.calls_in_order,
+                media_text=media_text,
             )
         except RecursionError as error:
             raise RenderError("tool arguments are nested too deeply") from error
@@ -105,18 +214,9 @@ class ChatRenderer:
             return self._render(template, chat, entries)
         if chat.add_generation_prompt:
             raise RenderError("add_generation_prompt and continue_final_message exclude each other")
-        entries[-1] = _marked(entries[-1])
-        return _cut_at_mark(self._render(template, chat, entries))
+        return _cut_at_mark(self._render(template, chat, [*entries[:-1], _marked(entries[-1])]))
 
-    def _select(self, chat: ChatPrompt) -> ChatTemplate:
-        if chat.template is not None:
-            return self.templates.get(chat.template) or ChatTemplate(chat.template)
-        name = TOOL_USE if chat.tools is not None and TOOL_USE in self.templates else DEFAULT
-        if name not in self.templates:
-            raise RenderError(f"no chat template is called {DEFAULT!r}, there are {sorted(self.templates)}")
-        return self.templates[name]
-
-    def _render(self, template: ChatTemplate, chat: ChatPrompt, entries: list[Entry]) -> str:
+    def _render(self, template: ChatTemplate, chat: ChatPrompt, entries: Sequence[Entry]) -> str:
         return template.render(
             {
                 **self.special_tokens,
@@ -141,10 +241,12 @@ def _marked(entry: Entry) -> Entry:
     content = entry["content"]
     if isinstance(content, str):
         return {**entry, "content": content + FINAL_MARK}
-    parts = cast("list[Entry]", content)
-    if not parts:
-        raise RenderError("the final message has no text to continue")
-    return {**entry, "content": [*parts[:-1], {**parts[-1], "text": f"{parts[-1]['text']}{FINAL_MARK}"}]}
+    parts = list(cast("list[Entry]", content))
+    for place in reversed(range(len(parts))):
+        if "text" in parts[place]:
+            parts[place] = {**parts[place], "text": f"{parts[place]['text']}{FINAL_MARK}"}
+            return {**entry, "content": parts}
+    raise RenderError("the final message has no text to continue")
 
 
 def _cut_at_mark(text: str) -> str:

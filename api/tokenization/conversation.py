@@ -9,7 +9,7 @@ Source: vLLM 0.32.0 renderers/chat_utils.py and openai/chat_completion/protocol.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeGuard, cast
 
 import msgspec
@@ -25,6 +25,24 @@ TEXT_FIELDS = {
 
 OPTIONAL_TEXT = frozenset({"text", "refusal"})
 """Part types the engine skips when their text is null."""
+
+TOOL_REFERENCE = "tool_reference"
+"""Type of a content part that names a tool; a template that takes parts sees it as it is."""
+
+MODALITIES = {
+    "image_url": "image",
+    "input_image": "image",
+    "image_pil": "image",
+    "image_embeds": "image",
+    "audio_url": "audio",
+    "input_audio": "audio",
+    "audio_embeds": "audio",
+    "video_url": "video",
+    "video_embeds": "video",
+    "prompt_embeds": "prompt_embeds",
+}
+"""Type of a content part with media -> the type a template sees. A part without a type, or with a `uuid`, is known by
+its field of the same name."""
 
 KNOWN_PART_FIELDS = frozenset({
     "audio_embeds", "audio_url", "closed", "data", "file", "image_embeds", "image_pil", "image_url", "input_audio",
@@ -91,24 +109,28 @@ def tool_entry(function: ToolFunction, *, defer_loading: bool | None = None) -> 
     return tool
 
 
-def first_media_part(messages: Iterable[Message]) -> str | None:
-    """Where the first content part that is not text stands, such as `messages[0].content[2]`; None when all is text."""
-    for i, message in enumerate(messages):
-        for j, part in enumerate(_items(message)):
-            if (
-                not isinstance(part, str)
-                and isinstance(kind := part.get("type"), str)
-                and kind not in TEXT_FIELDS
-            ):
-                return f"messages[{i}].content[{j}]"
-    return None
+def has_media(messages: Iterable[Message]) -> bool:
+    """Whether any message holds an image, audio, video or embeddings."""
+    return any(
+        not isinstance(part, str) and modality(part) is not None
+        for message in messages
+        for part in _items(message)
+    )
+
+
+def modality(part: Mapping[str, Any]) -> str | None:
+    """The type of media a content part holds, as a template sees it; None for other parts."""
+    kind = part.get("type")
+    if kind is None or part.get("uuid") is not None:
+        return next((MODALITIES[name] for name in MODALITIES if name in part), None)
+    return MODALITIES.get(kind) if isinstance(kind, str) else None
 
 
 def first_malformed(messages: Iterable[Message]) -> str | None:
-    """Where the first part without type, text part without text or tool call without function stands, if any does."""
+    """Where the first part of no known kind, text part without text or tool call without function stands, if any does."""
     for i, message in enumerate(messages):
         for j, part in enumerate(_items(message)):
-            if not isinstance(part, str) and not _has_text(part):
+            if not isinstance(part, str) and not _is_known(part):
                 return f"messages[{i}].content[{j}]"
         for j, call in enumerate(message.tool_calls or ()):
             if call.get("type", "function") != "function" or not _is_object(call.get("function")):
@@ -116,19 +138,45 @@ def first_malformed(messages: Iterable[Message]) -> str | None:
     return None
 
 
-def conversation(messages: Sequence[Message], *, content_parts: bool, developer_role: bool) -> list[Entry]:
+def conversation(
+    messages: Sequence[Message],
+    *,
+    content_parts: bool,
+    developer_role: bool,
+    calls_in_order: bool = False,
+    media_text: str | None = None,
+) -> list[Entry]:
     """The messages as the template sees them.
 
     Args:
-        messages: text only, as `first_media_part` and `first_malformed` tell.
+        messages: well-formed, as `first_malformed` tells.
         content_parts: content becomes a list of `{"type": "text", "text": ...}`, even if it was sent as a string;
             otherwise parts are joined by line feeds into a string.
         developer_role: whether the template knows the role `developer`; it becomes `system` otherwise.
+        calls_in_order: tool calls keep the order of their keys; they are brought into the API's own otherwise.
+        media_text: what stands in place of media. In a list None leaves the parts as the template sees them. In a
+            string it stands in front of the message's text, where the engine puts words of the model's own.
     """
-    entries = [_entry(message, content_parts=content_parts) for message in messages]
+    entries = [
+        {
+            "role": message.role,
+            "content": _content(message, content_parts=content_parts, media_text=media_text),
+        }
+        | _details(message, calls_in_order=calls_in_order)
+        for message in messages
+    ]
     if not developer_role and any(entry["role"] == "developer" for entry in entries):
         return _one_system_message([_as_system(entry) for entry in entries])
     return entries
+
+
+def merged_system_messages(messages: Sequence[Message]) -> tuple[Message, ...]:
+    """All system messages as one at the front, their texts joined without anything between."""
+    system = [message for message in messages if message.role == "system"]
+    if not system:
+        return tuple(messages)
+    text = "".join(message.content for message in system if isinstance(message.content, str))
+    return (Message(role="system", content=text), *(m for m in messages if m.role != "system"))
 
 
 def _items(message: Message) -> list[str | dict[str, Any]]:
@@ -138,9 +186,13 @@ def _items(message: Message) -> list[str | dict[str, Any]]:
     return [content] if isinstance(content, str) else content
 
 
-def _has_text(part: dict[str, Any]) -> bool:
+def _is_known(part: dict[str, Any]) -> bool:
     kind = part.get("type")
-    if not isinstance(kind, str):
+    if modality(part) is not None:
+        return True
+    if kind == TOOL_REFERENCE:
+        return isinstance(part.get("name"), str)
+    if not isinstance(kind, str) or kind not in TEXT_FIELDS or part.get("uuid") is not None:
         return False
     text = part.get(TEXT_FIELDS[kind])
     return isinstance(text, str) or (text is None and kind in OPTIONAL_TEXT)
@@ -150,12 +202,13 @@ def _is_object(value: object) -> TypeGuard[dict[str, Any]]:
     return isinstance(value, dict)
 
 
-def _entry(message: Message, *, content_parts: bool) -> Entry:
+def _details(message: Message, *, calls_in_order: bool) -> Entry:
+    """What a template sees of a message beside role and content."""
     role = message.role
-    entry: Entry = {"role": role, "content": _content(message, content_parts=content_parts)}
+    entry: Entry = {}
     if role == "assistant":
         if message.tool_calls:
-            entry["tool_calls"] = [_tool_call(call) for call in message.tool_calls]
+            entry["tool_calls"] = [_tool_call(call, in_order=calls_in_order) for call in message.tool_calls]
         reasoning = message.reasoning_content if message.reasoning is None else message.reasoning
         if reasoning is not None:
             entry["reasoning"] = entry["reasoning_content"] = reasoning
@@ -170,29 +223,44 @@ def _entry(message: Message, *, content_parts: bool) -> Entry:
     return entry
 
 
-def _content(message: Message, *, content_parts: bool) -> str | list[Entry]:
+def _content(message: Message, *, content_parts: bool, media_text: str | None) -> str | list[Entry]:
     items = _items(message)
     if message.role == "system":
         items = [kept for item in items if (kept := _without_billing_header(item)) is not None]
-    parts = [part for item in items if (part := _text_part(item)) is not None]
-    texts = [cast("str", part["text"]) for part in parts]
     if not content_parts:
-        return "\n".join(text for text in texts if text)
+        media = [media_text] if media_text and has_media([message]) else []
+        return "\n".join([*media, *(text for item in items if (text := _plain(item)))])
+    parts = [part for item in items if (part := _part(item, media_text)) is not None]
     # Templates take the content of tool messages as a string even where they loop over parts.
-    return "\n".join(texts) if message.role == "tool" else parts
+    if message.role == "tool" and all(part["type"] == "text" for part in parts):
+        return "\n".join(cast("str", part["text"]) for part in parts)
+    return parts
 
 
-def _text_part(item: str | dict[str, Any]) -> Entry | None:
+def _plain(item: str | dict[str, Any]) -> str | None:
+    """The text of a part that is not media."""
+    if isinstance(item, str):
+        return item
+    if modality(item) is not None:
+        return None
+    return item["name"] if item["type"] == TOOL_REFERENCE else item.get(TEXT_FIELDS[item["type"]])
+
+
+def _part(item: str | dict[str, Any], media_text: str | None) -> Entry | None:
+    """A content part as a template sees it that takes parts; None for one that is left out."""
     if isinstance(item, str):
         return {"type": "text", "text": item}
+    more = {name: value for name, value in item.items() if name not in KNOWN_PART_FIELDS}
+    if (kind := modality(item)) is not None:
+        return {"type": kind, **more} if media_text is None else {"type": "text", "text": media_text}
+    if item["type"] == TOOL_REFERENCE:
+        return {"type": TOOL_REFERENCE, "name": item["name"]}
     text = item.get(TEXT_FIELDS[item["type"]])
-    if text is None:
-        return None
-    return {"type": "text", "text": text} | {k: v for k, v in item.items() if k not in KNOWN_PART_FIELDS}
+    return None if text is None else {"type": "text", "text": text, **more}
 
 
 def _without_billing_header(item: str | dict[str, Any]) -> str | dict[str, Any] | None:
-    text = item if isinstance(item, str) else item.get("text") if item["type"] == "text" else None
+    text = item if isinstance(item, str) else item.get("text") if item.get("type") == "text" else None
     if not isinstance(text, str) or not text.startswith(BILLING_HEADER):
         return item
     rest = text.partition("\n")[2]
@@ -201,10 +269,10 @@ def _without_billing_header(item: str | dict[str, Any]) -> str | dict[str, Any] 
     return rest if isinstance(item, str) else {**item, "text": rest}
 
 
-def _tool_call(call: dict[str, Any]) -> Entry:
-    function = _ordered(call["function"], ("arguments", "name"))
+def _tool_call(call: dict[str, Any], *, in_order: bool) -> Entry:
+    function = _ordered(call["function"], () if in_order else ("arguments", "name"))
     function["arguments"] = _arguments(function.get("arguments"))
-    return _ordered({**call, "function": function}, ("id", "function", "type"))
+    return _ordered({**call, "function": function}, () if in_order else ("id", "function", "type"))
 
 
 def _ordered(fields: dict[str, Any], first: tuple[str, ...]) -> Entry:
@@ -241,4 +309,4 @@ def _one_system_message(entries: list[Entry]) -> list[Entry]:
 def _plain_text(content: object) -> str:
     if isinstance(content, str):
         return content
-    return "\n".join(cast("str", part["text"]) for part in cast("list[Entry]", content))
+    return "\n".join(cast("str", part["text"]) for part in cast("list[Entry]", content) if "text" in part)

@@ -10,7 +10,8 @@
         ├── RenderError              a chat template cannot be compiled or does not take this chat
         ├── EncodeError              the tokenizer does not take this text
         ├── EncodeTimeoutError       the text was not encoded in time
-        └── EncoderBusyError         too much text waits to be encoded
+        ├── EncoderBusyError         too much text waits to be encoded
+        └── RemoteError              an engine did not say what ids a request has
 
 All but the first two stay inside this package once a tokenizer is loaded: they become a reason for having no prefix,
 because the engine may still accept the request.
@@ -59,3 +60,15 @@ class EncodeTimeoutError(TokenizationError):
 
 class EncoderBusyError(TokenizationError):
     """Too much text waits to be encoded."""
+
+
+class RemoteError(TokenizationError):
+    """An engine that was asked for token ids did not tell them.
+
+    Attributes:
+        outcome: bounded word for counters: `refused`, `failed`, `unusable`, `unreachable`, `too_large` or `malformed`.
+    """
+
+    def __init__(self, outcome: str, message: str) -> None:
+        super().__init__(message)
+        self.outcome = outcome

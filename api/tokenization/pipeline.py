@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from array import array
+import asyncio
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .chat import ChatRenderer
+from .encoding import prompt_of, texts_of
 from .encoding_pool import EncodingPool
 from .errors import EncodeError, EncoderBusyError, EncodeTimeoutError, RenderError, TokenizationError
 from .model import (
@@ -19,6 +20,8 @@ from .model import (
     TextPrompt,
     TokenPrompt,
 )
+from .own_renderer import OwnRenderer
+from .remote.client import RemoteTokenizer
 from .request import parse_body
 from .segment_encoder import SegmentEncoder
 from .tokenizer import ModelTokenizer
@@ -37,18 +40,24 @@ class _Encoding:
     encoder: SegmentEncoder
     prompt: TextPrompt
 
-    async def run_in(self, pool: EncodingPool) -> array[int] | NoPrompt:
-        """The ids of the text, or why there are none in time."""
-        text, adds = self.prompt.text, self.prompt.add_special_tokens
+    async def run_in(self, pool: EncodingPool) -> TokenPrompt | NoPrompt:
+        """What the engine will compute, or why that is not known in time."""
+        works = [
+            pool.tokens(self.encoder, text, add_special_tokens=adds) for text, adds in texts_of(self.prompt)
+        ]
         try:
-            return await pool.tokens(self.encoder, text, add_special_tokens=adds)
+            # All at once, so that they have one time budget.
+            encoded = await asyncio.gather(*works) if len(works) > 1 else [await works[0]]
+            return prompt_of(self.prompt, encoded)
         except tuple(_REASONS) as error:
             return NoPrompt(_REASONS[type(error)], str(error))
 
-    def run(self) -> array[int] | NoPrompt:
-        """The ids of the text, however long it takes."""
+    def run(self) -> TokenPrompt | NoPrompt:
+        """What the engine will compute, however long it takes."""
+        encode = self.encoder.tokens
         try:
-            return self.encoder.tokens(self.prompt.text, add_special_tokens=self.prompt.add_special_tokens)
+            encoded = [encode(text, add_special_tokens=adds) for text, adds in texts_of(self.prompt)]
+            return prompt_of(self.prompt, encoded)
         except EncodeError as error:
             return NoPrompt(NoPrefixReason.ENCODE_FAILED, str(error))
 
@@ -61,10 +70,12 @@ class PromptPipeline:
         model_names: served names and aliases; another name is taken for an adapter. Empty: every name is the model's.
         trust_request_chat_template: render chat templates that requests bring along. vLLM refuses such requests unless
             started with the option of the same name; templates can hold the process for as long as they like.
+        own_renderer: what is known of an engine that writes this model's prompts with code of its own; None for nothing.
+        remote: asked for ids that cannot be computed here; None for nobody.
         pool: encodes texts; None makes one with the defaults.
 
     Attributes:
-        tokenizer: as above; may be replaced at any time.
+        tokenizer, own_renderer: as above; may be replaced at any time.
     """
 
     def __init__(
@@ -73,12 +84,15 @@ class PromptPipeline:
         *,
         model_names: Collection[str] = (),
         trust_request_chat_template: bool = False,
+        own_renderer: OwnRenderer | None = None,
+        remote: RemoteTokenizer | None = None,
         pool: EncodingPool | None = None,
     ) -> None:
         self.tokenizer = tokenizer
         self._model_names = frozenset(model_names)
         self._trust_request_chat_template = trust_request_chat_template
-        self._pool = pool or EncodingPool()
+        self.own_renderer = own_renderer
+        self._remote, self._pool = remote, pool or EncodingPool()
 
     async def prompt(self, path: str, body: bytes) -> Prompt:
         """The prompt of one HTTP request, with the ids the engine will compute for it.
@@ -89,22 +103,30 @@ class PromptPipeline:
         return await self.tokenize(parse_body(path, body))
 
     async def tokenize(self, request: ParsedRequest) -> Prompt:
-        """The prompt of `request`; what is long and new is encoded in threads, within the pool's time budget."""
-        outcome = self._rendered(request.prompt)
-        if isinstance(outcome, _Encoding):
-            outcome = await outcome.run_in(self._pool)
-        return self._prompt(request, outcome)
+        """The prompt of `request`; what is long and new is encoded in threads, within the pool's time budget.
+
+        What an engine is asked about is meanwhile done here as far as it goes, since it may not answer in time.
+        """
+        known = self._rendered(request.prompt)
+        prompt = known.prompt if isinstance(known, _Encoding) else known
+        if self._remote is None or not self._remote.may_help(prompt):
+            return self._prompt(request, await self._encoded(known))
+        told, own = await asyncio.gather(self._remote.tokenize(request), self._encoded(known))
+        return self._prompt(request, told or own)
 
     def tokenize_inline(self, request: ParsedRequest) -> Prompt:
         """The prompt of `request`, encoded by the calling thread."""
         outcome = self._rendered(request.prompt)
         return self._prompt(request, outcome.run() if isinstance(outcome, _Encoding) else outcome)
 
-    def _rendered(self, prompt: AnyPrompt) -> array[int] | NoPrompt | _Encoding:
-        if isinstance(prompt, NoPrompt):
+    async def _encoded(self, known: TokenPrompt | NoPrompt | _Encoding) -> TokenPrompt | NoPrompt:
+        return await known.run_in(self._pool) if isinstance(known, _Encoding) else known
+
+    def _rendered(self, prompt: AnyPrompt) -> TokenPrompt | NoPrompt | _Encoding:
+        if isinstance(prompt, NoPrompt | TokenPrompt):
             return prompt
-        if isinstance(prompt, TokenPrompt):
-            return prompt.tokens
+        if self.own_renderer is not None and (self.own_renderer.texts or isinstance(prompt, ChatPrompt)):
+            return NoPrompt(NoPrefixReason.OWN_RENDERER, str(self.own_renderer))
         if self.tokenizer is None:
             return NoPrompt(NoPrefixReason.NO_TOKENIZER, "no tokenizer is configured (model.tokenizer)")
         if isinstance(prompt, ChatPrompt):
@@ -120,26 +142,27 @@ class PromptPipeline:
         if chat is None:
             return NoPrompt(NoPrefixReason.NO_CHAT_TEMPLATE, "the tokenizer has no chat template")
         try:
-            return TextPrompt(chat.render(prompt), prompt.add_special_tokens)
+            return chat.render(prompt)
         except RenderError as error:
             return NoPrompt(NoPrefixReason.TEMPLATE_FAILED, str(error))
 
-    def _prompt(self, request: ParsedRequest, outcome: array[int] | NoPrompt) -> Prompt:
-        if isinstance(outcome, NoPrompt):
-            tokens, reason, detail = None, outcome.reason, outcome.detail
-        else:
-            tokens, reason, detail = outcome, None, ""
-        return Prompt(
+    def _prompt(self, request: ParsedRequest, outcome: TokenPrompt | NoPrompt) -> Prompt:
+        prompt = Prompt(
             model=request.model,
-            tokens=tokens,
-            lora=self._lora(request.model),
+            tokens=None,
+            lora=request.lora or self._lora(request.model),
             cache_salt=request.cache_salt,
             stream=request.stream,
             n_prompts=request.n_prompts,
-            reason=reason,
-            detail=detail,
         )
+        if isinstance(outcome, NoPrompt):
+            source = request.prompt if isinstance(request.prompt, TextPrompt | ChatPrompt) else None
+            return replace(prompt, reason=outcome.reason, detail=outcome.detail, unencoded=source)
+        return replace(prompt, tokens=outcome.tokens, media=outcome.media, cut=outcome.cut)
 
     def _lora(self, model: str) -> str | None:
-        is_base = not model or not self._model_names or model in self._model_names
-        return None if is_base else model
+        """The adapter that a model's name stands for: a name that is not configured, or `MODEL:ADAPTER` as in SGLang."""
+        if not model or not self._model_names or model in self._model_names:
+            return None
+        base = next((name for name in self._model_names if model.startswith(f"{name}:")), None)
+        return model if base is None else model[len(base) + 1 :].strip() or None

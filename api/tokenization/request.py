@@ -7,28 +7,29 @@ the request its prefix and nothing else; the engine answers for it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 import msgspec
 from msgspec import Raw
 
-from .bodies import (
+from .apis.anthropic import MessagesBody, messages_prompt
+from .apis.common import Found, TokenId, no_prompt, token_prompt
+from .apis.native import SglangGenerateBody, VllmGenerateBody, sglang_prompt, vllm_prompt
+from .apis.openai import (
+    BatchBody,
     ChatBody,
     CompletionBody,
     EmbeddingBody,
-    Found,
-    ResponsesBody,
-    TokenId,
+    batch_prompt,
     chat_prompt,
     completion_prompt,
     embedding_prompt,
-    responses_prompt,
-    token_prompt,
 )
+from .apis.responses import ResponsesBody, responses_prompt
 from .conversation import Message
 from .errors import BodyFormatError, ModelMissingError, PromptMissingError
-from .model import AnyPrompt, NoPrefixReason, NoPrompt, ParsedRequest, TextPrompt
+from .model import AnyPrompt, NoPrefixReason, NoPrompt, ParsedRequest, RawRequest, TextPrompt
 
 T = TypeVar("T")
 
@@ -38,7 +39,7 @@ _TEXT_OR_LIST = (b'"', b"[")
 
 
 class _Envelope(msgspec.Struct):
-    """What every API has, undecoded, so that one bad field does not hide the others."""
+    """What APIs have, undecoded, so that one bad field does not hide the others."""
 
     model: Raw = _ABSENT
     stream: Raw = _ABSENT
@@ -47,6 +48,7 @@ class _Envelope(msgspec.Struct):
     prompt_embeds: Raw = _ABSENT
     messages: Raw = _ABSENT
     input: Raw = _ABSENT
+    token_ids: Raw = _ABSENT
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,16 +56,20 @@ class _Api:
     """One API.
 
     Attributes:
-        suffix: what its path ends in.
-        fields: where its prompt may stand -> the first byte of each form it may have there.
-        missing: what the client is told when it stands in none; the wording of the reference endpoint picker.
+        path: as the engine serves it; a request's path ends in it without its version.
+        suffix: what a request's path ends in.
         read: prompt of a body.
+        fields: where its prompt must stand -> the first byte of each form it may have there; empty: nowhere.
+        missing: what the client is told when it stands in none; the wording of the reference endpoint picker.
+        names_model: whether a body must name its model.
     """
 
+    path: str
     suffix: str
-    fields: dict[str, tuple[bytes, ...]]
-    missing: str
     read: Callable[[bytes], Found | None]
+    fields: dict[str, tuple[bytes, ...]] = field(default_factory=dict[str, tuple[bytes, ...]])
+    missing: str = ""
+    names_model: bool = True
 
 
 def _reader(body_type: type[T], prompt: Callable[[T], Found | None]) -> Callable[[bytes], Found | None]:
@@ -71,33 +77,70 @@ def _reader(body_type: type[T], prompt: Callable[[T], Found | None]) -> Callable
     return lambda body: prompt(decode(body))
 
 
+_CHAT_MISSING = "invalid chat completions request: must have valid messages field"
 _APIS = (  # longest suffix first, since one ends in another
     _Api(
-        suffix="/chat/completions",
+        path="/v1/chat/completions/batch",
+        suffix="/chat/completions/batch",
+        read=_reader(BatchBody, batch_prompt),
         fields={"messages": _LIST},
-        missing="invalid chat completions request: must have valid messages field",
-        read=_reader(ChatBody, chat_prompt),
+        missing=_CHAT_MISSING,
     ),
     _Api(
+        path="/inference/v1/generate",
+        suffix="/inference/v1/generate",
+        read=_reader(VllmGenerateBody, vllm_prompt),
+        fields={"token_ids": _LIST},
+        missing="invalid generate request: must have token_ids field",
+        names_model=False,
+    ),
+    _Api(
+        path="/v1/chat/completions",
+        suffix="/chat/completions",
+        read=_reader(ChatBody, chat_prompt),
+        fields={"messages": _LIST},
+        missing=_CHAT_MISSING,
+    ),
+    _Api(
+        path="/v1/completions",
         suffix="/completions",
+        read=_reader(CompletionBody, completion_prompt),
         fields={"prompt": _TEXT_OR_LIST, "prompt_embeds": _TEXT_OR_LIST},
         missing="invalid completions request: must have prompt field",
-        read=_reader(CompletionBody, completion_prompt),
     ),
     _Api(
+        path="/v1/embeddings",
         suffix="/embeddings",
+        read=_reader(EmbeddingBody, embedding_prompt),
         fields={"input": _TEXT_OR_LIST, "messages": _LIST},
         missing="invalid embeddings request: must have input field",
-        read=_reader(EmbeddingBody, embedding_prompt),
     ),
     _Api(
+        path="/v1/messages",
+        suffix="/v1/messages",
+        read=_reader(MessagesBody, messages_prompt),
+        fields={"messages": _LIST},
+        missing="invalid messages request: must have valid messages field",
+    ),
+    _Api(
+        path="/v1/responses",
         suffix="/responses",
+        read=_reader(ResponsesBody, responses_prompt),
         fields={"input": _TEXT_OR_LIST},
         missing="invalid responses request: must have input field",
-        read=_reader(ResponsesBody, responses_prompt),
+    ),
+    _Api(
+        path="/generate",
+        suffix="/generate",
+        read=_reader(SglangGenerateBody, sglang_prompt),
+        names_model=False,
     ),
 )
 
+_NO_GENERATION = ("/tokenize", "/detokenize", "/render", "/derender", "/count_tokens")
+"""Ends of paths whose answer needs no model."""
+
+_encode = msgspec.json.Encoder().encode
 _decode_envelope = msgspec.json.Decoder(_Envelope).decode
 _decode_string = msgspec.json.Decoder(str).decode
 
@@ -105,83 +148,107 @@ _decode_string = msgspec.json.Decoder(str).decode
 def parse_body(path: str, body: bytes) -> ParsedRequest:
     """The fields of `body` that matter here, read as `path` says.
 
-    Known paths end in `/chat/completions`, `/completions`, `/embeddings` or `/responses`, after any prefix; a query and
-    slashes at the end do not matter. The body of another path is not read.
+    Known paths end in `/chat/completions`, `/chat/completions/batch`, `/completions`, `/embeddings`, `/responses`,
+    `/v1/messages`, `/inference/v1/generate` or `/generate`, after any prefix; a query and slashes at the end do not
+    matter. The body of another path is not read.
 
     Raises:
         BodyFormatError: no JSON object, or text in it that is no UTF-8.
-        ModelMissingError: no `model`, or not a non-empty string.
+        ModelMissingError: no `model`, or not a non-empty string, where the API needs one.
         PromptMissingError: the prompt's field is missing, empty, or neither text nor a list.
     Cost: one pass over the bytes to find the fields and one to decode them: 0.5 ms for 1 MB of text, 4 ms for 100,000
         token ids.
-    Source: path matching and the wording of the errors are those of llm-d-router's openai-parser.
+    Source: path matching and the wording of the errors are those of llm-d-router's parsers.
     """
-    api = _api(path)
+    clean = path.partition("?")[0].rstrip("/")
+    api = next((api for api in _APIS if clean.endswith(api.suffix)), None)
     if api is None:
-        return ParsedRequest(
-            model="", prompt=NoPrompt(NoPrefixReason.UNKNOWN_PATH, "the path is no known API")
-        )
+        return ParsedRequest(model="", prompt=_not_read(clean))
     try:
         envelope = _decoded(_decode_envelope, body)
     except msgspec.ValidationError as error:
         raise BodyFormatError("error unmarshaling request bodyMap: the body is not a JSON object") from error
     model = _string(envelope.model)
-    if not model:
+    if not model and api.names_model:
         raise ModelMissingError("model not found in request body")
-    prompt, n_prompts = _prompt(api, envelope, body)
+    found = _found(api, envelope, body)
+    prompt = found.prompt
     cache_salt = _string(envelope.cache_salt)
     if cache_salt is None and bytes(envelope.cache_salt) != b"null":
         prompt = NoPrompt(NoPrefixReason.MALFORMED, "cache_salt is no string")
     return ParsedRequest(
-        model=model,
+        model=model or "",
         prompt=prompt,
+        lora=found.lora,
         cache_salt=cache_salt or None,
         stream=bytes(envelope.stream) == b"true",
-        n_prompts=n_prompts,
+        n_prompts=found.n_prompts,
+        raw=RawRequest(api.path, body),
     )
 
 
-def direct_prompt(*, text: str | None = None, messages: object = None, token_ids: object = None) -> AnyPrompt:
+def direct_request(
+    *,
+    model: str,
+    text: str | None = None,
+    messages: object = None,
+    token_ids: object = None,
+    cache_salt: str | None = None,
+) -> ParsedRequest:
     """A prompt given by itself, as the REST API takes it. Of several, token ids win over messages and these over text.
 
     Args:
+        model: as in a body.
         text: as the prompt of a completion.
         messages: as decoded JSON; the assistant is to answer.
         token_ids: as decoded JSON.
+        cache_salt: as in a body.
 
     Raises:
         PromptMissingError: none is given, or it is empty or has the wrong form; the message says where.
     """
+    raw: RawRequest | None = None
+    prompt: AnyPrompt | None = TextPrompt(text, add_special_tokens=True) if text else None
     try:
         if token_ids is not None:
-            return token_prompt(msgspec.convert(token_ids, list[TokenId]))
-        if messages is not None:
+            prompt = token_prompt(msgspec.convert(token_ids, list[TokenId]))
+        elif messages is not None:
             found = chat_prompt(ChatBody(messages=msgspec.convert(messages, list[Message])))
             if found is not None:
-                return found[0]
+                raw, prompt = _raw_chat(model, messages), found.prompt
     except msgspec.ValidationError as error:
         raise PromptMissingError(f"invalid request: {error}") from error
-    if not text:
+    if prompt is None:
         raise PromptMissingError(
             "invalid request: must have one of prompt, messages and token_ids, and not empty"
         )
-    return TextPrompt(text, add_special_tokens=True)
+    return ParsedRequest(model=model, prompt=prompt, cache_salt=cache_salt, raw=raw)
 
 
-def _api(path: str) -> _Api | None:
-    clean = path.partition("?")[0].rstrip("/")
-    return next((api for api in _APIS if clean.endswith(api.suffix)), None)
+def _raw_chat(model: str, messages: object) -> RawRequest | None:
+    """The body that a client would have sent; None when its text is no Unicode."""
+    fields = {"model": model, "messages": messages} if model else {"messages": messages}
+    try:
+        return RawRequest("/v1/chat/completions", _encode(fields))
+    except UnicodeEncodeError:
+        return None
 
 
-def _prompt(api: _Api, envelope: _Envelope, body: bytes) -> Found:
+def _not_read(path: str) -> NoPrompt:
+    if path.endswith(_NO_GENERATION):
+        return NoPrompt(NoPrefixReason.NO_GENERATION, "the path needs no model")
+    return NoPrompt(NoPrefixReason.UNKNOWN_PATH, "the path is no known API")
+
+
+def _found(api: _Api, envelope: _Envelope, body: bytes) -> Found:
     # Views, since the fields hold whole prompts.
-    first_bytes = {field: bytes(memoryview(getattr(envelope, field))[:1]) for field in api.fields}
-    if not any(first_bytes[field] in forms for field, forms in api.fields.items()):
+    first_bytes = {name: bytes(memoryview(getattr(envelope, name))[:1]) for name in api.fields}
+    if api.fields and not any(first_bytes[name] in forms for name, forms in api.fields.items()):
         raise PromptMissingError(api.missing)
     try:
         found = _decoded(api.read, body)
     except msgspec.ValidationError:
-        return NoPrompt(NoPrefixReason.MALFORMED, "a field of the body has a wrong type"), 1
+        return no_prompt(NoPrefixReason.MALFORMED, "a field of the body has a wrong type")
     if found is None:
         raise PromptMissingError(api.missing)
     return found

@@ -62,6 +62,22 @@ def compile_template(source: str, *, now: Callable[[], datetime]) -> tuple[Templ
     return sandbox.from_string(source, globals=functions), sandbox.parse(source)
 
 
+def wants_system_first(source: str) -> bool:
+    """Whether the engine takes this template to accept a system message only as the first message.
+
+    It tries a conversation with a second one in an environment that lacks most of what chat templates use, so templates
+    that call `raise_exception` or `strftime_now`, or have `generation` blocks, are taken for such ones too.
+    Source: vLLM 0.32 entrypoints/anthropic/serving.py.
+    """
+    bare = Sandbox(trim_blocks=True, lstrip_blocks=True, extensions=[ext.loopcontrols])
+    messages = [{"role": role, "content": "t"} for role in ("system", "user", "system", "user")]
+    try:
+        bare.from_string(source).render(messages=messages, add_generation_prompt=False)
+    except Exception:  # noqa: BLE001 - a template is a program; on an error that is not Jinja's the engine does not start
+        return True
+    return False
+
+
 class _GenerationTag(ext.Extension):
     """`{% generation %}` marks what the assistant wrote, for training; here it only renders its body."""
 

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from pathlib import Path
 
 from ...configs.schema import ModelConfig, TokenizationConfig
+from .configured import chat_options, check_renderer, own_renderer
 from .encoding_pool import EncodingPool
+from .errors import TokenizerLoadError
 from .pipeline import PromptPipeline
+from .remote.client import RemoteTokenizer
 from .segment_encoder import SegmentEncoder
 from .tokenizer_files import TokenizerFiles
+
+log = logging.getLogger(__name__)
 
 
 class Tokenization:
@@ -18,19 +24,28 @@ class Tokenization:
     Args:
         model: whose prompts they are.
         config: how they are tokenized.
+        remote: asked for ids that cannot be computed here; None for nobody.
 
     Raises:
-        TokenizerLoadError: the tokenizer cannot be loaded.
+        TokenizerLoadError: the tokenizer cannot be loaded, or what is configured gives other ids than the engine's.
     """
 
-    def __init__(self, model: ModelConfig, config: TokenizationConfig) -> None:
-        cache_bytes = config.cache_mebibytes * 2**20
-        self.files = (
-            TokenizerFiles(Path(model.tokenizer), cache_bytes=cache_bytes) if model.tokenizer else None
-        )
+    def __init__(
+        self, model: ModelConfig, config: TokenizationConfig, *, remote: RemoteTokenizer | None = None
+    ) -> None:
+        own = own_renderer(model)
+        check_renderer(own, remote)
+        self._model, self.remote = model, remote
+        self.files = _files(model, config) if own is None or not own.texts else None
         self.pool = EncodingPool(threads=config.threads, timeout_s=config.timeout)
-        tokenizer = self.files.tokenizer if self.files else None
-        self.pipeline = PromptPipeline(tokenizer, model_names=model.names, pool=self.pool)
+        self.pipeline = PromptPipeline(
+            self.files.tokenizer if self.files else None,
+            model_names=model.names,
+            trust_request_chat_template=model.chat.trust_request_template,
+            own_renderer=own,
+            remote=remote,
+            pool=self.pool,
+        )
         self._reload_interval_s = config.reload_interval
 
     @property
@@ -45,7 +60,22 @@ class Tokenization:
             tokenizer = await asyncio.to_thread(self.files.reload)
             if tokenizer is not None:
                 self.pipeline.tokenizer = tokenizer
+                self._look_for_renderer()
 
     def close(self) -> None:
         """Let go of the threads."""
         self.pool.close()
+
+    def _look_for_renderer(self) -> None:
+        try:
+            self.pipeline.own_renderer = own_renderer(self._model)
+        except TokenizerLoadError as error:
+            log.warning("what is known of the engine's own renderer stays as it was: %s", error)
+
+
+def _files(model: ModelConfig, config: TokenizationConfig) -> TokenizerFiles | None:
+    if not model.tokenizer:
+        return None
+    return TokenizerFiles(
+        Path(model.tokenizer), chat=chat_options(model.chat), cache_bytes=config.cache_mebibytes * 2**20
+    )

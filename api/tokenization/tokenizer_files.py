@@ -5,9 +5,11 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
+from .chat import ChatOptions
+from .chat_files import MORE_TEMPLATES
 from .errors import TokenizerLoadError
 from .segment_cache import CACHE_BYTES
-from .tokenizer import MORE_TEMPLATES, ModelTokenizer, load_tokenizer
+from .tokenizer import ModelTokenizer, load_tokenizer
 
 log = logging.getLogger(__name__)
 
@@ -23,6 +25,7 @@ class TokenizerFiles:
 
     Args:
         path: local folder or file.
+        chat: how the engine was told to use chat templates; None for its defaults.
         cache_bytes: bound of the memory for encoded segments.
 
     Attributes:
@@ -34,11 +37,13 @@ class TokenizerFiles:
         TokenizerLoadError: a file is missing or broken.
     """
 
-    def __init__(self, path: Path, *, cache_bytes: int = CACHE_BYTES) -> None:
-        self._path, self._cache_bytes = path, cache_bytes
+    def __init__(
+        self, path: Path, *, chat: ChatOptions | None = None, cache_bytes: int = CACHE_BYTES
+    ) -> None:
+        self._path, self._chat, self._cache_bytes = path, chat, cache_bytes
         # Read before the files are, so that a change meanwhile counts as one.
         self._loaded = self._seen = _signature(path)
-        self.tokenizer = load_tokenizer(path, cache_bytes=cache_bytes)
+        self.tokenizer = self._load()
         self.n_reloads = self.n_failures = 0
 
     def reload(self) -> ModelTokenizer | None:
@@ -52,7 +57,7 @@ class TokenizerFiles:
             return None
         self._loaded = self._seen
         try:
-            tokenizer = load_tokenizer(self._path, cache_bytes=self._cache_bytes)
+            tokenizer = self._load()
         except TokenizerLoadError as error:
             self.n_failures += 1
             log.warning("the tokenizer stays as it was, its changed files cannot be used: %s", error)
@@ -60,6 +65,9 @@ class TokenizerFiles:
         self.n_reloads += 1
         log.info("the tokenizer was loaded again: %s has changed", self._path)
         return tokenizer
+
+    def _load(self) -> ModelTokenizer:
+        return load_tokenizer(self._path, chat=self._chat, cache_bytes=self._cache_bytes)
 
 
 def _signature(path: Path) -> _Signature:

@@ -191,6 +191,28 @@ async def test_tokenize_tells_the_prompt_the_engine_uses(text: TokenizerText) ->
     assert told["max_model_len"] == 63 * BLOCK
 
 
+@pytest.mark.parametrize(
+    ("path", "fields"),
+    [
+        ("/v1/chat/completions", {"messages": [{"role": "user", "content": "Vis?"}]}),
+        ("/v1/completions", {"prompt": "Bren mora."}),
+    ],
+)
+async def test_render_tells_the_prompt_the_engine_uses(
+    text: TokenizerText, path: str, fields: dict[str, Any]
+) -> None:
+    body = {"model": MODEL_NAME, "max_tokens": 1, **fields}
+    async with serving(text) as (_, session):
+        async with session.post(f"{path}/render", json=body) as answer:
+            told: Any = await answer.json()
+        async with session.post(path, json=body) as answer:
+            used = await answer.json()
+        async with session.post(f"{path}/render", json={**body, "model": "other"}) as answer:
+            assert answer.status == 404
+    one = told if "chat" in path else told[0]
+    assert len(one["token_ids"]) == used["usage"]["prompt_tokens"]
+
+
 async def test_models_and_health(text: TokenizerText) -> None:
     async with serving(text, loras=("adapter",)) as (_, session):
         async with session.get("/v1/models") as answer:

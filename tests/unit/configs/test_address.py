@@ -6,7 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvatlas.configs.address import HostPort, ZmqAddress, check_bind_address, check_metrics_url
+from kvatlas.configs.address import (
+    HostPort,
+    ZmqAddress,
+    check_base_url,
+    check_bind_address,
+    check_metrics_url,
+)
 
 
 @pytest.mark.parametrize(
@@ -123,6 +129,19 @@ def test_rank_without_a_port_is_refused(text: str, rank: int, message: str) -> N
 def test_other_zmq_addresses_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match="expected tcp://HOST:PORT such as"):
         ZmqAddress.parse(text)
+
+
+@pytest.mark.parametrize("text", ["http://a", "https://[::1]:8000", "http://a/prefix/"])
+def test_base_url_is_accepted(text: str) -> None:
+    check_base_url(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "endpoint", "a:8000", "ftp://a", "http://a/?x=1", "http://a/#x", "http:// a"]
+)
+def test_other_base_urls_are_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="expected a URL such as http"):
+        check_base_url(text)
 
 
 @pytest.mark.parametrize("text", ["http://a/metrics", "https://[::1]:8000/metrics?x=1", "http://10.0.0.1:80"])

@@ -73,6 +73,11 @@ def test_head_alone_is_the_default_configuration(config_file: Path) -> None:
             id="events_address",
         ),
         pytest.param(
+            "model: {remoteTokenizer: {url: 'render:8000'}}",
+            "line 3, model.remoteTokenizer.url: found 'render:8000', expected a URL such as http://10.0.0.1:8000",
+            id="remote_tokenizer",
+        ),
+        pytest.param(
             "endpoints: {static: [{name: a, address: 'h:1', replay: 'h:5557'}]}",
             "line 3, endpoints.static[0].replay: found 'h:5557', expected tcp://HOST:PORT",
             id="replay_address",
@@ -148,7 +153,7 @@ def test_all_mistakes_are_listed_in_the_order_of_the_file(config_file: Path) -> 
     assert message_of(config_file).splitlines() == [
         "config.yaml: 3 problems",
         "  line 3, weights.queue: found -1, expected a number of at least 0",
-        "  line 4, model.name: unknown key; did you mean 'names'? allowed: names, tokenizer",
+        "  line 4, model.name: unknown key; did you mean 'names'? allowed: names, tokenizer, chat, remoteTokenizer",
         "  line 5, server: found 3, expected a mapping with keys extProc, health, rest, metrics",
     ]
 
@@ -234,6 +239,16 @@ def test_paths_are_taken_from_the_folder_of_the_file(config_file: Path, written:
     config = load_config(config_file)
     wanted = resolved.format(folder=config_file.parent)
     assert (config.model.tokenizer, config.snapshot.file) == (wanted, wanted)
+
+
+def test_other_paths_of_the_model_are_taken_from_the_folder_of_the_file(config_file: Path) -> None:
+    config_file.write_text(
+        f"{HEAD}model: {{chat: {{template: a.jinja}}, remoteTokenizer: {{url: endpoints, apiKeyFile: /run/key}}}}\n"
+    )
+
+    model = load_config(config_file).model
+    assert model.chat.template == str(config_file.parent / "a.jinja")
+    assert (model.remote_tokenizer.api_key_file, model.tokenizer) == ("/run/key", "")
 
 
 def test_tokenizer_is_absolute_for_a_file_in_the_working_directory(

@@ -137,7 +137,7 @@ def test_template_knows_the_special_tokens_of_a_converted_tokenizer(
         (copy / "chat_template.jinja").write_text("{{ bos_token }}{{ messages[0].content }}")
         renderer = load_tokenizer(copy).chat
         assert renderer is not None
-        assert renderer.render(chat) == wanted
+        assert renderer.render(chat).text == wanted
 
 
 @pytest.mark.slow

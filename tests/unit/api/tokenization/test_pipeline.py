@@ -1,8 +1,6 @@
 """Requests to token ids, against what vLLM computed for them.
 
-`vllm_renders.jsonl` holds requests with the ids vLLM 0.32.0 rendered them to. It was made with the folders of the
-fixture `models`, one after the other: `vllm launch render FOLDER --served-model-name m --trust-request-chat-template
---enable-auto-tool-choice --tool-call-parser hermes`, and each `body` posted to its `path` + `/render`.
+`vllm_renders.jsonl` holds requests with the ids vLLM 0.32.0 rendered them to; `tests/support/make_renders.py` makes it.
 """
 
 from __future__ import annotations
@@ -12,16 +10,14 @@ from array import array
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from kvatlas.api.tokenization.encoding_pool import EncodingPool
-from kvatlas.api.tokenization.errors import ModelMissingError, RequestError
+from kvatlas.api.tokenization.errors import ModelMissingError
+from kvatlas.api.tokenization.model import NoPrefixReason
 from kvatlas.api.tokenization.pipeline import PromptPipeline
-from kvatlas.api.tokenization.request import parse_body
 from kvatlas.api.tokenization.tokenizer import ModelTokenizer, load_tokenizer
 
 HERE = Path(__file__).parent
@@ -40,7 +36,9 @@ RECORDED = [
     for number, line in enumerate(lines(file), 1)
     if line.get("tokens")
 ]
-RENDERED = [pytest.param(line, id=line["id"]) for line in lines(HERE / "vllm_renders.jsonl")]
+RENDERS = [pytest.param(line, id=line["id"]) for line in lines(HERE / "vllm_renders.jsonl")]
+RENDERED = [case for case in RENDERS if "media" not in cast("dict[str, Any]", case.values[0])]
+WITH_MEDIA = [case for case in RENDERS if "media" in cast("dict[str, Any]", case.values[0])]
 
 
 def encoded(body: object) -> bytes:
@@ -82,11 +80,25 @@ async def test_ids_are_the_engines_when_a_request_uses_this_feature(
 ) -> None:
     pipeline = PromptPipeline(tokenizers[line["model"]], trust_request_chat_template=True)
     prompt = await pipeline.prompt(line["path"], encoded(line["body"]))
-    assert (prompt.tokens, prompt.detail) == (array("I", line["tokens"]), "")
+    assert (prompt.tokens, prompt.cut, prompt.detail) == (array("I", line["tokens"]), None, "")
+
+
+@pytest.mark.parametrize("line", WITH_MEDIA)
+async def test_ids_end_before_the_first_image_when_a_chat_has_some(
+    tokenizers: dict[str, ModelTokenizer], line: dict[str, Any]
+) -> None:
+    prompt = await PromptPipeline(tokenizers[line["model"]]).prompt(line["path"], encoded(line["body"]))
+    assert prompt.tokens is not None
+    assert prompt.tokens == array("I", line["tokens"][: len(prompt.tokens)])
+    assert (prompt.cut, prompt.reason) == (NoPrefixReason.MEDIA, None)
+    first = min(offset for _, offset, _ in line["media"])
+    if line["model"] == "vision":
+        assert len(prompt.tokens) == first
+    else:  # the engine puts images in front of the message's text, and the text is not looked at further
+        assert 0 < len(prompt.tokens) <= first
 
 
 MESSAGES = [{"role": "user", "content": "hi"}]
-IMAGE = [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:,"}}]}]
 SURROGATE = [
     {"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": '{"a": "\\ud800"}'}}]}
 ]
@@ -96,7 +108,6 @@ SURROGATE = [
     ("path", "body", "reason"),
     [
         pytest.param("/v1/models", {}, "unknown_path", id="path"),
-        pytest.param(CHAT, {"messages": IMAGE}, "media", id="image"),
         pytest.param(
             CHAT, {"messages": MESSAGES, "chat_template": "x"}, "request_template", id="own_template"
         ),
@@ -168,6 +179,9 @@ async def test_only_given_ids_count_when_no_tokenizer_is_configured(
         pytest.param(("base", "alias"), "alias", None, id="alias"),
         pytest.param(("base", "alias"), "adapter", "adapter", id="other_name"),
         pytest.param((), "anything", None, id="no_names_configured"),
+        pytest.param(("base", "alias"), "base:adapter", "adapter", id="name_and_adapter"),
+        pytest.param(("base", "base:8b"), "base:8b", None, id="name_with_colon"),
+        pytest.param(("base",), "other:adapter", "other:adapter", id="other_name_and_adapter"),
     ],
 )
 async def test_lora_is_the_requested_name_when_it_is_no_configured_one(
@@ -177,6 +191,13 @@ async def test_lora_is_the_requested_name_when_it_is_no_configured_one(
         TEXT, encoded({"model": model, "prompt": [1]})
     )
     assert (prompt.model, prompt.lora) == (model, lora)
+
+
+async def test_lora_is_the_one_named_beside_the_model_when_there_is_one() -> None:
+    prompt = await PromptPipeline(None, model_names=("base",)).prompt(
+        "/generate", encoded({"input_ids": [1], "lora_path": "adapter"})
+    )
+    assert (prompt.model, prompt.lora) == ("", "adapter")
 
 
 async def test_lora_is_none_when_the_path_is_unknown() -> None:
@@ -196,10 +217,17 @@ async def test_request_error_is_raised_when_the_body_is_refused(tiny: ModelToken
         await PromptPipeline(tiny).prompt(TEXT, b'{"prompt": "hello world"}')
 
 
-async def test_reason_is_tokenize_timeout_when_the_time_is_up(tiny: ModelTokenizer) -> None:
-    text = " ".join(map(str, range(50_000)))  # no two segments are equal: a tenth of a second of work
+@pytest.mark.parametrize("path", [TEXT, CHAT])
+async def test_reason_is_tokenize_timeout_when_the_time_is_up(
+    tokenizers: dict[str, ModelTokenizer], path: str
+) -> None:
+    text = " ".join(map(str, range(50_000)))
+    image = {"type": "image_url", "image_url": {"url": "data:,"}}
+    messages = [{"role": "user", "content": [{"type": "text", "text": text}, image]}]
     with closing(EncodingPool(timeout_s=0)) as pool:
-        prompt = await PromptPipeline(tiny, pool=pool).prompt(TEXT, encoded({"model": "m", "prompt": text}))
+        prompt = await PromptPipeline(tokenizers["vision"], pool=pool).prompt(
+            path, encoded({"model": "m", "prompt": text, "messages": messages})
+        )
     assert (prompt.tokens, prompt.reason) == (None, "tokenize_timeout")
 
 
@@ -212,51 +240,3 @@ async def test_ids_are_those_of_the_new_tokenizer_when_it_is_replaced(
     pipeline.tokenizer = tokenizers["bos"]
     after = await pipeline.prompt(TEXT, body)
     assert (before.tokens, after.tokens) == (array("I", [418, 390]), array("I", [0, 418, 390]))
-
-
-JSON = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers()
-    | st.floats(allow_nan=False, allow_infinity=False)
-    | st.text(max_size=8),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
-    max_leaves=8,
-)
-ROLES = st.sampled_from(["system", "developer", "user", "assistant", "tool"])
-PARTS = st.fixed_dictionaries(
-    {}, optional={"type": st.sampled_from(["text", "refusal", "image_url"]) | JSON, "text": JSON}
-)
-CALLS = st.fixed_dictionaries(
-    {}, optional={"id": JSON, "type": JSON, "function": JSON | st.fixed_dictionaries({"arguments": JSON})}
-)
-MESSAGE = st.fixed_dictionaries(
-    {"role": ROLES | JSON},
-    optional={"content": JSON | st.lists(PARTS, max_size=2), "tool_calls": JSON | st.lists(CALLS, max_size=2)}
-    | dict.fromkeys(("name", "tool_call_id", "reasoning", "tools"), JSON),
-)
-BODY = st.fixed_dictionaries(
-    {"model": st.just("m") | JSON},
-    optional={
-        "messages": st.lists(MESSAGE, min_size=1, max_size=3) | JSON,
-        "prompt": st.text() | st.lists(st.integers(-1, 2**33)) | JSON,
-        "input": st.text() | st.lists(MESSAGE, max_size=3) | JSON,
-        "continue_final_message": st.booleans(),
-        "add_generation_prompt": st.booleans(),
-    }
-    | dict.fromkeys(
-        ("tools", "documents", "chat_template_kwargs", "cache_salt", "instructions", "reasoning", "stream"),
-        JSON,
-    ),
-)
-PATHS = st.sampled_from(["/chat/completions", "/completions", "/embeddings", "/responses"])
-
-
-@given(path=PATHS, body=st.binary(max_size=64) | BODY.map(encoded))
-def test_only_request_errors_are_raised_whatever_the_body(path: str, body: bytes) -> None:
-    pipeline = PromptPipeline(load_tokenizer(GOLDEN / "tiny-model"))
-    try:
-        prompt = pipeline.tokenize_inline(parse_body(path, body))
-    except RequestError:
-        return
-    assert (prompt.tokens is None) == (prompt.reason is not None) == bool(prompt.detail)

@@ -6,14 +6,20 @@ from typing import Any
 
 import pytest
 
-from kvatlas.api.tokenization.conversation import Message
 from kvatlas.api.tokenization.errors import (
     BodyFormatError,
     ModelMissingError,
     PromptMissingError,
 )
-from kvatlas.api.tokenization.model import ChatPrompt, NoPrefixReason, NoPrompt, TextPrompt, TokenPrompt
-from kvatlas.api.tokenization.request import direct_prompt, parse_body
+from kvatlas.api.tokenization.model import (
+    ChatPrompt,
+    NoPrefixReason,
+    NoPrompt,
+    RawRequest,
+    TextPrompt,
+    TokenPrompt,
+)
+from kvatlas.api.tokenization.request import direct_request, parse_body
 
 CHAT = "/v1/chat/completions"
 TEXT = "/v1/completions"
@@ -21,10 +27,7 @@ EMBED = "/v1/embeddings"
 RESPONSES = "/v1/responses"
 
 HELLO = {"role": "user", "content": "hello"}
-HELLO_MESSAGE = Message(role="user", content="hello")
 DEEP = b"[" * 100_000
-NO_IDS: list[list[int]] = [[]]
-NAMELESS: list[dict[str, dict[str, str]]] = [{"function": {}}]
 
 
 def parsed(path: str, **fields: Any) -> Any:
@@ -45,13 +48,35 @@ def parsed(path: str, **fields: Any) -> Any:
         pytest.param("/completions", TextPrompt, id="bare"),
         pytest.param("/v1/incompletions", NoPrompt, id="part_of_a_word"),
         pytest.param("/v1/completions/render", NoPrompt, id="suffix"),
-        pytest.param("/generate", NoPrompt, id="other"),
+        pytest.param("/v1/chat/completions/batch", ChatPrompt, id="batch"),
+        pytest.param("/v1/messages", ChatPrompt, id="anthropic"),
+        pytest.param("/api/v1/messages/", ChatPrompt, id="anthropic_prefix"),
+        pytest.param("/threads/1/messages", NoPrompt, id="other_messages"),
+        pytest.param("/inference/v1/generate", TokenPrompt, id="vllm"),
+        pytest.param("/generate", TextPrompt, id="sglang"),
+        pytest.param("/regenerate", NoPrompt, id="other"),
         pytest.param("/", NoPrompt, id="root"),
         pytest.param("", NoPrompt, id="empty"),
     ],
 )
 def test_api_is_found_by_the_longest_suffix_of_the_path(path: str, kind: type) -> None:
-    assert type(parsed(path, prompt="a", input="a", messages=[HELLO])) is kind
+    messages: list[Any] = [[HELLO]] if "batch" in path else [HELLO]
+    assert type(parsed(path, prompt="a", input="a", messages=messages, token_ids=[1], text="a")) is kind
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/tokenize",
+        "/v1/detokenize",
+        "/v1/chat/completions/render",
+        "/v1/messages/count_tokens",
+        "/render/?x=1",
+    ],
+)
+def test_reason_is_no_generation_when_the_path_needs_no_model(path: str) -> None:
+    request = parse_body(path, b"never read")
+    assert request.prompt == NoPrompt(NoPrefixReason.NO_GENERATION, "the path needs no model")
 
 
 @pytest.mark.parametrize("body", [b"", b"not json", b'{"a": 1}'])
@@ -61,146 +86,6 @@ def test_body_is_not_read_when_the_path_is_unknown(body: bytes) -> None:
         "",
         NoPrompt(NoPrefixReason.UNKNOWN_PATH, "the path is no known API"),
     )
-
-
-@pytest.mark.parametrize(
-    ("path", "fields", "prompt", "n_prompts"),
-    [
-        pytest.param(TEXT, {"prompt": "a"}, TextPrompt("a", add_special_tokens=True), 1, id="text"),
-        pytest.param(
-            TEXT,
-            {"prompt": "a", "add_special_tokens": False},
-            TextPrompt("a", add_special_tokens=False),
-            1,
-            id="text_as_it_is",
-        ),
-        pytest.param(TEXT, {"prompt": ["a", "b"]}, TextPrompt("a", add_special_tokens=True), 2, id="texts"),
-        pytest.param(TEXT, {"prompt": [7]}, TokenPrompt(array("I", [7])), 1, id="ids"),
-        pytest.param(
-            TEXT, {"prompt": [[2**32 - 1], [8]]}, TokenPrompt(array("I", [2**32 - 1])), 2, id="lists_of_ids"
-        ),
-        pytest.param(TEXT, {"prompt": NO_IDS}, TokenPrompt(array("I")), 1, id="no_ids"),
-        pytest.param(EMBED, {"input": "a"}, TextPrompt("a", add_special_tokens=True), 1, id="embedding"),
-        pytest.param(
-            EMBED,
-            {"input": ["a"], "add_special_tokens": False},
-            TextPrompt("a", add_special_tokens=False),
-            1,
-            id="embedding_as_it_is",
-        ),
-        pytest.param(EMBED, {"input": [7, 8]}, TokenPrompt(array("I", [7, 8])), 1, id="embedding_of_ids"),
-    ],
-)
-def test_prompt_is_the_first_one_when_texts_or_ids_are_given(
-    path: str, fields: dict[str, Any], prompt: TextPrompt | TokenPrompt, n_prompts: int
-) -> None:
-    request = parse_body(path, json.dumps({"model": "m", **fields}).encode())
-    assert (request.prompt, request.n_prompts) == (prompt, n_prompts)
-
-
-def test_chat_has_the_engines_defaults_when_only_messages_are_given() -> None:
-    prompt = parsed(CHAT, messages=[HELLO])
-    assert prompt == ChatPrompt(messages=(HELLO_MESSAGE,), variables={}, add_generation_prompt=True)
-    assert not prompt.continue_final_message
-    assert not prompt.add_special_tokens
-
-
-def test_chat_of_an_embedding_is_not_opened_for_an_answer() -> None:
-    prompt = parsed(EMBED, messages=[HELLO])
-    assert prompt == ChatPrompt(messages=(HELLO_MESSAGE,), variables={}, add_generation_prompt=False)
-
-
-@pytest.mark.parametrize(
-    ("path", "fields", "reason"),
-    [
-        pytest.param(TEXT, {"prompt": "a", "prompt_embeds": "AAAA"}, "prompt_embeds", id="embeds_and_text"),
-        pytest.param(TEXT, {"prompt_embeds": ["AAAA"]}, "prompt_embeds", id="embeds"),
-        pytest.param(TEXT, {"prompt": "a", "suffix": "b"}, "altered_prompt", id="suffix"),
-        pytest.param(
-            TEXT, {"prompt": "a", "truncate_prompt_tokens": 5}, "altered_prompt", id="truncated_text"
-        ),
-        pytest.param(
-            CHAT, {"messages": [HELLO], "truncate_prompt_tokens": -1}, "altered_prompt", id="truncated_chat"
-        ),
-        pytest.param(
-            EMBED, {"input": "a", "truncate_prompt_tokens": 5}, "altered_prompt", id="truncated_embedding"
-        ),
-        pytest.param(TEXT, {"prompt": [1, "a"]}, "malformed", id="ids_and_text"),
-        pytest.param(TEXT, {"prompt": [-1]}, "malformed", id="negative_id"),
-        pytest.param(TEXT, {"prompt": [2**32]}, "malformed", id="huge_id"),
-        pytest.param(TEXT, {"prompt": [1.5]}, "malformed", id="fraction"),
-        pytest.param(TEXT, {"prompt": [True]}, "malformed", id="flag"),
-        pytest.param(TEXT, {"prompt": "a", "add_special_tokens": 3}, "malformed", id="flag_of_wrong_type"),
-        pytest.param(TEXT, {"prompt": "a", "cache_salt": 3}, "malformed", id="salt_of_wrong_type"),
-        pytest.param(CHAT, {"messages": ["a"]}, "malformed", id="message_of_wrong_type"),
-        pytest.param(CHAT, {"messages": [{"content": "a"}]}, "malformed", id="message_without_role"),
-        pytest.param(
-            CHAT, {"messages": [{"role": "user", "content": 1}]}, "malformed", id="content_of_wrong_type"
-        ),
-        pytest.param(
-            CHAT,
-            {"messages": [{"role": "user", "content": [{"text": "a"}]}]},
-            "malformed",
-            id="part_without_type",
-        ),
-        pytest.param(
-            CHAT,
-            {"messages": [{"role": "user", "content": [{"type": ["text"], "text": "a"}]}]},
-            "malformed",
-            id="part_type_of_wrong_type",
-        ),
-        pytest.param(
-            CHAT,
-            {"messages": [{"role": "user", "content": [{"type": "input_text"}]}]},
-            "malformed",
-            id="part_without_text",
-        ),
-        pytest.param(
-            CHAT,
-            {"messages": [{"role": "assistant", "tool_calls": [{"type": "custom"}]}]},
-            "malformed",
-            id="tool_call_of_other_type",
-        ),
-        pytest.param(
-            CHAT,
-            {"messages": [{"role": "assistant", "tool_calls": [{"function": "f"}]}]},
-            "malformed",
-            id="tool_call_without_function",
-        ),
-        pytest.param(CHAT, {"messages": [HELLO], "tools": NAMELESS}, "malformed", id="tool_without_name"),
-        pytest.param(
-            CHAT,
-            {"messages": [HELLO, {"role": "user", "content": [{"type": "input_audio"}]}]},
-            "media",
-            id="audio",
-        ),
-        pytest.param(
-            RESPONSES,
-            {"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "data:,"}]}]},
-            "media",
-            id="image",
-        ),
-        pytest.param(
-            RESPONSES, {"input": "a", "previous_response_id": "r"}, "stored_history", id="previous_response"
-        ),
-        pytest.param(
-            RESPONSES, {"input": "a", "previous_input_messages": []}, "stored_history", id="previous_messages"
-        ),
-        pytest.param(
-            RESPONSES,
-            {"input": [{"type": "function_call", "name": "f"}]},
-            "unsupported_item",
-            id="function_call",
-        ),
-        pytest.param(RESPONSES, {"input": [{"content": "a"}]}, "unsupported_item", id="item_without_role"),
-        pytest.param(RESPONSES, {"input": [3]}, "malformed", id="item_of_wrong_type"),
-    ],
-)
-def test_reason_is_given_when_a_body_has_no_text_that_could_be_tokenized(
-    path: str, fields: dict[str, Any], reason: str
-) -> None:
-    prompt = parsed(path, **fields)
-    assert prompt.reason == reason
 
 
 @pytest.mark.parametrize("path", [CHAT, TEXT, EMBED, RESPONSES])
@@ -253,6 +138,9 @@ NO_PROMPT = {
     TEXT: "invalid completions request: must have prompt field",
     EMBED: "invalid embeddings request: must have input field",
     RESPONSES: "invalid responses request: must have input field",
+    "/v1/messages": "invalid messages request: must have valid messages field",
+    "/v1/chat/completions/batch": "invalid chat completions request: must have valid messages field",
+    "/inference/v1/generate": "invalid generate request: must have token_ids field",
 }
 
 
@@ -267,18 +155,43 @@ def test_prompt_missing_error_is_raised_when_the_prompts_field_has_no_prompt(
         parsed(path, prompt=value, input=value, messages=value)
 
 
-@pytest.mark.parametrize(("path", "field"), [(CHAT, "messages"), (TEXT, "prompt"), (EMBED, "input")])
+@pytest.mark.parametrize(
+    ("path", "field"),
+    [
+        (CHAT, "messages"),
+        (f"{CHAT}/batch", "messages"),
+        (TEXT, "prompt"),
+        (EMBED, "input"),
+        (EMBED, "messages"),
+        (EMBED, "several"),
+        ("/v1/messages", "messages"),
+        ("/inference/v1/generate", "token_ids"),
+    ],
+)
 @pytest.mark.parametrize("value", ["", []])
 def test_prompt_missing_error_is_raised_when_the_prompt_is_empty(
     path: str, field: str, value: object
 ) -> None:
+    fields: dict[str, object] = {"input": [HELLO], "messages": [[]]} if field == "several" else {field: value}
     with pytest.raises(PromptMissingError, match=f"^{NO_PROMPT[path]}$"):
-        parsed(path, **{field: value})
+        parsed(path, **fields)
 
 
 def test_prompt_missing_error_is_raised_when_messages_are_a_text() -> None:
     with pytest.raises(PromptMissingError, match=f"^{NO_PROMPT[CHAT]}$"):
         parsed(CHAT, messages="hello")
+
+
+@pytest.mark.parametrize(
+    ("path", "raw"),
+    [
+        pytest.param("/openai/x/chat/completions/?a=1", "/v1/chat/completions", id="chat"),
+        pytest.param("/generate", "/generate", id="sglang"),
+    ],
+)
+def test_raw_request_has_the_engines_own_path(path: str, raw: str) -> None:
+    body = json.dumps({"model": "m", "messages": [HELLO], "text": "a"}).encode()
+    assert parse_body(path, body).raw == RawRequest(raw, body)
 
 
 @pytest.mark.parametrize(
@@ -296,11 +209,38 @@ def test_stream_and_salt_are_read(fields: dict[str, Any], stream: bool, salt: st
     assert isinstance(request.prompt, TextPrompt)
 
 
-def test_direct_prompt_prefers_ids_then_messages_then_text() -> None:
-    assert direct_prompt(text="a", messages=[HELLO], token_ids=[1, 2]) == TokenPrompt(array("I", [1, 2]))
-    assert direct_prompt(text="a", messages=[HELLO]) == parsed(CHAT, messages=[HELLO])
-    assert direct_prompt(text="a") == TextPrompt("a", add_special_tokens=True)
-    assert direct_prompt(token_ids=[]) == TokenPrompt(array("I"))
+@pytest.mark.parametrize(
+    ("fields", "prompt"),
+    [
+        pytest.param(
+            {"text": "a", "messages": [HELLO], "token_ids": [1, 2]}, TokenPrompt(array("I", [1, 2])), id="ids"
+        ),
+        pytest.param({"text": "a", "messages": [HELLO]}, parsed(CHAT, messages=[HELLO]), id="messages"),
+        pytest.param({"text": "a"}, TextPrompt("a", add_special_tokens=True), id="text"),
+        pytest.param(
+            {"text": "a", "messages": []}, TextPrompt("a", add_special_tokens=True), id="no_message"
+        ),
+        pytest.param({"token_ids": []}, TokenPrompt(array("I")), id="no_ids"),
+    ],
+)
+def test_direct_request_prefers_ids_then_messages_then_text(
+    fields: dict[str, Any], prompt: TokenPrompt | TextPrompt | ChatPrompt
+) -> None:
+    request = direct_request(model="m", cache_salt="s", **fields)
+    assert (request.model, request.prompt, request.cache_salt) == ("m", prompt, "s")
+
+
+@pytest.mark.parametrize(
+    ("model", "content", "body"),
+    [
+        pytest.param("m", "a", b'{"model":"m","messages":[{"role":"user","content":"a"}]}', id="chat"),
+        pytest.param("", "a", b'{"messages":[{"role":"user","content":"a"}]}', id="without_model"),
+        pytest.param("m", "\ud800", None, id="no_unicode"),
+    ],
+)
+def test_direct_chat_has_the_body_a_client_would_send(model: str, content: str, body: bytes | None) -> None:
+    request = direct_request(model=model, messages=[{"role": "user", "content": content}])
+    assert request.raw == (body and RawRequest(CHAT, body))
 
 
 @pytest.mark.parametrize(
@@ -315,8 +255,8 @@ def test_direct_prompt_prefers_ids_then_messages_then_text() -> None:
         pytest.param({"token_ids": "abc"}, "Expected `array`", id="ids_as_text"),
     ],
 )
-def test_prompt_missing_error_is_raised_when_a_direct_prompt_has_the_wrong_form(
+def test_prompt_missing_error_is_raised_when_a_direct_request_has_the_wrong_form(
     given_: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(PromptMissingError, match=message):
-        direct_prompt(**given_)
+        direct_request(model="m", **given_)

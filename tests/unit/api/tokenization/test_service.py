@@ -4,9 +4,11 @@ import asyncio
 import json
 import shutil
 from array import array
-from contextlib import closing
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
+import pytest
 from prometheus_client import CollectorRegistry
 
 from kvatlas.api.metrics import StateCollector
@@ -52,6 +54,8 @@ async def test_figures_tell_what_was_encoded_and_what_was_known(models: dict[str
         "cache_segments": 2,
         "reloads_total used": 0,
         "reloads_total failed": 0,
+        "kvatlas_remote_tokenizer_servers_open": 0,
+        "kvatlas_remote_tokenizer_cache_bytes": 0,
     }
 
 
@@ -75,14 +79,30 @@ async def test_limits_are_those_of_the_configuration(models: dict[str, Path]) ->
     assert found["cache_bytes"] <= 2**20
 
 
-async def test_changed_files_are_used_while_watched(models: dict[str, Path], tmp_path: Path) -> None:
-    folder = tmp_path / "model"
-    folder.mkdir()
+@pytest.fixture
+def folder(models: dict[str, Path], tmp_path: Path) -> Path:
+    """A copy of the tiny model."""
+    copy = tmp_path / "model"
+    copy.mkdir()
     for file in models["tiny"].iterdir():
-        shutil.copyfile(file, folder / file.name)
+        shutil.copyfile(file, copy / file.name)
+    return copy
+
+
+@asynccontextmanager
+async def watched(folder: Path) -> AsyncGenerator[Tokenization]:
     model = ModelConfig(tokenizer=str(folder))
     with closing(Tokenization(model, TokenizationConfig(reload_interval=Duration(0.01)))) as tokenization:
         watching = asyncio.create_task(tokenization.watch())
+        try:
+            yield tokenization
+        finally:
+            watching.cancel()
+            await asyncio.wait([watching])
+
+
+async def test_changed_files_are_used_while_watched(models: dict[str, Path], folder: Path) -> None:
+    async with watched(folder) as tokenization:
         shutil.copyfile(models["bos"] / "tokenizer.json", folder / "tokenizer.json")
 
         async def is_used() -> bool:
@@ -90,5 +110,21 @@ async def test_changed_files_are_used_while_watched(models: dict[str, Path], tmp
 
         await until(is_used, what="the changed tokenizer")
         assert figures(tokenization)["reloads_total used"] == 1
-        watching.cancel()
-        await asyncio.wait([watching])
+
+
+async def test_renderer_is_looked_for_again_when_files_change(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    chat = json.dumps({"model": "m", "messages": [{"role": "user", "content": "hi"}]}).encode()
+    async with watched(folder) as tokenization:
+
+        async def reason() -> str | None:
+            return (await tokenization.pipeline.prompt("/v1/chat/completions", chat)).reason
+
+        assert await reason() is None
+        (folder / "config.json").write_text('{"model_type": "gpt_oss"}')
+        await until(lambda: tokenization.pipeline.own_renderer is not None, what="the engine's own renderer")
+        assert await reason() == "own_renderer"
+        (folder / "config.json").write_text("{")
+        await until(lambda: "stays as it was" in caplog.text, what="a warning about the broken file")
+        assert await reason() == "own_renderer"

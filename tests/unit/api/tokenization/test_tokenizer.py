@@ -38,7 +38,7 @@ def edit(file: Path, change: Callable[[dict[str, Any]], object]) -> None:
 
 def rendered(folder: Path) -> str | None:
     chat = load_tokenizer(folder).chat
-    return None if chat is None else chat.render(HELLO)
+    return None if chat is None else chat.render(HELLO).text
 
 
 def test_ids_are_whole_when_the_file_asks_for_truncation_and_padding(folder: Path) -> None:
@@ -87,7 +87,7 @@ def test_further_template_files_are_found_by_their_names(folder: Path) -> None:
     chat = load_tokenizer(folder).chat
     assert chat is not None
     assert sorted(chat.templates) == ["default", "tool_use"]
-    assert chat.render(ChatPrompt(messages=HELLO.messages, tools=[])) == "tools"
+    assert chat.render(ChatPrompt(messages=HELLO.messages, tools=[])).text == "tools"
 
 
 def test_special_tokens_are_known_to_templates_in_either_form(folder: Path) -> None:
@@ -97,6 +97,35 @@ def test_special_tokens_are_known_to_templates_in_either_form(folder: Path) -> N
         "{{ bos_token }}{{ eos_token }}{{ pad_token is defined }}{{ add_bos_token is defined }}"
     )
     assert rendered(folder) == "<b><e>FalseFalse"
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        pytest.param({}, "<img>", id="in_tokenizer_config"),
+        pytest.param({"added_tokens_decoder": None}, "<b><img>", id="in_special_tokens_map_too"),
+    ],
+)
+def test_special_tokens_are_found_in_every_file_that_may_have_them(
+    folder: Path, changes: dict[str, None], text: str
+) -> None:
+    def change(config: dict[str, Any]) -> None:
+        config["extra_special_tokens"] = {"image_token": "<img>"}
+        for name in changes:
+            del config[name]
+
+    edit(folder / "tokenizer_config.json", change)
+    (folder / "special_tokens_map.json").write_text('{"bos_token": {"content": "<b>"}, "other": 1}')
+    (folder / "chat_template.jinja").write_text("{{ bos_token }}{{ image_token }}")
+    assert rendered(folder) == text
+
+
+def test_processors_template_is_found_in_either_file(folder: Path) -> None:
+    (folder / "chat_template.json").write_text('{"chat_template": "legacy"}')
+    assert rendered(folder) == "legacy"
+    (folder / "processor_config.json").write_text('{"chat_template": "processor"}')
+    (folder / "chat_template.jinja").write_text("own")
+    assert rendered(folder) == "processor"
 
 
 def remove(name: str) -> Callable[[Path], None]:
