@@ -81,7 +81,7 @@ class Fleet:
             "tiers": (gpu, cpu) if config.cpu_blocks else (gpu,),
         }
         head = {"apiVersion": "kvatlas/v1", "kind": "KVAtlasConfig"}
-        file.write_text(yaml.safe_dump(head | msgspec.to_builtins(sections), sort_keys=False))
+        file.write_text(yaml.safe_dump(head | msgspec.to_builtins(sections, enc_hook=str), sort_keys=False))
 
 
 def free_ports(n_ports: int, *, host: str = "127.0.0.1") -> list[int]:
