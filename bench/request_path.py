@@ -1,18 +1,18 @@
 """Time from a request's bytes to its block keys, beside a pipeline that encodes every prompt whole.
 
 Use: python -m bench.request_path [--rounds 20] [--sizes 1000 8000 ...]
-     python -m bench.request_path serve [--rate 100] [--tokens 100000] [--seconds 10] [--conversations 20]
 
-The first form works in process. Each round takes a conversation nobody has seen: its first request, one more turn of
-about 500 tokens, and that request again; the same for a plain completion that grows at its end. The whole encoding of the
-same bytes comes between them, so that both meet the same state of the machine. Latencies are those of an otherwise idle
-event loop, CPU time is that of the whole process. `serve` drives a running server, see `request_server.py`.
+Each round takes a conversation nobody has seen: its first request, one more turn of about 500 tokens, and that request
+again; the same for a plain completion that grows at its end. The whole encoding of the same bytes comes between them, so
+that both meet the same state of the machine. Latencies are those of an otherwise idle event loop, CPU time is that of the
+whole process. `bench.request_server` drives a running server.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import statistics
 import time
 from array import array
@@ -135,6 +135,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES)
     arguments = parser.parse_args()
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # as the server has it
     asyncio.run(bench_in_process(arguments.sizes, arguments.rounds))
 
 

@@ -114,7 +114,8 @@ def has_media(messages: Iterable[Message]) -> bool:
     return any(
         not isinstance(part, str) and modality(part) is not None
         for message in messages
-        for part in _items(message)
+        if isinstance(message.content, list)
+        for part in message.content
     )
 
 
@@ -129,7 +130,8 @@ def modality(part: Mapping[str, Any]) -> str | None:
 def first_malformed(messages: Iterable[Message]) -> str | None:
     """Where the first part of no known kind, text part without text or tool call without function stands, if any does."""
     for i, message in enumerate(messages):
-        for j, part in enumerate(_items(message)):
+        parts = message.content if isinstance(message.content, list) else ()
+        for j, part in enumerate(parts):
             if not isinstance(part, str) and not _is_known(part):
                 return f"messages[{i}].content[{j}]"
         for j, call in enumerate(message.tool_calls or ()):
@@ -157,14 +159,12 @@ def conversation(
         media_text: what stands in place of media. In a list None leaves the parts as the template sees them. In a
             string it stands in front of the message's text, where the engine puts words of the model's own.
     """
-    entries = [
-        {
-            "role": message.role,
-            "content": _content(message, content_parts=content_parts, media_text=media_text),
-        }
-        | _details(message, calls_in_order=calls_in_order)
-        for message in messages
-    ]
+    entries: list[Entry] = []
+    for message in messages:
+        content = _content(message, content_parts=content_parts, media_text=media_text)
+        entry: Entry = {"role": message.role, "content": content}
+        _add_details(entry, message, calls_in_order=calls_in_order)
+        entries.append(entry)
     if not developer_role and any(entry["role"] == "developer" for entry in entries):
         return _one_system_message([_as_system(entry) for entry in entries])
     return entries
@@ -202,10 +202,9 @@ def _is_object(value: object) -> TypeGuard[dict[str, Any]]:
     return isinstance(value, dict)
 
 
-def _details(message: Message, *, calls_in_order: bool) -> Entry:
+def _add_details(entry: Entry, message: Message, *, calls_in_order: bool) -> None:
     """What a template sees of a message beside role and content."""
     role = message.role
-    entry: Entry = {}
     if role == "assistant":
         if message.tool_calls:
             entry["tool_calls"] = [_tool_call(call, in_order=calls_in_order) for call in message.tool_calls]
@@ -220,10 +219,11 @@ def _details(message: Message, *, calls_in_order: bool) -> Entry:
         entry["task"] = message.task
     if role == "developer":
         entry["tools"] = message.tools
-    return entry
 
 
 def _content(message: Message, *, content_parts: bool, media_text: str | None) -> str | list[Entry]:
+    if isinstance(message.content, str) and not content_parts and message.role != "system":
+        return message.content  # as below, at a fifth of the cost: nearly all messages are so
     items = _items(message)
     if message.role == "system":
         items = [kept for item in items if (kept := _without_billing_header(item)) is not None]

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Raw
 
 from .apis.anthropic import MessagesBody, messages_prompt
-from .apis.common import Found, TokenId, no_prompt, token_prompt
+from .apis.common import ABSENT, Found, Head, TokenId, no_prompt, token_prompt
 from .apis.native import SglangGenerateBody, VllmGenerateBody, sglang_prompt, vllm_prompt
 from .apis.openai import (
     BatchBody,
@@ -32,23 +32,20 @@ from .errors import BodyFormatError, ModelMissingError, PromptMissingError
 from .model import AnyPrompt, NoPrefixReason, NoPrompt, ParsedRequest, RawRequest, TextPrompt
 
 T = TypeVar("T")
+BodyT = TypeVar("BodyT", bound=Head)
 
-_ABSENT = Raw(b"null")
 _LIST = (b"[",)
 _TEXT_OR_LIST = (b'"', b"[")
 
 
-class _Envelope(msgspec.Struct):
-    """What APIs have, undecoded, so that one bad field does not hide the others."""
+class _Envelope(Head):
+    """The fields that a prompt may stand in, undecoded, for a body with a field of a wrong type."""
 
-    model: Raw = _ABSENT
-    stream: Raw = _ABSENT
-    cache_salt: Raw = _ABSENT
-    prompt: Raw = _ABSENT
-    prompt_embeds: Raw = _ABSENT
-    messages: Raw = _ABSENT
-    input: Raw = _ABSENT
-    token_ids: Raw = _ABSENT
+    prompt: Raw = ABSENT
+    prompt_embeds: Raw = ABSENT
+    messages: Raw = ABSENT
+    input: Raw = ABSENT
+    token_ids: Raw = ABSENT
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +55,7 @@ class _Api:
     Attributes:
         path: as the engine serves it; a request's path ends in it without its version.
         suffix: what a request's path ends in.
-        read: prompt of a body.
+        read: a body, and its prompt, None when nothing is in its field.
         fields: where its prompt must stand -> the first byte of each form it may have there; empty: nowhere.
         missing: what the client is told when it stands in none; the wording of the reference endpoint picker.
         names_model: whether a body must name its model.
@@ -66,15 +63,22 @@ class _Api:
 
     path: str
     suffix: str
-    read: Callable[[bytes], Found | None]
+    read: Callable[[bytes], tuple[Head, Found | None]]
     fields: dict[str, tuple[bytes, ...]] = field(default_factory=dict[str, tuple[bytes, ...]])
     missing: str = ""
     names_model: bool = True
 
 
-def _reader(body_type: type[T], prompt: Callable[[T], Found | None]) -> Callable[[bytes], Found | None]:
+def _reader(
+    body_type: type[BodyT], prompt: Callable[[BodyT], Found | None]
+) -> Callable[[bytes], tuple[Head, Found | None]]:
     decode = msgspec.json.Decoder(body_type).decode
-    return lambda body: prompt(decode(body))
+
+    def read(data: bytes) -> tuple[Head, Found | None]:
+        body = decode(data)
+        return body, prompt(body)
+
+    return read
 
 
 _CHAT_MISSING = "invalid chat completions request: must have valid messages field"
@@ -156,8 +160,7 @@ def parse_body(path: str, body: bytes) -> ParsedRequest:
         BodyFormatError: no JSON object, or text in it that is no UTF-8.
         ModelMissingError: no `model`, or not a non-empty string, where the API needs one.
         PromptMissingError: the prompt's field is missing, empty, or neither text nor a list.
-    Cost: one pass over the bytes to find the fields and one to decode them: 0.5 ms for 1 MB of text, 4 ms for 100,000
-        token ids.
+    Cost: one pass over the bytes: 0.4 ms for 1 MB of text, 4 ms for 100,000 token ids.
     Source: path matching and the wording of the errors are those of llm-d-router's parsers.
     """
     clean = path.partition("?")[0].rstrip("/")
@@ -165,23 +168,24 @@ def parse_body(path: str, body: bytes) -> ParsedRequest:
     if api is None:
         return ParsedRequest(model="", prompt=_not_read(clean))
     try:
-        envelope = _decoded(_decode_envelope, body)
-    except msgspec.ValidationError as error:
-        raise BodyFormatError("error unmarshaling request bodyMap: the body is not a JSON object") from error
-    model = _string(envelope.model)
+        head, found = _decoded(api.read, body)
+    except msgspec.ValidationError:
+        head, found = _malformed(api, body)
+    model = _string(head.model)
     if not model and api.names_model:
         raise ModelMissingError("model not found in request body")
-    found = _found(api, envelope, body)
+    if found is None:
+        raise PromptMissingError(api.missing)
     prompt = found.prompt
-    cache_salt = _string(envelope.cache_salt)
-    if cache_salt is None and bytes(envelope.cache_salt) != b"null":
+    cache_salt = _string(head.cache_salt)
+    if cache_salt is None and bytes(head.cache_salt) != b"null":
         prompt = NoPrompt(NoPrefixReason.MALFORMED, "cache_salt is no string")
     return ParsedRequest(
         model=model or "",
         prompt=prompt,
         lora=found.lora,
         cache_salt=cache_salt or None,
-        stream=bytes(envelope.stream) == b"true",
+        stream=bytes(head.stream) == b"true",
         n_prompts=found.n_prompts,
         raw=RawRequest(api.path, body),
     )
@@ -240,18 +244,17 @@ def _not_read(path: str) -> NoPrompt:
     return NoPrompt(NoPrefixReason.UNKNOWN_PATH, "the path is no known API")
 
 
-def _found(api: _Api, envelope: _Envelope, body: bytes) -> Found:
+def _malformed(api: _Api, body: bytes) -> tuple[Head, Found | None]:
+    """What can be said of a body with a field of a wrong type: none of the prompt's fields, or one that cannot be read."""
+    try:
+        envelope = _decoded(_decode_envelope, body)
+    except msgspec.ValidationError as error:
+        raise BodyFormatError("error unmarshaling request bodyMap: the body is not a JSON object") from error
     # Views, since the fields hold whole prompts.
     first_bytes = {name: bytes(memoryview(getattr(envelope, name))[:1]) for name in api.fields}
     if api.fields and not any(first_bytes[name] in forms for name, forms in api.fields.items()):
-        raise PromptMissingError(api.missing)
-    try:
-        found = _decoded(api.read, body)
-    except msgspec.ValidationError:
-        return no_prompt(NoPrefixReason.MALFORMED, "a field of the body has a wrong type")
-    if found is None:
-        raise PromptMissingError(api.missing)
-    return found
+        return envelope, None
+    return envelope, no_prompt(NoPrefixReason.MALFORMED, "a field of the body has a wrong type")
 
 
 def _string(raw: Raw) -> str | None:

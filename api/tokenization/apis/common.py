@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal, cast
 
 import msgspec
-from msgspec import Meta
+from msgspec import Meta, Raw
 
 from ..conversation import Entry, Message, first_malformed, has_media
 from ..encoding import shortened
@@ -23,6 +23,9 @@ from ..model import (
     Truncation,
 )
 from ..variables import template_variables
+
+ABSENT = Raw(b"null")
+"""A field that is not there."""
 
 TokenId = Annotated[int, Meta(ge=0, le=2**32 - 1)]
 PromptField = str | list[str | TokenId | list[TokenId]]
@@ -57,7 +60,15 @@ class ReusedIds(msgspec.Struct, frozen=True):
     prompt_token_ids: Any = None
 
 
-class TemplateOptions(msgspec.Struct):
+class Head(msgspec.Struct):
+    """What the bodies of all APIs have; undecoded, so that a wrong one costs no other field."""
+
+    model: Raw = ABSENT
+    stream: Raw = ABSENT
+    cache_salt: Raw = ABSENT
+
+
+class TemplateOptions(Head):
     """What every API for chats lets a client say about their rendering."""
 
     chat_template_kwargs: dict[str, Any] | None = None

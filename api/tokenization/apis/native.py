@@ -13,7 +13,7 @@ from msgspec import Meta
 
 from ....indexer.prefix import MediaSpan
 from ..model import NoPrefixReason, TokenPrompt
-from .common import Found, PromptField, TokenId, longest, no_prompt, token_prompt
+from .common import Found, Head, PromptField, TokenId, longest, no_prompt, token_prompt
 
 Position = Annotated[int, Meta(ge=0)]
 
@@ -32,15 +32,15 @@ class Features(msgspec.Struct):
     mm_placeholders: dict[str, list[Placeholder]]
 
 
-class VllmGenerateBody(msgspec.Struct):
+class VllmGenerateBody(Head):
     """`/inference/v1/generate`; also what vLLM's render endpoints answer."""
 
-    token_ids: list[TokenId] = []
+    token_ids: list[TokenId] = msgspec.field(default_factory=list[TokenId])
     features: Features | None = None
     content_parts: list[dict[str, Any]] | None = None
 
 
-class SglangGenerateBody(msgspec.Struct):
+class SglangGenerateBody(Head):
     """`/generate`."""
 
     text: str | list[str] | None = None

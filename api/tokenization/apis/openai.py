@@ -16,7 +16,9 @@ from msgspec import Raw
 from ..conversation import Message, Tool, tool_entry
 from ..model import NoPrefixReason
 from .common import (
+    ABSENT,
     Found,
+    Head,
     PromptField,
     Side,
     TemplateOptions,
@@ -30,11 +32,11 @@ from .common import (
 T = TypeVar("T")
 
 
-class CompletionBody(msgspec.Struct):
+class CompletionBody(Head):
     """`/v1/completions`."""
 
     prompt: PromptField = ""
-    prompt_embeds: Any = None
+    prompt_embeds: str | list[Any] | None = None
     add_special_tokens: bool = True
     suffix: str | None = None
     truncate_prompt_tokens: TruncatedTo | None = None
@@ -78,9 +80,9 @@ class BatchBody(ChatOptions, kw_only=True):
 class EmbeddingBody(ConversationOptions):
     """`/v1/embeddings`."""
 
-    input: Raw = Raw(b"null")
+    input: Raw = ABSENT
     """Texts or token ids as in a completion, a conversation, or several of them."""
-    messages: Raw = Raw(b"null")
+    messages: Raw = ABSENT
     """The same, but conversations alone."""
     add_generation_prompt: bool = False
     padding: Literal["max_length", "do_not_pad"] | None = None

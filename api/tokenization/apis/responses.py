@@ -58,10 +58,10 @@ class Reasoning(msgspec.Struct):
     effort: str | None = None
 
 
-class ResponsesBody(TemplateOptions):
+class ResponsesBody(TemplateOptions, kw_only=True):
     """`/v1/responses`."""
 
-    input: str | list[InputItem] = ""
+    input: str | list[InputItem]
     instructions: str | None = None
     tools: list[ResponsesTool] | None = None
     tool_choice: Any = None
