@@ -18,10 +18,11 @@ from ..events.subscription import SubscriberOptions
 from ..indexer.atlas import Atlas
 from ..indexer.factory import index_core
 from ..indexer.tiers import TierId, TierSource, TierSpec, TierTable
+from .admission import Admission
+from .extproc.configured import make_ext_proc
 from .extproc.health import HealthService
 from .extproc.listener import GrpcListener
-from .extproc.machine import AnswerBegun, Completion
-from .extproc.server import ExtProcServer
+from .extproc.stream import AnswerBegun, Completion
 from .fleet import Fleet, log_source
 from .fleet_metrics import fleet_families
 from .metrics import Metrics, StateCollector
@@ -135,17 +136,20 @@ class App:
             pipeline=self._tokenization.pipeline,
             fleet=self.fleet,
             profile=plan.profile,
+            admission=Admission(config.admission),
             metrics=self._metrics,
             rng=random.random,
+            n_fallbacks=config.ext_proc.fallback_endpoints,
         )
         self._metrics.registry.register(StateCollector(lambda: fleet_families(self.fleet, self._subscriber)))
         self._metrics.registry.register(StateCollector(lambda: tokenization_families(self._tokenization)))
         self._metrics.registry.register(StateCollector(lambda: latency_families(plan.profile)))
         self._routed = False
-        self._ext_proc = ExtProcServer(
+        self._ext_proc = make_ext_proc(
+            config.ext_proc,
             picker,
             self._health,
-            on_error=self._metrics.stream_error,
+            self._metrics,
             on_begun=self._answer_begun,
             on_complete=self._completed,
         )
@@ -212,7 +216,7 @@ class App:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._snapshots.stop()  # at once: who drains for long may be killed
-        if self._routed and grace_s:
+        if (self._routed or self._health.is_used) and grace_s:
             await asyncio.sleep(NOTICE_S)
         await self._ext_proc.stop(grace_s)
         await self._health_only.stop(0)

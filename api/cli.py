@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated, Literal, NoReturn
 
 import msgspec
 import typer
@@ -16,7 +16,7 @@ from rich.console import Console
 from ..configs.address import HostPort
 from ..configs.errors import ConfigError
 from ..configs.loader import LoadedConfig
-from ..configs.schema import KVAtlasConfig, ServerConfig
+from ..configs.schema import ExtProcConfig, KVAtlasConfig, ServerConfig
 from ..events.errors import KVAtlasError
 from .app import App
 from .scheduling.json_schema import json_schema
@@ -46,6 +46,10 @@ PickerFile = Annotated[
         metavar="FILE",
     ),
 ]
+Compat = Annotated[
+    Literal["none", "llm-d"] | None,
+    typer.Option(help="Overrides extProc.compat: do as the reference endpoint picker does."),
+]
 Address = Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Overrides the file's listener.")]
 Port = Annotated[int | None, typer.Option(metavar="PORT", min=0, max=65535, help="Overrides its port alone.")]
 IgnoreUnknown = Annotated[
@@ -67,6 +71,7 @@ def serve(
     grpc_health_port: Port = None,
     metrics_port: Port = None,
     ignore_unknown_plugins: IgnoreUnknown = False,
+    compat: Compat = None,
     log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
 ) -> None:
     """Run the endpoint picker, the index and its REST API until SIGTERM."""
@@ -79,8 +84,11 @@ def serve(
     server = loaded.config.server
     server = _with_ports(server, ext_proc=grpc_port, health=grpc_health_port, metrics=metrics_port)
     server = _with_addresses(server, ext_proc=ext_proc, health=health, rest=rest, metrics=metrics)
+    streams: ExtProcConfig = loaded.config.ext_proc
+    if compat is not None:
+        streams = msgspec.structs.replace(streams, compat=compat)
     try:
-        uvloop.run(App(msgspec.structs.replace(loaded.config, server=server)).run())
+        uvloop.run(App(msgspec.structs.replace(loaded.config, server=server, ext_proc=streams)).run())
     except KVAtlasError as error:
         _fail(str(error))
 

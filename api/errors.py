@@ -72,6 +72,7 @@ class Status(NamedTuple):
 
 _STATUS: Mapping[RefusalCode, Status] = {
     RefusalCode.BAD_REQUEST: Status(400, grpc.StatusCode.INVALID_ARGUMENT),
+    RefusalCode.PRECONDITION_FAILED: Status(412, grpc.StatusCode.FAILED_PRECONDITION),
     RefusalCode.PAYLOAD_TOO_LARGE: Status(413, grpc.StatusCode.RESOURCE_EXHAUSTED),
     RefusalCode.RESOURCE_EXHAUSTED: Status(429, grpc.StatusCode.RESOURCE_EXHAUSTED),
     RefusalCode.INTERNAL: Status(500, grpc.StatusCode.INTERNAL),

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import heapq
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
+from ..configs.schema import AdmissionConfig
 from ..indexer.prefix import Prefix
-from ..scorers.decision import Decision, PluginFault
+from ..scorers.decision import Decision, Origin, PluginFault
 from ..scorers.model import RequestView
 from ..scorers.profile import Profile
+from .admission import Admission
+from .control_headers import MAX_ID_CHARS, fairness_id, model_rewrite, objective, only_if_cached, traceparent
 from .fleet import Fleet
 from .metrics import Metrics
-from .routing import Refusal, RefusalCode, Route, RoutingRequest
+from .model_rewrite import rewritten
+from .routing import ModelRewrite, Refusal, RefusalCode, Route, RoutingRequest
 from .tokenization.byte_form import prompt_bytes
 from .tokenization.errors import RequestError
 from .tokenization.model import Prompt
@@ -34,9 +39,17 @@ NONE_LEFT = Refusal(
 )
 """Filters dropped every candidate. Source: text and reason are the reference's."""
 
+NOT_CACHED = Refusal(RefusalCode.PRECONDITION_FAILED, "no decode worker has the requested KV cache")
+"""Answer to `Prefer: if-available`. Source: the text is the reference's."""
+
+NOT_REWRITTEN = Refusal(
+    RefusalCode.SERVICE_UNAVAILABLE, "too much load to rewrite the model of a request; try again"
+)
+"""A request past a limit is routed without its body; to the model it does not want it must not go."""
+
 
 class Picker:
-    """Tokenizes, matches, scores, picks and accounts. Implements `api.routing.Router`.
+    """Admits, tokenizes, matches, scores, picks and accounts. Implements `api.routing.Router`.
 
     Args:
         pipeline: bodies to token ids.
@@ -44,6 +57,8 @@ class Picker:
         profile: filters, scorers and picker.
         metrics: counters.
         rng: uniform draws for ties.
+        admission: who is turned away; None for nobody.
+        n_fallbacks: endpoints named after the picked ones.
     """
 
     def __init__(
@@ -54,9 +69,13 @@ class Picker:
         profile: Profile,
         metrics: Metrics,
         rng: Callable[[], float],
+        admission: Admission | None = None,
+        n_fallbacks: int = 0,
     ) -> None:
         self.pipeline, self.fleet = pipeline, fleet
         self._profile, self._metrics, self._rng = profile, metrics, rng
+        self._admission = admission or Admission(AdmissionConfig())
+        self._n_fallbacks = n_fallbacks
         self._faults_said: set[tuple[str, str]] = set()
 
     async def route(self, request: RoutingRequest) -> Route | Refusal:
@@ -126,18 +145,54 @@ class Picker:
         return None if text is None else atlas.byte_prefix(text, lora=lora, salt=salt)
 
     async def _route(self, request: RoutingRequest) -> Route | Refusal:
+        origin = self._origin(request)
+        refusal = self._turned_away(origin.priority)
+        if refusal is not None:
+            return refusal
+        target = model_rewrite(request.headers)
+        if target and request.overload is not None:
+            return NOT_REWRITTEN
+        rewrite = rewritten(request.body, target) if target and request.body else None
         prompt: Prompt | None = None
-        if request.has_body:
+        if request.has_body and request.overload is None:
             try:
-                prompt = await self.pipeline.prompt(request.path, request.body)
+                prompt = await self.pipeline.prompt(request.path, rewrite.body if rewrite else request.body)
             except RequestError as error:
                 return Refusal(RefusalCode.BAD_REQUEST, str(error))
+        return self._decided(request, origin, prompt, rewrite)
+
+    def _decided(
+        self, request: RoutingRequest, origin: Origin, prompt: Prompt | None, rewrite: ModelRewrite | None
+    ) -> Route | Refusal:
         prefix = self.prefix(prompt)
         view = _view(prompt.model if prompt else "", prefix, request.headers)
         decision = self._decide(view, prefix, prompt=prompt, subset=request.subset)
         if decision is None:
             return NO_CANDIDATES
-        return self._routed(view, prefix, decision) if decision.picked else NONE_LEFT
+        if not decision.picked:
+            return NONE_LEFT
+        if only_if_cached(request.headers) and not _usable_tokens(decision):
+            return NOT_CACHED
+        reason = decision.no_prefix_reason or request.overload
+        return self._routed(view, prefix, replace(decision, origin=origin, no_prefix_reason=reason), rewrite)
+
+    def _origin(self, request: RoutingRequest) -> Origin:
+        headers = request.headers
+        name = objective(headers)
+        return Origin(
+            request_id=request.request_id[:MAX_ID_CHARS],
+            traceparent=traceparent(headers),
+            objective=name,
+            priority=self._admission.priority(name),
+            fairness_id=fairness_id(headers),
+        )
+
+    def _turned_away(self, priority: int) -> Refusal | None:
+        if priority >= 0:
+            return None
+        now = time.monotonic()
+        loads = [self.fleet.load(each.name, now=now) for each in self.fleet if each.addresses.serving]
+        return self._admission.refusal(priority, loads, now=now) if loads else NO_CANDIDATES
 
     def _decide(
         self,
@@ -155,7 +210,9 @@ class Picker:
             return decision
         return replace(decision, no_prefix_reason=prompt.reason, cut_reason=prompt.cut)
 
-    def _routed(self, view: RequestView, prefix: Prefix | None, decision: Decision) -> Route:
+    def _routed(
+        self, view: RequestView, prefix: Prefix | None, decision: Decision, rewrite: ModelRewrite | None
+    ) -> Route:
         """The route of a decision, told to all who learn from it. Nothing waits here, so that no booking is lost."""
         picked = decision.picked[0]
         if prefix is not None:
@@ -164,13 +221,28 @@ class Picker:
         headers, faults = self._profile.response_headers(decision)
         self._count_faults(faults)
         tokens = decision.first.candidate.uncached_tokens(view)
-        addresses = {scored.candidate.name: scored.candidate.address for scored in decision.scored}
         return Route(
-            tuple(addresses[name] for name in decision.picked),
+            self._addresses(decision),
             decision,
             headers,
             self.fleet.in_flight.book(picked, tokens=tokens, now=view.now),
+            rewrite,
         )
+
+    def _addresses(self, decision: Decision) -> tuple[str, ...]:
+        """Where the gateway may send the request: the picked endpoints, then the next best as fallbacks."""
+        addresses = {scored.candidate.name: scored.candidate.address for scored in decision.scored}
+        picked = tuple(addresses[name] for name in decision.picked)
+        if not self._n_fallbacks:
+            return picked
+        others = (
+            scored
+            for scored in decision.scored
+            if scored.dropped is None and scored.candidate.name not in decision.picked
+        )
+        # Draws break ties, so that the load of an endpoint that fails does not all go to one other.
+        next_best = heapq.nlargest(self._n_fallbacks, others, key=lambda each: (each.total, self._rng()))
+        return picked + tuple(scored.candidate.address for scored in next_best)
 
     def _account(self, decision: Decision) -> None:
         picked = decision.picked[0]
@@ -182,8 +254,7 @@ class Picker:
         if decision.cut_reason is not None:
             self._metrics.prefix_cut(decision.cut_reason)
         self._metrics.prompt_tokens.inc(decision.n_tokens)
-        if (prefix := decision.first.candidate.prefix) is not None:
-            self._metrics.usable_tokens.inc(prefix.usable_tokens)
+        self._metrics.usable_tokens.inc(_usable_tokens(decision))
 
     def _count_faults(self, faults: Iterable[PluginFault]) -> None:
         for fault in faults:
@@ -196,6 +267,12 @@ class Picker:
                     "further ones are counted in kvatlas_plugin_faults_total",
                     fault.name, fault.reason,
                 )  # fmt: skip
+
+
+def _usable_tokens(decision: Decision) -> int:
+    """Prompt tokens cached on the first of the picked."""
+    prefix = decision.first.candidate.prefix
+    return prefix.usable_tokens if prefix is not None else 0
 
 
 def _view(model: str, prefix: Prefix | None, headers: Mapping[str, str] | None = None) -> RequestView:

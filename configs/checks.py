@@ -12,6 +12,7 @@ from .endpoints import endpoint_addresses
 from .errors import KeyPath, Problem, path_text
 from .schema import (
     EventsConfig,
+    ExtProcConfig,
     KVAtlasConfig,
     PluginConfig,
     RemoteTokenizerConfig,
@@ -29,6 +30,8 @@ def check_config(config: KVAtlasConfig) -> list[Problem]:
     """Every contradiction in a file whose types are right."""
     return [
         *_server_problems(config.server),
+        *_ext_proc_problems(config.ext_proc),
+        *_admission_problems(config),
         *_malformed(("events", "bind"), config.events.bind, check_bind_address),
         *_remote_problems(config.model.remote_tokenizer),
         *_endpoint_problems(config.endpoints.static, config.events),
@@ -91,6 +94,24 @@ def _server_problems(server: ServerConfig) -> Iterator[Problem]:
 
 def _check_listener(text: str) -> None:
     HostPort.parse(text, lowest_port=0)
+
+
+def _ext_proc_problems(ext_proc: ExtProcConfig) -> Iterator[Problem]:
+    if ext_proc.max_held_bytes < ext_proc.max_body_bytes:
+        message = (
+            f"found {ext_proc.max_held_bytes}, expected at least maxBodyBytes of {ext_proc.max_body_bytes}"
+        )
+        yield Problem(f"{message}; the longest bodies would never be read", ("extProc", "maxHeldBytes"))
+
+
+def _admission_problems(config: KVAtlasConfig) -> Iterator[Problem]:
+    threshold, interval = config.admission.metrics_staleness_threshold, config.metrics_scrape.interval
+    if threshold <= interval and any(priority < 0 for priority in config.admission.objectives.values()):
+        message = f"found {threshold:g}s, expected more than metricsScrape.interval of {interval:g}s"
+        yield Problem(
+            f"{message}; the fleet would count as saturated until the next scrape",
+            ("admission", "metricsStalenessThreshold"),
+        )
 
 
 def _endpoint_problems(endpoints: tuple[StaticEndpoint, ...], events: EventsConfig) -> Iterator[Problem]:

@@ -72,6 +72,36 @@ class RemoteTokenizerConfig(Section, frozen=True):
     """File with the key that engines want (`--api-key`), sent as bearer token; empty for none."""
 
 
+class ExtProcConfig(Section, frozen=True):
+    """What ext-proc streams get, and what they may hold."""
+
+    fallback_endpoints: Annotated[int, Meta(ge=0, le=64)] = 0
+    """Endpoints named after the picked one, next best first, for the gateway's retries."""
+    max_body_bytes: Annotated[int, Meta(ge=1, le=1073741824)] = 67108864
+    """Longest request body; a longer one gets 413."""
+    max_held_bytes: Annotated[int, Meta(ge=1)] = 536870912
+    """Bodies held over all streams; a request past it is routed at once, without its prefix."""
+    max_pending_requests: Annotated[int, Meta(ge=1)] = 10000
+    """Requests being collected or routed; one more is routed at once, without its prefix."""
+    read_usage: bool = True
+    """Whether token counts are read out of responses that the gateway shows."""
+    compat: Literal["none", "llm-d"] = "none"
+    """llm-d: do as the reference picker does where it differs from the written protocol."""
+
+
+class AdmissionConfig(Section, frozen=True):
+    """Which requests are turned away with 429 while the fleet is saturated."""
+
+    objectives: dict[str, int] = {}
+    """Objective, as requests name it in `x-llm-d-inference-objective` -> priority; below 0 may be turned away."""
+    queue_depth_threshold: Annotated[int, Meta(ge=0)] = 5
+    """Waiting requests of an endpoint that count as saturated."""
+    kv_cache_util_threshold: Annotated[float, Meta(ge=0, le=1)] = 0.8
+    """KV-cache utilization of an endpoint that counts as saturated."""
+    metrics_staleness_threshold: Duration = Duration(0.2)
+    """Age past which an endpoint's load counts as saturated."""
+
+
 class ModelConfig(Section, frozen=True):
     """The model every endpoint serves."""
 
@@ -268,6 +298,10 @@ class KVAtlasConfig(Section, frozen=True, tag_field="kind", tag="KVAtlasConfig")
     """Version of this format."""
     server: ServerConfig = ServerConfig()
     """Listeners."""
+    ext_proc: ExtProcConfig = ExtProcConfig()
+    """Ext-proc streams."""
+    admission: AdmissionConfig = AdmissionConfig()
+    """Turning requests away."""
     model: ModelConfig = ModelConfig()
     """Model and tokenizer."""
     tokenization: TokenizationConfig = TokenizationConfig()

@@ -55,6 +55,25 @@ class PluginFault:
 
 
 @dataclass(frozen=True, slots=True)
+class Origin:
+    """Whose request it was, as its headers tell.
+
+    Attributes:
+        request_id: `x-request-id`.
+        traceparent: W3C trace context, empty without one.
+        objective: name of its objective, empty without one.
+        priority: of the objective.
+        fairness_id: whom it counts for.
+    """
+
+    request_id: str
+    traceparent: str
+    objective: str
+    priority: int
+    fairness_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class Decision:
     """Every candidate's score and the picked ones.
 
@@ -67,6 +86,7 @@ class Decision:
         no_prefix_reason: why the request has no token ids, None when it has.
         cut_reason: why its token ids end before the prompt does, None when they are all.
         faults: plugins whose answers had to be repaired, in the profile's order.
+        origin: whose request it was, None when nothing is routed by the decision.
     """
 
     model: str
@@ -77,6 +97,7 @@ class Decision:
     no_prefix_reason: str | None = None
     cut_reason: str | None = None
     faults: tuple[PluginFault, ...] = ()
+    origin: Origin | None = None
 
     @property
     def first(self) -> ScoredCandidate:

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Literal, NamedTuple
 
 from google.protobuf.struct_pb2 import Struct, Value
 
+from ..control_headers import DESTINATION_HEADER, DROPPED_REASON_HEADER
 from ..errors import refusal_text, status_of
 from ..routing import Refusal
 from . import ext_proc_pb2 as pb
-from .headers import DESTINATION_HEADER, LB_NAMESPACE, REQUEST_ID_HEADER
+from .headers import LB_NAMESPACE
 
 MAX_CHUNK_BYTES = 62_000
 """Largest piece of a body in one message; Envoy advises at most 64 KB, the reference picker sends this."""
 
-DROPPED_REASON_HEADER = "x-llm-d-request-dropped-reason"
+REMEMBERED = 4096
+"""Destinations, and lengths of body chunks, whose answers are kept ready; a list of fallbacks is a destination too."""
+
+_BodyKind = Literal["request_body", "response_body"]
+
+HeaderFields = tuple[tuple[str, bytes], ...]
+"""(name, value) of headers to set."""
 
 _OVERWRITE = pb.HeaderValueOption.OVERWRITE_IF_EXISTS_OR_ADD
 
@@ -28,80 +37,111 @@ RESPONSE_TRAILERS_UNCHANGED = pb.ProcessingResponse(
 ).SerializeToString()
 
 
-def destination_on_headers(destination: str, new_request_id: str | None) -> bytes:
-    """The request's headers go on with the destination, and with a request id where the client sent none."""
-    return pb.ProcessingResponse(
-        request_headers=pb.HeadersResponse(response=_with_destination(destination, new_request_id)),
-        dynamic_metadata=_metadata(destination),
-    ).SerializeToString()
+class HeaderEdits(NamedTuple):
+    """What changes in a request's headers beside the destination."""
+
+    set: HeaderFields = ()
+    remove: tuple[str, ...] = ()
 
 
-def destination_on_body(destination: str, new_request_id: str | None) -> bytes:
-    """The same as the answer to a BUFFERED body, which itself stays as it is."""
-    return pb.ProcessingResponse(
-        request_body=pb.BodyResponse(response=_with_destination(destination, new_request_id)),
-        dynamic_metadata=_metadata(destination),
-    ).SerializeToString()
+NO_EDITS = HeaderEdits()
+
+
+def destination_on_headers(destination: str, edits: HeaderEdits = NO_EDITS) -> bytes:
+    """The request's headers go on with the destination.
+
+    Cost: 0.2 µs for a destination seen before, 15 µs for a new one and for a request whose headers are edited.
+    """
+    return _routed_headers(destination) if edits == NO_EDITS else _on_headers(destination, edits)
+
+
+def destination_on_body(
+    destination: str, edits: HeaderEdits = NO_EDITS, new_body: bytes | None = None
+) -> bytes:
+    """The same as the answer to a BUFFERED body, which stays as it is or is replaced."""
+    if edits == NO_EDITS and new_body is None:
+        return _routed_body(destination)
+    return _on_body(destination, edits, new_body)
 
 
 def destination_on_trailers(destination: str) -> bytes:
-    """The same as the answer to trailers, where headers can no longer be changed and metadata alone routes."""
+    """The destination as answer to trailers, where headers can no longer be changed and metadata alone routes."""
     return pb.ProcessingResponse(
         request_trailers=pb.TrailersResponse(), dynamic_metadata=_metadata(destination)
     ).SerializeToString()
 
 
-def request_body_chunks(body: bytes, *, end_of_stream: bool) -> list[bytes]:
-    """The request body given back to Envoy; only the last chunk ends the stream, and only if `end_of_stream`."""
-    if not body:
-        return [_request_chunk(b"", end_of_stream=True)] if end_of_stream else []
-    starts = range(0, len(body), MAX_CHUNK_BYTES)
-    return [
-        _request_chunk(
-            body[start : start + MAX_CHUNK_BYTES], end_of_stream=end_of_stream and start == starts[-1]
-        )
-        for start in starts
-    ]
+def request_body_chunks(body: bytes, *, end_of_stream: bool) -> tuple[bytes, ...]:
+    """The request body given back to Envoy; only the last chunk ends the stream, and only if `end_of_stream`.
+
+    An empty body makes a chunk only to end the stream.
+    """
+    return _chunks("request_body", body, end_of_stream=end_of_stream) if body or end_of_stream else ()
 
 
-def response_headers_with(headers: Mapping[str, str]) -> bytes:
+def response_body_chunks(body: bytes, *, end_of_stream: bool) -> tuple[bytes, ...]:
+    """The response body given back to Envoy, likewise; an empty body makes an empty chunk."""
+    return _chunks("response_body", body, end_of_stream=end_of_stream)
+
+
+def response_headers_with(headers: HeaderFields) -> bytes:
     """The response's headers go on with some set."""
-    mutation = pb.HeaderMutation(set_headers=[_set(name, value) for name, value in headers.items()])
+    mutation = pb.HeaderMutation(set_headers=_options(headers))
     return pb.ProcessingResponse(
         response_headers=pb.HeadersResponse(response=pb.CommonResponse(header_mutation=mutation))
-    ).SerializeToString()
-
-
-def response_body_chunk(body: bytes, *, end_of_stream: bool) -> bytes:
-    """One chunk of the response given back to Envoy."""
-    return pb.ProcessingResponse(
-        response_body=pb.BodyResponse(response=_streamed(body, end_of_stream=end_of_stream))
     ).SerializeToString()
 
 
 def refused(refusal: Refusal) -> bytes:
     """The answer Envoy gives the client in place of an engine's."""
     reason = refusal.dropped_reason
+    headers = _options([(DROPPED_REASON_HEADER, reason.encode())]) if reason else None
     return pb.ProcessingResponse(
         immediate_response=pb.ImmediateResponse(
             status=pb.HttpStatus(code=status_of(refusal.code).http),
-            headers=pb.HeaderMutation(set_headers=[_set(DROPPED_REASON_HEADER, reason)]) if reason else None,
+            headers=pb.HeaderMutation(set_headers=headers) if headers else None,
             body=refusal_text(refusal).encode(),
         )
     ).SerializeToString()
 
 
-def _with_destination(destination: str, new_request_id: str | None) -> pb.CommonResponse:
-    headers = [_set(DESTINATION_HEADER, destination)]
-    if new_request_id is not None:
-        headers.append(_set(REQUEST_ID_HEADER, new_request_id))
-    return pb.CommonResponse(header_mutation=pb.HeaderMutation(set_headers=headers), clear_route_cache=True)
+@lru_cache(REMEMBERED)
+def _routed_headers(destination: str) -> bytes:
+    return _on_headers(destination, NO_EDITS)
 
 
-def _set(name: str, value: str) -> pb.HeaderValueOption:
-    return pb.HeaderValueOption(
-        header=pb.HeaderValue(key=name, raw_value=value.encode()), append_action=_OVERWRITE
-    )
+@lru_cache(REMEMBERED)
+def _routed_body(destination: str) -> bytes:
+    return _on_body(destination, NO_EDITS, None)
+
+
+def _on_headers(destination: str, edits: HeaderEdits) -> bytes:
+    return pb.ProcessingResponse(
+        request_headers=pb.HeadersResponse(response=_routed(destination, edits)),
+        dynamic_metadata=_metadata(destination),
+    ).SerializeToString()
+
+
+def _on_body(destination: str, edits: HeaderEdits, new_body: bytes | None) -> bytes:
+    common = _routed(destination, edits)
+    if new_body is not None:
+        common.body_mutation.body = new_body
+    return pb.ProcessingResponse(
+        request_body=pb.BodyResponse(response=common), dynamic_metadata=_metadata(destination)
+    ).SerializeToString()
+
+
+def _routed(destination: str, edits: HeaderEdits) -> pb.CommonResponse:
+    headers = ((DESTINATION_HEADER, destination.encode()), *edits.set)
+    mutation = pb.HeaderMutation(set_headers=_options(headers), remove_headers=edits.remove)
+    return pb.CommonResponse(header_mutation=mutation, clear_route_cache=True)
+
+
+def _options(headers: Iterable[tuple[str, bytes]]) -> list[pb.HeaderValueOption]:
+    return [
+        pb.HeaderValueOption(header=pb.HeaderValue(key=name, raw_value=value), append_action=_OVERWRITE)
+        for name, value in headers
+    ]
 
 
 def _metadata(destination: str) -> Struct:
@@ -109,12 +149,35 @@ def _metadata(destination: str) -> Struct:
     return Struct(fields={LB_NAMESPACE: Value(struct_value=picked)})
 
 
-def _request_chunk(body: bytes, *, end_of_stream: bool) -> bytes:
-    return pb.ProcessingResponse(
-        request_body=pb.BodyResponse(response=_streamed(body, end_of_stream=end_of_stream))
-    ).SerializeToString()
+def _chunks(kind: _BodyKind, body: bytes, *, end_of_stream: bool) -> tuple[bytes, ...]:
+    if len(body) <= MAX_CHUNK_BYTES:
+        return (_chunk(kind, body, end_of_stream=end_of_stream),)
+    starts = range(0, len(body), MAX_CHUNK_BYTES)
+    last = starts[-1]
+    return tuple(
+        _chunk(kind, body[start : start + MAX_CHUNK_BYTES], end_of_stream=end_of_stream and start == last)
+        for start in starts
+    )
 
 
-def _streamed(body: bytes, *, end_of_stream: bool) -> pb.CommonResponse:
+def _chunk(kind: _BodyKind, body: bytes, *, end_of_stream: bool) -> bytes:
+    before, after = _frame(kind, len(body), end_of_stream=end_of_stream)
+    return b"%b%b%b" % (before, body, after)
+
+
+@lru_cache(REMEMBERED)
+def _frame(kind: _BodyKind, n_bytes: int, *, end_of_stream: bool) -> tuple[bytes, bytes]:
+    """What protobuf writes before and after a chunk of so many bytes: five nested messages, too dear to make anew."""
+    body = b"\xff" * n_bytes  # no length before it ends in this byte, so the first such run is the body
     chunk = pb.StreamedBodyResponse(body=body, end_of_stream=end_of_stream)
-    return pb.CommonResponse(body_mutation=pb.BodyMutation(streamed_response=chunk))
+    answer = pb.BodyResponse(
+        response=pb.CommonResponse(body_mutation=pb.BodyMutation(streamed_response=chunk))
+    )
+    if kind == "request_body":
+        message = pb.ProcessingResponse(request_body=answer).SerializeToString()
+    else:
+        message = pb.ProcessingResponse(response_body=answer).SerializeToString()
+    if not body:
+        return message, b""
+    before, _, after = message.partition(body)
+    return before, after

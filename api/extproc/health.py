@@ -28,9 +28,13 @@ class HealthService:
     service must not restart a good process.
 
     Use it from the event loop's thread only.
+
+    Attributes:
+        is_used: whether a gateway has asked: one that sends requests here as long as the answer is good.
     """
 
     def __init__(self, *, ready: bool = False) -> None:
+        self.is_used = False
         self._ready = ready
         self._changed = asyncio.Event()
         self._n_closings = 0
@@ -79,6 +83,7 @@ class HealthService:
         )
 
     async def _check(self, request: HealthCheckRequest, _context: object) -> HealthCheckResponse:
+        self.is_used |= request.service == EXT_PROC_SERVICE
         return self._status(request.service)
 
     async def _list(self, _request: object, _context: object) -> object:
@@ -87,6 +92,7 @@ class HealthService:
     async def _watch(
         self, request: HealthCheckRequest, _context: object
     ) -> AsyncIterator[HealthCheckResponse]:
+        self.is_used |= request.service == EXT_PROC_SERVICE
         n_closings = self._n_closings
         told: HealthCheckResponse | None = None
         while self._n_closings == n_closings:

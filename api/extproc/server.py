@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 import traceback
 from collections.abc import AsyncIterator, Callable, Sequence
 from uuid import uuid4
@@ -14,11 +15,17 @@ from google.protobuf.message import DecodeError
 from ..errors import ExtProcError
 from ..routing import Refusal, RefusalCode, Route, Router, RoutingRequest
 from . import ext_proc_pb2 as pb
+from .dialect import Dialect, Proposal
 from .health import EXT_PROC_SERVICE, HealthService
+from .intake import Intake
 from .listener import GrpcListener
-from .machine import DEFAULT_MAX_BODY_BYTES, AnswerBegun, Completion, ExtProcMachine
+from .machine import ExtProcMachine
+from .stream import AnswerBegun, Completion, StreamOptions
 
 _log = logging.getLogger(__name__)
+
+DEFAULT_MAX_BODY_BYTES = 64 * 1024 * 1024
+"""Bounds what one stream can hold. A prompt of 1 M tokens has about 4 MB of text; the rest is room for images."""
 
 _MESSAGE_OVERHEAD_BYTES = 1024 * 1024
 """Room for headers and metadata around a body, so that the body limit answers and not gRPC's message limit."""
@@ -41,12 +48,15 @@ class ExtProcServer:
         router: decides where requests go.
         health: answers health checks on the same port; its readiness is the caller's to set.
         handlers: further gRPC services on the port.
+        intake: what all streams together may hold; None for the default.
+        dialect: how the protocol is spoken.
         max_body_bytes: longest request body; a longer one is refused with 413.
+        read_usage: read token counts out of responses.
         new_request_id: id of a request that came without `x-request-id`.
         on_error: called with a bounded word for each thing that went wrong: `router`, `not_protobuf`,
             `out_of_order`.
-        on_begun: called when the first bytes of an answer's body come, at most once for each stream.
-        on_complete: called once for each stream, however it ended.
+        on_begun: called when the first bytes of an answer's body come, at most once for each request.
+        on_complete: called once for each request, as soon as its end is known and however it ended.
     """
 
     def __init__(
@@ -55,7 +65,10 @@ class ExtProcServer:
         health: HealthService,
         *,
         handlers: Sequence[grpc.GenericRpcHandler] = (),
+        intake: Intake | None = None,
+        dialect: Dialect | None = None,
         max_body_bytes: int = DEFAULT_MAX_BODY_BYTES,
+        read_usage: bool = True,
         new_request_id: Callable[[], str] = _new_request_id,
         on_error: Callable[[str], None] = _ignore,
         on_begun: Callable[[AnswerBegun], None] = _ignore,
@@ -63,8 +76,13 @@ class ExtProcServer:
     ) -> None:
         self._router = router
         self._health = health
-        self._max_body_bytes = max_body_bytes
-        self._new_request_id = new_request_id
+        self._options = StreamOptions(
+            new_request_id=new_request_id,
+            dialect=dialect or Proposal(),
+            intake=intake or Intake(),
+            max_body_bytes=max_body_bytes,
+            read_usage=read_usage,
+        )
         self._on_error = on_error
         self._on_begun = on_begun
         self._on_complete = on_complete
@@ -95,7 +113,7 @@ class ExtProcServer:
     async def _process(
         self, messages: AsyncIterator[bytes], context: grpc.aio.ServicerContext[bytes, bytes]
     ) -> None:
-        machine = ExtProcMachine(new_request_id=self._new_request_id, max_body_bytes=self._max_body_bytes)
+        machine = ExtProcMachine(self._options)
         try:
             await self._converse(machine, messages, context)
         except ExtProcError as error:
@@ -103,7 +121,9 @@ class ExtProcServer:
             await context.abort(error.grpc_status, str(error))
         finally:
             # A client that goes away ends the messages or cancels this task, depending on what it waits for.
-            self._on_complete(machine.completion())
+            completion = machine.close(now=time.monotonic())
+            if completion is not None:
+                self._on_complete(completion)
 
     async def _converse(
         self,
@@ -122,11 +142,14 @@ class ExtProcServer:
 
         Apart from the loop, so that no local keeps the request body alive while the response is waited for.
         """
-        step = machine.receive(_parse(data))
+        step = machine.receive(_parse(data), now=time.monotonic())
+        if step.route is not None:
+            # Nothing may wait between the decision and `routed`: a stream cancelled there would lose the decision.
+            step = machine.routed(await self._route(step.route), now=time.monotonic())
         if step.begun is not None:
             self._on_begun(step.begun)
-        if step.route is not None:
-            step = machine.routed(await self._route(step.route))
+        if step.completion is not None:
+            self._on_complete(step.completion)
         for reply in step.replies:
             await context.write(reply)
         return step.end

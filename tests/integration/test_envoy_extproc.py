@@ -1,128 +1,23 @@
-"""kvatlas's ext-proc server behind a real Envoy that runs the shipped configurations."""
+"""Requests through a real Envoy that runs the shipped configurations, with kvatlas's ext-proc server behind it."""
 
 from __future__ import annotations
 
-import asyncio
 import json
-from collections.abc import AsyncGenerator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from io import BytesIO
-from typing import Literal
 
-import aiohttp
 import pytest
-from aiohttp import web
 
-from kvatlas.api.extproc.health import HealthService
-from kvatlas.api.extproc.machine import Completion, Outcome
-from kvatlas.api.extproc.server import ExtProcServer
-from kvatlas.api.routing import Refusal, RefusalCode, Route, RoutingRequest
-from kvatlas.sim.envoy import (
-    EnvoyConfig,
-    EnvoyProcess,
-    find_envoy,
-    gateway_config,
-    remove_filter,
-    without_picker,
-)
-from support.ext_proc import FixedRouter, make_route
+from kvatlas.api.control_headers import CONTROL_HEADERS
+from kvatlas.api.extproc.dialect import LlmD
+from kvatlas.api.routing import ModelRewrite, Refusal, RefusalCode
+from kvatlas.sim.envoy import EnvoyConfig, remove_filter, without_picker
+from support.envoy_gateway import DESTINATION, FIRST_EVENT, LAST_EVENT, Mode, gateway, http_filters, shipped
+from support.ext_proc import make_route
 
-DESTINATION = "x-gateway-destination-endpoint"
-ANY_PORT = ("127.0.0.1", 0)
-Mode = Literal["duplex", "buffered"]
+TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 both_modes = pytest.mark.parametrize("mode", ["duplex", "buffered"])
-
-
-@dataclass
-class ModelServer:
-    """A model server that keeps what it was sent."""
-
-    address: str = ""
-    status: int = 200
-    bodies: list[bytes] = field(default_factory=list[bytes])
-    destinations: list[list[str]] = field(default_factory=list[list[str]])
-    released: asyncio.Event = field(default_factory=asyncio.Event)
-
-    async def complete(self, request: web.Request) -> web.Response:
-        self.bodies.append(await request.read())
-        self.destinations.append(request.headers.getall(DESTINATION, []))
-        return web.json_response({"server": self.address}, status=self.status)
-
-    async def stream(self, request: web.Request) -> web.StreamResponse:
-        answer = web.StreamResponse(headers={"content-type": "text/event-stream"})
-        await answer.prepare(request)
-        await answer.write(b"data: 1\n\n")
-        await self.released.wait()
-        await answer.write(b"data: 2\n\n")
-        return answer
-
-
-class JsonRouter(FixedRouter):
-    """Refuses a body that is not JSON, as the real one does."""
-
-    async def route(self, request: RoutingRequest) -> Route | Refusal:
-        answer = await super().route(request)
-        if request.has_body:
-            try:
-                json.loads(request.body)
-            except ValueError:
-                return Refusal(RefusalCode.BAD_REQUEST, "request body is not JSON")
-        return answer
-
-
-@dataclass
-class Gateway:
-    """A running Envoy with its picker, model servers and a client."""
-
-    envoy: EnvoyProcess
-    client: aiohttp.ClientSession
-    router: JsonRouter
-    picker: ExtProcServer
-    health: HealthService
-    servers: list[ModelServer]
-    completions: asyncio.Queue[Completion]
-
-    async def served_by(self, headers: dict[str, str] | None = None) -> str:
-        """Sends a completion request and returns who answered it."""
-        async with self.client.post("/v1/completions", json={"prompt": "p"}, headers=headers) as answer:
-            assert answer.status == 200, await answer.text()
-            return str((await answer.json())["server"])
-
-    async def picker_is_out(self) -> None:
-        """Returns once Envoy's health checks have found that the picker is not to be used."""
-        stat = "cluster.kvatlas.membership_healthy"
-        async with asyncio.timeout(10):
-            while True:
-                async with self.client.get(
-                    f"{self.envoy.admin_url}/stats", params={"filter": stat}
-                ) as answer:
-                    if (await answer.text()).strip() == f"{stat}: 0":
-                        return
-                await asyncio.sleep(0.02)
-
-
-async def start_model_server(stack: AsyncExitStack) -> ModelServer:
-    server = ModelServer()
-    app = web.Application(client_max_size=64 * 1024 * 1024)
-    app.router.add_route("*", "/v1/completions", server.complete)
-    app.router.add_post("/v1/stream", server.stream)
-    runner = web.AppRunner(app, handler_cancellation=True)
-    await runner.setup()
-    stack.push_async_callback(runner.cleanup)
-    await web.TCPSite(runner, *ANY_PORT).start()
-    host, port = runner.addresses[0]
-    server.address = f"{host}:{port}"
-    return server
-
-
-def port_of(address: str) -> int:
-    return int(address.rpartition(":")[2])
-
-
-def shipped(config: EnvoyConfig) -> EnvoyConfig:
-    return config
 
 
 def trusting_clients(config: EnvoyConfig) -> EnvoyConfig:
@@ -141,39 +36,12 @@ def with_subset_from_header(config: EnvoyConfig) -> EnvoyConfig:
         },
     }
     kind = "type.googleapis.com/envoy.extensions.filters.http.header_to_metadata.v3.Config"
-    chain = config["static_resources"]["listeners"][0]["filter_chains"][0]
-    chain["filters"][0]["typed_config"]["http_filters"].insert(
-        0,
-        {
-            "name": "envoy.filters.http.header_to_metadata",
-            "typed_config": {"@type": kind, "request_rules": [rule]},
-        },
-    )
+    to_metadata = {
+        "name": "envoy.filters.http.header_to_metadata",
+        "typed_config": {"@type": kind, "request_rules": [rule]},
+    }
+    http_filters(config).insert(0, to_metadata)
     return config
-
-
-@asynccontextmanager
-async def gateway(
-    mode: Mode, edit: Callable[[EnvoyConfig], EnvoyConfig] = shipped
-) -> AsyncGenerator[Gateway]:
-    async with AsyncExitStack() as stack:
-        servers = [await start_model_server(stack) for _ in range(3)]
-        router = JsonRouter(make_route(servers[0].address))
-        health = HealthService(ready=True)
-        completions: asyncio.Queue[Completion] = asyncio.Queue()
-        picker = ExtProcServer(router, health, on_complete=completions.put_nowait)
-        port = await picker.start(*ANY_PORT)
-        stack.push_async_callback(picker.stop, 0)
-        config = gateway_config(
-            mode,
-            gateway=ANY_PORT,
-            admin=ANY_PORT,
-            picker=("127.0.0.1", port),
-            servers=[("127.0.0.1", port_of(server.address)) for server in servers],
-        )
-        envoy = await stack.enter_async_context(EnvoyProcess(edit(config), binary=find_envoy()))
-        client = await stack.enter_async_context(aiohttp.ClientSession(envoy.gateway_url))
-        yield Gateway(envoy, client, router, picker, health, servers, completions)
 
 
 @both_modes
@@ -183,7 +51,8 @@ async def test_request_reaches_the_chosen_server(mode: Mode) -> None:
             at.router.answer = make_route(server.address)
             assert await at.served_by() == server.address
 
-        assert [server.bodies for server in at.servers] == [[b'{"prompt": "p"}'] * 2] * 3
+        bodies = [[request.body for request in server.received] for server in at.servers]
+        assert bodies == [[b'{"prompt": "p"}'] * 2] * 3
         assert [request.body for request in at.router.asked] == [b'{"prompt": "p"}'] * 6
         assert {request.path for request in at.router.asked} == {"/v1/completions"}
 
@@ -207,18 +76,32 @@ async def test_next_address_is_tried_when_a_server_answers_503(mode: Mode) -> No
         at.router.answer = make_route(second.address, third.address, first.address)
 
         assert await at.served_by() == third.address
-        assert len(second.bodies) == 1
+        assert len(second.received) == 1
 
 
 @both_modes
-async def test_body_of_1_5_mb_arrives_unchanged(mode: Mode) -> None:
-    body = json.dumps({"prompt": "".join(chr(97 + n % 26) for n in range(1_500_000))}).encode()
+@pytest.mark.parametrize("n_chars", [1_500_000, 8_000_000])
+async def test_body_of_megabytes_arrives_unchanged(mode: Mode, n_chars: int) -> None:
+    body = json.dumps({"prompt": "".join(chr(97 + n % 26) for n in range(n_chars))}).encode()
     async with gateway(mode) as at:
         async with at.client.post("/v1/completions", data=BytesIO(body)) as answer:
             assert answer.status == 200
 
-        assert at.servers[0].bodies == [body]
+        assert [request.body for request in at.servers[0].received] == [body]
         assert at.router.asked[0].body == body
+
+
+@both_modes
+async def test_body_with_another_model_arrives_whole(mode: Mode) -> None:
+    new_body = json.dumps({"model": "target", "prompt": "x" * 100_000}).encode()
+    async with gateway(mode) as at:
+        rewrite = ModelRewrite(new_body, "m", "target")
+        at.router.answer = make_route(at.servers[1].address, rewrite=rewrite)
+
+        assert await at.served_by() == at.servers[1].address
+        (request,) = at.servers[1].received
+        assert request.body == new_body
+        assert request.headers.get("content-length", str(len(new_body))) == str(len(new_body))  # B2
 
 
 @both_modes
@@ -229,7 +112,7 @@ async def test_events_pass_as_they_come(mode: Mode) -> None:
         rest = await answer.content.read()
 
         assert answer.headers["content-type"] == "text/event-stream"
-        assert (first, rest) == (b"data: 1\n\n", b"data: 2\n\n")
+        assert (first, rest) == (FIRST_EVENT, LAST_EVENT)
 
 
 @both_modes
@@ -237,7 +120,7 @@ async def test_bad_json_is_answered_400(mode: Mode) -> None:
     async with gateway(mode) as at, at.client.post("/v1/completions", data=b"{") as answer:
         assert answer.status == 400
         assert await answer.text() == "inference error: BadRequest - request body is not JSON"
-        assert not any(server.bodies for server in at.servers)
+        assert not any(server.received for server in at.servers)
 
 
 @both_modes
@@ -263,7 +146,7 @@ async def test_destination_sent_by_the_client_is_overwritten(
         chosen, wished, _ = (server.address for server in at.servers)
 
         assert await at.served_by({DESTINATION: wished}) == chosen
-        assert at.servers[0].destinations == [[chosen]]
+        assert at.servers[0].received[0].headers.getlist(DESTINATION) == [chosen]
         assert DESTINATION not in at.router.asked[0].headers
 
 
@@ -276,23 +159,37 @@ async def test_subset_hint_reaches_the_router(mode: Mode) -> None:
         assert [request.subset for request in at.router.asked] == [{"10.0.0.1", "10.0.0.2:8000"}, None]
 
 
-@pytest.mark.slow
 @both_modes
-@pytest.mark.parametrize("reason", ["stopped", "not_ready"])
-async def test_traffic_flows_round_robin_when_the_picker_is_out(mode: Mode, reason: str) -> None:
-    async with gateway(mode) as at:
-        assert await at.served_by() == at.servers[0].address
-        if reason == "stopped":
-            await at.picker.stop(0)
-        else:
-            at.health.ready = False
-        await at.picker_is_out()
+async def test_control_headers_of_the_client_reach_the_picker_but_no_server(mode: Mode) -> None:
+    sent = dict.fromkeys(CONTROL_HEADERS, "spoofed") | {"traceparent": TRACE, "tracestate": "a=b"}
+    async with gateway(mode, trusting_clients) as at:
+        await at.served_by(sent)
 
-        wish = {DESTINATION: at.servers[1].address}  # a client's wish must not count even now
-        served = {await at.served_by(wish) for _ in range(6)}
+        (request,) = at.servers[0].received
+        assert not CONTROL_HEADERS & set(request.headers)
+        assert (request.headers["traceparent"], request.headers["tracestate"]) == (TRACE, "a=b")
+        assert at.router.asked[0].headers["x-llm-d-inference-objective"] == "spoofed"
 
-        assert served == {server.address for server in at.servers}
-        assert len(at.router.asked) == 1
+
+@both_modes
+async def test_headers_that_sidecars_obey_are_stripped_by_the_gateway(mode: Mode) -> None:
+    async with gateway(mode, without_picker) as at:
+        await at.served_by({"x-prefiller-host-port": "6.6.6.6:1", DESTINATION: "6.6.6.6:1"})
+
+        received = [request for server in at.servers for request in server.received]
+        assert not {DESTINATION, "x-prefiller-host-port"} & set(received[0].headers)
+
+
+@both_modes
+async def test_reference_dialect_works_behind_envoy(mode: Mode) -> None:
+    async with gateway(mode, dialect=LlmD()) as at:
+        async with at.client.post("/v1/completions", json={"prompt": "p"}, headers={"x-user": "u"}) as answer:
+            assert answer.status == 200
+            assert (await answer.json())["server"] == at.servers[0].address
+            assert answer.headers.get("x-went-into-resp-headers") == ("true" if mode == "duplex" else None)
+
+        (request,) = at.servers[0].received
+        assert (request.headers.getlist("x-user"), request.body) == (["u"], b'{"prompt": "p"}')
 
 
 async def test_gateway_without_picker_goes_round_robin() -> None:
@@ -301,29 +198,3 @@ async def test_gateway_without_picker_goes_round_robin() -> None:
 
         assert served == {server.address for server in at.servers}
         assert at.router.asked == []
-
-
-async def test_duplex_tells_when_the_response_ended_and_who_served() -> None:
-    async with gateway("duplex") as at:
-        await at.served_by()
-        completion = await at.completions.get()
-
-        assert completion.outcome is Outcome.COMPLETED
-        assert completion.served == at.servers[0].address
-        assert completion.route == at.router.answer
-
-
-async def test_duplex_tells_that_the_client_went_away() -> None:
-    async with gateway("duplex") as at:
-        async with at.client.post("/v1/stream", json={"stream": True}) as answer:
-            await answer.content.readuntil(b"\n\n")
-            answer.close()
-
-        assert (await at.completions.get()).outcome is Outcome.ABORTED
-
-
-async def test_buffered_shows_no_response() -> None:
-    async with gateway("buffered") as at:
-        await at.served_by()
-
-        assert (await at.completions.get()).outcome is Outcome.ROUTED

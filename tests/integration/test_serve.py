@@ -10,10 +10,17 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import grpc
+import grpc.aio
 import pytest
+from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
 
+from kvatlas.api.extproc import ext_proc_pb2 as pb
+from kvatlas.api.extproc.health import EXT_PROC_SERVICE
+from support.ext_proc import request_headers
 from support.recording import player, read_frames, send
 from support.serve import serving
+from support.waiting import until
 
 DOC = Path(__file__).parents[2] / "docs" / "metrics.md"
 
@@ -132,6 +139,53 @@ async def test_every_metric_is_documented_and_every_documented_metric_is_there(
     there = set(re.findall(r"^# TYPE (kvatlas_\w+) (?!unknown)", text, flags=re.MULTILINE))
     documented = set(re.findall(r"^\| `(kvatlas_\w+)`", DOC.read_text(), flags=re.MULTILINE))
     assert there == documented
+
+
+async def first_answer(channel: grpc.aio.Channel) -> pb.ProcessingResponse:
+    """What the picker says to a request without body."""
+    process: grpc.aio.StreamStreamMultiCallable[pb.ProcessingRequest, pb.ProcessingResponse] = (
+        channel.stream_stream(
+            f"/{EXT_PROC_SERVICE}/Process",
+            request_serializer=pb.ProcessingRequest.SerializeToString,
+            response_deserializer=pb.ProcessingResponse.FromString,
+        )
+    )
+    answer = await process(iter([request_headers(end=True)])).read()
+    assert isinstance(answer, pb.ProcessingResponse)
+    return answer
+
+
+async def test_dialect_is_chosen_by_flag(tmp_path: Path) -> None:
+    async with (
+        serving({}, tmp_path, "--compat", "llm-d") as served,
+        grpc.aio.insecure_channel(f"127.0.0.1:{served.ports['extProc']}") as channel,
+    ):
+        assert (await first_answer(channel)).immediate_response.status.code == 500
+
+
+async def test_gateway_that_has_only_checked_is_answered_until_it_can_have_noticed_the_end(
+    tmp_path: Path,
+) -> None:
+    async with (
+        serving({}, tmp_path) as served,
+        grpc.aio.insecure_channel(f"127.0.0.1:{served.ports['extProc']}") as channel,
+    ):
+        check = channel.unary_unary(
+            "/grpc.health.v1.Health/Check",
+            request_serializer=HealthCheckRequest.SerializeToString,
+            response_deserializer=HealthCheckResponse.FromString,
+        )
+        asked = HealthCheckRequest(service=EXT_PROC_SERVICE)
+        assert (await check(asked)).status == HealthCheckResponse.SERVING
+        served.process.terminate()
+
+        async def says_not_serving() -> bool:
+            return bool((await check(asked)).status == HealthCheckResponse.NOT_SERVING)
+
+        await until(says_not_serving, what="the end to be noticed")
+        for _ in range(20):
+            assert (await first_answer(channel)).immediate_response.status.code == 503
+        await served.process.wait()
 
 
 async def test_empty_fleet_is_ready_and_says_that_it_has_no_endpoint(tmp_path: Path) -> None:

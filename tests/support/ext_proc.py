@@ -7,8 +7,11 @@ from collections.abc import Sequence
 from google.protobuf.struct_pb2 import ListValue, Struct, Value
 
 from kvatlas.api.extproc import ext_proc_pb2 as pb
-from kvatlas.api.extproc.machine import AnswerBegun, ExtProcMachine
-from kvatlas.api.routing import Refusal, Route, RoutingRequest
+from kvatlas.api.extproc.dialect import Dialect, Proposal
+from kvatlas.api.extproc.intake import Intake
+from kvatlas.api.extproc.machine import ExtProcMachine
+from kvatlas.api.extproc.stream import AnswerBegun, Completion, StreamOptions
+from kvatlas.api.routing import ModelRewrite, Refusal, Route, RoutingRequest
 from kvatlas.scorers.decision import Decision
 
 DUPLEX = pb.ProtocolConfiguration(
@@ -67,9 +70,10 @@ def response_headers(
     config: pb.ProtocolConfiguration | None = None,
     metadata: pb.Metadata | None = None,
 ) -> pb.ProcessingRequest:
-    """The start of an engine's answer; `more` are headers beside the status."""
+    """The start of an engine's answer; `more` are headers beside its status."""
+    headers = header_map([(":status", status), *more])
     return pb.ProcessingRequest(
-        response_headers=pb.HttpHeaders(headers=header_map([(":status", status), *more]), end_of_stream=end),
+        response_headers=pb.HttpHeaders(headers=headers, end_of_stream=end),
         protocol_config=config,
         metadata_context=metadata,
     )
@@ -97,9 +101,10 @@ def subset_hint(value: Value | Sequence[str]) -> pb.Metadata:
     return metadata_of("envoy.lb.subset_hint", "x-gateway-destination-endpoint-subset", value)
 
 
-def make_route(*addresses: str) -> Route:
+def make_route(*addresses: str, rewrite: ModelRewrite | None = None) -> Route:
     """A route to `addresses` with an empty decision."""
-    return Route(addresses, Decision(model="", n_tokens=0, scored=(), picked=addresses, tie=False))
+    decision = Decision(model="", n_tokens=0, scored=(), picked=addresses, tie=False)
+    return Route(addresses, decision, rewrite=rewrite)
 
 
 class FixedRouter:
@@ -123,15 +128,16 @@ def kind_of(response: pb.ProcessingResponse) -> str:
 
 
 def set_headers(response: pb.ProcessingResponse) -> dict[str, str]:
-    """Request headers that the answer sets."""
-    common = (
-        response.request_headers.response
-        if response.HasField("request_headers")
-        else response.request_body.response
-    )
+    """Headers that the answer sets."""
     return {
-        option.header.key: option.header.raw_value.decode() for option in common.header_mutation.set_headers
+        option.header.key: option.header.raw_value.decode()
+        for option in _common(response).header_mutation.set_headers
     }
+
+
+def removed_headers(response: pb.ProcessingResponse) -> list[str]:
+    """Request headers that the answer removes."""
+    return list(_common(response).header_mutation.remove_headers)
 
 
 def metadata_destination(response: pb.ProcessingResponse) -> str:
@@ -152,31 +158,74 @@ def streamed(responses: Sequence[pb.ProcessingResponse], kind: str) -> list[tupl
     return chunks
 
 
+def _common(response: pb.ProcessingResponse) -> pb.CommonResponse:
+    match response.WhichOneof("response"):
+        case "request_headers":
+            return response.request_headers.response
+        case "request_body":
+            return response.request_body.response
+        case "response_headers":
+            return response.response_headers.response
+        case kind:
+            raise AssertionError(f"{kind} carries no headers")
+
+
 class Conversation:
-    """One machine, driven message by message; what it asks to route gets `answer` at once."""
+    """One machine, driven message by message; what it asks to route gets `answer` at once.
+
+    `now` is the time of the next message, for tests to move.
+    """
 
     def __init__(
-        self, answer: Route | Refusal, *, request_id: str = "generated-id", max_body_bytes: int = 1_000_000
+        self,
+        answer: Route | Refusal,
+        *,
+        request_id: str = "generated-id",
+        max_body_bytes: int = 1_000_000,
+        intake: Intake | None = None,
+        dialect: Dialect | None = None,
+        read_usage: bool = True,
     ) -> None:
-        self.machine = ExtProcMachine(new_request_id=lambda: request_id, max_body_bytes=max_body_bytes)
+        self.intake = intake or Intake()
+        self.machine = ExtProcMachine(
+            StreamOptions(
+                new_request_id=lambda: request_id,
+                dialect=dialect or Proposal(),
+                intake=self.intake,
+                max_body_bytes=max_body_bytes,
+                read_usage=read_usage,
+            )
+        )
         self.answer = answer
+        self.now = 0.0
         self.asked: list[RoutingRequest] = []
         self.replies: list[pb.ProcessingResponse] = []
         self.begun: list[AnswerBegun] = []
+        self.completions: list[Completion] = []
         self.ended = False
 
     def say(self, *messages: pb.ProcessingRequest) -> list[pb.ProcessingResponse]:
         """Sends `messages` and returns what they were answered with."""
         told: list[pb.ProcessingResponse] = []
         for message in messages:
-            step = self.machine.receive(message)
+            step = self.machine.receive(message, now=self.now)
             if step.begun is not None:
                 self.begun.append(step.begun)
             if step.route is not None:
                 assert not step.replies
                 self.asked.append(step.route)
-                step = self.machine.routed(self.answer)
+                step = self.machine.routed(self.answer, now=self.now)
+            if step.completion is not None:
+                self.completions.append(step.completion)
             told.extend(pb.ProcessingResponse.FromString(reply) for reply in step.replies)
             self.ended = step.end
         self.replies.extend(told)
         return told
+
+    def close(self) -> Completion:
+        """Ends the stream, and returns the one completion that was told on it or is told now."""
+        last = self.machine.close(now=self.now)
+        if last is not None:
+            self.completions.append(last)
+        (completion,) = self.completions
+        return completion

@@ -13,6 +13,7 @@ from kvatlas.api.routing import Refusal, RefusalCode
     ("code", "http", "status"),
     [
         pytest.param(RefusalCode.BAD_REQUEST, 400, grpc.StatusCode.INVALID_ARGUMENT, id="bad_request"),
+        pytest.param(RefusalCode.PRECONDITION_FAILED, 412, grpc.StatusCode.FAILED_PRECONDITION, id="failed"),
         pytest.param(RefusalCode.PAYLOAD_TOO_LARGE, 413, grpc.StatusCode.RESOURCE_EXHAUSTED, id="too_large"),
         pytest.param(RefusalCode.RESOURCE_EXHAUSTED, 429, grpc.StatusCode.RESOURCE_EXHAUSTED, id="exhausted"),
         pytest.param(RefusalCode.INTERNAL, 500, grpc.StatusCode.INTERNAL, id="internal"),

@@ -137,6 +137,16 @@ def test_head_alone_is_the_default_configuration(config_file: Path) -> None:
             "line 3, snapshot.maxAge: found 900s, expected more than the interval of 1200s",
             id="too_old_before_the_next_write",
         ),
+        pytest.param(
+            "extProc: {maxBodyBytes: 100, maxHeldBytes: 99}",
+            "line 3, extProc.maxHeldBytes: found 99, expected at least maxBodyBytes of 100",
+            id="room_for_less_than_one_body",
+        ),
+        pytest.param(
+            "admission: {objectives: {batch: -1}, metricsStalenessThreshold: 50ms}",
+            "line 3, admission.metricsStalenessThreshold: found 0.05s, expected more than metricsScrape.interval of 0.05s",
+            id="saturated_until_the_next_scrape",
+        ),
     ],
 )
 def test_each_mistake_is_named_with_line_and_path(config_file: Path, body: str, problem: str) -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from kvatlas.api.control_headers import CONTROL_HEADERS
 from kvatlas.api.errors import ExtProcError
 from kvatlas.api.extproc import ext_proc_pb2 as pb
 from kvatlas.api.extproc.answers import MAX_CHUNK_BYTES
-from kvatlas.api.extproc.machine import Outcome
-from kvatlas.api.routing import Refusal, RefusalCode
+from kvatlas.api.extproc.stream import Outcome
+from kvatlas.api.routing import ModelRewrite, Refusal, RefusalCode
 from support.ext_proc import (
     BUFFERED,
     DUPLEX,
@@ -16,6 +17,7 @@ from support.ext_proc import (
     kind_of,
     make_route,
     metadata_destination,
+    removed_headers,
     request_body,
     request_headers,
     request_trailers,
@@ -82,6 +84,34 @@ def test_destination_is_the_same_in_header_and_metadata(
     answer = next(reply for reply in talk.replies if reply.HasField("dynamic_metadata"))
     assert set_headers(answer) == {DESTINATION: value}  # R2: nothing else is set, nothing echoed
     assert metadata_destination(answer) == value
+
+
+@pytest.mark.parametrize("config", [pytest.param(DUPLEX, id="duplex"), pytest.param(BUFFERED, id="buffered")])
+def test_rewritten_body_goes_on_with_its_length(config: pb.ProtocolConfiguration) -> None:
+    new_body = b'{"model":"target"}'
+    talk = Conversation(make_route("10.0.0.1:8000", rewrite=ModelRewrite(new_body, "m", "target")))
+
+    talk.say(request_headers(config=config), request_body(BODY, end=True))
+
+    answer = next(reply for reply in talk.replies if reply.HasField("dynamic_metadata"))
+    assert set_headers(answer)["content-length"] == str(len(new_body))  # R15
+    if config is DUPLEX:
+        assert streamed(talk.replies, "request_body") == [(new_body, True)]
+    else:
+        assert answer.request_body.response.body_mutation.body == new_body  # B2
+
+
+@pytest.mark.parametrize("config", [pytest.param(DUPLEX, id="duplex"), pytest.param(BUFFERED, id="buffered")])
+def test_control_headers_of_the_client_are_removed(config: pb.ProtocolConfiguration) -> None:
+    talk = Conversation(ROUTE)
+    sent = dict.fromkeys(CONTROL_HEADERS, "spoofed") | {"x-other": "stays"}
+
+    talk.say(request_headers(*sent.items(), config=config), request_body(BODY, end=True))
+
+    answer = next(reply for reply in talk.replies if reply.HasField("dynamic_metadata"))
+    assert set(removed_headers(answer)) == CONTROL_HEADERS  # R22
+    assert set_headers(answer) == {DESTINATION: "10.0.0.1:8000"}
+    assert talk.asked[0].headers["x-llm-d-inference-objective"] == "spoofed"  # R19: read before
 
 
 def test_destination_overwrites_what_the_client_sent() -> None:
@@ -174,7 +204,7 @@ def test_missing_request_id_is_generated_and_sent_upstream(config: pb.ProtocolCo
     answer = next(reply for reply in talk.replies if reply.HasField("dynamic_metadata"))
     assert set_headers(answer)["x-request-id"] == "id-7"  # R21
     assert talk.asked[0].request_id == "id-7"
-    assert talk.machine.completion().request_id == "id-7"
+    assert talk.close().request_id == "id-7"
 
 
 @pytest.mark.parametrize(
@@ -300,7 +330,7 @@ def test_refusal_is_answered_in_place_of_the_engine_and_ends_the_stream(
     assert answer.body.decode() == f"inference error: {code.value} - no such thing"
     assert not answer.HasField("headers")
     assert talk.ended  # E7
-    assert talk.machine.completion().outcome is Outcome.REFUSED
+    assert talk.close().outcome is Outcome.REFUSED
 
 
 def test_get_is_refused_with_503_when_there_is_no_endpoint() -> None:

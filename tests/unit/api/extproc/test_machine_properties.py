@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 
+from google.protobuf.message import DecodeError
+from google.protobuf.struct_pb2 import Value
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kvatlas.api.errors import ExtProcError
 from kvatlas.api.extproc import ext_proc_pb2 as pb
-from kvatlas.api.routing import Refusal, RefusalCode, Route
+from kvatlas.api.extproc.dialect import LlmD, Proposal
+from kvatlas.api.extproc.intake import Intake
+from kvatlas.api.routing import ModelRewrite, Refusal, RefusalCode, Route
 from support.ext_proc import (
     Conversation,
     kind_of,
@@ -21,12 +26,14 @@ from support.ext_proc import (
     response_headers,
     response_trailers,
     streamed,
+    subset_hint,
 )
 
 DUPLEX = pb.ProcessingMode.FULL_DUPLEX_STREAMED
 BODY_MODES = st.sampled_from(pb.ProcessingMode.BodySendMode.keys())
-ANSWERS = st.sampled_from([make_route("10.0.0.1:8000"), Refusal(RefusalCode.SERVICE_UNAVAILABLE, "none")])
-BODIES = st.one_of(st.binary(max_size=200), st.integers(61_990, 190_000).map(lambda n: b"x" * n))
+ROUTE = make_route("10.0.0.1:8000")
+ANSWERS = st.sampled_from([ROUTE, Refusal(RefusalCode.SERVICE_UNAVAILABLE, "none")])
+BODIES = st.one_of(st.binary(max_size=200), st.integers(61_990, 190_000).map(bytes))
 
 
 @dataclass(frozen=True)
@@ -98,67 +105,133 @@ def test_request_is_answered_in_order_with_its_own_body(stream: Stream, answer: 
         assert kind_of(talk.replies[-1]) == "immediate_response"
     elif stream.duplex_request:
         assert talk.asked[0].body == stream.request_body
-        kinds = [kind_of(reply) for reply in talk.replies]
-        assert kinds == sorted(kinds, key=["request_headers", "request_body", "request_trailers"].index)
-        assert kinds[0] == "request_headers"
-        chunks = streamed(talk.replies, "request_body")
-        assert b"".join(chunk for chunk, _ in chunks) == stream.request_body
-        n_ends = sum(end for _, end in chunks)
-        assert n_ends == any(message.request_body.end_of_stream for message in stream.request)
-        assert not n_ends or chunks[-1][1]
+        expect_whole_request(talk, stream)
     else:
         asked = [message.WhichOneof("request") for message in stream.request]
         assert [kind_of(reply) for reply in talk.replies] == asked
 
 
+@given(streams(), st.integers(0, 1), st.integers(0, 100_000))
+def test_request_past_a_limit_goes_on_whole(stream: Stream, max_requests: int, max_bytes: int) -> None:
+    talk = Conversation(ROUTE, intake=Intake(max_requests=max_requests, max_bytes=max_bytes))
+
+    talk.say(*stream.request)
+
+    assert len(talk.asked) == 1
+    if stream.duplex_request:
+        expect_whole_request(talk, stream)
+    else:
+        asked = [message.WhichOneof("request") for message in stream.request]
+        assert [kind_of(reply) for reply in talk.replies] == asked
+    assert (talk.intake.n_requests, talk.intake.n_bytes) == (0, 0)
+
+
+def expect_whole_request(talk: Conversation, stream: Stream) -> None:
+    kinds = [kind_of(reply) for reply in talk.replies]
+    assert kinds == sorted(kinds, key=["request_headers", "request_body", "request_trailers"].index)
+    assert kinds[0] == "request_headers"
+    chunks = streamed(talk.replies, "request_body")
+    assert b"".join(chunk for chunk, _ in chunks) == stream.request_body
+    n_ends = sum(end for _, end in chunks)
+    assert n_ends == any(message.request_body.end_of_stream for message in stream.request)
+    assert not n_ends or chunks[-1][1]
+
+
 @given(streams())
 def test_response_is_passed_message_by_message(stream: Stream) -> None:
-    talk = Conversation(make_route("10.0.0.1:8000"))
+    talk = Conversation(ROUTE)
     talk.say(*stream.request)
 
     for message in stream.response:
-        (reply,) = talk.say(message)
-        assert kind_of(reply) == message.WhichOneof("request")
+        replies = talk.say(message)
+        assert {kind_of(reply) for reply in replies} == {message.WhichOneof("request")}
         if message.HasField("response_body") and stream.duplex_response:
             body = message.response_body
-            assert streamed([reply], "response_body") == [(body.body, body.end_of_stream)]
+            chunks = streamed(replies, "response_body")
+            assert b"".join(chunk for chunk, _ in chunks) == body.body
+            assert [end for _, end in chunks] == [False] * (len(chunks) - 1) + [body.end_of_stream]
 
 
-@given(
-    st.lists(
-        st.sampled_from(
-            [
-                request_headers(),
-                request_headers(end=True),
-                request_body(b"x"),
-                request_body(b"x", end=True),
-                request_trailers(),
-                response_headers(),
-                response_body(b"x", end=True),
-                response_trailers(),
-                pb.ProcessingRequest(),
-            ]
-        ),
-        max_size=8,
-    ),
-    BODY_MODES,
-    ANSWERS,
+METADATA = st.none() | st.builds(
+    subset_hint,
+    st.lists(st.text(max_size=20), max_size=3) | st.builds(Value, string_value=st.text(max_size=20)),
 )
-def test_any_order_of_messages_is_answered_or_an_error(
-    messages: list[pb.ProcessingRequest], mode: str, answer: Route | Refusal
-) -> None:
-    talk = Conversation(answer)
-    config = pb.ProtocolConfiguration(request_body_mode=pb.ProcessingMode.BodySendMode.Value(mode))
+HEADERS = st.tuples(
+    st.sampled_from(
+        ["content-type", ":status", "x-request-id", "X-Llm-D-Inference-Objective", "traceparent", ""]
+    ),
+    st.sampled_from(["application/json", "text/event-stream", "200", "", "x" * 100_000])
+    | st.text(max_size=9),
+)
+PIECES = st.binary(max_size=50) | st.sampled_from(
+    [b'data: {"usage":{"prompt_tokens":1}}\n\n', b'{"usage":', b"x" * 70_000]
+)
+MESSAGES = st.one_of(
+    st.builds(request_headers, HEADERS, HEADERS, end=st.booleans(), metadata=METADATA),
+    st.builds(request_body, PIECES, end=st.booleans(), metadata=METADATA),
+    st.builds(request_trailers),
+    st.builds(response_headers, HEADERS, HEADERS, end=st.booleans()),
+    st.builds(response_body, PIECES, end=st.booleans()),
+    st.builds(response_trailers),
+    st.builds(pb.ProcessingRequest),
+)
+CONVERSATIONS = st.builds(
+    Conversation,
+    st.sampled_from(
+        [
+            ROUTE,
+            make_route("a:1", rewrite=ModelRewrite(b'{"model":"t"}', "m", "t")),
+            Refusal(RefusalCode.INTERNAL, "no"),
+        ]
+    ),
+    max_body_bytes=st.sampled_from([10, 1_000_000]),
+    intake=st.builds(Intake, max_requests=st.integers(0, 1), max_bytes=st.sampled_from([0, 60, 10**9])),
+    dialect=st.sampled_from([Proposal(), LlmD()]),
+)
+CONFIGS = st.none() | st.builds(
+    pb.ProtocolConfiguration, request_body_mode=BODY_MODES, response_body_mode=BODY_MODES
+)
 
-    for index, message in enumerate(messages):
-        sent = pb.ProcessingRequest()
-        sent.CopyFrom(message)
-        if index == 0:
-            sent.protocol_config.CopyFrom(config)
-        try:
-            talk.say(sent)
-        except ExtProcError:
-            break
 
+def feed(talk: Conversation, messages: list[pb.ProcessingRequest]) -> None:
+    """The messages as a server would give them: until the stream is over or an error ends it."""
+    for message in messages:
+        if not talk.ended:
+            try:
+                talk.say(message)
+            except ExtProcError:
+                return
+
+
+def expect_sound_end(talk: Conversation) -> None:
+    completion = talk.close()  # exactly one is told
+    assert talk.machine.close(now=talk.now) is None
     assert len(talk.asked) <= 1
-    assert talk.machine.completion().route in (None, answer)
+    assert completion.route in (None, talk.answer)
+    assert (talk.intake.n_requests, talk.intake.n_bytes) == (0, 0)
+
+
+@given(CONVERSATIONS, CONFIGS, st.lists(MESSAGES, max_size=9))
+def test_any_order_of_messages_is_answered_or_an_error(
+    talk: Conversation, config: pb.ProtocolConfiguration | None, messages: list[pb.ProcessingRequest]
+) -> None:
+    if messages and config is not None:
+        messages[0].protocol_config.CopyFrom(config)
+
+    feed(talk, messages)
+
+    expect_sound_end(talk)
+
+
+@given(CONVERSATIONS, st.lists(st.tuples(MESSAGES, st.integers(0, 200), st.binary(max_size=3)), max_size=5))
+def test_broken_messages_are_refused_or_read(
+    talk: Conversation, broken: list[tuple[pb.ProcessingRequest, int, bytes]]
+) -> None:
+    messages: list[pb.ProcessingRequest] = []
+    for message, cut, tail in broken:
+        with suppress(DecodeError):
+            messages.append(pb.ProcessingRequest.FromString(message.SerializeToString()[:cut] + tail))
+
+    feed(talk, messages)
+
+    expect_sound_end(talk)

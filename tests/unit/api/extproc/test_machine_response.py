@@ -8,7 +8,7 @@ import pytest
 from google.protobuf.struct_pb2 import Struct, Value
 
 from kvatlas.api.extproc import ext_proc_pb2 as pb
-from kvatlas.api.extproc.machine import AnswerBegun, Completion, Outcome
+from kvatlas.api.extproc.stream import Answer, AnswerBegun, Completion, Outcome
 from support.ext_proc import (
     BUFFERED,
     DUPLEX,
@@ -52,7 +52,7 @@ def test_duplex_response_passes_chunk_by_chunk(chunks: list[tuple[bytes, bool]])
     for body, end in chunks:
         assert streamed(talk.say(response_body(body, end=end)), "response_body") == [(body, end)]
 
-    assert talk.machine.completion().outcome is Outcome.COMPLETED
+    assert talk.close().outcome is Outcome.COMPLETED
 
 
 def test_duplex_response_with_trailers_passes() -> None:
@@ -63,7 +63,7 @@ def test_duplex_response_with_trailers_passes() -> None:
 
     assert streamed(replies[:1], "response_body") == [(JSON, False)]  # P10
     assert replies[1] == pb.ProcessingResponse(response_trailers=pb.TrailersResponse())
-    assert talk.machine.completion().outcome is Outcome.COMPLETED
+    assert talk.close().outcome is Outcome.COMPLETED
 
 
 def test_stream_that_starts_at_the_response_is_answered() -> None:
@@ -73,7 +73,7 @@ def test_stream_that_starts_at_the_response_is_answered() -> None:
 
     assert replies[0] == pb.ProcessingResponse(response_headers=pb.HeadersResponse())  # P11
     assert streamed(replies[1:], "response_body") == [(JSON, True)]
-    assert talk.machine.completion() == Completion("", None, Outcome.COMPLETED)
+    assert talk.close() == Completion("", None, Outcome.COMPLETED, answer=Answer(status=200))
 
 
 @pytest.mark.parametrize("mode", ["STREAMED", "BUFFERED", "BUFFERED_PARTIAL"])
@@ -84,7 +84,7 @@ def test_response_body_is_left_alone_when_the_mode_wants_no_body_back(mode: str)
     replies = talk.say(response_headers(config=config), response_body(JSON, end=True))
 
     assert replies[1] == pb.ProcessingResponse(response_body=pb.BodyResponse())
-    assert talk.machine.completion().outcome is Outcome.COMPLETED
+    assert talk.close().outcome is Outcome.COMPLETED
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ def test_end_of_the_stream_tells_how_far_the_request_came(
 
     talk.say(*messages)
 
-    assert talk.machine.completion().outcome is outcome
+    assert talk.close().outcome is outcome
 
 
 def test_completion_carries_the_route() -> None:
@@ -130,7 +130,8 @@ def test_completion_carries_the_route() -> None:
 
     talk.say(*REQUEST, response_headers(end=True))
 
-    assert talk.machine.completion() == Completion("id-1", ROUTE, Outcome.COMPLETED)
+    answer = Answer(status=200, time_to_end_s=0.0)
+    assert talk.close() == Completion("id-1", ROUTE, Outcome.COMPLETED, answer=answer)
 
 
 UPSTREAM = {
@@ -165,7 +166,7 @@ def test_completion_tells_who_served(
 
     talk.say(*REQUEST, message)
 
-    assert talk.machine.completion().served == served
+    assert talk.close().served == served
 
 
 EVENT_STREAM = ("content-type", "text/event-stream; charset=utf-8")

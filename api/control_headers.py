@@ -1,0 +1,76 @@
+"""Headers by which clients and gateways steer an endpoint picker, in their present and their older names.
+
+Readers take headers as lower-case name -> value. Of two names for one thing the present one wins.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+DESTINATION_HEADER = "x-gateway-destination-endpoint"
+"""Request header, and key in dynamic metadata, that tells Envoy where the request goes."""
+
+REQUEST_ID_HEADER = "x-request-id"
+DROPPED_REASON_HEADER = "x-llm-d-request-dropped-reason"
+
+_OBJECTIVE = ("x-llm-d-inference-objective", "x-gateway-inference-objective")
+_MODEL_REWRITE = ("x-llm-d-model-name-rewrite", "x-gateway-model-name-rewrite")
+_FAIRNESS_ID = ("x-llm-d-inference-fairness-id", "x-gateway-inference-fairness-id")
+_SLO = ("x-llm-d-slo-ttft-ms", "x-llm-d-slo-tpot-ms", "x-slo-ttft-ms", "x-slo-tpot-ms")
+_PICKERS_OWN = (
+    f"{DESTINATION_HEADER}-served",
+    f"{DESTINATION_HEADER}-subset",
+    f"{DESTINATION_HEADER}-scores",
+    DROPPED_REASON_HEADER,
+)
+_DISAGGREGATION = (
+    "x-prefiller-host-port",
+    "x-encoder-hosts-ports",
+    "x-data-parallel-endpoint",
+    "x-kv-cache-source-host-port",
+)
+"""Addresses that sidecars of engines connect to: out of a client's hands they would reach any host."""
+
+CONTROL_HEADERS: frozenset[str] = frozenset(
+    (*_OBJECTIVE, *_MODEL_REWRITE, *_FAIRNESS_ID, *_SLO, *_PICKERS_OWN, *_DISAGGREGATION)
+)
+"""Headers that are for the picker, or the picker's to set, and never reach an engine as a client sent them."""
+
+DEFAULT_FAIRNESS_ID = "default-flow"
+
+MAX_ID_CHARS = 256
+"""What a decision keeps of a name that a client made up; a header may be 60 KB long."""
+
+_TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
+
+
+def objective(headers: Mapping[str, str]) -> str:
+    """Name of the request's objective, empty without one."""
+    return _first(headers, _OBJECTIVE)
+
+
+def fairness_id(headers: Mapping[str, str]) -> str:
+    """Whom the request counts for."""
+    return _first(headers, _FAIRNESS_ID) or DEFAULT_FAIRNESS_ID
+
+
+def model_rewrite(headers: Mapping[str, str]) -> str:
+    """Model that the request is to go on with, empty for its own."""
+    return headers.get(_MODEL_REWRITE[0]) or headers.get(_MODEL_REWRITE[1]) or ""
+
+
+def only_if_cached(headers: Mapping[str, str]) -> bool:
+    """Whether the request wants to be refused when no prefix of it is cached: `Prefer: if-available`."""
+    prefer = headers.get("prefer")
+    return prefer is not None and "if-available" in (each.strip().lower() for each in prefer.split(","))
+
+
+def traceparent(headers: Mapping[str, str]) -> str:
+    """W3C trace context of the request, empty when there is none or it is malformed."""
+    value = headers.get("traceparent", "")
+    return value if _TRACEPARENT.fullmatch(value) else ""
+
+
+def _first(headers: Mapping[str, str], names: tuple[str, str]) -> str:
+    return (headers.get(names[0]) or headers.get(names[1]) or "")[:MAX_ID_CHARS]

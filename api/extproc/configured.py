@@ -1,0 +1,54 @@
+"""The ext-proc server of a configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ...configs.schema import ExtProcConfig
+from ..metrics import Metrics
+from ..routing import Router
+from .dialect import DIALECTS
+from .health import HealthService
+from .intake import Intake
+from .metrics import StreamMetrics
+from .server import ExtProcServer
+from .stream import AnswerBegun, Completion
+
+
+def make_ext_proc(
+    config: ExtProcConfig,
+    router: Router,
+    health: HealthService,
+    metrics: Metrics,
+    *,
+    on_begun: Callable[[AnswerBegun], None],
+    on_complete: Callable[[Completion], None],
+) -> ExtProcServer:
+    """A server that counts what its streams come to.
+
+    Args:
+        config: limits and dialect.
+        router: decides where requests go.
+        health: answered on the same port.
+        metrics: counters.
+        on_begun: as of `ExtProcServer`.
+        on_complete: as of `ExtProcServer`, called after the request was counted.
+    """
+    intake = Intake(max_requests=config.max_pending_requests, max_bytes=config.max_held_bytes)
+    counted = StreamMetrics(metrics.registry, intake)
+
+    def completed(completion: Completion) -> None:
+        counted.completed(completion)
+        on_complete(completion)
+
+    return ExtProcServer(
+        router,
+        health,
+        intake=intake,
+        dialect=DIALECTS[config.compat](),
+        max_body_bytes=config.max_body_bytes,
+        read_usage=config.read_usage,
+        on_error=metrics.stream_error,
+        on_begun=on_begun,
+        on_complete=completed,
+    )

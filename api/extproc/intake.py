@@ -1,0 +1,77 @@
+"""What all streams together may hold in their request phase."""
+
+from __future__ import annotations
+
+DEFAULT_MAX_REQUESTS = 10_000
+DEFAULT_MAX_BYTES = 512 * 1024 * 1024
+
+
+class Intake:
+    """Counts pending requests and held bytes over all streams, and says when a limit is reached.
+
+    A request is pending from its headers until it is routed. For one event loop; no locks.
+
+    Args:
+        max_requests: pending requests at once.
+        max_bytes: bytes of request and response bodies held at once.
+
+    Attributes:
+        n_requests: pending at present.
+        n_bytes: held at present.
+    """
+
+    def __init__(
+        self, *, max_requests: int = DEFAULT_MAX_REQUESTS, max_bytes: int = DEFAULT_MAX_BYTES
+    ) -> None:
+        self._max_requests, self._max_bytes = max_requests, max_bytes
+        self.n_requests = 0
+        self.n_bytes = 0
+
+    def share(self) -> Share:
+        """The part of a new stream; nothing at first."""
+        return Share(self)
+
+    def admit(self) -> bool:
+        """Take in a pending request, unless there are as many as allowed."""
+        if self.n_requests >= self._max_requests:
+            return False
+        self.n_requests += 1
+        return True
+
+    def hold(self, n_bytes: int) -> bool:
+        """Hold more bytes, unless they are too many."""
+        if self.n_bytes + n_bytes > self._max_bytes:
+            return False
+        self.n_bytes += n_bytes
+        return True
+
+
+class Share:
+    """One stream's part of the intake. Whatever happens to the stream, `release` gives all of it back."""
+
+    __slots__ = ("_intake", "_is_pending", "_n_bytes")
+
+    def __init__(self, intake: Intake) -> None:
+        self._intake = intake
+        self._is_pending = False
+        self._n_bytes = 0
+
+    def admit(self) -> bool:
+        """Be a pending request, if there may be one more."""
+        self._is_pending = self._intake.admit()
+        return self._is_pending
+
+    def hold(self, n_bytes: int) -> bool:
+        """Hold more bytes, if there is room for them."""
+        if not self._intake.hold(n_bytes):
+            return False
+        self._n_bytes += n_bytes
+        return True
+
+    def release(self) -> None:
+        """Hold nothing and be pending no more. Further calls change nothing."""
+        self._intake.n_bytes -= self._n_bytes
+        self._n_bytes = 0
+        if self._is_pending:
+            self._intake.n_requests -= 1
+            self._is_pending = False

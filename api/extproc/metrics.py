@@ -1,0 +1,69 @@
+"""What ext-proc streams come to, as Prometheus metrics; docs/metrics.md describes each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client.metrics_core import Metric
+
+from ..metrics import StateCollector, gauge
+from .intake import Intake
+from .stream import Answer, Completion, Outcome
+from .usage import Usage, UsageGap
+
+_FIRST_BYTE_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)
+
+
+class StreamMetrics:
+    """Counts finished requests and what their responses said.
+
+    Args:
+        registry: where the metrics go.
+        intake: shown as it is when scraped.
+    """
+
+    def __init__(self, registry: CollectorRegistry, intake: Intake) -> None:
+        def counter(name: str, text: str, *labels: str) -> Counter:
+            return Counter(f"kvatlas_{name}", text, labels, registry=registry)
+
+        self._requests = counter("requests", "Requests that ended, by how.", "outcome")
+        self._responses = counter("responses", "Responses seen, by their status.", "status")
+        self._prompt_tokens = counter("response_prompt_tokens", "Prompt tokens that engines counted.")
+        self._cached_tokens = counter("response_cached_tokens", "Of these, found in the engine's cache.")
+        self._output_tokens = counter("response_output_tokens", "Generated tokens that engines counted.")
+        self._gaps = counter("responses_without_usage", "Answers whose tokens are not known.", "reason")
+        self._first_byte = Histogram(
+            "kvatlas_response_first_byte_seconds", "Time from the decision to the first byte of the answer.",
+            buckets=_FIRST_BYTE_SECONDS, registry=registry,
+        )  # fmt: skip
+        registry.register(StateCollector(lambda: _intake_families(intake)))
+
+    def completed(self, completion: Completion) -> None:
+        """A request ended."""
+        self._requests.labels(completion.outcome.value).inc()
+        answer = completion.answer
+        if answer.status is not None:
+            self._responses.labels(f"{answer.status // 100}xx").inc()
+        if answer.time_to_first_byte_s is not None:
+            self._first_byte.observe(answer.time_to_first_byte_s)
+        self._count_usage(answer, has_ended=completion.outcome is Outcome.COMPLETED)
+
+    def _count_usage(self, answer: Answer, *, has_ended: bool) -> None:
+        match answer.usage:
+            case Usage(prompt_tokens=prompt, cached_tokens=cached, output_tokens=output):
+                self._prompt_tokens.inc(prompt or 0)
+                self._cached_tokens.inc(cached or 0)
+                self._output_tokens.inc(output or 0)
+            case UsageGap() as gap if has_ended:
+                self._gaps.labels(gap.value).inc()
+            case _:
+                pass
+
+
+def _intake_families(intake: Intake) -> Iterator[Metric]:
+    pending = gauge("pending_requests", "Requests being collected or routed.")
+    pending.add_metric([], intake.n_requests)
+    held = gauge("held_bytes", "Bytes of bodies held.")
+    held.add_metric([], intake.n_bytes)
+    yield from (pending, held)

@@ -1,0 +1,231 @@
+"""The request of one ext-proc stream: collected, routed, given back."""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+
+from ..control_headers import CONTROL_HEADERS, REQUEST_ID_HEADER
+from ..errors import ExtProcError
+from ..routing import Overload, Refusal, RefusalCode, Route, RoutingRequest
+from . import answers
+from . import ext_proc_pb2 as pb
+from .answers import NO_EDITS, HeaderEdits
+from .headers import read_headers
+from .intake import Share
+from .stream import Step, StreamOptions
+
+
+class Mode(Enum):
+    """How the gateway sends request bodies; see `machine`."""
+
+    DUPLEX = auto()
+    BUFFERED = auto()
+    HEADERS_ONLY = auto()
+
+
+class _Phase(Enum):
+    """Where the request is. PASSING: routed before its end, the rest of it goes on as it comes."""
+
+    HEADERS = auto()
+    BODY = auto()
+    ROUTING = auto()
+    PASSING = auto()
+    ENDED = auto()
+
+
+class _Answer(Enum):
+    """What the request is answered with, once routed; the first message named carries the destination."""
+
+    HEADERS = auto()
+    HEADERS_BODY = auto()
+    HEADERS_BODY_TRAILERS = auto()
+    BODY = auto()
+    TRAILERS = auto()
+
+
+_NO_HEADERS = pb.HeaderMap()
+_NOTHING = Step()
+_HEADERS_UNCHANGED = Step(replies=(answers.REQUEST_HEADERS_UNCHANGED,))
+_BODY_UNCHANGED = Step(replies=(answers.REQUEST_BODY_UNCHANGED,))
+_TRAILERS_UNCHANGED = Step(replies=(answers.REQUEST_TRAILERS_UNCHANGED,))
+
+
+class RequestPhase:
+    """State of one request.
+
+    Args:
+        options: of the server.
+        share: what the stream holds is accounted here, and given back once routed.
+
+    Attributes:
+        mode: how the gateway sends the body.
+        request_id: `x-request-id`, generated when the request has none; empty before its headers.
+        is_bare: whether the headers were all of it, as in a GET.
+    """
+
+    def __init__(self, options: StreamOptions, share: Share) -> None:
+        self.mode = Mode.DUPLEX
+        self.request_id = ""
+        self.is_bare = False
+        self._options, self._share = options, share
+        self._phase = _Phase.HEADERS
+        self._header_map = _NO_HEADERS
+        self._headers: dict[str, str] = {}
+        self._edits = NO_EDITS
+        self._subset: frozenset[str] | None = None
+        self._collected: bytes | bytearray = b""
+        self._body = b""
+        self._answer = _Answer.HEADERS
+        self._is_whole = True
+        self._overload: Overload | None = None
+
+    def read_metadata(self, message: pb.ProcessingRequest) -> None:
+        """The subset hint, which may come with any message of the request; the last one counts."""
+        if message.HasField("metadata_context"):
+            subset = self._options.dialect.subset(message.metadata_context)
+            self._subset = self._subset if subset is None else subset
+
+    def headers(self, message: pb.HttpHeaders) -> Step:
+        """What to do about the headers."""
+        if self._phase is not _Phase.HEADERS:
+            raise ExtProcError("out_of_order", "request_headers came twice on one stream")
+        self._phase = _Phase.BODY
+        self._take_headers(message.headers)
+        self.is_bare = message.end_of_stream
+        if self.is_bare:
+            return self._ask(_Answer.HEADERS)
+        if self.mode is Mode.HEADERS_ONLY:
+            return self._ask(_Answer.HEADERS, is_whole=False)
+        if not self._share.admit():
+            self._overload = Overload.PENDING_REQUESTS
+            return self._ask(_Answer.HEADERS, is_whole=False)
+        return _HEADERS_UNCHANGED if self.mode is Mode.BUFFERED else _NOTHING
+
+    def body(self, message: pb.HttpBody) -> Step:
+        """What to do about a piece of the body."""
+        if self._phase is _Phase.PASSING:
+            return self._pass(message)
+        self._expect_body("request_body")
+        body = message.body  # each access copies
+        if len(self._collected) + len(body) > self._options.max_body_bytes:
+            return self._too_long()
+        if body:
+            self._collect(body)
+        if self.mode is Mode.BUFFERED:
+            return self._ask(_Answer.BODY)
+        if message.end_of_stream or self._overload is not None:
+            return self._ask(_Answer.HEADERS_BODY, is_whole=message.end_of_stream)
+        return _NOTHING
+
+    def trailers(self) -> Step:
+        """What to do about the trailers."""
+        if self._phase is _Phase.PASSING or (self._phase is _Phase.ENDED and self.mode is not Mode.DUPLEX):
+            self._phase = _Phase.ENDED
+            return _TRAILERS_UNCHANGED
+        self._expect_body("request_trailers")
+        return self._ask(_Answer.TRAILERS if self.mode is Mode.BUFFERED else _Answer.HEADERS_BODY_TRAILERS)
+
+    def routed(self, answer: Route | Refusal) -> Step:
+        """What to do with the answer to the request that the last step asked to route."""
+        self._phase = _Phase.ENDED if self._is_whole else _Phase.PASSING
+        self._share.release()
+        if isinstance(answer, Refusal):
+            refusal = self._options.dialect.refusal(answer, has_body=not self.is_bare)
+            step = Step(replies=(answers.refused(refusal),), end=True)
+        else:
+            step = Step(replies=self._replies(answer))
+        self._body = b""
+        self._header_map = _NO_HEADERS
+        return step
+
+    def _take_headers(self, header_map: pb.HeaderMap) -> None:
+        self._header_map = header_map
+        self._headers = headers = read_headers(header_map)
+        if not CONTROL_HEADERS.isdisjoint(headers):
+            self._edits = HeaderEdits(remove=tuple(sorted(CONTROL_HEADERS & headers.keys())))
+        self.request_id = headers.get(REQUEST_ID_HEADER, "")
+        if not self.request_id:
+            self.request_id = self._options.new_request_id()
+            new = (REQUEST_ID_HEADER, self.request_id.encode())
+            self._edits = HeaderEdits(set=(new,), remove=self._edits.remove)
+
+    def _collect(self, body: bytes) -> None:
+        """Keep a piece of the body; a body in one piece, as it is behind Envoy, is never copied."""
+        if not self._share.hold(len(body)):
+            self._overload = Overload.HELD_BYTES
+        if not self._collected:
+            self._collected = body
+            return
+        if isinstance(self._collected, bytes):
+            self._collected = bytearray(self._collected)
+        self._collected += body
+
+    def _pass(self, message: pb.HttpBody) -> Step:
+        if message.end_of_stream:
+            self._phase = _Phase.ENDED
+        if self.mode is not Mode.DUPLEX:
+            return _BODY_UNCHANGED
+        return Step(answers.request_body_chunks(message.body, end_of_stream=message.end_of_stream))
+
+    def _too_long(self) -> Step:
+        self._collected = b""
+        limit = self._options.max_body_bytes
+        text = f"request body is larger than {limit} bytes, the limit of this endpoint picker"
+        return self.routed(Refusal(RefusalCode.PAYLOAD_TOO_LARGE, text))
+
+    def _expect_body(self, kind: str) -> None:
+        if self._phase is _Phase.HEADERS:
+            raise ExtProcError(
+                "out_of_order",
+                f"{kind} came before request_headers; set processing_mode.request_header_mode to SEND in Envoy's "
+                "ext_proc filter",
+            )
+        if self._phase is not _Phase.BODY:
+            raise ExtProcError("out_of_order", f"{kind} came after the end of the request")
+
+    def _ask(self, answer: _Answer, *, is_whole: bool = True) -> Step:
+        self._phase = _Phase.ROUTING
+        self._answer, self._is_whole = answer, is_whole
+        self._body, self._collected = bytes(self._collected), b""
+        headers, self._headers = self._headers, {}
+        return Step(
+            route=RoutingRequest(
+                path=headers.get(":path", ""),
+                body=self._body if self._overload is None else b"",
+                has_body=bool(self._body) or self._overload is not None,
+                headers=headers,
+                subset=self._subset,
+                request_id=self.request_id,
+                overload=self._overload,
+            )
+        )
+
+    def _replies(self, route: Route) -> tuple[bytes, ...]:
+        destination = ",".join(route.addresses)
+        body, new_body = self._body, None
+        if route.rewrite is not None:
+            body = new_body = route.rewrite.body
+        edits = self._all_edits(body, rewritten=new_body is not None)
+        match self._answer:
+            case _Answer.HEADERS:
+                return (answers.destination_on_headers(destination, edits),)
+            case _Answer.HEADERS_BODY:
+                chunks = answers.request_body_chunks(body, end_of_stream=self._is_whole)
+                return (answers.destination_on_headers(destination, edits), *chunks)
+            case _Answer.HEADERS_BODY_TRAILERS:
+                chunks = answers.request_body_chunks(body, end_of_stream=False)
+                return (
+                    answers.destination_on_headers(destination, edits),
+                    *chunks,
+                    answers.REQUEST_TRAILERS_UNCHANGED,
+                )
+            case _Answer.BODY:
+                return (answers.destination_on_body(destination, edits, new_body),)
+            case _Answer.TRAILERS:
+                return (answers.destination_on_trailers(destination),)
+
+    def _all_edits(self, body: bytes, *, rewritten: bool) -> HeaderEdits:
+        if not body or not self._is_whole:
+            return self._edits
+        more = self._options.dialect.request_fields(self._header_map, body, rewritten=rewritten)
+        return HeaderEdits(self._edits.set + more, self._edits.remove) if more else self._edits

@@ -1,0 +1,141 @@
+"""The response on one ext-proc stream: passed on message by message, with a look at what it says."""
+
+from __future__ import annotations
+
+import re
+
+from ..routing import Route
+from . import answers
+from . import ext_proc_pb2 as pb
+from .headers import read_headers, read_served
+from .intake import Share
+from .model_name import ModelName
+from .stream import Answer, StreamOptions
+from .usage import UsageReader, is_encoded, is_event_stream, usage_reader
+
+FULL_DUPLEX_STREAMED = pb.ProcessingMode.FULL_DUPLEX_STREAMED
+_SHOWN_AS_IT_COMES = (FULL_DUPLEX_STREAMED, pb.ProcessingMode.STREAMED)
+_NONE = pb.ProcessingMode.NONE
+_STATUS = re.compile("[1-5][0-9][0-9]")
+
+
+class ResponsePhase:
+    """State of one response.
+
+    Only in FULL_DUPLEX_STREAMED the body is given back, and can be changed; in other modes it goes on by itself.
+
+    Args:
+        options: of the server.
+        share: where a held body is accounted.
+
+    Attributes:
+        mode: how the gateway sends the body.
+        has_begun: whether anything of the response was seen.
+        has_ended: whether its end was seen.
+        served: address of the endpoint it came from, None when the gateway does not tell.
+    """
+
+    def __init__(self, options: StreamOptions, share: Share) -> None:
+        self.mode: pb.ProcessingMode.BodySendMode.ValueType = FULL_DUPLEX_STREAMED
+        self.has_begun = self.has_ended = False
+        self.served: str | None = None
+        self._options, self._share = options, share
+        self._status: int | None = None
+        self._is_event_stream = False
+        self._reader: UsageReader | None = None
+        self._model_name: ModelName | None = None
+        self._collected: bytearray | None = None
+        self._first_byte_at: float | None = None
+
+    @property
+    def is_shown(self) -> bool:
+        """Whether the gateway sends the response's body."""
+        return self.mode != _NONE
+
+    @property
+    def shows_tokens(self) -> bool:
+        """Whether pieces of the body are tokens as they are made: an event stream without error, shown as it comes."""
+        return self._status == 200 and self._is_event_stream and self.mode in _SHOWN_AS_IT_COMES
+
+    @property
+    def has_content(self) -> bool:
+        """Whether any byte of the body was seen."""
+        return self._first_byte_at is not None
+
+    def headers(self, message: pb.ProcessingRequest, route: Route | None, *, counts_tokens: bool) -> bytes:
+        """The answer to the headers.
+
+        Args:
+            message: with the headers.
+            route: of the request, None when it was not seen.
+            counts_tokens: whether the request was one for which engines count tokens.
+        """
+        self.has_begun = True
+        self.has_ended = message.response_headers.end_of_stream
+        self.served = read_served(message)
+        header_map = message.response_headers.headers
+        headers = read_headers(header_map)
+        status = headers.get(":status", "")
+        self._status = int(status) if _STATUS.fullmatch(status) else None
+        self._is_event_stream = is_event_stream(headers.get("content-type", ""))
+        if self.is_shown and not self.has_ended:
+            self._prepare(headers, route, counts_tokens=counts_tokens)
+        fields = self._options.dialect.response_fields(header_map)
+        if route is not None and route.response_headers:
+            fields += tuple((name, value.encode()) for name, value in route.response_headers.items())
+        return answers.response_headers_with(fields) if fields else answers.RESPONSE_HEADERS_UNCHANGED
+
+    def body(self, message: pb.HttpBody, *, now: float) -> tuple[bytes, ...]:
+        """The answers to a piece of the body."""
+        self.has_begun = True
+        end = self.has_ended = message.end_of_stream
+        body = message.body  # each access copies
+        if body:
+            if self._first_byte_at is None:
+                self._first_byte_at = now
+            if self._reader is not None:
+                self._reader.feed(body)
+        if self.mode != FULL_DUPLEX_STREAMED:
+            return (answers.RESPONSE_BODY_UNCHANGED,)
+        return self._given_back(body, end=end, end_of_stream=end)
+
+    def trailers(self) -> tuple[bytes, ...]:
+        """The answers to the trailers, which end the response; what was held back of the body goes first."""
+        self.has_begun = self.has_ended = True
+        if self._model_name is None and self._collected is None:
+            return (answers.RESPONSE_TRAILERS_UNCHANGED,)
+        return (*self._given_back(b"", end=True, end_of_stream=False), answers.RESPONSE_TRAILERS_UNCHANGED)
+
+    def answer(self, *, routed_at: float | None, now: float) -> Answer:
+        """What was seen of the response, asked once when nothing more of it comes."""
+        first = self._first_byte_at
+        return Answer(
+            status=self._status,
+            usage=self._reader.end() if self._reader is not None else None,
+            n_events=self._reader.n_events if self._reader is not None else 0,
+            time_to_first_byte_s=first - routed_at if first is not None and routed_at is not None else None,
+            time_to_end_s=now - routed_at if routed_at is not None else None,
+        )
+
+    def _prepare(self, headers: dict[str, str], route: Route | None, *, counts_tokens: bool) -> None:
+        """Choose what is done with the body."""
+        kind, encoding = headers.get("content-type", ""), headers.get("content-encoding", "")
+        if counts_tokens and self._options.read_usage and self._status == 200:
+            self._reader = usage_reader(content_type=kind, content_encoding=encoding, room=self._share)
+        if self.mode != FULL_DUPLEX_STREAMED:
+            return
+        rewrite = route.rewrite if route is not None else None
+        if rewrite is not None and rewrite.asked_for and not is_encoded(encoding):
+            self._model_name = ModelName(rewrite)
+        if self._options.dialect.collects_bodies and not self._is_event_stream:
+            self._collected = bytearray()
+
+    def _given_back(self, body: bytes, *, end: bool, end_of_stream: bool) -> tuple[bytes, ...]:
+        if self._model_name is not None:
+            body = self._model_name.restored(body, end=end)
+        if self._collected is not None:
+            self._collected += body
+            if not end and self._share.hold(len(body)):
+                return ()
+            body, self._collected = bytes(self._collected), None
+        return answers.response_body_chunks(body, end_of_stream=end_of_stream)

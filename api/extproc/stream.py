@@ -1,0 +1,128 @@
+"""What every ext-proc stream of a server shares, and what it comes to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple
+
+from ..routing import Route, RoutingRequest
+from .dialect import Dialect
+from .intake import Intake
+from .usage import Usage, UsageGap
+
+
+@dataclass(frozen=True, slots=True)
+class StreamOptions:
+    """What is the same for every stream of a server.
+
+    Attributes:
+        new_request_id: makes the id of a request that came without `x-request-id`.
+        dialect: how the protocol is spoken.
+        intake: what all streams together may hold.
+        max_body_bytes: a longer request body is refused.
+        read_usage: whether token counts are read out of responses.
+    """
+
+    new_request_id: Callable[[], str]
+    dialect: Dialect
+    intake: Intake
+    max_body_bytes: int
+    read_usage: bool
+
+
+class Outcome(Enum):
+    """How a request ended; `value` is the word in metrics.
+
+    ROUTED: the request was routed and the gateway does not show its response to the picker.
+    ABORTED: the client or the gateway went away first, or the stream broke the protocol.
+    """
+
+    COMPLETED = "completed"
+    ROUTED = "routed"
+    REFUSED = "refused"
+    ABORTED = "aborted"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What was seen of an engine's answer.
+
+    Attributes:
+        status: HTTP status, None when the gateway did not show the headers.
+        usage: tokens the engine counted, or why they are not known; None when nobody looked for them.
+        n_events: events of a streamed answer, without the closing `[DONE]`.
+        time_to_first_byte_s: from the decision to the first byte of the body, None when none was seen.
+        time_to_end_s: from the decision to the end, None when there was no decision.
+    """
+
+    status: int | None = None
+    usage: Usage | UsageGap | None = None
+    n_events: int = 0
+    time_to_first_byte_s: float | None = None
+    time_to_end_s: float | None = None
+
+
+NO_ANSWER = Answer()
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """One finished request, told once: what was decided on it, if anything, and how it ended.
+
+    Attributes:
+        request_id: `x-request-id`, empty when the stream showed no request headers.
+        route: where the request went, None when it was refused or never routed.
+        outcome: how it ended.
+        served: address of the endpoint whose response came, None when the gateway did not tell.
+        answer: what was seen of the response.
+    """
+
+    request_id: str
+    route: Route | None
+    outcome: Outcome
+    served: str | None = None
+    answer: Answer = NO_ANSWER
+
+    @property
+    def endpoint(self) -> str | None:
+        """Address of the endpoint the request counts for: who served it, else who was picked; None when nobody was."""
+        if self.served is not None:
+            return self.served
+        return self.route.addresses[0] if self.route is not None else None
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerBegun:
+    """The first bytes of an answer's body came.
+
+    Attributes:
+        route: where the request went.
+        is_first_token: whether they are the model's first token: a streamed answer without error, shown as it comes.
+        served: address of the endpoint whose answer it is, None when the gateway did not tell.
+    """
+
+    route: Route
+    is_first_token: bool
+    served: str | None
+
+
+class Step(NamedTuple):
+    """What to do after one message, in the order of begun, completion, route, replies, end.
+
+    A named tuple, since one is made for every token of a streamed answer: a third of a frozen dataclass's cost.
+
+    Attributes:
+        replies: serialized ProcessingResponses to send.
+        route: a request to route; its answer goes to `routed` before the next message is read.
+        end: whether the stream is over.
+        begun: an answer that began with the message, to be told.
+        completion: the end of the request, to be told.
+    """
+
+    replies: tuple[bytes, ...] = ()
+    route: RoutingRequest | None = None
+    end: bool = False
+    begun: AnswerBegun | None = None
+    completion: Completion | None = None

@@ -1,0 +1,298 @@
+"""The tokens an engine says it counted, read out of its answer as it passes.
+
+Known forms: `usage` of OpenAI's completions, chat completions, embeddings and responses, and of Anthropic's messages;
+as one JSON object, or in server-sent events cut into chunks anywhere.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Protocol, cast
+
+import msgspec
+from msgspec import Raw
+
+MAX_HELD_BYTES = 1024 * 1024
+"""Longest JSON answer and longest line of an event stream that is read. An answer of 100,000 tokens has half of it."""
+
+
+_MAX_COUNT = 2**53
+"""More is no count of tokens."""
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens of one request as the engine counted them; None where it does not say.
+
+    Attributes:
+        prompt_tokens: of the whole prompt, cached ones included.
+        cached_tokens: of the prompt, found in the engine's cache.
+        output_tokens: generated.
+    """
+
+    prompt_tokens: int | None = None
+    cached_tokens: int | None = None
+    output_tokens: int | None = None
+
+
+class UsageGap(StrEnum):
+    """Why an answer's usage is not known; the value is a label of counters."""
+
+    ABSENT = "absent"
+    """The answer has none; streams have it only when the client asks for it."""
+    OTHER_TYPE = "other_type"
+    """Neither JSON nor an event stream."""
+    ENCODED = "encoded"
+    """The body is compressed."""
+    TOO_LONG = "too_long"
+    """A JSON answer or an event is longer than what is read."""
+    OVERLOAD = "overload_bytes"
+    """Bodies fill the memory they may take."""
+    MALFORMED = "malformed"
+    """What should be JSON is not."""
+
+
+class UsageReader(Protocol):
+    """Reads one answer.
+
+    Attributes:
+        n_events: events of a stream, without the closing `[DONE]`; 0 for other answers.
+    """
+
+    n_events: int
+
+    def feed(self, chunk: bytes) -> None:
+        """The next piece of the body."""
+        ...
+
+    def end(self) -> Usage | UsageGap:
+        """What the answer said, asked once at its end."""
+        ...
+
+
+class Room(Protocol):
+    """Where held bytes are accounted."""
+
+    def hold(self, n_bytes: int) -> bool:
+        """Hold more bytes, if there is room for them."""
+        ...
+
+
+def usage_reader(*, content_type: str, content_encoding: str, room: Room) -> UsageReader:
+    """A reader for an answer with these headers."""
+    if is_encoded(content_encoding):
+        return _Unread(UsageGap.ENCODED)
+    if is_event_stream(content_type):
+        return _EventStream()
+    kind = _media_type(content_type)
+    if kind == "application/json" or kind.endswith("+json"):
+        return _JsonObject(room)
+    return _Unread(UsageGap.OTHER_TYPE)
+
+
+def is_encoded(content_encoding: str) -> bool:
+    """Whether a body is compressed."""
+    return content_encoding.strip().lower() not in ("", "identity")
+
+
+def is_event_stream(content_type: str) -> bool:
+    """Whether a body is a stream of server-sent events."""
+    return _media_type(content_type) == "text/event-stream"
+
+
+def _media_type(content_type: str) -> str:
+    return content_type.partition(";")[0].strip().lower()
+
+
+class _Unread:
+    """An answer that is not looked at."""
+
+    def __init__(self, why: UsageGap) -> None:
+        self.n_events = 0
+        self._why = why
+
+    def feed(self, chunk: bytes) -> None:
+        pass
+
+    def end(self) -> UsageGap:
+        return self._why
+
+
+class _JsonObject:
+    """A whole answer, held until its end."""
+
+    def __init__(self, room: Room) -> None:
+        self.n_events = 0
+        self._room = room
+        self._body = bytearray()
+        self._gap: UsageGap | None = None
+
+    def feed(self, chunk: bytes) -> None:
+        if self._gap is not None:
+            return
+        if len(self._body) + len(chunk) > MAX_HELD_BYTES:
+            self._gap = UsageGap.TOO_LONG
+        elif not self._room.hold(len(chunk)):
+            self._gap = UsageGap.OVERLOAD
+        else:
+            self._body += chunk
+            return
+        self._body.clear()
+
+    def end(self) -> Usage | UsageGap:
+        if self._gap is not None:
+            return self._gap
+        try:
+            return _merged(None, self._body) or UsageGap.ABSENT
+        except _NOT_JSON:
+            return UsageGap.MALFORMED
+
+
+class _EventStream:
+    """Lines of `data:`. Several may tell of usage; each later one adds to or replaces what is known."""
+
+    def __init__(self) -> None:
+        self.n_events = 0
+        self._line = bytearray()
+        self._is_skipping = False
+        self._usage: Usage | None = None
+        self._gap = UsageGap.ABSENT
+
+    def feed(self, chunk: bytes) -> None:
+        start = 0
+        while (end := chunk.find(b"\n", start)) >= 0:
+            if self._line or self._is_skipping:
+                self._hold(chunk[start:end])
+                self._read(bytes(self._line))
+                self._line.clear()
+                self._is_skipping = False
+            else:
+                self._read(chunk[start:end])
+            start = end + 1
+        if start < len(chunk):
+            self._hold(chunk[start:])
+
+    def end(self) -> Usage | UsageGap:
+        self._read(bytes(self._line))
+        return self._usage or self._gap
+
+    def _hold(self, piece: bytes) -> None:
+        """Keep the beginning of a line until the rest comes; of one that is too long nothing is kept."""
+        if self._is_skipping:
+            return
+        if len(self._line) + len(piece) <= MAX_HELD_BYTES:
+            self._line += piece
+            return
+        self._line.clear()
+        self._is_skipping = True
+        self._gap = UsageGap.TOO_LONG
+
+    def _read(self, line: bytes) -> None:
+        if not line.startswith(b"data:") or line.startswith(_DONE):
+            return
+        self.n_events += 1
+        if b'"usage"' in line:
+            try:
+                self._usage = _merged(self._usage, line[5:])
+            except _NOT_JSON:
+                self._gap = UsageGap.MALFORMED
+
+
+class _Holder(msgspec.Struct):
+    """An object with `usage`, undecoded, so that a field of another meaning does not matter."""
+
+    usage: Raw = Raw(b"null")
+
+
+class _Answer(_Holder):
+    """An answer or event; `response` and `message` are what events of the responses and messages APIs carry it in."""
+
+    response: Raw = Raw(b"null")
+    message: Raw = Raw(b"null")
+
+
+class _Counts(msgspec.Struct):
+    prompt_tokens: Any = None
+    input_tokens: Any = None
+    completion_tokens: Any = None
+    output_tokens: Any = None
+    prompt_tokens_details: Any = None
+    input_tokens_details: Any = None
+    cache_read_input_tokens: Any = None
+    cache_creation_input_tokens: Any = None
+
+
+_decode_answer = msgspec.json.Decoder(_Answer).decode
+_decode_holder = msgspec.json.Decoder(_Holder).decode
+_decode_counts = msgspec.json.Decoder(_Counts).decode
+
+_DONE = (b"data: [DONE]", b"data:[DONE]")
+_NOT_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+
+def _merged(known: Usage | None, data: bytes | bytearray) -> Usage | None:
+    """What is known with what a JSON object adds.
+
+    Raises:
+        msgspec.DecodeError, UnicodeDecodeError, RecursionError: the data is not JSON.
+    """
+    try:
+        usage = _usage_object(_decode_answer(data))
+    except msgspec.ValidationError:
+        return known
+    if usage is None:
+        return known
+    told = _usage_of(_decode_counts(usage))
+    if known is None:
+        return told
+    return Usage(
+        prompt_tokens=known.prompt_tokens if told.prompt_tokens is None else told.prompt_tokens,
+        cached_tokens=known.cached_tokens if told.cached_tokens is None else told.cached_tokens,
+        output_tokens=known.output_tokens if told.output_tokens is None else told.output_tokens,
+    )
+
+
+def _usage_object(answer: _Answer) -> Raw | None:
+    if _is_object(answer.usage):
+        return answer.usage
+    for inner in (answer.response, answer.message):
+        if _is_object(inner) and _is_object(usage := _decode_holder(inner).usage):
+            return usage
+    return None
+
+
+def _usage_of(counts: _Counts) -> Usage:
+    prompt = _first(counts.prompt_tokens, counts.input_tokens)
+    cached = _first(
+        _detail(counts.prompt_tokens_details),
+        _detail(counts.input_tokens_details),
+        counts.cache_read_input_tokens,
+    )
+    if prompt is not None:
+        # Anthropic counts what was read from or written to the cache beside the rest of the prompt.
+        prompt += _number(counts.cache_read_input_tokens) or 0
+        prompt += _number(counts.cache_creation_input_tokens) or 0
+    return Usage(prompt, cached, _first(counts.completion_tokens, counts.output_tokens))
+
+
+def _is_object(raw: Raw) -> bool:
+    return bytes(memoryview(raw)[:1]) == b"{"
+
+
+def _detail(details: object) -> object:
+    return cast("dict[str, object]", details).get("cached_tokens") if isinstance(details, dict) else None
+
+
+def _first(*values: object) -> int | None:
+    return next((number for value in values if (number := _number(value)) is not None), None)
+
+
+def _number(value: object) -> int | None:
+    """A count, however it is written: 7, 7.0 or "7"."""
+    try:
+        number = float(value) if isinstance(value, int | float | str) else math.nan
+    except (ValueError, OverflowError):
+        return None
+    return int(number) if 0 <= number <= _MAX_COUNT else None

@@ -1,0 +1,139 @@
+"""The case list of the endpoint picker protocol, over real gRPC against real `kvatlas serve` processes."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import grpc
+import grpc.aio
+import pytest
+import pytest_asyncio
+from aiohttp import web
+
+from kvatlas.api.extproc import ext_proc_pb2 as pb
+from support.ext_proc_answers import comparable
+from support.protocol_cases import CASES, ELSEWHERE, NOT_HERE, SERVERS, WAITING, Case
+from support.serve import Served, serving
+from support.waiting import until
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+ROWS = {
+    *(f"R{n}" for n in range(1, 26)),
+    *(f"S{n}" for n in range(1, 9)),
+    *(f"E{n}" for n in range(1, 9)),
+    *(f"P{n}" for n in range(1, 17)),
+    *("B1", "B2", "H1", "H2", "H3", "C1", "C2", "C3"),
+}
+
+
+async def start_engines(stack: AsyncExitStack) -> str:
+    """URL below which every endpoint's /metrics is; the endpoints themselves are never asked."""
+
+    async def metrics(request: web.Request) -> web.Response:
+        waiting = WAITING[request.match_info["address"]]
+        return web.Response(
+            text=f"vllm:num_requests_waiting {waiting}\nvllm:num_requests_running 0\nvllm:kv_cache_usage_perc 0\n"
+        )
+
+    app = web.Application()
+    app.router.add_get("/{address}/metrics", metrics)
+    runner = web.AppRunner(app, shutdown_timeout=0)
+    await runner.setup()
+    stack.push_async_callback(runner.cleanup)
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    host, port = runner.addresses[0]
+    return f"http://{host}:{port}"
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def servers(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[dict[str, Served]]:
+    """Every server of the cases, running. They stop side by side, since each gives gateways time to notice."""
+    running: dict[str, Served] = {}
+    done = asyncio.Event()
+
+    async def run(name: str, engines: str) -> None:
+        async with serving(config_of(name, engines), tmp_path_factory.mktemp(name)) as served:
+            await until(lambda: knows_loads(served), what="every endpoint's load")
+            running[name] = served
+            await done.wait()
+
+    async with AsyncExitStack() as stack:
+        engines = await start_engines(stack)
+        tasks = [asyncio.create_task(run(name, engines)) for name in SERVERS]
+        await until(lambda: len(running) == len(SERVERS), what="all servers", timeout_s=60)
+        yield running
+        done.set()
+        await asyncio.gather(*tasks)
+
+
+def config_of(name: str, engines: str) -> dict[str, object]:
+    static = [
+        {"name": address, "address": address, "events": "", "metrics": f"{engines}/{address}/metrics"}
+        for address in WAITING
+    ]
+    endpoints = [] if name.startswith("empty") else static
+    # a busy machine may scrape late, and a load must not count as unknown for that
+    admission = {"metricsStalenessThreshold": "1m", **SERVERS[name].get("admission", {})}
+    return {
+        **SERVERS[name],
+        "admission": admission,
+        "endpoints": {"static": endpoints},
+        "metricsScrape": {"staleAfter": "1m"},
+    }
+
+
+async def knows_loads(server: Served) -> bool:
+    return all(row["load"] is not None for row in (await server.get("/v1/endpoints"))["endpoints"])
+
+
+async def samples(server: Served) -> dict[str, float]:
+    lines = re.findall(r"^(kvatlas\S+) (\S+)$", await server.metrics(), re.MULTILINE)
+    return {name: float(value) for name, value in lines}
+
+
+async def converse(server: Served, case: Case) -> tuple[list[pb.ProcessingResponse], grpc.StatusCode]:
+    """Everything the server says on one stream, and how the stream ends."""
+    options = [("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1)]
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{server.ports['extProc']}", options=options) as channel:
+        process: grpc.aio.StreamStreamMultiCallable[pb.ProcessingRequest, pb.ProcessingResponse] = (
+            channel.stream_stream(
+                "/envoy.service.ext_proc.v3.ExternalProcessor/Process",
+                request_serializer=pb.ProcessingRequest.SerializeToString,
+                response_deserializer=pb.ProcessingResponse.FromString,
+            )
+        )
+        call = process(iter(case.sent))
+        told: list[pb.ProcessingResponse] = []
+        try:
+            told.extend([answer async for answer in call])
+        except grpc.aio.AioRpcError as error:
+            return told, error.code()
+        return told, await call.code()
+
+
+@pytest.mark.parametrize("case", [pytest.param(case, id=case.id) for case in CASES])
+async def test_case_is_answered_as_the_protocol_has_it(case: Case, servers: dict[str, Served]) -> None:
+    server = servers[case.server]
+    before = await samples(server)
+
+    told, code = await converse(server, case)
+
+    assert len(told) == len(case.heard), told
+    for answer, expected in zip(told, case.heard, strict=True):
+        assert comparable(answer, expected) == expected
+    assert code == case.code
+    after = await samples(server)
+    grown = {name: after.get(name, 0.0) - before.get(name, 0.0) for name in case.counted}
+    assert grown == case.counted
+
+
+async def test_every_row_of_the_list_is_covered() -> None:
+    covered = {case.id.split()[0] for case in CASES} | ELSEWHERE.keys() | NOT_HERE.keys()
+
+    assert covered == ROWS
+    assert not [file for file in ELSEWHERE.values() if not (Path(__file__).parents[2] / file).exists()]
