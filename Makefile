@@ -44,7 +44,7 @@ demo: $(INSTALLED) ## Simulated servers, kvatlas and Envoy on this machine
 	@$(BIN)/kvatlas demo $(ARGS)
 
 test: $(INSTALLED) ## All tests
-	$(BIN)/pytest $(ARGS)
+	$(BIN)/pytest -n auto --dist loadfile $(ARGS)
 
 lint: $(INSTALLED) ## Style and formatting
 	$(BIN)/ruff check
