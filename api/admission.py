@@ -21,11 +21,12 @@ class Admission:
 
     Args:
         config: priorities of objectives, and what counts as saturated.
+        idle_interval_s: longest time between two scrapes of an endpoint without work, whose load may be so much older.
     Source: the reference picker's default admission and its `utilization-detector`, with its wording.
     """
 
-    def __init__(self, config: AdmissionConfig) -> None:
-        self._config = config
+    def __init__(self, config: AdmissionConfig, *, idle_interval_s: float = 0.0) -> None:
+        self._config, self._idle_interval_s = config, idle_interval_s
 
     def priority(self, objective: str) -> int:
         """Priority of an objective; 0 for one that nobody configured, and for none."""
@@ -46,7 +47,11 @@ class Admission:
 
     def _endpoint_saturation(self, load: Load | None, now: float) -> float:
         config = self._config
-        if load is None or load.age_s(now) > config.metrics_staleness_threshold:
+        if load is None:
+            return 1.0
+        is_idle = not load.waiting and not load.running
+        oldest_s = config.metrics_staleness_threshold + (self._idle_interval_s if is_idle else 0.0)
+        if load.age_s(now) > oldest_s:
             return 1.0
         return max(
             _share(load.waiting, config.queue_depth_threshold),

@@ -11,7 +11,8 @@ import time
 
 from ..configs.address import HostPort
 from ..configs.endpoints import endpoint_addresses
-from ..configs.schema import KVAtlasConfig, TierConfig, TrustCreditConfig
+from ..configs.engines import EngineCatalog
+from ..configs.schema import KVAtlasConfig, MetricsScrapeConfig, TierConfig, TrustCreditConfig
 from ..events.stream import Trust
 from ..events.subscriber import Subscriber
 from ..events.subscription import SubscriberOptions
@@ -34,7 +35,9 @@ from .scheduling.metrics import latency_families
 from .scheduling.plan import make_plan
 from .scrape.loads import LoadTable
 from .scrape.report import EngineFacts
+from .scrape.schedule import Rhythm
 from .scrape.scraper import Scraper
+from .scrape.target import ScrapeSettings
 from .snapshots import Snapshots
 from .tokenization.configured import make_remote
 from .tokenization.service import Tokenization
@@ -105,8 +108,7 @@ class App:
         self._scraper = Scraper(
             loads=loads,
             on_facts=self._facts_changed,
-            interval_s=config.metrics_scrape.interval,
-            timeout_s=config.metrics_scrape.timeout,
+            settings=_scrape_settings(config.metrics_scrape),
             clock=time.monotonic,
             rng=random.random,
         )
@@ -118,6 +120,7 @@ class App:
             metrics=self._metrics,
             auto_capacity_tiers=_auto_capacity_tiers(config.tiers),
             trust_credit=_trust_credit(config.events.trust_credit),
+            engines=EngineCatalog(config.metrics_scrape),
         )
         self._remote = make_remote(
             config.model.remote_tokenizer,
@@ -136,7 +139,7 @@ class App:
             pipeline=self._tokenization.pipeline,
             fleet=self.fleet,
             profile=plan.profile,
-            admission=Admission(config.admission),
+            admission=Admission(config.admission, idle_interval_s=config.metrics_scrape.idle_interval_s),
             metrics=self._metrics,
             rng=random.random,
             n_fallbacks=config.ext_proc.fallback_endpoints,
@@ -185,7 +188,6 @@ class App:
                     where = HostPort.parse(address, lowest_port=0)
                     self.ports[name] = await listener.start(where.host, where.port)
                     log.info("%s listens on %s:%d", name, where.host, self.ports[name])
-            await self._scraper.start()
             if self._remote is not None:
                 await self._remote.start()
             self._bind_events()
@@ -296,6 +298,10 @@ def _tier_spec(tier: TierConfig) -> TierSpec:
         shared=tier.scope == "shared",
         cleared_on_reset=tier.clear_on_reset,
     )
+
+
+def _scrape_settings(config: MetricsScrapeConfig) -> ScrapeSettings:
+    return ScrapeSettings(Rhythm(config.interval, config.idle_interval_s), timeout_s=config.timeout)
 
 
 def _trust_credit(config: TrustCreditConfig) -> dict[Trust, float]:

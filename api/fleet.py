@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from ..configs.endpoints import EndpointAddresses, RankAddresses
+from ..configs.engines import EngineCatalog
 from ..events.bound import BoundPublisher
 from ..events.errors import SubscriptionError
 from ..events.model import Batch
@@ -28,7 +29,8 @@ from .instance import Instance
 from .metrics import Metrics
 from .scrape.loads import LoadTable
 from .scrape.report import EngineFacts
-from .scrape.scraper import Scraper, ScrapeStatus
+from .scrape.scraper import Scraper
+from .scrape.target import ScrapeStatus
 
 log = logging.getLogger(__name__)
 
@@ -153,6 +155,7 @@ class Fleet:
         metrics: counters.
         auto_capacity_tiers: tiers whose bound follows the endpoint's `num_gpu_blocks`.
         trust_credit: what a prefix on an endpoint is worth, by the trust in its publisher.
+        engines: under which names endpoints tell their load.
     """
 
     def __init__(
@@ -165,6 +168,7 @@ class Fleet:
         metrics: Metrics,
         auto_capacity_tiers: tuple[TierId, ...],
         trust_credit: Mapping[Trust, float],
+        engines: EngineCatalog,
     ) -> None:
         self.atlas = atlas
         self._subscriber, self._scraper, self._loads, self._metrics = subscriber, scraper, loads, metrics
@@ -173,6 +177,7 @@ class Fleet:
         """Whether blocks are known from routing by configuration, whatever an event stream says."""
         self._auto_capacity_tiers = auto_capacity_tiers
         self._trust_credit = trust_credit
+        self._engines = engines
         self._endpoints: dict[str, Endpoint] = {}
 
     def __iter__(self) -> Iterator[Endpoint]:
@@ -215,7 +220,7 @@ class Fleet:
         for rank in addresses.ranks:
             self.add_rank(name, rank, saved=ranks.get(rank.rank))
         if addresses.metrics is not None:
-            self._scraper.add(name, addresses.metrics)
+            self._scraper.add(name, addresses.metrics, self._engines.of(labels))
 
     def add_rank(self, name: str, rank: RankAddresses, *, saved: SavedRank | None = None) -> None:
         """Start to follow one more rank of an endpoint, from what was saved of it or from nothing.
@@ -291,6 +296,12 @@ class Fleet:
             if (serving := endpoint.addresses.serving) is not None
             and (subset is None or _allowed(serving, subset))
         ]
+
+    def routed(self, name: str, prefix: Prefix | None) -> None:
+        """A request was sent to the endpoint: its blocks are in use, and its load is about to change."""
+        self._scraper.picked(name)
+        if prefix is not None:
+            self.atlas.routed(name, prefix)
 
     def answering_urls(self) -> list[str]:
         """Base URLs of the endpoints that serve requests and whose last scrape, if they are scraped, went well."""

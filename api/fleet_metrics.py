@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from dataclasses import asdict
 
@@ -65,13 +66,19 @@ def _unrouted(subscriber: Subscriber) -> Metric:
 def _scrapes(fleet: Fleet) -> Iterator[Metric]:
     scrapes = counter("scrapes", "Reads of an endpoint's /metrics.", "endpoint")
     errors = counter("scrape_errors", "Reads of an endpoint's /metrics that failed.", "endpoint", "reason")
+    intervals = gauge("scrape_interval_seconds", "Time between two reads, as busy as it is.", "endpoint")
+    ages = gauge("load_age_seconds", "Age of an endpoint's load; absent when it is stale.", "endpoint")
+    now = time.monotonic()
     for endpoint in fleet:
-        status = fleet.scrape_status(endpoint.name)
+        status, load = fleet.scrape_status(endpoint.name), fleet.load(endpoint.name, now=now)
         if status is not None:
             scrapes.add_metric([endpoint.name], status.n_scrapes)
+            intervals.add_metric([endpoint.name], status.interval_s)
             for reason, count in status.n_errors.items():
                 errors.add_metric([endpoint.name, reason], count)
-    yield from (scrapes, errors)
+        if load is not None:
+            ages.add_metric([endpoint.name], load.age_s(now))
+    yield from (scrapes, errors, intervals, ages)
 
 
 def _in_flight(fleet: Fleet) -> Iterator[Metric]:

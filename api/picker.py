@@ -215,8 +215,7 @@ class Picker:
     ) -> Route:
         """The route of a decision, told to all who learn from it. Nothing waits here, so that no booking is lost."""
         picked = decision.picked[0]
-        if prefix is not None:
-            self.fleet.atlas.routed(picked, prefix)
+        self.fleet.routed(picked, prefix)
         self._count_faults(self._profile.picked(view, decision))
         headers, faults = self._profile.response_headers(decision)
         self._count_faults(faults)

@@ -9,11 +9,14 @@ import msgspec
 
 from .address import HostPort, ZmqAddress, check_base_url, check_bind_address, check_metrics_url
 from .endpoints import endpoint_addresses
+from .engines import AUTO, ENGINES, Selector
 from .errors import KeyPath, Problem, path_text
 from .schema import (
+    EngineConfig,
     EventsConfig,
     ExtProcConfig,
     KVAtlasConfig,
+    MetricsScrapeConfig,
     PluginConfig,
     RemoteTokenizerConfig,
     SchedulingProfileConfig,
@@ -38,7 +41,8 @@ def check_config(config: KVAtlasConfig) -> list[Problem]:
         *_tier_problems(config.tiers),
         *_weight_problems(config.weights),
         *check_plugins(config.plugins, config.scheduling_profiles),
-        *_scrape_problems(config),
+        *_scrape_problems(config.metrics_scrape),
+        *_engine_problems(config.metrics_scrape),
         *_snapshot_problems(config.snapshot),
     ]
 
@@ -177,13 +181,33 @@ def _weight_problems(weights: WeightsConfig) -> Iterator[Problem]:
             yield Problem("found infinity, expected a finite number", ("weights", field.encode_name))
 
 
-def _scrape_problems(config: KVAtlasConfig) -> Iterator[Problem]:
-    scrape = config.metrics_scrape
+def _scrape_problems(scrape: MetricsScrapeConfig) -> Iterator[Problem]:
     if scrape.stale_after <= scrape.interval:
-        message = f"found {scrape.stale_after:g}s, expected more than the interval of {scrape.interval:g}s"
+        message = f"found {scrape.stale_after}, expected more than the interval of {scrape.interval}"
         yield Problem(
             f"{message}; no load would be believed until the next scrape", ("metricsScrape", "staleAfter")
         )
+    elif scrape.idle_interval is not None and not (
+        scrape.interval <= scrape.idle_interval < scrape.stale_after
+    ):
+        message = (
+            f"expected from the interval of {scrape.interval} to less than staleAfter of {scrape.stale_after}"
+        )
+        yield Problem(f"found {scrape.idle_interval}, {message}", ("metricsScrape", "idleInterval"))
+
+
+def _engine_problems(scrape: MetricsScrapeConfig) -> Iterator[Problem]:
+    base: KeyPath = ("metricsScrape", "engines")
+    known = (AUTO, *dict.fromkeys((*ENGINES, *scrape.engines)))
+    if scrape.engine not in known:
+        yield Problem(f"found {scrape.engine!r}, expected {' or '.join(known)}", ("metricsScrape", "engine"))
+    for name, engine in scrape.engines.items():
+        if not engine.waiting and (engine.waiting == "" or name not in ENGINES):
+            yield Problem("missing, expected the series of queued requests", (*base, name, "waiting"))
+        for field in msgspec.structs.fields(EngineConfig):
+            text: str | None = getattr(engine, field.name)
+            if text and not field.name.endswith("_label"):
+                yield from _malformed((*base, name, field.encode_name), text, Selector.parse)
 
 
 def _snapshot_problems(snapshot: SnapshotConfig) -> Iterator[Problem]:

@@ -53,7 +53,13 @@ def _endpoint(endpoint: Endpoint, fleet: Fleet) -> EndpointOut:
         )
         if load
         else None,
-        scrape=ScrapeOut(url=scrape.url, failing=scrape.failing, last_error=scrape.last_error)
+        scrape=ScrapeOut(
+            url=scrape.url,
+            engine=scrape.engine,
+            interval_seconds=scrape.interval_s,
+            failing=scrape.failing,
+            last_error=scrape.last_error,
+        )
         if scrape
         else None,
         tiers=[

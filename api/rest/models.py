@@ -279,6 +279,8 @@ class ScrapeOut(Own):
     """How reading the endpoint's metrics goes."""
 
     url: str
+    engine: str | None = Field(description="whose series it has; null until an answer showed it")
+    interval_seconds: float = Field(description="time between two reads: idle endpoints are read less often")
     failing: bool
     last_error: str | None
 

@@ -1,7 +1,7 @@
 """Single series out of a Prometheus text body, without reading the rest.
 
-An engine's body has hundreds of series and a scrape needs five, twenty times a second. Searching the bytes for a name
-at the start of a line costs about a hundredth of parsing every line.
+An engine's body has hundreds of series and a scrape needs three, twenty times a second. Searching the bytes for a name
+at the start of a line costs about a hundredth of parsing every line, and looking where it was before next to nothing.
 """
 
 from __future__ import annotations
@@ -17,6 +17,10 @@ MAX_HITS = 10_000
 MAX_LINE_BYTES = 65_536
 """Longest line of a wanted series; vLLM's longest has about 1.5 kB."""
 
+NEAR_BYTES = 2048
+"""How far lines may move between two bodies and still be found without a search: numbers grow by a digit now and then."""
+
+_AFTER_NAME = (b"{", b" ", b"\t")
 _VALUE = rb'"(?:[^"\\]|\\.)*+"'
 _LABEL = re.compile(rb"([a-zA-Z_][a-zA-Z0-9_]*)[ \t]*=[ \t]*(" + _VALUE + rb")[ \t]*")
 _LABEL_BLOCK = re.compile(rb"\{[ \t]*(?:" + _LABEL.pattern + rb"(?:,[ \t]*|(?=\})))*+\}")
@@ -49,28 +53,89 @@ class Exposition:
     def samples(self, name: str) -> list[Sample]:
         """Every sample of the series called exactly `name`, in the body's order.
 
-        A name is looked for at the start of a line, where every client library writes it; neither help texts nor label
-        values can hold a line break that is not escaped.
-
         Raises:
             ScrapeError: such a line cannot be read, is too long, or there are too many.
         Cost: one search of the body, plus O(length) a matching line.
         """
+        return [self.sample(name, place) for place in self.places(name)]
+
+    def places(self, name: str) -> list[int]:
+        """Where the lines of the series are, in the body's order; each place is for `sample`.
+
+        A name is looked for at the start of a line, where every client library writes it; neither help texts nor label
+        values can hold a line break that is not escaped.
+
+        Raises:
+            ScrapeError: there are too many.
+        Cost: one search of the body.
+        """
         text, needle = self._text, b"\n" + name.encode()
-        found: list[Sample] = []
+        found: list[int] = []
         start = text.find(needle)
         for _ in range(MAX_HITS):
             if start < 0:
                 return found
             after_name = start + len(needle)
-            if text[after_name : after_name + 1] in (b"{", b" ", b"\t"):
-                found.append(_sample(name, text, after_name))
+            if text[after_name : after_name + 1] in _AFTER_NAME:
+                found.append(after_name)
             start = text.find(needle, after_name)
         raise ScrapeError("malformed", f"more than {MAX_HITS} lines begin with {name}")
 
+    def group(self, name: str, *, near: int) -> list[int]:
+        """As `places`, but of one run of lines and only where it begins close to place `near`; else nothing.
+
+        Cost: O(lines), not of the body.
+        """
+        text, needle = self._text, b"\n" + name.encode()
+        found: list[int] = []
+        start = text.find(needle, max(0, near - NEAR_BYTES), near + NEAR_BYTES)
+        while start >= 0 and text.startswith(needle, start):
+            after_name = start + len(needle)
+            if text[after_name : after_name + 1] not in _AFTER_NAME:
+                break
+            found.append(after_name)
+            start = text.find(b"\n", after_name)
+        return found
+
+    def sample(self, name: str, place: int) -> Sample:
+        """The sample of the series `name` whose line is at `place`. A timestamp after the value is passed over.
+
+        Raises:
+            ScrapeError: the line cannot be read, or is too long.
+        """
+        return _sample(name, self._text, place)
+
+
+class Bookmark:
+    """Finds one series in the bodies of one server, which stays near where it was in the body before.
+
+    Args:
+        name: of the series.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._place: int | None = None
+        self._count = 0
+
+    def samples(self, exposition: Exposition) -> list[Sample]:
+        """As `Exposition.samples`, of each body in turn.
+
+        Where as many lines stand together as there were in the last body that was searched, these are all: the format
+        wants the lines of a series in one group. Any other number has the body searched again.
+
+        Cost: O(lines), and a search of the body when lines have moved far or come or gone, or there are none.
+        """
+        name = self._name
+        places = [] if self._place is None else exposition.group(name, near=self._place)
+        if len(places) != self._count or not places:
+            places = exposition.places(name)
+        self._count = len(places)
+        self._place = places[0] if places else None
+        return [exposition.sample(name, place) for place in places]
+
 
 def _sample(name: str, text: bytes, start: int) -> Sample:
-    """The sample whose line continues at `start`, behind its name. A timestamp after the value is passed over."""
     end = text.find(b"\n", start)
     if end < 0:
         end = len(text)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from ...configs.engines import EngineSeries, Selector
 from ...scorers.model import Adapters, Load
 from .errors import ScrapeError
-from .exposition import Exposition
+from .exposition import Bookmark, Exposition, Sample
 
 MAX_GAUGE = 10**12
 """Load above which a body is taken for garbage; also keeps sums finite."""
@@ -16,46 +17,9 @@ MAX_GAUGE = 10**12
 MAX_DIGITS = 15
 """Longest number read from a label."""
 
-
-@dataclass(frozen=True, slots=True)
-class EngineSeries:
-    """Under which names an engine tells its load and cache size.
-
-    Attributes:
-        waiting: gauge of queued requests.
-        running: gauge of requests being served.
-        kv_utilization: gauges of the used part of the KV blocks, newest name first.
-        cache_info: series whose labels describe the cache.
-        block_size_label: its label with the tokens a block.
-        num_blocks_label: its label with the number of GPU blocks.
-        process_start: gauge with the wall-clock start of the process in seconds.
-        offload: counters that move only when blocks go to or come from slower memory.
-        lora_info: series whose labels name the LoRA adapters and whose value is the time of writing; empty: the engine
-            tells nothing of adapters.
-    """
-
-    waiting: str
-    running: str
-    kv_utilization: tuple[str, ...]
-    cache_info: str
-    block_size_label: str
-    num_blocks_label: str
-    process_start: str = "process_start_time_seconds"
-    offload: tuple[str, ...] = ()
-    lora_info: str = ""
-
-
-VLLM = EngineSeries(
-    waiting="vllm:num_requests_waiting",
-    running="vllm:num_requests_running",
-    kv_utilization=("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc"),
-    cache_info="vllm:cache_config_info",
-    block_size_label="block_size",
-    num_blocks_label="num_gpu_blocks",
-    offload=("vllm:kv_offload_total_bytes_total", "vllm:external_prefix_cache_hits_total"),
-    lora_info="vllm:lora_requests_info",
-)
-"""Names of vLLM; `gpu_cache_usage_perc` is the only utilization up to 0.9.1, and gone since 0.13."""
+FACTS_EVERY_S = 1.0
+"""Facts, and adapters where there were none, are looked for this often: they hardly change, and to find them costs more
+than the load."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +48,7 @@ class EngineFacts:
 
 @dataclass(frozen=True, slots=True)
 class EngineReport:
-    """One scrape, read."""
+    """One scrape, read. The facts are those of up to `FACTS_EVERY_S` seconds ago."""
 
     load: Load
     facts: EngineFacts
@@ -93,16 +57,34 @@ class EngineReport:
 class ReportReader:
     """Reads the bodies of one endpoint.
 
-    Remembers what the last labels of the cache and of the adapters said: the cache's line has 60 labels and stays the
-    same from start to restart, the adapters' changes with the requests.
+    Remembers where series were and what the last labels said: the cache's line has 60 and stays the same from start to
+    restart.
+
+    Args:
+        engines: engines it may be, by name; the first of which a load series is there is the one.
     """
 
-    def __init__(self, series: EngineSeries = VLLM) -> None:
-        self._series = series
-        self._cache_blocks: tuple[bytes, ...] = ()
-        self._cache_facts: tuple[int | None, int | None] = (None, None)
+    def __init__(self, engines: Mapping[str, EngineSeries]) -> None:
+        self._engines = engines
+        self._bookmarks: dict[str, Bookmark] = {}
+        self._cache_blocks: list[bytes] = []
+        self._cache_sizes: tuple[int | None, int | None] = (None, None)
         self._lora_block = b""
         self._adapters: Adapters | None = None
+        self._facts: EngineFacts | None = None
+        self._facts_at = -math.inf
+        self.engine: str | None = None
+        """Which engine it is, None until a body showed it."""
+
+    @property
+    def names(self) -> list[str]:
+        """Names of every series that is read of the engine, once it is known."""
+        return self._engines[self.engine].names if self.engine is not None else []
+
+    def new_connection(self) -> None:
+        """The endpoint may have restarted: the next body shows its engine and facts."""
+        self.engine = None
+        self._facts_at = -math.inf
 
     def read(self, body: bytes, *, now: float) -> EngineReport:
         """Load and facts in one `/metrics` body.
@@ -116,80 +98,124 @@ class ReportReader:
             now: monotonic seconds to which the load belongs.
 
         Raises:
-            ScrapeError: `missing_series` when one of the three load gauges is absent, `malformed` when a value is
+            ScrapeError: `missing_series` when a load series of the engine is absent, `malformed` when a value is
                 impossible or a needed line cannot be read.
         """
-        series, exposition = self._series, Exposition(body)
-        waiting = _gauge(exposition, (series.waiting,))
-        running = _gauge(exposition, (series.running,))
-        utilizations = _gauge(exposition, series.kv_utilization)
+        exposition = Exposition(body)
+        series = self._series(exposition)
+        waiting = self._gauge(exposition, series.waiting)
+        running = self._gauge(exposition, series.running)
+        utilizations = self._gauge(exposition, series.kv_utilization) or [0.0]
+        is_due = now - self._facts_at >= FACTS_EVERY_S
+        if self._facts is None or is_due:
+            self._facts, self._facts_at = self._read_facts(exposition, series, n_engines=len(waiting)), now
+        if self._adapters is not None or is_due:
+            self._adapters = self._read_adapters(exposition, series)
         load = Load(
             waiting=int(sum(waiting)),
             running=int(sum(running)),
             kv_utilization=min(1.0, sum(utilizations) / len(utilizations)),
             updated_at=now,
-            adapters=self._read_adapters(exposition),
+            adapters=self._adapters,
         )
-        block_size, num_gpu_blocks = self._cache(exposition)
-        starts = [sample.value for sample in exposition.samples(series.process_start)]
-        facts = EngineFacts(
-            n_engines=len(waiting),
-            block_size=block_size,
-            num_gpu_blocks=num_gpu_blocks,
-            process_start_s=starts[0] if starts and math.isfinite(starts[0]) else None,
-            offloads=any(sample.value > 0 for name in series.offload for sample in exposition.samples(name)),
-        )
-        return EngineReport(load, facts)
+        return EngineReport(load, self._facts)
 
-    def _read_adapters(self, exposition: Exposition) -> Adapters | None:
-        """The adapters of the newest line: vLLM leaves those of past states exposed.
+    def _series(self, exposition: Exposition) -> EngineSeries:
+        """The names of this endpoint's engine; where it is not known, of the first that the body may be of."""
+        if self.engine is None:
+            for name, series in self._engines.items():
+                if any(self._samples(exposition, selector) for selector in series.load):
+                    self.engine = name
+                    break
+            else:
+                names = ", ".join(series.waiting[0].name for series in self._engines.values())
+                raise ScrapeError(
+                    "missing_series", f"no series {names} in the answer; is it an engine's /metrics?"
+                )
+        return self._engines[self.engine]
+
+    def _read_adapters(self, exposition: Exposition, series: EngineSeries) -> Adapters | None:
+        """The adapters of the newest line, None without: vLLM leaves those of past states exposed.
 
         A missing number of adapters, as from an engine without LoRA, tells nothing of them.
         """
-        samples = exposition.samples(self._series.lora_info) if self._series.lora_info else []
+        samples = [each for name in series.lora_info for each in self._samples(exposition, name)]
         newest = max(samples, key=lambda sample: sample.value, default=None)
-        block = newest.label_block if newest is not None else b""
-        if newest is not None and block != self._lora_block:
-            labels = newest.labels()
-            text = labels.get("max_lora", "")
-            self._adapters = Adapters(
-                active=_names(labels.get("running_lora_adapters", "")),
-                waiting=_names(labels.get("waiting_lora_adapters", "")),
-                max_active=int(text) if text.isdecimal() and len(text) <= MAX_DIGITS else 0,
-            )
-        self._lora_block = block
-        return self._adapters if newest is not None else None
+        if newest is None:
+            return None
+        if self._adapters is not None and newest.label_block == self._lora_block:
+            return self._adapters
+        self._lora_block = newest.label_block
+        labels = newest.labels()
+        text = labels.get("max_lora", "")
+        return Adapters(
+            active=_names(labels.get("running_lora_adapters", "")),
+            waiting=_names(labels.get("waiting_lora_adapters", "")),
+            max_active=int(text) if text.isdecimal() and len(text) <= MAX_DIGITS else 0,
+        )
 
-    def _cache(self, exposition: Exposition) -> tuple[int | None, int | None]:
-        """Block size and number of GPU blocks; a label that is no number, such as `None`, tells nothing.
+    def _samples(self, exposition: Exposition, selector: Selector) -> list[Sample]:
+        bookmark = self._bookmarks.get(selector.name)
+        if bookmark is None:
+            bookmark = self._bookmarks[selector.name] = Bookmark(selector.name)
+        samples = bookmark.samples(exposition)
+        if not selector.labels:
+            return samples
+        return [each for each in samples if all(each.labels().get(k) == v for k, v in selector.labels)]
 
-        vLLM writes the sum of all ranks' blocks into the line of every rank, hence the largest and not the sum.
+    def _gauge(self, exposition: Exposition, selectors: Sequence[Selector]) -> list[float]:
+        """Values of the first of `selectors` that is there, one a rank; nothing when none is asked for."""
+        for selector in selectors:
+            samples = self._samples(exposition, selector)
+            for sample in samples:
+                if not 0 <= sample.value <= MAX_GAUGE:
+                    raise ScrapeError(
+                        "malformed", f"{selector.name} is {sample.value}, want 0 to {MAX_GAUGE}"
+                    )
+            if samples:
+                return [sample.value for sample in samples]
+        if not selectors:
+            return []
+        names = " or ".join(selector.name for selector in selectors)
+        raise ScrapeError("missing_series", f"no series {names} in the answer; is it an engine's /metrics?")
+
+    def _read_facts(self, exposition: Exposition, series: EngineSeries, *, n_engines: int) -> EngineFacts:
+        """What the body tells of the endpoint itself.
+
+        vLLM writes the sum of all ranks' blocks into the line of every rank, hence the largest; gauges are each rank's
+        own. A label that is no number, such as `None`, tells nothing.
         """
-        samples = exposition.samples(self._series.cache_info)
-        blocks = tuple(sample.label_block for sample in samples)
+        block_size, num_blocks = self._cache(exposition, series)
+        starts = [sample.value for sample in self._samples(exposition, series.process_start)]
+        return EngineFacts(
+            n_engines=n_engines,
+            block_size=block_size or self._whole(exposition, series.block_size, max),
+            num_gpu_blocks=num_blocks or self._whole(exposition, series.num_blocks, sum),
+            process_start_s=starts[0] if starts and math.isfinite(starts[0]) else None,
+            offloads=any(
+                each.value > 0 for name in series.offload for each in self._samples(exposition, name)
+            ),
+        )
+
+    def _cache(self, exposition: Exposition, series: EngineSeries) -> tuple[int | None, int | None]:
+        """Block size and number of blocks by the labels of the cache description, which vLLM gives sixty."""
+        samples = [each for name in series.cache_info for each in self._samples(exposition, name)]
+        blocks = [sample.label_block for sample in samples]
         if blocks != self._cache_blocks:
             labels = [sample.labels() for sample in samples]
             self._cache_blocks = blocks
-            self._cache_facts = (
-                _largest(labels, self._series.block_size_label),
-                _largest(labels, self._series.num_blocks_label),
+            self._cache_sizes = (
+                _largest(labels, series.block_size_label),
+                _largest(labels, series.num_blocks_label),
             )
-        return self._cache_facts
+        return self._cache_sizes
 
-
-def _gauge(exposition: Exposition, names: Sequence[str]) -> list[float]:
-    """Values of the first of `names` that is there, one a rank."""
-    for name in names:
-        samples = exposition.samples(name)
-        if not samples:
-            continue
-        for sample in samples:
-            if not 0 <= sample.value <= MAX_GAUGE:
-                raise ScrapeError("malformed", f"{name} is {sample.value}, want 0 to {MAX_GAUGE}")
-        return [sample.value for sample in samples]
-    raise ScrapeError(
-        "missing_series", f"no series {' or '.join(names)} in the answer; is it an engine's /metrics?"
-    )
+    def _whole(
+        self, exposition: Exposition, selectors: Sequence[Selector], whole: Callable[[list[int]], int]
+    ) -> int | None:
+        """One number out of the ranks' own, None when none tells one."""
+        values = (each.value for name in selectors for each in self._samples(exposition, name))
+        return whole([int(value) for value in values if 1 <= value <= MAX_GAUGE] or [0]) or None
 
 
 def _names(text: str) -> frozenset[str]:

@@ -18,10 +18,19 @@ from kvatlas.api.picker import NO_CANDIDATES, NOT_CACHED, NOT_REWRITTEN, Picker
 from kvatlas.api.routing import Overload, Refusal, Route, RoutingRequest
 from kvatlas.api.scrape.loads import LoadTable
 from kvatlas.api.scrape.report import EngineFacts
+from kvatlas.api.scrape.schedule import Rhythm
 from kvatlas.api.scrape.scraper import Scraper
+from kvatlas.api.scrape.target import ScrapeSettings
 from kvatlas.api.tokenization.pipeline import PromptPipeline
 from kvatlas.configs.endpoints import endpoint_addresses
-from kvatlas.configs.schema import AdmissionConfig, EventsConfig, StaticEndpoint, WeightsConfig
+from kvatlas.configs.engines import EngineCatalog
+from kvatlas.configs.schema import (
+    AdmissionConfig,
+    EventsConfig,
+    MetricsScrapeConfig,
+    StaticEndpoint,
+    WeightsConfig,
+)
 from kvatlas.configs.units import Duration
 from kvatlas.events.subscriber import Subscriber
 from kvatlas.indexer.atlas import Atlas
@@ -52,8 +61,7 @@ class Parts:
             scraper=Scraper(
                 loads=self._loads,
                 on_facts=lambda _name, _facts: None,
-                interval_s=1,
-                timeout_s=1,
+                settings=ScrapeSettings(Rhythm(1, 1), timeout_s=1),
                 clock=time.monotonic,
                 rng=rng,
             ),
@@ -61,6 +69,7 @@ class Parts:
             metrics=self.metrics,
             auto_capacity_tiers=(),
             trust_credit={},
+            engines=EngineCatalog(MetricsScrapeConfig()),
         )
         for name in queues:
             self._add(name)

@@ -33,6 +33,9 @@ def _rows(info: inspect.StructType, above: str) -> list[str]:
             case inspect.VarTupleType(item_type=inspect.StructType() as entry):
                 lines.append(f"| **`{path}`** | {expected(field.type)} | {_default(field)} | {text} |")
                 lines += _rows(entry, f"{path}[].")
+            case inspect.DictType(value_type=inspect.StructType() as entry):
+                lines.append(f"| **`{path}`** | {expected(field.type)} | {_default(field)} | {text} |")
+                lines += _rows(entry, f"{path}.NAME.")
             case _:
                 lines.append(f"| `{path}` | {expected(field.type)} | {_default(field)} | {text} |")
     return lines

@@ -9,11 +9,11 @@ from kvatlas.configs.schema import AdmissionConfig
 from kvatlas.scorers.model import Load
 
 NOW = 100.0
-ADMISSION = Admission(AdmissionConfig(objectives={"batch": -1, "chat": 3}))
+ADMISSION = Admission(AdmissionConfig(objectives={"batch": -1, "chat": 3}), idle_interval_s=1.0)
 
 
-def load(waiting: int = 0, kv: float = 0.0, *, age_s: float = 0.0) -> Load:
-    return Load(waiting=waiting, running=0, kv_utilization=kv, updated_at=NOW - age_s)
+def load(waiting: int = 0, kv: float = 0.0, *, age_s: float = 0.0, running: int = 0) -> Load:
+    return Load(waiting=waiting, running=running, kv_utilization=kv, updated_at=NOW - age_s)
 
 
 @pytest.mark.parametrize(
@@ -24,8 +24,10 @@ def load(waiting: int = 0, kv: float = 0.0, *, age_s: float = 0.0) -> Load:
         pytest.param([load(kv=0.8)], 1.0, id="cache_at_its_threshold"),
         pytest.param([load(waiting=10, kv=0.4)], 2.0, id="the_larger_counts_and_may_pass_1"),
         pytest.param([load(waiting=5), load()], 0.5, id="mean_over_endpoints"),
-        pytest.param([load(age_s=0.19)], 0.0, id="not_too_old"),
-        pytest.param([load(age_s=0.21)], 1.0, id="too_old"),
+        pytest.param([load(running=1, age_s=0.19)], 0.0, id="not_too_old"),
+        pytest.param([load(running=1, age_s=0.21)], 1.0, id="too_old"),
+        pytest.param([load(age_s=1.19)], 0.0, id="idle_and_so_scraped_seldom"),
+        pytest.param([load(age_s=1.21)], 1.0, id="idle_and_too_old"),
         pytest.param([None, load()], 0.5, id="unknown_load"),
         pytest.param([], 1.0, id="no_endpoint"),
     ],

@@ -18,11 +18,14 @@ from kvatlas.api.picker import Picker
 from kvatlas.api.routing import Route, RoutingRequest
 from kvatlas.api.scrape.loads import LoadTable
 from kvatlas.api.scrape.report import EngineFacts
+from kvatlas.api.scrape.schedule import Rhythm
 from kvatlas.api.scrape.scraper import Scraper
+from kvatlas.api.scrape.target import ScrapeSettings
 from kvatlas.api.tokenization.pipeline import PromptPipeline
 from kvatlas.api.tokenization.tokenizer import load_tokenizer
 from kvatlas.configs.endpoints import EndpointAddresses, RankAddresses
-from kvatlas.configs.schema import WeightsConfig
+from kvatlas.configs.engines import EngineCatalog
+from kvatlas.configs.schema import MetricsScrapeConfig, WeightsConfig
 from kvatlas.events.model import BlockStored, EngineHash, MultimodalKey
 from kvatlas.events.stream import Trust
 from kvatlas.events.subscriber import Subscriber
@@ -53,8 +56,7 @@ async def fleet_without_events() -> AsyncGenerator[MakePicker]:
     scraper = Scraper(
         loads=loads,
         on_facts=ignore,
-        interval_s=1,
-        timeout_s=1,
+        settings=ScrapeSettings(Rhythm(1, 1), timeout_s=1),
         clock=time.monotonic,
         rng=lambda: 0.0,
     )
@@ -66,6 +68,7 @@ async def fleet_without_events() -> AsyncGenerator[MakePicker]:
         metrics=metrics,
         auto_capacity_tiers=(),
         trust_credit=dict.fromkeys(Trust, 1.0),
+        engines=EngineCatalog(MetricsScrapeConfig()),
     )
     for number, name in enumerate("ab"):
         fleet.add(name, EndpointAddresses(f"10.0.0.{number}:1", None, (RankAddresses(0, None, None),)), {})

@@ -13,9 +13,13 @@ from kvatlas.api.picker import Picker
 from kvatlas.api.routing import Refusal, RefusalCode, Route, RoutingRequest
 from kvatlas.api.scrape.loads import LoadTable
 from kvatlas.api.scrape.report import EngineFacts
+from kvatlas.api.scrape.schedule import Rhythm
 from kvatlas.api.scrape.scraper import Scraper
+from kvatlas.api.scrape.target import ScrapeSettings
 from kvatlas.api.tokenization.pipeline import PromptPipeline
 from kvatlas.configs.endpoints import EndpointAddresses, RankAddresses
+from kvatlas.configs.engines import EngineCatalog
+from kvatlas.configs.schema import MetricsScrapeConfig
 from kvatlas.events.stream import Trust
 from kvatlas.events.subscriber import Subscriber
 from kvatlas.events.subscription import SubscriberOptions
@@ -59,8 +63,7 @@ async def fleet(source: TierSource | None) -> AsyncGenerator[Fleet]:
         scraper=Scraper(
             loads=loads,
             on_facts=lambda _name, _facts: None,
-            interval_s=1,
-            timeout_s=1,
+            settings=ScrapeSettings(Rhythm(1, 1), timeout_s=1),
             clock=lambda: 0,
             rng=lambda: 0,
         ),
@@ -68,6 +71,7 @@ async def fleet(source: TierSource | None) -> AsyncGenerator[Fleet]:
         metrics=Metrics(),
         auto_capacity_tiers=(),
         trust_credit={trust: float(trust is Trust.LIVE) for trust in Trust},
+        engines=EngineCatalog(MetricsScrapeConfig()),
     )
     for number, name in enumerate("ab", start=1):
         address = EndpointAddresses(f"10.0.0.{number}:8000", None, (RankAddresses(0, NOWHERE, None),))

@@ -147,6 +147,36 @@ def test_head_alone_is_the_default_configuration(config_file: Path) -> None:
             "line 3, admission.metricsStalenessThreshold: found 0.05s, expected more than metricsScrape.interval of 0.05s",
             id="saturated_until_the_next_scrape",
         ),
+        pytest.param(
+            "metricsScrape: {idleInterval: 2s}",
+            "line 3, metricsScrape.idleInterval: found 2s, expected from the interval of 50ms to less than staleAfter of 2s",
+            id="idle_until_stale",
+        ),
+        pytest.param(
+            "metricsScrape: {idleInterval: 20ms}",
+            "line 3, metricsScrape.idleInterval: found 20ms, expected from the interval of 50ms",
+            id="idle_more_often_than_busy",
+        ),
+        pytest.param(
+            "metricsScrape: {engine: vlm}",
+            "line 3, metricsScrape.engine: found 'vlm', expected auto or vllm or sglang or ",
+            id="unknown_engine",
+        ),
+        pytest.param(
+            "metricsScrape: {engines: {my: {running: r}}}",
+            "line 3, metricsScrape.engines.my.waiting: missing, expected the series of queued requests",
+            id="engine_without_queue",
+        ),
+        pytest.param(
+            "metricsScrape: {engines: {vllm: {waiting: ''}}}",
+            "line 3, metricsScrape.engines.vllm.waiting: missing, expected the series of queued requests",
+            id="known_engine_whose_queue_is_taken_away",
+        ),
+        pytest.param(
+            "metricsScrape: {engines: {vllm: {running: 'a b'}}}",
+            "line 3, metricsScrape.engines.vllm.running: found 'a b', expected a series such as name or ",
+            id="series",
+        ),
     ],
 )
 def test_each_mistake_is_named_with_line_and_path(config_file: Path, body: str, problem: str) -> None:

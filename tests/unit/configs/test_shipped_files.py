@@ -13,7 +13,7 @@ import yaml
 
 from kvatlas.configs.endpoints import endpoint_addresses
 from kvatlas.configs.loader import load_config
-from kvatlas.configs.schema import KVAtlasConfig, StaticEndpoint, TierConfig
+from kvatlas.configs.schema import EngineConfig, KVAtlasConfig, StaticEndpoint, TierConfig
 
 FOLDER = Path(str(importlib.resources.files("kvatlas.configs")))
 DEFAULT = FOLDER / "default.yaml"
@@ -36,7 +36,7 @@ def written_keys() -> dict[str, object]:
 def with_examples_uncommented() -> str:
     """The default file with its examples in force, in place of the empty lists above them."""
     text = _EXAMPLE.sub(lambda match: match[1] or match[2] or "", DEFAULT.read_text())
-    return text.replace("static: []\n", "")
+    return text.replace("static: []\n", "").replace("engines: {} ", "# ")
 
 
 @pytest.mark.parametrize("file", sorted(FOLDER.glob("*.yaml")), ids=lambda file: file.name)
@@ -69,6 +69,16 @@ def test_default_file_shows_every_key_of_an_endpoint(tmp_path: Path) -> None:
     (endpoint,) = cast("list[object]", static)
     assert set(mapping(endpoint)) == schema_keys(StaticEndpoint)
     assert load_config(example).endpoints.static[0].labels == {"zone": "a"}
+
+
+def test_default_file_shows_every_key_of_an_engine(tmp_path: Path) -> None:
+    example = tmp_path / "example.yaml"
+    example.write_text(with_examples_uncommented())
+
+    engines = mapping(mapping(yaml.safe_load(example.read_text()))["metricsScrape"])["engines"]
+    ((_, engine),) = mapping(engines).items()
+    assert set(mapping(engine)) == schema_keys(EngineConfig)
+    assert load_config(example).metrics_scrape.engines["my-engine"].waiting == "my_requests{state=queued}"
 
 
 def test_written_out_addresses_of_the_example_are_the_derived_ones(tmp_path: Path) -> None:

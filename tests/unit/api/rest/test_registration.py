@@ -19,8 +19,12 @@ from kvatlas.api.rest.errors import install_error_handlers
 from kvatlas.api.rest.registration import registration_routes
 from kvatlas.api.rest.standard import standard_routes
 from kvatlas.api.scrape.loads import LoadTable
+from kvatlas.api.scrape.schedule import Rhythm
 from kvatlas.api.scrape.scraper import Scraper
+from kvatlas.api.scrape.target import ScrapeSettings
 from kvatlas.configs.endpoints import EndpointAddresses, RankAddresses
+from kvatlas.configs.engines import EngineCatalog
+from kvatlas.configs.schema import MetricsScrapeConfig
 from kvatlas.events.model import BlockStored, EngineHash
 from kvatlas.events.stream import Trust
 from kvatlas.events.subscriber import Subscriber
@@ -91,8 +95,7 @@ async def rest(model_names: frozenset[str]) -> AsyncGenerator[Rest]:
         scraper=Scraper(
             loads=loads,
             on_facts=lambda _name, _facts: None,
-            interval_s=1,
-            timeout_s=1,
+            settings=ScrapeSettings(Rhythm(1, 1), timeout_s=1),
             clock=lambda: 0,
             rng=lambda: 0,
         ),
@@ -100,6 +103,7 @@ async def rest(model_names: frozenset[str]) -> AsyncGenerator[Rest]:
         metrics=Metrics(),
         auto_capacity_tiers=(),
         trust_credit=dict.fromkeys(Trust, 1.0),
+        engines=EngineCatalog(MetricsScrapeConfig()),
     )
     registry = Registry(fleet)
     app = FastAPI()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
 from kvatlas.api.scrape.errors import ScrapeError
-from kvatlas.api.scrape.exposition import MAX_HITS, MAX_LINE_BYTES, Exposition
+from kvatlas.api.scrape.exposition import MAX_HITS, MAX_LINE_BYTES, NEAR_BYTES, Bookmark, Exposition
 
 Series = tuple[dict[str, str], float]
 NO_LABELS: dict[str, str] = {}
@@ -147,3 +148,54 @@ def test_any_bytes_are_samples_or_an_error(body: bytes) -> None:
     except ScrapeError:
         return
     assert all(isinstance(label, str) for sample in samples for label in sample.labels())
+
+
+# -- bookmarks ---------------------------------------------------------------------------------------------------------
+
+FILLER = "".join(f"other_{number} 0.0\n" for number in range(NEAR_BYTES))
+
+
+def followed(texts: Sequence[str]) -> list[list[Series]]:
+    """What one bookmark finds in bodies that come one after the other."""
+    bookmark = Bookmark("m")
+    return [
+        [(sample.labels(), sample.value) for sample in bookmark.samples(Exposition(text.encode()))]
+        for text in texts
+    ]
+
+
+@pytest.mark.parametrize(
+    ("texts", "values"),
+    [
+        pytest.param(("a 1\nm 1\n", "a 1\nm 2\n"), ([1], [2]), id="same_place"),
+        pytest.param(("a 1\nm 1\n", "a 1000\nm 2\n", "a 1\nm 3\n"), ([1], [2], [3]), id="near"),
+        pytest.param(("m 1\n", f"{FILLER}m 2\n", "m 3\n"), ([1], [2], [3]), id="far"),
+        pytest.param(("m 1\n", "a 1\n", "m 2\n"), ([1], list[float](), [2]), id="gone_and_back"),
+        pytest.param(("m 1\n", 'm{r="0"} 1\nm{r="1"} 2\n', "m 3\n"), ([1], [1, 2], [3]), id="more_and_fewer"),
+        pytest.param(("m 1\na 1\nm 2\n", "m 3\na 1\nm 4\n"), ([1, 2], [3, 4]), id="not_in_one_group"),
+        pytest.param(("m 1\n", "mm 2\nm 3\n"), ([1], [3]), id="longer_name_before"),
+        pytest.param(("m 1\n", "m 2\nmm 3\n"), ([1], [2]), id="longer_name_behind"),
+        pytest.param(
+            (f'm{{r="{"x" * NEAR_BYTES}"}} 1\nm 2\n', f'a 1\nm{{r="{"x" * NEAR_BYTES}"}} 3\nm 4\n'),
+            ([1, 2], [3, 4]),
+            id="second_line_nearer_than_the_first",
+        ),
+    ],
+)
+def test_series_is_followed_through_changing_bodies(
+    texts: Sequence[str], values: Sequence[list[float]]
+) -> None:
+    assert [[value for _, value in found] for found in followed(texts)] == list(values)
+
+
+@given(bodies=st.lists(st.lists(st.tuples(NAMES, VALUES), max_size=8), min_size=1, max_size=5))
+def test_series_in_groups_is_followed_as_if_each_body_were_searched(
+    bodies: list[list[tuple[str, float]]],
+) -> None:
+    texts = ["".join(f"{name} {value}\n" for name, value in sorted(lines)) for lines in bodies]
+    bookmarks = {name: Bookmark(name) for lines in bodies for name, _ in lines}
+
+    for text in texts:
+        exposition = Exposition(text.encode())
+        for name, bookmark in bookmarks.items():
+            assert repr(bookmark.samples(exposition)) == repr(exposition.samples(name))  # NaN equals NaN here

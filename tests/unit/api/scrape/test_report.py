@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvatlas.api.scrape.errors import ScrapeError
-from kvatlas.api.scrape.report import EngineFacts, EngineSeries, ReportReader
+from kvatlas.api.scrape.report import FACTS_EVERY_S, EngineFacts, ReportReader
+from kvatlas.configs.engines import ENGINES
 from kvatlas.scorers.model import Adapters, Load
 
 
@@ -22,6 +23,10 @@ def body(
 ) -> bytes:
     """A small body of a server with one rank."""
     return f"vllm:num_requests_waiting {waiting}\nvllm:num_requests_running {running}\n{utilization}\n{more}\n".encode()
+
+
+def vllm_reader() -> ReportReader:
+    return ReportReader({"vllm": ENGINES["vllm"]})
 
 
 @pytest.mark.parametrize(
@@ -50,7 +55,7 @@ def body(
     ],
 )
 def test_recorded_bodies_of_idle_servers_are_read(golden: Path, recording: str, facts: EngineFacts) -> None:
-    report = ReportReader().read((golden / f"{recording}.txt").read_bytes(), now=7.0)
+    report = vllm_reader().read((golden / f"{recording}.txt").read_bytes(), now=7.0)
 
     adapters = None if recording == "metrics_run7_dp" else Adapters(frozenset(), frozenset(), 1)
     assert report.load == Load(0, 0, 0.0, updated_at=7.0, adapters=adapters)
@@ -68,7 +73,7 @@ def test_recorded_values_are_read_where_they_are_not_zero(golden: Path) -> None:
             f'vllm:{name}{{engine="0",model_name="tiny"}} 0.0', f'vllm:{name}{{engine="0"}} {value}'
         )
 
-    load = ReportReader().read(text.encode(), now=7.0).load
+    load = vllm_reader().read(text.encode(), now=7.0).load
 
     assert (load.waiting, load.running, load.kv_utilization, load.updated_at) == (3, 4, 0.625, 7.0)
 
@@ -87,7 +92,7 @@ def test_ranks_are_summed_and_their_utilization_is_averaged(golden: Path) -> Non
             f"vllm:kv_cache_usage_perc{labels} 0.0", f"vllm:kv_cache_usage_perc{labels} {used}"
         )
 
-    report = ReportReader().read(text.encode(), now=7.0)
+    report = vllm_reader().read(text.encode(), now=7.0)
 
     assert report.load == Load(waiting=4, running=6, kv_utilization=0.5, updated_at=7.0)
     assert report.facts.gpu_blocks_per_engine == 96
@@ -105,7 +110,7 @@ def test_ranks_are_summed_and_their_utilization_is_averaged(golden: Path) -> Non
     ],
 )
 def test_utilization_is_read_under_both_names(series: str, utilization: float) -> None:
-    assert ReportReader().read(body(utilization=series), now=0.0).load.kv_utilization == utilization
+    assert vllm_reader().read(body(utilization=series), now=0.0).load.kv_utilization == utilization
 
 
 @pytest.mark.parametrize(
@@ -136,25 +141,42 @@ def test_utilization_is_read_under_both_names(series: str, utilization: float) -
     ],
 )
 def test_facts_that_cannot_be_read_are_left_out(more: str, facts: EngineFacts) -> None:
-    report = ReportReader().read(body(more=more), now=0.0)
+    report = vllm_reader().read(body(more=more), now=0.0)
 
     assert report.facts == facts
 
 
+CACHES = (
+    'vllm:cache_config_info{num_gpu_blocks="10"} 1.0',
+    'vllm:cache_config_info{num_gpu_blocks="10"} 1.0',
+    'vllm:cache_config_info{num_gpu_blocks="20"} 1.0',
+    "",
+)
+
+
 def test_facts_follow_a_changed_cache_description() -> None:
-    reader = ReportReader()
+    reader = vllm_reader()
 
     blocks = [
-        reader.read(body(more=more), now=0.0).facts.num_gpu_blocks
-        for more in (
-            'vllm:cache_config_info{num_gpu_blocks="10"} 1.0',
-            'vllm:cache_config_info{num_gpu_blocks="10"} 1.0',
-            'vllm:cache_config_info{num_gpu_blocks="20"} 1.0',
-            "",
-        )
+        reader.read(body(more=more), now=step * FACTS_EVERY_S).facts.num_gpu_blocks
+        for step, more in enumerate(CACHES)
     ]
 
     assert blocks == [10, 10, 20, None]
+
+
+def test_facts_are_looked_for_once_in_a_while_and_after_each_connection() -> None:
+    reader = vllm_reader()
+
+    def blocks(cache: str, now: float) -> int | None:
+        return reader.read(body(more=cache), now=now).facts.num_gpu_blocks
+
+    assert blocks(CACHES[0], 7.0) == 10
+    assert blocks(CACHES[2], 7.9) == 10
+    assert blocks(CACHES[2], 8.0) == 20
+    assert blocks(CACHES[0], 8.1) == 20
+    reader.new_connection()
+    assert blocks(CACHES[0], 8.2) == 10
 
 
 def test_blocks_of_one_rank_are_unknown_when_those_of_all_are() -> None:
@@ -188,29 +210,130 @@ def test_blocks_of_one_rank_are_unknown_when_those_of_all_are() -> None:
 )
 def test_body_without_a_load_is_an_error(raw: bytes, reason: str, message: str) -> None:
     with pytest.raises(ScrapeError, match=message) as raised:
-        ReportReader().read(raw, now=0.0)
+        vllm_reader().read(raw, now=0.0)
 
     assert raised.value.reason == reason
 
 
-def test_other_engines_are_read_under_their_names() -> None:
-    sglang = EngineSeries(
-        waiting="sglang:num_queue_reqs",
-        running="sglang:num_running_reqs",
-        kv_utilization=("sglang:token_usage",),
-        cache_info="sglang:cache_config_info",
-        block_size_label="page_size",
-        num_blocks_label="num_pages",
-    )
-    raw = (
-        b"sglang:num_queue_reqs 2\nsglang:num_running_reqs 3\nsglang:token_usage 0.5\n"
-        b'sglang:cache_config_info{page_size="64",num_pages="100"} 1\n'
-    )
+OTHER_BODIES = {
+    "sglang": """
+sglang:num_queue_reqs{tp_rank="0"} 2.0
+sglang:num_running_reqs{tp_rank="0"} 3.0
+sglang:token_usage{tp_rank="0"} 0.5
+sglang:page_size{tp_rank="0"} 64.0
+sglang:num_pages{tp_rank="0"} 100.0
+""",
+    "trtllm-serve": """
+trtllm_num_requests_waiting{model_name="m"} 2.0
+trtllm_num_requests_running{model_name="m"} 3.0
+trtllm_kv_cache_utilization{model_name="m"} 0.5
+trtllm_kv_cache_tokens_per_block{model_name="m"} 64.0
+trtllm_kv_cache_max_blocks{model_name="m"} 100.0
+""",
+    "triton-tensorrt-llm": """
+nv_trt_llm_request_metrics{model="m",request_type="waiting",version="1"} 2
+nv_trt_llm_request_metrics{model="m",request_type="context",version="1"} 9
+nv_trt_llm_request_metrics{model="m",request_type="scheduled",version="1"} 3
+nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type="fraction",model="m",version="1"} 0.5
+nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type="tokens_per",model="m",version="1"} 64
+nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type="used",model="m",version="1"} 50
+nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type="max",model="m",version="1"} 100
+""",
+}
 
-    report = ReportReader(sglang).read(raw, now=1.0)
+
+@pytest.mark.parametrize("engine", OTHER_BODIES)
+@pytest.mark.parametrize("candidates", ["alone", "all"])
+def test_other_engines_are_read_under_their_names_named_or_found_out(engine: str, candidates: str) -> None:
+    reader = ReportReader(ENGINES if candidates == "all" else {engine: ENGINES[engine]})
+
+    report = reader.read(OTHER_BODIES[engine].encode(), now=1.0)
 
     assert report.load == Load(waiting=2, running=3, kv_utilization=0.5, updated_at=1.0)
     assert report.facts == EngineFacts(n_engines=1, block_size=64, num_gpu_blocks=100)
+    assert reader.engine == engine
+
+
+def test_sizes_are_read_from_the_labels_of_older_sglang() -> None:
+    old = b"""sglang:num_queue_reqs 2\nsglang:num_running_reqs 3\nsglang:token_usage 0.5
+sglang:cache_config_info{page_size="64",num_pages="100"} 1\n"""
+
+    report = ReportReader(ENGINES).read(old, now=1.0)
+
+    assert report.facts == EngineFacts(n_engines=1, block_size=64, num_gpu_blocks=100)
+
+
+def test_gauges_of_ranks_are_summed_for_blocks_and_agree_on_the_block_size() -> None:
+    ranks = "".join(
+        f'sglang:{name}{{dp_rank="{rank}"}} {value}\n'
+        for name, value in (
+            ("num_queue_reqs", 1),
+            ("num_running_reqs", 2),
+            ("token_usage", 0.5),
+            ("page_size", 64),
+            ("num_pages", 100),
+        )
+        for rank in (0, 1)
+    )
+
+    report = ReportReader(ENGINES).read(ranks.encode(), now=1.0)
+
+    assert report.load == Load(waiting=2, running=4, kv_utilization=0.5, updated_at=1.0)
+    assert report.facts == EngineFacts(n_engines=2, block_size=64, num_gpu_blocks=200)
+    assert report.facts.gpu_blocks_per_engine == 100
+
+
+def test_engine_that_tells_only_its_queue_runs_nothing_and_uses_nothing() -> None:
+    reader = ReportReader(ENGINES)
+
+    report = reader.read(
+        b'nv_inference_pending_request_count{model="m"} 4\nnv_inference_exec_count 7e9\n', now=1.0
+    )
+
+    assert (report.load, reader.engine) == (
+        Load(waiting=4, running=0, kv_utilization=0.0, updated_at=1.0),
+        "triton",
+    )
+
+
+def test_engine_is_found_out_again_after_a_new_connection() -> None:
+    reader = ReportReader(ENGINES)
+    reader.read(body(), now=1.0)
+    with pytest.raises(ScrapeError, match="no series vllm:num_requests_waiting in"):
+        reader.read(OTHER_BODIES["sglang"].encode(), now=2.0)
+
+    reader.new_connection()
+
+    assert reader.read(OTHER_BODIES["sglang"].encode(), now=3.0).load.running == 3
+    assert reader.engine == "sglang"
+
+
+def test_answer_of_no_known_engine_names_what_was_looked_for() -> None:
+    with pytest.raises(
+        ScrapeError, match="no series vllm:num_requests_waiting, sglang:num_queue_reqs, "
+    ) as raised:
+        ReportReader(ENGINES).read(b"up 1\n", now=1.0)
+
+    assert raised.value.reason == "missing_series"
+
+
+def test_names_are_all_that_is_read_of_the_engine() -> None:
+    reader = ReportReader(ENGINES)
+    before = reader.names
+    reader.read(body(), now=1.0)
+
+    assert before == []
+    assert reader.names == [
+        "process_start_time_seconds",
+        "vllm:cache_config_info",
+        "vllm:external_prefix_cache_hits_total",
+        "vllm:gpu_cache_usage_perc",
+        "vllm:kv_cache_usage_perc",
+        "vllm:kv_offload_total_bytes_total",
+        "vllm:lora_requests_info",
+        "vllm:num_requests_running",
+        "vllm:num_requests_waiting",
+    ]
 
 
 NUMBERS = st.floats().map(repr) | st.sampled_from(("1", "1e400", "-0", "x", "", "1 2"))
@@ -227,7 +350,7 @@ def test_any_values_are_a_sane_report_or_an_error(
         more=f'vllm:cache_config_info{{block_size="{label}",num_gpu_blocks="{label}"}} 1',
     )
     try:
-        report = ReportReader().read(raw, now=0.0)
+        report = vllm_reader().read(raw, now=0.0)
     except ScrapeError:
         return
     assert report.load.waiting >= 0
@@ -261,20 +384,21 @@ def lora_line(active: str, waiting: str, written_at: float, *, max_lora: str = "
     ],
 )
 def test_adapters_are_those_of_the_newest_line(lines: list[str], adapters: Adapters | None) -> None:
-    assert ReportReader().read(body(more="\n".join(lines)), now=1.0).load.adapters == adapters
+    assert vllm_reader().read(body(more="\n".join(lines)), now=1.0).load.adapters == adapters
 
 
-def test_adapters_follow_the_lines_from_scrape_to_scrape() -> None:
-    reader = ReportReader()
+def test_adapters_follow_the_lines_and_where_there_were_none_come_with_the_facts() -> None:
+    reader = vllm_reader()
     seen: list[str | None] = []
-    for more in (
-        lora_line("a", "", 1.0),
-        lora_line("a", "", 2.0),
-        lora_line("b", "", 3.0),
-        "",
-        lora_line("b", "", 4.0),
+    for now, more in (
+        (7.0, lora_line("a", "", 1.0)),
+        (7.1, lora_line("a", "", 2.0)),
+        (7.2, lora_line("b", "", 3.0)),
+        (7.3, ""),
+        (7.4, lora_line("b", "", 4.0)),
+        (8.0, lora_line("b", "", 4.0)),
     ):
-        adapters = reader.read(body(more=more), now=1.0).load.adapters
+        adapters = reader.read(body(more=more), now=now).load.adapters
         seen.append(None if adapters is None else "".join(adapters.active))
 
-    assert seen == ["a", "a", "b", None, "b"]
+    assert seen == ["a", "a", "b", None, None, "b"]

@@ -1,0 +1,175 @@
+"""Under which names engines tell their load and the size of their cache."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from .schema import EngineConfig, MetricsScrapeConfig
+
+AUTO = "auto"
+"""In place of an engine's name: the one whose series are in the answer."""
+
+TYPE_LABELS = ("llm-d.ai/engine-type", "inference.networking.k8s.io/engine-type")
+"""Labels of an endpoint that name its engine, the newer first. Source: llm-d-router, core-metrics-extractor."""
+
+_NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
+_LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)=("?)([^",{}]+)\2')
+
+
+@dataclass(frozen=True, slots=True)
+class Selector:
+    """A series by its name, and by labels that must have given values.
+
+    Attributes:
+        name: of the series.
+        labels: label and value; other labels may have any value.
+    """
+
+    name: str
+    labels: tuple[tuple[str, str], ...] = ()
+
+    @classmethod
+    def parse(cls, text: str) -> Selector:
+        """The series that `text` writes: `name` or `name{label=value,...}`, the values with or without quotes.
+
+        Raises:
+            ValueError: not of that form.
+        """
+        name, brace, rest = text.partition("{")
+        labels = (
+            [_LABEL.fullmatch(part.strip()) for part in rest.removesuffix("}").split(",")] if brace else []
+        )
+        if _NAME.fullmatch(name) is None or None in labels or (brace and not rest.endswith("}")):
+            raise ValueError(f"found {text!r}, expected a series such as name or name{{label=value}}")
+        return cls(name, tuple((label[1], label[3]) for label in labels if label is not None))
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSeries:
+    """Names of one engine. Where several are given, the first that is there counts; without any it tells nothing.
+
+    Attributes:
+        waiting: gauges of queued requests.
+        running: gauges of requests being served.
+        kv_utilization: gauges of the used part of the KV blocks, 0 to 1.
+        cache_info: series whose labels describe the cache.
+        block_size_label: its label with the tokens a block.
+        num_blocks_label: its label with the number of GPU blocks of all ranks.
+        block_size: gauges of the tokens a block.
+        num_blocks: gauges of one rank's GPU blocks.
+        offload: counters that move only when blocks go to or come from slower memory.
+        process_start: gauge with the wall-clock start of the process in seconds.
+        lora_info: series whose labels name the LoRA adapters, with vLLM's label names, and whose value is the time of
+            writing.
+    """
+
+    waiting: tuple[Selector, ...]
+    running: tuple[Selector, ...] = ()
+    kv_utilization: tuple[Selector, ...] = ()
+    cache_info: tuple[Selector, ...] = ()
+    block_size_label: str = "block_size"
+    num_blocks_label: str = "num_gpu_blocks"
+    block_size: tuple[Selector, ...] = ()
+    num_blocks: tuple[Selector, ...] = ()
+    offload: tuple[Selector, ...] = ()
+    process_start: Selector = Selector("process_start_time_seconds")
+    lora_info: tuple[Selector, ...] = ()
+
+    @property
+    def load(self) -> tuple[Selector, ...]:
+        """Every series that may hold load."""
+        return (*self.waiting, *self.running, *self.kv_utilization)
+
+    @property
+    def names(self) -> list[str]:
+        """Names of every series that is read."""
+        facts = (*self.cache_info, *self.block_size, *self.num_blocks, *self.offload, self.process_start)
+        return sorted({selector.name for selector in (*self.load, *facts, *self.lora_info)})
+
+
+def _all(*texts: str) -> tuple[Selector, ...]:
+    return tuple(map(Selector.parse, texts))
+
+
+ENGINES: Mapping[str, EngineSeries] = {
+    "vllm": EngineSeries(
+        waiting=_all("vllm:num_requests_waiting"),
+        running=_all("vllm:num_requests_running"),
+        # the second is the only one up to 0.9.1, and gone since 0.13
+        kv_utilization=_all("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc"),
+        cache_info=_all("vllm:cache_config_info"),
+        offload=_all("vllm:kv_offload_total_bytes_total", "vllm:external_prefix_cache_hits_total"),
+        lora_info=_all("vllm:lora_requests_info"),
+    ),
+    "sglang": EngineSeries(
+        waiting=_all("sglang:num_queue_reqs"),
+        running=_all("sglang:num_running_reqs"),
+        kv_utilization=_all("sglang:token_usage"),
+        cache_info=_all("sglang:cache_config_info"),
+        block_size_label="page_size",
+        num_blocks_label="num_pages",
+        block_size=_all("sglang:page_size"),
+        num_blocks=_all("sglang:num_pages"),
+    ),
+    "trtllm-serve": EngineSeries(
+        waiting=_all("trtllm_num_requests_waiting"),
+        running=_all("trtllm_num_requests_running"),
+        kv_utilization=_all("trtllm_kv_cache_utilization"),
+        block_size=_all("trtllm_kv_cache_tokens_per_block"),
+        num_blocks=_all("trtllm_kv_cache_max_blocks"),
+    ),
+    "triton-tensorrt-llm": EngineSeries(
+        waiting=_all("nv_trt_llm_request_metrics{request_type=waiting}"),
+        running=_all("nv_trt_llm_request_metrics{request_type=scheduled}"),
+        kv_utilization=_all("nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type=fraction}"),
+        block_size=_all("nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type=tokens_per}"),
+        num_blocks=_all("nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type=max}"),
+    ),
+    # its nv_inference_exec_count counts executions since the start, so it does not tell what is running
+    "triton": EngineSeries(waiting=_all("nv_inference_pending_request_count")),
+}
+"""Engines that are known by name. Source: llm-d-router, core-metrics-extractor, and the engines' own answers."""
+
+
+class EngineCatalog:
+    """Which names an endpoint's series may have.
+
+    Args:
+        config: default engine, and names that differ from `ENGINES`; checked.
+    """
+
+    def __init__(self, config: MetricsScrapeConfig) -> None:
+        own = {name: _with_own(ENGINES.get(name), names) for name, names in config.engines.items()}
+        self._engines = {**own, **{name: each for name, each in ENGINES.items() if name not in own}}
+        self._default = config.engine
+
+    def of(self, labels: Mapping[str, str]) -> Mapping[str, EngineSeries]:
+        """Engines that an endpoint with these labels may be, by name; the one its label names if it is known."""
+        named = next((labels[label] for label in TYPE_LABELS if label in labels), self._default)
+        chosen = named if named in self._engines else self._default
+        return self._engines if chosen == AUTO else {chosen: self._engines[chosen]}
+
+
+def _with_own(known: EngineSeries | None, own: EngineConfig) -> EngineSeries:
+    """The names of an engine, those of `own` in place of known ones; an empty text is a series it does not have."""
+    series = known or EngineSeries(waiting=())
+    return replace(
+        series,
+        waiting=_chosen(own.waiting, series.waiting),
+        running=_chosen(own.running, series.running),
+        kv_utilization=_chosen(own.kv_utilization, series.kv_utilization),
+        block_size=_chosen(own.block_size, series.block_size),
+        num_blocks=_chosen(own.num_blocks, series.num_blocks),
+        cache_info=_chosen(own.cache_info, series.cache_info),
+        block_size_label=own.block_size_label or series.block_size_label,
+        num_blocks_label=own.num_blocks_label or series.num_blocks_label,
+        lora_info=_chosen(own.lora_info, series.lora_info),
+    )
+
+
+def _chosen(own: str | None, known: tuple[Selector, ...]) -> tuple[Selector, ...]:
+    if own is None:
+        return known
+    return _all(own) if own else ()

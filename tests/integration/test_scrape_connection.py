@@ -1,0 +1,223 @@
+"""One kept connection against servers that answer in every way HTTP allows, and in some it does not."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from kvatlas.api.scrape.connection import Destination, MetricsConnection, connect
+from kvatlas.api.scrape.errors import ScrapeError
+from support.waiting import until
+
+Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Coroutine[Any, Any, None]]
+
+MAX_BODY_BYTES = 1000
+OK = b"HTTP/1.1 200 OK\r\n"
+
+
+class Told:
+    """What a connection told; implements `connection.Asker`."""
+
+    def __init__(self) -> None:
+        self.answers: list[tuple[int, bytes]] = []
+        self.failures: list[tuple[str, str, bool]] = []
+
+    def answered(self, status: int, body: bytes) -> None:
+        self.answers.append((status, body))
+
+    def failed(self, error: ScrapeError, *, untouched: bool) -> None:
+        self.failures.append((error.reason, str(error), untouched))
+
+    @property
+    def count(self) -> int:
+        return len(self.answers) + len(self.failures)
+
+
+@asynccontextmanager
+async def asking(serve: Serve) -> AsyncGenerator[tuple[MetricsConnection, Told, bytes]]:
+    """A connection to a server that handles it with `serve`, what it tells, and the request to send."""
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    destination = Destination.of(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/metrics")
+    told = Told()
+    connection = MetricsConnection(told, max_body_bytes=MAX_BODY_BYTES)
+    await connect(destination, connection, None)
+    try:
+        yield connection, told, destination.request()
+    finally:
+        connection.abort()
+        server.close()
+        await server.wait_closed()
+
+
+def answering(*parts: bytes, close: bool = False) -> Serve:
+    """Answers each request with `parts`, each sent by itself."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while True:
+                await reader.readuntil(b"\r\n\r\n")
+                for part in parts:
+                    writer.write(part)
+                    await writer.drain()
+                    await asyncio.sleep(0)
+                if close:
+                    break
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        finally:
+            writer.close()
+
+    return serve
+
+
+@pytest.mark.parametrize("split", ["whole", "byte_by_byte"])
+@pytest.mark.parametrize(
+    ("raw", "close", "answer"),
+    [
+        pytest.param(OK + b"Content-Length: 4\r\n\r\nbody", False, (200, b"body"), id="length"),
+        pytest.param(OK + b"content-LENGTH: 0\r\n\r\n", False, (200, b""), id="empty"),
+        pytest.param(
+            OK + b"Transfer-Encoding: chunked\r\n\r\n3\r\nbod\r\n1\r\ny\r\n0\r\n\r\n",
+            False,
+            (200, b"body"),
+            id="chunked",
+        ),
+        pytest.param(
+            OK + b"Connection: close\r\nContent-Length: 4\r\n\r\nbody",
+            False,
+            (200, b"body"),
+            id="connection_close",
+        ),
+        pytest.param(OK + b"\r\nbody", True, (200, b"body"), id="until_the_end"),
+        pytest.param(b"HTTP/1.0 200 OK\r\n\r\nbody", True, (200, b"body"), id="http_1_0"),
+        pytest.param(
+            b"HTTP/1.1 100 Continue\r\n\r\n" + OK + b"Content-Length: 4\r\n\r\nbody",
+            False,
+            (200, b"body"),
+            id="continue",
+        ),
+        pytest.param(
+            b"HTTP/1.1 503 Busy\r\nContent-Length: 4\r\n\r\nbusy", False, (503, b"busy"), id="status"
+        ),
+        pytest.param(
+            OK + b"Content-Length: 1000\r\n\r\n" + b"x" * 1000, False, (200, b"x" * 1000), id="largest"
+        ),
+    ],
+)
+async def test_answer_is_told_once(raw: bytes, close: bool, answer: tuple[int, bytes], split: str) -> None:
+    parts = [raw] if split == "whole" else [raw[i : i + 1] for i in range(len(raw))]
+    async with asking(answering(*parts, close=close)) as (connection, told, request):
+        connection.ask(request)
+        await until(lambda: told.count)
+
+        assert (told.answers, told.failures) == ([answer], [])
+
+
+@pytest.mark.parametrize(
+    ("raw", "close", "reason", "text"),
+    [
+        pytest.param(b"SSH-2.0-x\r\n", False, "malformed", "the answer is not HTTP", id="not_http"),
+        pytest.param(
+            OK + b"Content-Length: x\r\n\r\n", False, "malformed", "the answer is not HTTP", id="no_number"
+        ),
+        pytest.param(
+            b"HTTP/1.1 101 Go\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\nx", False, "malformed", "the answer is not HTTP",
+            id="upgrade",
+        ),
+        pytest.param(
+            OK + b"Content-Length: 1001\r\n\r\n" + b"x" * 1001, False, "too_large", "above 1000 bytes", id="too_large"
+        ),
+        pytest.param(
+            OK + b"Transfer-Encoding: chunked\r\n\r\n" + b"3e8\r\n" + b"x" * 1000 + b"\r\n1\r\n" + b"x", False,
+            "too_large", "above 1000 bytes", id="too_large_in_chunks",
+        ),
+        pytest.param(OK + b"\r\n" + b"x" * 1001, False, "too_large", "above 1000 bytes", id="too_large_without_end"),
+        pytest.param(
+            OK + b"Content-Length: 9\r\n\r\nbody", True, "unreachable", "closed before the whole answer", id="truncated"
+        ),
+        pytest.param(OK + b"X: y", True, "unreachable", "closed before the whole answer", id="truncated_head"),
+        pytest.param(b"", True, "unreachable", "closed before the whole answer", id="no_answer"),
+    ],
+)  # fmt: skip
+async def test_failure_is_told_once_and_ends_the_connection(
+    raw: bytes, close: bool, reason: str, text: str
+) -> None:
+    async with asking(answering(raw, close=close)) as (connection, told, request):
+        connection.ask(request)
+        await until(lambda: told.count)
+        await until(lambda: not connection.is_open)
+
+        ((told_reason, told_text, untouched),) = told.failures
+        assert (told_reason, untouched, told.answers) == (reason, False, [])
+        assert text in told_text
+
+
+async def test_connection_is_kept_for_the_next_request() -> None:
+    async with asking(answering(OK + b"Content-Length: 1\r\n\r\nx")) as (connection, told, request):
+        for count in range(1, 4):
+            connection.ask(request)
+            await until(lambda count=count: told.count == count)  # type: ignore[misc]  # a default of a lambda has no type
+        assert told.answers == [(200, b"x")] * 3
+        assert connection.is_open
+
+
+async def test_kept_connection_that_ends_before_an_answer_is_told_as_untouched() -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(OK + b"Content-Length: 1\r\n\r\nx")
+        await reader.readuntil(b"\r\n\r\n")
+        writer.close()
+
+    async with asking(serve) as (connection, told, request):
+        connection.ask(request)
+        await until(lambda: told.count == 1)
+        connection.ask(request)
+        await until(lambda: told.count == 2)
+
+        assert [(reason, untouched) for reason, _, untouched in told.failures] == [("unreachable", True)]
+
+
+@pytest.mark.parametrize("together", [True, False])
+async def test_answer_that_nobody_asked_for_ends_the_connection(together: bool) -> None:
+    answer = OK + b"Content-Length: 1\r\n\r\nx"
+    parts = [answer + answer] if together else [answer, answer]
+    async with asking(answering(*parts)) as (connection, told, request):
+        connection.ask(request)
+        await until(lambda: told.count)
+        await until(lambda: not connection.is_open)
+
+        assert (told.answers, told.failures) == ([(200, b"x")], [])
+
+
+async def test_aborted_connection_tells_nothing() -> None:
+    waiting = asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        waiting.set()
+        await reader.read()
+        writer.close()
+
+    async with asking(serve) as (connection, told, request):
+        connection.ask(request)
+        await waiting.wait()
+        connection.abort()
+        await until(lambda: not connection.is_open)
+
+        assert told.count == 0
+
+
+async def test_port_on_which_nobody_listens_cannot_be_reached() -> None:
+    server = await asyncio.start_server(answering(), "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    server.close()
+    await server.wait_closed()
+
+    with pytest.raises(ScrapeError, match=f"cannot connect to 127.0.0.1:{port}: ") as raised:
+        await connect(Destination.of(f"http://127.0.0.1:{port}"), MetricsConnection(Told()), None)
+
+    assert raised.value.reason == "unreachable"

@@ -1,0 +1,189 @@
+"""How often endpoints are scraped, and for which series."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+from aiohttp import web
+from prometheus_client import CollectorRegistry, Gauge, make_asgi_app  # pyright: ignore[reportUnknownVariableType]
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from kvatlas.api.rest.listener import HttpListener
+from kvatlas.api.scrape.report import FACTS_EVERY_S, EngineFacts
+from kvatlas.api.scrape.schedule import Rhythm
+from kvatlas.api.scrape.target import ScrapeSettings
+from support.scraping import (
+    IDLE_S,
+    INTERVAL_S,
+    LOAD,
+    TIMEOUT_S,
+    Answer,
+    Fleet,
+    MetricsServer,
+    answering,
+    metrics,
+)
+from support.waiting import until
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[MetricsServer]:
+    one = MetricsServer()
+    await one.start()
+    yield one
+    await one.stop()
+
+
+@pytest.fixture
+async def fleet() -> AsyncIterator[Fleet]:
+    one = Fleet()
+    yield one
+    await one.scraper.stop()
+
+
+# -- busy and idle -----------------------------------------------------------------------------------------------------
+
+
+def idle() -> Answer:
+    return answering(metrics(0).replace(b"running 2", b"running 0"))
+
+
+async def test_idle_endpoint_is_scraped_less_often_until_it_shows_work(
+    server: MetricsServer, fleet: Fleet
+) -> None:
+    fleet.add("a", server.url)
+    await until(lambda: fleet.status("a").n_scrapes >= 5)
+    assert fleet.status("a").interval_s == INTERVAL_S
+
+    server.answer = idle()
+    await until(lambda: fleet.status("a").interval_s == IDLE_S)
+
+    server.answer = answering(metrics())
+    await until(lambda: fleet.status("a").interval_s == INTERVAL_S)
+
+
+async def test_failing_endpoint_is_tried_less_often(server: MetricsServer, fleet: Fleet) -> None:
+    server.answer = answering(b"", status=503)
+    fleet.add("a", server.url)
+
+    await until(lambda: fleet.status("a").interval_s == IDLE_S)
+
+    assert fleet.status("a").failing
+
+
+async def test_picked_endpoint_is_scraped_at_once_and_often_for_a_while(server: MetricsServer) -> None:
+    fleet = Fleet(idle_s=3600.0)
+    server.answer = idle()
+    fleet.add("a", server.url)
+    await until(lambda: fleet.status("a").interval_s > 1)
+    before = fleet.status("a").n_scrapes
+
+    fleet.scraper.picked("a")
+    assert fleet.status("a").interval_s == INTERVAL_S
+    await until(lambda: fleet.status("a").n_scrapes >= before + 5)
+    await fleet.scraper.stop()
+
+
+async def test_pick_during_a_scrape_starts_no_second_one(server: MetricsServer, fleet: Fleet) -> None:
+    server.answer = server.held
+    fleet.add("a", server.url)
+    await until(lambda: server.in_flight == 1)
+
+    for _ in range(10):
+        fleet.scraper.picked("a")
+    server.released.set()
+    await until(lambda: fleet.status("a").n_scrapes >= 3)
+
+    assert server.most_in_flight == 1
+
+
+async def test_shorter_interval_counts_at_once(server: MetricsServer) -> None:
+    fleet = Fleet(idle_s=3600.0)
+    fleet.scraper.configure(ScrapeSettings(Rhythm(3600.0, 3600.0), TIMEOUT_S))
+    fleet.add("a", server.url)
+    await until(lambda: fleet.status("a").n_scrapes == 1)
+
+    fleet.scraper.configure(ScrapeSettings(Rhythm(INTERVAL_S, IDLE_S), TIMEOUT_S))
+    await until(lambda: fleet.status("a").n_scrapes >= 3)
+    await fleet.scraper.stop()
+
+
+# -- asking for single series -------------------------------------------------------------------------------------------
+
+
+async def test_server_that_can_is_asked_for_the_needed_series_alone(fleet: Fleet) -> None:
+    """The server is what vLLM mounts: the client library's own application."""
+    registry = CollectorRegistry()
+    for name, value in (("waiting", 1), ("running", 2)):
+        Gauge(f"vllm:num_requests_{name}", "?", registry=registry).set(value)
+    Gauge("vllm:kv_cache_usage_perc", "?", registry=registry).set(0.5)
+    Gauge("vllm:cache_config_info", "?", ["block_size", "num_gpu_blocks"], registry=registry).labels(
+        16, 10
+    ).set(1)
+    app: ASGIApp = make_asgi_app(registry)  # pyright: ignore[reportUnknownVariableType]
+    bodies: list[int] = []
+
+    async def measured(scope: Scope, receive: Receive, send: Send) -> None:
+        async def count(message: Message) -> None:
+            if message["type"] == "http.response.body":
+                bodies.append(len(message["body"]))
+            await send(message)
+
+        await app(scope, receive, count)
+
+    for number in range(1000):
+        Gauge(f"other_{number}", "?", registry=registry)
+    listener = HttpListener("server.metrics", measured)
+    port = await listener.start("127.0.0.1", 0)
+    fleet.add("a", f"http://127.0.0.1:{port}/metrics")
+    await until(lambda: fleet.status("a").n_scrapes >= 5)
+    status, load = fleet.status("a"), fleet.load("a")
+    fleet.scraper.remove("a")
+    await listener.stop()
+
+    assert load == LOAD
+    assert fleet.facts == [("a", EngineFacts(n_engines=1, block_size=16, num_gpu_blocks=10))]
+    assert status.n_errors == {}
+    assert bodies[0] > 40_000
+    assert max(bodies[1:]) < 1000
+
+
+async def test_server_that_ignores_names_is_scraped_as_ever(server: MetricsServer, fleet: Fleet) -> None:
+    fleet.add("a", server.url)
+    await until(lambda: fleet.status("a").n_scrapes >= 3)
+
+    assert server.queries[0] == ""
+    assert "name[]=vllm:num_requests_waiting" in server.queries[1]
+    assert fleet.status("a").n_errors == {}
+
+
+@pytest.mark.parametrize("refusal", [answering(b""), answering(b"", status=400)])
+async def test_server_that_finds_nothing_by_name_is_asked_for_all_again(
+    server: MetricsServer, fleet: Fleet, refusal: Answer
+) -> None:
+    async def answer(request: web.Request) -> web.StreamResponse:
+        return await (refusal if request.query_string else answering(metrics()))(request)
+
+    server.answer = answer
+    fleet.add("a", server.url)
+    await until(lambda: fleet.status("a").n_scrapes >= 5)
+
+    assert [bool(query) for query in server.queries[:5]] == [False, True, False, False, False]
+    assert sum(fleet.status("a").n_errors.values()) == 1
+
+
+async def test_new_process_is_asked_by_name_though_the_one_before_could_not(
+    server: MetricsServer, fleet: Fleet
+) -> None:
+    async def answer(request: web.Request) -> web.StreamResponse:
+        return await answering(b"" if request.query_string else metrics())(request)
+
+    server.answer = answer
+    fleet.add("a", server.url)
+    await until(lambda: fleet.status("a").n_scrapes >= 3)
+    n_before = len(server.queries)
+
+    fleet.now += FACTS_EVERY_S
+    server.answer = answering(metrics(blocks=20))
+    await until(lambda: any("name[]=" in query for query in server.queries[n_before:]))
