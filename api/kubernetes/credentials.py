@@ -1,0 +1,129 @@
+"""Tokens and certificates that are replaced while the process runs."""
+
+from __future__ import annotations
+
+import ssl
+import tempfile
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from .access import Access
+from .errors import AccessError
+
+LOOK_EVERY_S = 60.0
+"""Longest time that files are believed unchanged. The kubelet replaces a token when a fifth of its hour is left."""
+
+FileState = tuple[int, int, int]
+
+
+class Credentials:
+    """What a request carries, read again from its files when they may have changed.
+
+    The kubelet swaps a link above the files, which no watch on the files shows, so they are looked at by time.
+
+    Args:
+        access: what they are.
+    """
+
+    def __init__(self, access: Access) -> None:
+        self._access = access
+        self._token = access.token if isinstance(access.token, str) else ""
+        self._token_read_at: float | None = None
+        self._tls: ssl.SSLContext | None = None
+        self._tls_seen_at: float | None = None
+        self._tls_files: tuple[FileState, ...] = ()
+
+    def token(self, *, now: float) -> str:
+        """The bearer token, empty for none.
+
+        Raises:
+            AccessError: its file cannot be read, and never could.
+        """
+        if isinstance(self._access.token, Path) and _is_old(self._token_read_at, now):
+            self._read_token(self._access.token, now)
+        return self._token
+
+    def renew(self, *, now: float) -> bool:
+        """Read the token's file anew; whether it holds another one."""
+        before = self._token
+        if isinstance(self._access.token, Path):
+            self._read_token(self._access.token, now)
+        return self._token != before
+
+    def tls(self, *, now: float) -> ssl.SSLContext:
+        """For connections; another one after its files have changed.
+
+        Raises:
+            AccessError: the files cannot be used, and never could.
+        """
+        if self._tls is None or _is_old(self._tls_seen_at, now):
+            self._tls_seen_at = now
+            files = tuple(_state(each) for each in self._files())
+            if self._tls is None or files != self._tls_files:
+                self._load_tls()
+                self._tls_files = files
+        assert self._tls is not None  # noqa: S101 - loaded, or raised
+        return self._tls
+
+    def _read_token(self, path: Path, now: float) -> None:
+        try:
+            token = path.read_text().strip()
+        except (OSError, UnicodeDecodeError) as error:
+            if not self._token:
+                raise AccessError(f"the token in {path} cannot be read: {error}") from error
+            return
+        self._token, self._token_read_at = token, now
+
+    def _files(self) -> Iterator[Path]:
+        for each in (self._access.ca, *(self._access.certificate or ())):
+            if isinstance(each, Path):
+                yield each
+
+    def _load_tls(self) -> None:
+        try:
+            self._tls = _context(self._access)
+        except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
+            if self._tls is None:
+                raise AccessError(
+                    f"the certificates for {self._access.url} cannot be used: {error}"
+                ) from error
+
+
+def _is_old(since: float | None, now: float) -> bool:
+    return since is None or now - since >= LOOK_EVERY_S
+
+
+def _state(path: Path) -> FileState:
+    try:
+        found = path.stat()
+    except OSError:
+        return (0, 0, 0)
+    return found.st_ino, found.st_mtime_ns, found.st_size
+
+
+def _context(access: Access) -> ssl.SSLContext:
+    if isinstance(access.ca, Path):
+        context = ssl.create_default_context(cafile=access.ca)
+    else:
+        context = ssl.create_default_context(cadata=access.ca)
+    if not access.verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    if access.certificate is not None:
+        certificate, key = access.certificate
+        if isinstance(certificate, Path):
+            context.load_cert_chain(certificate, key)
+        else:
+            with _as_file(f"{certificate}\n{key}") as file:  # the library takes files alone
+                context.load_cert_chain(file)
+    return context
+
+
+@contextmanager
+def _as_file(text: str) -> Generator[str]:
+    """A file with the text, which no other user can read, for as long as the block runs."""
+    with tempfile.NamedTemporaryFile("w") as file:
+        file.write(text)
+        file.flush()
+        yield file.name

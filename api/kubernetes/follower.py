@@ -1,0 +1,154 @@
+"""The task that keeps one copy of a collection up to date."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from .api_server import ApiServer
+from .errors import Failure, RequestFailedError
+from .list_watch import ListPage, ListWatch, Pause, Watch
+from .wire import KubernetesObject
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T", bound=KubernetesObject)
+
+ROUTINE = frozenset({"expired", "cut", "short"})
+"""Failures that belong to the protocol: nobody need be told of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Collection:
+    """What is asked for.
+
+    Attributes:
+        path: of the kind in a namespace.
+        label_selector: labels that objects must have, empty for any.
+        field_selector: fields that they must have, empty for any.
+    """
+
+    path: str
+    label_selector: str = ""
+    field_selector: str = ""
+
+    def query(self) -> dict[str, str]:
+        """Parameters of every request for it."""
+        selectors = {"labelSelector": self.label_selector, "fieldSelector": self.field_selector}
+        return {name: text for name, text in selectors.items() if text}
+
+
+class Follower(Generic[T]):
+    """Does what a `ListWatch` says.
+
+    Args:
+        server: which to ask.
+        collection: what to ask for.
+        copy: says when to ask, and takes the answers.
+        on_change: told after answers that may have changed the copy.
+        clock: monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        server: ApiServer,
+        collection: Collection,
+        copy: ListWatch[T],
+        *,
+        on_change: Callable[[], None],
+        clock: Callable[[], float],
+    ) -> None:
+        self.copy = copy
+        self._server, self._collection = server, collection
+        self._on_change, self._clock = on_change, clock
+        self._warned = False
+        self._asking: asyncio.Task[None] | None = None
+
+    def follow(self, collection: Collection) -> None:
+        """Ask for another collection from now on; the copy stays as it is until that is listed."""
+        if collection != self._collection:
+            self._collection = collection
+            self.copy.restart()
+            if self._asking is not None:
+                self._asking.cancel()  # an answer to the old question must not reach the copy
+
+    async def run(self) -> None:
+        """Follow, until cancelled."""
+        while True:
+            self._asking = asyncio.create_task(self._steps(), name=f"list and watch {self._collection.path}")
+            try:
+                await asyncio.wait((self._asking,))
+            finally:
+                self._asking.cancel()
+                await asyncio.wait((self._asking,))
+            if not self._asking.cancelled():
+                self._asking.result()  # it ends by itself only by a bug
+
+    async def _steps(self) -> None:
+        while True:
+            match self.copy.step(self._clock()):
+                case Pause(seconds):
+                    await asyncio.sleep(seconds)
+                case ListPage() as page:
+                    await self._list(page)
+                case Watch() as watch:
+                    await self._watch(watch)
+
+    async def _list(self, page: ListPage) -> None:
+        query = self._collection.query()
+        if page.limit is not None:
+            query["limit"] = str(page.limit)
+        if page.continue_from:
+            query["continue"] = page.continue_from
+        try:
+            body = await self._server.get(self._collection.path, query)
+        except RequestFailedError as error:
+            self._failed(error.failure)
+            return
+        self.copy.page(body, now=self._clock())
+        self._on_change()
+
+    async def _watch(self, watch: Watch) -> None:
+        query = self._collection.query() | {
+            "watch": "true",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": watch.resource_version,
+            "timeoutSeconds": str(watch.timeout_s),
+        }
+        try:
+            ended = await self._server.watch(
+                self._collection.path,
+                query,
+                deadline_s=watch.deadline_s,
+                opened=self._opened,
+                receive=self._receive,
+            )
+        except RequestFailedError as error:
+            self._failed(error.failure)
+            return
+        if ended:
+            self.copy.ended(now=self._clock())
+
+    def _opened(self) -> None:
+        self.copy.opened(now=self._clock())
+        if self._warned:
+            log.info("following %s again", self._collection.path)
+        self._warned = False
+
+    def _receive(self, piece: bytes) -> bool:
+        goes_on = self.copy.receive(piece, now=self._clock())
+        self._on_change()
+        return goes_on
+
+    def _failed(self, failure: Failure) -> None:
+        is_news = not self._warned and failure.reason not in ROUTINE
+        log.log(
+            logging.WARNING if is_news else logging.DEBUG,
+            "the last known %s stay in force: %s", self._collection.path.rpartition("/")[2], failure.message,
+        )  # fmt: skip
+        self._warned = self._warned or is_news
+        self.copy.failed(failure, now=self._clock())
+        self._on_change()

@@ -1,0 +1,215 @@
+"""Requests to an API server over real HTTP: what goes with them, and what comes of every way they fail."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+import time
+from collections.abc import AsyncGenerator, AsyncIterator
+from pathlib import Path
+
+import pytest
+import trustme
+
+from kvatlas.api.kubernetes import api_server
+from kvatlas.api.kubernetes.access import Access
+from kvatlas.api.kubernetes.api_server import ApiServer
+from kvatlas.api.kubernetes.backoff import Pace
+from kvatlas.api.kubernetes.errors import Failure, RequestFailedError
+from kvatlas.api.kubernetes.follower import Collection, Follower
+from kvatlas.api.kubernetes.list_watch import ListWatch
+from kvatlas.api.kubernetes.wire import Named
+from support.api_server import ApiServerDouble
+from support.waiting import until
+
+PODS = "/api/v1/namespaces/default/pods"
+FAST = Pace(first_delay_s=0.005, max_delay_s=0.02, healthy_s=0.1, short_watch_s=0.001)
+
+
+@pytest.fixture
+async def double() -> AsyncIterator[ApiServerDouble]:
+    server = ApiServerDouble()
+    await server.start()
+    yield server
+    await server.stop()
+
+
+@contextlib.asynccontextmanager
+async def asking(access: Access) -> AsyncGenerator[ApiServer]:
+    client = ApiServer(access, clock=time.monotonic)
+    await client.start()
+    try:
+        yield client
+    finally:
+        await client.stop()
+
+
+@contextlib.asynccontextmanager
+async def following(
+    double: ApiServerDouble, collection: Collection, *, pace: Pace = FAST
+) -> AsyncGenerator[Follower[Named]]:
+    async with asking(Access(double.url)) as client:
+        copy = ListWatch(Named, pace=pace, rng=lambda: 0.5)
+        follower = Follower(client, collection, copy, on_change=lambda: None, clock=time.monotonic)
+        task = asyncio.create_task(follower.run())
+        try:
+            yield follower
+        finally:
+            task.cancel()
+            await asyncio.wait([task])
+    assert task.cancelled()
+
+
+async def failure_of(client: ApiServer) -> Failure:
+    with pytest.raises(RequestFailedError) as failed:
+        await client.get(PODS, {})
+    return failed.value.failure
+
+
+async def test_request_is_sent_again_when_the_token_was_replaced(
+    double: ApiServerDouble, tmp_path: Path
+) -> None:
+    token = tmp_path / "token"
+    token.write_text("one")
+    double.bearer = "one"
+    async with asking(Access(double.url, token=token)) as client:
+        await client.get(PODS, {})
+        double.bearer = "two"
+        refused = await failure_of(client)
+        assert (refused.status, "token" in refused.message) == (401, True)
+        token.write_text("two")
+        assert b"PodList" in await client.get(PODS, {})
+
+
+@pytest.mark.parametrize(
+    ("fault", "expected"),
+    [
+        pytest.param(
+            {"forbidden": {PODS}},
+            ("http_status", 403, None, "pods is forbidden: User cannot list; bind"),
+            id="403",
+        ),
+        pytest.param({"not_served": {PODS}}, ("http_status", 404, None, "install its CRD"), id="404"),
+        pytest.param(
+            {"n_throttled": 1, "retry_after": "7"}, ("http_status", 429, 7.0, "Too Many Requests"), id="429"
+        ),
+        pytest.param(
+            {"n_throttled": 1, "retry_after": "Wed, 21 Oct 2015 07:28:00 GMT"},
+            ("http_status", 429, None, "429"),
+            id="date",
+        ),
+        pytest.param({"n_failing": 1}, ("http_status", 500, None, "etcdserver"), id="500"),
+        pytest.param({"n_cut_lists": 1}, ("cut", None, None, "broke off"), id="cut"),
+    ],
+)
+async def test_failure_says_what_went_wrong_when_the_server_refuses(
+    double: ApiServerDouble, fault: dict[str, object], expected: tuple[str, int | None, float | None, str]
+) -> None:
+    for name, value in fault.items():
+        setattr(double.faults, name, value)
+    async with asking(Access(double.url)) as client:
+        failure = await failure_of(client)
+    reason, status, wait_s, text = expected
+    assert (failure.reason, failure.status, failure.retry_after_s) == (reason, status, wait_s)
+    assert text in failure.message
+
+
+async def test_failure_asks_for_the_wait_of_the_status_when_no_header_does(double: ApiServerDouble) -> None:
+    async with asking(Access(double.url)) as client:
+        with pytest.raises(RequestFailedError) as failed:
+            await client.get(PODS, {"watch": "true", "resourceVersion": "999999", "timeoutSeconds": "1"})
+    assert (failed.value.failure.status, failed.value.failure.retry_after_s) == (504, 1.0)
+
+
+async def test_request_fails_when_nobody_listens_or_the_session_is_closed(double: ApiServerDouble) -> None:
+    client = ApiServer(Access(double.url), clock=time.monotonic)
+    assert (await failure_of(client)).reason == "unreachable"
+    await double.stop()
+    async with asking(Access(double.url)) as client:
+        assert (await failure_of(client)).reason == "unreachable"
+
+
+async def test_request_fails_when_the_token_cannot_be_read(double: ApiServerDouble, tmp_path: Path) -> None:
+    async with asking(Access(double.url, token=tmp_path / "token")) as client:
+        failure = await failure_of(client)
+    assert (failure.reason, "token" in failure.message) == ("unreachable", True)
+
+
+async def test_answer_is_refused_when_it_is_too_large_or_too_slow(
+    double: ApiServerDouble, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with asking(Access(double.url)) as client:
+        monkeypatch.setattr(api_server, "MAX_BODY_BYTES", 10)
+        assert (await failure_of(client)).reason == "too_large"
+        monkeypatch.setattr(api_server, "ANSWER_S", 0.01)
+        with pytest.raises(RequestFailedError) as failed:  # a watch never ends by itself
+            await client.get(PODS, {"watch": "true", "resourceVersion": "100", "timeoutSeconds": "60"})
+    assert failed.value.failure.reason == "timeout"
+
+
+@pytest.mark.parametrize("trusted", [True, False])
+async def test_server_is_asked_only_when_its_certificate_is_the_clusters(
+    double: ApiServerDouble, tmp_path: Path, trusted: bool
+) -> None:
+    authority = trustme.CA()
+    (authority if trusted else trustme.CA()).cert_pem.write_to_path(tmp_path / "ca.crt")
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    authority.issue_cert("127.0.0.1").configure_cert(context)  # pyright: ignore[reportUnknownMemberType] - also takes a type of pyOpenSSL
+    await double.stop()
+    await double.start(context)
+    async with asking(Access(double.url, ca=tmp_path / "ca.crt")) as client:
+        if trusted:
+            assert b"PodList" in await client.get(PODS, {})
+        else:
+            failure = await failure_of(client)
+            assert (failure.reason, "CERTIFICATE_VERIFY_FAILED" in failure.message) == ("unreachable", True)
+
+
+async def test_copy_follows_another_selector_when_asked_to(double: ApiServerDouble) -> None:
+    for name in ("a", "b"):
+        double.put(PODS, name, {"metadata": {"labels": {"app": name}}})
+    async with following(double, Collection(PODS, "app=a")) as follower:
+        await until(lambda: set(follower.copy.objects) == {"a"})
+        follower.follow(Collection(PODS, "app=a"))
+        assert follower.copy.synced  # the same question: nothing to do
+        follower.follow(Collection(PODS, "app=b"))
+        await until(lambda: set(follower.copy.objects) == {"b"})
+        await until(lambda: double.n_watches == 1)
+        follower.follow(Collection(PODS, field_selector="metadata.name=a"))
+        await until(lambda: set(follower.copy.objects) == {"a"})
+
+
+async def test_watch_is_given_up_when_the_server_falls_silent(double: ApiServerDouble) -> None:
+    double.faults.stalled = True
+    pace = Pace(first_delay_s=0.005, watch_s=1, slack_s=-0.9)
+    async with following(double, Collection(PODS), pace=pace) as follower:
+        await until(lambda: follower.copy.n_failures["timeout"] == 1)
+        double.heal()
+        double.put(PODS, "a", {})
+        await until(lambda: set(follower.copy.objects) == {"a"})
+
+
+async def test_follower_tells_once_when_it_is_refused_and_once_when_it_goes_on(
+    double: ApiServerDouble, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", logger="kvatlas.api.kubernetes")
+    double.faults.forbidden = {PODS}
+    async with following(double, Collection(PODS)) as follower:
+        await until(lambda: follower.copy.n_failures["http_status"] > 3)
+        double.heal()
+        await until(lambda: double.n_watches == 1)
+        double.break_watches("reset")
+        await until(lambda: follower.copy.n_failures["cut"] == 1)
+    levels = [record.levelname for record in caplog.records]
+    assert levels == ["WARNING", "INFO"]
+
+
+async def test_follower_ends_loudly_when_it_has_a_bug(double: ApiServerDouble) -> None:
+    def bug() -> None:
+        raise ZeroDivisionError
+
+    async with asking(Access(double.url)) as client:
+        copy = ListWatch(Named, pace=FAST, rng=lambda: 0.5)
+        with pytest.raises(ZeroDivisionError):
+            await Follower(client, Collection(PODS), copy, on_change=bug, clock=time.monotonic).run()

@@ -1,0 +1,399 @@
+"""A Kubernetes API server's object store and watch protocol, over real HTTP, with the faults that real ones have.
+
+What it answers follows the API concepts: one history of positions for all kinds, lists in pages of one position, watches
+from a position with selectors, bookmarks, 410 in both forms, Status objects for what is refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import re
+import ssl
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import msgspec
+from aiohttp import web
+
+Json = dict[str, Any]
+
+NAMESPACED = re.compile(
+    r"(?P<collection>/(?:api|apis/[^/]+)/[^/]+/namespaces/[^/]+/[^/]+)(?:/(?P<name>[^/]+))?"
+)
+KINDS = {
+    "pods": "Pod",
+    "inferencepools": "InferencePool",
+    "inferenceobjectives": "InferenceObjective",
+    "leases": "Lease",
+}
+
+
+@dataclass(frozen=True)
+class Happening:
+    """One change: the object before and after it, None where it was not there."""
+
+    position: int
+    collection: str
+    before: Json | None
+    after: Json | None
+
+
+@dataclass
+class Faults:
+    """What goes wrong, until it is set right."""
+
+    unauthorized: bool = False
+    forbidden: set[str] = field(default_factory=set[str])
+    """Collections that may not be read."""
+    not_served: set[str] = field(default_factory=set[str])
+    """Collections whose kind the server does not know."""
+    n_throttled: int = 0
+    """Requests still answered with 429."""
+    retry_after: str = "0"
+    n_failing: int = 0
+    """Requests still answered with 500."""
+    n_cut_lists: int = 0
+    """Lists still cut off in the middle."""
+    stalled: bool = False
+    """Watches are accepted and say nothing, nor do they end."""
+    expired_by: Literal["stream", "http"] = "stream"
+    """How a watch from a forgotten position is refused."""
+
+
+class ApiServerDouble:
+    """The server; `url` is where it listens."""
+
+    def __init__(self) -> None:
+        self.position = 100
+        self.forgotten = 0
+        """Positions up to this are compacted away."""
+        self.history: list[Happening] = []
+        self.faults = Faults()
+        self.bearer: str | None = None
+        """Bearer token wanted, None for any."""
+        self.max_page = 1000
+        self.piece_bytes = 0
+        """Watches are written in pieces of so many bytes, 0 for whole events."""
+        self.max_watch_s = 3600.0
+        self.requests: Counter[tuple[str, str]] = Counter()
+        """(verb as RBAC has it, collection) -> requests."""
+        self.queries: list[Mapping[str, str]] = []
+        self._objects: dict[str, dict[str, Json]] = {}
+        self._snapshots: dict[str, tuple[int, list[Json]]] = {}
+        self._changed = asyncio.Event()
+        self._watches: set[Watching] = set()
+        self._uids = 0
+        self._port = 0
+        self._scheme = "http"
+        self._runner: web.AppRunner | None = None
+
+    @property
+    def url(self) -> str:
+        return f"{self._scheme}://127.0.0.1:{self._port}"
+
+    @property
+    def n_watches(self) -> int:
+        return len(self._watches)
+
+    async def start(self, tls: ssl.SSLContext | None = None) -> None:
+        """Listen, on the port of before if there is one."""
+        app = web.Application()
+        app.router.add_route("*", "/{path:.*}", self._answer)
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.001, handler_cancellation=True)
+        await self._runner.setup()
+        self._scheme = "https" if tls else "http"
+        site = web.TCPSite(self._runner, "127.0.0.1", self._port, reuse_address=True, ssl_context=tls)
+        await site.start()
+        self._port = self._runner.addresses[0][1]
+
+    async def stop(self) -> None:
+        """Drop every connection and stop listening; the objects stay."""
+        runner, self._runner = self._runner, None
+        if runner is not None:
+            self.break_watches("reset")
+            await runner.cleanup()
+
+    # objects
+
+    def objects(self, collection: str) -> dict[str, Json]:
+        return self._objects.get(collection, {})
+
+    def put(self, collection: str, name: str, body: Json) -> Json:
+        """Make an object, or replace it: the same uid, another resourceVersion."""
+        found = self.objects(collection).get(name)
+        self._uids += found is None
+        self.position += 1
+        made = copy.deepcopy(body)
+        made["metadata"] = made.get("metadata", {}) | {
+            "name": name,
+            "namespace": collection.split("/")[-2],
+            "uid": found["metadata"]["uid"] if found else f"uid-{self._uids}",
+            "resourceVersion": str(self.position),
+        }
+        self._objects.setdefault(collection, {})[name] = made
+        self._note(Happening(self.position, collection, found, made))
+        return made
+
+    def delete(self, collection: str, name: str) -> None:
+        self.position += 1
+        gone = self._objects[collection].pop(name)
+        self._note(Happening(self.position, collection, gone, None))
+
+    def compact(self) -> None:
+        """Forget how things came to be as they are, as etcd does every five minutes."""
+        self.forgotten = self.position
+        self._snapshots.clear()
+
+    def bookmark(self) -> None:
+        """Tell every watch how far things are, as servers do about once a minute."""
+        for watching in self._watches:
+            watching.bookmark_due = True
+        self._wake()
+
+    def heal(self) -> None:
+        """Set everything right."""
+        self.faults = Faults()
+        self.max_page, self.piece_bytes = 1000, 0
+        self._wake()
+
+    def break_watches(self, how: Literal["close", "reset", "mid_line", "error"]) -> None:
+        """End every open watch: properly, by a reset, inside a line, or with a Status of 500."""
+        for watching in self._watches:
+            watching.end = how
+        self._wake()
+
+    def _note(self, happening: Happening) -> None:
+        self.history.append(happening)
+        self._wake()
+
+    def _wake(self) -> None:
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
+
+    # answers
+
+    async def _answer(self, request: web.Request) -> web.StreamResponse:
+        found = NAMESPACED.fullmatch(request.path)
+        if found is None:
+            return web.Response(status=404, text="404 page not found\n")
+        collection, name = found["collection"], found["name"]
+        self.requests[_verb(request, name), collection] += 1
+        self.queries.append(dict(request.query))
+        refused = self._refusal(request, collection)
+        if refused is not None:
+            return refused
+        if name is not None or request.method != "GET":
+            return await self._one(request, collection, name)
+        if request.query.get("watch") == "true":
+            return await self._watch(request, collection)
+        return await self._list(request, collection)
+
+    def _refusal(self, request: web.Request, collection: str) -> web.Response | None:
+        faults = self.faults
+        wanted = self.bearer is None or request.headers.get("Authorization") == f"Bearer {self.bearer}"
+        if faults.unauthorized or not wanted:
+            return _status(401, "Unauthorized", "Unauthorized")
+        if collection in faults.forbidden:
+            return _status(
+                403, "Forbidden", f"{collection.rpartition('/')[2]} is forbidden: User cannot list"
+            )
+        if collection in faults.not_served:
+            return web.Response(status=404, text="404 page not found\n")
+        if faults.n_throttled:
+            faults.n_throttled -= 1
+            return web.Response(
+                status=429, text="Too many requests", headers={"Retry-After": faults.retry_after}
+            )
+        if faults.n_failing:
+            faults.n_failing -= 1
+            return _status(500, "InternalError", "etcdserver: request timed out")
+        return None
+
+    async def _one(self, request: web.Request, collection: str, name: str | None) -> web.Response:
+        """get, create, update and delete of one object."""
+        body: Json = await request.json() if request.can_read_body else {}
+        name = name or str(body["metadata"]["name"])
+        there = self.objects(collection).get(name)
+        match request.method:
+            case "POST" if there is not None:
+                return _status(409, "AlreadyExists", f'"{name}" already exists')
+            case "POST":
+                return web.json_response(self.put(collection, name, body), status=201)
+            case _ if there is None:
+                return _status(404, "NotFound", f'"{name}" not found')
+            case "GET":
+                return web.json_response(there)
+            case "PUT" if body["metadata"].get("resourceVersion") not in (
+                None,
+                there["metadata"]["resourceVersion"],
+            ):
+                return _status(409, "Conflict", "the object has been modified")
+            case "PUT":
+                return web.json_response(self.put(collection, name, body))
+            case _:
+                return _status(405, "MethodNotAllowed", request.method)
+
+    async def _list(self, request: web.Request, collection: str) -> web.StreamResponse:
+        limit = min(int(request.query.get("limit", 0)) or 10**9, self.max_page)
+        token = request.query.get("continue")
+        if token is None:
+            chosen = [each for each in self.objects(collection).values() if _selects(request.query, each)]
+            position, offset = self.position, 0
+        else:
+            snapshot, _, text = token.partition(":")
+            if snapshot not in self._snapshots:
+                return _status(410, "Expired", "The provided continue parameter is too old")
+            (position, chosen), offset = self._snapshots[snapshot], int(text)
+        meta: Json = {"resourceVersion": str(position)}
+        if offset + limit < len(chosen) and request.query.get("limit"):
+            self._snapshots[str(position)] = (position, chosen)
+            meta |= {"continue": f"{position}:{offset + limit}"}
+        items = chosen[offset : offset + limit] if request.query.get("limit") else chosen
+        kind = KINDS[collection.rpartition("/")[2]]
+        body = msgspec.json.encode({"kind": f"{kind}List", "metadata": meta, "items": items or None})
+        if self.faults.n_cut_lists:
+            self.faults.n_cut_lists -= 1
+            return await _cut(request, body)
+        return web.Response(body=body, content_type="application/json")
+
+    async def _watch(self, request: web.Request, collection: str) -> web.StreamResponse:
+        position = int(request.query["resourceVersion"])
+        if position > self.position:
+            return _status(504, "Timeout", "Too large resource version", retryAfterSeconds=1)
+        expired = position < self.forgotten
+        if expired and self.faults.expired_by == "http":
+            return _status(410, "Expired", f"too old resource version: {position}")
+        response = web.StreamResponse(headers={"Content-Type": "application/json"})
+        response.enable_chunked_encoding()
+        await response.prepare(request)
+        if expired:
+            await response.write(_line("ERROR", _status_body(410, "Expired", "too old resource version")))
+            return response
+        kind = KINDS[collection.rpartition("/")[2]]
+        watching = Watching(self, request, response, collection, kind, position)
+        self._watches.add(watching)
+        try:
+            await asyncio.wait_for(
+                watching.run(), min(float(request.query["timeoutSeconds"]), self.max_watch_s)
+            )
+        except TimeoutError:
+            pass
+        finally:
+            self._watches.discard(watching)
+        return response
+
+    @property
+    def changed(self) -> asyncio.Event:
+        """Set by the next thing that happens."""
+        return self._changed
+
+
+@dataclass(eq=False)
+class Watching:
+    """One open watch."""
+
+    server: ApiServerDouble
+    request: web.Request
+    response: web.StreamResponse
+    collection: str
+    kind: str
+    position: int
+    bookmark_due: bool = False
+    end: Literal["", "close", "reset", "mid_line", "error"] = ""
+
+    async def run(self) -> None:
+        while not self.end:
+            changed = self.server.changed
+            if not self.server.faults.stalled:
+                await self._catch_up()
+            await changed.wait()
+        match self.end:
+            case "reset":
+                self._abort()
+            case "mid_line":
+                await self.response.write(_line("ADDED", {"metadata": {"name": "cut"}})[:-9])
+            case "error":
+                await self.response.write(_line("ERROR", _status_body(500, "InternalError", "etcd is away")))
+            case _:
+                pass
+
+    async def _catch_up(self) -> None:
+        for happening in [each for each in self.server.history if each.position > self.position]:
+            self.position = happening.position
+            if happening.collection == self.collection:
+                await self._tell(happening)
+        if self.bookmark_due:
+            self.bookmark_due = False
+            self.position = self.server.position
+            await self._write(
+                _line("BOOKMARK", {"kind": self.kind, "metadata": {"resourceVersion": str(self.position)}})
+            )
+
+    async def _tell(self, happening: Happening) -> None:
+        before, after = happening.before, happening.after
+        was = before is not None and _selects(self.request.query, before)
+        if after is not None and _selects(self.request.query, after):
+            await self._write(_line("MODIFIED" if was else "ADDED", after | {"kind": self.kind}))
+        elif was and before is not None:
+            last = copy.deepcopy(after or before)
+            last["metadata"]["resourceVersion"] = str(happening.position)
+            await self._write(_line("DELETED", last | {"kind": self.kind}))
+
+    async def _write(self, line: bytes) -> None:
+        size = self.server.piece_bytes or len(line)
+        for start in range(0, len(line), size):
+            await self.response.write(line[start : start + size])
+
+    def _abort(self) -> None:
+        if self.request.transport is not None:
+            self.request.transport.abort()
+
+
+def _verb(request: web.Request, name: str | None) -> str:
+    if request.query.get("watch") == "true":
+        return "watch"
+    if request.method == "GET":
+        return "list" if name is None else "get"
+    return {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}[request.method]
+
+
+def _selects(query: Mapping[str, str], found: Json) -> bool:
+    meta = found["metadata"]
+    field_selector = query.get("fieldSelector", "")
+    if field_selector and field_selector != f"metadata.name={meta['name']}":
+        return False
+    wanted = [pair.partition("=") for pair in query.get("labelSelector", "").split(",") if pair]
+    return all(meta.get("labels", {}).get(name) == value for name, _, value in wanted)
+
+
+def _line(kind: str, found: Json) -> bytes:
+    return msgspec.json.encode({"type": kind, "object": found}) + b"\n"
+
+
+def _status_body(code: int, reason: str, message: str, **details: int) -> Json:
+    return {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "status": "Failure",
+        "code": code,
+        "reason": reason,
+        "message": message,
+        "details": details,
+    }
+
+
+def _status(code: int, reason: str, message: str, **details: int) -> web.Response:
+    return web.json_response(_status_body(code, reason, message, **details), status=code)
+
+
+async def _cut(request: web.Request, body: bytes) -> web.StreamResponse:
+    response = web.StreamResponse(headers={"Content-Type": "application/json"})
+    response.content_length = len(body)
+    await response.prepare(request)
+    await response.write(body[: len(body) // 2])
+    if request.transport is not None:
+        request.transport.abort()
+    return response
