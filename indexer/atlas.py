@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from ..events.model import Event
 from .errors import UnknownEndpointError
 from .factory import IndexCore
-from .holders import FASTEST, SavedShared, SharedHolders
+from .holders import SavedShared, SharedHolders
 from .index import BlockIndex, IndexStatistics
 from .keys import Namespace
 from .ledger import RankLedger
@@ -126,10 +126,19 @@ class Atlas:
         for ledger in self._endpoints[endpoint].values():
             ledger.set_capacity(tier, n_blocks)
 
-    def routed(self, endpoint: str, prefix: Prefix) -> None:
-        """The prompt was sent to the endpoint: renew its blocks' recency, and learn from it where nothing else tells."""
-        for ledger in self._endpoints.get(endpoint, {}).values():
-            if ledger.block_size is not None:
+    def routed(self, endpoint: str, prefix: Prefix, match: PrefixMatch | None = None) -> None:
+        """The prompt was sent to the endpoint: renew its blocks' recency, and learn from it where nothing else tells.
+
+        Args:
+            endpoint: where it was sent; an unknown one is ignored.
+            prefix: its block keys.
+            match: what the endpoint holds of it; ranks that hold nothing are then left alone. None: every rank is told.
+        Cost: O(blocks) a rank told.
+        """
+        for rank, ledger in self._endpoints.get(endpoint, {}).items():
+            if ledger.block_size is None:
+                continue
+            if match is None or rank in match.rank_usable_tokens or ledger.learns_from_routing:
                 ledger.routed(prefix.keys(ledger.block_size))
 
     def ledgers(self, endpoint: str) -> Iterable[RankLedger]:
@@ -187,9 +196,7 @@ class Atlas:
     def learns_from_routing(self) -> bool:
         """Whether any endpoint's fastest tier is known from routing alone."""
         return any(
-            ledger.sources.of(FASTEST) is TierSource.ROUTING
-            for ledgers in self._endpoints.values()
-            for ledger in ledgers.values()
+            ledger.learns_from_routing for ledgers in self._endpoints.values() for ledger in ledgers.values()
         )
 
     def match(self, prefix: Prefix) -> dict[str, PrefixMatch]:

@@ -131,11 +131,16 @@ class RankLedger:
             if self._holders is not None:
                 self._infer(list(self._holders.keys(FASTEST)))
 
+    @property
+    def learns_from_routing(self) -> bool:
+        """Whether the fastest tier is known from routing alone."""
+        return self.sources.of(FASTEST) is TierSource.ROUTING
+
     def routed(self, keys: array[int]) -> None:
         """A prompt with these keys was sent here: the engine is about to use or to compute its blocks."""
         if self._holders is None:
             return
-        if self.sources.of(FASTEST) is TierSource.ROUTING:
+        if self.learns_from_routing:
             known = [BlockKey(key) for key in keys]
             self.counters.evicted += self._holders.keep(Place(FASTEST, LEARNED_GROUP), known)
             self._infer(known)

@@ -62,7 +62,7 @@ class PrefixMatch(msgspec.Struct, frozen=True, gc=False):
         n_blocks: full blocks of the prompt at that size, the denominator of prefix scores.
         held: figures of the rank.
         rank: data-parallel rank the figures are of.
-        rank_usable_blocks: usable blocks by rank; ranks with none may be absent.
+        rank_usable_tokens: tokens usable on each rank; ranks that hold nothing of the prompt are absent.
     """
 
     tiers: tuple[str, ...]
@@ -70,7 +70,7 @@ class PrefixMatch(msgspec.Struct, frozen=True, gc=False):
     n_blocks: int
     held: RankMatch
     rank: int = 0
-    rank_usable_blocks: Mapping[int, int] = {}
+    rank_usable_tokens: Mapping[int, int] = {}
 
     @property
     def usable_blocks(self) -> int:

@@ -70,7 +70,7 @@ class MatchPlan:
             self._lowest.setdefault((planned.block_size, planned.rank), []).append(endpoint)
 
     def match(self, prefix: Prefix) -> dict[str, PrefixMatch]:
-        """What each endpoint holds of the prompt on its best rank: the one with most usable blocks, the lowest of equals.
+        """What each endpoint holds of the prompt on its best rank: the one with most usable tokens, the lowest of equals.
 
         Cost: one hash pass and one index walk a distinct block size, then O(1) a rank that holds something. Endpoints
         that hold nothing share one match.
@@ -84,14 +84,16 @@ class MatchPlan:
             n_blocks = len(keys)
             for position, held in matcher.match(keys, n_tokens=prefix.n_tokens).items():
                 endpoint, rank, _, _ = ranks[position]
-                found = PrefixMatch(self._tiers, size, n_blocks, held, rank, {rank: held.usable_blocks})
+                found = PrefixMatch(
+                    self._tiers, size, n_blocks, held, rank, {rank: held.usable_blocks * size}
+                )
                 before = matches[endpoint]
                 matches[endpoint] = found if before.rank == rank else _better(found, before)
         return matches
 
 
 def _better(one: PrefixMatch, other: PrefixMatch) -> PrefixMatch:
-    """The rank to prefer of two of an endpoint, with the usable blocks of both."""
-    best = max(one, other, key=lambda match: (match.usable_blocks, -match.rank))
-    usable = {**one.rank_usable_blocks, **other.rank_usable_blocks}
-    return msgspec.structs.replace(best, rank_usable_blocks=usable)
+    """The rank to prefer of two of an endpoint, with the usable tokens of both."""
+    best = max(one, other, key=lambda match: (match.usable_tokens, -match.rank))
+    usable = {**one.rank_usable_tokens, **other.rank_usable_tokens}
+    return msgspec.structs.replace(best, rank_usable_tokens=usable)

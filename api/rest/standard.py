@@ -112,7 +112,7 @@ def _answer(wanted: list[Endpoint], matches: Mapping[str, PrefixMatch], tenant: 
 
 
 def _instance(match: PrefixMatch | None, ranks: list[int]) -> InstanceMatch:
-    usable = match.rank_usable_blocks if match else dict[int, int]()
+    usable = match.rank_usable_tokens if match else dict[int, int]()
     size = match.block_size if match else 0
     tiers = [*(match.tier_blocks.values() if match else ()), 0, 0, 0]
     return InstanceMatch(
@@ -120,5 +120,5 @@ def _instance(match: PrefixMatch | None, ranks: list[int]) -> InstanceMatch:
         GPU=tiers[0] * size,
         CPU=tiers[1] * size,
         DISK=tiers[2] * size,
-        DP={str(rank): usable.get(rank, 0) * size for rank in ranks},
+        DP={str(rank): usable.get(rank, 0) for rank in ranks},
     )

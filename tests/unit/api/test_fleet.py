@@ -31,11 +31,11 @@ async def test_restart_of_an_endpoint_without_events_forgets_what_routing_taught
     fleet.facts_changed("a", FACTS)
     prompt = fleet.atlas.prefix(array("I", range(8)))
     fleet.atlas.routed("a", prompt)
-    assert fleet.atlas.match(prompt)["a"].rank_usable_blocks == {0: 1, 1: 1}
+    assert fleet.atlas.match(prompt)["a"].rank_usable_tokens == {0: 4, 1: 4}
 
     fleet.facts_changed("a", replace(FACTS, process_start_s=2000.0))
     assert fleet.atlas.match(prompt)["a"].usable_blocks == 0
     for ledger in fleet.atlas.ledgers("a"):
         assert ledger.sources.of(TierId(0)) is TierSource.ROUTING
     fleet.atlas.routed("a", prompt)
-    assert fleet.atlas.match(prompt)["a"].rank_usable_blocks == {0: 1, 1: 1}
+    assert fleet.atlas.match(prompt)["a"].rank_usable_tokens == {0: 4, 1: 4}

@@ -77,7 +77,7 @@ def test_every_endpoint_is_matched_on_its_best_rank(
         match = naive_match(known, layout, n_tokens=n_tokens, block_size=size)
         held.setdefault(endpoint, {})[rank] = Best(rank, size, n_blocks, match)
     best = {
-        endpoint: max(own.values(), key=lambda one: (one.held.usable_blocks, -one.rank))
+        endpoint: max(own.values(), key=lambda one: (one.held.usable_blocks * one.block_size, -one.rank))
         for endpoint, own in held.items()
     }
     for core in CORES.values():
@@ -90,11 +90,24 @@ def test_every_endpoint_is_matched_on_its_best_rank(
             for endpoint, match in matches.items()
         } == best
         for endpoint, own in held.items():
-            usable = matches[endpoint].rank_usable_blocks
+            usable = matches[endpoint].rank_usable_tokens
             assert usable.keys() <= own.keys()
             assert {rank: usable.get(rank, 0) for rank in own} == {
-                rank: one.held.usable_blocks for rank, one in own.items()
+                rank: one.held.usable_blocks * one.block_size for rank, one in own.items()
             }
+
+
+@pytest.mark.parametrize("core", CORES.values(), ids=CORES)
+def test_best_rank_is_that_with_most_usable_tokens_when_block_sizes_differ(core: IndexCore) -> None:
+    indexes = {2: index_of(core, [1, 1, 1]), 4: index_of(core, [2, 2])}
+    ranks = [
+        PlannedRank("a", 0, 2, RankLayout((1, 0), (1, 1))),
+        PlannedRank("a", 1, 4, RankLayout((2, 0), (1, 1))),
+    ]
+
+    match = MatchPlan(ranks, tiers=TIERS, index_for=indexes.__getitem__).match(prefix_of(3, 13))["a"]
+
+    assert (match.rank, match.usable_tokens, match.rank_usable_tokens) == (1, 8, {0: 6, 1: 8})
 
 
 @pytest.mark.parametrize("core", CORES.values(), ids=CORES)

@@ -186,6 +186,28 @@ def test_routing_renews_recency_in_tiers_known_from_events() -> None:
     assert held(atlas)["cpu"] == 1
 
 
+@pytest.mark.parametrize(
+    ("is_matched", "kept"), [pytest.param(True, 1, id="left_alone"), pytest.param(False, 0, id="told")]
+)
+def test_routing_leaves_ranks_alone_that_do_not_hold_the_first_block(*, is_matched: bool, kept: int) -> None:
+    atlas, _ = make_atlas(replace(DEFAULT[0], capacity=2))
+    atlas.add("e", n_ranks=2)
+    other, third = (
+        BlockStored((EngineHash(number),), None, array("I", [number] * BLOCK), BLOCK) for number in (8, 9)
+    )
+    prompt = Prefix(array("I", range(2 * BLOCK + 1)))
+    atlas.apply("e", 0, [stored(2)])
+    atlas.apply("e", 1, [stored(2), removed(1), other])
+    match = atlas.match(prompt)["e"]
+    assert match.rank_usable_tokens == {0: 2 * BLOCK}
+
+    atlas.routed("e", prompt, match if is_matched else None)
+    atlas.apply("e", 1, [third])
+
+    of_rank_1 = atlas.match(Prefix(array("I", [8] * (BLOCK + 1))))["e"].rank_usable_tokens
+    assert of_rank_1 == ({1: BLOCK} if kept else {})
+
+
 def test_new_life_forgets_the_sources_too() -> None:
     atlas, _ = make_atlas()
     take(atlas, stored(4))

@@ -1,0 +1,127 @@
+"""The last decisions, kept as they were made so that they can be explained."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from prometheus_client.metrics_core import Metric
+
+from ..scorers.decision import Decision
+from .metrics import gauge
+
+DECISION_BYTES, CANDIDATE_BYTES, TERM_BYTES = 2200, 500, 150
+"""Memory of a decision, of each of its candidates with a load of its own, and of each term of a candidate: at most so
+much, as a test measures. Most decisions take less, since they share loads."""
+
+PREFIX_BYTES, RUN_BYTES, RANK_BYTES = 700, 120, 120
+"""The same of what a candidate holds of the prompt: of itself, each of its runs and each of its ranks. Candidates that
+hold nothing share one match."""
+
+MAX_ID_CHARS = 256
+"""Request ids are the clients' own; of a longer one this much is kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeptDecision:
+    """One decision on a request.
+
+    Attributes:
+        number: 1 for the first of the process, one more for each.
+        request_id: `x-request-id`, or what the protocol shell made up.
+        at: wall-clock seconds.
+        decision: the decision; nobody is picked where filters left nobody.
+        size_bytes: memory it is counted with.
+    """
+
+    number: int
+    request_id: str
+    at: float
+    decision: Decision
+    size_bytes: int
+
+
+class DecisionLog:
+    """The newest decisions, bounded by number and by memory. For one event loop; no locks.
+
+    Args:
+        max_count: decisions kept at most; 0 keeps none.
+        max_bytes: memory they take at most; the newest is kept whatever it takes.
+    """
+
+    def __init__(self, *, max_count: int, max_bytes: int) -> None:
+        self._max_count, self._max_bytes = max_count, max_bytes
+        self._kept: deque[KeptDecision] = deque()
+        self._by_id: dict[str, KeptDecision] = {}
+        self._n_seen = 0
+        self.size_bytes = 0
+        """Memory of what is kept, as counted."""
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def add(self, decision: Decision, *, request_id: str, at: float) -> None:
+        """Keep a decision, in place of the oldest where there is no room. Nothing of it is copied."""
+        if not self._max_count:
+            return
+        self._n_seen += 1
+        request_id = request_id[:MAX_ID_CHARS]
+        kept = KeptDecision(self._n_seen, request_id, at, decision, size_bytes(decision))
+        self._kept.append(kept)
+        self._by_id[request_id] = kept
+        self.size_bytes += kept.size_bytes
+        while len(self._kept) > self._max_count or (
+            self.size_bytes > self._max_bytes and len(self._kept) > 1
+        ):
+            self._drop_oldest()
+
+    def get(self, request_id: str) -> KeptDecision | None:
+        """The newest decision on a request of that id, None when it is not kept (any more)."""
+        return self._by_id.get(request_id[:MAX_ID_CHARS])
+
+    def page(
+        self, *, limit: int, endpoint: str | None = None, before: int | None = None
+    ) -> Sequence[KeptDecision]:
+        """Decisions, newest first.
+
+        Args:
+            limit: at most so many.
+            endpoint: only those that picked this endpoint first; None for all.
+            before: only those with a smaller number; None for all.
+        Cost: O(decisions kept).
+        """
+        found: list[KeptDecision] = []
+        for kept in reversed(self._kept):
+            if len(found) == limit:
+                break
+            if before is not None and kept.number >= before:
+                continue
+            if endpoint is None or kept.decision.picked[:1] == (endpoint,):
+                found.append(kept)
+        return found
+
+    def _drop_oldest(self) -> None:
+        oldest = self._kept.popleft()
+        self.size_bytes -= oldest.size_bytes
+        if self._by_id[oldest.request_id] is oldest:  # else the client used the id again
+            del self._by_id[oldest.request_id]
+
+
+def size_bytes(decision: Decision) -> int:
+    """Memory of a decision, at most. Cost: O(candidates), 2 us for 64."""
+    size = DECISION_BYTES + len(decision.candidates) * (CANDIDATE_BYTES + len(decision.columns) * TERM_BYTES)
+    for candidate in decision.candidates:
+        prefix = candidate.prefix
+        if prefix is not None and (runs := prefix.held.runs):
+            size += PREFIX_BYTES + len(runs) * RUN_BYTES + len(prefix.rank_usable_tokens) * RANK_BYTES
+    return size
+
+
+def decision_families(log: DecisionLog) -> Iterator[Metric]:
+    """Metrics of what is kept."""
+    kept = gauge("decisions_kept", "Decisions kept to be explained.")
+    kept.add_metric([], len(log))
+    n_bytes = gauge("decisions_kept_bytes", "Memory of kept decisions, as counted against their bound.")
+    n_bytes.add_metric([], log.size_bytes)
+    yield from (kept, n_bytes)

@@ -1,0 +1,137 @@
+"""Decisions as REST gives them."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from pydantic import Field
+
+from .models import Own
+
+
+class RunOut(Own):
+    """A stretch of the prompt in one tier."""
+
+    tier: str
+    blocks: int
+
+
+class PrefixOut(Own):
+    """What an endpoint holds of the prompt."""
+
+    rank: int = Field(description="the data-parallel rank that holds most, which the figures are of")
+    usable_tokens: int = Field(description="tokens the engine would reuse")
+    tier_tokens: dict[str, int] = Field(description="gap-free tokens from the first on in each tier alone")
+    runs: list[RunOut] = Field(description="the union of all tiers, each block in its fastest")
+
+
+class SeenLoadOut(Own):
+    """Load as the endpoint's own metrics told it before the decision."""
+
+    waiting: int
+    running: int
+    kv_utilization: float
+    age_seconds: float
+
+
+class InFlightOut(Own):
+    """What this process had sent to an endpoint and not seen end."""
+
+    requests: int
+    tokens: int = Field(description="their uncached prompt tokens, until the answer begins")
+
+
+class ScoreOut(Own):
+    """One scorer's term: `product = weight * score`."""
+
+    name: str
+    type: str
+    raw: float | None = Field(description="the input, in the scorer's own unit; null when unknown")
+    score: float
+    weight: float
+    product: float
+    age_seconds: float | None = Field(description="age of the input; null where it has none")
+
+
+class ScoredEndpointOut(Own):
+    """One candidate."""
+
+    name: str
+    address: str
+    total: float
+    filtered_by: str | None = Field(description="the filter that dropped it; null when all kept it")
+    filter_reason: str | None = Field(description="why, in words")
+    filters_passed: list[str] = Field(description="the filters that kept it, in the order in which they ran")
+    trust: str = Field(description="trust in the events the prefix is known from")
+    credit: float = Field(description="what that trust makes of prefix scores, 0 to 1")
+    load: SeenLoadOut | None = Field(description="null when unknown or too old to believe")
+    in_flight: InFlightOut
+    prefix: PrefixOut | None
+    scores: list[ScoreOut]
+
+
+class FaultOut(Own):
+    """A plugin whose answer had to be repaired."""
+
+    name: str
+    reason: str
+    detail: str
+
+
+class CounterfactualOut(Own):
+    """The smallest change of one weight that takes the highest total from the picked endpoint."""
+
+    scorer: str
+    weight: float
+    new_weight: float
+    picks: list[str] = Field(description="the endpoints that then have the highest total")
+
+
+class ScoreResponse(Own):
+    """A decision with its reasons; answer of `/v1/score`."""
+
+    model: str
+    tokens: int
+    blocks: int
+    picked: list[str] = Field(description="best first; empty when filters dropped every endpoint")
+    tie: bool = Field(description="whether chance decided the first place")
+    tied: list[str] = Field(description="endpoints that share the highest total")
+    picker: str = Field(description="type of the plugin that picked")
+    config_generation: int
+    no_prefix_reason: str | None = Field(
+        description="why there are no token ids; `tokens` is then a guess, or 0"
+    )
+    cut_reason: str | None = Field(description="why only the first token ids are known")
+    counterfactual: CounterfactualOut | None = Field(
+        description="null where no change of one weight does it, or the picker does not go by totals"
+    )
+    faults: list[FaultOut]
+    endpoints: list[ScoredEndpointOut]
+
+
+class DecisionOut(ScoreResponse):
+    """A decision that was made on a request; answer of `/v1/decisions/{request_id}`."""
+
+    request_id: str
+    time: datetime
+
+
+class DecisionSummaryOut(Own):
+    """One line of `/v1/decisions`."""
+
+    request_id: str
+    time: datetime
+    model: str
+    tokens: int
+    usable_tokens: int | None = Field(description="cached on the picked endpoint; null without prefix")
+    picked: list[str]
+    total: float | None = Field(description="of the picked endpoint; null when nobody was picked")
+    tie: bool
+    config_generation: int
+
+
+class DecisionsOut(Own):
+    """Answer of `/v1/decisions`."""
+
+    decisions: list[DecisionSummaryOut] = Field(description="newest first")
+    next_cursor: int | None = Field(description="`cursor` of the next page; null when there is none")

@@ -1,0 +1,137 @@
+"""From decisions to what REST says of them."""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, datetime
+
+from ...indexer.match import PrefixMatch
+from ...scorers.counterfactual import WeightChange, smallest_change
+from ...scorers.decision import Decision, ScoredCandidate, ScoreTerm
+from ...scorers.model import Load
+from ..decisions import KeptDecision
+from .decision_models import (
+    CounterfactualOut,
+    DecisionOut,
+    DecisionSummaryOut,
+    FaultOut,
+    InFlightOut,
+    PrefixOut,
+    RunOut,
+    ScoredEndpointOut,
+    ScoreOut,
+    ScoreResponse,
+    SeenLoadOut,
+)
+
+CONFIG_GENERATION = 1
+"""A process has one configuration for its whole life."""
+
+
+def score_response(decision: Decision) -> ScoreResponse:
+    """A decision with all its reasons."""
+    change = smallest_change(decision)
+    return ScoreResponse(
+        model=decision.model,
+        tokens=decision.n_tokens,
+        blocks=max((each.prefix.n_blocks for each in decision.candidates if each.prefix), default=0),
+        picked=list(decision.picked),
+        tie=decision.tie,
+        tied=list(decision.tied),
+        picker=decision.picker,
+        config_generation=CONFIG_GENERATION,
+        no_prefix_reason=decision.no_prefix_reason,
+        cut_reason=decision.cut_reason,
+        counterfactual=_counterfactual(change) if change else None,
+        faults=[
+            FaultOut(name=fault.name, reason=fault.reason, detail=fault.detail) for fault in decision.faults
+        ],
+        endpoints=[_endpoint(decision, scored) for scored in decision.scored],
+    )
+
+
+def decision_out(kept: KeptDecision) -> DecisionOut:
+    """As `score_response`, of a decision on a request."""
+    reasons = dict(score_response(kept.decision))
+    return DecisionOut(**reasons, request_id=kept.request_id, time=_time(kept))
+
+
+def summary(kept: KeptDecision) -> DecisionSummaryOut:
+    """A decision in one line."""
+    decision = kept.decision
+    first = decision.first if decision.picked else None
+    prefix = first.candidate.prefix if first else None
+    return DecisionSummaryOut(
+        request_id=kept.request_id,
+        time=_time(kept),
+        model=decision.model,
+        tokens=decision.n_tokens,
+        usable_tokens=prefix.usable_tokens if prefix else None,
+        picked=list(decision.picked),
+        total=first.total if first else None,
+        tie=decision.tie,
+        config_generation=CONFIG_GENERATION,
+    )
+
+
+def _endpoint(decision: Decision, scored: ScoredCandidate) -> ScoredEndpointOut:
+    candidate = scored.candidate
+    return ScoredEndpointOut(
+        name=candidate.name,
+        address=candidate.address,
+        total=scored.total,
+        filtered_by=scored.dropped.by if scored.dropped else None,
+        filter_reason=scored.dropped.reason if scored.dropped else None,
+        filters_passed=list(decision.filters_passed(scored)),
+        trust=candidate.trust.value,
+        credit=candidate.credit,
+        load=_load(candidate.load, decision.at) if candidate.load else None,
+        in_flight=InFlightOut(requests=candidate.in_flight.requests, tokens=candidate.in_flight.tokens),
+        prefix=_prefix(candidate.prefix) if candidate.prefix else None,
+        scores=[_term(term) for term in scored.terms],
+    )
+
+
+def _load(load: Load, now: float) -> SeenLoadOut:
+    return SeenLoadOut(
+        waiting=load.waiting,
+        running=load.running,
+        kv_utilization=load.kv_utilization,
+        age_seconds=load.age_s(now),
+    )
+
+
+def _prefix(match: PrefixMatch) -> PrefixOut:
+    return PrefixOut(
+        rank=match.rank,
+        usable_tokens=match.usable_tokens,
+        tier_tokens={tier: n_blocks * match.block_size for tier, n_blocks in match.tier_blocks.items()},
+        runs=[RunOut(tier=run.tier, blocks=run.n_blocks) for run in match.runs],
+    )
+
+
+def _term(term: ScoreTerm) -> ScoreOut:
+    return ScoreOut(
+        name=term.name,
+        type=term.type,
+        raw=_finite(term.rating.raw),
+        score=term.rating.score,
+        weight=term.weight,
+        product=term.product,
+        age_seconds=_finite(term.rating.age_s),
+    )
+
+
+def _counterfactual(change: WeightChange) -> CounterfactualOut:
+    return CounterfactualOut(
+        scorer=change.scorer, weight=change.weight, new_weight=change.new_weight, picks=list(change.picks)
+    )
+
+
+def _finite(number: float | None) -> float | None:
+    """A plugin's figure as JSON can carry it: what is no finite number is null."""
+    return number if isinstance(number, float | int) and math.isfinite(number) else None
+
+
+def _time(kept: KeptDecision) -> datetime:
+    return datetime.fromtimestamp(kept.at, UTC)

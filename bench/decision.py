@@ -1,0 +1,123 @@
+"""What keeping a decision to be explained costs: time added to the decision, memory, and time to explain.
+
+Use: python -m bench.decision [--endpoints 64] [--rounds 300] [--batch 50]
+
+Rounds with and without keeping alternate in random order, each a batch of decisions by the default profile, candidates
+included, with a log that is full all the time, so that every decision kept lets one go. Times are CPU time of the thread,
+garbage collection included.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import statistics
+import time
+import tracemalloc
+from collections.abc import Callable
+
+from kvatlas.api.decisions import DecisionLog
+from kvatlas.api.rest.explanation import decision_out
+from kvatlas.configs.schema import DecisionsConfig, WeightsConfig
+from kvatlas.indexer.match import PrefixMatch, RankMatch
+from kvatlas.scorers.decision import Decision
+from kvatlas.scorers.model import Candidate, Load, RequestView
+from kvatlas.scorers.weights import default_profile
+
+TIERS = ("gpu", "cpu", "storage")
+BLOCK_SIZE, N_BLOCKS = 16, 1875
+PROFILE = default_profile(WeightsConfig(), tiers=TIERS)
+REQUEST = RequestView(model="m", now=1.0, n_tokens=BLOCK_SIZE * N_BLOCKS)
+
+
+class Fleet:
+    """Endpoints as requests see them: each request gets candidates and matches of its own, loads are shared.
+
+    Args:
+        n_endpoints: how many; every fourth holds something of the prompt.
+    """
+
+    def __init__(self, n_endpoints: int) -> None:
+        self._rows = [
+            (
+                f"vllm-{number}",
+                f"10.0.0.{number}:8000",
+                Load(random.randrange(9), random.randrange(99), random.random(), 0.9),
+                sorted(random.choices(range(1, N_BLOCKS), k=2)) if number % 4 == 0 else None,
+            )
+            for number in range(n_endpoints)
+        ]
+
+    def decide(self) -> Decision:
+        """One decision of the default profile."""
+        nothing = PrefixMatch(TIERS, BLOCK_SIZE, N_BLOCKS, RankMatch((0, 0, 0), (0, 0, 0), (), 0))
+        candidates = [
+            Candidate(name, address, {}, load, _held(*held) if held else nothing)
+            for name, address, load, held in self._rows
+        ]
+        return PROFILE.decide(REQUEST, candidates, rng=random.random)
+
+
+def _held(gpu: int, cpu: int) -> PrefixMatch:
+    held = RankMatch((gpu, cpu, 0), (gpu, cpu - gpu, 0), ((0, gpu), (1, cpu - gpu)), cpu)
+    return PrefixMatch(TIERS, BLOCK_SIZE, N_BLOCKS, held, 0, {0: cpu * BLOCK_SIZE})
+
+
+def microseconds(step: Callable[[], object], times: int) -> float:
+    """CPU time of one step, over `times` of them."""
+    begin = time.thread_time_ns()
+    for _ in range(times):
+        step()
+    return (time.thread_time_ns() - begin) / times / 1000
+
+
+def memory(n_endpoints: int, n_decisions: int) -> tuple[float, float]:
+    """Bytes a kept decision takes, and is counted with; no two decisions share a load."""
+    log = DecisionLog(max_count=n_decisions, max_bytes=2**40)
+    tracemalloc.start()
+    for number in range(n_decisions):
+        log.add(Fleet(n_endpoints).decide(), request_id=f"{number:036}", at=0.0)
+    taken, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    return taken / n_decisions, log.size_bytes / n_decisions
+
+
+def main() -> None:
+    """Print the three costs."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--endpoints", type=int, default=64)
+    parser.add_argument("--rounds", type=int, default=300)
+    parser.add_argument("--batch", type=int, default=50)
+    arguments = parser.parse_args()
+    random.seed(1)
+    limits = DecisionsConfig()
+    log = DecisionLog(max_count=limits.max_count, max_bytes=limits.max_mebibytes * 2**20)
+    fleet = Fleet(arguments.endpoints)
+
+    def keep() -> None:
+        log.add(fleet.decide(), request_id="00000000-0000-0000-0000-000000000000", at=time.time())
+
+    keep()
+    while log.page(limit=1, before=2):  # until the first decision has left
+        keep()
+    plain: list[float] = []
+    kept: list[float] = []
+    for _ in range(arguments.rounds):
+        sides = [(plain, fleet.decide), (kept, keep)]
+        random.shuffle(sides)
+        for times, step in sides:
+            times.append(microseconds(step, arguments.batch))
+    added = [after - before for before, after in zip(plain, kept, strict=True)]
+    newest = log.page(limit=1)[0]
+    taken, counted = memory(arguments.endpoints, 200)
+    print(f"{arguments.endpoints} endpoints, {len(PROFILE.scorers)} scorers, {len(log)} decisions kept")
+    print(f"candidates, decision{statistics.median(plain):9.1f} us")
+    print(f"keeping adds        {statistics.median(added):9.1f} us  (mean {statistics.mean(added):.1f})")
+    print(f"explaining one      {microseconds(lambda: decision_out(newest), 20):9.1f} us")
+    print(f"memory of one       {taken / 1024:9.1f} KiB (counted as {counted / 1024:.1f})")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,99 @@
+"""Decisions of a running `kvatlas serve`, explained over REST and by `kvatlas explain`."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from kvatlas.api.cli import app
+from support.gateway import Gateway, gateway
+
+SECRET = ("authorization", "Bearer not-to-be-shown")
+
+
+async def explain(*arguments: str) -> tuple[int, str, str]:
+    """Exit status, stdout and stderr of `kvatlas explain`."""
+    runner = CliRunner(env={"COLUMNS": "250"})
+    result = await asyncio.to_thread(runner.invoke, app, ["explain", *arguments])
+    return result.exit_code, result.stdout, result.stderr
+
+
+async def ask(gate: Gateway, path: str) -> dict[str, Any]:
+    answer: dict[str, Any] = await gate.served.get(path)
+    return answer
+
+
+def listed(answer: dict[str, Any]) -> list[str]:
+    return [each["requestId"] for each in answer["decisions"]]
+
+
+@pytest.mark.slow
+async def test_decisions_on_requests_are_listed_and_explained(tmp_path: Path) -> None:
+    scorers = [{"type": "active-request-scorer"}, {"type": "token-load-scorer"}]
+    async with gateway(tmp_path, plugins=scorers) as gate:
+        assert await ask(gate, "/v1/decisions") == {"decisions": [], "nextCursor": None}
+        nothing = await explain("--last", "--url", gate.url)
+        requests = {
+            name: await gate.request(100, ("x-request-id", name), SECRET) for name in ("r/0", "r1", "r2")
+        }
+        score = await gate.served.post("/v1/score", {"model": "m", "token_ids": list(range(50))})
+
+        first = await ask(gate, "/v1/decisions?limit=2")
+        second = await ask(gate, f"/v1/decisions?limit=2&cursor={first['nextCursor']}")
+        assert (listed(first), listed(second), second["nextCursor"]) == (["r2", "r1"], ["r/0"], None)
+        of_one = await ask(gate, f"/v1/decisions?endpoint={requests['r1'].endpoint}")
+        assert "r1" in listed(of_one)
+        assert {each["picked"][0] for each in of_one["decisions"]} == {requests["r1"].endpoint}
+        assert await gate.served.status("/v1/decisions/unknown") == 404
+        assert await gate.served.status("/v1/decisions?limit=0") == 422
+
+        decision = await ask(gate, "/v1/decisions/r1")
+        table, as_json = (
+            await explain("r/0", "--url", gate.url),
+            await explain("--last", "--json", "--url", gate.url),
+        )
+        unknown = await explain("unknown", "--url", gate.url)
+        metrics = await gate.served.metrics()
+        for request in requests.values():
+            request.call.cancel()
+
+    assert decision.keys() - {"requestId", "time"} == score.keys(), "the same without routing"
+    assert decision["picked"] == [requests["r1"].endpoint] != [requests["r/0"].endpoint]
+    assert (decision["tie"], decision["tied"], decision["picker"]) == (
+        False,
+        decision["picked"],
+        "max-score-picker",
+    )
+    busy = next(each for each in decision["endpoints"] if each["name"] == requests["r/0"].endpoint)
+    assert (busy["inFlight"], busy["load"], busy["trust"]) == ({"requests": 1, "tokens": 100}, None, "dark")
+    assert [term["raw"] for term in busy["scores"]] == [1.0, 200.0]
+    assert decision["counterfactual"] is None, "the other is worse by both terms"
+    assert (nothing[0], unknown[0]) == (1, 1)
+    assert "no decision on request unknown is kept" in unknown[2]
+    assert table[0] == 0
+    assert f"100 tokens -> {requests['r/0'].endpoint}" in table[1]
+    assert "tie: chance decided between a, b" in table[1]
+    assert json.loads(as_json[1])["requestId"] == "r2"
+    assert "kvatlas_decisions_kept 3.0" in metrics
+    assert "not-to-be-shown" not in json.dumps([first, second, decision]) + table[1] + as_json[1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        pytest.param([], "give the REQUEST_ID of a request, or --last", id="neither"),
+        pytest.param(["r0", "--last"], "give the REQUEST_ID of a request, or --last", id="both"),
+        pytest.param(["r0", "--url", "http://127.0.0.1:1"], "is kvatlas there?", id="nobody_there"),
+        pytest.param(["r0", "--url", "no-url"], "is kvatlas there?", id="not_an_address"),
+    ],
+)
+async def test_explain_refuses_wrong_use(arguments: list[str], message: str) -> None:
+    status, _, stderr = await explain(*arguments)
+
+    assert status == 2
+    assert message in stderr
