@@ -12,7 +12,13 @@ import time
 from ..configs.address import HostPort
 from ..configs.endpoints import endpoint_addresses
 from ..configs.engines import EngineCatalog
-from ..configs.schema import KVAtlasConfig, MetricsScrapeConfig, TierConfig, TrustCreditConfig
+from ..configs.schema import (
+    DecisionsConfig,
+    KVAtlasConfig,
+    MetricsScrapeConfig,
+    TierConfig,
+    TrustCreditConfig,
+)
 from ..events.stream import Trust
 from ..events.subscriber import Subscriber
 from ..events.subscription import SubscriberOptions
@@ -20,6 +26,7 @@ from ..indexer.atlas import Atlas
 from ..indexer.factory import index_core
 from ..indexer.tiers import TierId, TierSource, TierSpec, TierTable
 from .admission import Admission
+from .decisions import DecisionLog, decision_families
 from .extproc.configured import make_ext_proc
 from .extproc.health import HealthService
 from .extproc.listener import GrpcListener
@@ -141,9 +148,11 @@ class App:
             profile=plan.profile,
             admission=Admission(config.admission, idle_interval_s=config.metrics_scrape.idle_interval_s),
             metrics=self._metrics,
+            decisions=_decision_log(config.decisions),
             rng=random.random,
             n_fallbacks=config.ext_proc.fallback_endpoints,
         )
+        self._metrics.registry.register(StateCollector(lambda: decision_families(picker.decisions)))
         self._metrics.registry.register(StateCollector(lambda: fleet_families(self.fleet, self._subscriber)))
         self._metrics.registry.register(StateCollector(lambda: tokenization_families(self._tokenization)))
         self._metrics.registry.register(StateCollector(lambda: latency_families(plan.profile)))
@@ -302,6 +311,10 @@ def _tier_spec(tier: TierConfig) -> TierSpec:
 
 def _scrape_settings(config: MetricsScrapeConfig) -> ScrapeSettings:
     return ScrapeSettings(Rhythm(config.interval, config.idle_interval_s), timeout_s=config.timeout)
+
+
+def _decision_log(config: DecisionsConfig) -> DecisionLog:
+    return DecisionLog(max_count=config.max_count, max_bytes=config.max_mebibytes * 2**20)
 
 
 def _trust_credit(config: TrustCreditConfig) -> dict[Trust, float]:

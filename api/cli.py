@@ -19,11 +19,13 @@ from ..configs.loader import LoadedConfig
 from ..configs.schema import ExtProcConfig, KVAtlasConfig, ServerConfig
 from ..events.errors import KVAtlasError
 from .app import App
+from .errors import AskError
+from .explain import fetch_decision, print_decision
 from .scheduling.json_schema import json_schema
 from .scheduling.load import load_scheduled
 from .scheduling.plan import make_plan
 
-USAGE_ERROR = 2
+NOT_GOOD, USAGE_ERROR = 1, 2
 
 log = logging.getLogger(__name__)
 
@@ -91,6 +93,31 @@ def serve(
         uvloop.run(App(msgspec.structs.replace(loaded.config, server=server, ext_proc=streams)).run())
     except KVAtlasError as error:
         _fail(str(error))
+
+
+@app.command()
+def explain(
+    request_id: Annotated[str | None, typer.Argument(metavar="REQUEST_ID", help="Its x-request-id.")] = None,
+    *,
+    last: Annotated[bool, typer.Option("--last", help="The newest decision.")] = False,
+    url: Annotated[str, typer.Option(help="REST address of the running kvatlas.")] = "http://localhost:8080",
+    as_json: Annotated[bool, typer.Option("--json", help="Everything, as JSON.")] = False,
+) -> None:
+    """Say why a request went where it did."""
+    if (request_id is not None) == last:
+        _fail("give the REQUEST_ID of a request, or --last for the newest one")
+    try:
+        decision = fetch_decision(url, request_id)
+    except AskError as error:
+        _fail(str(error))
+    if decision is None:
+        what = "no decision is kept" if last else f"no decision on request {request_id} is kept"
+        _say_on_stderr(f"{what}; the last ones are listed at {url}/v1/decisions")
+        raise typer.Exit(NOT_GOOD)
+    if as_json:
+        sys.stdout.write(decision.model_dump_json(by_alias=True, indent=2) + "\n")
+    else:
+        print_decision(Console(), decision)
 
 
 @app.command()
@@ -177,8 +204,12 @@ def _listener(name: str, address: str) -> str:
 
 
 def _fail(message: str) -> NoReturn:
-    Console(stderr=True, soft_wrap=True).print(f"kvatlas: {message}", markup=False, highlight=False)
+    _say_on_stderr(message)
     raise typer.Exit(USAGE_ERROR)
+
+
+def _say_on_stderr(message: str) -> None:
+    Console(stderr=True, soft_wrap=True).print(f"kvatlas: {message}", markup=False, highlight=False)
 
 
 def _log_to_stderr(level: str) -> None:

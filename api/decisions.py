@@ -9,18 +9,16 @@ from dataclasses import dataclass
 from prometheus_client.metrics_core import Metric
 
 from ..scorers.decision import Decision
+from .control_headers import MAX_ID_CHARS
 from .metrics import gauge
 
-DECISION_BYTES, CANDIDATE_BYTES, TERM_BYTES = 2200, 500, 150
+DECISION_BYTES, CANDIDATE_BYTES, TERM_BYTES = 3500, 500, 150
 """Memory of a decision, of each of its candidates with a load of its own, and of each term of a candidate: at most so
 much, as a test measures. Most decisions take less, since they share loads."""
 
 PREFIX_BYTES, RUN_BYTES, RANK_BYTES = 700, 120, 120
 """The same of what a candidate holds of the prompt: of itself, each of its runs and each of its ranks. Candidates that
 hold nothing share one match."""
-
-MAX_ID_CHARS = 256
-"""Request ids are the clients' own; of a longer one this much is kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +27,7 @@ class KeptDecision:
 
     Attributes:
         number: 1 for the first of the process, one more for each.
-        request_id: `x-request-id`, or what the protocol shell made up.
+        request_id: `x-request-id`, or what the protocol shell made up; of a long one the first characters.
         at: wall-clock seconds.
         decision: the decision; nobody is picked where filters left nobody.
         size_bytes: memory it is counted with.

@@ -2,6 +2,7 @@
 
 KVAtlasError
 └── ApiError
+    ├── AskError         a running process cannot be asked
     ├── AlreadyRegisteredError  an instance or rank is there already, as something else
     ├── NotRegisteredError      no such instance or rank was registered
     ├── ListenError      an address cannot be listened on
@@ -24,6 +25,10 @@ from .routing import Refusal, RefusalCode
 
 class ApiError(KVAtlasError):
     """Something is wrong in the process around the index."""
+
+
+class AskError(ApiError):
+    """A running process cannot be asked: nobody answers, or something else than kvatlas does."""
 
 
 class AlreadyRegisteredError(ApiError):

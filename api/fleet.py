@@ -137,6 +137,13 @@ class Endpoint:
         """Whether any rank publishes events."""
         return any(publisher.subscription for publisher in self.publishers)
 
+    def publisher(self, rank: int) -> Publisher | None:
+        """The event stream of a rank, None for a rank that is not there."""
+        for publisher in self.publishers:  # for every candidate of a request: faster than `next`
+            if publisher.rank == rank:
+                return publisher
+        return None
+
     @property
     def trust(self) -> Trust:
         """The least trusted rank's."""
@@ -283,25 +290,17 @@ class Fleet:
         """
         matches = self.atlas.match(prefix) if prefix is not None else {}
         return [
-            Candidate(
-                name=endpoint.name,
-                address=serving,
-                labels=endpoint.labels,
-                load=self._loads.get(endpoint.name, now),
-                prefix=(match := matches.get(endpoint.name)),
-                credit=self._credit(endpoint, match),
-                in_flight=self.in_flight.of(endpoint.name),
-            )
+            self._candidate(endpoint, serving, matches.get(endpoint.name), now)
             for endpoint in self._endpoints.values()
             if (serving := endpoint.addresses.serving) is not None
             and (subset is None or _allowed(serving, subset))
         ]
 
-    def routed(self, name: str, prefix: Prefix | None) -> None:
+    def routed(self, picked: Candidate, prefix: Prefix | None) -> None:
         """A request was sent to the endpoint: its blocks are in use, and its load is about to change."""
-        self._scraper.picked(name)
+        self._scraper.picked(picked.name)
         if prefix is not None:
-            self.atlas.routed(name, prefix)
+            self.atlas.routed(picked.name, prefix, picked.prefix)
 
     def answering_urls(self) -> list[str]:
         """Base URLs of the endpoints that serve requests and whose last scrape, if they are scraped, went well."""
@@ -375,15 +374,25 @@ class Fleet:
         if publisher.subscription is not None:
             await self._subscriber.unsubscribe(publisher.subscription)
 
-    def _credit(self, endpoint: Endpoint, match: PrefixMatch | None) -> float:
-        """Trust in the events of the rank that matches; one known from routing needs none."""
-        rank = match.rank if match is not None else 0
-        if self._is_from_routing:
-            return 1.0
-        for publisher in endpoint.publishers:
-            if publisher.rank == rank and publisher.subscription is not None:
-                return self._trust_credit[publisher.trust]
-        return 1.0
+    def _candidate(
+        self, endpoint: Endpoint, serving: str, match: PrefixMatch | None, now: float
+    ) -> Candidate:
+        publisher = endpoint.publisher(match.rank if match is not None else 0)
+        trust, credit = Trust.DARK, 1.0
+        if publisher is not None and publisher.subscription is not None:
+            trust = publisher.trust
+            if not self._is_from_routing:  # what is known from routing needs no trust in events
+                credit = self._trust_credit[trust]
+        return Candidate(
+            name=endpoint.name,
+            address=serving,
+            labels=endpoint.labels,
+            load=self._loads.get(endpoint.name, now),
+            prefix=match,
+            credit=credit,
+            in_flight=self.in_flight.of(endpoint.name),
+            trust=trust,
+        )
 
     def _note_start(self, endpoint: Endpoint, started: float) -> None:
         """A new process start time is a restart, also where the event streams have not told of it."""

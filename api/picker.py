@@ -15,6 +15,7 @@ from ..scorers.model import RequestView
 from ..scorers.profile import Profile
 from .admission import Admission
 from .control_headers import MAX_ID_CHARS, fairness_id, model_rewrite, objective, only_if_cached, traceparent
+from .decisions import DecisionLog
 from .fleet import Fleet
 from .metrics import Metrics
 from .model_rewrite import rewritten
@@ -56,6 +57,7 @@ class Picker:
         fleet: endpoints.
         profile: filters, scorers and picker.
         metrics: counters.
+        decisions: where decisions on requests are kept.
         rng: uniform draws for ties.
         admission: who is turned away; None for nobody.
         n_fallbacks: endpoints named after the picked ones.
@@ -68,11 +70,12 @@ class Picker:
         fleet: Fleet,
         profile: Profile,
         metrics: Metrics,
+        decisions: DecisionLog,
         rng: Callable[[], float],
         admission: Admission | None = None,
         n_fallbacks: int = 0,
     ) -> None:
-        self.pipeline, self.fleet = pipeline, fleet
+        self.pipeline, self.fleet, self.decisions = pipeline, fleet, decisions
         self._profile, self._metrics, self._rng = profile, metrics, rng
         self._admission = admission or Admission(AdmissionConfig())
         self._n_fallbacks = n_fallbacks
@@ -169,12 +172,12 @@ class Picker:
         decision = self._decide(view, prefix, prompt=prompt, subset=request.subset)
         if decision is None:
             return NO_CANDIDATES
-        if not decision.picked:
-            return NONE_LEFT
-        if only_if_cached(request.headers) and not _usable_tokens(decision):
+        if decision.picked and only_if_cached(request.headers) and not _usable_tokens(decision):
             return NOT_CACHED
         reason = decision.no_prefix_reason or request.overload
-        return self._routed(view, prefix, replace(decision, origin=origin, no_prefix_reason=reason), rewrite)
+        decision = replace(decision, origin=origin, no_prefix_reason=reason)
+        self.decisions.add(decision, request_id=origin.request_id, at=time.time())
+        return self._routed(view, prefix, decision, rewrite) if decision.picked else NONE_LEFT
 
     def _origin(self, request: RoutingRequest) -> Origin:
         headers = request.headers
@@ -214,34 +217,32 @@ class Picker:
         self, view: RequestView, prefix: Prefix | None, decision: Decision, rewrite: ModelRewrite | None
     ) -> Route:
         """The route of a decision, told to all who learn from it. Nothing waits here, so that no booking is lost."""
-        picked = decision.picked[0]
-        self.fleet.routed(picked, prefix)
+        best = decision.best
+        self.fleet.routed(best, prefix)
         self._count_faults(self._profile.picked(view, decision))
         headers, faults = self._profile.response_headers(decision)
         self._count_faults(faults)
-        tokens = decision.first.candidate.uncached_tokens(view)
         return Route(
             self._addresses(decision),
             decision,
             headers,
-            self.fleet.in_flight.book(picked, tokens=tokens, now=view.now),
+            self.fleet.in_flight.book(best.name, tokens=best.uncached_tokens(view), now=view.now),
             rewrite,
         )
 
     def _addresses(self, decision: Decision) -> tuple[str, ...]:
         """Where the gateway may send the request: the picked endpoints, then the next best as fallbacks."""
-        addresses = {scored.candidate.name: scored.candidate.address for scored in decision.scored}
+        addresses = {candidate.name: candidate.address for candidate in decision.candidates}
         picked = tuple(addresses[name] for name in decision.picked)
         if not self._n_fallbacks:
             return picked
-        others = (
-            scored
-            for scored in decision.scored
-            if scored.dropped is None and scored.candidate.name not in decision.picked
-        )
         # Draws break ties, so that the load of an endpoint that fails does not all go to one other.
-        next_best = heapq.nlargest(self._n_fallbacks, others, key=lambda each: (each.total, self._rng()))
-        return picked + tuple(scored.candidate.address for scored in next_best)
+        others = (
+            (total, self._rng(), candidate.address)
+            for candidate, total in zip(decision.kept, decision.totals, strict=True)
+            if candidate.name not in decision.picked
+        )
+        return picked + tuple(address for _, _, address in heapq.nlargest(self._n_fallbacks, others))
 
     def _account(self, decision: Decision) -> None:
         picked = decision.picked[0]
@@ -270,7 +271,7 @@ class Picker:
 
 def _usable_tokens(decision: Decision) -> int:
     """Prompt tokens cached on the first of the picked."""
-    prefix = decision.first.candidate.prefix
+    prefix = decision.best.prefix
     return prefix.usable_tokens if prefix is not None else 0
 
 

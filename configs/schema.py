@@ -325,6 +325,15 @@ class SnapshotConfig(Section, frozen=True):
     """Age past which a snapshot is not used at the start."""
 
 
+class DecisionsConfig(Section, frozen=True):
+    """Decisions kept to be explained."""
+
+    max_count: Annotated[int, Meta(ge=0, le=1_000_000)] = 1000
+    """The newest so many; 0 keeps none."""
+    max_mebibytes: Annotated[int, Meta(ge=1, le=65536)] = 64
+    """Memory they may take; older ones go first. One takes about 30 KiB with 20 endpoints and four scorers."""
+
+
 class KVAtlasConfig(Section, frozen=True, tag_field="kind", tag="KVAtlasConfig"):
     """The whole file."""
 
@@ -354,6 +363,8 @@ class KVAtlasConfig(Section, frozen=True, tag_field="kind", tag="KVAtlasConfig")
     """The profile they make; absent: every filter, scorer and picker in `plugins`, with weight 1."""
     metrics_scrape: MetricsScrapeConfig = MetricsScrapeConfig()
     """Scraping."""
+    decisions: DecisionsConfig = DecisionsConfig()
+    """Kept decisions."""
     index: IndexConfig = IndexConfig()
     """Block index."""
     snapshot: SnapshotConfig = SnapshotConfig()

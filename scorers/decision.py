@@ -2,11 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import msgspec
 
 from .model import Candidate, Rating
+
+
+class Column(NamedTuple):
+    """One scorer's ratings of the candidates that filters kept, in the fleet's order.
+
+    Attributes:
+        name: the scorer's name in the profile.
+        type: its plugin type.
+        weight: its weight.
+        ratings: one a candidate.
+    """
+
+    name: str
+    type: str
+    weight: float
+    ratings: Sequence[Rating]
 
 
 class ScoreTerm(msgspec.Struct, frozen=True, gc=False):
@@ -30,7 +48,7 @@ class Dropped(msgspec.Struct, frozen=True, gc=False):
     reason: str
 
 
-class ScoredCandidate(msgspec.Struct, frozen=True):
+class ScoredCandidate(msgspec.Struct, frozen=True, gc=False):
     """A candidate with its terms, in the profile's order; a dropped one was not scored and has none."""
 
     candidate: Candidate
@@ -77,12 +95,20 @@ class Origin:
 class Decision:
     """Every candidate's score and the picked ones.
 
+    It holds what deciding made anyway, by columns; the terms of each candidate are put together when somebody asks.
+
     Attributes:
         model: as asked for.
         n_tokens: prompt tokens, 0 without tokenization.
-        scored: all candidates, in the fleet's order.
+        candidates: all candidates, in the fleet's order.
+        columns: ratings by scorer, in the profile's order.
+        totals: of the candidates that filters kept, in the fleet's order.
         picked: names, best first; empty when filters dropped every candidate.
         tie: whether chance decided the first place.
+        dropped: candidates that filters dropped, by name.
+        at: monotonic seconds of the request; ages of inputs count up to it.
+        picker: type of the plugin that picked.
+        filters: names of the filters, in the order in which they ran.
         no_prefix_reason: why the request has no token ids, None when it has.
         cut_reason: why its token ids end before the prompt does, None when they are all.
         faults: plugins whose answers had to be repaired, in the profile's order.
@@ -91,15 +117,61 @@ class Decision:
 
     model: str
     n_tokens: int
-    scored: tuple[ScoredCandidate, ...]
+    candidates: Sequence[Candidate]
+    columns: Sequence[Column]
+    totals: Sequence[float]
     picked: tuple[str, ...]
     tie: bool
+    dropped: Mapping[str, Dropped] = field(default_factory=dict[str, Dropped])
+    at: float = 0.0
+    picker: str = ""
+    filters: tuple[str, ...] = ()
     no_prefix_reason: str | None = None
     cut_reason: str | None = None
     faults: tuple[PluginFault, ...] = ()
     origin: Origin | None = None
 
     @property
+    def kept(self) -> Sequence[Candidate]:
+        """The candidates that filters kept, in the order of `totals` and ratings. Cost: O(1) without dropped ones."""
+        if not self.dropped:
+            return self.candidates
+        return [each for each in self.candidates if each.name not in self.dropped]
+
+    @property
+    def scored(self) -> tuple[ScoredCandidate, ...]:
+        """All candidates with their terms, in the fleet's order. Cost: O(candidates * scorers)."""
+        rows = iter(range(len(self.totals)))
+        return tuple(
+            ScoredCandidate(each, (), 0.0, self.dropped[each.name])
+            if each.name in self.dropped
+            else self._scored(each, next(rows))
+            for each in self.candidates
+        )
+
+    @property
+    def best(self) -> Candidate:
+        """The first of the picked; only where `picked` is not empty. Cost: O(candidates)."""
+        return next(each for each in self.candidates if each.name == self.picked[0])
+
+    @property
     def first(self) -> ScoredCandidate:
-        """The best of the picked; only where `picked` is not empty."""
-        return next(each for each in self.scored if each.candidate.name == self.picked[0])
+        """`best` with its terms."""
+        row = next(row for row, each in enumerate(self.kept) if each.name == self.picked[0])
+        return self._scored(self.kept[row], row)
+
+    @property
+    def tied(self) -> tuple[str, ...]:
+        """Names of the endpoints that share the highest total, in the fleet's order; none where all were dropped."""
+        best = max(self.totals, default=0.0)
+        return tuple(each.name for each, total in zip(self.kept, self.totals, strict=True) if total == best)
+
+    def filters_passed(self, scored: ScoredCandidate) -> tuple[str, ...]:
+        """Names of the filters that kept one of the candidates, in their order."""
+        if scored.dropped is None:
+            return self.filters
+        return self.filters[: self.filters.index(scored.dropped.by)]
+
+    def _scored(self, candidate: Candidate, row: int) -> ScoredCandidate:
+        terms = (ScoreTerm(name, kind, weight, ratings[row]) for name, kind, weight, ratings in self.columns)
+        return ScoredCandidate(candidate, tuple(terms), self.totals[row])

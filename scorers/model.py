@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from ..events.stream import Trust
 from ..indexer.match import PrefixMatch
 
 
@@ -75,6 +76,7 @@ class Candidate(msgspec.Struct, frozen=True, gc=False):
         prefix: what the endpoint holds of the request, or None when the request has no block keys.
         credit: trust in the endpoint's prefix, 0 to 1; multiplies prefix scores.
         in_flight: what was sent there and has not ended.
+        trust: trust in the events that the prefix is known from.
     """
 
     name: str
@@ -84,6 +86,7 @@ class Candidate(msgspec.Struct, frozen=True, gc=False):
     prefix: PrefixMatch | None = None
     credit: float = 1.0
     in_flight: InFlightLoad = IDLE
+    trust: Trust = Trust.DARK
 
     def uncached_tokens(self, request: RequestView) -> int:
         """Prompt tokens the endpoint is expected to compute, 0 when the prompt was not tokenized."""

@@ -57,7 +57,7 @@ class NoHitLruScorer:
 
     def picked(self, request: RequestView, decision: Decision) -> None:  # noqa: ARG002 (LearnsFromPicks)
         """Remember who got a cold request. Cost: O(candidates)."""
-        if not _is_cold(scored.candidate for scored in decision.scored if scored.dropped is None):
+        if not _is_cold(decision.kept):
             return
         name = decision.picked[0]
         self._used.pop(name, None)

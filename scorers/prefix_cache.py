@@ -15,6 +15,9 @@ from .registry import Registry
 
 Share = Annotated[float, Meta(ge=0, le=1)]
 
+UNKNOWN, NOTHING = Rating(raw=None, score=0.0), Rating(raw=0.0, score=0.0)
+"""Ratings of most endpoints for most prompts, shared."""
+
 
 class PrefixCacheParams(PluginParams, frozen=True):
     """Parameters of `prefix-cache-scorer`."""
@@ -69,7 +72,9 @@ class PrefixCacheScorer:
     def _rating(self, candidate: Candidate) -> Rating:
         prefix = candidate.prefix
         if prefix is None:
-            return Rating(raw=None, score=0.0)
+            return UNKNOWN
+        if not prefix.held.runs:
+            return NOTHING
         blocks = self._source.blocks(prefix)
         score = blocks / prefix.n_blocks if prefix.n_blocks else 0.0
         if self._length_weight:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 from .base import Filter, LearnsFromAnswers, LearnsFromPicks, MarksResponses, Picker, Rng, Scorer
-from .decision import Decision, Dropped, PluginFault, ScoredCandidate, ScoreTerm
+from .decision import Column, Decision, Dropped, PluginFault
 from .errors import NoCandidatesError, ProfileError
 from .guard import called, sound_headers, sound_pick, sound_ratings, sound_verdicts
 from .model import Candidate, RequestView
@@ -43,6 +43,7 @@ class Profile:
                     f"weight of scorer {name!r} is {weight}, want a finite number of at least 0"
                 )
         self._filters, self._scorers, self._picker = tuple(filters), tuple(scorers), picker
+        self._filter_names = tuple(name for name, _ in filters)
         self._fallback = MaxScorePicker()
         plugins: list[tuple[str, object]] = [
             *filters,
@@ -70,19 +71,21 @@ class Profile:
         faults: list[PluginFault] = []
         dropped = self._filtered(request, candidates, rng, faults)
         kept = [each for each in candidates if each.name not in dropped] if dropped else candidates
-        scored = self._scored(request, kept, faults)
-        picked, tie = self._picked(scored, rng, faults)
-        if dropped:
-            by_name = {each.candidate.name: each for each in scored}
-            scored = tuple(
-                by_name.get(each.name) or _unscored(each, dropped[each.name]) for each in candidates
-            )
+        columns = self._columns(request, kept, faults)
+        totals = _totals(columns, len(kept))
+        rows, tie = self._picked(totals, rng, faults)
         return Decision(
             model=request.model,
             n_tokens=request.n_tokens,
-            scored=scored,
-            picked=picked,
+            candidates=candidates,
+            columns=columns,
+            totals=totals,
+            picked=tuple(kept[row].name for row in rows),
             tie=tie,
+            dropped=dropped,
+            at=request.now,
+            picker=self._picker.type,
+            filters=self._filter_names,
             faults=tuple(faults),
         )
 
@@ -127,32 +130,26 @@ class Profile:
             kept = [each for each, reason in zip(kept, verdicts, strict=True) if reason is None]
         return dropped
 
-    def _scored(
+    def _columns(
         self, request: RequestView, candidates: Sequence[Candidate], faults: list[PluginFault]
-    ) -> tuple[ScoredCandidate, ...]:
-        columns: list[list[ScoreTerm]] = []
+    ) -> list[Column]:
+        columns: list[Column] = []
         for name, scorer, weight in self._scorers if candidates else ():
             ratings, fault = sound_ratings(name, scorer, request, candidates)
-            plugin_type = scorer.type
-            columns.append([ScoreTerm(name, plugin_type, weight, rating) for rating in ratings])
+            columns.append(Column(name, scorer.type, weight, ratings))
             if fault is not None:
                 faults.append(fault)
-        rows = zip(*columns, strict=True) if columns else (() for _ in candidates)
-        return tuple(
-            ScoredCandidate(candidate, terms, _total(terms))
-            for candidate, terms in zip(candidates, rows, strict=True)
-        )
+        return columns
 
     def _picked(
-        self, scored: Sequence[ScoredCandidate], rng: Rng, faults: list[PluginFault]
-    ) -> tuple[tuple[str, ...], bool]:
-        if not scored:
+        self, totals: Sequence[float], rng: Rng, faults: list[PluginFault]
+    ) -> tuple[Sequence[int], bool]:
+        if not totals:
             return (), False
-        totals = [entry.total for entry in scored]
         rows, tie, fault = sound_pick(self._picker, totals, rng, self._fallback)
         if fault is not None:
             faults.append(fault)
-        return tuple(scored[row].candidate.name for row in rows), tie
+        return rows, tie
 
 
 def _check_unique(kind: str, names: Iterable[str]) -> None:
@@ -163,15 +160,11 @@ def _check_unique(kind: str, names: Iterable[str]) -> None:
         seen.add(name)
 
 
-def _total(terms: tuple[ScoreTerm, ...]) -> float:
-    total = 0.0
-    for term in terms:
-        total += term.product
-    return total
-
-
-def _unscored(candidate: Candidate, dropped: Dropped) -> ScoredCandidate:
-    return ScoredCandidate(candidate, (), 0.0, dropped)
+def _totals(columns: Sequence[Column], n_candidates: int) -> list[float]:
+    totals = [0.0] * n_candidates
+    for _, _, weight, ratings in columns:
+        totals = [total + weight * rating.score for total, rating in zip(totals, ratings, strict=True)]
+    return totals
 
 
 def _told(calls: Iterable[tuple[str, Callable[[], None]]]) -> tuple[PluginFault, ...]:

@@ -13,6 +13,7 @@ from starlette.routing import Route
 
 from ..picker import Picker
 from ..registration import Registry
+from .decisions import decision_routes
 from .endpoints import endpoint_routes
 from .errors import UnavailableError, install_error_handlers
 from .limits import BodyLimit
@@ -50,6 +51,7 @@ def rest_app(
     app.include_router(registration_routes(picker.fleet, instances))
     app.include_router(standard_routes(picker.fleet, instances, model_names=model_names))
     app.include_router(score_routes(picker))
+    app.include_router(decision_routes(picker.decisions))
     app.include_router(endpoint_routes(picker.fleet))
     app.include_router(_process_routes(registry, is_ready))
     return app

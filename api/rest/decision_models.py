@@ -114,6 +114,10 @@ class DecisionOut(ScoreResponse):
 
     request_id: str
     time: datetime
+    traceparent: str = Field(description="W3C trace context of the request; empty without one")
+    objective: str = Field(description="the request's objective; empty without one")
+    priority: int = Field(description="of the objective")
+    fairness_id: str = Field(description="whom the request counts for")
 
 
 class DecisionSummaryOut(Own):

@@ -52,8 +52,16 @@ def score_response(decision: Decision) -> ScoreResponse:
 
 def decision_out(kept: KeptDecision) -> DecisionOut:
     """As `score_response`, of a decision on a request."""
-    reasons = dict(score_response(kept.decision))
-    return DecisionOut(**reasons, request_id=kept.request_id, time=_time(kept))
+    reasons, origin = dict(score_response(kept.decision)), kept.decision.origin
+    return DecisionOut(
+        **reasons,
+        request_id=kept.request_id,
+        time=_time(kept),
+        traceparent=origin.traceparent if origin else "",
+        objective=origin.objective if origin else "",
+        priority=origin.priority if origin else 0,
+        fairness_id=origin.fairness_id if origin else "",
+    )
 
 
 def summary(kept: KeptDecision) -> DecisionSummaryOut:

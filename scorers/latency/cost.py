@@ -107,7 +107,7 @@ class LatencyCostScorer:
         """Learn from an observed time; where the request was expected to wait is told by the decision itself."""
         if not self._params.fit:
             return
-        candidate = decision.first.candidate
+        candidate = decision.best
         group = self._group(candidate)
         if group not in self._fits:
             self._fits[group] = LinearFit(

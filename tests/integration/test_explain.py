@@ -13,7 +13,10 @@ from typer.testing import CliRunner
 from kvatlas.api.cli import app
 from support.gateway import Gateway, gateway
 
+OBJECTIVE = ("x-llm-d-inference-objective", "batch")
 SECRET = ("authorization", "Bearer not-to-be-shown")
+
+ADMISSION = {"objectives": {"batch": 5}}
 
 
 async def explain(*arguments: str) -> tuple[int, str, str]:
@@ -35,11 +38,12 @@ def listed(answer: dict[str, Any]) -> list[str]:
 @pytest.mark.slow
 async def test_decisions_on_requests_are_listed_and_explained(tmp_path: Path) -> None:
     scorers = [{"type": "active-request-scorer"}, {"type": "token-load-scorer"}]
-    async with gateway(tmp_path, plugins=scorers) as gate:
+    async with gateway(tmp_path, plugins=scorers, admission=ADMISSION) as gate:
         assert await ask(gate, "/v1/decisions") == {"decisions": [], "nextCursor": None}
         nothing = await explain("--last", "--url", gate.url)
         requests = {
-            name: await gate.request(100, ("x-request-id", name), SECRET) for name in ("r/0", "r1", "r2")
+            name: await gate.request(100, ("x-request-id", name), SECRET, OBJECTIVE)
+            for name in ("r/0", "r1", "r2")
         }
         score = await gate.served.post("/v1/score", {"model": "m", "token_ids": list(range(50))})
 
@@ -62,7 +66,8 @@ async def test_decisions_on_requests_are_listed_and_explained(tmp_path: Path) ->
         for request in requests.values():
             request.call.cancel()
 
-    assert decision.keys() - {"requestId", "time"} == score.keys(), "the same without routing"
+    assert score.keys() < decision.keys(), "the same without routing"
+    assert (decision["objective"], decision["priority"]) == ("batch", 5)
     assert decision["picked"] == [requests["r1"].endpoint] != [requests["r/0"].endpoint]
     assert (decision["tie"], decision["tied"], decision["picker"]) == (
         False,

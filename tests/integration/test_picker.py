@@ -12,6 +12,7 @@ from dataclasses import replace
 import pytest
 
 from kvatlas.api.admission import SHED, Admission
+from kvatlas.api.decisions import DecisionLog
 from kvatlas.api.fleet import Fleet
 from kvatlas.api.metrics import Metrics
 from kvatlas.api.picker import NO_CANDIDATES, NOT_CACHED, NOT_REWRITTEN, Picker
@@ -82,6 +83,7 @@ class Parts:
                 AdmissionConfig(objectives={"batch": -2}, metrics_staleness_threshold=Duration(60))
             ),
             metrics=self.metrics,
+            decisions=DecisionLog(max_count=0, max_bytes=1),
             rng=rng,
             n_fallbacks=n_fallbacks,
         )

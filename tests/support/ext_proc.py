@@ -103,7 +103,7 @@ def subset_hint(value: Value | Sequence[str]) -> pb.Metadata:
 
 def make_route(*addresses: str, rewrite: ModelRewrite | None = None) -> Route:
     """A route to `addresses` with an empty decision."""
-    decision = Decision(model="", n_tokens=0, scored=(), picked=addresses, tie=False)
+    decision = Decision("", 0, (), (), (), picked=addresses, tie=False)
     return Route(addresses, decision, rewrite=rewrite)
 
 

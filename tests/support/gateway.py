@@ -62,6 +62,11 @@ class Gateway:
     served: Served
     open: Callable[[], Call]
 
+    @property
+    def url(self) -> str:
+        """REST address of the process."""
+        return f"http://127.0.0.1:{self.served.ports['rest']}"
+
     async def request(self, tokens: int = 100, *headers: tuple[str, str]) -> Request:
         """A completion with `tokens` token ids, sent as far as its destination is known."""
         call = self.open()

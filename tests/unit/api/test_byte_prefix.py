@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from kvatlas.api.decisions import DecisionLog
 from kvatlas.api.fleet import Fleet
 from kvatlas.api.metrics import Metrics
 from kvatlas.api.picker import Picker
@@ -76,7 +77,12 @@ async def fleet_without_events() -> AsyncGenerator[MakePicker]:
     profile = default_profile(WeightsConfig(), tiers=("gpu",))
     try:
         yield lambda pipeline: Picker(
-            pipeline=pipeline, fleet=fleet, profile=profile, metrics=metrics, rng=lambda: 0.0
+            pipeline=pipeline,
+            fleet=fleet,
+            profile=profile,
+            metrics=metrics,
+            decisions=DecisionLog(max_count=0, max_bytes=1),
+            rng=lambda: 0.0,
         )
     finally:
         await subscriber.close()

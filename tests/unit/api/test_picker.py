@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncGenerator
+from dataclasses import replace
 
 import pytest
 
+from kvatlas.api.decisions import DecisionLog
 from kvatlas.api.fleet import Fleet
 from kvatlas.api.metrics import Metrics
 from kvatlas.api.picker import Picker
@@ -91,8 +93,17 @@ def learner() -> Learner:
 def picker(fleet: Fleet, learner: Learner) -> Picker:
     profile = Profile([("prefix", learner, 1.0)], MaxScorePicker(2), [("roles", DecodeFilter())])
     return Picker(
-        pipeline=PromptPipeline(None), fleet=fleet, profile=profile, metrics=Metrics(), rng=no_chance
+        pipeline=PromptPipeline(None),
+        fleet=fleet,
+        profile=profile,
+        metrics=Metrics(),
+        decisions=make_log(),
+        rng=no_chance,
     )
+
+
+def make_log() -> DecisionLog:
+    return DecisionLog(max_count=10, max_bytes=2**20)
 
 
 def completion(n_tokens: int) -> RoutingRequest:
@@ -161,7 +172,12 @@ async def test_fault_of_a_plugin_is_said_once_without_its_text(
 ) -> None:
     profile = Profile([("fails", Failing(), 1.0)], MaxScorePicker())
     picker = Picker(
-        pipeline=PromptPipeline(None), fleet=fleet, profile=profile, metrics=Metrics(), rng=no_chance
+        pipeline=PromptPipeline(None),
+        fleet=fleet,
+        profile=profile,
+        metrics=Metrics(),
+        decisions=make_log(),
+        rng=no_chance,
     )
 
     for _ in range(3):
@@ -226,3 +242,21 @@ async def test_tier_known_from_events_is_not_learned_from_routing(picker: Picker
         fleet.facts_changed(name, EngineFacts(n_engines=1, block_size=16, num_gpu_blocks=64))
     for _ in range(2):
         assert (await routed(picker)).decision.first.total == 0.0
+
+
+async def test_every_decision_on_a_request_is_kept_also_when_nobody_is_left(
+    picker: Picker, fleet: Fleet
+) -> None:
+    route = await routed(picker)
+    picker.decide(model="m", prefix=None)
+    for endpoint in fleet:
+        endpoint.labels = {"llm-d.ai/role": "prefill"}
+    await picker.route(replace(completion(5), request_id="refused"))
+
+    kept = picker.decisions.page(limit=10)
+    assert [(each.request_id, each.decision.picked) for each in kept] == [
+        ("refused", ()),
+        ("", route.decision.picked),
+    ]
+    assert kept[0].decision.scored[0].dropped is not None
+    assert kept[0].decision.filters == ("roles",)

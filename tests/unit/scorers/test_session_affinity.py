@@ -27,7 +27,7 @@ def request(now: float = 0.0, **headers: str) -> RequestView:
 
 
 def routed_to(name: str) -> Decision:
-    return Decision(model="m", n_tokens=0, scored=(), picked=(name,), tie=False)
+    return Decision("m", 0, FLEET, (), (), picked=(name,), tie=False)
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kvatlas.api.scheduling.metrics import latency_families
-from kvatlas.scorers.decision import Decision, ScoredCandidate
+from kvatlas.scorers.decision import Decision
 from kvatlas.scorers.latency.cost import LatencyCostParams, LatencyCostScorer
 from kvatlas.scorers.pickers.max_score import MaxScorePicker
 from kvatlas.scorers.profile import Profile
@@ -32,7 +32,7 @@ def test_every_group_shows_its_costs_in_seconds_its_credits_and_its_errors() -> 
     )
     profile = Profile([("latency", scorer, 1.0)], MaxScorePicker())
     candidate = endpoint(labels={"zone": "a"})
-    decision = Decision("m", 970, (ScoredCandidate(candidate, (), 0.0),), (candidate.name,), tie=False)
+    decision = Decision("m", 970, (candidate,), (), (0.0,), (candidate.name,), tie=False)
 
     profile.answered(decision, ttft_s=1.0)
 

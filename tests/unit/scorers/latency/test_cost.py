@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from kvatlas.scorers.builtin import builtin_registry
-from kvatlas.scorers.decision import Decision, ScoredCandidate
+from kvatlas.scorers.decision import Decision
 from kvatlas.scorers.errors import ParametersError
 from kvatlas.scorers.latency.cost import MAX_GROUPS, LatencyCostParams, LatencyCostScorer
 from kvatlas.scorers.latency.features import features
@@ -65,8 +65,7 @@ def test_scorer_rates_the_expected_milliseconds(candidate: Candidate, ms: float)
 
 
 def answered(candidate: Candidate, n_tokens: int = 160) -> Decision:
-    scored = (ScoredCandidate(candidate, (), 0.0),)
-    return Decision(model="m", n_tokens=n_tokens, scored=scored, picked=(candidate.name,), tie=False)
+    return Decision("m", n_tokens, (candidate,), (), (0.0,), picked=(candidate.name,), tie=False)
 
 
 def teach(scorer: LatencyCostScorer, *, prefill_ms: float, load_ms: float, labels: dict[str, str]) -> None:
