@@ -1,24 +1,35 @@
-"""A paged KV cache as vLLM manages it: a GPU pool with prefix caching and a write-through CPU tier.
+"""A paged KV cache as vLLM manages it: a GPU pool with prefix caching, a write-through CPU tier, and storage behind it.
 
-Life of a sequence: `admit` takes references on cached blocks and, when the CPU tier holds more, blocks to load into;
-`complete_load` when that copy is done; `extend` for each run of tokens computed; `offload` after each extension;
-`release` at the end. Every call returns the events it caused, in the order a real server publishes them: an eviction
-before the store that caused it. No clock and no I/O.
+Life of a sequence: `fetch` brings what only storage holds into the CPU tier; `admit` takes references on cached blocks
+and, when the CPU tier holds more, blocks to load into; `complete_load` when that copy is done; `extend` for each run of
+tokens computed; `offload` after each extension; `release` at the end. Every call returns the events it caused, in the
+order a real server publishes them: an eviction before the store that caused it. No clock and no I/O.
 
 Source: observed on vLLM 0.32; tests replay its recording block for block.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 
 from ..events.model import EngineHash
 from .cpu_tier import Chunk, CpuTier
 from .gpu_pool import GpuPool
-from .kv_events import CPU, FULL_ATTENTION, GPU, AllBlocksCleared, BlockRemoved, BlockStored, Event
-from .sequence import Lora, TokenSequence
+from .kv_events import (
+    CPU,
+    FULL_ATTENTION,
+    GPU,
+    LOCAL,
+    STORAGE,
+    AllBlocksCleared,
+    BlockRemoved,
+    BlockStored,
+    Event,
+)
+from .sequence import BlockSequence, Lora
+from .storage_tier import StorageTier
 
 
 class Wait(Enum):
@@ -60,7 +71,7 @@ class Lease:
         used_chunks: chunks read or offered, whose recency `release` renews.
     """
 
-    sequence: TokenSequence
+    sequence: BlockSequence
     hit: Hit
     blocks: list[int]
     n_cached: int
@@ -72,15 +83,15 @@ class Lease:
 
 
 @dataclass(frozen=True, slots=True)
-class Offload:
-    """Chunks on their way to the CPU tier, and the events of making room for them."""
+class Transfer:
+    """Chunks on their way to the CPU tier, from GPU or from storage, and the events of making room for them."""
 
     chunks: tuple[Chunk, ...] = ()
     events: tuple[Event, ...] = ()
 
 
 class BlockCache:
-    """Both tiers of one engine.
+    """The tiers of one engine.
 
     Args:
         block_size: tokens a block.
@@ -88,6 +99,7 @@ class BlockCache:
         cpu_blocks: CPU tier size; 0 for none.
         chunk_blocks: blocks a CPU chunk.
         self_describing: whether CPU events carry tokens and every hash, or only the last hash of each chunk.
+        storage: storage tier behind the CPU tier, which other engines may share; None for none.
     """
 
     def __init__(
@@ -98,29 +110,34 @@ class BlockCache:
         cpu_blocks: int = 0,
         chunk_blocks: int = 1,
         self_describing: bool = True,
+        storage: StorageTier | None = None,
     ) -> None:
         self.block_size = block_size
         self.chunk_blocks = chunk_blocks
         self.gpu = GpuPool(gpu_blocks)
         self.cpu = CpuTier(cpu_blocks // chunk_blocks)
         self._self_describing = self_describing
-        self._n_reserved = 0
+        self._storage = storage
+        self.n_reserved = 0
+        """Free blocks promised to admitted prompts."""
+
+    @property
+    def has_storage(self) -> bool:
+        """Whether there is a storage tier."""
+        return self._storage is not None
 
     @property
     def usage(self) -> float:
         """Part of the GPU blocks in use, 0 to 1; cached blocks nobody uses count as free."""
         return self.gpu.n_used / self.gpu.capacity
 
-    def lookup(self, sequence: TokenSequence) -> Hit:
+    def lookup(self, sequence: BlockSequence) -> Hit:
         """What could be reused; changes nothing.
 
         GPU: leading blocks, never the last token. CPU: whole chunks, from the one that holds the GPU boundary, if at
         least a chunk's worth of tokens is gained.
         """
-        usable = (len(sequence) - 1) // self.block_size
-        gpu_blocks = 0
-        while gpu_blocks < usable and self.gpu.find(sequence.hashes[gpu_blocks]) is not None:
-            gpu_blocks += 1
+        gpu_blocks = self._gpu_blocks(sequence)
         chunk_tokens = self.chunk_blocks * self.block_size
         on_gpu = gpu_blocks * self.block_size
         if len(sequence) // chunk_tokens * chunk_tokens - on_gpu < chunk_tokens:
@@ -131,7 +148,27 @@ class BlockCache:
             return Hit(gpu_blocks)
         return Hit(gpu_blocks, gained, deferred=any(not chunk.ready or chunk.pins for chunk in found))
 
-    def admit(self, sequence: TokenSequence) -> tuple[Lease, list[Event]] | Wait:
+    def fetch(self, sequence: BlockSequence) -> Transfer:
+        """Chunks that would make the hit longer and are in storage alone: enter them in the CPU tier.
+
+        Nothing when there is no such chunk, or no room.
+        """
+        if self._storage is None:
+            return Transfer()
+        first = self._gpu_blocks(sequence) // self.chunk_blocks
+        missing: list[Chunk] = []
+        for index in range(first, len(sequence.hashes) // self.chunk_blocks):
+            key = self._chunk_key(sequence, index)
+            if self.cpu.get(key) is not None:
+                if missing:
+                    break  # vLLM fetches a run at a time
+            elif key in self._storage:
+                missing.append(self._storage.read(key))
+            else:
+                break
+        return self._enter(missing, keep=[chunk.key for chunk in missing]) or Transfer()
+
+    def admit(self, sequence: BlockSequence) -> tuple[Lease, list[Event]] | Wait:
         """A lease on what is cached, with blocks to load into when the hit has a CPU part.
 
         The whole prompt must fit beside what is promised to others, so that no prefill can starve.
@@ -142,7 +179,7 @@ class BlockCache:
         shared = [self._found(key) for key in sequence.hashes[: hit.gpu_blocks]]
         n_total = -(-len(sequence) // self.block_size)
         n_reusable = sum(self.gpu.is_free(block) for block in shared)
-        if n_total - len(shared) > self.gpu.n_free - n_reusable - self._n_reserved:
+        if n_total - len(shared) > self.gpu.n_free - n_reusable - self.n_reserved:
             return Wait.NO_ROOM
         for block in shared:
             self.gpu.share(block)
@@ -156,7 +193,7 @@ class BlockCache:
             n_computed=n_computed,
             n_reserved=n_total - len(shared) - len(loaded),
         )
-        self._n_reserved += lease.n_reserved
+        self.n_reserved += lease.n_reserved
         if hit.cpu_tokens:
             self._start_load(lease)
         return lease, _removed_from_gpu(evicted)
@@ -178,7 +215,7 @@ class BlockCache:
             the events; None when blocks are missing, and then nothing has changed.
         """
         n_blocks = -(-(lease.n_computed + n_tokens) // self.block_size) - len(lease.blocks)
-        if n_blocks > self.gpu.n_free - (self._n_reserved - lease.n_reserved):
+        if n_blocks > self.gpu.n_free - (self.n_reserved - lease.n_reserved):
             return None
         self._give_up_reserve(lease, min(lease.n_reserved, max(0, n_blocks)))
         taken, evicted = self.gpu.take(max(0, n_blocks))
@@ -186,7 +223,7 @@ class BlockCache:
         lease.n_computed += n_tokens
         return _removed_from_gpu(evicted) + self._cache_full_blocks(lease)
 
-    def offload(self, lease: Lease) -> Offload:
+    def offload(self, lease: Lease) -> Transfer:
         """Offer the prompt chunks computed so far to the CPU tier.
 
         A tier without room keeps the chunks it has; the offer is repeated with the next call.
@@ -195,27 +232,36 @@ class BlockCache:
         n_tokens = min(lease.n_computed, sequence.n_prompt)
         n_chunks = n_tokens // (self.chunk_blocks * self.block_size) if self.cpu.capacity else 0
         if n_chunks <= lease.next_chunk:
-            return Offload()
+            return Transfer()
         offered = {self._chunk_key(sequence, index): index for index in range(lease.next_chunk, n_chunks)}
         held = {key: self.cpu.get(key) for key in offered}
         missing = [self._chunk(sequence, offered[key]) for key, chunk in held.items() if chunk is None]
         lease.used_chunks.update(offered[key] for key, chunk in held.items() if chunk is None or chunk.ready)
-        evicted = self.cpu.add(missing, keep=offered)
-        if evicted is None:
-            return Offload()
+        transfer = self._enter(missing, keep=offered)
+        if transfer is None:
+            return Transfer()
         lease.next_chunk = n_chunks
-        hashes = tuple(key for chunk in evicted for key in self._announced(chunk))
-        removed = BlockRemoved(block_hashes=hashes, medium=CPU, group_idx=0)
-        return Offload(tuple(missing), (removed,) if hashes else ())
+        return transfer
 
-    def complete_offload(self, offload: Offload) -> list[Event]:
+    def complete_transfer(self, transfer: Transfer) -> list[Event]:
         """The copies are done: one event a chunk, in no meaningful order, as a server's are."""
         events: list[Event] = []
-        for chunk in sorted(offload.chunks, key=lambda chunk: chunk.key):
+        for chunk in sorted(transfer.chunks, key=lambda chunk: chunk.key):
             if self.cpu.get(chunk.key) is chunk:
                 chunk.ready = True
-                events.append(self._stored_on_cpu(chunk))
+                events.append(self._stored_as_chunk(chunk, CPU))
         return events
+
+    def write(self, transfer: Transfer) -> list[Event]:
+        """Copy offloaded chunks on to storage; events of those that were not there."""
+        storage = self._storage
+        if storage is None:
+            return []
+        return [
+            self._stored_as_chunk(chunk, STORAGE)
+            for chunk in sorted(transfer.chunks, key=lambda chunk: chunk.key)
+            if chunk.ready and storage.write(chunk)
+        ]
 
     def release(self, lease: Lease) -> None:
         """Give all blocks back, the tail first so that it is evicted first, and renew the chunks used."""
@@ -239,21 +285,38 @@ class BlockCache:
             self.cpu.clear()
         return [AllBlocksCleared()]
 
+    def _gpu_blocks(self, sequence: BlockSequence) -> int:
+        """Leading blocks on the GPU that may be used."""
+        usable, hashes, find = (len(sequence) - 1) // self.block_size, sequence.hashes, self.gpu.find
+        n_blocks = 0
+        while n_blocks < usable and find(hashes[n_blocks]) is not None:
+            n_blocks += 1
+        return n_blocks
+
+    def _enter(self, chunks: list[Chunk], *, keep: Collection[EngineHash]) -> Transfer | None:
+        """Make room in the CPU tier and enter `chunks`; None when there is no room."""
+        evicted = self.cpu.add(chunks, keep=keep)
+        if evicted is None:
+            return None
+        hashes = tuple(key for chunk in evicted for key in self._announced(chunk))
+        removed = BlockRemoved(block_hashes=hashes, medium=CPU, group_idx=0)
+        return Transfer(tuple(chunks), (removed,) if hashes else ())
+
     def _found(self, key: EngineHash) -> int:
         block = self.gpu.find(key)
         if block is None:
             raise KeyError(f"hash {key} is not cached")
         return block
 
-    def _chunk_key(self, sequence: TokenSequence, index: int) -> EngineHash:
+    def _chunk_key(self, sequence: BlockSequence, index: int) -> EngineHash:
         return sequence.hashes[(index + 1) * self.chunk_blocks - 1]
 
-    def _chunk(self, sequence: TokenSequence, index: int) -> Chunk:
+    def _chunk(self, sequence: BlockSequence, index: int) -> Chunk:
         first, end = index * self.chunk_blocks, (index + 1) * self.chunk_blocks
-        hashes = tuple(sequence.hashes[first:end])
-        return Chunk(hashes, sequence.parent(first), sequence.block_tokens(first, end), sequence.lora)
+        tokens = sequence.block_tokens(first, end) if self._self_describing else ()
+        return Chunk(tuple(sequence.hashes[first:end]), sequence.parent(first), tokens, sequence.lora)
 
-    def _held_chunks(self, sequence: TokenSequence, first: int) -> list[Chunk]:
+    def _held_chunks(self, sequence: BlockSequence, first: int) -> list[Chunk]:
         held: list[Chunk] = []
         for index in range(first, len(sequence.hashes) // self.chunk_blocks):
             chunk = self.cpu.get(self._chunk_key(sequence, index))
@@ -277,7 +340,7 @@ class BlockCache:
 
     def _give_up_reserve(self, lease: Lease, n_blocks: int) -> None:
         lease.n_reserved -= n_blocks
-        self._n_reserved -= n_blocks
+        self.n_reserved -= n_blocks
 
     def _cache_full_blocks(self, lease: Lease) -> list[Event]:
         sequence = lease.sequence
@@ -304,19 +367,20 @@ class BlockCache:
     def _announced(self, chunk: Chunk) -> tuple[EngineHash, ...]:
         return chunk.hashes if self._self_describing else (chunk.key,)
 
-    def _stored_on_cpu(self, chunk: Chunk) -> BlockStored:
+    def _stored_as_chunk(self, chunk: Chunk, medium: str) -> BlockStored:
         told = self._self_describing
         lora = chunk.lora if told else None
         return BlockStored(
             block_hashes=self._announced(chunk),
             parent_block_hash=chunk.parent if told else None,
-            token_ids=chunk.tokens if told else (),
+            token_ids=chunk.tokens,
             block_size=self.block_size if told else 0,
             lora_id=_number(lora),
-            medium=CPU,
+            medium=medium,
             lora_name=_name(lora),
             group_idx=0,
             kv_cache_spec_kind=FULL_ATTENTION if told else None,
+            locality=LOCAL if medium == STORAGE else None,
         )
 
 

@@ -4,36 +4,36 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ..events.model import EngineHash
-from .sequence import Lora
+from .sequence import BlockTokens, Lora
 
 
 @dataclass(slots=True)
 class Chunk:
-    """Consecutive blocks that move together; its key is the hash of the last one.
+    """Consecutive blocks that move together.
 
     Attributes:
         hashes: of every block.
         parent: hash of the block before the chunk, or None.
-        tokens: of every block.
+        tokens: of every block; empty where events do not tell them.
         lora: adapter, or None.
         ready: whether the copy to CPU memory is complete.
         pins: loads that read the chunk; a pinned chunk is not evicted.
+        key: its identity, the hash of the last block.
     """
 
     hashes: tuple[EngineHash, ...]
     parent: EngineHash | None
-    tokens: tuple[int, ...]
+    tokens: BlockTokens
     lora: Lora | None = None
     ready: bool = False
     pins: int = 0
+    key: EngineHash = field(init=False)
 
-    @property
-    def key(self) -> EngineHash:
-        """Identity of the chunk."""
-        return self.hashes[-1]
+    def __post_init__(self) -> None:
+        self.key = self.hashes[-1]
 
 
 class CpuTier:

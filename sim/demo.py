@@ -21,8 +21,8 @@ from .errors import DemoError
 from .fleet import Fleet, free_ports
 from .kvatlas_process import KVAtlasProcess
 from .model_text import TokenizerText
-from .scheduler import ServiceTimes
 from .server import ServerConfig
+from .service_times import ServiceTimes
 from .workload import TierTokens, WorkloadResult, WorkloadSpec, read_tier_tokens, run_workload
 
 HOST = "127.0.0.1"

@@ -9,7 +9,8 @@ from collections.abc import AsyncGenerator, Callable
 from .errors import EngineStoppedError
 from .kv_events import EventBatch
 from .publisher import Publisher
-from .scheduler import Generated, Request, Scheduler
+from .request import Generated, Request
+from .scheduler import Scheduler
 
 
 class Engine:
@@ -88,12 +89,12 @@ class Engine:
             if self._time_scale:
                 self._now = (loop.time() - started) / self._time_scale
             self._arrival.clear()
-            duration = self.scheduler.begin_step(self._now)
-            if duration is None:
+            run = self.scheduler.begin_step(self._now)
+            if run is None:
                 await self._idle()
                 continue
-            await asyncio.sleep(duration * self._time_scale)
-            self._now += duration
+            await asyncio.sleep(run.first_s * self._time_scale)
+            self._now += run.first_s
             self._end_step()
 
     async def _idle(self) -> None:

@@ -16,7 +16,7 @@ from .errors import RequestRefusedError
 from .metrics import EngineCollector
 from .model_text import ModelText
 from .openai import AnswerForm, GenerateBody, Json, error_body, parse_generate, usage
-from .scheduler import Request
+from .request import Request
 from .sequence import Lora
 
 CHAT_PATH = "/v1/chat/completions"

@@ -8,9 +8,14 @@ from __future__ import annotations
 import msgspec
 
 from ..events.model import EngineHash
+from .sequence import BlockTokens
 
 GPU = "GPU"
 CPU = "CPU"
+STORAGE = "STORAGE"
+LOCAL = "LOCAL"
+"""Locality of a storage tier that belongs to nobody else; events of the other tiers tell none."""
+
 FULL_ATTENTION = "full_attention"
 
 ExtraKeys = tuple[str, ...] | None
@@ -22,7 +27,7 @@ class BlockStored(msgspec.Struct, frozen=True, kw_only=True, tag=True, omit_defa
 
     block_hashes: tuple[EngineHash, ...]
     parent_block_hash: EngineHash | None
-    token_ids: tuple[int, ...]
+    token_ids: BlockTokens
     block_size: int
     lora_id: int | None
     medium: str
@@ -30,6 +35,7 @@ class BlockStored(msgspec.Struct, frozen=True, kw_only=True, tag=True, omit_defa
     extra_keys: tuple[ExtraKeys, ...] | None = None
     group_idx: int | None = None
     kv_cache_spec_kind: str | None = None
+    locality: str | None = None
 
 
 class BlockRemoved(msgspec.Struct, frozen=True, kw_only=True, tag=True, omit_defaults=True):

@@ -1,112 +1,23 @@
 """One engine's scheduler: which requests compute how many tokens in each step, and how long the step takes.
 
-Pure: `begin_step` and `end_step` take the time and return values; `engine.py` sleeps between them. First come, first
-served, chunked prefill and preemption of the youngest, as in vLLM.
+Pure: `begin_step` and `end_step` take the time and return values. `engine.py` sleeps between them, `virtual_engine.py`
+goes ahead at once. First come, first served, chunked prefill and preemption of the youngest, as in vLLM.
 """
 
 from __future__ import annotations
 
-from array import array
 from collections import deque
 from dataclasses import dataclass, field
 
-from .block_cache import BlockCache, Lease, Offload, Wait
+from .block_cache import BlockCache, Transfer, Wait
 from .kv_events import Event
-from .sequence import Lora, TokenSequence
+from .load import Counters, Load
+from .request import Generated, Request
+from .service_times import Run, ServiceTimes, StepWork
 
-
-@dataclass(frozen=True, slots=True)
-class ServiceTimes:
-    """How fast the simulated GPU is, in seconds.
-
-    Attributes:
-        prefill_s_per_token: each prompt token that was not cached.
-        load_s_per_token: each prompt token read from the CPU tier; loads of one engine follow one another.
-        step_s: each step beside that; a request gets one token a step, however many run.
-    """
-
-    prefill_s_per_token: float = 0.0002
-    load_s_per_token: float = 0.00002
-    step_s: float = 0.008
-
-
-@dataclass(slots=True, eq=False)
-class Request:
-    """One request in the engine.
-
-    Attributes:
-        request_id: unique in the engine.
-        prompt: token ids, at least one.
-        output: the token ids the engine will generate, at least one.
-        lora: adapter, or None.
-        salt: `cache_salt`, or None.
-        cached_tokens: prompt tokens reused, both tiers; None until admitted.
-        n_generated: tokens generated so far.
-        sequence: prompt and generated tokens; None until the engine looks at the request.
-        lease: its hold on the cache; None while it has none.
-        loaded_at: when its load is done; None when it waits for none.
-        deferred: whether it waits for another's load or store.
-    """
-
-    request_id: str
-    prompt: array[int]
-    output: array[int]
-    lora: Lora | None = None
-    salt: str | None = None
-    cached_tokens: int | None = None
-    n_generated: int = 0
-    sequence: TokenSequence | None = None
-    lease: Lease | None = None
-    loaded_at: float | None = None
-    deferred: bool = False
-
-
-@dataclass(slots=True)
-class Counters:
-    """What the engine counts for /metrics, in tokens unless named otherwise.
-
-    Lookups of resumed requests are not counted, as in vLLM.
-    """
-
-    prompt_tokens: int = 0
-    generated_tokens: int = 0
-    gpu_queries: int = 0
-    gpu_hits: int = 0
-    cpu_queries: int = 0
-    cpu_hits: int = 0
-    stored_blocks: int = 0
-    loaded_blocks: int = 0
-    preemptions: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Load:
-    """The engine's load at the end of a step; what happens during a step shows only after it, as in vLLM.
-
-    Attributes:
-        running: requests in the running set.
-        waiting: requests queued, those included that wait for a load.
-        deferred: how many of these wait for a load, their own or another's.
-        kv_usage: part of the GPU blocks in use, 0 to 1.
-        running_loras: adapters of the running requests.
-        waiting_loras: adapters of the waiting requests.
-    """
-
-    running: int = 0
-    waiting: int = 0
-    deferred: int = 0
-    kv_usage: float = 0.0
-    running_loras: frozenset[str] = frozenset()
-    waiting_loras: frozenset[str] = frozenset()
-
-
-@dataclass(frozen=True, slots=True)
-class Generated:
-    """A token of one request; `finished` with its last."""
-
-    request: Request
-    token: int
-    finished: bool
+MAX_FETCHES = 8
+"""Times a request waits for the storage tier. A CPU tier so small that one fetch evicts what the one before brought would
+keep it waiting for ever."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +35,9 @@ class _Step:
     gpu_events: list[Event]
     cpu_events: list[Event] = field(default_factory=list[Event])
     work: list[tuple[Request, int]] = field(default_factory=list[tuple[Request, int]])
-    offloads: list[Offload] = field(default_factory=list[Offload])
+    offloads: list[Transfer] = field(default_factory=list[Transfer])
+    run: Run = field(default_factory=lambda: Run(0.0))
+    may_repeat: bool = True
 
 
 class Scheduler:
@@ -155,9 +68,12 @@ class Scheduler:
         self._waiting: deque[Request] = deque()
         self._running: list[Request] = []
         self._step: _Step | None = None
-        self._in_flight: list[Offload] = []
+        self._in_flight: list[Transfer] = []
+        self._unwritten: list[Transfer] = []
+        self._fetches: list[tuple[float, Transfer]] = []
         self._unpublished: list[Event] = []
-        self._link_free_at = 0.0
+        self._link_free_at = self._storage_free_at = 0.0
+        self._stall_s = 0.0
 
     def add(self, request: Request) -> None:
         """Queue a request; the next step sees it.
@@ -170,6 +86,7 @@ class Scheduler:
         if n_tokens > limit:
             raise ValueError(f"request of {n_tokens} tokens, the GPU holds {limit}")
         self._arrived.append(request)
+        self._cut_run()
 
     def abort(self, request: Request) -> None:
         """Drop a request, in whatever state; nothing happens when it has finished."""
@@ -179,6 +96,7 @@ class Scheduler:
         self._release(request)
         if self._step is not None:
             self._step.work = [item for item in self._step.work if item[0] is not request]
+        self._cut_run()
 
     def reset_cache(self, *, cpu: bool = False) -> bool:
         """Empty the prefix cache when no request is in it; the event is published with the next step."""
@@ -187,16 +105,18 @@ class Scheduler:
         return events is not None
 
     def next_load_at(self) -> float | None:
-        """When the next load from the CPU tier is done, None without one."""
-        return min((r.loaded_at for r in self._waiting if r.loaded_at is not None), default=None)
+        """When the next load from the CPU tier or fetch from storage is done, None without one."""
+        loads = [request.loaded_at for request in self._waiting if request.loaded_at is not None]
+        return min((*loads, *(done_at for done_at, _fetch in self._fetches)), default=None)
 
-    def begin_step(self, now: float) -> float | None:
+    def begin_step(self, now: float) -> Run | None:
         """Decide the next step.
 
         Args:
             now: seconds on the clock of the service times.
         Returns:
-            seconds the step takes; None when nothing can be done before a load completes or a request arrives.
+            how long the step takes, and how often it could be repeated with nothing else to decide; None when nothing
+            can be done before a load completes or a request arrives.
         """
         self._waiting += self._arrived
         self._arrived.clear()
@@ -206,37 +126,47 @@ class Scheduler:
             return None
         self._unpublished = []
         self._step = step
-        return self._duration(step)
+        step.run = self._run_of(step, now)
+        return step.run
 
-    def end_step(self) -> StepOutput:
-        """The step begun last is done: its tokens, and its events.
+    def end_step(self, n_steps: int = 1) -> StepOutput:
+        """The step begun last is done, with as many repetitions of it: its tokens, and its events.
 
+        Args:
+            n_steps: steps done in all, from 1 to the run's.
         Raises:
             RuntimeError: no step was begun.
         """
         if self._step is None:
             raise RuntimeError("end_step without begin_step")
         step, self._step = self._step, None
-        tokens = tuple(generated for request, _n in step.work for generated in self._sample(request))
-        for offload in self._in_flight:
-            step.cpu_events += self.cache.complete_offload(offload)
-            self.counters.stored_blocks += len(offload.chunks) * self.cache.chunk_blocks
-        self._in_flight = step.offloads
+        if n_steps > 1:
+            self._repeat(step, n_steps - 1)
+        tokens = tuple(each for request, _n in step.work for each in self._sample(request, n_steps))
+        for transfer in self._unwritten:
+            step.cpu_events += self.cache.write(transfer)
+        for transfer in self._in_flight:
+            step.cpu_events += self.cache.complete_transfer(transfer)
+            self.counters.stored_blocks += len(transfer.chunks) * self.cache.chunk_blocks
+        self._unwritten, self._in_flight = self._in_flight if self.cache.has_storage else [], step.offloads
         self.load = self._current_load()
         return StepOutput(tokens, tuple(step.gpu_events + step.cpu_events))
 
     def _decide(self, now: float) -> _Step | None:
         """The next step; None when it would do nothing."""
-        if not (self._waiting or self._running or self._in_flight):
+        if not (self._waiting or self._running or self._in_flight or self._unwritten):
             return None
         step = _Step(gpu_events=self._unpublished)
+        self._complete_fetches(step, now)
         n_preempted = self.counters.preemptions
         budget = self._schedule_running(step, self._max_num_batched_tokens)
-        if self.counters.preemptions == n_preempted:
+        step.may_repeat = self.counters.preemptions == n_preempted
+        if step.may_repeat:
             self._schedule_waiting(step, budget, now)
         for request, _n_tokens in step.work:
             self._offload(step, request)
-        does_something = step.work or step.gpu_events or step.cpu_events or self._in_flight
+        transfers = self._in_flight or self._unwritten
+        does_something = step.work or step.gpu_events or step.cpu_events or transfers
         return step if does_something else None
 
     def _current_load(self) -> Load:
@@ -249,11 +179,35 @@ class Scheduler:
             waiting_loras=frozenset(request.lora.name for request in self._waiting if request.lora),
         )
 
-    def _duration(self, step: _Step) -> float:
-        if not step.work:
-            return 0.0
-        n_prefill = sum(n for request, n in step.work if n > 1 or not request.n_generated)
-        return self._times.step_s + n_prefill * self._times.prefill_s_per_token
+    def _run_of(self, step: _Step, now: float) -> Run:
+        """Duration of the step, and of the steps that could follow it unchanged."""
+        work, n_decoding = StepWork(), 0
+        for request, n_tokens in step.work:
+            sequence, lease = request.admitted()
+            if n_tokens == 1 and request.n_generated and lease.n_computed == len(sequence):
+                work.add_decode(n_context=len(sequence))
+                n_decoding += 1
+            else:
+                work.add_prefill(n_tokens, end=lease.n_computed)
+        run = Run(self._times.of_step(work) + self._stall_s, self._times.context_s_per_token * n_decoding)
+        self._stall_s = 0.0
+        is_alone = not (step.offloads or step.cpu_events or self._in_flight or self._unwritten)
+        if n_decoding and n_decoding == len(step.work) == len(self._running) and is_alone and step.may_repeat:
+            run.n_steps = self._repeatable(step.work)
+            load_at = self.next_load_at()
+            if load_at is not None:
+                run.n_steps = min(run.n_steps, run.steps_within(load_at - now) + 1)
+        return run
+
+    def _repeatable(self, work: list[tuple[Request, int]]) -> int:
+        """Steps until a request ends, or may find no block, at least 1."""
+        blocks_each = (self.cache.gpu.n_free - self.cache.n_reserved) // len(work)
+        n_ending = min(request.n_left for request, _n in work)
+        return max(1, min(n_ending, (blocks_each - 1) * self.cache.block_size))
+
+    def _cut_run(self) -> None:
+        if self._step is not None:
+            self._step.run.n_steps = 1
 
     def _schedule_running(self, step: _Step, budget: int) -> int:
         for request in tuple(self._running):
@@ -266,7 +220,7 @@ class Scheduler:
 
     def _run(self, step: _Step, request: Request, budget: int) -> int:
         """Extend a running request, preempting from the youngest when blocks are missing; tokens it will compute."""
-        sequence, lease = _admitted(request)
+        sequence, lease = request.admitted()
         n_tokens = min(budget, len(sequence) - lease.n_computed)
         while (events := self.cache.extend(lease, n_tokens)) is None:
             victim = self._running[-1]
@@ -309,12 +263,9 @@ class Scheduler:
             budget -= self._run(step, request, budget)
 
     def _admit(self, step: _Step, request: Request, now: float) -> Wait | None:
-        sequence = request.sequence
-        if sequence is None:
-            sequence = TokenSequence(
-                request.prompt, block_size=self.cache.block_size, lora=request.lora, salt=request.salt
-            )
-            request.sequence = sequence
+        sequence = request.look_at(self.cache.block_size)
+        if request.fetched_at > now or self._fetch(step, request, now):
+            return Wait.DEFERRED
         admitted = self.cache.admit(sequence)
         if isinstance(admitted, Wait):
             return admitted
@@ -322,47 +273,77 @@ class Scheduler:
         step.gpu_events += events
         hit = request.lease.hit
         if hit.cpu_tokens:
-            self._link_free_at = max(now, self._link_free_at) + hit.cpu_tokens * self._times.load_s_per_token
+            load_s = hit.cpu_tokens * self._times.load_s_per_token
+            self._link_free_at = max(now, self._link_free_at) + load_s
             request.loaded_at = self._link_free_at
+            self._stall_s += 0.0 if self._times.loads_overlap else load_s
             self.counters.loaded_blocks += hit.cpu_tokens // self.cache.block_size
         if request.cached_tokens is None:
             self._count_lookup(request, hit.gpu_blocks * self.cache.block_size, hit.cpu_tokens)
         return None
 
+    def _fetch(self, step: _Step, request: Request, now: float) -> bool:
+        """Begin to bring what storage holds of the request into the CPU tier; whether there was anything."""
+        if request.n_fetches == MAX_FETCHES:
+            return False
+        fetch = self.cache.fetch(request.look_at(self.cache.block_size))
+        if not fetch.chunks:
+            return False
+        n_tokens = len(fetch.chunks) * self.cache.chunk_blocks * self.cache.block_size
+        request.n_fetches += 1
+        if request.cached_tokens is None:
+            request.fetched_tokens += n_tokens
+        step.cpu_events += fetch.events
+        fetch_s = n_tokens * self._times.fetch_s_per_token
+        self._storage_free_at = max(now, self._storage_free_at) + fetch_s
+        request.fetched_at = self._storage_free_at
+        self._fetches.append((request.fetched_at, fetch))
+        return True
+
+    def _complete_fetches(self, step: _Step, now: float) -> None:
+        for done_at, fetch in self._fetches:
+            if done_at <= now:
+                step.cpu_events += self.cache.complete_transfer(fetch)
+        self._fetches = [(done_at, fetch) for done_at, fetch in self._fetches if done_at > now]
+
     def _count_lookup(self, request: Request, gpu_tokens: int, cpu_tokens: int) -> None:
-        request.cached_tokens = gpu_tokens + cpu_tokens
+        request.cached_tokens, request.gpu_tokens = gpu_tokens + cpu_tokens, gpu_tokens
+        request.fetched_tokens = min(request.fetched_tokens, cpu_tokens)
         counters = self.counters
         counters.prompt_tokens += len(request.prompt)
         counters.gpu_queries += len(request.prompt)
         counters.gpu_hits += gpu_tokens
         if self.cache.cpu.capacity:
             counters.cpu_queries += len(request.prompt) - gpu_tokens
-            counters.cpu_hits += cpu_tokens
+            counters.cpu_hits += cpu_tokens - request.fetched_tokens
+            counters.storage_hits += request.fetched_tokens
 
     def _offload(self, step: _Step, request: Request) -> None:
-        _sequence, lease = _admitted(request)
+        _sequence, lease = request.admitted()
         offload = self.cache.offload(lease)
         step.cpu_events += offload.events
         if offload.chunks:
             step.offloads.append(offload)
 
-    def _sample(self, request: Request) -> tuple[Generated, ...]:
-        """The next token of a request whose every token has been computed."""
-        sequence, lease = _admitted(request)
+    def _repeat(self, step: _Step, n_times: int) -> None:
+        """Do a step of decoding again and again, all requests abreast, so that no block is freed before the last."""
+        for request, _n_tokens in step.work:
+            sequence, lease = request.admitted()
+            sequence.extend(request.output[request.n_generated : request.n_generated + n_times])
+            step.gpu_events += self.cache.extend(lease, n_times) or ()
+            request.n_generated += n_times
+
+    def _sample(self, request: Request, n_steps: int) -> tuple[Generated, ...]:
+        """The next token of a request whose every token has been computed, behind those of the steps before."""
+        sequence, lease = request.admitted()
         if lease.n_computed < len(sequence):
             return ()
-        token = request.output[request.n_generated]
-        sequence.append(token)
-        request.n_generated += 1
-        self.counters.generated_tokens += 1
-        finished = request.n_generated == len(request.output)
+        end = request.n_generated + 1
+        sequence.extend(request.output[request.n_generated : end])
+        request.n_generated = end
+        self.counters.generated_tokens += n_steps
+        finished = not request.n_left
         if finished:
             self._running.remove(request)
             self._release(request)
-        return (Generated(request, token, finished),)
-
-
-def _admitted(request: Request) -> tuple[TokenSequence, Lease]:
-    if request.sequence is None or request.lease is None:
-        raise RuntimeError(f"request {request.request_id} was never admitted")
-    return request.sequence, request.lease
+        return (Generated(request, request.output[end - n_steps : end], finished),)

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
+from typing import Protocol
+
+import msgspec
 
 from ..events.model import EngineHash
+
+BlockTokens = tuple[int, ...] | msgspec.Raw
+"""Token ids of consecutive blocks, or the same as the msgpack array they become on the wire."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,6 +22,43 @@ class Lora:
 
     name: str
     number: int
+
+
+class BlockSequence(Protocol):
+    """A prompt and the tokens generated after it, as the caches see it."""
+
+    @property
+    def n_prompt(self) -> int:
+        """Tokens of the prompt."""
+        ...
+
+    @property
+    def lora(self) -> Lora | None:
+        """Adapter, or None for the base model."""
+        ...
+
+    @property
+    def hashes(self) -> Sequence[EngineHash]:
+        """Engine hashes of the full blocks."""
+        ...
+
+    def __len__(self) -> int: ...
+
+    def extend(self, tokens: Sequence[int]) -> None:
+        """Add generated tokens."""
+        ...
+
+    def block_tokens(self, first: int, end: int) -> BlockTokens:
+        """Token ids of blocks `first` up to, but not with, `end`."""
+        ...
+
+    def parent(self, block: int) -> EngineHash | None:
+        """Hash of the block before `block`, None for the first."""
+        ...
+
+    def extra_keys(self, block: int) -> tuple[str, ...] | None:
+        """What events say of `block` beside parent and tokens."""
+        ...
 
 
 def block_hash(
@@ -36,7 +80,7 @@ def block_hash(
 
 
 class TokenSequence:
-    """A prompt and the tokens generated after it; hashes of full blocks are kept up to date.
+    """Implements `BlockSequence` with the token ids themselves; hashes of full blocks are kept up to date.
 
     Args:
         prompt: token ids, at least one.
@@ -46,7 +90,7 @@ class TokenSequence:
     """
 
     def __init__(
-        self, prompt: array[int], *, block_size: int, lora: Lora | None = None, salt: str | None = None
+        self, prompt: Sequence[int], *, block_size: int, lora: Lora | None = None, salt: str | None = None
     ) -> None:
         self.tokens = array("I", prompt)
         self.n_prompt = len(prompt)
@@ -59,9 +103,9 @@ class TokenSequence:
     def __len__(self) -> int:
         return len(self.tokens)
 
-    def append(self, token: int) -> None:
-        """Add a generated token."""
-        self.tokens.append(token)
+    def extend(self, tokens: Sequence[int]) -> None:
+        """Add generated tokens."""
+        self.tokens.extend(tokens)
         self._hash_full_blocks()
 
     def block_tokens(self, first: int, end: int) -> tuple[int, ...]:

@@ -18,8 +18,9 @@ from .http_api import HttpApi
 from .metrics import EngineCollector, ServerInfo
 from .model_text import ModelText
 from .publisher import Publisher
-from .scheduler import Scheduler, ServiceTimes
+from .scheduler import Scheduler
 from .sequence import Lora
+from .service_times import ServiceTimes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

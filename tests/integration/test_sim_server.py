@@ -18,8 +18,8 @@ from kvatlas.events.model import BlockStored, EventBatch
 from kvatlas.events.wire import decode_batch
 from kvatlas.sim.demo_model import MODEL_NAME, write_demo_model
 from kvatlas.sim.model_text import TokenizerText
-from kvatlas.sim.scheduler import ServiceTimes
 from kvatlas.sim.server import ServerConfig, SimServer
+from kvatlas.sim.service_times import ServiceTimes
 
 BLOCK = 16
 END = b"\xff" * 8

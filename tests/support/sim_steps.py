@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kvatlas.sim.kv_events import Event
-from kvatlas.sim.scheduler import Request, Scheduler
+from kvatlas.sim.request import Request
+from kvatlas.sim.scheduler import Scheduler
 
 
 def serve_to_end(scheduler: Scheduler, *requests: Request) -> Iterator[tuple[Event, ...]]:
@@ -14,9 +15,9 @@ def serve_to_end(scheduler: Scheduler, *requests: Request) -> Iterator[tuple[Eve
         scheduler.add(request)
     now = 0.0
     while True:
-        duration = scheduler.begin_step(now)
-        if duration is not None:
-            now += duration
+        run = scheduler.begin_step(now)
+        if run is not None:
+            now += run.first_s
             if events := scheduler.end_step().events:
                 yield events
             continue

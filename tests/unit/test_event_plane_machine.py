@@ -102,9 +102,9 @@ class EventPlane(RuleBasedStateMachine):
         self.publish(events + (self.cache.extend(lease, n_left) or []))
         offload = self.cache.offload(lease)
         for token in range(n_generated):
-            lease.sequence.append(token % 2)
+            lease.sequence.extend([token % 2])
             self.publish(self.cache.extend(lease, 1) or [])
-        self.publish([*offload.events, *self.cache.complete_offload(offload)])
+        self.publish([*offload.events, *self.cache.complete_transfer(offload)])
         self.cache.release(lease)
 
     @rule()

@@ -37,7 +37,7 @@ def compute(cache: BlockCache, lease: Lease) -> list[Event]:
     extended = cache.extend(lease, len(lease.sequence) - lease.n_computed)
     assert extended is not None
     offload = cache.offload(lease)
-    return events + extended + list(offload.events) + cache.complete_offload(offload)
+    return events + extended + list(offload.events) + cache.complete_transfer(offload)
 
 
 def serve(cache: BlockCache, sequence: TokenSequence) -> Lease:
@@ -101,7 +101,7 @@ def test_generated_blocks_are_cached_on_gpu_but_never_offloaded() -> None:
     lease = admit(cache, sequence)
     compute(cache, lease)
     for token in range(6, 12):
-        sequence.append(token)
+        sequence.extend([token])
         assert cache.extend(lease, 1) is not None
         assert cache.offload(lease).chunks == ()
     cache.release(lease)
@@ -182,7 +182,7 @@ def test_cpu_events_describe_their_chunk_when_self_describing() -> None:
     lease = admit(cache, sequence)
     cache.extend(lease, 19)
 
-    stores = cache.complete_offload(cache.offload(lease))
+    stores = cache.complete_transfer(cache.offload(lease))
 
     assert all(isinstance(event, BlockStored) and event.extra_keys is None for event in stores)
     told = {(event.parent_block_hash, event.token_ids) for event in stores if isinstance(event, BlockStored)}
@@ -242,7 +242,7 @@ def test_sequence_waits_while_its_chunk_is_being_written_or_loaded() -> None:
     evict_gpu(cache)
 
     assert cache.admit(make_sequence(9)) is Wait.DEFERRED
-    cache.complete_offload(offload)
+    cache.complete_transfer(offload)
     loading = admit(cache, make_sequence(9))
     assert cache.admit(make_sequence(9)) is Wait.DEFERRED
     cache.complete_load(loading)
@@ -263,7 +263,7 @@ def test_extension_fails_whole_when_blocks_are_missing() -> None:
     sequence = make_sequence(8)
     lease = admit(cache, sequence)
     cache.extend(lease, 8)
-    sequence.append(1)
+    sequence.extend([1])
 
     assert cache.extend(lease, 1) is None
     assert (lease.n_computed, len(lease.blocks)) == (8, 2)
@@ -297,4 +297,4 @@ def test_copies_under_way_at_a_reset_are_dropped() -> None:
     cache.release(lease)
     cache.reset(cpu=True)
 
-    assert cache.complete_offload(offload) == []
+    assert cache.complete_transfer(offload) == []

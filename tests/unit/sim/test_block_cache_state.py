@@ -18,7 +18,7 @@ from hypothesis.stateful import (
 )
 
 from kvatlas.events.model import EngineHash
-from kvatlas.sim.block_cache import BlockCache, Lease, Offload, Wait
+from kvatlas.sim.block_cache import BlockCache, Lease, Transfer, Wait
 from kvatlas.sim.kv_events import AllBlocksCleared, BlockRemoved, BlockStored, Event
 from kvatlas.sim.sequence import Lora, TokenSequence
 
@@ -72,7 +72,7 @@ class CacheMachine(RuleBasedStateMachine):
         )
         self.replica = Replica()
         self.leases: list[Lease] = []
-        self.offloads: list[Offload] = []
+        self.offloads: list[Transfer] = []
         self.computed: set[EngineHash] = set()
 
     @rule(tokens=prompts, lora=adapters, salt=salts)
@@ -110,7 +110,7 @@ class CacheMachine(RuleBasedStateMachine):
         computed = self._computed()
         lease = computed[number % len(computed)]
         if len(lease.sequence) < MAX_TOKENS:
-            lease.sequence.append(token)
+            lease.sequence.extend([token])
 
     @precondition(lambda self: self._ready())
     @rule(number=which)
@@ -122,8 +122,8 @@ class CacheMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.offloads)
     @rule()
-    def complete_offload(self) -> None:
-        self._apply(self.cache.complete_offload(self.offloads.pop(0)))
+    def complete_transfer(self) -> None:
+        self._apply(self.cache.complete_transfer(self.offloads.pop(0)))
 
     @precondition(lambda self: self.leases)
     @rule(number=which)

@@ -10,7 +10,9 @@ import pytest
 from kvatlas.sim.block_cache import BlockCache
 from kvatlas.sim.engine import Engine
 from kvatlas.sim.errors import EngineStoppedError
-from kvatlas.sim.scheduler import Request, Scheduler, ServiceTimes
+from kvatlas.sim.request import Request
+from kvatlas.sim.scheduler import Scheduler
+from kvatlas.sim.service_times import ServiceTimes
 
 
 def make_request(name: str, n_prompt: int = 6, n_output: int = 3) -> Request:
@@ -32,7 +34,7 @@ async def running_engine(*, time_scale: float = 0.0, cpu_blocks: int = 0) -> Asy
 
 
 async def tokens_of(engine: Engine, request: Request) -> list[int]:
-    return [generated.token async for generated in engine.generate(request)]
+    return [token async for generated in engine.generate(request) for token in generated.tokens]
 
 
 @pytest.mark.parametrize("time_scale", [0.0, 1.0])

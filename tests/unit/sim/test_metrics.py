@@ -8,8 +8,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from kvatlas.sim.block_cache import BlockCache
 from kvatlas.sim.metrics import EngineCollector, ServerInfo
-from kvatlas.sim.scheduler import Request, Scheduler, ServiceTimes
+from kvatlas.sim.request import Request
+from kvatlas.sim.scheduler import Scheduler
 from kvatlas.sim.sequence import Lora
+from kvatlas.sim.service_times import ServiceTimes
 from support.sim_steps import serve_to_end
 
 INFO = ServerInfo(model="tiny", gpu_blocks=64, max_loras=1, started_at=1000.0)

@@ -7,8 +7,12 @@ import pytest
 
 from kvatlas.sim.block_cache import BlockCache
 from kvatlas.sim.kv_events import AllBlocksCleared, BlockRemoved, BlockStored
-from kvatlas.sim.scheduler import Load, Request, Scheduler, ServiceTimes, StepOutput
+from kvatlas.sim.load import Load
+from kvatlas.sim.request import Request
+from kvatlas.sim.scheduler import MAX_FETCHES, Scheduler, StepOutput
 from kvatlas.sim.sequence import Lora
+from kvatlas.sim.service_times import ServiceTimes
+from kvatlas.sim.storage_tier import StorageTier
 from support.sim_steps import serve_to_end
 
 BLOCK = 4
@@ -25,9 +29,9 @@ def make_request(name: str, n_prompt: int, n_output: int = 1, *, first: int = 0,
 
 
 def step(scheduler: Scheduler, now: float = 0.0) -> tuple[float, StepOutput]:
-    duration = scheduler.begin_step(now)
-    assert duration is not None
-    return duration, scheduler.end_step()
+    run = scheduler.begin_step(now)
+    assert run is not None
+    return run.first_s, scheduler.end_step()
 
 
 def finish(scheduler: Scheduler, *requests: Request) -> None:
@@ -100,6 +104,81 @@ def test_loads_share_one_link() -> None:
     assert scheduler.next_load_at() == 4.0
     step(scheduler, now=4.0)
     assert scheduler.next_load_at() == 8.0
+
+
+def test_load_stretches_the_step_it_is_decided_in_when_nothing_overlaps() -> None:
+    times = ServiceTimes(prefill_s_per_token=1.0, load_s_per_token=0.5, step_s=100.0, loads_overlap=False)
+    scheduler = Scheduler(BlockCache(block_size=BLOCK, gpu_blocks=64, cpu_blocks=32), times=times)
+    finish(scheduler, make_request("old", 9))
+    assert scheduler.reset_cache()
+    scheduler.add(make_request("loads", 9))
+    scheduler.add(make_request("computes", 5, first=50))
+
+    assert step(scheduler)[0] == 100.0 + 5.0 + 8 * 0.5
+
+
+def make_engines(*cpu_blocks: int) -> list[Scheduler]:
+    """Engines with one storage tier behind all."""
+    storage = StorageTier()
+    caches = [
+        BlockCache(block_size=BLOCK, gpu_blocks=64, cpu_blocks=n_blocks, storage=storage)
+        for n_blocks in cpu_blocks
+    ]
+    return [Scheduler(cache, times=TIMES) for cache in caches]
+
+
+def test_what_one_engine_wrote_to_storage_another_fetches_and_loads() -> None:
+    writer, reader = make_engines(32, 32)
+    finish(writer, make_request("a", 9))
+    request = make_request("b", 9)
+    reader.add(request)
+
+    assert reader.begin_step(0.0) is None
+    fetch_s = 8 * TIMES.fetch_s_per_token
+    assert (reader.next_load_at(), reader.load.deferred) == (fetch_s, 1)
+    duration, output = step(reader, now=fetch_s)
+    assert [event.medium for event in output.events if isinstance(event, BlockStored)] == ["CPU", "CPU"]
+    load_s = reader.next_load_at()
+    assert (duration, load_s) == (0.0, fetch_s + 8 * TIMES.load_s_per_token)
+    step(reader, now=load_s or 0.0)
+
+    assert (request.cached_tokens, request.fetched_tokens) == (8, 8)
+    assert (reader.counters.cpu_hits, reader.counters.storage_hits) == (0, 8)
+
+
+def test_fetches_share_one_storage() -> None:
+    writer, reader = make_engines(32, 32)
+    finish(writer, make_request("a", 9), make_request("b", 9, first=50))
+    for request in (make_request("c", 9), make_request("d", 9, first=50)):
+        reader.add(request)
+    reader.begin_step(0.0)
+
+    assert reader.next_load_at() == 8 * TIMES.fetch_s_per_token
+    step(reader, now=8 * TIMES.fetch_s_per_token)
+    assert reader.next_load_at() == 16 * TIMES.fetch_s_per_token
+
+
+def test_request_computes_what_the_cpu_tier_is_too_small_to_fetch() -> None:
+    writer, reader = make_engines(32, 1)
+    finish(writer, make_request("a", 9))
+    request = make_request("b", 9)
+
+    finish(reader, request)
+
+    assert (request.cached_tokens, request.n_fetches) == (0, 0)
+
+
+def test_request_stops_fetching_when_each_fetch_evicts_what_the_one_before_brought() -> None:
+    writer, reader = make_engines(32, 3)
+    finish(writer, make_request("a", 17))
+    finish(reader, make_request("b", 9))
+    assert reader.reset_cache()
+    request = make_request("c", 17)
+
+    finish(reader, request)
+
+    assert request.n_fetches == MAX_FETCHES
+    assert request.n_generated == 1
 
 
 def test_second_request_waits_for_the_chunk_the_first_loads() -> None:

@@ -6,6 +6,7 @@ import base64
 import json
 from array import array
 from collections.abc import Iterable
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,11 @@ import pytest
 
 from kvatlas.sim.block_cache import BlockCache
 from kvatlas.sim.kv_events import Event
-from kvatlas.sim.scheduler import Request, Scheduler, ServiceTimes
+from kvatlas.sim.request import Request
+from kvatlas.sim.scheduler import Scheduler
 from kvatlas.sim.sequence import Lora
+from kvatlas.sim.service_times import ServiceTimes
+from kvatlas.sim.storage_tier import StorageTier
 from support.sim_steps import serve_to_end
 
 BLOCK_SIZE = 32
@@ -48,6 +52,40 @@ def test_scheduler_publishes_as_vllm_when_chunks_have_two_blocks(
     scheduler = _scheduler(gpu_blocks=48, cpu_blocks=64, chunk_blocks=2, self_describing=self_describing)
     recorded = _recorded(golden, run)
 
+    batches = _replay(scheduler, golden, run, recorded)
+
+    _assert_same_batches(batches, recorded)
+
+
+def test_scheduler_publishes_as_vllm_when_storage_is_behind_the_cpu_tier(golden: Path) -> None:
+    """GPU of 48 blocks, CPU tier of 64, a file system; a prompt comes back that storage alone holds in full.
+
+    Real copies take a varying number of steps, so each tier is compared by itself.
+    """
+    storage = StorageTier()
+    scheduler = _scheduler(gpu_blocks=48, cpu_blocks=64, chunk_blocks=1, storage=storage)
+    recorded = _recorded(golden, "run5")
+
+    batches = _replay(scheduler, golden, "run5", recorded)
+
+    simulated: list[Plain] = msgspec.msgpack.decode(msgspec.msgpack.encode(sum(batches, ())))
+    real = [event for batch in recorded for event in batch]
+    real_of: dict[int, Any] = {}
+    _learn_hashes(real_of, simulated, real)
+    for medium in ("GPU", "CPU", "STORAGE"):
+        ours = [_with_real_hashes(real_of, event) for event in simulated if event.get("medium") == medium]
+        assert _history(ours) == _history([event for event in real if event.get("medium") == medium])
+    assert (scheduler.counters.storage_hits, len(storage)) == (9 * BLOCK_SIZE, len(_stores(real, "STORAGE")))
+
+
+def _scheduler(**cache: Any) -> Scheduler:
+    return Scheduler(BlockCache(block_size=BLOCK_SIZE, **cache), times=ServiceTimes(), max_num_seqs=4)
+
+
+def _replay(
+    scheduler: Scheduler, golden: Path, run: str, recorded: list[list[Plain]]
+) -> list[tuple[Event, ...]]:
+    """Give the engine the requests and resets of a run; the batches it publishes."""
     batches: list[tuple[Event, ...]] = []
     for row in map(json.loads, _lines(golden, f"{run}_requests")):
         if row.get("path", "").startswith("/reset_prefix_cache"):
@@ -56,12 +94,16 @@ def test_scheduler_publishes_as_vllm_when_chunks_have_two_blocks(
             output = _output(row, recorded)
             request = _request(row["tokens"], output, row["body"]["model"], row["body"].get("cache_salt"))
             batches += serve_to_end(scheduler, request)
+    return batches
 
-    _assert_same_batches(batches, recorded)
 
-
-def _scheduler(**cache: Any) -> Scheduler:
-    return Scheduler(BlockCache(block_size=BLOCK_SIZE, **cache), times=ServiceTimes(), max_num_seqs=4)
+def _history(events: list[Plain]) -> list[tuple[str, list[Any]]]:
+    """What one tier gained and lost: hashes of successive events of a kind together, those of stores sorted."""
+    runs = [
+        (kind, [key for event in group for key in event["block_hashes"]])
+        for kind, group in groupby(events, key=lambda event: event["type"])
+    ]
+    return [(kind, sorted(keys) if kind == "BlockStored" else keys) for kind, keys in runs]
 
 
 def _request(tokens: list[int], output: list[int], model: str, salt: str | None) -> Request:

@@ -9,7 +9,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kvatlas.sim.block_cache import BlockCache
-from kvatlas.sim.scheduler import Request, Scheduler, ServiceTimes
+from kvatlas.sim.request import Request
+from kvatlas.sim.scheduler import Scheduler
+from kvatlas.sim.service_times import ServiceTimes
 
 BLOCK = 2
 MAX_STEPS = 2000
@@ -106,14 +108,14 @@ def play(scheduler: Scheduler, plans: list[Plan]) -> list[Client]:
             if plan.stays is not None:
                 leaving.setdefault(step + plan.stays, []).append(client)
             next_arrival = step + (coming[0][1].arrives_after if coming else 0)
-        duration = scheduler.begin_step(now)
+        run = scheduler.begin_step(now)
         for client in leaving.pop(step, ()):
             client.gone = True
             scheduler.abort(client.request)
-        if duration is not None:
-            now += duration
+        if run is not None:
+            now += run.first_s
             for generated in scheduler.end_step().tokens:
-                clients[int(generated.request.request_id)].received.append(generated.token)
+                clients[int(generated.request.request_id)].received.extend(generated.tokens)
             continue
         load_at = scheduler.next_load_at()
         if load_at is None and not coming and not leaving:

@@ -25,7 +25,7 @@ def test_only_full_blocks_have_hashes(n_tokens: int, n_blocks: int) -> None:
 def test_hashes_do_not_tell_prompt_from_generated_tokens(prompt: list[int], generated: list[int]) -> None:
     grown = TokenSequence(array("I", prompt), block_size=BLOCK)
     for token in generated:
-        grown.append(token)
+        grown.extend([token])
 
     assert grown.hashes == TokenSequence(array("I", prompt + generated), block_size=BLOCK).hashes
     assert grown.n_prompt == len(prompt)

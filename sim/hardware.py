@@ -1,0 +1,127 @@
+"""Constants of the cost model, each with its source: one engine of the published benchmark, Qwen3-32B on two H100.
+
+Nothing here was fitted to a result that the simulation is compared with. What is measured was measured by others on that
+hardware; what is derived follows from data sheets and the model's shape, with the efficiency that is named beside it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .service_times import ServiceTimes
+
+GIB = 1 << 30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Model:
+    """Shape of a dense transformer with grouped-query attention, weights and KV state in 16 bits."""
+
+    layers: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    parameters: float
+
+    @property
+    def kv_bytes_per_token(self) -> int:
+        """Keys and values of one token."""
+        return 2 * 2 * self.layers * self.kv_heads * self.head_dim
+
+    @property
+    def weight_bytes(self) -> float:
+        """All weights."""
+        return 2 * self.parameters
+
+    @property
+    def flops_per_pair(self) -> int:
+        """Attention of one token to one before it: a product for the score and one for the sum, 2 operations each."""
+        return 4 * self.layers * self.heads * self.head_dim
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accelerator:
+    """One GPU and its link to the host.
+
+    Attributes:
+        flops: dense 16-bit operations a second.
+        memory_bytes_per_s: bandwidth of its memory.
+        host_bytes_per_s: bandwidth of its link to host memory, one direction.
+    """
+
+    flops: float
+    memory_bytes_per_s: float
+    host_bytes_per_s: float
+
+
+QWEN3_32B = Model(layers=64, heads=64, kv_heads=8, head_dim=128, parameters=32.8e9)
+"""Source: config.json and model card of Qwen/Qwen3-32B."""
+
+H100_SXM = Accelerator(flops=989e12, memory_bytes_per_s=3.35e12, host_bytes_per_s=64e9)
+"""Source: NVIDIA H100 data sheet (SXM5: 989 TFLOPS bfloat16 dense, 3.35 TB/s; PCIe 5.0 x16, 64 GB/s a direction)."""
+
+TENSOR_PARALLEL = 2
+"""GPUs an engine, as in the published benchmark; each holds half of every block, so that their links add up."""
+
+PREFILL_TOKENS_PER_S = 15_928.0
+"""Measured: the peak prefill throughput of a 32B Qwen on this hardware that the reference endpoint picker's
+prefix-cache-affinity-filter has as its default. It is 53 % of the data sheet's operations."""
+
+ATTENTION_EFFICIENCY = 0.6
+"""Part of the data sheet's operations that FlashAttention 3 reaches on long causal prompts with heads of 128. Its paper
+(arXiv 2407.08608, figure 5) has 550 to 650 of 989 TFLOPS."""
+
+MEMORY_EFFICIENCY = 0.8
+"""Part of the data sheet's memory bandwidth that decode kernels reach; assumed, the usual range is 0.7 to 0.9."""
+
+LINK_EFFICIENCY = 0.75
+"""Part of the link's bandwidth that copies of whole blocks reach; assumed, large pinned copies reach 0.8 to 0.85."""
+
+STEP_OVERHEAD_S = 0.003
+"""Scheduling, launches and all-reduce of a step beside reading weights; assumed."""
+
+STORAGE_BYTES_PER_S = 5e9
+"""What one engine reads from shared storage; assumed, a fast shared file system."""
+
+MAX_NUM_BATCHED_TOKENS = 8192
+"""Tokens a step, vLLM's default for a server on an H100."""
+
+MAX_NUM_SEQS = 1024
+"""Requests that run at once, vLLM's default for a server on an H100."""
+
+BLOCK_SIZE = 16
+"""Tokens a block, vLLM's default on GPUs."""
+
+GPU_BLOCKS = 9271
+"""KV blocks an engine has on its GPUs in the published benchmark."""
+
+
+def service_times(
+    model: Model = QWEN3_32B,
+    gpu: Accelerator = H100_SXM,
+    *,
+    tensor_parallel: int = TENSOR_PARALLEL,
+    loads_overlap: bool = True,
+) -> ServiceTimes:
+    """Costs of one engine: `tensor_parallel` GPUs that share each layer's work evenly.
+
+    Measured prefill is scaled by GPUs, their operations and the model's size, all linear.
+    """
+    flops, memory = gpu.flops * tensor_parallel, gpu.memory_bytes_per_s * tensor_parallel * MEMORY_EFFICIENCY
+    measured_flops = H100_SXM.flops * TENSOR_PARALLEL / QWEN3_32B.parameters
+    link = gpu.host_bytes_per_s * tensor_parallel * LINK_EFFICIENCY
+    return ServiceTimes(
+        prefill_s_per_token=measured_flops / (flops / model.parameters) / PREFILL_TOKENS_PER_S,
+        load_s_per_token=model.kv_bytes_per_token / link,
+        step_s=STEP_OVERHEAD_S,
+        weights_s=model.weight_bytes / memory,
+        attention_s_per_pair=model.flops_per_pair / (flops * ATTENTION_EFFICIENCY),
+        context_s_per_token=model.kv_bytes_per_token / memory,
+        fetch_s_per_token=model.kv_bytes_per_token / STORAGE_BYTES_PER_S,
+        loads_overlap=loads_overlap,
+    )
+
+
+def blocks_in(gibibytes: float, *, block_size: int = BLOCK_SIZE, model: Model = QWEN3_32B) -> int:
+    """KV blocks that fit into that much memory of one server, all its GPUs' parts together."""
+    return int(gibibytes * GIB / (model.kv_bytes_per_token * block_size))

@@ -1,0 +1,31 @@
+"""The storage tier behind the CPU tiers of a fleet: what one engine wrote there, every engine can read."""
+
+from __future__ import annotations
+
+from ..events.model import EngineHash
+from .cpu_tier import Chunk
+
+
+class StorageTier:
+    """Chunks by key. Nothing is ever removed, as from a file system nobody tidies up."""
+
+    def __init__(self) -> None:
+        self._chunks: dict[EngineHash, Chunk] = {}
+
+    def __len__(self) -> int:
+        return len(self._chunks)
+
+    def __contains__(self, key: EngineHash) -> bool:
+        return key in self._chunks
+
+    def write(self, chunk: Chunk) -> bool:
+        """Keep a chunk; returns False when another engine, or this one, has written it already."""
+        if chunk.key in self._chunks:
+            return False
+        self._chunks[chunk.key] = chunk
+        return True
+
+    def read(self, key: EngineHash) -> Chunk:
+        """A copy of the chunk, not yet ready, for a CPU tier."""
+        held = self._chunks[key]
+        return Chunk(held.hashes, held.parent, held.tokens, held.lora)
