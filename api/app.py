@@ -24,7 +24,7 @@ from ..events.subscriber import Subscriber
 from ..events.subscription import SubscriberOptions
 from ..indexer.atlas import Atlas
 from ..indexer.factory import index_core
-from ..indexer.tiers import TierId, TierSource, TierSpec, TierTable
+from ..indexer.tiers import TierId, TierTable
 from .admission import Admission
 from .decisions import DecisionLog, decision_families
 from .extproc.configured import make_ext_proc
@@ -40,6 +40,7 @@ from .rest.app import metrics_app, rest_app
 from .rest.listener import HttpListener
 from .scheduling.metrics import latency_families
 from .scheduling.plan import make_plan
+from .scheduling.tiers import tier_specs
 from .scrape.loads import LoadTable
 from .scrape.report import EngineFacts
 from .scrape.schedule import Rhythm
@@ -95,7 +96,7 @@ class App:
         self._draining = False
         # The library's own threads would come on top of those that are configured.
         os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-        tiers = TierTable([_tier_spec(tier) for tier in config.tiers])
+        tiers = TierTable(tier_specs(config.tiers))
         core = index_core(os.environ.get("KVATLAS_INDEX") or None)
         self._metrics.index_native.set(core.name == "native")
         if core.name == "reference":
@@ -295,18 +296,6 @@ class App:
     def _set_ready(self, *, ready: bool) -> None:
         self._health.ready = ready
         self._metrics.ready.set(ready)
-
-
-def _tier_spec(tier: TierConfig) -> TierSpec:
-    return TierSpec(
-        name=tier.name,
-        media=tier.media,
-        capacity=tier.lru_capacity_per_server if isinstance(tier.lru_capacity_per_server, int) else None,
-        chunk_blocks=tier.offload_chunk_blocks if isinstance(tier.offload_chunk_blocks, int) else None,
-        source=None if tier.source == "auto" else TierSource(tier.source),
-        shared=tier.scope == "shared",
-        cleared_on_reset=tier.clear_on_reset,
-    )
 
 
 def _scrape_settings(config: MetricsScrapeConfig) -> ScrapeSettings:
