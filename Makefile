@@ -13,6 +13,8 @@ FUZZ_SECONDS ?= 60
 # Twice quiet: warnings of the build backend are for its authors, errors still show.
 PIP := -m pip --disable-pip-version-check -qq --no-input
 PROTOS := $(wildcard api/*/*.proto)
+# Services that have a generated Python client.
+CLIENTS := $(wildcard api/client/*.proto)
 # Generated code refuses a protobuf older than the one that made it, so the oldest supported one makes it.
 PROTO_TOOLS := grpcio-tools==1.66.2 mypy-protobuf==3.6.0
 PROTO_VENV := build/proto
@@ -101,6 +103,10 @@ proto: $(INSTALLED) ## Python code and types from the .proto files
 	@$(PROTO_VENV)/bin/python $(PIP) install $(PROTO_TOOLS)
 	$(PROTO_VENV)/bin/python -m grpc_tools.protoc --plugin=protoc-gen-mypy=$(PROTO_VENV)/bin/protoc-gen-mypy \
 		-I . --python_out=. --mypy_out=quiet:. $(PROTOS)
+	$(PROTO_VENV)/bin/python -m grpc_tools.protoc --plugin=protoc-gen-mypy_grpc=$(PROTO_VENV)/bin/protoc-gen-mypy_grpc \
+		-I . --grpc_python_out=. --mypy_grpc_out=quiet:. $(CLIENTS)
+	sed -i 's/^from api\.client import/from . import/; s/^import api\.client\.\(.*\)/from . import \1/; s/api\.client\.//g' \
+		api/client/*_pb2_grpc.py*
 
 constraints: $(INSTALLED) ## constraints.txt from what .venv holds
 	$(BIN)/python -m pip list --format=freeze --exclude-editable | LC_ALL=C sort -f > constraints.txt

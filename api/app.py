@@ -46,7 +46,10 @@ from .scrape.report import EngineFacts
 from .scrape.schedule import Rhythm
 from .scrape.scraper import Scraper
 from .scrape.target import ScrapeSettings
+from .services.configured import make_services
 from .snapshots import Snapshots
+from .tls.certificates import make_certificates
+from .tls.metrics import tls_families
 from .tokenization.configured import make_remote
 from .tokenization.service import Tokenization
 from .tokenization_metrics import tokenization_families
@@ -82,6 +85,7 @@ class App:
     Raises:
         TokenizerLoadError: the tokenizer cannot be loaded.
         SchedulingError: the plugins make no profile.
+        TlsError: the certificate cannot be used.
     """
 
     def __init__(self, config: KVAtlasConfig) -> None:
@@ -157,12 +161,16 @@ class App:
         self._metrics.registry.register(StateCollector(lambda: fleet_families(self.fleet, self._subscriber)))
         self._metrics.registry.register(StateCollector(lambda: tokenization_families(self._tokenization)))
         self._metrics.registry.register(StateCollector(lambda: latency_families(plan.profile)))
+        certificates = make_certificates(config.server.tls, by_default=config.ext_proc.compat == "llm-d")
+        self._metrics.registry.register(StateCollector(lambda: tls_families(certificates)))
         self._routed = False
         self._ext_proc = make_ext_proc(
             config.ext_proc,
             picker,
             self._health,
             self._metrics,
+            services=make_services(picker),
+            certificates=certificates,
             on_begun=self._answer_begun,
             on_complete=self._completed,
         )

@@ -16,7 +16,7 @@ from rich.console import Console
 from ..configs.address import HostPort
 from ..configs.errors import ConfigError
 from ..configs.loader import LoadedConfig
-from ..configs.schema import ExtProcConfig, KVAtlasConfig, ServerConfig
+from ..configs.schema import ExtProcConfig, KVAtlasConfig, ServerConfig, TlsConfig
 from ..events.errors import KVAtlasError
 from .app import App
 from .errors import AskError
@@ -52,6 +52,14 @@ Compat = Annotated[
     Literal["none", "llm-d"] | None,
     typer.Option(help="Overrides extProc.compat: do as the reference endpoint picker does."),
 ]
+SecureServing = Annotated[
+    Literal["true", "false"] | None,
+    typer.Option(help="Whether extProc speaks TLS; true makes a certificate where no file has one."),
+]
+CertPath = Annotated[
+    Path | None,
+    typer.Option(metavar="DIR", help="Folder with tls.crt and tls.key, read again when they change."),
+]
 Address = Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Overrides the file's listener.")]
 Port = Annotated[int | None, typer.Option(metavar="PORT", min=0, max=65535, help="Overrides its port alone.")]
 IgnoreUnknown = Annotated[
@@ -74,6 +82,8 @@ def serve(
     metrics_port: Port = None,
     ignore_unknown_plugins: IgnoreUnknown = False,
     compat: Compat = None,
+    secure_serving: SecureServing = None,
+    cert_path: CertPath = None,
     log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
 ) -> None:
     """Run the endpoint picker, the index and its REST API until SIGTERM."""
@@ -86,9 +96,8 @@ def serve(
     server = loaded.config.server
     server = _with_ports(server, ext_proc=grpc_port, health=grpc_health_port, metrics=metrics_port)
     server = _with_addresses(server, ext_proc=ext_proc, health=health, rest=rest, metrics=metrics)
-    streams: ExtProcConfig = loaded.config.ext_proc
-    if compat is not None:
-        streams = msgspec.structs.replace(streams, compat=compat)
+    server = _with_tls(server, secure_serving, cert_path)
+    streams = _with_compat(loaded.config.ext_proc, compat)
     try:
         uvloop.run(App(msgspec.structs.replace(loaded.config, server=server, ext_proc=streams)).run())
     except KVAtlasError as error:
@@ -193,6 +202,25 @@ def _with_ports(server: ServerConfig, **flags: int | None) -> ServerConfig:
             address: str = getattr(server, name) or "0.0.0.0:0"
             given[name] = str(HostPort(HostPort.parse(address, lowest_port=0).host, port))
     return msgspec.structs.replace(server, **given)
+
+
+def _with_compat(streams: ExtProcConfig, compat: Literal["none", "llm-d"] | None) -> ExtProcConfig:
+    return msgspec.structs.replace(streams, compat=compat) if compat is not None else streams
+
+
+def _with_tls(
+    server: ServerConfig, secure: Literal["true", "false"] | None, folder: Path | None
+) -> ServerConfig:
+    """TLS as the reference's flags have it: none, the files of a folder, or a certificate made at the start."""
+    tls: TlsConfig = server.tls
+    if secure == "false":
+        tls = TlsConfig(self_signed=False)
+    elif folder is not None:
+        files = {"cert_file": str(folder / "tls.crt"), "key_file": str(folder / "tls.key")}
+        tls = msgspec.structs.replace(tls, **files, self_signed="auto")
+    elif secure == "true" and not tls.cert_file:
+        tls = msgspec.structs.replace(tls, self_signed=True)
+    return msgspec.structs.replace(server, tls=tls)
 
 
 def _listener(name: str, address: str) -> str:

@@ -8,6 +8,7 @@ KVAtlasError
     ├── ListenError      an address cannot be listened on
     ├── PluginLoadError  another package's plugin cannot be used
     ├── SchedulingError  the configuration's plugins and profiles make no profile
+    ├── TlsError         the certificate of a listener cannot be used
     └── ExtProcError     an ext-proc stream says what the protocol does not allow
 """
 
@@ -53,6 +54,10 @@ class SchedulingError(ApiError):
     def __init__(self, problems: Sequence[Problem]) -> None:
         super().__init__("; ".join(map(str, problems)))
         self.problems = tuple(problems)
+
+
+class TlsError(ApiError):
+    """The certificate of a listener cannot be used."""
 
 
 class ExtProcError(ApiError):

@@ -24,6 +24,7 @@ from .schema import (
     SnapshotConfig,
     StaticEndpoint,
     TierConfig,
+    TlsConfig,
     WeightsConfig,
 )
 from .words import nearest
@@ -85,15 +86,32 @@ def _remote_problems(remote: RemoteTokenizerConfig) -> Iterator[Problem]:
 
 def _server_problems(server: ServerConfig) -> Iterator[Problem]:
     taken: list[tuple[KeyPath, str]] = []
-    for field in msgspec.structs.fields(ServerConfig):
-        path: KeyPath = ("server", field.encode_name)
-        text: str = getattr(server, field.name)
+    listeners = {
+        "extProc": server.ext_proc,
+        "health": server.health,
+        "rest": server.rest,
+        "metrics": server.metrics,
+    }
+    for name, text in listeners.items():
+        path: KeyPath = ("server", name)
         if not text:
             continue
         yield from _malformed(path, text, _check_listener)
         if not text.endswith(":0"):
             taken.append((path, text))
     yield from _repeated(taken, "address")
+    yield from _tls_problems(server.tls)
+
+
+def _tls_problems(tls: TlsConfig) -> Iterator[Problem]:
+    path: KeyPath = ("server", "tls")
+    if bool(tls.cert_file) != bool(tls.key_file):
+        missing = "certFile" if tls.key_file else "keyFile"
+        yield Problem("found none, expected the file that belongs to the other", (*path, missing))
+    if tls.self_signed is True and tls.cert_file:
+        yield Problem("found true beside certFile; keep one of the two", (*path, "selfSigned"))
+    if tls.client_ca_file and not tls.cert_file and tls.self_signed is not True:
+        yield Problem("found a file, but no certFile that switches TLS on", (*path, "clientCaFile"))
 
 
 def _check_listener(text: str) -> None:

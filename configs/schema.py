@@ -19,6 +19,19 @@ Weight = Annotated[float, Meta(ge=0)]
 BlockCount = Annotated[int, Meta(ge=1)]
 
 
+class TlsConfig(Section, frozen=True):
+    """Certificates of `extProc`; files may be replaced while the process runs. Without any, gateways talk in the clear."""
+
+    cert_file: str = ""
+    """PEM file with the certificate and those that vouch for it."""
+    key_file: str = ""
+    """PEM file with its private key."""
+    client_ca_file: str = ""
+    """PEM file with certificates that vouch for clients, which must then show one; empty lets all in."""
+    self_signed: bool | Literal["auto"] = "auto"
+    """Make a certificate at the start when there is no file; auto: with `extProc.compat: llm-d`, as the reference does."""
+
+
 class ServerConfig(Section, frozen=True):
     """Listeners, each `HOST:PORT`; an empty string switches one off, port 0 takes a free port."""
 
@@ -30,6 +43,8 @@ class ServerConfig(Section, frozen=True):
     """REST and OpenAPI."""
     metrics: str = "0.0.0.0:9090"
     """Prometheus `/metrics`, also served on `rest`."""
+    tls: TlsConfig = TlsConfig()
+    """TLS."""
 
 
 class ChatConfig(Section, frozen=True):

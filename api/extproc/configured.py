@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+
+import grpc
 
 from ...configs.schema import ExtProcConfig
 from ..metrics import Metrics
 from ..routing import Router
+from ..tls.certificates import Certificates
 from .dialect import DIALECTS
 from .health import HealthService
 from .intake import Intake
@@ -21,6 +24,8 @@ def make_ext_proc(
     health: HealthService,
     metrics: Metrics,
     *,
+    services: Mapping[str, grpc.GenericRpcHandler],
+    certificates: Certificates | None,
     on_begun: Callable[[AnswerBegun], None],
     on_complete: Callable[[Completion], None],
 ) -> ExtProcServer:
@@ -31,6 +36,8 @@ def make_ext_proc(
         router: decides where requests go.
         health: answered on the same port.
         metrics: counters.
+        services: as of `ExtProcServer`.
+        certificates: as of `ExtProcServer`.
         on_begun: as of `ExtProcServer`.
         on_complete: as of `ExtProcServer`, called after the request was counted.
     """
@@ -44,6 +51,8 @@ def make_ext_proc(
     return ExtProcServer(
         router,
         health,
+        services=services,
+        certificates=certificates,
         intake=intake,
         dialect=DIALECTS[config.compat](),
         max_body_bytes=config.max_body_bytes,

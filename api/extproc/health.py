@@ -10,6 +10,7 @@ import grpc
 from grpc_health.v1 import health_pb2
 from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
 
+HEALTH_SERVICE = "grpc.health.v1.Health"
 EXT_PROC_SERVICE = "envoy.service.ext_proc.v3.ExternalProcessor"
 LIVENESS = "liveness"
 
@@ -70,7 +71,7 @@ class HealthService:
                 _messages.HealthListRequest.FromString,
                 _messages.HealthListResponse.SerializeToString,
             )
-        return grpc.method_handlers_generic_handler("grpc.health.v1.Health", methods)
+        return grpc.method_handlers_generic_handler(HEALTH_SERVICE, methods)
 
     def _wake_watchers(self) -> None:
         changed, self._changed = self._changed, asyncio.Event()

@@ -6,8 +6,11 @@ from collections.abc import Sequence
 
 import grpc
 import grpc.aio
+from grpc_reflection.v1alpha.reflection import SERVICE_NAME, enable_server_reflection
 
 from ..errors import ListenError
+from ..tls.certificates import Certificates
+from ..tls.credentials import server_credentials
 
 MAX_CONCURRENT_STREAMS = 40_000
 """One stream is one request in flight, response included; the circuit breakers in configs/envoy/ are as wide."""
@@ -32,6 +35,8 @@ class GrpcListener:
         setting: configuration key of the address, named in errors: `server.extProc`.
         handlers: the services.
         max_message_bytes: longest message taken or sent.
+        certificates: shown to clients; None to talk in the clear.
+        reflected: names of services that reflection describes; without any there is no reflection.
     """
 
     def __init__(
@@ -40,10 +45,14 @@ class GrpcListener:
         handlers: Sequence[grpc.GenericRpcHandler],
         *,
         max_message_bytes: int = 4 * 1024 * 1024,
+        certificates: Certificates | None = None,
+        reflected: Sequence[str] = (),
     ) -> None:
         self._setting = setting
         self._handlers = handlers
         self._max_message_bytes = max_message_bytes
+        self._certificates = certificates
+        self._reflected = reflected
         self._server: grpc.aio.Server | None = None
 
     async def start(self, host: str, port: int) -> int:
@@ -60,9 +69,14 @@ class GrpcListener:
                 ("grpc.max_send_message_length", self._max_message_bytes),
             ),
         )
+        if self._reflected:
+            enable_server_reflection((*self._reflected, SERVICE_NAME), server)
         address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         try:
-            bound = server.add_insecure_port(address)
+            if self._certificates is None:
+                bound = server.add_insecure_port(address)
+            else:
+                bound = server.add_secure_port(address, server_credentials(self._certificates))
         except RuntimeError as error:
             raise ListenError(
                 f"{self._setting}: cannot listen on {address}: in use, or not an address of this machine; "

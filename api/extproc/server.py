@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 import traceback
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping
 from uuid import uuid4
 
 import grpc
@@ -14,9 +14,10 @@ from google.protobuf.message import DecodeError
 
 from ..errors import ExtProcError
 from ..routing import Refusal, RefusalCode, Route, Router, RoutingRequest
+from ..tls.certificates import Certificates
 from . import ext_proc_pb2 as pb
 from .dialect import Dialect, Proposal
-from .health import EXT_PROC_SERVICE, HealthService
+from .health import EXT_PROC_SERVICE, HEALTH_SERVICE, HealthService
 from .intake import Intake
 from .listener import GrpcListener
 from .machine import ExtProcMachine
@@ -47,7 +48,8 @@ class ExtProcServer:
     Args:
         router: decides where requests go.
         health: answers health checks on the same port; its readiness is the caller's to set.
-        handlers: further gRPC services on the port.
+        services: further gRPC services on the port, by name, which reflection describes.
+        certificates: shown to clients; None to talk in the clear.
         intake: what all streams together may hold; None for the default.
         dialect: how the protocol is spoken.
         max_body_bytes: longest request body; a longer one is refused with 413.
@@ -64,7 +66,8 @@ class ExtProcServer:
         router: Router,
         health: HealthService,
         *,
-        handlers: Sequence[grpc.GenericRpcHandler] = (),
+        services: Mapping[str, grpc.GenericRpcHandler] | None = None,
+        certificates: Certificates | None = None,
         intake: Intake | None = None,
         dialect: Dialect | None = None,
         max_body_bytes: int = DEFAULT_MAX_BODY_BYTES,
@@ -88,8 +91,10 @@ class ExtProcServer:
         self._on_complete = on_complete
         self._listener = GrpcListener(
             "server.extProc",
-            (self._handler(), health.handler(), *handlers),
+            (self._handler(), health.handler(), *(services or {}).values()),
             max_message_bytes=max_body_bytes + _MESSAGE_OVERHEAD_BYTES,
+            certificates=certificates,
+            reflected=(*services, HEALTH_SERVICE) if services else (),
         )
 
     async def start(self, host: str, port: int) -> int:

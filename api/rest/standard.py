@@ -11,12 +11,12 @@ from dataclasses import dataclass
 
 from fastapi import APIRouter
 
-from ...indexer.atlas import Atlas, keys_of
+from ...indexer.atlas import keys_of
 from ...indexer.keys import chain_keys
 from ...indexer.match import PrefixMatch
-from ...indexer.prefix import Prefix
 from ..fleet import Endpoint, Fleet
 from ..instance import DEFAULT_TENANT
+from ..question import prefix_of_keys
 from ..registration import Registry
 from .errors import BadRequestError
 from .models import InstanceMatch, QueryByHashRequest, QueryRequest
@@ -82,12 +82,6 @@ def standard_routes(fleet: Fleet, registry: Registry, *, model_names: frozenset[
         return _answer(_wanted(fleet, request, names), matches, request.tenant_id)
 
     return router
-
-
-def prefix_of_keys(keys: array[int], block_size: int | None, atlas: Atlas) -> Prefix:
-    """A prefix of known keys, at the block size named or at every one in use."""
-    sizes = [block_size] if block_size is not None else atlas.block_sizes
-    return Prefix.from_keys(dict.fromkeys(sizes, keys))
 
 
 def _wanted(fleet: Fleet, request: QueryRequest | QueryByHashRequest, names: ModelNames) -> list[Endpoint]:

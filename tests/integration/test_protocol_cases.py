@@ -17,7 +17,7 @@ from aiohttp import web
 from kvatlas.api.extproc import ext_proc_pb2 as pb
 from support.ext_proc_answers import comparable
 from support.protocol_cases import CASES, ELSEWHERE, NOT_HERE, SERVERS, WAITING, Case
-from support.serve import Served, serving
+from support.serve import ANY_PORTS, Served, serving
 from support.waiting import until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -83,6 +83,7 @@ def config_of(name: str, engines: str) -> dict[str, object]:
         **SERVERS[name],
         "admission": admission,
         "endpoints": {"static": endpoints},
+        "server": ANY_PORTS | {"tls": {"selfSigned": False}},
         "metricsScrape": {"staleAfter": "1m"},
     }
 

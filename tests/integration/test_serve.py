@@ -157,7 +157,7 @@ async def first_answer(channel: grpc.aio.Channel) -> pb.ProcessingResponse:
 
 async def test_dialect_is_chosen_by_flag(tmp_path: Path) -> None:
     async with (
-        serving({}, tmp_path, "--compat", "llm-d") as served,
+        serving({}, tmp_path, "--compat", "llm-d", "--secure-serving", "false") as served,
         grpc.aio.insecure_channel(f"127.0.0.1:{served.ports['extProc']}") as channel,
     ):
         assert (await first_answer(channel)).immediate_response.status.code == 500

@@ -19,6 +19,7 @@ from kvatlas.api.extproc.health import HealthService
 from kvatlas.api.extproc.server import ExtProcServer
 from kvatlas.api.extproc.stream import Completion
 from kvatlas.api.routing import Refusal, RefusalCode, Route, RoutingRequest
+from kvatlas.api.tls.certificates import Certificates
 from kvatlas.sim.envoy import Address, EnvoyConfig, EnvoyProcess, find_envoy, gateway_config
 from support.ext_proc import FixedRouter, make_route
 
@@ -160,7 +161,11 @@ def with_processing_mode(**modes: str) -> Callable[[EnvoyConfig], EnvoyConfig]:
 
 @asynccontextmanager
 async def gateway(
-    mode: Mode, edit: Callable[[EnvoyConfig], EnvoyConfig] = shipped, *, dialect: Dialect | None = None
+    mode: Mode,
+    edit: Callable[[EnvoyConfig], EnvoyConfig] = shipped,
+    *,
+    dialect: Dialect | None = None,
+    certificates: Certificates | None = None,
 ) -> AsyncGenerator[Gateway]:
     """Envoy with `configs/envoy/<mode>.yaml`, after `edit`, and everything around it."""
     async with AsyncExitStack() as stack:
@@ -168,7 +173,9 @@ async def gateway(
         router = JsonRouter(make_route(servers[0].address))
         health = HealthService(ready=True)
         completions: asyncio.Queue[Completion] = asyncio.Queue()
-        picker = ExtProcServer(router, health, dialect=dialect, on_complete=completions.put_nowait)
+        picker = ExtProcServer(
+            router, health, dialect=dialect, certificates=certificates, on_complete=completions.put_nowait
+        )
         port = await picker.start(*ANY_PORT)
         stack.push_async_callback(picker.stop, 0)
         config = gateway_config(

@@ -148,7 +148,7 @@ def python_files(*folders: str) -> list[Path]:
     return [
         path
         for path in tracked_files()
-        if path.suffix == ".py" and path.parts[0] in folders and not path.stem.endswith("_pb2")
+        if path.suffix == ".py" and path.parts[0] in folders and not path.stem.endswith(("_pb2", "_pb2_grpc"))
     ]
 
 

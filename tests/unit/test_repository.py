@@ -38,7 +38,7 @@ NAMED_PATH = re.compile(r"`((?:[\w.-]+/)+[\w.-]*)`")
 
 
 def is_generated(path: Path) -> bool:
-    return path.stem.endswith("_pb2")
+    return path.stem.endswith(("_pb2", "_pb2_grpc"))
 
 
 def is_recording(path: Path) -> bool:

@@ -177,6 +177,26 @@ def test_head_alone_is_the_default_configuration(config_file: Path) -> None:
             "line 3, metricsScrape.engines.vllm.running: found 'a b', expected a series such as name or ",
             id="series",
         ),
+        pytest.param(
+            "server: {tls: {certFile: tls.crt}}",
+            "line 3, server.tls.keyFile: found none, expected the file that belongs to the other",
+            id="certificate_without_key",
+        ),
+        pytest.param(
+            "server: {tls: {keyFile: tls.key}}",
+            "line 3, server.tls.certFile: found none, expected the file that belongs to the other",
+            id="key_without_certificate",
+        ),
+        pytest.param(
+            "server: {tls: {certFile: tls.crt, keyFile: tls.key, selfSigned: true}}",
+            "line 3, server.tls.selfSigned: found true beside certFile; keep one of the two",
+            id="two_certificates",
+        ),
+        pytest.param(
+            "server: {tls: {clientCaFile: ca.crt}}",
+            "line 3, server.tls.clientCaFile: found a file, but no certFile that switches TLS on",
+            id="clients_vouched_for_in_the_clear",
+        ),
     ],
 )
 def test_each_mistake_is_named_with_line_and_path(config_file: Path, body: str, problem: str) -> None:
@@ -194,7 +214,7 @@ def test_all_mistakes_are_listed_in_the_order_of_the_file(config_file: Path) -> 
         "config.yaml: 3 problems",
         "  line 3, weights.queue: found -1, expected a number of at least 0",
         "  line 4, model.name: unknown key; did you mean 'names'? allowed: names, tokenizer, chat, remoteTokenizer",
-        "  line 5, server: found 3, expected a mapping with keys extProc, health, rest, metrics",
+        "  line 5, server: found 3, expected a mapping with keys extProc, health, rest, metrics, tls",
     ]
 
 

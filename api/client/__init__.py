@@ -1,0 +1,27 @@
+"""Client of kvatlas's own gRPC services, generated from the `.proto` files beside it.
+
+    with grpc.insecure_channel("localhost:9002") as channel:
+        answer = ScorerStub(channel).Score(ScoreRequest(model="qwen3", prompt="Hello"))
+
+The stubs take channels of `grpc.aio` as well; then their calls are awaited.
+"""
+
+from __future__ import annotations
+
+from .indexer_pb2 import GetPodScoresRequest, GetPodScoresResponse, PodScore
+from .indexer_pb2_grpc import IndexerServiceStub
+from .scorer_pb2 import BlockKeys, ScoredEndpoint, ScoreRequest, ScoreResponse, TokenIds
+from .scorer_pb2_grpc import ScorerStub
+
+__all__ = [
+    "BlockKeys",
+    "GetPodScoresRequest",
+    "GetPodScoresResponse",
+    "IndexerServiceStub",
+    "PodScore",
+    "ScoreRequest",
+    "ScoreResponse",
+    "ScoredEndpoint",
+    "ScorerStub",
+    "TokenIds",
+]

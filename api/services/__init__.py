@@ -1,0 +1,1 @@
+"""gRPC services beside ext-proc: scores without routing."""

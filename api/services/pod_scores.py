@@ -1,0 +1,76 @@
+"""`indexer.v1.IndexerService`: scores of cached prefixes, as the reference's index service gives them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import grpc
+import grpc.aio
+
+from ...indexer.match import PrefixMatch
+from ..client import indexer_pb2 as pb
+from ..fleet import Endpoint
+from ..picker import Picker
+from ..tokenization.errors import RequestError
+from ..tokenization.request import direct_request
+
+SERVICE = "indexer.v1.IndexerService"
+
+SLOWER_TIER_WEIGHT = 0.8
+"""What a block counts that is not in the fastest tier, where it counts 1. Source: the reference's default weights."""
+
+
+class PodScoresService:
+    """Answers `GetPodScores`.
+
+    Args:
+        picker: tokenizes prompts and knows the fleet.
+    """
+
+    def __init__(self, picker: Picker) -> None:
+        self._picker = picker
+
+    def handler(self) -> grpc.GenericRpcHandler:
+        """The service, to be given to a server."""
+        scores = grpc.unary_unary_rpc_method_handler(
+            self._scores, pb.GetPodScoresRequest.FromString, pb.GetPodScoresResponse.SerializeToString
+        )
+        return grpc.method_handlers_generic_handler(SERVICE, {"GetPodScores": scores})
+
+    async def _scores(
+        self,
+        request: pb.GetPodScoresRequest,
+        context: grpc.aio.ServicerContext[pb.GetPodScoresRequest, pb.GetPodScoresResponse],
+    ) -> pb.GetPodScoresResponse:
+        picker = self._picker
+        try:
+            given = direct_request(model=request.model_name, text=request.prompt)
+        except RequestError as error:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        prefix = picker.prefix(await picker.pipeline.tokenize(given))
+        matches = picker.fleet.atlas.match(prefix) if prefix is not None else {}
+        scores: dict[str, float] = {}
+        for endpoint in picker.fleet:
+            match = matches.get(endpoint.name)
+            if match is not None and (score := pod_score(match)):
+                for pod in _names(endpoint, request.pod_identifiers):
+                    scores[pod] = max(score, scores.get(pod, 0.0))
+        return pb.GetPodScoresResponse(
+            scores=[pb.PodScore(pod=pod, score=score) for pod, score in scores.items()]
+        )
+
+
+def pod_score(match: PrefixMatch) -> float:
+    """Blocks held without a gap, each weighted by its fastest tier."""
+    fastest, *slower = match.held.union_blocks
+    return fastest + SLOWER_TIER_WEIGHT * sum(slower)
+
+
+def _names(endpoint: Endpoint, asked: Sequence[str]) -> Iterator[str]:
+    """What the caller calls the endpoint; nothing when it is not asked about."""
+    if not asked:
+        yield endpoint.name
+        return
+    address = endpoint.addresses.serving or ""
+    names = {endpoint.name, address, address.rpartition(":")[0]}
+    yield from (pod for pod in asked if pod in names)

@@ -1,0 +1,116 @@
+"""`kvatlas.v1.Scorer`: the decision a prompt would get, with its reasons."""
+
+from __future__ import annotations
+
+import grpc
+import grpc.aio
+import msgspec
+
+from ...indexer.atlas import keys_of
+from ...indexer.match import PrefixMatch
+from ...scorers.decision import Decision, ScoredCandidate
+from ..client import scorer_pb2 as pb
+from ..picker import Picker
+from ..question import Question, decided
+from ..tokenization.errors import BodyFormatError, RequestError
+
+SERVICE = "kvatlas.v1.Scorer"
+
+
+class ScorerService:
+    """Answers what `/v1/score` answers.
+
+    Args:
+        picker: scores prompts and knows the fleet.
+    """
+
+    def __init__(self, picker: Picker) -> None:
+        self._picker = picker
+
+    def handler(self) -> grpc.GenericRpcHandler:
+        """The service, to be given to a server."""
+        score = grpc.unary_unary_rpc_method_handler(
+            self._score, pb.ScoreRequest.FromString, pb.ScoreResponse.SerializeToString
+        )
+        return grpc.method_handlers_generic_handler(SERVICE, {"Score": score})
+
+    async def _score(
+        self, request: pb.ScoreRequest, context: grpc.aio.ServicerContext[pb.ScoreRequest, pb.ScoreResponse]
+    ) -> pb.ScoreResponse:
+        try:
+            decision = await decided(self._picker, _question(request))
+        except RequestError as error:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        if decision is None:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "no endpoint is configured")
+        return _response(decision)
+
+
+def _question(request: pb.ScoreRequest) -> Question:
+    given = request.WhichOneof("input")
+    return Question(
+        model=request.model,
+        text=request.prompt if given == "prompt" else None,
+        messages=_json(request.messages) if given == "messages" else None,
+        token_ids=list(request.token_ids.ids) if given == "token_ids" else None,
+        keys=keys_of(request.keys.keys) if given == "keys" else None,
+        block_size=request.keys.block_size or None,
+        cache_salt=request.cache_salt or None,
+    )
+
+
+def _json(messages: str) -> object:
+    try:
+        return msgspec.json.decode(messages)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise BodyFormatError(f"messages is no JSON: {error}") from error
+
+
+def _response(decision: Decision) -> pb.ScoreResponse:
+    return pb.ScoreResponse(
+        model=decision.model,
+        tokens=decision.n_tokens,
+        blocks=max((each.prefix.n_blocks for each in decision.candidates if each.prefix), default=0),
+        picked=decision.picked,
+        tie=decision.tie,
+        no_prefix_reason=decision.no_prefix_reason or "",
+        cut_reason=decision.cut_reason or "",
+        endpoints=[_endpoint(scored) for scored in decision.scored],
+        faults=[
+            pb.PluginFault(name=fault.name, reason=fault.reason, detail=fault.detail)
+            for fault in decision.faults
+        ],
+    )
+
+
+def _endpoint(scored: ScoredCandidate) -> pb.ScoredEndpoint:
+    candidate, dropped = scored.candidate, scored.dropped
+    return pb.ScoredEndpoint(
+        name=candidate.name,
+        address=candidate.address,
+        total=scored.total,
+        filtered_by=dropped.by if dropped else "",
+        filter_reason=dropped.reason if dropped else "",
+        trust=candidate.trust.value,
+        prefix=_prefix(candidate.prefix) if candidate.prefix else None,
+        scores=[
+            pb.ScorerPart(
+                name=term.name,
+                type=term.type,
+                raw=term.rating.raw,
+                score=term.rating.score,
+                weight=term.weight,
+                product=term.product,
+                age_seconds=term.rating.age_s,
+            )
+            for term in scored.terms
+        ],
+    )
+
+
+def _prefix(match: PrefixMatch) -> pb.Prefix:
+    return pb.Prefix(
+        usable_tokens=match.usable_tokens,
+        tier_tokens={tier: n_blocks * match.block_size for tier, n_blocks in match.tier_blocks.items()},
+        runs=[pb.Run(tier=run.tier, blocks=run.n_blocks) for run in match.runs],
+    )

@@ -1,0 +1,155 @@
+"""The certificate that a listener shows: from files, which may change while it listens, or made at the start."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives import serialization
+
+from ...configs.schema import TlsConfig
+from ..errors import TlsError
+from .self_signed import self_signed
+
+log = logging.getLogger(__name__)
+
+_Signature = tuple[tuple[int, int, int] | None, ...]
+"""Inode, size and time of change in nanoseconds of each file, None of one that is missing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What a listener shows, and whom it asks for the same.
+
+    Attributes:
+        key: private key, PEM.
+        chain: its certificate and those that vouch for it, PEM.
+        client_ca: certificates that vouch for clients, PEM; None lets every client in.
+        not_after: end of the certificate's validity, wall-clock seconds.
+    """
+
+    key: bytes
+    chain: bytes
+    client_ca: bytes | None
+    not_after: float
+
+
+def make_certificates(config: TlsConfig, *, by_default: bool) -> Certificates | None:
+    """The identity that is configured, None to talk in the clear.
+
+    Args:
+        config: `server.tls`.
+        by_default: whether to make a certificate where the configuration does not say.
+
+    Raises:
+        TlsError: as of `Certificates`.
+    """
+    makes_one = by_default if config.self_signed == "auto" else config.self_signed
+    return Certificates(config) if config.cert_file or makes_one else None
+
+
+class Certificates:
+    """The identity of one process's listeners.
+
+    Args:
+        config: `server.tls`; without a file for the certificate one is made.
+
+    Attributes:
+        n_reloads: changed files taken.
+        n_failures: changed files that could not be used.
+
+    Raises:
+        TlsError: a file is missing or broken, or key and certificate do not belong together.
+    """
+
+    def __init__(self, config: TlsConfig) -> None:
+        self.asks_clients = bool(config.client_ca_file)
+        """Whether clients must show a certificate."""
+        self.n_reloads = self.n_failures = 0
+        self._files = [
+            Path(name) for name in (config.key_file, config.cert_file, config.client_ca_file) if name
+        ]
+        self._config = config
+        self._made = None if config.cert_file else self_signed()
+        # Read before the files are, so that a change meanwhile counts as one.
+        self._seen = self._signature()
+        self._identity = self._load()
+
+    def current(self) -> Identity:
+        """The identity, out of the files as they are; as it was while they cannot be used.
+
+        To be asked for each new connection, from any thread. Cost: a `stat` call for each file, unless one has changed.
+        """
+        signature = self._signature()
+        if signature != self._seen:
+            self._seen = signature
+            self._reload()
+        return self._identity
+
+    def _reload(self) -> None:
+        try:
+            self._identity = self._load()
+        except TlsError as error:
+            self.n_failures += 1
+            log.warning("the certificate stays as it was, its changed files cannot be used: %s", error)
+            return
+        self.n_reloads += 1
+        log.info("the certificate was loaded again: its files have changed")
+
+    def _signature(self) -> _Signature:
+        return tuple(_stat(file) for file in self._files)
+
+    def _load(self) -> Identity:
+        config, client_ca = self._config, None
+        if config.client_ca_file:
+            client_ca = _read("clientCaFile", config.client_ca_file)
+            _parsed("clientCaFile", config.client_ca_file, client_ca)
+        key, chain = self._made or (_read("keyFile", config.key_file), _read("certFile", config.cert_file))
+        leaf = _parsed("certFile", config.cert_file, chain)
+        if _public_key(config.key_file, key) != leaf.public_key():
+            raise TlsError(
+                f"server.tls.keyFile: the key in {config.key_file} is not that of the certificate in "
+                f"{config.cert_file}; give the two that were made together"
+            )
+        return Identity(key, chain, client_ca, leaf.not_valid_after_utc.timestamp())
+
+
+def _stat(file: Path) -> tuple[int, int, int] | None:
+    try:
+        status = file.stat()
+    except OSError:
+        return None
+    return status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def _read(setting: str, name: str) -> bytes:
+    try:
+        return Path(name).read_bytes()
+    except OSError as error:
+        raise TlsError(f"server.tls.{setting}: cannot read {name}: {error.strerror}") from None
+
+
+def _parsed(setting: str, name: str, pem: bytes) -> x509.Certificate:
+    """The first certificate, every one of which must be whole."""
+    try:
+        return x509.load_pem_x509_certificates(pem)[0]
+    except ValueError as error:
+        raise TlsError(
+            f"server.tls.{setting}: {name} holds no PEM certificates (-----BEGIN CERTIFICATE-----): {error}"
+        ) from None
+
+
+def _public_key(name: str, pem: bytes) -> object:
+    try:
+        return serialization.load_pem_private_key(pem, password=None).public_key()
+    except (
+        ValueError,
+        TypeError,
+        UnsupportedAlgorithm,
+    ):  # the error's own text is not for a log: it is about a key
+        raise TlsError(
+            f"server.tls.keyFile: {name} holds no PEM private key, or one with a password; give a key without"
+        ) from None

@@ -1,0 +1,33 @@
+"""An identity in the form that gRPC servers take."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import cast
+
+import grpc
+
+from .certificates import Certificates, Identity
+
+
+def server_credentials(certificates: Certificates) -> grpc.ServerCredentials:
+    """Credentials of a server whose new connections always see the certificate as it is then."""
+    told = certificates.current()
+
+    def changed() -> grpc.ServerCertificateConfiguration | None:
+        nonlocal told
+        identity = certificates.current()
+        if identity is told:
+            return None
+        told = identity
+        return _configuration(identity)
+
+    # None says that nothing has changed; the library's type stubs do not know it.
+    fetch = cast("Callable[[], grpc.ServerCertificateConfiguration]", changed)
+    return grpc.dynamic_ssl_server_credentials(
+        _configuration(told), fetch, require_client_authentication=certificates.asks_clients
+    )
+
+
+def _configuration(identity: Identity) -> grpc.ServerCertificateConfiguration:
+    return grpc.ssl_server_certificate_configuration([(identity.key, identity.chain)], identity.client_ca)

@@ -1,0 +1,48 @@
+"""Certificate files for tests."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from kvatlas.api.tls.self_signed import self_signed
+from kvatlas.configs.schema import TlsConfig
+
+
+@dataclass(frozen=True)
+class CertificateFiles:
+    """A self-signed certificate and its key in files, as a secret mounted into a pod has them."""
+
+    folder: Path
+
+    @property
+    def config(self) -> TlsConfig:
+        return TlsConfig(cert_file=str(self.folder / "tls.crt"), key_file=str(self.folder / "tls.key"))
+
+    @property
+    def certificate(self) -> bytes:
+        return (self.folder / "tls.crt").read_bytes()
+
+    @property
+    def key(self) -> bytes:
+        return (self.folder / "tls.key").read_bytes()
+
+    def renew(self) -> None:
+        """Another pair in the same files."""
+        key, certificate = self_signed()
+        self.write(key=key, certificate=certificate)
+
+    def write(self, *, key: bytes | None = None, certificate: bytes | None = None) -> None:
+        """Other content; each file is replaced at once, as volumes are."""
+        for name, content in (("tls.key", key), ("tls.crt", certificate)):
+            if content is not None:
+                written = self.folder / f"{name}.new"
+                written.write_bytes(content)
+                written.replace(self.folder / name)
+
+
+def certificate_files(folder: Path) -> CertificateFiles:
+    """A new pair in `folder`."""
+    files = CertificateFiles(folder)
+    files.renew()
+    return files

@@ -1,0 +1,105 @@
+"""A picker with its real parts, in this process."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+
+from kvatlas.api.admission import Admission
+from kvatlas.api.decisions import DecisionLog
+from kvatlas.api.fleet import Fleet
+from kvatlas.api.metrics import Metrics
+from kvatlas.api.picker import Picker
+from kvatlas.api.scrape.loads import LoadTable
+from kvatlas.api.scrape.report import EngineFacts
+from kvatlas.api.scrape.schedule import Rhythm
+from kvatlas.api.scrape.scraper import Scraper
+from kvatlas.api.scrape.target import ScrapeSettings
+from kvatlas.api.tokenization.pipeline import PromptPipeline
+from kvatlas.configs.endpoints import endpoint_addresses
+from kvatlas.configs.engines import EngineCatalog
+from kvatlas.configs.schema import (
+    AdmissionConfig,
+    EventsConfig,
+    MetricsScrapeConfig,
+    StaticEndpoint,
+    WeightsConfig,
+)
+from kvatlas.configs.units import Duration
+from kvatlas.events.subscriber import Subscriber
+from kvatlas.indexer.atlas import Atlas
+from kvatlas.indexer.factory import index_core
+from kvatlas.indexer.tiers import TierSpec, TierTable
+from kvatlas.scorers.model import Load
+from kvatlas.scorers.weights import default_profile
+
+
+class PickerParts:
+    """A picker over endpoints `a`, `b`, ... with the given queues, none of which has events or is scraped."""
+
+    def __init__(self, queues: dict[str, int], n_fallbacks: int, rng: Callable[[], float]) -> None:
+        self.metrics = Metrics()
+        self._loads = LoadTable(stale_after_s=60)
+        self._subscriber = Subscriber()
+        tiers = TierTable([TierSpec(name="gpu", media=("GPU",)), TierSpec(name="cpu", media=("CPU",))])
+        self.fleet = Fleet(
+            atlas=Atlas(tiers=tiers, seed=0, core=index_core("reference")),
+            subscriber=self._subscriber,
+            scraper=Scraper(
+                loads=self._loads,
+                on_facts=lambda _name, _facts: None,
+                settings=ScrapeSettings(Rhythm(1, 1), timeout_s=1),
+                clock=time.monotonic,
+                rng=rng,
+            ),
+            loads=self._loads,
+            metrics=self.metrics,
+            auto_capacity_tiers=(),
+            trust_credit={},
+            engines=EngineCatalog(MetricsScrapeConfig()),
+        )
+        for name in queues:
+            self._add(name)
+        self.queue(queues)
+        self.picker = Picker(
+            pipeline=PromptPipeline(None),
+            fleet=self.fleet,
+            profile=default_profile(WeightsConfig(), tiers=tiers.names),
+            admission=Admission(
+                AdmissionConfig(objectives={"batch": -2}, metrics_staleness_threshold=Duration(60))
+            ),
+            metrics=self.metrics,
+            decisions=DecisionLog(max_count=0, max_bytes=1),
+            rng=rng,
+            n_fallbacks=n_fallbacks,
+        )
+
+    def queue(self, queues: dict[str, int]) -> None:
+        """Requests that wait at each endpoint."""
+        for name, waiting in queues.items():
+            self._loads.put(name, Load(waiting, running=0, kv_utilization=0, updated_at=time.monotonic()))
+
+    def picks(self, reason: str) -> float | None:
+        """How often a request was routed without prefix for that reason."""
+        return self.metrics.registry.get_sample_value(
+            "kvatlas_prompts_without_prefix_total", {"reason": reason}
+        )
+
+    async def close(self) -> None:
+        await self._subscriber.close()
+
+    def _add(self, name: str) -> None:
+        endpoint = StaticEndpoint(name=name, address=f"{name}:80", events="", metrics="")
+        self.fleet.add(name, endpoint_addresses(endpoint, EventsConfig()), {})
+        self.fleet.facts_changed(name, EngineFacts(n_engines=1, block_size=16))
+
+
+@asynccontextmanager
+async def picker_parts(queues: dict[str, int], *, n_fallbacks: int = 0) -> AsyncGenerator[PickerParts]:
+    made = PickerParts(queues, n_fallbacks, random.Random(1).random)
+    try:
+        yield made
+    finally:
+        await made.close()
