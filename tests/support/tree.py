@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import gc
 import subprocess
 from collections.abc import Iterator
 from functools import cache
@@ -38,10 +39,22 @@ def read(path: Path) -> str:
     return (ROOT / path).read_text(encoding="utf-8")
 
 
+def syntax_tree(source: str) -> ast.Module:
+    """The syntax tree of Python source.
+
+    CPython before 3.11.8 raises SystemError when a garbage collection meanwhile makes something else parse (gh-106905).
+    """
+    gc.disable()
+    try:
+        return ast.parse(source)
+    finally:
+        gc.enable()
+
+
 def imports(source: str, path: Path) -> Iterator[tuple[int, str]]:
     """Line and absolute name of everything `path` imports, `kvatlas.events.model.Seq` for a relative import."""
     package = ("kvatlas", *path.parent.parts)
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(syntax_tree(source)):
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from support.tree import imports, read, tracked_files
+from support.tree import imports, read, syntax_tree, tracked_files
 
 ALL = frozenset({"events", "indexer", "scorers", "configs", "api", "sim"})
 MAY_IMPORT: dict[str, frozenset[str]] = {
@@ -59,7 +59,7 @@ def layer_violations(source: str, path: Path) -> list[str]:
 
 def core_violations(source: str, path: Path) -> list[str]:
     """I/O, clocks, randomness, logging and hidden state in a module of the core."""
-    tree = ast.parse(source)
+    tree = syntax_tree(source)
     found: list[str] = []
     for line, name in imports(source, path):
         root = name.partition(".")[0]
@@ -83,7 +83,7 @@ def core_violations(source: str, path: Path) -> list[str]:
 
 def state_violations(source: str, path: Path) -> list[str]:
     """Module-level state: `global`, containers that start empty, and constants that some code changes."""
-    tree = ast.parse(source)
+    tree = syntax_tree(source)
     found = [f"{path}:{node.lineno}: global" for node in ast.walk(tree) if isinstance(node, ast.Global)]
     containers: set[str] = set()
     for statement in tree.body:
