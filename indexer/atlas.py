@@ -121,10 +121,13 @@ class Atlas:
         except KeyError:
             raise UnknownEndpointError(f"no endpoint {endpoint!r} with rank {rank} is registered") from None
 
-    def set_capacity(self, endpoint: str, tier: TierId, n_blocks: int | None) -> None:
-        """Bound one tier of every rank of the endpoint."""
-        for ledger in self._endpoints[endpoint].values():
-            ledger.set_capacity(tier, n_blocks)
+    def set_capacity(self, endpoint: str, tier: TierId, n_blocks: int | None) -> int:
+        """Bound one tier of every rank of the endpoint; returns as `RankLedger.set_capacity`."""
+        return sum(ledger.set_capacity(tier, n_blocks) for ledger in self._endpoints[endpoint].values())
+
+    def set_shared_capacity(self, tier: TierId, n_blocks: int | None) -> int:
+        """Bound a tier that belongs to no server; as `set_capacity`."""
+        return sum(shared.set_capacity(tier, n_blocks) for shared in self._shared.values())
 
     def routed(self, endpoint: str, prefix: Prefix, match: PrefixMatch | None = None) -> None:
         """The prompt was sent to the endpoint: renew its blocks' recency, and learn from it where nothing else tells.

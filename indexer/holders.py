@@ -91,6 +91,14 @@ class SharedHolders:
         """Blocks in a shared tier, over all block sizes."""
         return sum(self._index_for(size).size(h) for (t, size), h in self._holders.items() if t == tier)
 
+    def set_capacity(self, tier: TierId, n_blocks: int | None) -> int:
+        """As `RankHolders.set_capacity`, of a shared tier."""
+        return sum(
+            self._index_for(size).set_capacity(holder, n_blocks or MAX_TIER_BLOCKS)
+            for (shared, size), holder in self._holders.items()
+            if shared == tier
+        )
+
     def dump(self) -> tuple[SavedShared, ...]:
         """Everything shared, to be saved. Cost: O(residencies)."""
         return tuple(

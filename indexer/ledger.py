@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import assert_never
 
 from ..events.model import AllBlocksCleared, BlockRemoved, BlockStored, EngineHash, Event
+from .bounds import Bounds
 from .chunks import Chunks
 from .counters import LedgerCounters
 from .foreign import ForeignChunks
@@ -63,9 +64,7 @@ class RankLedger:
         self.block_size: int | None = None
         self._tiers, self._index_for, self._shared = tiers, index_for, shared
         self._on_source, self._on_layout = on_source, on_layout
-        self._capacities = {
-            TierId(t): spec.capacity for t, spec in enumerate(tiers.specs) if spec.capacity is not None
-        }
+        self._bounds = Bounds(tiers)
         self._holders: RankHolders | None = None
         self._groups: dict[int, Group] = {}
         self._version = 0
@@ -74,8 +73,6 @@ class RankLedger:
         self._foreign = ForeignChunks(seed=seed, make_keys=make_keys)
         self._pending = Pending()
         self._tells_extra_keys = False
-        self._follow_fastest: set[TierId] = set()
-        """Tiers without a bound of their own, bounded like the fastest."""
 
     # -- events ---------------------------------------------------------------------------------------------------
 
@@ -105,7 +102,8 @@ class RankLedger:
         self._holders = self.block_size = None
         self.hashes.clear()
         self.sources.clear()
-        self._unfollow(*self._follow_fastest)
+        for tier in self._bounds.followers():
+            self.set_capacity(tier, None)
         self._groups.clear()
         self._chunks.clear()
         self._foreign.clear()
@@ -155,20 +153,19 @@ class RankLedger:
             self._layout = self._holders.layout(self._groups, chunks)
         return self._layout
 
-    def set_capacity(self, tier: TierId, n_blocks: int | None) -> None:
-        """Bound the tier; takes effect at once."""
-        if n_blocks is None:
-            self._capacities.pop(tier, None)
-        else:
-            self._capacities[tier] = n_blocks
-        if self._holders is not None:
-            self.counters.evicted += self._holders.set_capacity(tier, n_blocks)
-        for follower in self._follow_fastest if tier == FASTEST else ():
-            self.set_capacity(follower, n_blocks)
+    def set_capacity(self, tier: TierId, n_blocks: int | None) -> int:
+        """Bound the tier; returns blocks evicted: where there were any, more may have to go, and later calls go on."""
+        is_inferred = self.sources.found(tier) is TierSource.INFERRED
+        n_evicted = 0
+        for each in self._bounds.set(tier, n_blocks, is_inferred=is_inferred):
+            if self._holders is not None:
+                n_evicted += self._holders.set_capacity(each, self.capacity(each))
+        self.counters.evicted += n_evicted
+        return n_evicted
 
     def capacity(self, tier: TierId) -> int | None:
         """Blocks the tier is bounded to, None for no bound but the safety one."""
-        return self._capacities.get(tier)
+        return self._bounds.blocks.get(tier)
 
     def residencies(self, tier: TierId) -> int:
         """Blocks held in a tier, summed over groups."""
@@ -379,19 +376,10 @@ class RankLedger:
             return
         if self._holders is not None:
             self._holders.close_place(Place(change.tier, LEARNED_GROUP))
-        if change.new is TierSource.INFERRED and change.tier not in self._capacities:
-            # without removals only recency bounds the tier, so it needs a number: as many blocks as the fastest tier
-            self._follow_fastest.add(change.tier)
-            self.set_capacity(change.tier, self._capacities.get(FASTEST))
-        elif change.new is TierSource.EVENTS:
-            self._unfollow(change.tier)
+        if self.capacity(change.tier) is None or change.tier in self._bounds.followers():
+            # the fastest tier's bound comes with inference, and goes with it
+            self.set_capacity(change.tier, None)
         self._on_source(change)
-
-    def _unfollow(self, *tiers: TierId) -> None:
-        """The tiers are no longer inferred: the bound that stood in for removals goes."""
-        for tier in self._follow_fastest.intersection(tiers):
-            self._follow_fastest.discard(tier)
-            self.set_capacity(tier, None)
 
     def _set_block_size(self, block_size: int) -> None:
         self.block_size = block_size
@@ -400,7 +388,7 @@ class RankLedger:
             block_size=block_size,
             tiers=self._tiers,
             shared=self._shared,
-            capacities=self._capacities,
+            capacities=self._bounds.blocks,
             on_change=self._changed,
         )
         self._changed()

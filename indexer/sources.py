@@ -50,6 +50,10 @@ class Sources:
         """The tier's source, None while there is no evidence."""
         return self._tiers.specs[tier].source or self._found.get(tier)
 
+    def found(self, tier: TierId) -> TierSource | None:
+        """The tier's source as evidence showed it, None without evidence or where it is configured."""
+        return self._found.get(tier)
+
     def believes_events(self, tier: TierId) -> bool:
         """Whether events of the tier are taken; a source configured otherwise forbids them."""
         return self._tiers.specs[tier].source in (None, TierSource.EVENTS)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import NewType
 
@@ -68,6 +68,10 @@ class TierTable:
     def names(self) -> tuple[str, ...]:
         """Names of the configured tiers, fastest first."""
         return tuple(spec.name for spec in self.specs[: self._n_configured])
+
+    def bound(self, tier: TierId, n_blocks: int | None) -> None:
+        """Another capacity for servers that come from now on."""
+        self.specs[tier] = replace(self.specs[tier], capacity=n_blocks)
 
     @property
     def unknown_media(self) -> tuple[MediumName, ...]:

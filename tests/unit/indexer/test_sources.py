@@ -106,6 +106,17 @@ def test_inferred_tier_without_a_bound_is_bounded_like_the_fastest() -> None:
     assert atlas.occupancy("e")[1].residencies == 4
 
 
+def test_inferred_tier_has_the_bound_it_is_given_and_without_it_the_fastest_tiers_again() -> None:
+    atlas, _ = make_atlas()
+    take(atlas, stored(6))
+    offload(atlas)
+    cpu: list[int | None] = []
+    for tier, n_blocks in ((1, 5), (0, 2), (1, None), (0, 3)):
+        atlas.set_capacity("e", TierId(tier), n_blocks)
+        cpu.append(atlas.occupancy("e")[1].capacity)
+    assert cpu == [5, 5, 2, 3]
+
+
 def test_first_usable_event_takes_the_place_of_inference() -> None:
     atlas, changes = make_atlas()
     take(atlas, stored(4))
