@@ -10,22 +10,14 @@ import signal
 import time
 
 from ..configs.address import HostPort
-from ..configs.endpoints import endpoint_addresses
-from ..configs.engines import EngineCatalog
-from ..configs.schema import (
-    DecisionsConfig,
-    KVAtlasConfig,
-    MetricsScrapeConfig,
-    TierConfig,
-    TrustCreditConfig,
-)
-from ..events.stream import Trust
+from ..configs.schema import DecisionsConfig, KVAtlasConfig
 from ..events.subscriber import Subscriber
 from ..events.subscription import SubscriberOptions
 from ..indexer.atlas import Atlas
 from ..indexer.factory import index_core
-from ..indexer.tiers import TierId, TierTable
+from ..indexer.tiers import TierTable
 from .admission import Admission
+from .config_file import ConfigFiles
 from .decisions import DecisionLog, decision_families
 from .extproc.configured import make_ext_proc
 from .extproc.health import HealthService
@@ -33,20 +25,21 @@ from .extproc.listener import GrpcListener
 from .extproc.stream import AnswerBegun, Completion
 from .fleet import Fleet, log_source
 from .fleet_metrics import fleet_families
+from .live import LiveConfig
 from .metrics import Metrics, StateCollector
-from .picker import Picker
+from .picker import Picker, Policy
+from .reconcile import Roster, wanted_endpoints
 from .registration import Registry
 from .rest.app import metrics_app, rest_app
 from .rest.listener import HttpListener
 from .scheduling.metrics import latency_families
-from .scheduling.plan import make_plan
+from .scheduling.plan import Plan
 from .scheduling.tiers import tier_specs
 from .scrape.loads import LoadTable
 from .scrape.report import EngineFacts
-from .scrape.schedule import Rhythm
 from .scrape.scraper import Scraper
-from .scrape.target import ScrapeSettings
 from .services.configured import make_services
+from .settings import fleet_settings, scrape_settings
 from .snapshots import Snapshots
 from .tls.certificates import make_certificates
 from .tls.metrics import tls_families
@@ -68,6 +61,9 @@ SWEPT_AT_ONCE = 4096
 SWEEP_PAUSE_S = 0.01
 """Time between two sweeps while keys are left."""
 
+POLL_S = 0.25
+"""Time between two looks at the configuration's files."""
+
 NOTICE_S = 2.5
 """Time that a gateway gets to see that the process is not ready, before new requests are refused: two health checks of
 the shipped Envoy configurations, and a half."""
@@ -80,7 +76,8 @@ class App:
     """One kvatlas process.
 
     Args:
-        config: validated configuration.
+        config: validated configuration, with the endpoints that its `endpoints.file` lists.
+        files: where it came from, to follow their changes; None for a configuration that stays.
 
     Raises:
         TokenizerLoadError: the tokenizer cannot be loaded.
@@ -88,14 +85,17 @@ class App:
         TlsError: the certificate cannot be used.
     """
 
-    def __init__(self, config: KVAtlasConfig) -> None:
-        plan = make_plan(config)
-        for note in plan.notes:
+    def __init__(self, config: KVAtlasConfig, files: ConfigFiles | None = None) -> None:
+        self._metrics = Metrics()
+        self.live = LiveConfig(
+            config, files=files, switch=self._switch, settle=self._settle, metrics=self._metrics
+        )
+        """The configuration in force."""
+        for note in self.live.plan.notes:
             log.info("%s", note)
-        self._config = config = plan.config
+        config = self.live.in_force
         self.ports: dict[str, int] = {}
         """Where the process listens, by configuration key; absent when switched off."""
-        self._metrics = Metrics()
         self._health = HealthService()
         self._draining = False
         # The library's own threads would come on top of those that are configured.
@@ -113,14 +113,14 @@ class App:
             core=core,
             on_source=lambda endpoint, rank, change: log_source(tiers, endpoint, rank, change),
         )
-        loads = LoadTable(stale_after_s=config.metrics_scrape.stale_after)
+        self._loads = LoadTable(stale_after_s=config.metrics_scrape.stale_after)
         self._subscriber = Subscriber(
             SubscriberOptions(topic_prefix=config.events.topic_prefix, decode=core.decode_batch)
         )
         self._scraper = Scraper(
-            loads=loads,
+            loads=self._loads,
             on_facts=self._facts_changed,
-            settings=_scrape_settings(config.metrics_scrape),
+            settings=scrape_settings(config.metrics_scrape),
             clock=time.monotonic,
             rng=random.random,
         )
@@ -128,12 +128,11 @@ class App:
             atlas=atlas,
             subscriber=self._subscriber,
             scraper=self._scraper,
-            loads=loads,
+            loads=self._loads,
             metrics=self._metrics,
-            auto_capacity_tiers=_auto_capacity_tiers(config.tiers),
-            trust_credit=_trust_credit(config.events.trust_credit),
-            engines=EngineCatalog(config.metrics_scrape),
+            settings=fleet_settings(config),
         )
+        self._roster = Roster(self.fleet)
         self._remote = make_remote(
             config.model.remote_tokenizer,
             endpoints=self.fleet.answering_urls,
@@ -144,14 +143,13 @@ class App:
             config.snapshot,
             fleet=self.fleet,
             models=config.model.names,
-            endpoints=[endpoint.name for endpoint in config.endpoints.static],
+            endpoints=self._roster.wanted,
             metrics=self._metrics.snapshot,
         )
         self._picker = picker = Picker(
             pipeline=self._tokenization.pipeline,
             fleet=self.fleet,
-            profile=plan.profile,
-            admission=Admission(config.admission, idle_interval_s=config.metrics_scrape.idle_interval_s),
+            policy=_policy(self.live.plan, self.live.generation),
             metrics=self._metrics,
             decisions=_decision_log(config.decisions),
             rng=random.random,
@@ -160,7 +158,7 @@ class App:
         self._metrics.registry.register(StateCollector(lambda: decision_families(picker.decisions)))
         self._metrics.registry.register(StateCollector(lambda: fleet_families(self.fleet, self._subscriber)))
         self._metrics.registry.register(StateCollector(lambda: tokenization_families(self._tokenization)))
-        self._metrics.registry.register(StateCollector(lambda: latency_families(plan.profile)))
+        self._metrics.registry.register(StateCollector(lambda: latency_families(self.live.plan.profile)))
         certificates = make_certificates(config.server.tls, by_default=config.ext_proc.compat == "llm-d")
         self._metrics.registry.register(StateCollector(lambda: tls_families(certificates)))
         self._routed = False
@@ -177,6 +175,7 @@ class App:
         self._health_only = GrpcListener("server.health", (self._health.handler(),))
         rest = rest_app(
             picker=picker,
+            live=self.live,
             instances=Registry(self.fleet),
             model_names=frozenset(config.model.names),
             registry=self._metrics.registry,
@@ -184,6 +183,7 @@ class App:
         )
         self._rest = HttpListener("server.rest", rest)
         self._metrics_only = HttpListener("server.metrics", metrics_app(self._metrics.registry))
+        self._reload = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
@@ -193,7 +193,7 @@ class App:
             ListenError: an address is taken; nothing is left listening.
             SubscriptionError: an event address cannot be used; nothing is left running.
         """
-        server = self._config.server
+        server = self.live.in_force.server
         listeners = (
             ("extProc", server.ext_proc, self._ext_proc),
             ("health", server.health, self._health_only),
@@ -210,10 +210,8 @@ class App:
                 await self._remote.start()
             self._bind_events()
             async with self._snapshots.restoring():
-                for endpoint in self._config.endpoints.static:
-                    addresses = endpoint_addresses(endpoint, self._config.events)
-                    saved = self._snapshots.take(endpoint.name, addresses)
-                    self.fleet.add(endpoint.name, addresses, endpoint.labels, saved=saved)
+                for name, wanted in wanted_endpoints(self.live.in_force).items():
+                    self._roster.add(name, wanted, saved=self._snapshots.take(name, wanted.addresses))
                     await asyncio.sleep(0)  # loading takes its time, and health checks want answers
         except BaseException:
             await self.stop(grace_s=0)
@@ -222,6 +220,7 @@ class App:
             asyncio.create_task(self._watch_readiness(), name="readiness"),
             asyncio.create_task(self._keep_house(), name="housekeeping"),
             asyncio.create_task(self._sweep(), name="sweep"),
+            asyncio.create_task(self._follow_files(), name="configuration"),
             asyncio.create_task(self._tokenization.watch(), name="tokenizer files"),
         ]
 
@@ -251,11 +250,12 @@ class App:
         self._tokenization.close()
 
     async def run(self) -> None:
-        """Start, serve until SIGTERM or SIGINT, drain and stop. A second signal stops at once."""
+        """Start, serve until SIGTERM or SIGINT, drain and stop. A second signal stops at once. SIGHUP loads the files."""
         stop = asyncio.Event()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stop.set)
+        loop.add_signal_handler(signal.SIGHUP, self._reload.set)
         await self.start()
         log.info("following %d endpoint(s)", len(self.fleet))
         await stop.wait()
@@ -267,8 +267,9 @@ class App:
 
     def _bind_events(self) -> None:
         """Listen for the engines' publishers, where these connect to us."""
-        if self._config.events.mode == "bind":
-            address = self._subscriber.bind(self._config.events.bind)
+        events = self.live.in_force.events
+        if events.mode == "bind":
+            address = self._subscriber.bind(events.bind)
             scheme, _, where = address.partition("://")
             if scheme == "tcp":
                 self.ports["events"] = int(where.rpartition(":")[2])
@@ -290,6 +291,32 @@ class App:
             n_left = self.fleet.atlas.sweep(n_keys=SWEPT_AT_ONCE)
             await asyncio.sleep(SWEEP_PAUSE_S if n_left else HOUSEKEEPING_S)
 
+    async def _follow_files(self) -> None:
+        """Load the configuration's files when they change, and when SIGHUP asks for it."""
+        while True:
+            await self.live.look()
+            try:
+                await asyncio.wait_for(self._reload.wait(), POLL_S)
+            except TimeoutError:
+                continue
+            self._reload.clear()
+            await self.live.reload()
+
+    def _switch(self, plan: Plan, generation: int) -> None:
+        """See `live.Switch`."""
+        config = plan.config
+        self._roster.bring_to(wanted_endpoints(config))
+        self.fleet.configure(fleet_settings(config))
+        self._scraper.configure(scrape_settings(config.metrics_scrape))
+        self._loads.stale_after_s = config.metrics_scrape.stale_after
+        self._picker.use(_policy(plan, generation))
+
+    async def _settle(self) -> None:
+        """Free the sockets of endpoints that are gone, and evict what smaller tiers cannot hold."""
+        await self.fleet.release()
+        for _ in self.fleet.shrinking():
+            await asyncio.sleep(0)
+
     def _answer_begun(self, answer: AnswerBegun) -> None:
         self._picker.answer_begun(answer.route, is_first_token=answer.is_first_token, served=answer.served)
 
@@ -306,18 +333,11 @@ class App:
         self._metrics.ready.set(ready)
 
 
-def _scrape_settings(config: MetricsScrapeConfig) -> ScrapeSettings:
-    return ScrapeSettings(Rhythm(config.interval, config.idle_interval_s), timeout_s=config.timeout)
-
-
 def _decision_log(config: DecisionsConfig) -> DecisionLog:
     return DecisionLog(max_count=config.max_count, max_bytes=config.max_mebibytes * 2**20)
 
 
-def _trust_credit(config: TrustCreditConfig) -> dict[Trust, float]:
-    return {trust: getattr(config, trust.value) for trust in Trust}
-
-
-def _auto_capacity_tiers(tiers: tuple[TierConfig, ...]) -> tuple[TierId, ...]:
-    """Only the fastest tier's size is told by the engine."""
-    return (TierId(0),) if tiers[0].lru_capacity_per_server == "auto" else ()
+def _policy(plan: Plan, generation: int) -> Policy:
+    idle_interval_s = plan.config.metrics_scrape.idle_interval_s
+    admission = Admission(plan.config.admission, idle_interval_s=idle_interval_s)
+    return Policy(generation, plan.profile, admission)

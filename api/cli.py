@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Literal, NoReturn
 
@@ -16,9 +17,11 @@ from rich.console import Console
 from ..configs.address import HostPort
 from ..configs.errors import ConfigError
 from ..configs.loader import LoadedConfig
+from ..configs.plain import plain
 from ..configs.schema import ExtProcConfig, KVAtlasConfig, ServerConfig, TlsConfig
 from ..events.errors import KVAtlasError
 from .app import App
+from .config_file import ConfigFiles
 from .errors import AskError
 from .explain import fetch_decision, print_decision
 from .scheduling.json_schema import json_schema
@@ -90,16 +93,20 @@ def serve(
     _log_to_stderr(log_level)
     if config is None and config_file is None:
         _fail("--config FILE is missing; an EndpointPickerConfig may come as --config-file FILE")
-    loaded = _load(config, config_file, ignore_unknown=ignore_unknown_plugins)
+
+    def with_flags(said: KVAtlasConfig) -> KVAtlasConfig:
+        server = _with_ports(said.server, ext_proc=grpc_port, health=grpc_health_port, metrics=metrics_port)
+        server = _with_addresses(server, ext_proc=ext_proc, health=health, rest=rest, metrics=metrics)
+        server = _with_tls(server, secure_serving, cert_path)
+        streams = _with_compat(said.ext_proc, compat)
+        return msgspec.structs.replace(said, server=server, ext_proc=streams)
+
+    files = ConfigFiles(config, config_file, ignore_unknown_plugins, with_flags)
+    loaded = _load(files.load)
     for note in loaded.notes:
         log.info("%s", note)
-    server = loaded.config.server
-    server = _with_ports(server, ext_proc=grpc_port, health=grpc_health_port, metrics=metrics_port)
-    server = _with_addresses(server, ext_proc=ext_proc, health=health, rest=rest, metrics=metrics)
-    server = _with_tls(server, secure_serving, cert_path)
-    streams = _with_compat(loaded.config.ext_proc, compat)
     try:
-        uvloop.run(App(msgspec.structs.replace(loaded.config, server=server, ext_proc=streams)).run())
+        uvloop.run(App(loaded.config, files).run())
     except KVAtlasError as error:
         _fail(str(error))
 
@@ -143,8 +150,8 @@ def demo(
 
 @config_app.command("check")
 def config_check(file: FileArgument, *, ignore_unknown_plugins: IgnoreUnknown = False) -> None:
-    """Say whether a file is valid, and if not, where and why."""
-    loaded = _load(file, ignore_unknown=ignore_unknown_plugins)
+    """Say whether a file and the endpoints it lists are valid, and if not, where and why."""
+    loaded = _load(ConfigFiles(file, ignore_unknown=ignore_unknown_plugins).load)
     plan = make_plan(loaded.config)
     console = Console(soft_wrap=True, highlight=False)
     for note in (*loaded.notes, *plan.notes):
@@ -158,8 +165,8 @@ def config_check(file: FileArgument, *, ignore_unknown_plugins: IgnoreUnknown = 
 @config_app.command("show")
 def config_show(file: FileArgument, *, ignore_unknown_plugins: IgnoreUnknown = False) -> None:
     """Print a file as kvatlas understands it, defaults included."""
-    config = make_plan(_load(file, ignore_unknown=ignore_unknown_plugins).config).config
-    sys.stdout.write(msgspec.yaml.encode(_shown(config), enc_hook=str).decode())
+    loaded = _load(lambda: load_scheduled(file, ignore_unknown=ignore_unknown_plugins))
+    sys.stdout.write(msgspec.yaml.encode(plain(make_plan(loaded.config).config)).decode())
 
 
 @config_app.command("schema")
@@ -174,19 +181,11 @@ def main() -> None:
     app()
 
 
-def _load(config: Path | None, picker: Path | None = None, *, ignore_unknown: bool) -> LoadedConfig:
+def _load(load: Callable[[], LoadedConfig]) -> LoadedConfig:
     try:
-        return load_scheduled(config, picker, ignore_unknown=ignore_unknown)
+        return load()
     except ConfigError as error:
         _fail(str(error))
-
-
-def _shown(config: KVAtlasConfig) -> object:
-    """The configuration as a file would have it: plugins stand in place of weights, or the other way round."""
-    shown: dict[str, object] = msgspec.to_builtins(config, enc_hook=str)
-    for key in ("weights",) if config.plugins else ("plugins", "schedulingProfiles"):
-        del shown[key]
-    return shown
 
 
 def _with_addresses(server: ServerConfig, **flags: str | None) -> ServerConfig:

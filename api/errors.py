@@ -5,6 +5,7 @@ KVAtlasError
     ├── AskError         a running process cannot be asked
     ├── AlreadyRegisteredError  an instance or rank is there already, as something else
     ├── NotRegisteredError      no such instance or rank was registered
+    ├── ConfigRefusedError      a configuration cannot be put in force while the process runs
     ├── ListenError      an address cannot be listened on
     ├── PluginLoadError  another package's plugin cannot be used
     ├── SchedulingError  the configuration's plugins and profiles make no profile
@@ -38,6 +39,10 @@ class AlreadyRegisteredError(ApiError):
 
 class NotRegisteredError(ApiError):
     """No such instance or rank was registered."""
+
+
+class ConfigRefusedError(ApiError):
+    """A configuration cannot be put in force while the process runs; the one before stays."""
 
 
 class ListenError(ApiError):

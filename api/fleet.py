@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import logging
-import math
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from ..configs.endpoints import EndpointAddresses, RankAddresses
-from ..configs.engines import EngineCatalog
 from ..events.bound import BoundPublisher
 from ..events.errors import SubscriptionError
-from ..events.model import Batch
 from ..events.position import StreamPosition
 from ..events.stream import Trust
 from ..events.subscriber import Subscriber
@@ -27,10 +24,12 @@ from ..scorers.in_flight import InFlight
 from ..scorers.model import Candidate, Load
 from .instance import Instance
 from .metrics import Metrics
+from .publisher import SAME_RESTART_S, Publisher
 from .scrape.loads import LoadTable
 from .scrape.report import EngineFacts
 from .scrape.scraper import Scraper
 from .scrape.target import ScrapeStatus
+from .settings import FleetSettings
 
 log = logging.getLogger(__name__)
 
@@ -39,82 +38,6 @@ DARK_ADVICE = (
     '"kv_connector_extra_config": {"self_describing_kv_events": true}'
 )
 """What mends a tier that an engine uses without telling."""
-
-
-SAME_RESTART_S = 60.0
-"""A process start time that changes so soon after an event stream began anew tells of the same restart."""
-
-
-@dataclass(slots=True)
-class Publisher:
-    """One rank's event stream; receives its batches and keeps its books in the atlas.
-
-    Implements `events.subscription.EventSink`.
-    """
-
-    endpoint: str
-    rank: int
-    atlas: Atlas
-    metrics: Metrics
-    subscription: Subscription | None = None
-    last_batch_at: float | None = None
-    """Monotonic seconds of the last batch applied."""
-    reset_at: float = -math.inf
-    """Monotonic seconds of the last new life."""
-
-    def apply(self, batch: Batch, *, live: bool) -> None:
-        """Take a batch into the index."""
-        self.last_batch_at = time.monotonic()
-        self.atlas.apply(self.endpoint, self.rank, batch)
-        self.metrics.batch_applied(self.endpoint, len(batch))
-        for reason in batch.rejected:
-            self.rejected(reason)
-        if live and batch.timestamp > 0:
-            # wall clocks of two machines: a negative lag is clock skew and shows as 0
-            self.metrics.event_lag.observe(max(0.0, time.time() - batch.timestamp))
-
-    def reset(self, reason: str) -> None:
-        """Forget what was learned: the publisher began a new life."""
-        now = time.monotonic()
-        # two engines on one address take turns at this: said once a minute, counted in kvatlas_stream_restarts_total
-        level = logging.WARNING if now - self.reset_at > SAME_RESTART_S else logging.DEBUG
-        log.log(level, "%s rank %d: starting over, %s", self.endpoint, self.rank, reason)
-        self.reset_at = now
-        self.atlas.reset(self.endpoint, self.rank)
-
-    def dump(self, *, now: float) -> SavedRank:
-        """Its books and where its stream stands, at this moment."""
-        position = self.subscription.stream.position() if self.subscription else None
-        books = self.atlas.dump(self.endpoint, self.rank, now=now)
-        return SavedRank(rank=self.rank, position=position, books=books)
-
-    def restarted(self, reason: str) -> None:
-        """Evidence from beside the event stream that the publisher began a new life."""
-        if self.subscription is not None:
-            self.subscription.restarted(reason)
-        else:
-            self.reset(reason)
-            self.atlas.ledger(self.endpoint, self.rank).without_events()
-
-    def rejected(self, reason: str) -> None:
-        """Count something unreadable, and say so the first time."""
-        if self.metrics.event_rejected(self.endpoint, reason):
-            log.warning(
-                "%s rank %d: sent something unreadable (%s); it is counted and skipped, "
-                "further ones are counted in kvatlas_events_rejected_total",
-                self.endpoint, self.rank, reason,
-            )  # fmt: skip
-
-    def trust_changed(self, old: Trust, new: Trust) -> None:
-        """Log the transition once."""
-        level = logging.WARNING if new in (Trust.PARTIAL, Trust.STALE) else logging.INFO
-        log.log(level, "%s rank %d: events %s -> %s", self.endpoint, self.rank, old.value, new.value)
-        self.metrics.trust_changed(new.value)
-
-    @property
-    def trust(self) -> Trust:
-        """Belief in the publisher's state; dark without an event stream."""
-        return self.subscription.trust if self.subscription else Trust.DARK
 
 
 @dataclass(slots=True)
@@ -160,9 +83,7 @@ class Fleet:
         scraper: follows the endpoints' own metrics.
         loads: what the scraper found.
         metrics: counters.
-        auto_capacity_tiers: tiers whose bound follows the endpoint's `num_gpu_blocks`.
-        trust_credit: what a prefix on an endpoint is worth, by the trust in its publisher.
-        engines: under which names endpoints tell their load.
+        settings: how endpoints are looked at, until `configure`.
     """
 
     def __init__(
@@ -173,19 +94,17 @@ class Fleet:
         scraper: Scraper,
         loads: LoadTable,
         metrics: Metrics,
-        auto_capacity_tiers: tuple[TierId, ...],
-        trust_credit: Mapping[Trust, float],
-        engines: EngineCatalog,
+        settings: FleetSettings,
     ) -> None:
         self.atlas = atlas
         self._subscriber, self._scraper, self._loads, self._metrics = subscriber, scraper, loads, metrics
         self.in_flight = InFlight()
         self._is_from_routing = atlas.tiers.specs[0].source is TierSource.ROUTING
         """Whether blocks are known from routing by configuration, whatever an event stream says."""
-        self._auto_capacity_tiers = auto_capacity_tiers
-        self._trust_credit = trust_credit
-        self._engines = engines
+        self._settings = settings
         self._endpoints: dict[str, Endpoint] = {}
+        self._leaving: list[Publisher] = []
+        self._to_shrink: set[TierId] = set()
 
     def __iter__(self) -> Iterator[Endpoint]:
         return iter(self._endpoints.values())
@@ -227,7 +146,7 @@ class Fleet:
         for rank in addresses.ranks:
             self.add_rank(name, rank, saved=ranks.get(rank.rank))
         if addresses.metrics is not None:
-            self._scraper.add(name, addresses.metrics, self._engines.of(labels))
+            self._scraper.add(name, addresses.metrics, self._settings.engines.of(labels))
 
     def add_rank(self, name: str, rank: RankAddresses, *, saved: SavedRank | None = None) -> None:
         """Start to follow one more rank of an endpoint, from what was saved of it or from nothing.
@@ -251,20 +170,34 @@ class Fleet:
             self.atlas.ledger(name, rank.rank).without_events()
 
     async def remove(self, name: str) -> None:
-        """Stop following an endpoint and forget all it holds; queued events of it do not come back.
+        """Stop following an endpoint and forget all it holds, and free its sockets."""
+        self.forget(name)
+        await self.release()
 
-        All but the closing of sockets is done before anything else runs, so that a re-add meanwhile starts clean.
+    def forget(self, name: str) -> None:
+        """Stop following an endpoint and forget all it holds, at once; a re-add starts clean.
+
+        Queued events of it do not come back. `release` frees its sockets.
         """
         endpoint = self._endpoints.pop(name)
         if endpoint.addresses.metrics is not None:
             self._scraper.remove(name)
         for publisher in endpoint.publishers:
             self._stop(publisher)
+        self._leaving += endpoint.publishers
         self.atlas.remove(name)
         self.in_flight.forget(name)
         self._metrics.forget(name)
-        for publisher in endpoint.publishers:
-            await self._close(publisher)
+
+    async def release(self) -> None:
+        """Free the sockets of forgotten endpoints."""
+        while self._leaving:
+            await self._close(self._leaving.pop())
+
+    def relabel(self, name: str, labels: Mapping[str, str]) -> None:
+        """Give an endpoint other labels; it keeps all it has."""
+        self._endpoints[name].labels = labels
+        self._name_series(self._endpoints[name])
 
     async def remove_rank(self, name: str, rank: int) -> None:
         """As `remove`, one rank; with the last one goes the endpoint."""
@@ -328,13 +261,38 @@ class Fleet:
         if facts.process_start_s is not None:  # first: what else is told is told of the new process
             self._note_start(endpoint, facts.process_start_s)
         if facts.gpu_blocks_per_engine is not None:
-            for tier in self._auto_capacity_tiers:
+            for tier in self._settings.auto_capacity_tiers:
                 self.atlas.set_capacity(name, tier, facts.gpu_blocks_per_engine)
         endpoint.offloads = facts.offloads
         if facts.block_size is not None:  # after a restart, which forgets the size
             for ledger in self.atlas.ledgers(name):
                 if self._is_from_routing or not endpoint.has_events:
                     ledger.use_block_size(facts.block_size)
+
+    def configure(self, settings: FleetSettings) -> None:
+        """Look at endpoints otherwise from now on; `shrinking` makes tiers smaller where they are to be."""
+        before, self._settings = self._settings, settings
+        for number, capacity in enumerate(settings.capacities):
+            tier = TierId(number)
+            self.atlas.tiers.bound(tier, capacity)
+            is_auto = tier in settings.auto_capacity_tiers
+            if (capacity, is_auto) != (before.capacities[number], tier in before.auto_capacity_tiers):
+                self._to_shrink.add(tier)
+        for endpoint in self:
+            self._name_series(endpoint)
+
+    def shrinking(self) -> Iterator[None]:
+        """Bring tiers to the bounds that `configure` gave them, in steps between which others may run.
+
+        Cost: a step evicts at most `MAX_SURPLUS_EVICTED` blocks for each rank and group of an endpoint.
+        """
+        while self._to_shrink:
+            tier = self._to_shrink.pop()
+            while self.atlas.set_shared_capacity(tier, self._settings.capacities[tier]):
+                yield
+            for name in list(self._endpoints):
+                while name in self._endpoints and self._bound(self._endpoints[name], tier):
+                    yield
 
     def settled(self, *, now: float, patience_s: float) -> bool:
         """Whether every endpoint's history was fetched or, `patience_s` after it was added, waited for in vain."""
@@ -351,6 +309,19 @@ class Fleet:
             if endpoint.offloads:
                 for ledger in self.atlas.ledgers(endpoint.name):
                     ledger.offloads(now=now)
+
+    def _bound(self, endpoint: Endpoint, tier: TierId) -> int:
+        """Bound a tier of an endpoint as the settings say; returns blocks evicted on the way there."""
+        bound = self._settings.capacities[tier]
+        if tier in self._settings.auto_capacity_tiers:
+            status = self.scrape_status(endpoint.name)
+            bound = status.facts.gpu_blocks_per_engine if status and status.facts else None
+        return self.atlas.set_capacity(endpoint.name, tier, bound)
+
+    def _name_series(self, endpoint: Endpoint) -> None:
+        """Scrape an endpoint under other names, where settings or labels have changed them."""
+        if endpoint.addresses.metrics is not None:
+            self._scraper.rename(endpoint.name, self._settings.engines.of(endpoint.labels))
 
     def _follow(
         self,
@@ -382,7 +353,7 @@ class Fleet:
         if publisher is not None and publisher.subscription is not None:
             trust = publisher.trust
             if not self._is_from_routing:  # what is known from routing needs no trust in events
-                credit = self._trust_credit[trust]
+                credit = self._settings.trust_credit[trust]
         return Candidate(
             name=endpoint.name,
             address=serving,

@@ -50,6 +50,18 @@ class Metrics:
         self.usable_tokens = self._counter(
             "usable_prefix_tokens", "Prompt tokens cached on the picked endpoint."
         )
+        self._config_loads = self._counter(
+            "config_loads",
+            "Configurations looked at, by where from and what came of it.",
+            "source",
+            "outcome",
+        )
+        self.config_generation = Gauge(
+            "kvatlas_config_generation", "Generation of the configuration in force.", registry=self.registry
+        )
+        self.config_refused = Gauge(
+            "kvatlas_config_refused", "Files whose present content is not in force.", registry=self.registry
+        )
         self.event_lag = Histogram(
             "kvatlas_event_lag_seconds", "Receive time minus the publisher's time stamp of live batches.",
             buckets=_LAG_SECONDS, registry=self.registry,
@@ -114,6 +126,10 @@ class Metrics:
     def stream_error(self, reason: str) -> None:
         """An ext-proc stream failed."""
         self._stream_errors.labels(reason).inc()
+
+    def config_loaded(self, source: str, outcome: str) -> None:
+        """A configuration was looked at: applied, unchanged or refused."""
+        self._config_loads.labels(source, outcome).inc()
 
     def forget(self, endpoint: str) -> None:
         """The endpoint is gone: its series end."""

@@ -6,7 +6,7 @@ import heapq
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from ..configs.schema import AdmissionConfig
 from ..indexer.prefix import Prefix
@@ -49,17 +49,33 @@ NOT_REWRITTEN = Refusal(
 """A request past a limit is routed without its body; to the model it does not want it must not go."""
 
 
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What decides, by one configuration.
+
+    Attributes:
+        generation: of the configuration.
+        profile: filters, scorers and picker.
+        admission: who is turned away.
+    """
+
+    generation: int
+    profile: Profile
+    admission: Admission = field(default_factory=lambda: Admission(AdmissionConfig()))
+
+
 class Picker:
     """Admits, tokenizes, matches, scores, picks and accounts. Implements `api.routing.Router`.
+
+    A decision is made in one step by one policy and the fleet as it is; both change together, between two steps.
 
     Args:
         pipeline: bodies to token ids.
         fleet: endpoints.
-        profile: filters, scorers and picker.
+        policy: what decides, until `use`.
         metrics: counters.
         decisions: where decisions on requests are kept.
         rng: uniform draws for ties.
-        admission: who is turned away; None for nobody.
         n_fallbacks: endpoints named after the picked ones.
     """
 
@@ -68,18 +84,20 @@ class Picker:
         *,
         pipeline: PromptPipeline,
         fleet: Fleet,
-        profile: Profile,
+        policy: Policy,
         metrics: Metrics,
         decisions: DecisionLog,
         rng: Callable[[], float],
-        admission: Admission | None = None,
         n_fallbacks: int = 0,
     ) -> None:
         self.pipeline, self.fleet, self.decisions = pipeline, fleet, decisions
-        self._profile, self._metrics, self._rng = profile, metrics, rng
-        self._admission = admission or Admission(AdmissionConfig())
+        self._policy, self._metrics, self._rng = policy, metrics, rng
         self._n_fallbacks = n_fallbacks
         self._faults_said: set[tuple[str, str]] = set()
+
+    def use(self, policy: Policy) -> None:
+        """Decide by another configuration from now on."""
+        self._policy = policy
 
     async def route(self, request: RoutingRequest) -> Route | Refusal:
         """See `Router.route`."""
@@ -124,7 +142,7 @@ class Picker:
         route.booking.begun()
         if is_first_token and served in (None, route.addresses[0]):
             ttft_s = time.monotonic() - route.booking.at
-            self._count_faults(self._profile.answered(route.decision, ttft_s=ttft_s))
+            self._count_faults(self._policy.profile.answered(route.decision, ttft_s=ttft_s))
 
     def answer_ended(self, route: Route) -> None:
         """The answer ended, or will not come."""
@@ -186,7 +204,7 @@ class Picker:
             request_id=request.request_id[:MAX_ID_CHARS],
             traceparent=traceparent(headers),
             objective=name,
-            priority=self._admission.priority(name),
+            priority=self._policy.admission.priority(name),
             fairness_id=fairness_id(headers),
         )
 
@@ -195,7 +213,7 @@ class Picker:
             return None
         now = time.monotonic()
         loads = [self.fleet.load(each.name, now=now) for each in self.fleet if each.addresses.serving]
-        return self._admission.refusal(priority, loads, now=now) if loads else NO_CANDIDATES
+        return self._policy.admission.refusal(priority, loads, now=now) if loads else NO_CANDIDATES
 
     def _decide(
         self,
@@ -208,19 +226,22 @@ class Picker:
         candidates = self.fleet.candidates(prefix, now=view.now, subset=subset)
         if not candidates:
             return None
-        decision = self._profile.decide(view, candidates, rng=self._rng)
-        if prompt is None:
-            return decision
-        return replace(decision, no_prefix_reason=prompt.reason, cut_reason=prompt.cut)
+        policy = self._policy
+        return replace(
+            policy.profile.decide(view, candidates, rng=self._rng),
+            no_prefix_reason=prompt.reason if prompt is not None else None,
+            cut_reason=prompt.cut if prompt is not None else None,
+            config_generation=policy.generation,
+        )
 
     def _routed(
         self, view: RequestView, prefix: Prefix | None, decision: Decision, rewrite: ModelRewrite | None
     ) -> Route:
         """The route of a decision, told to all who learn from it. Nothing waits here, so that no booking is lost."""
-        best = decision.best
+        best, profile = decision.best, self._policy.profile
         self.fleet.routed(best, prefix)
-        self._count_faults(self._profile.picked(view, decision))
-        headers, faults = self._profile.response_headers(decision)
+        self._count_faults(profile.picked(view, decision))
+        headers, faults = profile.response_headers(decision)
         self._count_faults(faults)
         return Route(
             self._addresses(decision),

@@ -13,7 +13,7 @@ import gc
 import logging
 import math
 import time
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Container, Iterable
 from importlib.metadata import version
 from pathlib import Path
 
@@ -49,7 +49,7 @@ class Snapshots:
         config: where and how often; without a file nothing is read and nothing written.
         fleet: the fleet.
         models: names of the served model.
-        endpoints: names of the endpoints that are saved: the configured ones. Whoever registered an instance registers
+        endpoints: names of the endpoints that are saved, looked at when they are: the configured ones. Whoever registered an instance registers
             it again, at an address that may by then be another's.
         metrics: counters.
     """
@@ -60,12 +60,12 @@ class Snapshots:
         *,
         fleet: Fleet,
         models: Iterable[str],
-        endpoints: Iterable[str],
+        endpoints: Container[str],
         metrics: SnapshotMetrics,
     ) -> None:
         self._config, self._path = config, Path(config.file)
         self._fleet, self._atlas, self._metrics = fleet, fleet.atlas, metrics
-        self._models, self._endpoints = frozenset(models), frozenset(endpoints)
+        self._models, self._endpoints = frozenset(models), endpoints
         self._created = math.nan
         self._snapshot: Snapshot | None = None
         self._n_taken = self._n_blocks = 0

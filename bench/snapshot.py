@@ -34,8 +34,8 @@ from typing import TypeVar, get_args
 import msgspec
 
 from kvatlas.api.app import App
-from kvatlas.api.fleet import Publisher
 from kvatlas.api.metrics import Metrics
+from kvatlas.api.publisher import Publisher
 from kvatlas.api.snapshots import Snapshots
 from kvatlas.configs.loader import load_config
 from kvatlas.events.model import BlockStored, EngineHash, MediumName

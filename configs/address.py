@@ -13,6 +13,9 @@ _HOST_NAME = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_])?")
 _NUMBERS = re.compile(r"[0-9.]+")
 MAX_PORT = 65535
 
+MAX_IPC_BYTES = 107
+"""Longest path of a Unix socket."""
+
 
 @dataclass(frozen=True, slots=True)
 class HostPort:
@@ -80,12 +83,14 @@ class ZmqAddress:
         """The address that `text` writes.
 
         Raises:
-            ValueError: neither `tcp://HOST:PORT` nor `ipc://PATH`.
+            ValueError: neither `tcp://HOST:PORT` nor `ipc://PATH`, or one that ZMQ does not take.
         """
         scheme, _, rest = text.partition("://")
         if scheme == "ipc" and rest:
+            if len(rest.encode()) > MAX_IPC_BYTES:
+                raise ValueError(f"found {text!r}, expected an ipc path of at most {MAX_IPC_BYTES} bytes")
             return cls(text, None)
-        if scheme == "tcp":
+        if scheme == "tcp" and not rest.startswith("_"):
             with suppress(ValueError):
                 return cls(text, HostPort.parse(rest))
         raise ValueError(

@@ -12,6 +12,7 @@ from .endpoints import endpoint_addresses
 from .engines import AUTO, ENGINES, Selector
 from .errors import KeyPath, Problem, path_text
 from .schema import (
+    EndpointsConfig,
     EngineConfig,
     EventsConfig,
     ExtProcConfig,
@@ -38,9 +39,10 @@ def check_config(config: KVAtlasConfig) -> list[Problem]:
         *_admission_problems(config),
         *_malformed(("events", "bind"), config.events.bind, check_bind_address),
         *_remote_problems(config.model.remote_tokenizer),
-        *_endpoint_problems(config.endpoints.static, config.events),
+        *_source_problems(config.endpoints),
+        *endpoint_problems(("endpoints", "static"), config.endpoints.static, config.events),
         *_tier_problems(config.tiers),
-        *_weight_problems(config.weights),
+        *weight_problems(("weights",), config.weights),
         *check_plugins(config.plugins, config.scheduling_profiles),
         *_scrape_problems(config.metrics_scrape),
         *_engine_problems(config.metrics_scrape),
@@ -136,8 +138,15 @@ def _admission_problems(config: KVAtlasConfig) -> Iterator[Problem]:
         )
 
 
-def _endpoint_problems(endpoints: tuple[StaticEndpoint, ...], events: EventsConfig) -> Iterator[Problem]:
-    base: KeyPath = ("endpoints", "static")
+def _source_problems(endpoints: EndpointsConfig) -> Iterator[Problem]:
+    if endpoints.static and endpoints.file:
+        yield Problem(f"found {endpoints.file!r} beside endpoints.static; keep one", ("endpoints", "file"))
+
+
+def endpoint_problems(
+    base: KeyPath, endpoints: tuple[StaticEndpoint, ...], events: EventsConfig
+) -> Iterator[Problem]:
+    """Every contradiction in a list of servers, which is at the path `base`."""
     for number, endpoint in enumerate(endpoints):
         malformed = list(_address_problems((*base, number), endpoint))
         yield from malformed
@@ -193,10 +202,11 @@ def _tier_problems(tiers: tuple[TierConfig, ...]) -> Iterator[Problem]:
     )
 
 
-def _weight_problems(weights: WeightsConfig) -> Iterator[Problem]:
+def weight_problems(base: KeyPath, weights: WeightsConfig) -> Iterator[Problem]:
+    """Every impossible weight; they are at the path `base`."""
     for field in msgspec.structs.fields(WeightsConfig):
         if not math.isfinite(getattr(weights, field.name)):
-            yield Problem("found infinity, expected a finite number", ("weights", field.encode_name))
+            yield Problem("found infinity, expected a finite number", (*base, field.encode_name))
 
 
 def _scrape_problems(scrape: MetricsScrapeConfig) -> Iterator[Problem]:

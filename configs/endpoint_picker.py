@@ -13,14 +13,18 @@ import msgspec
 from msgspec import Meta
 
 from .checks import check_plugins, reference_problems
+from .decode import decode
 from .errors import KeyPath, Problem
-from .schema import KVAtlasConfig, PluginConfig, SchedulingProfileConfig, Section
+from .schema import EndpointsConfig, KVAtlasConfig, PluginConfig, SchedulingProfileConfig, Section
 from .words import nearest
 
 KIND = "EndpointPickerConfig"
 
 DEFAULT_PRODUCER = "approx-prefix-cache-producer"
 """Type, and so name, of the producer that the reference makes for plugins that name none."""
+
+FILE_DISCOVERY = "file-discovery"
+"""Type of the plugin that names a file of endpoints."""
 
 _PREFIX_READERS = ("prefix-cache-scorer", "prefix-cache-affinity-filter")
 _PRODUCER_KEYS = frozenset({"prefixMatchInfoProducerName", "tier", "autoTune", "lruCapacityPerServer"})
@@ -70,6 +74,15 @@ class RequestHandlerConfig(Section, frozen=True):
     """No effect."""
 
 
+class FileDiscoveryParams(Section, frozen=True):
+    """Parameters of `file-discovery`."""
+
+    path: Annotated[str, Meta(min_length=1)]
+    """The file; relative to the configuration file."""
+    watch_file: bool = False
+    """No effect: the file is always watched."""
+
+
 class EndpointPickerConfig(Section, frozen=True, tag_field="kind", tag=KIND):
     """The whole file."""
 
@@ -99,16 +112,22 @@ def check_endpoint_picker(config: EndpointPickerConfig) -> list[Problem]:
         *check_plugins(config.plugins, config.scheduling_profiles),
         *_gate_problems(config.feature_gates),
         *reference_problems(_references(config), config.plugins),
+        *_discovery_problems(config),
     ]
 
 
 def kvatlas_config(config: EndpointPickerConfig) -> KVAtlasConfig:
-    """The same plugins and profiles, with the producer spelled out that the reference makes unasked."""
-    plugins = tuple(_with_producer(plugin) for plugin in config.plugins)
-    if plugins != config.plugins and DEFAULT_PRODUCER not in {plugin.known_as for plugin in plugins}:
+    """The same plugins, profiles and file of endpoints, with the producer spelled out that the reference makes unasked."""
+    _, discovery = _file_discovery(config)
+    given = tuple(plugin for plugin in config.plugins if plugin is not discovery)
+    plugins = tuple(map(_with_producer, given))
+    if plugins != given and DEFAULT_PRODUCER not in {plugin.known_as for plugin in plugins}:
         plugins = (*plugins, PluginConfig(type=DEFAULT_PRODUCER))
     return KVAtlasConfig(
-        api_version="kvatlas/v1", plugins=plugins, scheduling_profiles=config.scheduling_profiles
+        api_version="kvatlas/v1",
+        plugins=plugins,
+        scheduling_profiles=config.scheduling_profiles,
+        endpoints=EndpointsConfig(file=discovery.parameters["path"] if discovery is not None else ""),
     )
 
 
@@ -118,6 +137,22 @@ def notes(config: EndpointPickerConfig) -> list[str]:
     return [
         f"feature gate {gate}: kvatlas sends requests on at once and queues none" for gate in sorted(asked)
     ]
+
+
+def _file_discovery(config: EndpointPickerConfig) -> tuple[int, PluginConfig | None]:
+    """Place and entry of the plugin whose file lists the endpoints, None without."""
+    wanted = config.data_layer.discovery
+    for number, plugin in enumerate(config.plugins):
+        if wanted is not None and (plugin.type, plugin.known_as) == (FILE_DISCOVERY, wanted.plugin_ref):
+            return number, plugin
+    return 0, None
+
+
+def _discovery_problems(config: EndpointPickerConfig) -> Iterator[Problem]:
+    number, plugin = _file_discovery(config)
+    params = decode(plugin.parameters, FileDiscoveryParams) if plugin is not None else None
+    for problem in params if isinstance(params, list) else ():
+        yield Problem(problem.message, ("plugins", number, "parameters", *problem.path))
 
 
 def _with_producer(plugin: PluginConfig) -> PluginConfig:

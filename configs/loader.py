@@ -12,10 +12,10 @@ from msgspec.structs import replace as replace_fields
 from .checks import check_config
 from .decode import decode
 from .describe import found
-from .document import parse_document
 from .endpoint_picker import KIND, EndpointPickerConfig, check_endpoint_picker, kvatlas_config, notes
 from .errors import ConfigError, Problem
-from .schema import KVAtlasConfig
+from .reading import read_document
+from .schema import EndpointsConfig, KVAtlasConfig
 
 Check = Callable[[KVAtlasConfig], Iterable[Problem]]
 """Finds what is wrong in a configuration whose types are right; its problems get their lines here."""
@@ -55,16 +55,13 @@ def load_file(
         ConfigError: the file cannot be read, is not YAML, or says something the schema or the checks do not allow;
             names every problem with its line and the path of the key.
     """
-    file = Path(path)
-    document = parse_document(_read(file))
-    if isinstance(document, Problem):
-        raise ConfigError(str(path), [document])
+    document = read_document(path)
     loaded = _loaded(document.data, base)
     problems = loaded if isinstance(loaded, list) else list(check(loaded.config)) if check is not None else []
     if isinstance(loaded, list) or problems:
         placed = [replace(each, line=document.line_of(each.path)) for each in problems]
         raise ConfigError(str(path), sorted(placed, key=lambda each: each.line or 0))
-    return replace(loaded, config=_with_absolute_paths(loaded.config, file.parent.absolute()))
+    return replace(loaded, config=_with_absolute_paths(loaded.config, Path(path).parent.absolute()))
 
 
 def _loaded(data: object, base: KVAtlasConfig | None) -> LoadedConfig | list[Problem]:
@@ -100,22 +97,20 @@ def _endpoint_picker(data: object, base: KVAtlasConfig | None) -> LoadedConfig |
         return picker
     if problems := check_endpoint_picker(picker):
         return problems
-    config = kvatlas_config(picker)
+    config, remarks = kvatlas_config(picker), notes(picker)
     if base is not None:
-        config = replace_fields(base, plugins=config.plugins, scheduling_profiles=config.scheduling_profiles)
-    return LoadedConfig(config, tuple(notes(picker)))
-
-
-def _read(file: Path) -> bytes:
-    try:
-        return file.read_bytes()
-    except FileNotFoundError:
-        problem = Problem("no such file")
-    except IsADirectoryError:
-        problem = Problem("is a folder, expected a YAML file")
-    except OSError as error:
-        problem = Problem(f"cannot be read: {error.strerror}")
-    raise ConfigError(str(file), [problem])
+        endpoints = config.endpoints
+        if base.endpoints != EndpointsConfig():
+            if endpoints.file:
+                remarks.append("dataLayer.discovery: endpoints are those of the other configuration file")
+            endpoints = base.endpoints
+        config = replace_fields(
+            base,
+            plugins=config.plugins,
+            scheduling_profiles=config.scheduling_profiles,
+            endpoints=endpoints,
+        )
+    return LoadedConfig(config, tuple(remarks))
 
 
 def _with_absolute_paths(config: KVAtlasConfig, folder: Path) -> KVAtlasConfig:
@@ -130,4 +125,5 @@ def _with_absolute_paths(config: KVAtlasConfig, folder: Path) -> KVAtlasConfig:
         remote_tokenizer=replace_fields(remote, api_key_file=absolute(remote.api_key_file)),
     )
     snapshot = replace_fields(config.snapshot, file=absolute(config.snapshot.file))
-    return replace_fields(config, model=model, snapshot=snapshot)
+    endpoints = replace_fields(config.endpoints, file=absolute(config.endpoints.file))
+    return replace_fields(config, model=model, snapshot=snapshot, endpoints=endpoints)

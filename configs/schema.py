@@ -167,6 +167,8 @@ class EndpointsConfig(Section, frozen=True):
 
     static: tuple[StaticEndpoint, ...] = ()
     """The servers, written out."""
+    file: str = ""
+    """File that lists the servers in place of `static`, watched for changes; relative to this file."""
 
 
 Credit = Annotated[float, Meta(ge=0, le=1)]

@@ -113,6 +113,7 @@ class Decision:
         cut_reason: why its token ids end before the prompt does, None when they are all.
         faults: plugins whose answers had to be repaired, in the profile's order.
         origin: whose request it was, None when nothing is routed by the decision.
+        config_generation: which configuration decided, alone; 1 is that of the start.
     """
 
     model: str
@@ -130,6 +131,7 @@ class Decision:
     cut_reason: str | None = None
     faults: tuple[PluginFault, ...] = ()
     origin: Origin | None = None
+    config_generation: int = 1
 
     @property
     def kept(self) -> Sequence[Candidate]:

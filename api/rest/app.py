@@ -11,8 +11,10 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.routing import Route
 
+from ..live import LiveConfig
 from ..picker import Picker
 from ..registration import Registry
+from .config import config_routes
 from .decisions import decision_routes
 from .endpoints import endpoint_routes
 from .errors import UnavailableError, install_error_handlers
@@ -26,6 +28,7 @@ from .standard import standard_routes
 def rest_app(
     *,
     picker: Picker,
+    live: LiveConfig,
     instances: Registry,
     model_names: frozenset[str],
     registry: CollectorRegistry,
@@ -35,6 +38,7 @@ def rest_app(
 
     Args:
         picker: scores prompts and knows the fleet.
+        live: the configuration.
         instances: what is registered at run time.
         model_names: served names and aliases.
         registry: metrics shown at `/metrics`.
@@ -53,6 +57,7 @@ def rest_app(
     app.include_router(score_routes(picker))
     app.include_router(decision_routes(picker.decisions))
     app.include_router(endpoint_routes(picker.fleet))
+    app.include_router(config_routes(live))
     app.include_router(_process_routes(registry, is_ready))
     return app
 

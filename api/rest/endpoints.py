@@ -7,7 +7,8 @@ from dataclasses import asdict
 
 from fastapi import APIRouter
 
-from ..fleet import DARK_ADVICE, Endpoint, Fleet, Publisher
+from ..fleet import DARK_ADVICE, Endpoint, Fleet
+from ..publisher import Publisher
 from .errors import NotFoundError
 from .models import EndpointOut, EndpointsOut, LoadOut, PublisherOut, ScrapeOut, TierOut
 

@@ -11,7 +11,7 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from ...events.errors import SocketLimitError
-from ..errors import AlreadyRegisteredError, ApiError, NotRegisteredError
+from ..errors import AlreadyRegisteredError, ApiError, ConfigRefusedError, NotRegisteredError
 from ..tokenization.errors import RequestError
 
 log = logging.getLogger(__name__)
@@ -35,6 +35,7 @@ _STATUS = {
     NotFoundError: HTTPStatus.NOT_FOUND,
     NotRegisteredError: HTTPStatus.NOT_FOUND,
     AlreadyRegisteredError: HTTPStatus.CONFLICT,
+    ConfigRefusedError: HTTPStatus.CONFLICT,
     SocketLimitError: HTTPStatus.SERVICE_UNAVAILABLE,
     UnavailableError: HTTPStatus.SERVICE_UNAVAILABLE,
 }

@@ -24,9 +24,6 @@ from .decision_models import (
     SeenLoadOut,
 )
 
-CONFIG_GENERATION = 1
-"""A process has one configuration for its whole life."""
-
 
 def score_response(decision: Decision) -> ScoreResponse:
     """A decision with all its reasons."""
@@ -39,7 +36,7 @@ def score_response(decision: Decision) -> ScoreResponse:
         tie=decision.tie,
         tied=list(decision.tied),
         picker=decision.picker,
-        config_generation=CONFIG_GENERATION,
+        config_generation=decision.config_generation,
         no_prefix_reason=decision.no_prefix_reason,
         cut_reason=decision.cut_reason,
         counterfactual=_counterfactual(change) if change else None,
@@ -78,7 +75,7 @@ def summary(kept: KeptDecision) -> DecisionSummaryOut:
         picked=list(decision.picked),
         total=first.total if first else None,
         tie=decision.tie,
-        config_generation=CONFIG_GENERATION,
+        config_generation=decision.config_generation,
     )
 
 

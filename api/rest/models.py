@@ -240,6 +240,23 @@ class EndpointsOut(Own):
     endpoints: list[EndpointOut]
 
 
+class ConfigOut(Own):
+    """Answer of `/v1/config`."""
+
+    generation: int = Field(description="1 at the start, one more with each change")
+    files: list[str] = Field(description="where it is from, and loaded from again when they change")
+    refused: dict[str, str] = Field(description="file -> why its present content is not in force")
+    config: Any = Field(description="as a file writes it, with what endpoints.file lists")
+
+
+class WeightsOut(Own):
+    """Answer of `PUT /v1/weights`."""
+
+    generation: int = Field(description="of the configuration with these weights")
+    changes: list[str] = Field(description="`weights.queue: 2 -> 3`; empty when nothing differs")
+    weights: dict[str, float]
+
+
 class ReadyOut(Own):
     """Answer of `/healthz` and `/readyz`."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol, TypeVar, runtime_checkable
+from typing import Protocol, TypeVar, cast, runtime_checkable
 
 import msgspec
 
@@ -30,6 +30,19 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
+class BuiltPlugin:
+    """One plugin of a plan.
+
+    Attributes:
+        plugin: the filter, scorer or picker.
+        origin: type, parameters and the configuration around it, from which it was built.
+    """
+
+    plugin: object
+    origin: tuple[str, PluginParams, BuildContext]
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """What a configuration comes to.
 
@@ -37,11 +50,15 @@ class Plan:
         config: the configuration, with tiers and event plane as its producers have them.
         profile: what decides.
         notes: plugins that were accepted without effect, one line each.
+        references: what the profile refers to, in its order; empty where `weights` stands for it.
+        built: (kind, name) -> plugin, of those that it refers to.
     """
 
     config: KVAtlasConfig
     profile: Profile
     notes: tuple[str, ...] = ()
+    references: tuple[ProfilePluginConfig, ...] = ()
+    built: Mapping[tuple[str, str], BuiltPlugin] = field(default_factory=dict[tuple[str, str], BuiltPlugin])
 
 
 @runtime_checkable
@@ -51,15 +68,20 @@ class _DescribesIndex(Protocol):
     def producer(self) -> PrefixProducer | None: ...
 
 
-def make_plan(config: KVAtlasConfig) -> Plan:
-    """The plan of a configuration; plugins with state are new in each.
+def make_plan(config: KVAtlasConfig, *, before: Plan | None = None) -> Plan:
+    """The plan of a configuration.
+
+    Args:
+        config: the configuration.
+        before: a plan whose plugins go on, with all they have learned, where name and parameters are the same; others
+            begin anew.
 
     Raises:
         SchedulingError: a plugin nobody has, parameters that it does not take, or a profile that cannot work.
     """
     if not config.plugins:
         return Plan(config, default_profile(config.weights, tiers=[tier.name for tier in config.tiers]))
-    return _Planner(config).plan()
+    return _Planner(config, before.built if before is not None else {}).plan()
 
 
 def scheduling_problems(config: KVAtlasConfig) -> tuple[Problem, ...]:
@@ -118,10 +140,12 @@ class _Parts:
 class _Planner:
     """Makes one plan, collecting every problem on the way."""
 
-    def __init__(self, config: KVAtlasConfig) -> None:
-        self._config = config
+    def __init__(self, config: KVAtlasConfig, before: Mapping[tuple[str, str], BuiltPlugin]) -> None:
+        self._config, self._before = config, before
         self._registry = builtin_registry()
         self._declared: dict[str, _Declared] = {}
+        self._used: list[ProfilePluginConfig] = []
+        self._all_built: dict[tuple[str, str], BuiltPlugin] = {}
         self._notes: list[str] = []
         self._problems: list[Problem] = []
 
@@ -143,7 +167,7 @@ class _Planner:
         if self._problems or profile is None:
             raise SchedulingError(self._problems)
         config = msgspec.structs.replace(self._config, tiers=produced.tiers, events=produced.events)
-        return Plan(config, profile, tuple(self._notes))
+        return Plan(config, profile, tuple(self._notes), tuple(self._used), self._all_built)
 
     def _add_offered(self) -> dict[str, PluginLoadError]:
         """Register what other packages have of the types that are named; the types that cannot be used, with the reason."""
@@ -194,6 +218,7 @@ class _Planner:
     def _profile(self, produced: ProducedTiers) -> Profile | None:
         parts = _Parts()
         for path, reference in self._references():
+            self._used.append(reference)
             self._add(parts, path, reference, produced)
         if self._problems:
             return None
@@ -241,20 +266,26 @@ class _Planner:
             self._refuse_without_part(path, name)
 
     def _refuse_without_part(self, path: KeyPath, name: str) -> None:
-        """A reference to what is neither filter, scorer nor picker; unknown plugins are reported already."""
+        """A reference to what is neither filter, scorer nor picker; plugins of unknown types are reported already."""
         plugin = next((each for each in self._config.plugins if each.known_as == name), None)
-        is_known = name in self._declared or (plugin is not None and plugin.type in NO_MEANING)
+        is_known = name in self._declared or plugin is None or plugin.type in NO_MEANING
         if is_known:
             message = f"found {name!r}, which is neither a filter, a scorer nor a picker here"
             self._problems.append(Problem(message, (*path, "pluginRef")))
 
     def _built(self, plugins: Plugins[T], declared: _Declared, context: BuildContext) -> T | None:
-        """A new plugin of that kind, None when the type is of another or cannot be built, which is then a problem."""
+        """A plugin of that kind, None when the type is of another or cannot be built, which is then a problem."""
         blueprint = plugins.get(declared.config.type)
         if blueprint is None:
             return None
+        key, params = (plugins.kind, declared.config.known_as), declared.params[plugins.kind]
+        origin = (declared.config.type, params, context)
+        before = self._before.get(key)
         try:
-            return blueprint.make(declared.params[plugins.kind], context)
+            if before is not None and before.origin == origin:
+                plugin = cast("T", before.plugin)
+            else:
+                plugin = blueprint.make(params, context)
         except ParametersError as error:
             keys = (error.key,) if error.key else ()
             problem = Problem(str(error), (*declared.path, "parameters", *keys))
@@ -263,5 +294,8 @@ class _Planner:
         except Exception as error:  # noqa: BLE001 - the constructor may be another package's
             message = f"{declared.config.type!r} cannot be built: {type(error).__name__}: {error}"
             problem = Problem(message, declared.path)
+        else:
+            self._all_built[key] = BuiltPlugin(plugin, origin)
+            return plugin
         self._problems.append(problem)
         return None

@@ -39,6 +39,7 @@ NO_MEANING: Mapping[str, str] = {
     "edf-ordering-policy": _QUEUES,
     "slo-deadline-ordering-policy": _QUEUES,
     "static-usage-limit-policy": _QUEUES,
+    "file-discovery": "dataLayer.discovery does not name it; kvatlas' own files have endpoints.file",
     "request-attribute-reporter": "kvatlas reports by its own metrics",
 }
 """Plugin type -> why it has no meaning."""

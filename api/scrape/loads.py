@@ -9,13 +9,13 @@ class LoadTable:
     """Endpoint name -> load, believed for `stale_after_s` seconds. For one event loop; no locks."""
 
     def __init__(self, *, stale_after_s: float) -> None:
-        self._stale_after_s = stale_after_s
+        self.stale_after_s = stale_after_s
         self._loads: dict[str, Load] = {}
 
     def get(self, name: str, now: float) -> Load | None:
         """The endpoint's load, or None when it was never read or is too old at `now`, in monotonic seconds."""
         load = self._loads.get(name)
-        return None if load is None or load.age_s(now) > self._stale_after_s else load
+        return None if load is None or load.age_s(now) > self.stale_after_s else load
 
     def put(self, name: str, load: Load) -> None:
         """Takes the newest load of an endpoint."""

@@ -57,6 +57,14 @@ class Scraper:
         self._targets[name] = target
         target.start()
 
+    def rename(self, name: str, engines: Mapping[str, EngineSeries]) -> None:
+        """Let the endpoint be any of other engines; where it may be already, nothing happens.
+
+        Raises:
+            KeyError: nobody added it.
+        """
+        self._targets[name].rename(engines)
+
     def remove(self, name: str) -> None:
         """Stop scraping an endpoint and forget its load, at once: a scrape in flight delivers nothing more.
 

@@ -109,7 +109,8 @@ class Target:
         pace: Pace,
         context: ScrapeContext,
     ) -> None:
-        self.name, self.engines = name, engines
+        self.name = name
+        self._engines = engines
         self._destination = Destination.of(url)
         self._pace, self._context = pace, context
         self._reader = ReportReader(engines)
@@ -148,6 +149,12 @@ class Target:
     def retime(self) -> None:
         """The settings changed: a tick that is further off than under them comes sooner."""
         self._bring_forward(self._pace.first(self._context.settings.rhythm, now=self._loop.time()))
+
+    def rename(self, engines: Mapping[str, EngineSeries]) -> None:
+        """The endpoint may be any of other engines."""
+        if engines != self._engines:
+            self._engines, self._reader = engines, ReportReader(engines)
+            self._ask_for(())
 
     def status(self) -> ScrapeStatus:
         """How it goes."""

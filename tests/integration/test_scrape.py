@@ -28,18 +28,14 @@ from support.waiting import until
 
 @pytest.fixture
 async def server() -> AsyncIterator[MetricsServer]:
-    one = MetricsServer()
-    await one.start()
-    yield one
-    await one.stop()
+    async with MetricsServer() as one:
+        yield one
 
 
 @pytest.fixture
 async def other() -> AsyncIterator[MetricsServer]:
-    one = MetricsServer()
-    await one.start()
-    yield one
-    await one.stop()
+    async with MetricsServer() as one:
+        yield one
 
 
 @pytest.fixture

@@ -1,51 +1,85 @@
-"""A fleet of real parts that talks to nobody."""
+"""A fleet of real parts, and configurations of it."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncGenerator
+import time
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from typing import Any
+
+import msgspec
 
 from kvatlas.api.fleet import Fleet
 from kvatlas.api.metrics import Metrics
+from kvatlas.api.scheduling.tiers import tier_specs
 from kvatlas.api.scrape.loads import LoadTable
-from kvatlas.api.scrape.schedule import Rhythm
+from kvatlas.api.scrape.report import EngineFacts
 from kvatlas.api.scrape.scraper import Scraper
-from kvatlas.api.scrape.target import ScrapeSettings
-from kvatlas.configs.engines import EngineCatalog
-from kvatlas.configs.schema import MetricsScrapeConfig
-from kvatlas.events.stream import Trust
+from kvatlas.api.settings import fleet_settings, scrape_settings
+from kvatlas.configs.schema import KVAtlasConfig
+from kvatlas.configs.units import Duration
 from kvatlas.events.subscriber import Subscriber
+from kvatlas.events.subscription import SubscriberOptions
 from kvatlas.indexer.atlas import Atlas
 from kvatlas.indexer.factory import index_core
-from kvatlas.indexer.tiers import TierId, TierSpec, TierTable
+from kvatlas.indexer.tiers import TierSpec, TierTable
 
 TIERS = (TierSpec("gpu", ("GPU",)), TierSpec("cpu", ("CPU",)), TierSpec("disk", ("STORAGE",), shared=True))
+NOWHERE = "tcp://127.0.0.1:1"
+
+
+def make_config(**sections: Any) -> KVAtlasConfig:
+    """A configuration with some sections as plain data."""
+
+    def decode(_: type, value: object) -> Duration:
+        return Duration.parse(value)
+
+    data = {"kind": "KVAtlasConfig", "apiVersion": "kvatlas/v1"} | sections
+    return msgspec.convert(data, KVAtlasConfig, dec_hook=decode)
+
+
+def make_endpoint(name: str, number: int = 1, **more: Any) -> dict[str, Any]:
+    """A server that nobody answers for."""
+    nowhere = {"address": f"127.0.0.1:{number}", "events": NOWHERE, "replay": "", "metrics": ""}
+    return {"name": name} | nowhere | more
+
+
+def with_endpoints(*endpoints: Mapping[str, Any], **sections: Any) -> KVAtlasConfig:
+    """A configuration with these endpoints."""
+    return make_config(endpoints={"static": list(endpoints)}, **sections)
 
 
 @contextlib.asynccontextmanager
 async def make_fleet(
-    *, tiers: tuple[TierSpec, ...] = TIERS, metrics: Metrics | None = None
+    config: KVAtlasConfig | None = None,
+    *,
+    tiers: Sequence[TierSpec] = TIERS,
+    metrics: Metrics | None = None,
+    max_sockets: int = 1000,
 ) -> AsyncGenerator[Fleet]:
-    """An empty fleet."""
-    atlas = Atlas(tiers=TierTable(tiers), seed=0, core=index_core())
-    loads = LoadTable(stale_after_s=2.0)
-    subscriber = Subscriber()
+    """An empty fleet that looks at endpoints by `config` and has its tiers, or without one has `tiers`."""
+    specs = tier_specs(config.tiers) if config is not None else tiers
+    config = config or make_config()
+    loads = LoadTable(stale_after_s=config.metrics_scrape.stale_after)
+    subscriber = Subscriber(SubscriberOptions(max_sockets=max_sockets))
+
+    def facts_changed(name: str, facts: EngineFacts) -> None:
+        fleet.facts_changed(name, facts)
+
     scraper = Scraper(
         loads=loads,
-        on_facts=lambda _name, _facts: None,
-        settings=ScrapeSettings(Rhythm(1, 1), timeout_s=1),
-        clock=lambda: 0.0,
+        on_facts=facts_changed,
+        settings=scrape_settings(config.metrics_scrape),
+        clock=time.monotonic,
         rng=lambda: 0.5,
     )
     fleet = Fleet(
-        atlas=atlas,
+        atlas=Atlas(tiers=TierTable(specs), seed=0, core=index_core()),
         subscriber=subscriber,
         scraper=scraper,
         loads=loads,
         metrics=metrics or Metrics(),
-        auto_capacity_tiers=(TierId(0),),
-        trust_credit=dict.fromkeys(Trust, 1.0),
-        engines=EngineCatalog(MetricsScrapeConfig()),
+        settings=fleet_settings(config),
     )
     try:
         yield fleet

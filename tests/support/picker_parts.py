@@ -11,12 +11,13 @@ from kvatlas.api.admission import Admission
 from kvatlas.api.decisions import DecisionLog
 from kvatlas.api.fleet import Fleet
 from kvatlas.api.metrics import Metrics
-from kvatlas.api.picker import Picker
+from kvatlas.api.picker import Picker, Policy
 from kvatlas.api.scrape.loads import LoadTable
 from kvatlas.api.scrape.report import EngineFacts
 from kvatlas.api.scrape.schedule import Rhythm
 from kvatlas.api.scrape.scraper import Scraper
 from kvatlas.api.scrape.target import ScrapeSettings
+from kvatlas.api.settings import FleetSettings
 from kvatlas.api.tokenization.pipeline import PromptPipeline
 from kvatlas.configs.endpoints import endpoint_addresses
 from kvatlas.configs.engines import EngineCatalog
@@ -56,9 +57,12 @@ class PickerParts:
             ),
             loads=self._loads,
             metrics=self.metrics,
-            auto_capacity_tiers=(),
-            trust_credit={},
-            engines=EngineCatalog(MetricsScrapeConfig()),
+            settings=FleetSettings(
+                trust_credit={},
+                capacities=(None, None),
+                auto_capacity_tiers=(),
+                engines=EngineCatalog(MetricsScrapeConfig()),
+            ),
         )
         for name in queues:
             self._add(name)
@@ -66,9 +70,12 @@ class PickerParts:
         self.picker = Picker(
             pipeline=PromptPipeline(None),
             fleet=self.fleet,
-            profile=default_profile(WeightsConfig(), tiers=tiers.names),
-            admission=Admission(
-                AdmissionConfig(objectives={"batch": -2}, metrics_staleness_threshold=Duration(60))
+            policy=Policy(
+                1,
+                default_profile(WeightsConfig(), tiers=tiers.names),
+                Admission(
+                    AdmissionConfig(objectives={"batch": -2}, metrics_staleness_threshold=Duration(60))
+                ),
             ),
             metrics=self.metrics,
             decisions=DecisionLog(max_count=0, max_bytes=1),

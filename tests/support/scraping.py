@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import Self
 
 from aiohttp import web
 
@@ -72,6 +73,13 @@ class MetricsServer:
             self.released.set()
             await self._runner.cleanup()
             self._runner = None
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
 
     async def held(self, _: web.Request) -> web.StreamResponse:
         """An answer that comes once `released` is set."""

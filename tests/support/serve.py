@@ -38,6 +38,18 @@ class Served:
         async with self.session.post(self._url(path), json=body) as answer:
             return await answer.json()
 
+    async def put(self, path: str, body: dict[str, Any]) -> Any:
+        async with self.session.put(self._url(path), json=body) as answer:
+            return await answer.json()
+
+    async def until_generation(self, generation: int) -> None:
+        """Wait until a configuration is in force."""
+        await self.until_metric(f"kvatlas_config_generation {generation:.1f}")
+
+    async def until_logged(self, text: str) -> None:
+        """Wait until a line of the log holds `text`."""
+        await until(lambda: any(text in line for line in self.log), what=f"{text!r} in the log")
+
     async def status(self, path: str) -> int:
         async with self.session.get(self._url(path)) as answer:
             return answer.status
@@ -73,11 +85,7 @@ async def serving(
 ) -> AsyncGenerator[Served]:
     """`kvatlas serve` with `config` on free ports; stopped with SIGTERM, which must end with status 0, or SIGKILL."""
     file = folder / "kvatlas.yaml"
-    file.write_bytes(
-        msgspec.yaml.encode(
-            {"apiVersion": "kvatlas/v1", "kind": "KVAtlasConfig", "server": ANY_PORTS} | config
-        )
-    )
+    file.write_bytes(config_text(config))
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
@@ -104,6 +112,12 @@ async def serving(
         status = await asyncio.wait_for(process.wait(), timeout=40)
         await reader
     assert status == (-end if end == signal.SIGKILL else 0), "\n".join(log)
+
+
+def config_text(config: dict[str, Any]) -> bytes:
+    """The configuration file that `serving` starts with."""
+    head = {"apiVersion": "kvatlas/v1", "kind": "KVAtlasConfig", "server": ANY_PORTS}
+    return msgspec.yaml.encode(head | config)
 
 
 async def _is_ok(served: Served) -> bool:

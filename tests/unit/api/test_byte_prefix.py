@@ -15,13 +15,14 @@ import pytest
 from kvatlas.api.decisions import DecisionLog
 from kvatlas.api.fleet import Fleet
 from kvatlas.api.metrics import Metrics
-from kvatlas.api.picker import Picker
+from kvatlas.api.picker import Picker, Policy
 from kvatlas.api.routing import Route, RoutingRequest
 from kvatlas.api.scrape.loads import LoadTable
 from kvatlas.api.scrape.report import EngineFacts
 from kvatlas.api.scrape.schedule import Rhythm
 from kvatlas.api.scrape.scraper import Scraper
 from kvatlas.api.scrape.target import ScrapeSettings
+from kvatlas.api.settings import FleetSettings
 from kvatlas.api.tokenization.pipeline import PromptPipeline
 from kvatlas.api.tokenization.tokenizer import load_tokenizer
 from kvatlas.configs.endpoints import EndpointAddresses, RankAddresses
@@ -67,9 +68,12 @@ async def fleet_without_events() -> AsyncGenerator[MakePicker]:
         scraper=scraper,
         loads=loads,
         metrics=metrics,
-        auto_capacity_tiers=(),
-        trust_credit=dict.fromkeys(Trust, 1.0),
-        engines=EngineCatalog(MetricsScrapeConfig()),
+        settings=FleetSettings(
+            trust_credit=dict.fromkeys(Trust, 1.0),
+            capacities=(None,),
+            auto_capacity_tiers=(),
+            engines=EngineCatalog(MetricsScrapeConfig()),
+        ),
     )
     for number, name in enumerate("ab"):
         fleet.add(name, EndpointAddresses(f"10.0.0.{number}:1", None, (RankAddresses(0, None, None),)), {})
@@ -79,7 +83,7 @@ async def fleet_without_events() -> AsyncGenerator[MakePicker]:
         yield lambda pipeline: Picker(
             pipeline=pipeline,
             fleet=fleet,
-            profile=profile,
+            policy=Policy(1, profile),
             metrics=metrics,
             decisions=DecisionLog(max_count=0, max_bytes=1),
             rng=lambda: 0.0,

@@ -11,13 +11,14 @@ import pytest
 from kvatlas.api.decisions import DecisionLog
 from kvatlas.api.fleet import Fleet
 from kvatlas.api.metrics import Metrics
-from kvatlas.api.picker import Picker
+from kvatlas.api.picker import Picker, Policy
 from kvatlas.api.routing import Refusal, RefusalCode, Route, RoutingRequest
 from kvatlas.api.scrape.loads import LoadTable
 from kvatlas.api.scrape.report import EngineFacts
 from kvatlas.api.scrape.schedule import Rhythm
 from kvatlas.api.scrape.scraper import Scraper
 from kvatlas.api.scrape.target import ScrapeSettings
+from kvatlas.api.settings import FleetSettings
 from kvatlas.api.tokenization.pipeline import PromptPipeline
 from kvatlas.configs.endpoints import EndpointAddresses, RankAddresses
 from kvatlas.configs.engines import EngineCatalog
@@ -71,9 +72,12 @@ async def fleet(source: TierSource | None) -> AsyncGenerator[Fleet]:
         ),
         loads=loads,
         metrics=Metrics(),
-        auto_capacity_tiers=(),
-        trust_credit={trust: float(trust is Trust.LIVE) for trust in Trust},
-        engines=EngineCatalog(MetricsScrapeConfig()),
+        settings=FleetSettings(
+            trust_credit={trust: float(trust is Trust.LIVE) for trust in Trust},
+            capacities=(None,),
+            auto_capacity_tiers=(),
+            engines=EngineCatalog(MetricsScrapeConfig()),
+        ),
     )
     for number, name in enumerate("ab", start=1):
         address = EndpointAddresses(f"10.0.0.{number}:8000", None, (RankAddresses(0, NOWHERE, None),))
@@ -95,7 +99,7 @@ def picker(fleet: Fleet, learner: Learner) -> Picker:
     return Picker(
         pipeline=PromptPipeline(None),
         fleet=fleet,
-        profile=profile,
+        policy=Policy(1, profile),
         metrics=Metrics(),
         decisions=make_log(),
         rng=no_chance,
@@ -174,7 +178,7 @@ async def test_fault_of_a_plugin_is_said_once_without_its_text(
     picker = Picker(
         pipeline=PromptPipeline(None),
         fleet=fleet,
-        profile=profile,
+        policy=Policy(1, profile),
         metrics=Metrics(),
         decisions=make_log(),
         rng=no_chance,

@@ -112,6 +112,12 @@ def test_rank_without_a_port_is_refused(text: str, rank: int, message: str) -> N
         ZmqAddress.parse(text).of_rank(rank)
 
 
+def test_longest_ipc_path_is_that_of_a_unix_socket() -> None:
+    assert ZmqAddress.parse(f"ipc://{'x' * 107}").tcp is None
+    with pytest.raises(ValueError, match="expected an ipc path of at most 107 bytes"):
+        ZmqAddress.parse(f"ipc://{'x' * 108}")
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -122,6 +128,7 @@ def test_rank_without_a_port_is_refused(text: str, rank: int, message: str) -> N
         "tcp://10.0.0.1",
         "tcp://a:0",
         "ipc://",
+        "tcp://_host:5557",
         "udp://a:1",
         "tcp:a:1",
     ],

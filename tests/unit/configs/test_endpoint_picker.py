@@ -10,7 +10,7 @@ import pytest
 
 from kvatlas.configs.errors import ConfigError
 from kvatlas.configs.loader import load_config, load_file
-from kvatlas.configs.schema import EventsConfig, KVAtlasConfig
+from kvatlas.configs.schema import EndpointsConfig, EventsConfig, KVAtlasConfig
 
 VERSIONS = ("llm-d.ai/v1alpha1", "llm-d.ai/v1", "inference.networking.x-k8s.io/v1alpha1")
 APPROX = "approx-prefix-cache-producer"
@@ -128,6 +128,46 @@ def test_sections_of_the_reference_are_accepted(file: Path) -> None:
     assert (len(loaded.config.plugins), loaded.notes) == (4, ())
 
 
+FILES = {"type": "file-discovery", "name": "files", "parameters": {"path": "pods.yaml", "watchFile": True}}
+DISCOVERY = {"discovery": {"pluginRef": "files"}}
+
+
+def test_file_of_endpoints_is_that_of_the_discovery(file: Path) -> None:
+    config = load_file(write(file, [FILES, {"type": "queue-scorer"}], dataLayer=DISCOVERY)).config
+
+    assert config.endpoints == EndpointsConfig(file=str(file.parent / "pods.yaml"))
+    assert [plugin.type for plugin in config.plugins] == ["queue-scorer"]
+
+
+def test_file_of_endpoints_that_no_discovery_names_is_not_read(file: Path) -> None:
+    config = load_file(write(file, [FILES, {"type": "queue-scorer"}])).config
+
+    assert config.endpoints == EndpointsConfig()
+    assert [plugin.type for plugin in config.plugins] == ["file-discovery", "queue-scorer"]
+
+
+@pytest.mark.parametrize(
+    ("endpoints", "found", "notes"),
+    [
+        pytest.param(EndpointsConfig(), "pods.yaml", (), id="discovery"),
+        pytest.param(
+            EndpointsConfig(file="/own.yaml"),
+            "own.yaml",
+            ("dataLayer.discovery: endpoints are those of the other configuration file",),
+            id="own",
+        ),
+    ],
+)
+def test_endpoints_beside_another_file_are_its_own_if_it_has_some(
+    file: Path, endpoints: EndpointsConfig, found: str, notes: tuple[str, ...]
+) -> None:
+    base = KVAtlasConfig(api_version="kvatlas/v1", endpoints=endpoints)
+
+    loaded = load_file(write(file, [FILES], dataLayer=DISCOVERY), base=base)
+
+    assert (Path(loaded.config.endpoints.file).name, loaded.notes) == (found, notes)
+
+
 @pytest.mark.parametrize("gate", ["flowControl", "flowControl=true"])
 def test_switched_on_flow_control_is_noted(file: Path, gate: str) -> None:
     loaded = load_file(write(file, [{"type": "queue-scorer"}], featureGates=[gate]))
@@ -170,6 +210,11 @@ def test_switched_on_flow_control_is_noted(file: Path, gate: str) -> None:
             {"dataLayer": {"discovery": {"pluginRef": "files"}}},
             "dataLayer.discovery.pluginRef: found 'files'",
             id="discovery_reference",
+        ),
+        pytest.param(
+            {"plugins": [FILES | {"parameters": {"path": 1}}], "dataLayer": DISCOVERY},
+            "plugins[0].parameters.path: found 1, expected text, not empty",
+            id="discovery_parameters",
         ),
         pytest.param(
             {"dataLayer": {"crossReplicaSyncerPluginRef": "sync"}},

@@ -98,6 +98,11 @@ def test_head_alone_is_the_default_configuration(config_file: Path) -> None:
             id="ranks_on_ipc",
         ),
         pytest.param(
+            "endpoints: {file: x.yaml, static: [{name: a, address: 'h:1'}]}",
+            "line 3, endpoints.file: found 'x.yaml' beside endpoints.static; keep one",
+            id="two_lists_of_endpoints",
+        ),
+        pytest.param(
             "events: {mode: bind, bind: '5557'}",
             "line 3, events.bind: found '5557', expected tcp://*:5557 for every interface",
             id="bind_address",
@@ -318,3 +323,9 @@ def test_tokenizer_is_absolute_for_a_file_in_the_working_directory(
     monkeypatch.chdir(config_file.parent)
 
     assert load_config("config.yaml").model.tokenizer == str(config_file.parent / "tiny")
+
+
+def test_file_of_endpoints_is_taken_from_the_folder_of_the_file(config_file: Path) -> None:
+    config_file.write_text(f"{HEAD}endpoints: {{file: servers/all.yaml}}\n")
+
+    assert load_config(config_file).endpoints.file == str(config_file.parent / "servers" / "all.yaml")

@@ -36,7 +36,7 @@ def written_keys() -> dict[str, object]:
 def with_examples_uncommented() -> str:
     """The default file with its examples in force, in place of the empty lists above them."""
     text = _EXAMPLE.sub(lambda match: match[1] or match[2] or "", DEFAULT.read_text())
-    return text.replace("static: []\n", "").replace("engines: {} ", "# ")
+    return text.replace("  static: []\n", "").replace("engines: {} ", "# ")
 
 
 @pytest.mark.parametrize("file", sorted(FOLDER.glob("*.yaml")), ids=lambda file: file.name)

@@ -22,11 +22,10 @@ from kvatlas.api.scrape.loads import LoadTable
 from kvatlas.api.scrape.schedule import Rhythm
 from kvatlas.api.scrape.scraper import Scraper
 from kvatlas.api.scrape.target import ScrapeSettings
+from kvatlas.api.settings import fleet_settings
 from kvatlas.configs.endpoints import EndpointAddresses, RankAddresses
-from kvatlas.configs.engines import EngineCatalog
-from kvatlas.configs.schema import MetricsScrapeConfig
+from kvatlas.configs.schema import KVAtlasConfig
 from kvatlas.events.model import BlockStored, EngineHash
-from kvatlas.events.stream import Trust
 from kvatlas.events.subscriber import Subscriber
 from kvatlas.events.subscription import SubscriberOptions
 from kvatlas.indexer.atlas import Atlas
@@ -101,9 +100,7 @@ async def rest(model_names: frozenset[str]) -> AsyncGenerator[Rest]:
         ),
         loads=loads,
         metrics=Metrics(),
-        auto_capacity_tiers=(),
-        trust_credit=dict.fromkeys(Trust, 1.0),
-        engines=EngineCatalog(MetricsScrapeConfig()),
+        settings=fleet_settings(KVAtlasConfig(api_version="kvatlas/v1")),
     )
     registry = Registry(fleet)
     app = FastAPI()
@@ -201,7 +198,7 @@ async def test_configured_endpoint_is_neither_replaced_nor_removed(rest: Rest) -
         pytest.param({"endpoint": "tcp://*:5557"}, 400, "'tcp://*:5557'", id="engine_side"),
         pytest.param({"endpoint": ""}, 400, "endpoint: found ''", id="empty"),
         pytest.param({"replay_endpoint": "x"}, 400, "replay_endpoint: found 'x'", id="replay"),
-        pytest.param({"endpoint": "ipc://" + "x" * 200}, 400, "cannot subscribe to", id="zmq_refuses"),
+        pytest.param({"endpoint": "ipc://" + "x" * 200}, 400, "at most 107 bytes", id="ipc_too_long"),
         pytest.param({"block_size": 0}, 422, "block_size", id="block_size"),
         pytest.param({"dp_rank": -1}, 422, "dp_rank", id="rank"),
         pytest.param({"instance_id": True}, 422, "instance_id", id="instance_is_no_truth_value"),

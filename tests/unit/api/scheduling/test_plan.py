@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kvatlas.api.errors import SchedulingError
-from kvatlas.api.scheduling.plan import known_types, make_plan, without_unknown_plugins
+from kvatlas.api.scheduling.plan import Plan, known_types, make_plan, without_unknown_plugins
 from kvatlas.api.scheduling.reference import NO_MEANING
 from kvatlas.scorers.builtin import builtin_registry
 from support.candidates import endpoint, no_chance
@@ -68,6 +68,48 @@ def test_plugin_of_two_kinds_is_both() -> None:
 
     assert decision.scored[0].dropped is not None
     assert scores(plan, endpoint("b")) == [[("context-length-aware", 1, 0.5)]]
+
+
+def plugins_of(plan: Plan) -> dict[tuple[str, str], object]:
+    return {key: each.plugin for key, each in plan.built.items()}
+
+
+STATEFUL = (
+    "no-hit-lru-scorer",
+    {"type": "latency-cost-scorer", "name": "cost", "parameters": {"fit": True}},
+    "session-affinity-scorer",
+    "prefix-cache-affinity-filter",
+    "weighted-random-picker",
+)
+
+
+@pytest.mark.parametrize(
+    ("plugins", "more", "anew"),
+    [
+        pytest.param(STATEFUL, {}, (), id="same"),
+        pytest.param(STATEFUL, profile("no-hit-lru-scorer", ("cost", 9)), (), id="weights"),
+        pytest.param(STATEFUL[::-1], {}, (), id="order"),
+        pytest.param((*STATEFUL, "queue-scorer"), {}, ("queue-scorer",), id="one_more"),
+        pytest.param(
+            (*STATEFUL[2:], {"type": "latency-cost-scorer", "name": "cost", "parameters": {"fit": False}}),
+            {},
+            ("cost",),
+            id="other_parameters",
+        ),
+        pytest.param(
+            (*STATEFUL[2:], {"type": "queue-scorer", "name": "cost"}), {}, ("cost",), id="other_type"
+        ),
+    ],
+)
+def test_plugins_go_on_with_what_they_learned_where_their_parameters_are_the_same(
+    plugins: tuple[str | dict[str, Any], ...], more: dict[str, Any], anew: tuple[str, ...]
+) -> None:
+    before = planned(*STATEFUL)
+
+    after = make_plan(config(*plugins, **more), before=before)
+
+    old, new = plugins_of(before), plugins_of(after)
+    assert {key[1] for key, plugin in new.items() if old.get(key) is not plugin} == set(anew)
 
 
 def test_picker_of_the_profile_is_used() -> None:

@@ -1,0 +1,92 @@
+"""One rank's event stream as the process takes it: into the atlas, the metrics and the log."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from dataclasses import dataclass
+
+from ..events.model import Batch
+from ..events.stream import Trust
+from ..events.subscription import Subscription
+from ..indexer.atlas import Atlas
+from ..indexer.snapshot import SavedRank
+from .metrics import Metrics
+
+log = logging.getLogger(__name__)
+
+SAME_RESTART_S = 60.0
+"""A process start time that changes so soon after an event stream began anew tells of the same restart."""
+
+
+@dataclass(slots=True)
+class Publisher:
+    """One rank's event stream; receives its batches and keeps its books in the atlas.
+
+    Implements `events.subscription.EventSink`.
+    """
+
+    endpoint: str
+    rank: int
+    atlas: Atlas
+    metrics: Metrics
+    subscription: Subscription | None = None
+    last_batch_at: float | None = None
+    """Monotonic seconds of the last batch applied."""
+    reset_at: float = -math.inf
+    """Monotonic seconds of the last new life."""
+
+    def apply(self, batch: Batch, *, live: bool) -> None:
+        """Take a batch into the index."""
+        self.last_batch_at = time.monotonic()
+        self.atlas.apply(self.endpoint, self.rank, batch)
+        self.metrics.batch_applied(self.endpoint, len(batch))
+        for reason in batch.rejected:
+            self.rejected(reason)
+        if live and batch.timestamp > 0:
+            # wall clocks of two machines: a negative lag is clock skew and shows as 0
+            self.metrics.event_lag.observe(max(0.0, time.time() - batch.timestamp))
+
+    def reset(self, reason: str) -> None:
+        """Forget what was learned: the publisher began a new life."""
+        now = time.monotonic()
+        # two engines on one address take turns at this: said once a minute, counted in kvatlas_stream_restarts_total
+        level = logging.WARNING if now - self.reset_at > SAME_RESTART_S else logging.DEBUG
+        log.log(level, "%s rank %d: starting over, %s", self.endpoint, self.rank, reason)
+        self.reset_at = now
+        self.atlas.reset(self.endpoint, self.rank)
+
+    def dump(self, *, now: float) -> SavedRank:
+        """Its books and where its stream stands, at this moment."""
+        position = self.subscription.stream.position() if self.subscription else None
+        books = self.atlas.dump(self.endpoint, self.rank, now=now)
+        return SavedRank(rank=self.rank, position=position, books=books)
+
+    def restarted(self, reason: str) -> None:
+        """Evidence from beside the event stream that the publisher began a new life."""
+        if self.subscription is not None:
+            self.subscription.restarted(reason)
+        else:
+            self.reset(reason)
+            self.atlas.ledger(self.endpoint, self.rank).without_events()
+
+    def rejected(self, reason: str) -> None:
+        """Count something unreadable, and say so the first time."""
+        if self.metrics.event_rejected(self.endpoint, reason):
+            log.warning(
+                "%s rank %d: sent something unreadable (%s); it is counted and skipped, "
+                "further ones are counted in kvatlas_events_rejected_total",
+                self.endpoint, self.rank, reason,
+            )  # fmt: skip
+
+    def trust_changed(self, old: Trust, new: Trust) -> None:
+        """Log the transition once."""
+        level = logging.WARNING if new in (Trust.PARTIAL, Trust.STALE) else logging.INFO
+        log.log(level, "%s rank %d: events %s -> %s", self.endpoint, self.rank, old.value, new.value)
+        self.metrics.trust_changed(new.value)
+
+    @property
+    def trust(self) -> Trust:
+        """Belief in the publisher's state; dark without an event stream."""
+        return self.subscription.trust if self.subscription else Trust.DARK

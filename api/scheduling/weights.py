@@ -1,0 +1,81 @@
+"""Other weights for the scorers of a configuration."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import msgspec
+
+from ...configs.checks import weight_problems
+from ...configs.decode import decode
+from ...configs.errors import ConfigError, Problem
+from ...configs.schema import (
+    KVAtlasConfig,
+    SchedulingProfileConfig,
+    Section,
+    Weight,
+    WeightsConfig,
+)
+from ...configs.words import nearest
+from .plan import Plan
+
+
+class _OneWeight(Section, frozen=True):
+    weight: Weight
+
+
+def weights_of(plan: Plan) -> dict[str, float]:
+    """The weight of each scorer: by key of `weights`, or by plugin name where the configuration has plugins."""
+    if not plan.config.plugins:
+        weights: dict[str, float] = msgspec.to_builtins(plan.config.weights)
+        return weights
+    return {name: weight for name, _, weight in plan.profile.scorers}
+
+
+def with_weights(config: KVAtlasConfig, plan: Plan, weights: Mapping[str, object]) -> KVAtlasConfig:
+    """The configuration with other weights for those that `weights` names; the others stay.
+
+    Args:
+        config: as loaded.
+        plan: what it comes to.
+        weights: names as `weights_of` gives them, and any value.
+
+    Raises:
+        ConfigError: a name or value is impossible.
+    """
+    if not config.plugins:
+        return msgspec.structs.replace(config, weights=_short(config.weights, weights))
+    found = _named(plan, weights)
+    references = tuple(
+        msgspec.structs.replace(each, weight=found.get(each.plugin_ref, each.weight))
+        for each in plan.references
+    )
+    name = config.scheduling_profiles[0].name if config.scheduling_profiles else "default"
+    profile = SchedulingProfileConfig(name=name, plugins=references)
+    return msgspec.structs.replace(config, scheduling_profiles=(profile,))
+
+
+def _short(before: WeightsConfig, weights: Mapping[str, object]) -> WeightsConfig:
+    decoded = decode({**msgspec.to_builtins(before), **weights}, WeightsConfig)
+    problems = decoded if isinstance(decoded, list) else list(weight_problems((), decoded))
+    if isinstance(decoded, list) or problems:
+        raise ConfigError("weights", problems)
+    return decoded
+
+
+def _named(plan: Plan, weights: Mapping[str, object]) -> dict[str, float]:
+    known, problems, found = list(weights_of(plan)), list[Problem](), dict[str, float]()
+    for name, value in weights.items():
+        decoded = decode({"weight": value}, _OneWeight)
+        if name not in known:
+            problems.append(Problem(f"no scorer of that name; {nearest(name, known)}", (name,)))
+        elif isinstance(decoded, list):
+            problems += [Problem(each.message, (name,)) for each in decoded]
+        elif not math.isfinite(decoded.weight):
+            problems.append(Problem("found infinity, expected a finite number", (name,)))
+        else:
+            found[name] = decoded.weight
+    if problems:
+        raise ConfigError("weights", problems)
+    return found

@@ -1,0 +1,49 @@
+"""What the parts of the process are told, made of a configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ..configs.engines import EngineCatalog
+from ..configs.schema import KVAtlasConfig, MetricsScrapeConfig
+from ..events.stream import Trust
+from ..indexer.tiers import TierId
+from .scheduling.tiers import tier_specs
+from .scrape.schedule import Rhythm
+from .scrape.target import ScrapeSettings
+
+
+@dataclass(frozen=True, slots=True)
+class FleetSettings:
+    """How endpoints are looked at.
+
+    Attributes:
+        trust_credit: what a prefix on an endpoint is worth, by the trust in its publisher.
+        capacities: blocks of each tier that a server can hold, None for no bound.
+        auto_capacity_tiers: tiers whose bound is the endpoint's own `num_gpu_blocks` instead.
+        engines: under which names endpoints tell their load.
+    """
+
+    trust_credit: Mapping[Trust, float]
+    capacities: tuple[int | None, ...]
+    auto_capacity_tiers: tuple[TierId, ...]
+    engines: EngineCatalog
+
+
+def fleet_settings(config: KVAtlasConfig) -> FleetSettings:
+    """How endpoints are looked at by a configuration."""
+    credit = config.events.trust_credit
+    fastest_is_auto = config.tiers[0].lru_capacity_per_server == "auto"
+    return FleetSettings(
+        trust_credit={trust: getattr(credit, trust.value) for trust in Trust},
+        capacities=tuple(spec.capacity for spec in tier_specs(config.tiers)),
+        # only the fastest tier's size is told by the engine
+        auto_capacity_tiers=(TierId(0),) if fastest_is_auto else (),
+        engines=EngineCatalog(config.metrics_scrape),
+    )
+
+
+def scrape_settings(config: MetricsScrapeConfig) -> ScrapeSettings:
+    """How endpoints are scraped by a configuration."""
+    return ScrapeSettings(Rhythm(config.interval, config.idle_interval_s), timeout_s=config.timeout)

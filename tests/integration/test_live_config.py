@@ -1,0 +1,250 @@
+"""A configuration that changes under a running `kvatlas serve`: by file, by signal, by REST."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from support.recording import player, read_frames
+from support.scraping import MetricsServer
+from support.serve import Served, config_text, serving
+from support.waiting import until
+
+pytestmark = pytest.mark.slow
+
+
+def endpoint(name: str, number: int, **more: Any) -> dict[str, Any]:
+    return {"name": name, "address": f"127.0.0.1:{number}", "events": "", "metrics": "", **more}
+
+
+def replace(file: Path, text: bytes) -> None:
+    new = file.with_suffix(".new")
+    new.write_bytes(text)
+    new.rename(file)
+
+
+def in_place(file: Path, text: bytes) -> None:
+    file.write_bytes(text)
+
+
+async def scored(served: Served) -> tuple[int, list[str], dict[str, float]]:
+    """Generation, endpoints and weights of a decision."""
+    answer = await served.post("/v1/score", {"model": "m", "token_ids": [1, 2, 3]})
+    endpoints = answer["endpoints"]
+    weights = {score["name"]: score["weight"] for score in endpoints[0]["scores"]}
+    return answer["configGeneration"], [each["name"] for each in endpoints], weights
+
+
+START: dict[str, Any] = {"endpoints": {"static": [endpoint("a", 1), endpoint("b", 2)]}}
+
+
+@pytest.mark.parametrize("write", [in_place, replace])
+async def test_changed_file_is_in_force_with_every_key_logged(
+    write: Callable[[Path, bytes], None], tmp_path: Path
+) -> None:
+    async with serving(START, tmp_path) as served:
+        assert (await scored(served))[:2] == (1, ["a", "b"])
+        changed = {
+            "endpoints": {"static": [endpoint("b", 2), endpoint("c", 3)]},
+            "weights": {"queue": 7},
+            "metricsScrape": {"interval": "1s"},
+        }
+        write(tmp_path / "kvatlas.yaml", config_text(changed))
+        await served.until_generation(2)
+        generation, names, weights = await scored(served)
+        config = await served.get("/v1/config")
+    assert (generation, names, weights["queue-scorer"]) == (2, ["b", "c"], 7.0)
+    assert (config["generation"], config["config"]["metricsScrape"]["interval"]) == (2, "1s")
+    for line in (
+        "weights.queue: 2 -> 7",
+        "metricsScrape.interval: '50ms' -> '1s'",
+        "endpoints.static[a]: {name: 'a'",
+    ):
+        assert sum(line in logged for logged in served.log) == 1, line
+
+
+async def test_config_map_is_followed_through_its_swapped_links(tmp_path: Path) -> None:
+    """Laid out and updated as the kubelet does it."""
+
+    def publish(version: str, text: bytes) -> None:
+        folder = tmp_path / f"..{version}"
+        folder.mkdir()
+        (folder / "kvatlas.yaml").write_bytes(text)
+        (tmp_path / "..data_tmp").symlink_to(folder.name)
+        (tmp_path / "..data_tmp").rename(tmp_path / "..data")
+
+    publish("1", config_text(START))
+    (tmp_path / "kvatlas.yaml").symlink_to("..data/kvatlas.yaml")
+    async with serving(START, tmp_path) as served:
+        for version in (2, 3):
+            publish(str(version), config_text(START | {"weights": {"queue": 10 + version}}))
+            await served.until_generation(version)
+            assert (await scored(served))[2]["queue-scorer"] == 10 + version
+
+
+async def test_signal_takes_the_file_back_in_force(tmp_path: Path) -> None:
+    async with serving(START, tmp_path) as served:
+        answer = await served.put("/v1/weights", {"queue": 9, "gpuPrefixCache": 0})
+        assert (answer["generation"], answer["weights"]["queue"]) == (2, 9)
+        assert (await scored(served))[2]["queue-scorer"] == 9
+        served.process.send_signal(signal.SIGHUP)
+        await served.until_generation(3)
+        _, _, weights = await scored(served)
+        metrics = await served.metrics()
+    assert (weights["queue-scorer"], weights["gpu-prefix-cache-scorer"]) == (2, 1)
+    for source in ("rest", "signal"):
+        assert f'kvatlas_config_loads_total{{outcome="applied",source="{source}"}} 1.0' in metrics
+
+
+BAD = {
+    "unknown_key": (b"weights: {queu: 1}", "did you mean 'queue'"),
+    "impossible_value": (b"weights: {queue: -1}", "found -1, expected a number of at least 0"),
+    "no_yaml": (b"weights: {", "not valid YAML"),
+    "endpoint_twice": (
+        b"endpoints: {static: [{name: a, address: 'h:1'}, {name: a, address: 'h:2'}]}",
+        "which is also the name at endpoints.static[0].name",
+    ),
+    "missing_list": (b"endpoints: {file: nowhere.yaml}", "nowhere.yaml: no such file"),
+    "restart": (b"index: {hashSeed: 5}", "needs a restart: index.hashSeed: 0 -> 5"),
+    "restart_and_more": (
+        b"weights: {queue: 5}\ntiers: [{name: one}]",
+        "needs a restart: tiers[gpu]: ",
+    ),
+}
+
+
+async def test_bad_files_are_refused_whole_and_the_old_one_stays_in_force(tmp_path: Path) -> None:
+    file = tmp_path / "kvatlas.yaml"
+    async with serving(START, tmp_path) as served:
+        before = await scored(served)
+        for text, reason in BAD.values():
+            replace(file, config_text({}) + text)
+            await served.until_logged(reason)
+            assert await scored(served) == before
+            assert reason in (await served.get("/v1/config"))["refused"][str(file)]
+        await served.until_metric("kvatlas_config_refused 1.0")
+        answer = await served.put("/v1/weights", {"queue": "many"})
+        assert answer["error"]["code"] == "BadRequest"
+        replace(file, config_text(START | {"weights": {"queue": 3}}))
+        await served.until_generation(2)
+        await served.until_metric("kvatlas_config_refused 0.0")
+    refusals = [line for line in served.log if "ERROR" in line]
+    assert len(refusals) == len(BAD)
+    assert all("configuration generation 1 stays in force: " in line for line in refusals)
+
+
+async def test_capacity_and_trust_credit_count_at_once(golden: Path, tmp_path: Path) -> None:
+    frames = read_frames(golden / "run1_zmq.jsonl")[:20]
+    async with player() as playing:
+        follows = endpoint("a", 1, events=playing.events, replay=playing.replay)
+
+        def config(bound: int | str, credit: float) -> dict[str, Any]:
+            return {
+                "endpoints": {"static": [follows]},
+                "tiers": [{"name": "gpu", "media": ["GPU"], "lruCapacityPerServer": bound}],
+                "events": {"trustCredit": {"stale": credit}},
+            }
+
+        async with serving(config("auto", 0.5), tmp_path) as served:
+            await playing.say(*frames)
+            await served.until_applied("a", frames[-1].seq)
+            held = (await served.get("/v1/endpoints/a"))["tiers"][0]["residencies"]
+            assert held > 3
+            replace(tmp_path / "kvatlas.yaml", config_text(config(3, 0.125)))
+            await served.until_generation(2)
+            await served.until_metric('kvatlas_residencies{endpoint="a",tier="gpu"} 3.0')
+            tier = (await served.get("/v1/endpoints/a"))["tiers"][0]
+            credit = (await served.get("/v1/config"))["config"]["events"]["trustCredit"]["stale"]
+            playing.close()
+    assert (tier["capacity"], tier["residencies"], credit) == (3, 3, 0.125)
+
+
+def own(*names: str) -> bytes:
+    return msgspec.yaml.encode([{"name": name, "address": f"127.0.0.1:{ord(name)}"} for name in names])
+
+
+def reference(*names: str) -> bytes:
+    rows = [{"name": name, "address": "127.0.0.1", "port": str(ord(name))} for name in names]
+    return msgspec.yaml.encode({"endpoints": rows})
+
+
+@pytest.mark.parametrize("listed", [own, reference])
+async def test_listed_servers_come_and_go_with_the_file(listed: Callable[..., bytes], tmp_path: Path) -> None:
+    file = tmp_path / "servers.yaml"
+    file.write_bytes(listed("a", "b"))
+    async with serving({"endpoints": {"file": "servers.yaml"}}, tmp_path, ready=False) as served:
+        assert (await scored(served))[:2] == (1, ["a", "b"])
+        replace(file, listed("b", "c"))
+        await served.until_generation(2)
+        assert (await scored(served))[:2] == (2, ["b", "c"])
+        replace(file, b"no list")
+        await served.until_logged("servers.yaml: line 1: found 'no list'")
+        file.unlink()
+        await served.until_logged("servers.yaml: no such file")
+        assert (await scored(served))[:2] == (2, ["b", "c"])
+
+
+def open_files(served: Served) -> int:
+    return len(list(Path(f"/proc/{served.process.pid}/fd").iterdir()))
+
+
+async def test_endpoint_that_goes_leaves_nothing_and_comes_back_empty(golden: Path, tmp_path: Path) -> None:
+    frames = read_frames(golden / "run1_zmq.jsonl")[:20]
+    async with player() as playing, MetricsServer() as load:
+        await playing.say(*frames)
+        stays, goes = (
+            endpoint(name, number, events=playing.events, replay=playing.replay, metrics=load.url)
+            for name, number in (("b", 2), ("a", 1))
+        )
+        goes["events"] = goes["events"].replace("127.0.0.1", "localhost")  # no address may be named twice
+        both, alone = {"endpoints": {"static": [goes, stays]}}, {"endpoints": {"static": [stays]}}
+        file = tmp_path / "kvatlas.yaml"
+        async with serving(alone, tmp_path) as served:
+            await served.until_applied("b", frames[-1].seq)
+            await served.until_metric('kvatlas_capacity_blocks{endpoint="b",tier="gpu"} 10.0')
+            n_open, generation = open_files(served), 1
+            for _ in range(3):
+                replace(file, config_text(both))
+                await served.until_generation(generation := generation + 1)
+                await served.until_applied("a", frames[-1].seq)
+                row = await served.get("/v1/endpoints/a")
+                assert (row["publishers"][0]["epoch"], row["scrape"]["failing"]) == (0, False)
+                replace(file, config_text(alone))
+                await served.until_generation(generation := generation + 1)
+                assert 'endpoint="a"' not in await served.metrics()
+                assert await served.status("/v1/endpoints/a") == 404
+                await until(lambda: open_files(served) <= n_open, what="closed sockets")
+    assert not any("Traceback" in line for line in served.log)
+
+
+async def test_moved_endpoint_starts_over_and_the_others_keep_what_they_hold(
+    golden: Path, tmp_path: Path
+) -> None:
+    frames = read_frames(golden / "run1_zmq.jsonl")[:20]
+    async with player() as one, player() as other:
+
+        def config(address: int) -> dict[str, Any]:
+            rows = [
+                endpoint("a", address, events=one.events, replay=one.replay),
+                endpoint("b", 2, events=other.events, replay=other.replay),
+            ]
+            return {"endpoints": {"static": rows}}
+
+        async with serving(config(1), tmp_path) as served:
+            for name, playing in (("a", one), ("b", other)):
+                await playing.say(*frames)
+                await served.until_applied(name, frames[-1].seq)
+            before = await served.get("/v1/endpoints/b")
+            one.history.clear()
+            replace(tmp_path / "kvatlas.yaml", config_text(config(3)))
+            await served.until_generation(2)
+            moved, kept = await served.get("/v1/endpoints/a"), await served.get("/v1/endpoints/b")
+    assert (moved["address"], moved["tiers"][0]["residencies"]) == ("127.0.0.1:3", 0)
+    assert kept["tiers"] == before["tiers"]
+    assert kept["tiers"][0]["residencies"] > 0
+    assert kept["publishers"][0]["epoch"] == before["publishers"][0]["epoch"]

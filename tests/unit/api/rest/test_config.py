@@ -1,0 +1,112 @@
+"""`/v1/config` and `PUT /v1/weights`, without a process around."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+import pytest
+from fastapi import FastAPI
+
+from kvatlas.api.errors import ConfigRefusedError
+from kvatlas.api.live import LiveConfig
+from kvatlas.api.metrics import Metrics
+from kvatlas.api.rest.config import config_routes
+from kvatlas.api.rest.errors import install_error_handlers
+from kvatlas.api.scheduling.plan import Plan
+from kvatlas.configs.schema import KVAtlasConfig
+from support.fleets import make_endpoint, with_endpoints
+
+
+@dataclass
+class Rest:
+    """The routes, and what they have switched to."""
+
+    client: httpx.AsyncClient
+    live: LiveConfig
+    switched: list[KVAtlasConfig] = field(default_factory=list[KVAtlasConfig])
+    refusal: str | None = None
+
+    async def put(self, body: Any) -> tuple[int, Any]:
+        answer = await self.client.put("/v1/weights", json=body)
+        return answer.status_code, answer.json()
+
+
+@pytest.fixture
+async def rest() -> AsyncGenerator[Rest]:
+    def switch(plan: Plan, _generation: int) -> None:
+        if one.refusal is not None:
+            raise ConfigRefusedError(one.refusal)
+        one.switched.append(plan.config)
+
+    async def settle() -> None:
+        pass
+
+    config = with_endpoints(make_endpoint("a", metrics="http://me:secret@h:1/m"))
+    live = LiveConfig(config, files=None, switch=switch, settle=settle, metrics=Metrics())
+    app = FastAPI()
+    install_error_handlers(app)
+    app.include_router(config_routes(live))
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as client:
+        one = Rest(client, live)
+        yield one
+
+
+async def test_configuration_in_force_is_shown_without_secrets(rest: Rest) -> None:
+    rest.live.refusals["/etc/x.yaml"] = "no such file"
+
+    answer = (await rest.client.get("/v1/config")).json()
+
+    assert (answer["generation"], answer["files"]) == (1, [])
+    assert answer["refused"] == {"/etc/x.yaml": "no such file"}
+    assert answer["config"]["weights"] == {
+        "queue": 2,
+        "kvCacheUtilization": 2,
+        "gpuPrefixCache": 1,
+        "cpuPrefixCache": 1,
+    }
+    assert answer["config"]["metricsScrape"]["interval"] == "50ms"
+    assert answer["config"]["endpoints"]["static"][0]["metrics"] == "http://***@h:1/m"
+
+
+async def test_weights_named_are_changed(rest: Rest) -> None:
+    assert await rest.put({"queue": 3, "cpuPrefixCache": 0.5}) == (
+        200,
+        {
+            "generation": 2,
+            "changes": ["weights.queue: 2 -> 3", "weights.cpuPrefixCache: 1 -> 0.5"],
+            "weights": {"queue": 3, "kvCacheUtilization": 2, "gpuPrefixCache": 1, "cpuPrefixCache": 0.5},
+        },
+    )
+    assert rest.switched == [rest.live.in_force]
+    assert (await rest.client.get("/v1/config")).json()["generation"] == 2
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "message"),
+    [
+        pytest.param({"queu": 1}, 400, "weights: queu: unknown key; did you mean 'queue'?", id="name"),
+        pytest.param(
+            {"queue": -1}, 400, "weights: queue: found -1, expected a number of at least 0", id="value"
+        ),
+        pytest.param([1], 422, "body: Input should be a valid dictionary", id="list"),
+    ],
+)
+async def test_impossible_weights_are_named_and_change_nothing(
+    rest: Rest, body: Any, status: int, message: str
+) -> None:
+    found, answer = await rest.put(body)
+
+    assert found == status
+    assert answer["error"]["message"].startswith(message)
+    assert (rest.live.generation, rest.switched) == (1, [])
+
+
+async def test_weights_that_cannot_be_put_in_force_are_a_conflict(rest: Rest) -> None:
+    rest.refusal = "something is in the way"
+
+    status, answer = await rest.put({"queue": 3})
+
+    assert (status, answer["error"]["message"]) == (409, "PUT /v1/weights: something is in the way")
