@@ -38,13 +38,12 @@ from .scheduling.tiers import tier_specs
 from .scrape.loads import LoadTable
 from .scrape.report import EngineFacts
 from .scrape.scraper import Scraper
+from .served_models import ServedModels
 from .services.configured import make_services
 from .settings import fleet_settings, scrape_settings
 from .snapshots import Snapshots
 from .tls.certificates import make_certificates
 from .tls.metrics import tls_families
-from .tokenization.configured import make_remote
-from .tokenization.service import Tokenization
 from .tokenization_metrics import tokenization_families
 
 log = logging.getLogger(__name__)
@@ -133,31 +132,31 @@ class App:
             settings=fleet_settings(config),
         )
         self._roster = Roster(self.fleet)
-        self._remote = make_remote(
-            config.model.remote_tokenizer,
-            endpoints=self.fleet.answering_urls,
-            on_outcome=self._metrics.remote_tokenized,
+        self._models = ServedModels(
+            config, endpoint_urls=self.fleet.answering_urls, on_outcome=self._metrics.remote_tokenized
         )
-        self._tokenization = Tokenization(config.model, config.tokenization, remote=self._remote)
         self._snapshots = Snapshots(
             config.snapshot,
             fleet=self.fleet,
-            models=config.model.names,
+            models=self._models.names,
             endpoints=self._roster.wanted,
             metrics=self._metrics.snapshot,
         )
         self._picker = picker = Picker(
-            pipeline=self._tokenization.pipeline,
+            pipeline=self._models,
             fleet=self.fleet,
             policy=_policy(self.live.plan, self.live.generation),
             metrics=self._metrics,
             decisions=_decision_log(config.decisions),
             rng=random.random,
             n_fallbacks=config.ext_proc.fallback_endpoints,
+            endpoint_labels=self._models.endpoint_labels if self._models.differ else None,
         )
         self._metrics.registry.register(StateCollector(lambda: decision_families(picker.decisions)))
         self._metrics.registry.register(StateCollector(lambda: fleet_families(self.fleet, self._subscriber)))
-        self._metrics.registry.register(StateCollector(lambda: tokenization_families(self._tokenization)))
+        self._metrics.registry.register(
+            StateCollector(lambda: tokenization_families(self._models.tokenizations))
+        )
         self._metrics.registry.register(StateCollector(lambda: latency_families(self.live.plan.profile)))
         certificates = make_certificates(config.server.tls, by_default=config.ext_proc.compat == "llm-d")
         self._metrics.registry.register(StateCollector(lambda: tls_families(certificates)))
@@ -177,7 +176,7 @@ class App:
             picker=picker,
             live=self.live,
             instances=Registry(self.fleet),
-            model_names=frozenset(config.model.names),
+            model_names=self._models.names,
             registry=self._metrics.registry,
             is_ready=lambda: self._health.ready,
         )
@@ -206,8 +205,7 @@ class App:
                     where = HostPort.parse(address, lowest_port=0)
                     self.ports[name] = await listener.start(where.host, where.port)
                     log.info("%s listens on %s:%d", name, where.host, self.ports[name])
-            if self._remote is not None:
-                await self._remote.start()
+            await self._models.start()
             self._bind_events()
             async with self._snapshots.restoring():
                 for name, wanted in wanted_endpoints(self.live.in_force).items():
@@ -221,7 +219,7 @@ class App:
             asyncio.create_task(self._keep_house(), name="housekeeping"),
             asyncio.create_task(self._sweep(), name="sweep"),
             asyncio.create_task(self._follow_files(), name="configuration"),
-            asyncio.create_task(self._tokenization.watch(), name="tokenizer files"),
+            asyncio.create_task(self._models.watch(), name="tokenizer files"),
         ]
 
     async def stop(self, *, grace_s: float = DRAIN_S) -> None:
@@ -244,10 +242,8 @@ class App:
         for endpoint in list(self.fleet):
             await self.fleet.remove(endpoint.name)
         await self._scraper.stop()
-        if self._remote is not None:
-            await self._remote.stop()
+        await self._models.stop()
         await self._subscriber.close()
-        self._tokenization.close()
 
     async def run(self) -> None:
         """Start, serve until SIGTERM or SIGINT, drain and stop. A second signal stops at once. SIGHUP loads the files."""

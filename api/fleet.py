@@ -55,6 +55,10 @@ class Endpoint:
     offloads: bool = False
     """Whether its metrics have shown that blocks move to slower memory."""
 
+    def has_labels(self, wanted: Mapping[str, str]) -> bool:
+        """Whether it has all these labels."""
+        return wanted.items() <= self.labels.items()
+
     @property
     def has_events(self) -> bool:
         """Whether any rank publishes events."""
@@ -212,7 +216,12 @@ class Fleet:
         await self._close(publisher)
 
     def candidates(
-        self, prefix: Prefix | None, *, now: float, subset: frozenset[str] | None = None
+        self,
+        prefix: Prefix | None,
+        *,
+        now: float,
+        subset: frozenset[str] | None = None,
+        labels: Mapping[str, str] | None = None,
     ) -> list[Candidate]:
         """Endpoints that may take a request, with load and prefix.
 
@@ -220,6 +229,7 @@ class Fleet:
             prefix: the prompt's block keys, None without.
             now: monotonic seconds.
             subset: addresses allowed (`host:port`, or `host` for every port); None allows all.
+            labels: that an endpoint must have; None or empty allows all.
         """
         matches = self.atlas.match(prefix) if prefix is not None else {}
         return [
@@ -227,6 +237,7 @@ class Fleet:
             for endpoint in self._endpoints.values()
             if (serving := endpoint.addresses.serving) is not None
             and (subset is None or _allowed(serving, subset))
+            and (not labels or endpoint.has_labels(labels))
         ]
 
     def routed(self, picked: Candidate, prefix: Prefix | None) -> None:
@@ -235,12 +246,13 @@ class Fleet:
         if prefix is not None:
             self.atlas.routed(picked.name, prefix, picked.prefix)
 
-    def answering_urls(self) -> list[str]:
-        """Base URLs of the endpoints that serve requests and whose last scrape, if they are scraped, went well."""
+    def answering_urls(self, labels: Mapping[str, str]) -> list[str]:
+        """Base URLs of the endpoints with `labels` that serve requests and whose last scrape, if any, went well."""
         return [
             f"http://{endpoint.addresses.serving}"
             for endpoint in self
             if endpoint.addresses.serving is not None
+            and endpoint.has_labels(labels)
             and ((status := self.scrape_status(endpoint.name)) is None or not status.failing)
         ]
 

@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 from ..configs.schema import AdmissionConfig
 from ..indexer.prefix import Prefix
@@ -22,8 +23,7 @@ from .model_rewrite import rewritten
 from .routing import ModelRewrite, Refusal, RefusalCode, Route, RoutingRequest
 from .tokenization.byte_form import prompt_bytes
 from .tokenization.errors import RequestError
-from .tokenization.model import Prompt
-from .tokenization.pipeline import PromptPipeline
+from .tokenization.model import ParsedRequest, Prompt
 
 log = logging.getLogger(__name__)
 
@@ -48,6 +48,11 @@ NOT_REWRITTEN = Refusal(
 )
 """A request past a limit is routed without its body; to the model it does not want it must not go."""
 
+NOT_TOLD = Refusal(
+    RefusalCode.SERVICE_UNAVAILABLE, "too much load to see which model a request is for; try again"
+)
+"""The same where endpoints have different models."""
+
 
 @dataclass(frozen=True, slots=True)
 class Policy:
@@ -64,6 +69,18 @@ class Policy:
     admission: Admission = field(default_factory=lambda: Admission(AdmissionConfig()))
 
 
+class Tokenizes(Protocol):
+    """What turns requests into prompts."""
+
+    async def prompt(self, path: str, body: bytes) -> Prompt:
+        """See `PromptPipeline.prompt`."""
+        ...
+
+    async def tokenize(self, request: ParsedRequest) -> Prompt:
+        """See `PromptPipeline.tokenize`."""
+        ...
+
+
 class Picker:
     """Admits, tokenizes, matches, scores, picks and accounts. Implements `api.routing.Router`.
 
@@ -71,6 +88,8 @@ class Picker:
 
     Args:
         pipeline: bodies to token ids.
+        endpoint_labels: labels that an endpoint has to have for requests that name this model; None where endpoints do
+            not differ in that.
         fleet: endpoints.
         policy: what decides, until `use`.
         metrics: counters.
@@ -82,17 +101,18 @@ class Picker:
     def __init__(
         self,
         *,
-        pipeline: PromptPipeline,
+        pipeline: Tokenizes,
         fleet: Fleet,
         policy: Policy,
         metrics: Metrics,
         decisions: DecisionLog,
         rng: Callable[[], float],
         n_fallbacks: int = 0,
+        endpoint_labels: Callable[[str], Mapping[str, str]] | None = None,
     ) -> None:
         self.pipeline, self.fleet, self.decisions = pipeline, fleet, decisions
         self._policy, self._metrics, self._rng = policy, metrics, rng
-        self._n_fallbacks = n_fallbacks
+        self._n_fallbacks, self._endpoint_labels = n_fallbacks, endpoint_labels
         self._faults_said: set[tuple[str, str]] = set()
 
     def use(self, policy: Policy) -> None:
@@ -173,6 +193,8 @@ class Picker:
         target = model_rewrite(request.headers)
         if target and request.overload is not None:
             return NOT_REWRITTEN
+        if self._endpoint_labels is not None and request.overload is not None:
+            return NOT_TOLD
         rewrite = rewritten(request.body, target) if target and request.body else None
         prompt: Prompt | None = None
         if request.has_body and request.overload is None:
@@ -223,7 +245,8 @@ class Picker:
         prompt: Prompt | None,
         subset: frozenset[str] | None,
     ) -> Decision | None:
-        candidates = self.fleet.candidates(prefix, now=view.now, subset=subset)
+        labels = self._endpoint_labels(view.model) if self._endpoint_labels is not None else None
+        candidates = self.fleet.candidates(prefix, now=view.now, subset=subset, labels=labels)
         if not candidates:
             return None
         policy = self._policy

@@ -2,50 +2,78 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from prometheus_client.metrics_core import Metric
 
 from .metrics import counter, gauge
-from .tokenization.segment_cache import CacheStatistics
 from .tokenization.service import Tokenization
 
 
-def tokenization_families(tokenization: Tokenization) -> Iterator[Metric]:
-    """Work of the encoder, its cache, the tokenizer's files, and the state of the engines that are asked."""
-    encoder, counters, remote = tokenization.encoder, tokenization.pool.counters, tokenization.remote
-    cache = encoder.cache.statistics() if encoder else CacheStatistics()
-    segmented = gauge("tokenizer_segmented", "1 when texts are encoded in segments, 0 when whole.")
-    if encoder is not None:
-        segmented.add_metric([], encoder.is_segmented)
+def tokenization_families(tokenizations: Sequence[Tokenization]) -> Iterator[Metric]:
+    """Work of the encoders, their caches, the tokenizers' files, and the state of the engines that are asked.
+
+    Args:
+        tokenizations: of all models, which are added up.
+    """
+    encoders = [each.encoder for each in tokenizations if each.encoder is not None]
+    counters = [each.pool.counters for each in tokenizations]
+    caches = [encoder.cache.statistics() for encoder in encoders]
+    remotes = [each.remote for each in tokenizations if each.remote is not None]
+    files = [each.files for each in tokenizations if each.files is not None]
+    segmented = gauge(
+        "tokenizer_segmented", "1 when texts are encoded in segments, 0 when whole for some model."
+    )
+    if encoders:
+        segmented.add_metric([], all(encoder.is_segmented for encoder in encoders))
     reloads = counter("tokenizer_reloads", "Changes of the tokenizer's files.", "outcome")
-    if tokenization.files is not None:
-        reloads.add_metric(["used"], tokenization.files.n_reloads)
-        reloads.add_metric(["failed"], tokenization.files.n_failures)
+    if files:
+        reloads.add_metric(["used"], sum(each.n_reloads for each in files))
+        reloads.add_metric(["failed"], sum(each.n_failures for each in files))
     yield from (segmented, reloads)
     for name, text, value in (
-        ("cached_tokens", "Prompt tokens known from earlier prompts.", counters.cached_tokens),
-        ("encoded_tokens", "Prompt tokens that had to be encoded.", counters.encoded_tokens),
-        ("encode_seconds", "CPU time of encoding.", counters.encode_seconds),
-        ("timeouts", "Prompts that were not encoded in time.", counters.timeouts),
-        ("refusals", "Prompts not encoded, since too much text waited.", counters.refusals),
-        ("cache_evictions", "Segments given up to stay within the cache's bound.", cache.evictions),
+        (
+            "cached_tokens",
+            "Prompt tokens known from earlier prompts.",
+            sum(each.cached_tokens for each in counters),
+        ),
+        (
+            "encoded_tokens",
+            "Prompt tokens that had to be encoded.",
+            sum(each.encoded_tokens for each in counters),
+        ),
+        ("encode_seconds", "CPU time of encoding.", sum(each.encode_seconds for each in counters)),
+        ("timeouts", "Prompts that were not encoded in time.", sum(each.timeouts for each in counters)),
+        (
+            "refusals",
+            "Prompts not encoded, since too much text waited.",
+            sum(each.refusals for each in counters),
+        ),
+        (
+            "cache_evictions",
+            "Segments given up to stay within the cache's bound.",
+            sum(each.evictions for each in caches),
+        ),
     ):
         family = counter(f"tokenizer_{name}", text)
         family.add_metric([], value)
         yield family
     for name, text, value in (
-        ("tokenizer_cache_bytes", "Memory of segments with their ids.", cache.size_bytes),
-        ("tokenizer_cache_segments", "Segments whose ids are known.", cache.segments),
+        (
+            "tokenizer_cache_bytes",
+            "Memory of segments with their ids.",
+            sum(each.size_bytes for each in caches),
+        ),
+        ("tokenizer_cache_segments", "Segments whose ids are known.", sum(each.segments for each in caches)),
         (
             "remote_tokenizer_servers_open",
             "Servers not asked for token ids because they failed.",
-            remote.n_open if remote else 0,
+            sum(each.n_open for each in remotes),
         ),
         (
             "remote_tokenizer_cache_bytes",
             "Memory for token ids that engines told.",
-            remote.cached_bytes if remote else 0,
+            sum(each.cached_bytes for each in remotes),
         ),
     ):
         family_now = gauge(name, text)

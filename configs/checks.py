@@ -18,6 +18,7 @@ from .schema import (
     ExtProcConfig,
     KVAtlasConfig,
     MetricsScrapeConfig,
+    ModelConfig,
     PluginConfig,
     RemoteTokenizerConfig,
     SchedulingProfileConfig,
@@ -38,7 +39,7 @@ def check_config(config: KVAtlasConfig) -> list[Problem]:
         *_ext_proc_problems(config.ext_proc),
         *_admission_problems(config),
         *_malformed(("events", "bind"), config.events.bind, check_bind_address),
-        *_remote_problems(config.model.remote_tokenizer),
+        *_model_problems(config),
         *_source_problems(config.endpoints),
         *endpoint_problems(("endpoints", "static"), config.endpoints.static, config.events),
         *_tier_problems(config.tiers),
@@ -81,9 +82,27 @@ def reference_problems(
             yield Problem(f"found {name!r}, expected the name of a plugin; {nearest(name, names)}", path)
 
 
-def _remote_problems(remote: RemoteTokenizerConfig) -> Iterator[Problem]:
+def _model_problems(config: KVAtlasConfig) -> Iterator[Problem]:
+    yield from _remote_problems(("model",), config.model.remote_tokenizer)
+    if config.models and config.model != ModelConfig():
+        yield Problem("found beside models; put it into that list", ("model",))
+    names: list[tuple[KeyPath, str]] = []
+    for number, model in enumerate(config.models):
+        path: KeyPath = ("models", number)
+        yield from _remote_problems(path, model.remote_tokenizer)
+        if not model.names:
+            yield Problem("missing, expected the names that requests have for the model", (*path, "names"))
+        if not model.endpoint_labels and len(config.models) > 1:
+            message = "missing, expected the labels of its endpoints, since a server has one of the models"
+            yield Problem(message, (*path, "endpointLabels"))
+        names += [((*path, "names", place), name) for place, name in enumerate(model.names)]
+        names += [((*path, "adapters", place), name) for place, name in enumerate(model.adapters)]
+    yield from _repeated(names, "name")
+
+
+def _remote_problems(model: KeyPath, remote: RemoteTokenizerConfig) -> Iterator[Problem]:
     if remote.url not in ("", "endpoints"):
-        yield from _malformed(("model", "remoteTokenizer", "url"), remote.url, check_base_url)
+        yield from _malformed((*model, "remoteTokenizer", "url"), remote.url, check_base_url)
 
 
 def _server_problems(server: ServerConfig) -> Iterator[Problem]:

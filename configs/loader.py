@@ -15,7 +15,7 @@ from .describe import found
 from .endpoint_picker import KIND, EndpointPickerConfig, check_endpoint_picker, kvatlas_config, notes
 from .errors import ConfigError, Problem
 from .reading import read_document
-from .schema import EndpointsConfig, KVAtlasConfig
+from .schema import EndpointsConfig, KVAtlasConfig, ModelConfig
 
 Check = Callable[[KVAtlasConfig], Iterable[Problem]]
 """Finds what is wrong in a configuration whose types are right; its problems get their lines here."""
@@ -117,13 +117,29 @@ def _with_absolute_paths(config: KVAtlasConfig, folder: Path) -> KVAtlasConfig:
     def absolute(path: str) -> str:
         return str(folder / path) if path else ""
 
-    model, chat, remote = config.model, config.model.chat, config.model.remote_tokenizer
-    model = replace_fields(
-        model,
-        tokenizer=absolute(model.tokenizer),
-        chat=replace_fields(chat, template=absolute(chat.template)),
-        remote_tokenizer=replace_fields(remote, api_key_file=absolute(remote.api_key_file)),
+    def with_files(model: ModelConfig) -> ModelConfig:
+        chat, remote = model.chat, model.remote_tokenizer
+        return replace_fields(
+            model,
+            tokenizer=absolute(model.tokenizer),
+            chat=replace_fields(chat, template=absolute(chat.template)),
+            remote_tokenizer=replace_fields(remote, api_key_file=absolute(remote.api_key_file)),
+        )
+
+    tls = config.server.tls
+    tls = replace_fields(
+        tls,
+        cert_file=absolute(tls.cert_file),
+        key_file=absolute(tls.key_file),
+        client_ca_file=absolute(tls.client_ca_file),
     )
     snapshot = replace_fields(config.snapshot, file=absolute(config.snapshot.file))
     endpoints = replace_fields(config.endpoints, file=absolute(config.endpoints.file))
-    return replace_fields(config, model=model, snapshot=snapshot, endpoints=endpoints)
+    return replace_fields(
+        config,
+        server=replace_fields(config.server, tls=tls),
+        model=with_files(config.model),
+        models=tuple(map(with_files, config.models)),
+        snapshot=snapshot,
+        endpoints=endpoints,
+    )

@@ -118,10 +118,14 @@ class AdmissionConfig(Section, frozen=True):
 
 
 class ModelConfig(Section, frozen=True):
-    """The model every endpoint serves."""
+    """A model that endpoints serve."""
 
     names: tuple[str, ...] = ()
     """Served names and aliases."""
+    adapters: tuple[str, ...] = ()
+    """Names of LoRA adapters, needed with several models: of one alone, every other name is taken for an adapter."""
+    endpoint_labels: dict[str, str] = {}
+    """Labels of the endpoints that serve it; empty: every endpoint."""
     tokenizer: str = ""
     """Folder with tokenizer.json (and tokenizer_config.json, chat_template.jinja), or one file; empty: no prefix keys."""
     chat: ChatConfig = ChatConfig()
@@ -302,13 +306,17 @@ class EngineConfig(Section, frozen=True):
     """Series with the LoRA adapters in labels named as vLLM's, whose value is the time of writing."""
 
 
+LONGEST_IDLE_S = 1.0
+"""Time between two scrapes of an idle endpoint where the configuration does not say."""
+
+
 class MetricsScrapeConfig(Section, frozen=True):
     """Reading the endpoints' /metrics."""
 
     interval: Duration = Duration(0.05)
     """Time between two scrapes of a busy endpoint."""
     idle_interval: Duration | None = None
-    """Longest time between two scrapes of an idle endpoint; absent: half of `staleAfter`, at least `interval`."""
+    """Longest time between two scrapes of an idle endpoint; absent: half of `staleAfter`, at most 1 s, at least `interval`."""
     stale_after: Duration = Duration(2.0)
     """Age past which a load is not believed."""
     timeout: Duration = Duration(1.0)
@@ -321,7 +329,7 @@ class MetricsScrapeConfig(Section, frozen=True):
     @property
     def idle_interval_s(self) -> float:
         """Longest time between two scrapes of an idle endpoint, in seconds."""
-        return max(self.interval, self.idle_interval or self.stale_after / 2)
+        return max(self.interval, self.idle_interval or min(LONGEST_IDLE_S, self.stale_after / 2))
 
 
 class IndexConfig(Section, frozen=True):
@@ -364,6 +372,8 @@ class KVAtlasConfig(Section, frozen=True, tag_field="kind", tag="KVAtlasConfig")
     """Turning requests away."""
     model: ModelConfig = ModelConfig()
     """Model and tokenizer."""
+    models: tuple[ModelConfig, ...] = ()
+    """Several models in place of `model`, each with its keys."""
     tokenization: TokenizationConfig = TokenizationConfig()
     """Tokenization."""
     endpoints: EndpointsConfig = EndpointsConfig()
@@ -386,3 +396,8 @@ class KVAtlasConfig(Section, frozen=True, tag_field="kind", tag="KVAtlasConfig")
     """Block index."""
     snapshot: SnapshotConfig = SnapshotConfig()
     """Snapshot file."""
+
+    @property
+    def served_models(self) -> tuple[ModelConfig, ...]:
+        """Every model: `models`, else the one `model`."""
+        return self.models or (self.model,)

@@ -21,6 +21,8 @@ class NoPrefixReason(StrEnum):
     """The path only tokenizes or renders: the engine computes no blocks for it."""
     NO_TOKENIZER = "no_tokenizer"
     """No tokenizer is configured."""
+    UNKNOWN_MODEL = "unknown_model"
+    """None of several models is called so."""
     OWN_RENDERER = "own_renderer"
     """The engine writes this model's prompts with code of its own in place of the tokenizer's files."""
     NO_CHAT_TEMPLATE = "no_chat_template"

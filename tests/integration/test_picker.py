@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from kvatlas.api.admission import SHED
-from kvatlas.api.picker import NO_CANDIDATES, NOT_CACHED, NOT_REWRITTEN
+from kvatlas.api.picker import NO_CANDIDATES, NOT_CACHED, NOT_REWRITTEN, NOT_TOLD
 from kvatlas.api.routing import Overload, Refusal, Route, RoutingRequest
 from kvatlas.scorers.decision import Origin
 from support.picker_parts import PickerParts, picker_parts
@@ -37,6 +37,16 @@ async def routed(parts: PickerParts, request: RoutingRequest) -> Route:
 async def test_fallbacks_follow_the_picked_endpoint(n_fallbacks: int, addresses: tuple[str, ...]) -> None:
     async with picker_parts({"a": 9, "b": 0, "c": 5, "d": 1}, n_fallbacks=n_fallbacks) as made:
         assert (await routed(made, CHAT)).addresses == addresses  # R4
+
+
+async def test_request_past_a_limit_is_refused_where_endpoints_have_different_models() -> None:
+    def labels(model: str) -> dict[str, str]:
+        return {"model": model}
+
+    async with picker_parts({"a": 0}, endpoint_labels=labels) as made:
+        answer = await made.picker.route(replace(CHAT, overload=Overload.PENDING_REQUESTS))
+
+        assert answer is NOT_TOLD
 
 
 async def test_equal_fallbacks_come_in_any_order() -> None:

@@ -40,7 +40,13 @@ from kvatlas.scorers.weights import default_profile
 class PickerParts:
     """A picker over endpoints `a`, `b`, ... with the given queues, none of which has events or is scraped."""
 
-    def __init__(self, queues: dict[str, int], n_fallbacks: int, rng: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        queues: dict[str, int],
+        n_fallbacks: int,
+        rng: Callable[[], float],
+        endpoint_labels: Callable[[str], dict[str, str]] | None,
+    ) -> None:
         self.metrics = Metrics()
         self._loads = LoadTable(stale_after_s=60)
         self._subscriber = Subscriber()
@@ -81,6 +87,7 @@ class PickerParts:
             decisions=DecisionLog(max_count=0, max_bytes=1),
             rng=rng,
             n_fallbacks=n_fallbacks,
+            endpoint_labels=endpoint_labels,
         )
 
     def queue(self, queues: dict[str, int]) -> None:
@@ -104,8 +111,13 @@ class PickerParts:
 
 
 @asynccontextmanager
-async def picker_parts(queues: dict[str, int], *, n_fallbacks: int = 0) -> AsyncGenerator[PickerParts]:
-    made = PickerParts(queues, n_fallbacks, random.Random(1).random)
+async def picker_parts(
+    queues: dict[str, int],
+    *,
+    n_fallbacks: int = 0,
+    endpoint_labels: Callable[[str], dict[str, str]] | None = None,
+) -> AsyncGenerator[PickerParts]:
+    made = PickerParts(queues, n_fallbacks, random.Random(1).random, endpoint_labels)
     try:
         yield made
     finally:

@@ -14,13 +14,19 @@ HEAD = ["| key | value | default | meaning |", "|---|---|---|---|"]
 
 
 def key_table(cls: type[msgspec.Struct]) -> str:
-    """One row a key of `cls` and of all below it: path, what it may be, default, docstring."""
+    """One row a key of `cls` and of all below it: path, what it may be, default, docstring.
+
+    The keys of a section that stands in two places are listed at the first; the other's docstring says so.
+    """
     info = inspect.type_info(cls)
     assert isinstance(info, inspect.StructType)
-    return "\n".join([*HEAD, *_rows(info, "")])
+    return "\n".join([*HEAD, *_rows(info, "", set())])
 
 
-def _rows(info: inspect.StructType, above: str) -> list[str]:
+def _rows(info: inspect.StructType, above: str, listed: set[type]) -> list[str]:
+    if info.cls in listed:
+        return []
+    listed.add(info.cls)
     lines: list[str] = []
     texts = field_texts(info.cls)
     for field in info.fields:
@@ -29,13 +35,13 @@ def _rows(info: inspect.StructType, above: str) -> list[str]:
         match field.type:
             case inspect.StructType():
                 lines.append(f"| **`{path}`** | section | | {text} |")
-                lines += _rows(field.type, f"{path}.")
+                lines += _rows(field.type, f"{path}.", listed)
             case inspect.VarTupleType(item_type=inspect.StructType() as entry):
                 lines.append(f"| **`{path}`** | {expected(field.type)} | {_default(field)} | {text} |")
-                lines += _rows(entry, f"{path}[].")
+                lines += _rows(entry, f"{path}[].", listed)
             case inspect.DictType(value_type=inspect.StructType() as entry):
                 lines.append(f"| **`{path}`** | {expected(field.type)} | {_default(field)} | {text} |")
-                lines += _rows(entry, f"{path}.NAME.")
+                lines += _rows(entry, f"{path}.NAME.", listed)
             case _:
                 lines.append(f"| `{path}` | {expected(field.type)} | {_default(field)} | {text} |")
     return lines

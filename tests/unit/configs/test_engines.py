@@ -71,11 +71,12 @@ def test_own_names_take_the_place_of_known_ones() -> None:
     assert (series.block_size_label, series.num_blocks_label) == ("block_size", "n")
 
 
-def test_idle_interval_is_half_of_what_is_stale_unless_given() -> None:
+def test_idle_interval_is_half_of_what_is_stale_and_a_second_at_most_unless_given() -> None:
     texts: tuple[dict[str, str], ...] = (
         {},
         {"idleInterval": "500ms"},
         {"interval": "3s", "staleAfter": "4s"},
+        {"staleAfter": "1m"},
     )
     found = [
         msgspec.convert(
@@ -84,4 +85,4 @@ def test_idle_interval_is_half_of_what_is_stale_unless_given() -> None:
         for text in texts
     ]
 
-    assert found == [1.0, 0.5, 3.0]
+    assert found == [1.0, 0.5, 3.0, 1.0]

@@ -153,6 +153,26 @@ def test_head_alone_is_the_default_configuration(config_file: Path) -> None:
             id="saturated_until_the_next_scrape",
         ),
         pytest.param(
+            "model: {names: [a]}\nmodels: [{names: [b]}]",
+            "line 3, model: found beside models; put it into that list",
+            id="model_and_models",
+        ),
+        pytest.param(
+            "models: [{endpointLabels: {a: b}}]",
+            "line 3, models[0].names: missing, expected the names that requests have for the model",
+            id="model_without_name",
+        ),
+        pytest.param(
+            "models: [{names: [a], endpointLabels: {a: b}}, {names: [b]}]",
+            "line 3, models[1].endpointLabels: missing, expected the labels of its endpoints",
+            id="model_on_every_server_beside_others",
+        ),
+        pytest.param(
+            "models: [{names: [a], endpointLabels: {a: b}}, {names: [b], adapters: [a], endpointLabels: {a: c}}]",
+            "line 3, models[1].adapters[0]: found 'a', which is also the name at models[0].names[0]",
+            id="name_of_two_models",
+        ),
+        pytest.param(
             "metricsScrape: {idleInterval: 2s}",
             "line 3, metricsScrape.idleInterval: found 2s, expected from the interval of 50ms to less than staleAfter of 2s",
             id="idle_until_stale",
@@ -218,7 +238,7 @@ def test_all_mistakes_are_listed_in_the_order_of_the_file(config_file: Path) -> 
     assert message_of(config_file).splitlines() == [
         "config.yaml: 3 problems",
         "  line 3, weights.queue: found -1, expected a number of at least 0",
-        "  line 4, model.name: unknown key; did you mean 'names'? allowed: names, tokenizer, chat, remoteTokenizer",
+        "  line 4, model.name: unknown key; did you mean 'names'? allowed: names, adapters, endpointLabels, tokenizer, chat, remoteTokenizer",
         "  line 5, server: found 3, expected a mapping with keys extProc, health, rest, metrics, tls",
     ]
 

@@ -28,7 +28,7 @@ def body(prompt: str) -> bytes:
 def figures(tokenization: Tokenization) -> dict[str, float]:
     """Samples by name and label, without the common prefix."""
     registry = CollectorRegistry()
-    registry.register(StateCollector(lambda: tokenization_families(tokenization)))
+    registry.register(StateCollector(lambda: tokenization_families([tokenization])))
     return {
         " ".join([sample.name.removeprefix("kvatlas_tokenizer_"), *sample.labels.values()]): sample.value
         for family in registry.collect()
