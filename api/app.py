@@ -257,6 +257,7 @@ class App:
         await stop.wait()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.remove_signal_handler(number)
+            signal.signal(number, signal.SIG_DFL)
         log.info("stopping: finishing requests in flight, at most %.0f s", DRAIN_S)
         await self.stop()
         log.info("stopped")

@@ -66,7 +66,7 @@ class Roster:
 
     @property
     def wanted(self) -> Mapping[str, Wanted]:
-        """Endpoints of the source, by name."""
+        """Endpoints of the source by name, as they change."""
         return self._wanted
 
     def add(self, name: str, wanted: Wanted, *, saved: SavedEndpoint | None = None) -> None:
@@ -88,7 +88,9 @@ class Roster:
         """
         plan = plan_fleet(self._wanted, wanted)
         carry_out(plan, self._fleet)
-        self._wanted = dict(wanted)
+        for name in plan.gone:
+            del self._wanted[name]
+        self._wanted.update(wanted)
         return plan
 
 

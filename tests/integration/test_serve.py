@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import re
+import signal
 import socket
 import sys
 from pathlib import Path
@@ -17,7 +18,7 @@ from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
 
 from kvatlas.api.extproc import ext_proc_pb2 as pb
 from kvatlas.api.extproc.health import EXT_PROC_SERVICE
-from support.ext_proc import request_headers
+from support.ext_proc import DUPLEX, request_headers
 from support.recording import player, read_frames, send
 from support.serve import serving
 from support.waiting import until
@@ -234,3 +235,24 @@ async def test_errors_have_one_form_and_repeat_nothing_of_the_prompt(tmp_path: P
         assert set(answer["error"]) == {"code", "message", "detail"}
         assert prompt not in str(answer)
     assert prompt not in "\n".join(served.log)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_second_signal_ends_the_process_at_once_while_requests_are_in_flight(
+    number: signal.Signals, tmp_path: Path
+) -> None:
+    async with (
+        serving({}, tmp_path, killed_by=number) as served,
+        grpc.aio.insecure_channel(f"127.0.0.1:{served.ports['extProc']}") as channel,
+    ):
+        process: grpc.aio.StreamStreamMultiCallable[bytes, bytes] = channel.stream_stream(
+            "/envoy.service.ext_proc.v3.ExternalProcessor/Process"
+        )
+        stream = process()
+        await stream.write(request_headers(config=DUPLEX).SerializeToString())
+        served.process.send_signal(number)
+        await served.until_logged("stopping: finishing requests in flight")
+        served.process.send_signal(number)
+        async with asyncio.timeout(10):  # a third of what requests in flight get
+            await served.process.wait()

@@ -81,9 +81,17 @@ class Served:
 
 @contextlib.asynccontextmanager
 async def serving(
-    config: dict[str, Any], folder: Path, *flags: str, ready: bool = True, end: int = signal.SIGTERM
+    config: dict[str, Any],
+    folder: Path,
+    *flags: str,
+    ready: bool = True,
+    end: int = signal.SIGTERM,
+    killed_by: int | None = None,
 ) -> AsyncGenerator[Served]:
-    """`kvatlas serve` with `config` on free ports; stopped with SIGTERM, which must end with status 0, or SIGKILL."""
+    """`kvatlas serve` with `config` on free ports, told to stop by `end`.
+
+    It must end with status 0, except by SIGKILL or where another signal killed it meanwhile.
+    """
     file = folder / "kvatlas.yaml"
     file.write_bytes(config_text(config))
     process = await asyncio.create_subprocess_exec(
@@ -111,7 +119,8 @@ async def serving(
             process.send_signal(end)
         status = await asyncio.wait_for(process.wait(), timeout=40)
         await reader
-    assert status == (-end if end == signal.SIGKILL else 0), "\n".join(log)
+    killed_by = end if end == signal.SIGKILL else killed_by
+    assert status == (0 if killed_by is None else -killed_by), "\n".join(log)
 
 
 def config_text(config: dict[str, Any]) -> bytes:

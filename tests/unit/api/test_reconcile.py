@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from kvatlas.api.errors import ConfigRefusedError
 from kvatlas.api.fleet import Fleet
 from kvatlas.api.instance import Instance
-from kvatlas.api.reconcile import FleetPlan, Wanted, carry_out, plan_fleet, wanted_endpoints
+from kvatlas.api.reconcile import FleetPlan, Roster, Wanted, carry_out, plan_fleet, wanted_endpoints
 from kvatlas.configs.endpoints import EndpointAddresses, RankAddresses
 from kvatlas.configs.schema import KVAtlasConfig
 from kvatlas.events.model import BlockStored, EngineHash
@@ -186,3 +186,43 @@ async def test_endpoint_that_can_move_nowhere_is_routed_to_and_said_to_be_blind(
         (a,) = fleet.candidates(None, now=0.0)
         assert a.address == "127.0.0.1:1"
     assert "endpoint a is routed to, but its events cannot be followed again" in caplog.text
+
+
+# -- rosters -----------------------------------------------------------------------------------------------------------
+
+
+async def test_roster_brings_the_fleet_to_each_list_and_shows_the_last_one() -> None:
+    async with make_fleet() as fleet:
+        roster = Roster(fleet)
+        shown = roster.wanted
+        roster.add("a", wanted_endpoints(with_endpoints(A))["a"])
+        store(fleet, "a")
+        for endpoints, expected in (((A, B), "ab"), ((C, A), "ac"), ((), "")):
+            roster.bring_to(wanted_endpoints(with_endpoints(*endpoints)))
+            assert names(fleet) == sorted(shown) == list(expected)
+            assert not expected or held(fleet, "a") == 1
+
+
+async def test_roster_leaves_what_another_one_has_added_alone() -> None:
+    async with make_fleet() as fleet:
+        configured, discovered = Roster(fleet), Roster(fleet)
+        configured.bring_to(wanted_endpoints(with_endpoints(A)))
+        discovered.bring_to(wanted_endpoints(with_endpoints(B, C)))
+        configured.bring_to({})
+        assert names(fleet) == ["b", "c"]
+
+        with pytest.raises(ConfigRefusedError, match="endpoint 'b' is there already"):
+            configured.bring_to(wanted_endpoints(with_endpoints(A, B)))
+        assert (dict(configured.wanted), names(fleet)) == ({}, ["b", "c"])
+
+
+async def test_refused_list_is_planned_anew_from_the_one_before() -> None:
+    async with make_fleet(max_sockets=FEW_SOCKETS) as fleet:
+        roster = Roster(fleet)
+        roster.bring_to(wanted_endpoints(with_endpoints(A)))
+        with pytest.raises(ConfigRefusedError):
+            roster.bring_to(wanted_endpoints(with_endpoints(A, B)))
+
+        plan = roster.bring_to(wanted_endpoints(with_endpoints(make_endpoint("b", 2, events=""))))
+
+        assert (set(plan.new), plan.gone, names(fleet)) == ({"b"}, ("a",), ["b"])
