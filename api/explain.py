@@ -110,7 +110,8 @@ def _cached(endpoint: ScoredEndpointOut) -> str:
     if endpoint.prefix is None:
         return ""
     tiers = [f"{tier} {tokens}" for tier, tokens in endpoint.prefix.tier_tokens.items() if tokens]
-    return ", ".join(tiers) or "0"
+    predicted = endpoint.prefix.predicted_tokens
+    return (", ".join(tiers) or "0") + (f" ({predicted} predicted)" if predicted else "")
 
 
 def _reasons(decision: DecisionOut) -> Iterator[str]:

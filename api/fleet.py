@@ -16,6 +16,7 @@ from ..events.subscriber import Subscriber
 from ..events.subscription import Subscription
 from ..indexer.atlas import Atlas
 from ..indexer.match import PrefixMatch
+from ..indexer.predicted import Prediction
 from ..indexer.prefix import Prefix
 from ..indexer.snapshot import SavedEndpoint, SavedRank
 from ..indexer.sources import SourceChange
@@ -24,6 +25,7 @@ from ..scorers.in_flight import InFlight
 from ..scorers.model import Candidate, Load
 from .instance import Instance
 from .metrics import Metrics
+from .predictions import Predictions
 from .publisher import SAME_RESTART_S, Publisher
 from .scrape.loads import LoadTable
 from .scrape.report import EngineFacts
@@ -101,6 +103,7 @@ class Fleet:
         settings: FleetSettings,
     ) -> None:
         self.atlas = atlas
+        self.predictions = Predictions(atlas, ttl_s=settings.predict_s)
         self._subscriber, self._scraper, self._loads, self._metrics = subscriber, scraper, loads, metrics
         self.in_flight = InFlight()
         self._is_from_routing = atlas.tiers.specs[0].source is TierSource.ROUTING
@@ -159,7 +162,7 @@ class Fleet:
             SubscriptionError: an event address that cannot be used; the rank is not added.
         """
         endpoint = self._endpoints[name]
-        publisher = Publisher(name, rank.rank, self.atlas, self._metrics)
+        publisher = Publisher(name, rank.rank, self.atlas, self.predictions, self._metrics)
         self.atlas.add_rank(name, rank.rank)
         if saved is not None:
             self.atlas.load(name, rank.rank, saved.books, now=time.monotonic())
@@ -190,6 +193,7 @@ class Fleet:
             self._stop(publisher)
         self._leaving += endpoint.publishers
         self.atlas.remove(name)
+        self.predictions.forget(name)
         self.in_flight.forget(name)
         self._metrics.forget(name)
 
@@ -223,7 +227,7 @@ class Fleet:
         subset: frozenset[str] | None = None,
         labels: Mapping[str, str] | None = None,
     ) -> list[Candidate]:
-        """Endpoints that may take a request, with load and prefix.
+        """Endpoints that may take a request, with load and prefix, predictions included.
 
         Args:
             prefix: the prompt's block keys, None without.
@@ -231,7 +235,7 @@ class Fleet:
             subset: addresses allowed (`host:port`, or `host` for every port); None allows all.
             labels: that an endpoint must have; None or empty allows all.
         """
-        matches = self.atlas.match(prefix) if prefix is not None else {}
+        matches = self.predictions.matches(prefix, now=now)
         return [
             self._candidate(endpoint, serving, matches.get(endpoint.name), now)
             for endpoint in self._endpoints.values()
@@ -240,11 +244,15 @@ class Fleet:
             and (not labels or endpoint.has_labels(labels))
         ]
 
-    def routed(self, picked: Candidate, prefix: Prefix | None) -> None:
-        """A request was sent to the endpoint: its blocks are in use, and its load is about to change."""
+    def routed(self, picked: Candidate, prefix: Prefix | None, *, now: float) -> Prediction | None:
+        """A request was sent to the endpoint: its blocks are in use, and its load is about to change.
+
+        Returns what the endpoint is thus predicted to hold, None for nothing new.
+        """
         self._scraper.picked(picked.name)
         if prefix is not None:
             self.atlas.routed(picked.name, prefix, picked.prefix)
+        return self.predictions.routed(picked, prefix, now=now)
 
     def answering_urls(self, labels: Mapping[str, str]) -> list[str]:
         """Base URLs of the endpoints with `labels` that serve requests and whose last scrape, if any, went well."""
@@ -284,6 +292,7 @@ class Fleet:
     def configure(self, settings: FleetSettings) -> None:
         """Look at endpoints otherwise from now on; `shrinking` makes tiers smaller where they are to be."""
         before, self._settings = self._settings, settings
+        self.predictions.ttl_s = settings.predict_s
         for number, capacity in enumerate(settings.capacities):
             tier = TierId(number)
             self.atlas.tiers.bound(tier, capacity)
@@ -316,7 +325,8 @@ class Fleet:
         )
 
     def tick(self, *, now: float) -> None:
-        """Let time pass: an engine that offloads and stays silent about it is known otherwise after a while."""
+        """Let time pass: predictions expire, and an engine that offloads and stays silent about it is known otherwise after a while."""
+        self.predictions.expire(now=now)
         for endpoint in self:
             if endpoint.offloads:
                 for ledger in self.atlas.ledgers(endpoint.name):

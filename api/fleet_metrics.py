@@ -30,6 +30,7 @@ def fleet_families(fleet: Fleet, subscriber: Subscriber) -> Iterator[Metric]:
     yield from _residencies(fleet)
     yield from _index(fleet)
     yield from _in_flight(fleet)
+    yield from fleet.predictions.families()
     yield _unrouted(subscriber)
     trust = gauge("publisher_trust", "1 for the state a publisher is in.", "endpoint", "rank", "state")
     streams = {

@@ -164,10 +164,17 @@ class Picker:
             ttft_s = time.monotonic() - route.booking.at
             self._count_faults(self._policy.profile.answered(route.decision, ttft_s=ttft_s))
 
-    def answer_ended(self, route: Route) -> None:
-        """The answer ended, or will not come."""
+    def answer_ended(self, route: Route, *, was_computed: bool) -> None:
+        """The answer ended, or will not come.
+
+        Args:
+            route: where the request was sent.
+            was_computed: whether the endpoint can be taken to have computed the prompt.
+        """
         if route.booking is not None:
             route.booking.ended()
+        if route.prediction is not None and not was_computed:
+            self.fleet.predictions.withdraw(route.prediction)
 
     def prefix(self, prompt: Prompt | None) -> Prefix | None:
         """Block keys of a prompt, None when it has none.
@@ -262,7 +269,7 @@ class Picker:
     ) -> Route:
         """The route of a decision, told to all who learn from it. Nothing waits here, so that no booking is lost."""
         best, profile = decision.best, self._policy.profile
-        self.fleet.routed(best, prefix)
+        prediction = self.fleet.routed(best, prefix, now=view.now)
         self._count_faults(profile.picked(view, decision))
         headers, faults = profile.response_headers(decision)
         self._count_faults(faults)
@@ -272,6 +279,7 @@ class Picker:
             headers,
             self.fleet.in_flight.book(best.name, tokens=best.uncached_tokens(view), now=view.now),
             rewrite,
+            prediction,
         )
 
     def _addresses(self, decision: Decision) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from ..events.subscription import Subscription
 from ..indexer.atlas import Atlas
 from ..indexer.snapshot import SavedRank
 from .metrics import Metrics
+from .predictions import Predictions
 
 log = logging.getLogger(__name__)
 
@@ -30,6 +31,7 @@ class Publisher:
     endpoint: str
     rank: int
     atlas: Atlas
+    predictions: Predictions
     metrics: Metrics
     subscription: Subscription | None = None
     last_batch_at: float | None = None
@@ -41,6 +43,7 @@ class Publisher:
         """Take a batch into the index."""
         self.last_batch_at = time.monotonic()
         self.atlas.apply(self.endpoint, self.rank, batch)
+        self.predictions.events_came(self.endpoint, self.rank)
         self.metrics.batch_applied(self.endpoint, len(batch))
         for reason in batch.rejected:
             self.rejected(reason)
@@ -56,6 +59,7 @@ class Publisher:
         log.log(level, "%s rank %d: starting over, %s", self.endpoint, self.rank, reason)
         self.reset_at = now
         self.atlas.reset(self.endpoint, self.rank)
+        self.predictions.forget(self.endpoint)
 
     def dump(self, *, now: float) -> SavedRank:
         """Its books and where its stream stands, at this moment."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum, StrEnum
 from typing import Protocol
 
+from ..indexer.predicted import Prediction
 from ..scorers.decision import Decision
 from ..scorers.in_flight import Booking
 
@@ -69,6 +70,7 @@ class Route:
         response_headers: lower-case name -> value, to set on the response.
         booking: the request in the accounts of the endpoint; whoever sees the answer tells it. None: not accounted.
         rewrite: what is changed of the request, None when it goes on as it came.
+        prediction: what the endpoint is thus about to hold of the prompt, None when that is not predicted.
     """
 
     addresses: tuple[str, ...]
@@ -76,6 +78,7 @@ class Route:
     response_headers: Mapping[str, str] = field(default_factory=dict[str, str])
     booking: Booking | None = None
     rewrite: ModelRewrite | None = None
+    prediction: Prediction | None = None
 
 
 class RefusalCode(Enum):

@@ -23,12 +23,15 @@ class FleetSettings:
         capacities: blocks of each tier that a server can hold, None for no bound.
         auto_capacity_tiers: tiers whose bound is the endpoint's own `num_gpu_blocks` instead.
         engines: under which names endpoints tell their load.
+        predict_s: how long a prompt that was sent to an endpoint counts as held there, unless events tell sooner; None:
+            never.
     """
 
     trust_credit: Mapping[Trust, float]
     capacities: tuple[int | None, ...]
     auto_capacity_tiers: tuple[TierId, ...]
     engines: EngineCatalog
+    predict_s: float | None = None
 
 
 def fleet_settings(config: KVAtlasConfig) -> FleetSettings:
@@ -41,6 +44,7 @@ def fleet_settings(config: KVAtlasConfig) -> FleetSettings:
         # only the fastest tier's size is told by the engine
         auto_capacity_tiers=(TierId(0),) if fastest_is_auto else (),
         engines=EngineCatalog(config.metrics_scrape),
+        predict_s=config.predictions.ttl if config.predictions.enabled else None,
     )
 
 

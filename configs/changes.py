@@ -28,6 +28,7 @@ LIVE: tuple[tuple[str, ...], ...] = (
     ("plugins",),
     ("schedulingProfiles",),
     ("metricsScrape",),
+    ("predictions",),
 )
 """Keys that change without restart, with all below them; every other key needs one."""
 

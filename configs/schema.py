@@ -350,6 +350,15 @@ class SnapshotConfig(Section, frozen=True):
     """Age past which a snapshot is not used at the start."""
 
 
+class PredictionsConfig(Section, frozen=True):
+    """Prompts just sent to an endpoint, taken as held there until its events come."""
+
+    enabled: bool = False
+    """Whether they are, so that a burst of equal prompts stays together."""
+    ttl: Duration = Duration(2.0)
+    """How long, where no events confirm it."""
+
+
 class DecisionsConfig(Section, frozen=True):
     """Decisions kept to be explained."""
 
@@ -390,6 +399,8 @@ class KVAtlasConfig(Section, frozen=True, tag_field="kind", tag="KVAtlasConfig")
     """The profile they make; absent: every filter, scorer and picker in `plugins`, with weight 1."""
     metrics_scrape: MetricsScrapeConfig = MetricsScrapeConfig()
     """Scraping."""
+    predictions: PredictionsConfig = PredictionsConfig()
+    """Predicted prefixes."""
     decisions: DecisionsConfig = DecisionsConfig()
     """Kept decisions."""
     index: IndexConfig = IndexConfig()

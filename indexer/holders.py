@@ -227,6 +227,10 @@ class RankHolders:
         """Whether any tier of this rank has the key."""
         return any(self._index.has(holder, key) for holder in (*self._own.values(), *self.shared_in_use()))
 
+    def has_in(self, tier: TierId, key: int) -> bool:
+        """Whether any group of this rank has the key in the tier."""
+        return any(self._index.has(holder, key) for holder in self._of(tier))
+
     def size(self, tier: TierId) -> int:
         """Blocks of this rank in a tier, summed over groups; a shared tier's are nobody's."""
         return sum(map(self._index.size, self._of(tier)))

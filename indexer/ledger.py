@@ -163,6 +163,10 @@ class RankLedger:
         self.counters.evicted += n_evicted
         return n_evicted
 
+    def has(self, key: int) -> bool:
+        """Whether the fastest tier has the block key. Cost: O(groups)."""
+        return self._holders is not None and self._holders.has_in(FASTEST, key)
+
     def capacity(self, tier: TierId) -> int | None:
         """Blocks the tier is bounded to, None for no bound but the safety one."""
         return self._bounds.blocks.get(tier)

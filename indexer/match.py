@@ -63,6 +63,8 @@ class PrefixMatch(msgspec.Struct, frozen=True, gc=False):
         held: figures of the rank.
         rank: data-parallel rank the figures are of.
         rank_usable_tokens: tokens usable on each rank; ranks that hold nothing of the prompt are absent.
+        predicted_blocks: blocks of the fastest tier's prefix that are not there yet: the endpoint is about to compute them
+            for a request sent to it.
     """
 
     tiers: tuple[str, ...]
@@ -71,6 +73,7 @@ class PrefixMatch(msgspec.Struct, frozen=True, gc=False):
     held: RankMatch
     rank: int = 0
     rank_usable_tokens: Mapping[int, int] = {}
+    predicted_blocks: int = 0
 
     @property
     def usable_blocks(self) -> int:

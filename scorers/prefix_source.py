@@ -64,6 +64,7 @@ class PreciseProducer:
         port: port of the engines' PUB sockets, None when not named.
         replay_port: port of the engines' replay sockets, None when not named.
         topic_prefix: ZMQ subscription prefix.
+        predicted_ttl: duration for which prompts just routed count as held, None when they do not.
     """
 
     credits: Mapping[str, float]
@@ -71,6 +72,7 @@ class PreciseProducer:
     port: int | None = None
     replay_port: int | None = None
     topic_prefix: str = ""
+    predicted_ttl: str | None = None
 
 
 PrefixProducer = ApproxProducer | PreciseProducer

@@ -25,6 +25,8 @@ DEFAULT_CREDITS: Mapping[str, float] = {"gpu": 1.0, "cpu": 0.8, "shared_storage"
 
 Size = Annotated[int, Meta(ge=1)]
 Limit = Annotated[int, Meta(ge=0)]
+Lifetime = Annotated[str, Meta(pattern=r"^(?=.*[1-9])[0-9]+(\.[0-9]+)?(ms|s|m|h)$")]
+"""A duration above zero, such as `2s`."""
 PortNumber = Annotated[int, Meta(ge=1, le=65535)]
 
 
@@ -111,9 +113,9 @@ class PreciseParams(PluginParams, frozen=True):
     token_processor_config: dict[str, Any] = field(default_factory=dict[str, Any])
     """Accepted, no effect: block size and hashes of the engines are learned from their events."""
     speculative_indexing: bool = False
-    """Accepted, no effect."""
-    speculative_ttl: str = field(default="", name="speculativeTTL")
-    """Accepted, no effect."""
+    """Whether prompts just routed count as held until events come, as `predictions.enabled`."""
+    speculative_ttl: Lifetime = field(default="2s", name="speculativeTTL")
+    """How long, as `predictions.ttl`."""
 
     def producer(self) -> PreciseProducer:
         """What the parameters say."""
@@ -125,6 +127,7 @@ class PreciseParams(PluginParams, frozen=True):
             port=events.pod_discovery_config.socket_port,
             replay_port=events.pod_discovery_config.replay_socket_port,
             topic_prefix=events.topic_filter,
+            predicted_ttl=self.speculative_ttl if self.speculative_indexing else None,
         )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
+from http import HTTPStatus
 from typing import NamedTuple
 
 from ..routing import Route, RoutingRequest
@@ -91,6 +92,15 @@ class Completion:
         if self.served is not None:
             return self.served
         return self.route.addresses[0] if self.route is not None else None
+
+    @property
+    def was_computed(self) -> bool:
+        """Whether the picked endpoint can be taken to have computed the prompt; what is not shown is taken as good."""
+        if self.route is None or self.endpoint != self.route.addresses[0]:
+            return False
+        if self.answer.status is not None and self.answer.status >= HTTPStatus.BAD_REQUEST:
+            return False
+        return self.outcome is not Outcome.ABORTED or self.answer.time_to_first_byte_s is not None
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,9 @@ class PrefixOut(Own):
 
     rank: int = Field(description="the data-parallel rank that holds most, which the figures are of")
     usable_tokens: int = Field(description="tokens the engine would reuse")
+    predicted_tokens: int = Field(
+        description="of the fastest tier's, tokens that the endpoint is about to compute for a request just sent there"
+    )
     tier_tokens: dict[str, int] = Field(description="gap-free tokens from the first on in each tier alone")
     runs: list[RunOut] = Field(description="the union of all tiers, each block in its fastest")
 

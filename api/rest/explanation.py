@@ -110,6 +110,7 @@ def _prefix(match: PrefixMatch) -> PrefixOut:
     return PrefixOut(
         rank=match.rank,
         usable_tokens=match.usable_tokens,
+        predicted_tokens=match.predicted_blocks * match.block_size,
         tier_tokens={tier: n_blocks * match.block_size for tier, n_blocks in match.tier_blocks.items()},
         runs=[RunOut(tier=run.tier, blocks=run.n_blocks) for run in match.runs],
     )

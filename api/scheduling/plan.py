@@ -166,7 +166,9 @@ class _Planner:
         profile = self._profile(produced)
         if self._problems or profile is None:
             raise SchedulingError(self._problems)
-        config = msgspec.structs.replace(self._config, tiers=produced.tiers, events=produced.events)
+        config = msgspec.structs.replace(
+            self._config, tiers=produced.tiers, events=produced.events, predictions=produced.predictions
+        )
         return Plan(config, profile, tuple(self._notes), tuple(self._used), self._all_built)
 
     def _add_offered(self) -> dict[str, PluginLoadError]:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import msgspec
 
-from ...configs.schema import EventsConfig, KVAtlasConfig, TierConfig
+from ...configs.schema import EventsConfig, KVAtlasConfig, PredictionsConfig, TierConfig
+from ...configs.units import Duration
 from ...scorers.prefix_source import (
     ApproxProducer,
     OneTier,
@@ -26,11 +27,13 @@ class ProducedTiers:
         sources: name of a producer -> what its matches are read from.
         tiers: the configured tiers with what the producers add; what the configuration says itself stays.
         events: the event plane, likewise.
+        predictions: whether and how long what was routed counts as held, likewise.
     """
 
     sources: Mapping[str, PrefixSource]
     tiers: tuple[TierConfig, ...]
     events: EventsConfig
+    predictions: PredictionsConfig
 
 
 def produced_tiers(producers: Mapping[str, PrefixProducer], config: KVAtlasConfig) -> ProducedTiers:
@@ -57,7 +60,12 @@ def produced_tiers(producers: Mapping[str, PrefixProducer], config: KVAtlasConfi
         name: OneTier(names[place] if place < len(names) else None) for name, place in places.items()
     }
     sources |= {name: TierCredits(_credits(each, config.tiers)) for name, each in precise.items()}
-    return ProducedTiers(sources, tiers, _events(config.events, precise.values()))
+    return ProducedTiers(
+        sources,
+        tiers,
+        _events(config.events, precise.values()),
+        _predictions(config.predictions, precise.values()),
+    )
 
 
 def _places(approx: Mapping[str, ApproxProducer]) -> dict[str, int]:
@@ -115,3 +123,11 @@ def _events(events: EventsConfig, precise: Iterable[PreciseProducer]) -> EventsC
         replay_port=producer.replay_port or events.replay_port,
         topic_prefix=producer.topic_prefix,
     )
+
+
+def _predictions(predictions: PredictionsConfig, precise: Iterable[PreciseProducer]) -> PredictionsConfig:
+    """Those of the first precise producer that makes some, where the configuration has none of its own."""
+    ttl = next((each.predicted_ttl for each in precise if each.predicted_ttl is not None), None)
+    if ttl is None or predictions != PredictionsConfig():
+        return predictions
+    return PredictionsConfig(enabled=True, ttl=Duration.parse(ttl))

@@ -127,8 +127,8 @@ async def test_request_is_booked_until_its_answer_begins_and_ends(picker: Picker
     loads = [fleet.in_flight.of(picked)]
     picker.answer_begun(route, is_first_token=False, served=None)
     loads.append(fleet.in_flight.of(picked))
-    picker.answer_ended(route)
-    picker.answer_ended(route)
+    picker.answer_ended(route, was_computed=True)
+    picker.answer_ended(route, was_computed=True)
     loads.append(fleet.in_flight.of(picked))
 
     assert loads == [InFlightLoad(1, 40), InFlightLoad(1, 0), InFlightLoad(0, 0)]
@@ -159,7 +159,7 @@ async def test_route_that_was_not_booked_is_left_alone(picker: Picker, learner: 
     route = Route(("10.0.0.1:8000",), (await routed(picker)).decision)
 
     picker.answer_begun(route, is_first_token=True, served=None)
-    picker.answer_ended(route)
+    picker.answer_ended(route, was_computed=True)
 
     assert learner.times == []
 

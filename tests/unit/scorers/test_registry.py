@@ -87,9 +87,18 @@ def test_unknown_type_without_a_near_one_names_the_known() -> None:
         ),
         pytest.param(
             "precise-prefix-cache-producer",
-            {"speculativeIndexing": True, "speculativeTTL": "2s"},
+            {"speculativeTTL": "5s"},
             PreciseProducer({"gpu": 1.0, "cpu": 0.8, "shared_storage": 0.4, "object_store": 0.2}),
             id="precise_defaults",
+        ),
+        pytest.param(
+            "precise-prefix-cache-producer",
+            {
+                "speculativeIndexing": True,
+                "indexerConfig": {"kvCacheBackendConfigs": [{"name": "gpu", "weight": 1}]},
+            },
+            PreciseProducer({"gpu": 1.0}, predicted_ttl="2s"),
+            id="precise_with_predictions",
         ),
         pytest.param(
             "precise-prefix-cache-producer",

@@ -7,8 +7,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from kvatlas.api.errors import SchedulingError
 from kvatlas.api.scheduling.plan import Plan
-from kvatlas.configs.schema import EventsConfig, TierConfig
+from kvatlas.configs.schema import EventsConfig, PredictionsConfig, TierConfig
+from kvatlas.configs.units import Duration
 from support.plans import FLEET, approx, planned, scores
 
 PRECISE = "precise-prefix-cache-producer"
@@ -147,6 +149,44 @@ def test_credits_of_a_precise_producer_go_by_the_words_of_the_engines(
     (((_, _, found),),) = scores(plan, FLEET[0])
 
     assert found == pytest.approx(score)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "own", "predictions"),
+    [
+        pytest.param(
+            {"speculativeIndexing": True},
+            {},
+            PredictionsConfig(enabled=True, ttl=Duration(2)),
+            id="default_ttl",
+        ),
+        pytest.param(
+            {"speculativeIndexing": True, "speculativeTTL": "500ms"},
+            {},
+            PredictionsConfig(enabled=True, ttl=Duration(0.5)),
+            id="own_ttl",
+        ),
+        pytest.param({"speculativeTTL": "500ms"}, {}, PredictionsConfig(), id="not_enabled"),
+        pytest.param(
+            {"speculativeIndexing": True},
+            {"ttl": Duration(3)},
+            PredictionsConfig(ttl=Duration(3)),
+            id="own_section_wins",
+        ),
+    ],
+)
+def test_precise_producer_says_whether_what_was_routed_counts(
+    parameters: dict[str, Any], own: dict[str, Any], predictions: PredictionsConfig
+) -> None:
+    producer = {"type": PRECISE, "parameters": parameters}
+
+    assert planned(producer, predictions=own).config.predictions == predictions
+
+
+@pytest.mark.parametrize("ttl", ["0s", "2", "1m30s", ""])
+def test_precise_producer_refuses_impossible_lifetimes(ttl: str) -> None:
+    with pytest.raises(SchedulingError, match="speculativeTTL"):
+        planned({"type": PRECISE, "parameters": {"speculativeTTL": ttl}})
 
 
 KV_EVENTS = {"topicFilter": "kv@", "podDiscoveryConfig": {"socketPort": 5556, "replaySocketPort": 5560}}

@@ -1,0 +1,68 @@
+"""A burst of equal prompts through a running `kvatlas serve`, before and after the engine's events."""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.ext_proc import response_headers
+from support.gateway import ADDRESSES, Gateway, gateway
+from support.publishing import stored
+from support.recording import player
+from support.waiting import until
+
+PRECISE = {
+    "type": "precise-prefix-cache-producer",
+    "parameters": {"speculativeIndexing": True, "speculativeTTL": "1h"},
+}
+SCORER = {"type": "prefix-cache-scorer", "parameters": {"prefixMatchInfoProducerName": PRECISE["type"]}}
+N_TOKENS = 160
+
+
+async def usable_and_predicted(gate: Gateway, endpoint: str) -> tuple[int, int]:
+    """Tokens of the prompt."""
+    answer: dict[str, Any] = await gate.served.post(
+        "/v1/score", {"model": "m", "token_ids": list(range(N_TOKENS + 1))}
+    )
+    (prefix,) = (each["prefix"] for each in answer["endpoints"] if each["name"] == endpoint)
+    return prefix["usableTokens"], prefix["predictedTokens"]
+
+
+@pytest.mark.slow
+async def test_burst_of_equal_prompts_stays_together_until_events_take_over(tmp_path: Path) -> None:
+    async with AsyncExitStack() as stack:
+        players = {name: await stack.enter_async_context(player()) for name in ADDRESSES.values()}
+        static = [
+            {"name": name, "address": address, "metrics": "", "events": players[name].events, "replay": ""}
+            for address, name in ADDRESSES.items()
+        ]
+        gate = await stack.enter_async_context(
+            gateway(tmp_path, plugins=[PRECISE, SCORER], endpoints={"static": static})
+        )
+        for name, each in players.items():
+            await each.say(stored(0, [7] * 16))
+            await gate.served.until_applied(name, 0)
+
+        burst = [await gate.request(N_TOKENS) for _ in range(8)]
+        (endpoint,) = {request.endpoint for request in burst}
+        assert await usable_and_predicted(gate, endpoint) == (N_TOKENS, N_TOKENS)
+
+        for request in burst[:3]:
+            request.call.cancel()
+        await gate.served.until_metric('kvatlas_predictions_total{outcome="withdrawn"} 3.0')
+        assert await usable_and_predicted(gate, endpoint) == (N_TOKENS, N_TOKENS), "the others go on"
+        await burst[3].say(response_headers((":status", "500")))
+        await burst[3].end()
+        await gate.served.until_metric('kvatlas_predictions_total{outcome="withdrawn"} 4.0')
+
+        await players[endpoint].say(stored(1, range(N_TOKENS)))
+        await gate.served.until_applied(endpoint, 1)
+        assert await usable_and_predicted(gate, endpoint) == (N_TOKENS, 0)
+        await gate.served.until_metric('kvatlas_predictions_total{outcome="confirmed"} 4.0')
+        await gate.served.until_metric("kvatlas_predictions_open 0.0")
+        for request in burst[4:]:
+            request.call.cancel()
+        await until(gate.now(), what="nothing in flight")
