@@ -20,6 +20,7 @@ from ..configs.loader import LoadedConfig
 from ..configs.plain import plain
 from ..configs.schema import ExtProcConfig, KVAtlasConfig, ServerConfig, TlsConfig
 from ..events.errors import KVAtlasError
+from . import cli_sim
 from .app import App
 from .config_file import ConfigFiles
 from .errors import AskError
@@ -41,6 +42,7 @@ app = typer.Typer(
 )
 config_app = typer.Typer(help="Look at configuration files.", no_args_is_help=True)
 app.add_typer(config_app, name="config")
+cli_sim.register(app)
 
 ConfigFile = Annotated[Path | None, typer.Option("--config", help="Configuration file.", metavar="FILE")]
 PickerFile = Annotated[

@@ -4,7 +4,9 @@ KVAtlasError
 └── SimError
     ├── EngineStoppedError   a simulated engine ended while a request was in it
     ├── RequestRefusedError  a request that a real server would answer with a 4xx status
-    └── DemoError            a part of the demo did not start, or died
+    ├── DemoError            a part of the demo did not start, or died
+    ├── TraceError           a trace that cannot be replayed
+    └── ReplayError          a replay that was asked for and cannot be done
 """
 
 from __future__ import annotations
@@ -40,3 +42,11 @@ class RequestRefusedError(SimError):
 
 class DemoError(SimError):
     """A part of the demo did not start, or died."""
+
+
+class TraceError(SimError):
+    """A trace that cannot be replayed; says where and why."""
+
+
+class ReplayError(SimError):
+    """A replay that cannot be done as it was asked for."""

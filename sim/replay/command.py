@@ -1,0 +1,144 @@
+"""`kvatlas replay`: what other weights, policies, CPU sizes or fleet sizes would do to a trace."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from ...api.scheduling.load import load_scheduled
+from .. import hardware
+from ..errors import ReplayError
+from ..traces.named import named_traces
+from .comparison import Case, Outcome, Plan, compare
+from .fleet_spec import FleetSpec
+from .policies import POLICIES, Policy, named_policy
+from .report import tables, to_json
+from .simulation import Timing
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayOptions:
+    """What was asked for.
+
+    Attributes:
+        trace: path of a trace, or a generator with its settings.
+        configs: configuration files to compare.
+        policies: built-in policies to compare; with neither, all of them.
+        cpu_gib: sizes of the CPU tier of a server.
+        endpoints: numbers of servers.
+        gpu_blocks: blocks of a server's GPU.
+        block_size: tokens a block.
+        granularity: blocks simulated as one.
+        storage: whether a storage tier is behind the CPU tiers.
+        speed: how many times faster than recorded requests come.
+        seeds: replays of each case.
+        limit: requests at most, None for all.
+        jobs: processes.
+        json: whether the figures are printed as JSON.
+        plots: folder for plots, None for none.
+    """
+
+    trace: str
+    configs: Sequence[Path] = ()
+    policies: Sequence[str] = ()
+    cpu_gib: Sequence[float] = (0.0, 100.0)
+    endpoints: Sequence[int] = (8,)
+    gpu_blocks: int = hardware.GPU_BLOCKS
+    block_size: int = hardware.BLOCK_SIZE
+    granularity: int = 4
+    storage: bool = False
+    speed: float = 1.0
+    seeds: int = 1
+    limit: int | None = None
+    jobs: int = 1
+    json: bool = False
+    plots: Path | None = None
+
+
+def run_replay(console: Console, options: ReplayOptions) -> None:
+    """Replay, and print what came of it.
+
+    Raises:
+        KVAtlasError: trace, configuration or options cannot be used.
+    """
+    plan = make_plan(options)
+    cases = make_cases(options)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(plan.traces[0].name, total=len(cases) * options.seeds)
+        outcomes = compare(plan, cases, jobs=options.jobs, progress=lambda: progress.advance(task))
+    if options.json:
+        console.out(to_json(outcomes).decode(), end="", highlight=False)
+    else:
+        _print(console, plan, outcomes)
+    if options.plots is not None:
+        from .plots import write_plots  # noqa: PLC0415 - the extra `plots` is needed for this alone
+
+        for file in write_plots(outcomes, options.plots, title=plan.traces[0].name):
+            console.print(f"wrote {file}", markup=False, highlight=False)
+
+
+def make_plan(options: ReplayOptions) -> Plan:
+    """The trace, and how it is played.
+
+    Raises:
+        TraceError: it cannot be read.
+        ReplayError: blocks do not fit those of the trace.
+    """
+    traces = named_traces(options.trace, n_seeds=options.seeds, limit=options.limit)
+    trace = traces[0]
+    size = options.block_size * options.granularity
+    if trace.block_size % size and size % trace.block_size:
+        raise ReplayError(
+            f"blocks of {options.block_size} tokens, {options.granularity} simulated as one, do not fit block ids of "
+            f"{trace.block_size} tokens; choose another --granularity"
+        )
+    timing = Timing(speed=options.speed, jitter_s=trace.clock_grain_s() / options.speed)
+    return Plan(traces, timing, options.granularity)
+
+
+def make_cases(options: ReplayOptions) -> list[Case]:
+    """Every policy on every fleet.
+
+    Raises:
+        ConfigError: a configuration file cannot be used.
+        ReplayError: a policy that does not exist.
+    """
+    named = options.policies or ([] if options.configs else list(POLICIES))
+    policies = [
+        *(Policy(file.stem, load_scheduled(file).config) for file in options.configs),
+        *(named_policy(name) for name in named),
+    ]
+    fleets = [
+        (cpu_gib, _fleet(options, servers, cpu_gib))
+        for servers in options.endpoints
+        for cpu_gib in options.cpu_gib
+    ]
+    return [Case(policy, fleet, cpu_gib) for cpu_gib, fleet in fleets for policy in policies]
+
+
+def _fleet(options: ReplayOptions, servers: int, cpu_gib: float) -> FleetSpec:
+    return FleetSpec(
+        servers=servers,
+        block_size=options.block_size,
+        gpu_blocks=options.gpu_blocks,
+        cpu_blocks=hardware.blocks_in(cpu_gib, block_size=options.block_size),
+        has_storage=options.storage,
+    )
+
+
+def _print(console: Console, plan: Plan, outcomes: Sequence[Outcome]) -> None:
+    trace = plan.traces[0]
+    n_requests = len(trace.requests)
+    console.print(
+        f"{trace.name}: {n_requests} requests, {trace.prompt_tokens / n_requests:.0f} prompt tokens each, "
+        f"{len(plan.traces)} seed(s)\n"
+        f"simulated servers: Qwen3-32B on {hardware.TENSOR_PARALLEL} H100",
+        highlight=False,
+    )
+    for table in tables(outcomes):
+        console.print(table)

@@ -1,0 +1,91 @@
+"""What a replay is judged by: hit rates, times, throughput, balance; and how sure they are over several seeds."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from math import sqrt
+from statistics import fmean, stdev
+
+import msgspec
+
+from .simulation import Replayed, Served
+
+STUDENT_975 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145,
+               2.131, 2.120, 2.110, 2.101, 2.093)  # fmt: skip
+"""Quantile 0.975 of Student's distribution for 1 to 19 degrees of freedom; beyond, 2 is near enough."""
+
+
+class Estimate(msgspec.Struct, frozen=True):
+    """A figure over seeds.
+
+    Attributes:
+        mean: over all of them.
+        margin: half the width of its 95 % confidence interval; None with a single seed.
+    """
+
+    mean: float
+    margin: float | None = None
+
+
+def estimate(values: Sequence[float]) -> Estimate:
+    """Mean and confidence interval of at least one independent value."""
+    if len(values) < 2:
+        return Estimate(values[0])
+    quantile = STUDENT_975[len(values) - 2] if len(values) - 2 < len(STUDENT_975) else 2.0
+    return Estimate(fmean(values), quantile * stdev(values) / sqrt(len(values)))
+
+
+def percentile(ordered: Sequence[float], part: float) -> float:
+    """The smallest of the sorted values that `part` of all do not exceed; 0 of none."""
+    return ordered[max(0, -int(-len(ordered) * part // 1) - 1)] if ordered else 0.0
+
+
+def figures(replayed: Replayed, servers: Sequence[str]) -> dict[str, float]:
+    """Every figure of one replay by name: rates 0 to 1, times in seconds, throughput in tokens a second."""
+    served = replayed.served
+    prompt_tokens = max(1, sum(each.n_prompt for each in served))
+    output_tokens = sum(each.n_output for each in served)
+    found = {tier: sum(count(each) for each in served) / prompt_tokens for tier, count in _FOUND.items()}
+    lasted = max((each.ended_at for each in served), default=0.0) - min(
+        (each.came_at for each in served), default=0.0
+    )
+    return {
+        "hitRate": sum(found.values()),
+        **found,
+        **_times("ttft", [each.ttft_s for each in served]),
+        **_times("e2e", [each.total_s for each in served]),
+        "outputTokensPerSecond": output_tokens / lasted if lasted else 0.0,
+        "tokensPerSecond": (prompt_tokens + output_tokens) / lasted if lasted else 0.0,
+        "busiestServer": _busiest(served, servers),
+        "preemptions": float(sum(counters.preemptions for counters in replayed.counters)),
+        "refused": float(replayed.refused),
+        "requests": float(len(served)),
+    }
+
+
+_FOUND: Mapping[str, Callable[[Served], int]] = {
+    "gpuHitRate": lambda each: each.gpu_tokens,
+    "cpuHitRate": lambda each: each.cpu_tokens,
+    "storageHitRate": lambda each: each.storage_tokens,
+}
+
+
+def _times(name: str, values: list[float]) -> dict[str, float]:
+    values.sort()
+    return {
+        f"{name}Mean": fmean(values) if values else 0.0,
+        f"{name}P50": percentile(values, 0.5),
+        f"{name}P90": percentile(values, 0.9),
+        f"{name}P99": percentile(values, 0.99),
+    }
+
+
+def _busiest(served: Sequence[Served], servers: Sequence[str]) -> float:
+    """Tokens of the busiest server beside the mean of all, 1 when all have the same: prompts computed and generated."""
+    work: Counter[str] = Counter(dict.fromkeys(servers, 0))
+    for each in served:
+        cached = each.gpu_tokens + each.cpu_tokens + each.storage_tokens
+        work[each.server] += each.n_prompt - cached + each.n_output
+    mean = fmean(work.values())
+    return max(work.values()) / mean if mean else 1.0

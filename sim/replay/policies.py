@@ -1,0 +1,147 @@
+"""Ways to route that a replay compares: simple ones, this project's and its peers', and any configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+
+import msgspec
+
+from ...configs.schema import DEFAULT_TIERS, KVAtlasConfig, PluginConfig, TierConfig, WeightsConfig
+from ...indexer.factory import index_core
+from ..errors import ReplayError
+from .dynamo_cost import dynamo_profile
+from .fleet_spec import FleetSpec
+from .indexed_router import IndexedRouter
+from .router import RandomChoice, RoundRobin, Router, SessionHash
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """One way to route.
+
+    Attributes:
+        name: for reports; of one of `POLICIES`, where there is no configuration.
+        config: a configuration, whose capacities are in blocks of `FleetSpec.block_size` before `coarser`.
+    """
+
+    name: str
+    config: KVAtlasConfig | None = None
+
+
+def named_policy(name: str) -> Policy:
+    """The built-in policy of that name.
+
+    Raises:
+        ReplayError: there is none.
+    """
+    if name not in POLICIES:
+        raise ReplayError(f"found policy {name!r}, want one of {', '.join(POLICIES)}")
+    return Policy(name)
+
+
+def make_router(policy: Policy, fleet: FleetSpec, *, granularity: int, rng: Random) -> Router:
+    """A new router.
+
+    Args:
+        policy: what it does.
+        fleet: the engines as they are simulated.
+        granularity: blocks of the configuration that are one block of `fleet`.
+        rng: its draws.
+    """
+    if policy.config is not None:
+        return _indexed(_coarser(policy.config, granularity), fleet, rng)
+    return POLICIES[policy.name](fleet, rng)
+
+
+def _coarser(config: KVAtlasConfig, granularity: int) -> KVAtlasConfig:
+    tiers = tuple(
+        msgspec.structs.replace(tier, lru_capacity_per_server=tier.lru_capacity_per_server // granularity)
+        if isinstance(tier.lru_capacity_per_server, int)
+        else tier
+        for tier in config.tiers
+    )
+    return msgspec.structs.replace(config, tiers=tiers)
+
+
+def _config(
+    tiers: tuple[TierConfig, ...], *plugins: str, weights: WeightsConfig | None = None
+) -> KVAtlasConfig:
+    return KVAtlasConfig(
+        api_version="kvatlas/v1",
+        tiers=tiers,
+        plugins=tuple(PluginConfig(type=plugin) for plugin in plugins),
+        weights=weights or WeightsConfig(),
+    )
+
+
+def _indexed(config: KVAtlasConfig, fleet: FleetSpec, rng: Random) -> Router:
+    return IndexedRouter(config, fleet, core=index_core(), rng=rng)
+
+
+def _told_tiers(fleet: FleetSpec) -> tuple[TierConfig, ...]:
+    """The tiers the engines have, known from their events."""
+    return DEFAULT_TIERS[:1] + DEFAULT_TIERS[1:2] * bool(fleet.cpu_blocks) + _storage(fleet)
+
+
+def _storage(fleet: FleetSpec) -> tuple[TierConfig, ...]:
+    shared = msgspec.structs.replace(DEFAULT_TIERS[2], scope="shared")
+    return (shared,) if fleet.has_storage else ()
+
+
+def _learned_tiers(fleet: FleetSpec) -> tuple[TierConfig, ...]:
+    """The same, learned from what was routed there, each with its right size."""
+    gpu = msgspec.structs.replace(DEFAULT_TIERS[0], source="routing")
+    cpu = msgspec.structs.replace(
+        DEFAULT_TIERS[1], source="inferred", lru_capacity_per_server=fleet.cpu_blocks or "auto"
+    )
+    return (gpu, cpu) if fleet.cpu_blocks else (gpu,)
+
+
+def _least_queue(fleet: FleetSpec, rng: Random) -> Router:
+    weights = WeightsConfig(queue=1, kv_cache_utilization=0, gpu_prefix_cache=0, cpu_prefix_cache=0)
+    return _indexed(_config(_learned_tiers(fleet)[:1], weights=weights), fleet, rng)
+
+
+def _approximate(fleet: FleetSpec, rng: Random) -> Router:
+    return _indexed(_config(_learned_tiers(fleet)), fleet, rng)
+
+
+def _precise_gpu(fleet: FleetSpec, rng: Random) -> Router:
+    weights = WeightsConfig(cpu_prefix_cache=0)
+    return _indexed(_config(DEFAULT_TIERS[:1], weights=weights), fleet, rng)
+
+
+def _precise(fleet: FleetSpec, rng: Random) -> Router:
+    return _indexed(_config(_told_tiers(fleet)), fleet, rng)
+
+
+def _affinity(fleet: FleetSpec, rng: Random) -> Router:
+    plugins = ("prefix-cache-affinity-filter", "token-load-scorer")
+    return _indexed(_config(_learned_tiers(fleet)[:1], *plugins), fleet, rng)
+
+
+def _dynamo(fleet: FleetSpec, rng: Random) -> Router:
+    profile = dynamo_profile(block_size=fleet.block_size, gpu_blocks=fleet.gpu_blocks)
+    return IndexedRouter(_config(_told_tiers(fleet)), fleet, core=index_core(), rng=rng, profile=profile)
+
+
+def _latency_cost(fleet: FleetSpec, rng: Random) -> Router:
+    return _indexed(_config(_told_tiers(fleet), "latency-cost-scorer"), fleet, rng)
+
+
+POLICIES: dict[str, Callable[[FleetSpec, Random], Router]] = {
+    "round-robin": lambda _fleet, _rng: RoundRobin(),
+    "random": lambda _fleet, rng: RandomChoice(rng),
+    "least-queue": _least_queue,
+    "session-hash": lambda _fleet, _rng: SessionHash(),
+    "approximate": _approximate,
+    "precise-gpu": _precise_gpu,
+    "precise": _precise,
+    "affinity": _affinity,
+    "dynamo": _dynamo,
+    "latency-cost": _latency_cost,
+}
+"""What each does is in docs/replay.md. `approximate`, `precise-gpu` and `precise` have the weights 2:2:1:1, the second of
+them without the last."""

@@ -1,0 +1,89 @@
+"""Outcomes of a comparison, for people and for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+from rich.box import SIMPLE
+from rich.table import Column, Table
+
+from .comparison import Outcome
+from .figures import Estimate
+
+Figure = tuple[str, str, str]
+"""Heading, figure, format of its value."""
+
+HITS_AND_WAITS: tuple[Figure, ...] = (
+    ("GPU", "gpuHitRate", ".1%"),
+    ("CPU", "cpuHitRate", ".1%"),
+    ("storage", "storageHitRate", ".1%"),
+    ("TTFT mean", "ttftMean", ".2f"),
+    ("p50", "ttftP50", ".2f"),
+    ("p90", "ttftP90", ".2f"),
+    ("p99", "ttftP99", ".2f"),
+)
+WHOLE_ANSWERS: tuple[Figure, ...] = (
+    ("E2E mean", "e2eMean", ".1f"),
+    ("p50", "e2eP50", ".1f"),
+    ("p90", "e2eP90", ".1f"),
+    ("p99", "e2eP99", ".1f"),
+    ("out tok/s", "outputTokensPerSecond", ".0f"),
+    ("busiest", "busiestServer", ".2f"),
+    ("refused", "refused", ".0f"),
+)
+MAY_BE_ABSENT = frozenset({"cpuHitRate", "storageHitRate", "refused"})
+"""Left out where it is 0 everywhere."""
+
+WITH_MARGIN = frozenset({"gpuHitRate", "cpuHitRate", "ttftMean", "e2eMean", "outputTokensPerSecond"})
+"""Shown with half the width of the 95 % interval; JSON has it for all."""
+
+
+def tables(outcomes: Sequence[Outcome]) -> tuple[Table, Table]:
+    """Two tables of one row a case: what was found and how long the first token took, and the rest.
+
+    Times are in seconds. Behind a mean stands half the width of its 95 % interval, where there are several seeds.
+    """
+    return (
+        _table("prompt tokens found, and seconds to the first token", HITS_AND_WAITS, outcomes),
+        _table(
+            "seconds to the last token, throughput, and the busiest server's share of work",
+            WHOLE_ANSWERS,
+            outcomes,
+        ),
+    )
+
+
+def to_json(outcomes: Sequence[Outcome]) -> bytes:
+    """All figures of all cases."""
+    return msgspec.json.format(msgspec.json.encode(outcomes)) + b"\n"
+
+
+def _table(title: str, columns: Sequence[Figure], outcomes: Sequence[Outcome]) -> Table:
+    columns = [
+        column
+        for column in columns
+        if column[1] not in MAY_BE_ABSENT or any(each.figures[column[1]].mean for each in outcomes)
+    ]
+    table = Table(
+        Column("policy", no_wrap=True),
+        "servers",
+        "GiB",
+        title=title,
+        box=SIMPLE,
+        title_justify="left",
+        padding=(0, 1, 0, 0),
+    )
+    for heading, _name, _format in columns:
+        table.add_column(heading, justify="right")
+    for each in outcomes:
+        cells = (_cell(name, each.figures[name], form) for _heading, name, form in columns)
+        table.add_row(each.policy, str(each.endpoints), f"{each.cpu_gib:g}", *cells)
+    return table
+
+
+def _cell(name: str, value: Estimate, form: str) -> str:
+    shown = format(value.mean, form)
+    if value.margin is None or name not in WITH_MARGIN:
+        return shown
+    return f"{shown} ±{format(value.margin, form).rstrip('%')}"

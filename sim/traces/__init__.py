@@ -1,0 +1,1 @@
+"""Requests to replay: recorded traces and generated workloads."""

@@ -1,0 +1,119 @@
+"""Traces in the format of the Mooncake project: one JSON object a line, with 512-token blocks as prefix-chained ids."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from ..errors import TraceError
+from .trace import Trace, TraceRequest
+
+BLOCK_SIZE = 512
+"""Tokens an id stands for in the published traces."""
+
+
+class MooncakeLine(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One request as it stands in the file; the last three fields are this project's own."""
+
+    timestamp: float
+    """Milliseconds from the begin of the trace; with `after`, from the end of that request."""
+    input_length: int
+    output_length: int
+    hash_ids: tuple[int, ...]
+    session: str = ""
+    after: int | None = None
+    block_size: int | None = None
+    """Tokens an id stands for, in the first line of a trace that does not have 512."""
+
+
+_decode = msgspec.json.Decoder(MooncakeLine).decode
+_encode = msgspec.json.Encoder().encode
+
+
+def read_trace(file: Path, *, limit: int | None = None) -> Trace:
+    """The trace in a file.
+
+    Args:
+        file: path of a `.jsonl`.
+        limit: requests to read at most.
+    Raises:
+        TraceError: the file cannot be read, or a line is no request.
+    """
+    requests: list[TraceRequest] = []
+    block_size = BLOCK_SIZE
+    for number, line in _lines(file):
+        if limit is not None and len(requests) == limit:
+            break
+        if not requests and line.block_size is not None:
+            block_size = line.block_size
+        _check(file, number, line, block_size, n_before=len(requests))
+        requests.append(_request(line))
+    if not requests:
+        raise TraceError(f"{file}: holds no request")
+    if all(request.after is None for request in requests):
+        requests.sort(key=lambda request: request.at_s)
+    return Trace(file.stem, block_size, requests)
+
+
+def write_trace(trace: Trace, file: Path) -> None:
+    """Write a trace, so that it can be replayed elsewhere."""
+    with file.open("wb") as out:
+        for number, request in enumerate(trace.requests):
+            line = MooncakeLine(
+                timestamp=round(request.at_s * 1000, 3),
+                input_length=request.n_prompt,
+                output_length=request.n_output,
+                hash_ids=request.ids,
+                session=request.session,
+                after=request.after,
+                block_size=trace.block_size if number == 0 and trace.block_size != BLOCK_SIZE else None,
+            )
+            out.write(_encode(line) + b"\n")
+
+
+def _lines(file: Path) -> Iterator[tuple[int, MooncakeLine]]:
+    try:
+        with file.open("rb") as lines:
+            for number, line in enumerate(lines, start=1):
+                if not line.strip():
+                    continue
+                try:
+                    yield number, _decode(line)
+                except (msgspec.DecodeError, UnicodeDecodeError) as error:
+                    raise TraceError(f"{file}:{number}: {error}") from error
+    except OSError as error:
+        raise TraceError(f"{file}: {error.strerror}") from error
+
+
+def _check(file: Path, number: int, line: MooncakeLine, block_size: int, *, n_before: int) -> None:
+    n_ids = -(-line.input_length // block_size) if block_size > 0 else 0
+    if line.input_length < 1 or block_size < 1:
+        message = (
+            f"found input_length {line.input_length} in blocks of {block_size} tokens, want 1 or more of each"
+        )
+    elif line.output_length < 0:
+        message = f"found output_length {line.output_length}, want 0 or more"
+    elif len(line.hash_ids) < n_ids:
+        message = f"found {len(line.hash_ids)} hash_ids, want {n_ids} for {line.input_length} tokens"
+    elif any(not 0 <= key < 1 << 64 for key in line.hash_ids):
+        message = "found a hash_id outside 0 .. 2**64 - 1"
+    elif line.after is not None and not 0 <= line.after < n_before:
+        message = f"found after {line.after}, want the number of a request before it"
+    else:
+        return
+    raise TraceError(f"{file}:{number}: {message}")
+
+
+def _request(line: MooncakeLine) -> TraceRequest:
+    """A prompt of one request; an output of 0 tokens is taken as 1, since an engine always makes one."""
+    ids = line.hash_ids
+    return TraceRequest(
+        at_s=line.timestamp / 1000,
+        n_prompt=line.input_length,
+        n_output=max(1, line.output_length),
+        ids=ids,
+        session=line.session or f"{ids[min(1, len(ids) - 1)]}",
+        after=line.after,
+    )

@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from kvatlas.sim.errors import TraceError
+from kvatlas.sim.traces.agents import AgentsSpec, agents_trace
+from kvatlas.sim.traces.mooncake import read_trace, write_trace
+from kvatlas.sim.traces.trace import TraceRequest
+
+GOOD = '{"timestamp": 3000, "input_length": 600, "output_length": 52, "hash_ids": [0, 7]}\n'
+
+
+def test_published_line_is_read(tmp_path: Path) -> None:
+    file = tmp_path / "conversation.jsonl"
+    file.write_text(GOOD)
+
+    trace = read_trace(file)
+
+    assert (trace.name, trace.block_size, trace.prompt_tokens) == ("conversation", 512, 600)
+    assert trace.requests == [TraceRequest(3.0, 600, 52, (0, 7), session="7")]
+
+
+def test_requests_are_sorted_by_time_and_cut_at_the_limit(tmp_path: Path) -> None:
+    file = tmp_path / "t.jsonl"
+    file.write_text("\n" + GOOD + GOOD.replace("3000", "1000") + GOOD.replace("3000", "2000"))
+
+    assert [request.at_s for request in read_trace(file).requests] == [1.0, 2.0, 3.0]
+    assert [request.at_s for request in read_trace(file, limit=2).requests] == [1.0, 3.0]
+
+
+def test_output_of_no_tokens_is_one_token(tmp_path: Path) -> None:
+    file = tmp_path / "t.jsonl"
+    file.write_text(GOOD.replace("52", "0"))
+
+    assert read_trace(file).requests[0].n_output == 1
+
+
+def test_written_trace_reads_the_same(tmp_path: Path) -> None:
+    made = agents_trace(AgentsSpec(agents=3, turns=3), seed=5)
+    file = tmp_path / f"{made.name}.jsonl"
+
+    write_trace(made, file)
+
+    read = read_trace(file)
+    assert (read.name, read.block_size, len(read.requests)) == (made.name, made.block_size, 9)
+    for ours, theirs in zip(read.requests, made.requests, strict=True):
+        assert ours.at_s == pytest.approx(theirs.at_s, abs=1e-6)
+        assert (ours.ids, ours.session, ours.after) == (theirs.ids, theirs.session, theirs.after)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        pytest.param("nonsense", "2: JSON is malformed", id="no_json"),
+        pytest.param('{"timestamp": 1}', "2: Object missing required field `input_length`", id="missing"),
+        pytest.param(GOOD.replace("600", '"x"'), "Expected `int`, got `str`", id="wrong_type"),
+        pytest.param(GOOD.replace("600", "0"), "2: found input_length 0", id="no_prompt"),
+        pytest.param(GOOD.replace("52", "-1"), "2: found output_length -1", id="negative_output"),
+        pytest.param(
+            GOOD.replace("600", "1025"), "found 2 hash_ids, want 3 for 1025 tokens", id="too_few_ids"
+        ),
+        pytest.param(GOOD.replace("7]", "-7]"), "hash_id outside", id="negative_id"),
+        pytest.param(GOOD.replace("}", ', "after": 1}'), "found after 1", id="waits_for_itself"),
+    ],
+)
+def test_bad_line_is_named_with_its_number(tmp_path: Path, line: str, message: str) -> None:
+    file = tmp_path / "t.jsonl"
+    file.write_text(GOOD + line)
+
+    with pytest.raises(TraceError, match=re.escape(message)):
+        read_trace(file)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [pytest.param("", "holds no request", id="empty"), pytest.param(None, "No such file", id="absent")],
+)
+def test_file_without_requests_is_refused(tmp_path: Path, text: str | None, message: str) -> None:
+    file = tmp_path / "t.jsonl"
+    if text is not None:
+        file.write_text(text)
+
+    with pytest.raises(TraceError, match=message):
+        read_trace(file)
