@@ -6,8 +6,10 @@ import heapq
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Protocol
+
+import msgspec
 
 from ..configs.schema import AdmissionConfig
 from ..indexer.prefix import Prefix
@@ -20,7 +22,7 @@ from .decisions import DecisionLog
 from .fleet import Fleet
 from .metrics import Metrics
 from .model_rewrite import rewritten
-from .routing import ModelRewrite, Refusal, RefusalCode, Route, RoutingRequest
+from .routing import ModelRewrite, Overload, Refusal, RefusalCode, Route, RoutingRequest
 from .tokenization.byte_form import prompt_bytes
 from .tokenization.errors import RequestError
 from .tokenization.model import ParsedRequest, Prompt
@@ -216,13 +218,13 @@ class Picker:
     ) -> Route | Refusal:
         prefix = self.prefix(prompt)
         view = _view(prompt.model if prompt else "", prefix, request.headers)
-        decision = self._decide(view, prefix, prompt=prompt, subset=request.subset)
+        decision = self._decide(
+            view, prefix, prompt=prompt, subset=request.subset, overload=request.overload, origin=origin
+        )
         if decision is None:
             return NO_CANDIDATES
         if decision.picked and only_if_cached(request.headers) and not _usable_tokens(decision):
             return NOT_CACHED
-        reason = decision.no_prefix_reason or request.overload
-        decision = replace(decision, origin=origin, no_prefix_reason=reason)
         self.decisions.add(decision, request_id=origin.request_id, at=time.time())
         return self._routed(view, prefix, decision, rewrite) if decision.picked else NONE_LEFT
 
@@ -251,17 +253,20 @@ class Picker:
         *,
         prompt: Prompt | None,
         subset: frozenset[str] | None,
+        overload: Overload | None = None,
+        origin: Origin | None = None,
     ) -> Decision | None:
         labels = self._endpoint_labels(view.model) if self._endpoint_labels is not None else None
         candidates = self.fleet.candidates(prefix, now=view.now, subset=subset, labels=labels)
         if not candidates:
             return None
         policy = self._policy
-        return replace(
+        return msgspec.structs.replace(
             policy.profile.decide(view, candidates, rng=self._rng),
-            no_prefix_reason=prompt.reason if prompt is not None else None,
+            no_prefix_reason=prompt.reason if prompt is not None else overload,
             cut_reason=prompt.cut if prompt is not None else None,
             config_generation=policy.generation,
+            origin=origin,
         )
 
     def _routed(

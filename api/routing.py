@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum, StrEnum
 from typing import Protocol
+
+import msgspec
 
 from ..indexer.predicted import Prediction
 from ..scorers.decision import Decision
@@ -21,9 +23,8 @@ class Overload(StrEnum):
     """Request bodies fill the memory they may take."""
 
 
-@dataclass(frozen=True, slots=True)
-class RoutingRequest:
-    """One HTTP request to route.
+class RoutingRequest(msgspec.Struct, frozen=True):
+    """One HTTP request to route. Like `Route` a msgspec struct, a tenth of a frozen dataclass's cost.
 
     Attributes:
         path: `:path` of the request, query string included.
@@ -39,7 +40,7 @@ class RoutingRequest:
     path: str
     body: bytes = b""
     has_body: bool = True
-    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+    headers: Mapping[str, str] = {}
     subset: frozenset[str] | None = None
     request_id: str = ""
     overload: Overload | None = None
@@ -60,8 +61,7 @@ class ModelRewrite:
     target: str
 
 
-@dataclass(frozen=True, slots=True)
-class Route:
+class Route(msgspec.Struct, frozen=True):
     """Where the request goes.
 
     Attributes:
@@ -75,7 +75,7 @@ class Route:
 
     addresses: tuple[str, ...]
     decision: Decision
-    response_headers: Mapping[str, str] = field(default_factory=dict[str, str])
+    response_headers: Mapping[str, str] = {}
     booking: Booking | None = None
     rewrite: ModelRewrite | None = None
     prediction: Prediction | None = None

@@ -16,8 +16,8 @@ import re
 import statistics
 import tempfile
 import time
-from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -118,9 +118,22 @@ class Server:
         """`host:port` of ext-proc."""
         return f"127.0.0.1:{self._ports[0]}"
 
-    def hold(self, talk: Talk, number: int, tokenizer: ModelTokenizer) -> int:
-        """Publish that a server has the blocks of a conversation; returns how many."""
-        prompt = parse_body(PATH, talk.body()).prompt
+    @asynccontextmanager
+    async def running(self) -> AsyncGenerator[None]:
+        """The process and its publishers, running."""
+        replays = [asyncio.create_task(publisher.serve_replay()) for publisher in self.publishers]
+        try:
+            async with self.process:
+                yield
+        finally:
+            for task in replays:
+                task.cancel()
+            for publisher in self.publishers:
+                publisher.close()
+
+    def hold(self, body: bytes, number: int, tokenizer: ModelTokenizer) -> int:
+        """Publish that a server has the blocks of a chat; returns how many."""
+        prompt = parse_body(PATH, body).prompt
         if not isinstance(prompt, ChatPrompt) or tokenizer.chat is None:
             raise SystemExit("the body is no chat")
         tokens = tokenizer.encode(tokenizer.chat.render(prompt).text, add_special_tokens=False)
@@ -142,15 +155,12 @@ async def bench_server(options: Options) -> None:
     """Prints the server's CPU time and the latencies."""
     with tempfile.TemporaryDirectory() as folder:
         server = Server(Path(folder))
-        async with AsyncExitStack() as stack:
-            replays = [asyncio.create_task(p.serve_replay()) for p in server.publishers]
-            stack.callback(lambda: [task.cancel() for task in replays])
-            await stack.enter_async_context(server.process)
-            session = await stack.enter_async_context(aiohttp.ClientSession(server.rest))
-            channel = await stack.enter_async_context(grpc.aio.insecure_channel(server.address, CHANNEL))
+        async with (
+            server.running(),
+            aiohttp.ClientSession(server.rest) as session,
+            grpc.aio.insecure_channel(server.address, CHANNEL) as channel,
+        ):
             await _measure(server, session, channel, options)
-        for publisher in server.publishers:
-            publisher.close()
 
 
 CHANNEL = (("grpc.max_receive_message_length", 2**26), ("grpc.max_send_message_length", 2**26))
@@ -161,7 +171,7 @@ async def _measure(
 ) -> None:
     tokenizer = load_tokenizer(model_folder())
     talks = [Talk(options.n_tokens, number) for number in range(1, options.n_conversations + 1)]
-    n_blocks = sum(server.hold(talk, number, tokenizer) for number, talk in enumerate(talks))
+    n_blocks = sum(server.hold(talk.body(), number, tokenizer) for number, talk in enumerate(talks))
     while await metric(session, r"kvatlas_residencies\{.*\}") < n_blocks:  # noqa: ASYNC110 - a counter of another process
         await asyncio.sleep(0.1)
     for talk in talks:

@@ -33,6 +33,13 @@ class KVAtlasProcess:
         self._log = log
         self._process: asyncio.subprocess.Process | None = None
 
+    @property
+    def pid(self) -> int:
+        """Its process id; only while it runs."""
+        if self._process is None:
+            raise DemoError("kvatlas does not run")
+        return self._process.pid
+
     async def start(self) -> None:
         """Start it and return once it calls itself ready.
 

@@ -8,6 +8,8 @@ from enum import Enum
 from http import HTTPStatus
 from typing import NamedTuple
 
+import msgspec
+
 from ..routing import Route, RoutingRequest
 from .dialect import Dialect
 from .intake import Intake
@@ -46,8 +48,7 @@ class Outcome(Enum):
     ABORTED = "aborted"
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(msgspec.Struct, frozen=True):
     """What was seen of an engine's answer.
 
     Attributes:
@@ -68,8 +69,7 @@ class Answer:
 NO_ANSWER = Answer()
 
 
-@dataclass(frozen=True, slots=True)
-class Completion:
+class Completion(msgspec.Struct, frozen=True):
     """One finished request, told once: what was decided on it, if anything, and how it ended.
 
     Attributes:

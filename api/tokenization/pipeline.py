@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from .chat import ChatRenderer
 from .encoding import prompt_of, texts_of
@@ -147,18 +147,22 @@ class PromptPipeline:
             return NoPrompt(NoPrefixReason.TEMPLATE_FAILED, str(error))
 
     def _prompt(self, request: ParsedRequest, outcome: TokenPrompt | NoPrompt) -> Prompt:
-        prompt = Prompt(
+        known = outcome if isinstance(outcome, TokenPrompt) else None
+        missing = outcome if isinstance(outcome, NoPrompt) else None
+        source = request.prompt
+        return Prompt(
             model=request.model,
-            tokens=None,
+            tokens=known.tokens if known else None,
+            media=known.media if known else (),
             lora=request.lora or self._lora(request.model),
             cache_salt=request.cache_salt,
             stream=request.stream,
             n_prompts=request.n_prompts,
+            cut=known.cut if known else None,
+            reason=missing.reason if missing else None,
+            detail=missing.detail if missing else "",
+            unencoded=source if missing and isinstance(source, TextPrompt | ChatPrompt) else None,
         )
-        if isinstance(outcome, NoPrompt):
-            source = request.prompt if isinstance(request.prompt, TextPrompt | ChatPrompt) else None
-            return replace(prompt, reason=outcome.reason, detail=outcome.detail, unencoded=source)
-        return replace(prompt, tokens=outcome.tokens, media=outcome.media, cut=outcome.cut)
 
     def _lora(self, model: str) -> str | None:
         """The adapter that a model's name stands for: a name that is not configured, or `MODEL:ADAPTER` as in SGLang."""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from kvatlas.api.admission import SHED
 from kvatlas.api.picker import NO_CANDIDATES, NOT_CACHED, NOT_REWRITTEN, NOT_TOLD

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from enum import Enum
 from typing import cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from kvatlas.api.control_headers import MAX_ID_CHARS
 from kvatlas.api.decisions import DecisionLog, decision_families, size_bytes

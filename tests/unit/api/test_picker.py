@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncGenerator
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from kvatlas.api.decisions import DecisionLog
 from kvatlas.api.fleet import Fleet

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from google.protobuf.struct_pb2 import Struct, Value
+from msgspec.structs import replace
 
 from kvatlas.api.extproc import ext_proc_pb2 as pb
 from kvatlas.api.extproc.stream import Answer, AnswerBegun, Completion, Outcome
