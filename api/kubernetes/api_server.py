@@ -75,16 +75,22 @@ class ApiServer:
         return await self.send("GET", path, query=query)
 
     async def send(
-        self, method: str, path: str, *, query: Mapping[str, str] | None = None, body: bytes | None = None
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+        limit_s: float = ANSWER_S,
     ) -> bytes:
-        """The body of the answer to any request.
+        """The body of the answer to any request, which may take `limit_s`.
 
         Raises:
             RequestFailedError: there was none, or it says no.
         """
         with _failures(f"{method} {path}"):
             async with (
-                asyncio.timeout(ANSWER_S),
+                asyncio.timeout(limit_s),
                 self._request(method, path, query or {}, body) as response,
             ):
                 return await _read(response, MAX_BODY_BYTES)

@@ -1,0 +1,126 @@
+"""The task that takes part in an election."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+import msgspec
+
+from .api_server import ApiServer
+from .errors import Failure, RequestFailedError
+from .lease import LeaseElection, ReadLease, WriteLease, read_lease
+from .list_watch import Pause
+
+log = logging.getLogger(__name__)
+
+
+class Elector:
+    """Takes part, and tells whether this process leads.
+
+    Args:
+        server: the API server.
+        namespace: of the Lease.
+        name: of the Lease.
+        election: decides.
+        limit_s: longest wait for an answer; less than the time in which a lead must be renewed.
+        tell: told of every change.
+        clock: monotonic seconds.
+        wall: seconds since 1970.
+    """
+
+    def __init__(
+        self,
+        server: ApiServer,
+        *,
+        namespace: str,
+        name: str,
+        election: LeaseElection,
+        limit_s: float,
+        tell: Callable[[], None],
+        clock: Callable[[], float],
+        wall: Callable[[], float],
+    ) -> None:
+        self._server, self._election, self._tell = server, election, tell
+        self._limit_s, self._clock, self._wall = limit_s, clock, wall
+        self._collection = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
+        self._path = f"{self._collection}/{name}"
+        self.leads = False
+        """Whether this process leads."""
+        self.n_changes = 0
+        """How often it began or ceased to."""
+        self._warned = False
+
+    async def run(self) -> None:
+        """Take part, until cancelled."""
+        while True:
+            match self._election.step(self._clock(), wall=self._wall()):
+                case Pause(seconds):
+                    await asyncio.sleep(seconds)
+                case ReadLease():
+                    await self._read()
+                case WriteLease() as write:
+                    await self._write(write)
+            self._look()
+
+    async def watch(self, interval_s: float) -> None:
+        """Notice the end of a lead that was not renewed in time, while a renewal hangs; until cancelled."""
+        while True:
+            await asyncio.sleep(interval_s)
+            self._look()
+
+    async def resign(self) -> None:
+        """Give the Lease up, so that another process can lead at once."""
+        write = self._election.release(wall=self._wall())
+        self._look()
+        if write is not None:
+            try:
+                body = msgspec.json.encode(write.lease)
+                await self._server.send("PUT", self._path, body=body, limit_s=self._limit_s)
+            except RequestFailedError as error:
+                log.warning("the Lease could not be given up, others wait for its end: %s", error)
+
+    async def _read(self) -> None:
+        try:
+            body = await self._server.send("GET", self._path, limit_s=self._limit_s)
+        except RequestFailedError as error:
+            if error.failure.status == 404:
+                self._election.found(None, now=self._clock())
+            else:
+                self._failed(error.failure)
+            return
+        lease = read_lease(body)
+        if lease is None:
+            self._failed(Failure("malformed", f"{self._path} is no Lease"))
+        else:
+            self._election.found(lease, now=self._clock())
+
+    async def _write(self, write: WriteLease) -> None:
+        asked_at = self._clock()
+        body = msgspec.json.encode(write.lease)
+        method, path = ("POST", self._collection) if write.is_new else ("PUT", self._path)
+        try:
+            answer = await self._server.send(method, path, body=body, limit_s=self._limit_s)
+        except RequestFailedError as error:
+            if error.failure.status == 409:
+                self._election.refused(now=self._clock())
+            else:
+                self._failed(error.failure)
+            return
+        self._election.written(read_lease(answer) or write.lease, now=self._clock(), asked_at=asked_at)
+        self._warned = False
+
+    def _failed(self, failure: Failure) -> None:
+        level = logging.DEBUG if self._warned else logging.WARNING
+        log.log(level, "the Lease cannot be used: %s", failure.message)
+        self._warned = True
+        self._election.failed(now=self._clock())
+
+    def _look(self) -> None:
+        leads = self._election.leads(self._clock())
+        if leads != self.leads:
+            self.leads = leads
+            self.n_changes += 1
+            log.info("this process leads" if leads else "this process does not lead any more")
+            self._tell()
