@@ -25,6 +25,7 @@ from .extproc.listener import GrpcListener
 from .extproc.stream import AnswerBegun, Completion
 from .fleet import Fleet, log_source
 from .fleet_metrics import fleet_families
+from .kubernetes.cluster import Cluster
 from .live import LiveConfig
 from .metrics import Metrics, StateCollector
 from .picker import Picker, Policy
@@ -81,6 +82,7 @@ class App:
     Raises:
         TokenizerLoadError: the tokenizer cannot be loaded.
         SchedulingError: the plugins make no profile.
+        AccessError: no API server can be reached, and one is needed.
         TlsError: the certificate cannot be used.
     """
 
@@ -96,7 +98,7 @@ class App:
         self.ports: dict[str, int] = {}
         """Where the process listens, by configuration key; absent when switched off."""
         self._health = HealthService()
-        self._draining = False
+        self._settled = self._draining = False
         # The library's own threads would come on top of those that are configured.
         os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
         tiers = TierTable(tier_specs(config.tiers))
@@ -132,6 +134,9 @@ class App:
             settings=fleet_settings(config),
         )
         self._roster = Roster(self.fleet)
+        self._cluster = Cluster(
+            config, fleet=self.fleet, on_change=self._update_readiness, environment=os.environ
+        )
         self._models = ServedModels(
             config, endpoint_urls=self.fleet.answering_urls, on_outcome=self._metrics.remote_tokenized
         )
@@ -158,6 +163,7 @@ class App:
             StateCollector(lambda: tokenization_families(self._models.tokenizations))
         )
         self._metrics.registry.register(StateCollector(lambda: latency_families(self.live.plan.profile)))
+        self._metrics.registry.register(StateCollector(self._cluster.families))
         certificates = make_certificates(config.server.tls, by_default=config.ext_proc.compat == "llm-d")
         self._metrics.registry.register(StateCollector(lambda: tls_families(certificates)))
         self._routed = False
@@ -214,6 +220,7 @@ class App:
         except BaseException:
             await self.stop(grace_s=0)
             raise
+        await self._cluster.start()
         self._tasks = [
             asyncio.create_task(self._watch_readiness(), name="readiness"),
             asyncio.create_task(self._keep_house(), name="housekeeping"),
@@ -228,10 +235,11 @@ class App:
         A gateway that uses this process is first given the time to notice, and its requests are answered meanwhile.
         """
         self._draining = True
-        self._set_ready(ready=False)
+        self._update_readiness()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._cluster.resign()
         await self._snapshots.stop()  # at once: who drains for long may be killed
         if (self._routed or self._health.is_used) and grace_s:
             await asyncio.sleep(NOTICE_S)
@@ -273,15 +281,18 @@ class App:
             log.info("events listens on %s", where)
 
     async def _watch_readiness(self) -> None:
-        while not self.fleet.settled(now=time.monotonic(), patience_s=HISTORY_PATIENCE_S):  # noqa: ASYNC110 - once, at start
+        while not self._cluster.is_synced or not self.fleet.settled(  # noqa: ASYNC110 - once, at start
+            now=time.monotonic(), patience_s=HISTORY_PATIENCE_S
+        ):
             await asyncio.sleep(0.05)
-        self._set_ready(ready=not self._draining)
-        log.info("ready")
+        self._settled = True
+        self._update_readiness()
 
     async def _keep_house(self) -> None:
         while True:
             await asyncio.sleep(HOUSEKEEPING_S)
             self.fleet.tick(now=time.monotonic())
+            self._update_readiness()
 
     async def _sweep(self) -> None:
         while True:
@@ -307,6 +318,7 @@ class App:
         self._scraper.configure(scrape_settings(config.metrics_scrape))
         self._loads.stale_after_s = config.metrics_scrape.stale_after
         self._picker.use(_policy(plan, generation))
+        self._cluster.configure(config.events)
 
     async def _settle(self) -> None:
         """Free the sockets of endpoints that are gone, and evict what smaller tiers cannot hold."""
@@ -325,9 +337,12 @@ class App:
     def _facts_changed(self, name: str, facts: EngineFacts) -> None:
         self.fleet.facts_changed(name, facts)
 
-    def _set_ready(self, *, ready: bool) -> None:
-        self._health.ready = ready
-        self._metrics.ready.set(ready)
+    def _update_readiness(self) -> None:
+        ready = self._settled and self._cluster.is_ready and not self._draining
+        if ready != self._health.ready:
+            self._health.ready = ready
+            self._metrics.ready.set(ready)
+            log.info("ready" if ready else "not ready")
 
 
 def _decision_log(config: DecisionsConfig) -> DecisionLog:

@@ -22,9 +22,11 @@ from ..configs.schema import ExtProcConfig, KVAtlasConfig, ServerConfig, TlsConf
 from ..events.errors import KVAtlasError
 from . import cli_sim
 from .app import App
+from .cluster_flags import ClusterFlags
 from .config_file import ConfigFiles
 from .errors import AskError
 from .explain import fetch_decision, print_decision
+from .reference_flags import our_command_line
 from .scheduling.json_schema import json_schema
 from .scheduling.load import load_scheduled
 from .scheduling.plan import make_plan
@@ -65,6 +67,27 @@ CertPath = Annotated[
     Path | None,
     typer.Option(metavar="DIR", help="Folder with tls.crt and tls.key, read again when they change."),
 ]
+PoolName = Annotated[
+    str | None, typer.Option(metavar="NAME", help="InferencePool whose pods are the endpoints.")
+]
+PoolNamespace = Annotated[
+    str | None, typer.Option(metavar="NAME", help="Namespace of the pool and the pods.")
+]
+PoolGroup = Annotated[
+    Literal["inference.networking.k8s.io", "inference.networking.x-k8s.io"] | None,
+    typer.Option(help="API group of the pool."),
+]
+EndpointSelector = Annotated[
+    str | None, typer.Option(metavar="SELECTOR", help="Label selector of pods, in place of a pool.")
+]
+EndpointTargetPorts = Annotated[
+    str | None, typer.Option(metavar="PORTS", help="Their ports, with commas between.")
+]
+Kubeconfig = Annotated[str | None, typer.Option(metavar="FILE", help="How to reach the API server.")]
+LeaderElection = Annotated[
+    Literal["true", "false"] | None,
+    typer.Option("--ha-enable-leader-election", help="Whether one of several processes is ready at a time."),
+]
 Address = Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Overrides the file's listener.")]
 Port = Annotated[int | None, typer.Option(metavar="PORT", min=0, max=65535, help="Overrides its port alone.")]
 IgnoreUnknown = Annotated[
@@ -89,11 +112,27 @@ def serve(
     compat: Compat = None,
     secure_serving: SecureServing = None,
     cert_path: CertPath = None,
+    pool_name: PoolName = None,
+    pool_namespace: PoolNamespace = None,
+    pool_group: PoolGroup = None,
+    endpoint_selector: EndpointSelector = None,
+    endpoint_target_ports: EndpointTargetPorts = None,
+    kubeconfig: Kubeconfig = None,
+    ha_enable_leader_election: LeaderElection = None,
     log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
 ) -> None:
     """Run the endpoint picker, the index and its REST API until SIGTERM."""
     _log_to_stderr(log_level)
-    if config is None and config_file is None:
+    cluster = ClusterFlags(
+        pool_name=pool_name,
+        pool_namespace=pool_namespace,
+        pool_group=pool_group,
+        endpoint_selector=endpoint_selector,
+        endpoint_target_ports=endpoint_target_ports,
+        kubeconfig=kubeconfig,
+        leader_election=ha_enable_leader_election,
+    )
+    if config is None and config_file is None and not cluster.name_endpoints:
         _fail("--config FILE is missing; an EndpointPickerConfig may come as --config-file FILE")
 
     def with_flags(said: KVAtlasConfig) -> KVAtlasConfig:
@@ -101,6 +140,7 @@ def serve(
         server = _with_addresses(server, ext_proc=ext_proc, health=health, rest=rest, metrics=metrics)
         server = _with_tls(server, secure_serving, cert_path)
         streams = _with_compat(said.ext_proc, compat)
+        said = _with_cluster(said, cluster)
         return msgspec.structs.replace(said, server=server, ext_proc=streams)
 
     files = ConfigFiles(config, config_file, ignore_unknown_plugins, with_flags)
@@ -180,7 +220,14 @@ def config_schema() -> None:
 def main() -> None:
     """Entry point of the `kvatlas` script."""
     disable_created_metrics()  # type: ignore[no-untyped-call]  # a time stamp beside each counter doubles the series and tells nothing
-    app()
+    command, *arguments = sys.argv[1:] or [""]
+    if command == "serve":
+        line = our_command_line(arguments)
+        if line.without_effect:
+            _say_on_stderr(f"flags that have no effect here: {', '.join(line.without_effect)}")
+        app(args=[command, *line.arguments])
+    else:
+        app()
 
 
 def _load(load: Callable[[], LoadedConfig]) -> LoadedConfig:
@@ -203,6 +250,13 @@ def _with_ports(server: ServerConfig, **flags: int | None) -> ServerConfig:
             address: str = getattr(server, name) or "0.0.0.0:0"
             given[name] = str(HostPort(HostPort.parse(address, lowest_port=0).host, port))
     return msgspec.structs.replace(server, **given)
+
+
+def _with_cluster(said: KVAtlasConfig, flags: ClusterFlags) -> KVAtlasConfig:
+    try:
+        return flags.of(said)
+    except ValueError as error:
+        _fail(str(error))
 
 
 def _with_compat(streams: ExtProcConfig, compat: Literal["none", "llm-d"] | None) -> ExtProcConfig:

@@ -24,7 +24,7 @@ class ConfigFiles:
     """One configuration file or two, and what the command line says instead of them.
 
     Attributes:
-        config: a file, see `load_scheduled`.
+        config: a file, see `load_scheduled`; without any file everything has its default.
         picker: the same.
         ignore_unknown: the same.
         with_flags: makes of what the files say what the command line wants.
@@ -50,7 +50,9 @@ class ConfigFiles:
         Raises:
             ConfigError: one of the files cannot be used.
         """
-        loaded = load_scheduled(self.config, self.picker, ignore_unknown=self.ignore_unknown)
+        loaded = LoadedConfig(KVAtlasConfig(api_version="kvatlas/v1"))
+        if self.paths:
+            loaded = load_scheduled(self.config, self.picker, ignore_unknown=self.ignore_unknown)
         config = self.with_flags(loaded.config)
         named = config.endpoints.file
         if named and in_force and (in_force.endpoints.file, in_force.events) == (named, config.events):

@@ -18,7 +18,8 @@ NAME_KEYS = ("name", "pluginRef", "type")
 """Keys by which an entry of a list is known, the first that it has."""
 
 LIVE: tuple[tuple[str, ...], ...] = (
-    ("endpoints",),
+    ("endpoints", "static"),
+    ("endpoints", "file"),
     ("events", "port"),
     ("events", "replayPort"),
     ("events", "trustCredit"),

@@ -16,7 +16,9 @@ from .schema import (
     EngineConfig,
     EventsConfig,
     ExtProcConfig,
+    KubernetesConfig,
     KVAtlasConfig,
+    LeaderElectionConfig,
     MetricsScrapeConfig,
     ModelConfig,
     PluginConfig,
@@ -42,6 +44,8 @@ def check_config(config: KVAtlasConfig) -> list[Problem]:
         *_model_problems(config),
         *_source_problems(config.endpoints),
         *endpoint_problems(("endpoints", "static"), config.endpoints.static, config.events),
+        *kubernetes_problems(config.endpoints),
+        *_election_problems(config.leader_election),
         *_tier_problems(config.tiers),
         *weight_problems(("weights",), config.weights),
         *check_plugins(config.plugins, config.scheduling_profiles),
@@ -205,6 +209,34 @@ def _normal_address(text: str) -> str:
         return str(HostPort.parse(text))
     except ValueError:
         return text
+
+
+def kubernetes_problems(endpoints: EndpointsConfig) -> Iterator[Problem]:
+    """Contradictions in `endpoints.kubernetes`."""
+    kubernetes, path = endpoints.kubernetes, ("endpoints", "kubernetes")
+    if kubernetes.inference_pool and kubernetes.endpoint_selector:
+        message = f"found {kubernetes.endpoint_selector!r} beside inferencePool; keep one"
+        yield Problem(message, (*path, "endpointSelector"))
+    elif kubernetes.inference_pool and kubernetes.target_ports:
+        yield Problem("found ports beside inferencePool, which has its own", (*path, "targetPorts"))
+    elif kubernetes.endpoint_selector and not kubernetes.target_ports:
+        yield Problem("found none, expected the ports that serve, such as [8000]", (*path, "targetPorts"))
+    elif not kubernetes.is_on and kubernetes != KubernetesConfig():
+        yield Problem("found neither inferencePool nor endpointSelector, expected one of them", path)
+    for other in ("static", "file"):
+        if kubernetes.is_on and getattr(endpoints, other):
+            yield Problem(f"found beside endpoints.{other}; keep one", path)
+
+
+def _election_problems(election: LeaderElectionConfig) -> Iterator[Problem]:
+    terms = (
+        ("retryPeriod", election.retry_period, "renewDeadline", election.renew_deadline),
+        ("renewDeadline", election.renew_deadline, "leaseDuration", election.lease_duration),
+    )
+    for key, value, longer_key, longer in terms:
+        if value >= longer:
+            message = f"found {value}, expected less than {longer_key} of {longer}"
+            yield Problem(message, ("leaderElection", key))
 
 
 def _tier_problems(tiers: tuple[TierConfig, ...]) -> Iterator[Problem]:

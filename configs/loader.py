@@ -134,7 +134,9 @@ def _with_absolute_paths(config: KVAtlasConfig, folder: Path) -> KVAtlasConfig:
         client_ca_file=absolute(tls.client_ca_file),
     )
     snapshot = replace_fields(config.snapshot, file=absolute(config.snapshot.file))
-    endpoints = replace_fields(config.endpoints, file=absolute(config.endpoints.file))
+    kubernetes = config.endpoints.kubernetes
+    kubernetes = replace_fields(kubernetes, kubeconfig=absolute(kubernetes.kubeconfig))
+    endpoints = replace_fields(config.endpoints, file=absolute(config.endpoints.file), kubernetes=kubernetes)
     return replace_fields(
         config,
         server=replace_fields(config.server, tls=tls),

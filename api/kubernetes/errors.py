@@ -15,7 +15,7 @@ from ...events.errors import KVAtlasError
 
 ADVICE = {
     401: "the token or certificate is not accepted",
-    403: "bind the Role that deploy/ ships to the ServiceAccount",
+    403: "give the ServiceAccount a Role that may get, list and watch this",
     404: "the cluster does not serve this kind; install its CRD",
 }
 """What mends a refusal, by HTTP status."""

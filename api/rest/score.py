@@ -33,7 +33,9 @@ def score_routes(picker: Picker) -> APIRouter:
             ),
         )
         if decision is None:
-            raise UnavailableError("no endpoint is configured; add some under endpoints.static")
+            raise UnavailableError(
+                "there is no endpoint; endpoints.static, endpoints.file or endpoints.kubernetes says where they are"
+            )
         return score_response(decision)
 
     return router

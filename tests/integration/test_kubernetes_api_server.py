@@ -87,7 +87,7 @@ async def test_request_is_sent_again_when_the_token_was_replaced(
     [
         pytest.param(
             {"forbidden": {PODS}},
-            ("http_status", 403, None, "pods is forbidden: User cannot list; bind"),
+            ("http_status", 403, None, "pods is forbidden: User cannot list; give the ServiceAccount a Role"),
             id="403",
         ),
         pytest.param({"not_served": {PODS}}, ("http_status", 404, None, "install its CRD"), id="404"),

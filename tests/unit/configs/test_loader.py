@@ -222,6 +222,46 @@ def test_head_alone_is_the_default_configuration(config_file: Path) -> None:
             "line 3, server.tls.clientCaFile: found a file, but no certFile that switches TLS on",
             id="clients_vouched_for_in_the_clear",
         ),
+        pytest.param(
+            "endpoints: {kubernetes: {inferencePool: a, endpointSelector: x=y}}",
+            "line 3, endpoints.kubernetes.endpointSelector: found 'x=y' beside inferencePool; keep one",
+            id="pool_and_selector",
+        ),
+        pytest.param(
+            "endpoints: {kubernetes: {inferencePool: a, targetPorts: [8000]}}",
+            "line 3, endpoints.kubernetes.targetPorts: found ports beside inferencePool, which has its own",
+            id="pool_and_ports",
+        ),
+        pytest.param(
+            "endpoints: {kubernetes: {endpointSelector: x=y}}",
+            "line 3, endpoints.kubernetes.targetPorts: found none, expected the ports that serve, such as [8000]",
+            id="selector_without_ports",
+        ),
+        pytest.param(
+            "endpoints: {kubernetes: {namespace: x}}",
+            "line 3, endpoints.kubernetes: found neither inferencePool nor endpointSelector, expected one of them",
+            id="neither_pool_nor_selector",
+        ),
+        pytest.param(
+            "endpoints: {static: [{name: a, address: 'h:1'}], kubernetes: {inferencePool: a}}",
+            "line 3, endpoints.kubernetes: found beside endpoints.static; keep one",
+            id="pool_and_static",
+        ),
+        pytest.param(
+            "endpoints: {file: e.yaml, kubernetes: {inferencePool: a}}",
+            "line 3, endpoints.kubernetes: found beside endpoints.file; keep one",
+            id="pool_and_file",
+        ),
+        pytest.param(
+            "leaderElection: {renewDeadline: 15s}",
+            "line 3, leaderElection.renewDeadline: found 15s, expected less than leaseDuration of 15s",
+            id="lead_longer_than_the_lease",
+        ),
+        pytest.param(
+            "leaderElection: {retryPeriod: 10s}",
+            "line 3, leaderElection.retryPeriod: found 10s, expected less than renewDeadline of 10s",
+            id="renewed_too_late",
+        ),
     ],
 )
 def test_each_mistake_is_named_with_line_and_path(config_file: Path, body: str, problem: str) -> None:
@@ -334,6 +374,15 @@ def test_other_paths_of_the_model_are_taken_from_the_folder_of_the_file(config_f
     model = load_config(config_file).model
     assert model.chat.template == str(config_file.parent / "a.jinja")
     assert (model.remote_tokenizer.api_key_file, model.tokenizer) == ("/run/key", "")
+
+
+def test_kubeconfig_is_taken_from_the_folder_of_the_file(config_file: Path) -> None:
+    config_file.write_text(
+        f"{HEAD}endpoints: {{kubernetes: {{inferencePool: a, kubeconfig: kube/config}}}}\n"
+    )
+
+    found = load_config(config_file).endpoints.kubernetes.kubeconfig
+    assert found == str(config_file.parent / "kube" / "config")
 
 
 def test_tokenizer_is_absolute_for_a_file_in_the_working_directory(

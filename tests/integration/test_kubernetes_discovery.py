@@ -1,0 +1,186 @@
+"""Discovery beside a real HTTP API server; test_list_watch_machine.py has what goes wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from kvatlas.api.kubernetes.access import Access
+from kvatlas.api.kubernetes.api_server import ApiServer
+from kvatlas.api.kubernetes.backoff import Pace
+from kvatlas.api.kubernetes.discovery import Discovery, namespace_of
+from kvatlas.api.kubernetes.pods import PodEndpoint
+from kvatlas.configs.schema import EventsConfig, KubernetesConfig
+from support.api_server import ApiServerDouble
+from support.waiting import until
+
+PODS = "/api/v1/namespaces/ns/pods"
+POOLS = "/apis/inference.networking.k8s.io/v1/namespaces/ns/inferencepools"
+OLD_POOLS = "/apis/inference.networking.x-k8s.io/v1alpha2/namespaces/ns/inferencepools"
+FAST = Pace(first_delay_s=0.005, max_delay_s=0.02, healthy_s=0.1, short_watch_s=0.001)
+
+
+@dataclass
+class Found:
+    """What discovery told."""
+
+    discovery: Discovery
+    told: list[Mapping[str, PodEndpoint]] = field(default_factory=list[Mapping[str, PodEndpoint]])
+
+    def addresses(self) -> list[str]:
+        return sorted(str(each.addresses.serving) for each in self.told[-1].values()) if self.told else []
+
+
+@pytest.fixture
+async def double() -> AsyncIterator[ApiServerDouble]:
+    server = ApiServerDouble()
+    await server.start()
+    yield server
+    await server.stop()
+
+
+@contextlib.asynccontextmanager
+async def discovering(double: ApiServerDouble, config: KubernetesConfig) -> AsyncGenerator[Found]:
+    server = ApiServer(Access(double.url), clock=time.monotonic)
+    await server.start()
+    told: list[Mapping[str, PodEndpoint]] = []
+    discovery = Discovery(
+        config,
+        EventsConfig(),
+        server=server,
+        namespace="ns",
+        tell=told.append,
+        pace=FAST,
+        clock=time.monotonic,
+        rng=lambda: 0.5,
+    )
+    task = asyncio.create_task(discovery.run())
+    try:
+        yield Found(discovery, told)
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+        await server.stop()
+
+
+def pod(number: int, app: str = "a", *, annotations: dict[str, str] | None = None) -> dict[str, Any]:
+    return {
+        "metadata": {"labels": {"app": app}, "annotations": annotations or {}},
+        "status": {"podIP": f"10.0.0.{number}", "conditions": [{"type": "Ready", "status": "True"}]},
+    }
+
+
+def pool(app: str = "a", *ports: int) -> dict[str, Any]:
+    targets = [{"number": port} for port in ports or (8000,)]
+    return {"spec": {"selector": {"matchLabels": {"app": app}}, "targetPorts": targets}}
+
+
+async def test_only_what_a_pool_needs_is_asked_when_there_is_one(double: ApiServerDouble) -> None:
+    double.put(PODS, "p", pod(1))
+    double.put(POOLS, "mine", pool())
+    double.put(POOLS, "other", pool("b"))
+    async with discovering(double, KubernetesConfig(inference_pool="mine")) as found:
+        await until(lambda: found.discovery.synced and double.n_watches == 2)
+        assert found.addresses() == ["10.0.0.1:8000"]
+    assert set(double.requests) == {(verb, path) for verb in ("list", "watch") for path in (PODS, POOLS)}
+    selectors = {(q.get("labelSelector"), q.get("fieldSelector")) for q in double.queries}
+    assert selectors == {(None, "metadata.name=mine"), ("app=a", None)}
+
+
+async def test_endpoints_follow_the_pool_when_it_changes(double: ApiServerDouble) -> None:
+    double.put(PODS, "p", pod(1))
+    double.put(PODS, "q", pod(2, "b"))
+    async with discovering(double, KubernetesConfig(inference_pool="mine")) as found:
+        await until(lambda: double.requests["watch", POOLS])
+        assert not found.discovery.has_pool
+        double.put(POOLS, "mine", pool())
+        await until(lambda: found.addresses() == ["10.0.0.1:8000"])
+        double.put(POOLS, "mine", pool("a", 8000, 8001))
+        await until(lambda: found.addresses() == ["10.0.0.1:8000", "10.0.0.1:8001"])
+        double.put(POOLS, "mine", pool("b"))
+        await until(lambda: found.addresses() == ["10.0.0.2:8000"])
+        double.delete(POOLS, "mine")
+        await until(lambda: not found.addresses() and not found.discovery.has_pool)
+        assert found.told[-1] == {}
+
+
+async def test_endpoints_are_the_old_pools_when_its_group_is_configured(double: ApiServerDouble) -> None:
+    double.put(PODS, "p", pod(1))
+    double.put(OLD_POOLS, "mine", {"spec": {"selector": {"app": "a"}, "targetPortNumber": 9000}})
+    config = KubernetesConfig(inference_pool="mine", pool_group="inference.networking.x-k8s.io")
+    async with discovering(double, config) as found:
+        await until(lambda: found.addresses() == ["10.0.0.1:9000"])
+
+
+async def test_pods_alone_are_asked_for_when_a_selector_stands_for_the_pool(double: ApiServerDouble) -> None:
+    double.put(PODS, "p", pod(1))
+    double.put(PODS, "q", pod(2, "b"))
+    config = KubernetesConfig(endpoint_selector="app=a", target_ports=(8000, 8001))
+    async with discovering(double, config) as found:
+        await until(lambda: found.addresses() == ["10.0.0.1:8000", "10.0.0.1:8001"])
+        assert found.discovery.synced
+        assert [kind for kind, _ in found.discovery.followers()] == ["pods"]
+    assert {path for _, path in double.requests} == {PODS}
+
+
+async def test_pod_is_another_when_it_is_made_again_with_the_same_name_and_address(
+    double: ApiServerDouble,
+) -> None:
+    double.put(PODS, "p", pod(1))
+    double.put(POOLS, "mine", pool())
+    async with discovering(double, KubernetesConfig(inference_pool="mine")) as found:
+        await until(lambda: found.addresses() == ["10.0.0.1:8000"])
+        first = found.told[-1]["p-rank-0"]
+        double.delete(PODS, "p")
+        double.put(PODS, "p", pod(1))
+        await until(lambda: found.told[-1] and found.told[-1]["p-rank-0"].uid != first.uid)
+        assert found.told[-1]["p-rank-0"].addresses == first.addresses
+
+
+async def test_events_are_looked_for_elsewhere_when_the_configuration_changes(
+    double: ApiServerDouble,
+) -> None:
+    double.put(PODS, "p", pod(1))
+    double.put(POOLS, "mine", pool())
+    async with discovering(double, KubernetesConfig(inference_pool="mine")) as found:
+        await until(lambda: found.addresses() == ["10.0.0.1:8000"])
+        found.discovery.configure(EventsConfig(port=6000))
+        assert found.told[-1]["p-rank-0"].addresses.ranks[0].events == "tcp://10.0.0.1:6000"
+
+
+async def test_pod_that_says_nonsense_is_told_of_once_when_it_changes(
+    double: ApiServerDouble, caplog: pytest.LogCaptureFixture
+) -> None:
+    nonsense = pod(1, annotations={"kvatlas.io/events-port": "x"})
+    double.put(PODS, "p", nonsense)
+    double.put(POOLS, "mine", pool())
+    async with discovering(double, KubernetesConfig(inference_pool="mine")) as found:
+        await until(lambda: found.addresses() == ["10.0.0.1:8000"])
+        double.put(PODS, "p", nonsense)
+        double.put(PODS, "q", pod(2))
+        await until(lambda: len(found.addresses()) == 2)
+    told = [record.message for record in caplog.records if "kvatlas.io/events-port" in record.message]
+    assert len(told) == 1
+    assert told[0].startswith("pod p: kvatlas.io/events-port is 'x', want one port")
+    assert told[0].endswith("its endpoints have no KV events until that is mended")
+
+
+@pytest.mark.parametrize(
+    ("configured", "environment", "own", "namespace"),
+    [
+        pytest.param("a", {"NAMESPACE": "b"}, "c", "a", id="configured"),
+        pytest.param("", {"NAMESPACE": "b"}, "c", "b", id="variable"),
+        pytest.param("", {}, "c", "c", id="own"),
+        pytest.param("", {"NAMESPACE": ""}, None, "default", id="none"),
+    ],
+)
+def test_namespace_is_the_first_named(
+    configured: str, environment: dict[str, str], own: str | None, namespace: str
+) -> None:
+    assert namespace_of(KubernetesConfig(namespace=configured), environment, own) == namespace

@@ -1,0 +1,173 @@
+"""`kvatlas serve` in a cluster: a real process, real requests to an API server, real event sockets."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+from collections.abc import AsyncGenerator, AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from support.api_server import ApiServerDouble
+from support.publishing import stored
+from support.recording import player
+from support.serve import Served, serving
+from support.waiting import until
+
+pytestmark = pytest.mark.slow
+
+PODS = "/api/v1/namespaces/ns/pods"
+POOLS = "/apis/inference.networking.k8s.io/v1/namespaces/ns/inferencepools"
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/ns/leases"
+QUICK = {"leaseDuration": "3s", "renewDeadline": "2s", "retryPeriod": "100ms", "enabled": True}
+
+
+@pytest.fixture
+async def double() -> AsyncIterator[ApiServerDouble]:
+    server = ApiServerDouble()
+    await server.start()
+    server.put(POOLS, "mine", pool())
+    yield server
+    await server.stop()
+
+
+def pod(number: int, **annotations: str) -> dict[str, Any]:
+    said = {f"kvatlas.io/{name.replace('_', '-')}": text for name, text in annotations.items()}
+    return {
+        "metadata": {"labels": {"app": "a"}, "annotations": {"kvatlas.io/events-port": ""} | said},
+        "status": {"podIP": f"127.0.0.{number}", "conditions": [{"type": "Ready", "status": "True"}]},
+    }
+
+
+def pool(port: int = 9) -> dict[str, Any]:
+    return {"spec": {"selector": {"matchLabels": {"app": "a"}}, "targetPorts": [{"number": port}]}}
+
+
+def access(double: ApiServerDouble, folder: Path) -> dict[str, Any]:
+    """The configuration of a process that follows the pool `mine`."""
+    kubeconfig = {
+        "current-context": "c",
+        "clusters": [{"name": "c", "cluster": {"server": double.url}}],
+        "contexts": [{"name": "c", "context": {"cluster": "c", "namespace": "ns"}}],
+    }
+    (folder / "kubeconfig").write_bytes(msgspec.yaml.encode(kubeconfig))
+    return {"endpoints": {"kubernetes": {"inferencePool": "mine", "kubeconfig": "kubeconfig"}}}
+
+
+async def addresses(served: Served) -> dict[str, str]:
+    rows = await served.get("/v1/endpoints")
+    return {row["name"]: row["address"] for row in rows["endpoints"]}
+
+
+async def test_endpoints_are_the_pools_when_pods_come_and_go(double: ApiServerDouble, tmp_path: Path) -> None:
+    double.put(PODS, "a", pod(1))
+    async with serving(access(double, tmp_path), tmp_path) as served:
+
+        async def are(wanted: dict[str, str]) -> None:
+            async def they_are() -> bool:
+                return await addresses(served) == wanted
+
+            await until(they_are, what=f"endpoints {wanted}")
+
+        async def readiness(status: int) -> None:
+            async def it_is() -> bool:
+                return await served.status("/readyz") == status
+
+            await until(it_is, what=f"/readyz {status}")
+
+        await are({"a-rank-0": "127.0.0.1:9"})
+        double.put(PODS, "b", pod(2))
+        await are({"a-rank-0": "127.0.0.1:9", "b-rank-0": "127.0.0.2:9"})
+        double.put(POOLS, "mine", pool(10))
+        await are({"a-rank-0": "127.0.0.1:10", "b-rank-0": "127.0.0.2:10"})
+        double.delete(PODS, "a")
+        await are({"b-rank-0": "127.0.0.2:10"})
+        await served.until_metric('kvatlas_kubernetes_objects{kind="pods"} 1.0')
+        double.delete(POOLS, "mine")
+        await are({})
+        await readiness(503)
+        double.put(POOLS, "mine", pool())
+        await are({"b-rank-0": "127.0.0.2:9"})
+        await readiness(200)
+
+
+async def test_pod_made_again_under_its_name_has_none_of_the_old_ones_blocks(
+    double: ApiServerDouble, tmp_path: Path
+) -> None:
+    async with player() as publisher:
+        port = publisher.events.rpartition(":")[2]
+        body = pod(1, events_port=port, replay_port="")
+        double.put(PODS, "a", body)
+        async with serving(access(double, tmp_path), tmp_path) as served:
+
+            async def residencies() -> int:
+                rows = (await served.get("/v1/endpoints"))["endpoints"]
+                return sum(tier["residencies"] for row in rows for tier in row["tiers"])
+
+            async def holds_blocks() -> bool:
+                await publisher.say(stored(len(publisher.history), range(64)))
+                return await residencies() > 0
+
+            async def holds_none() -> bool:
+                return await residencies() == 0 and len(await addresses(served)) == 1
+
+            await until(holds_blocks, what="blocks of the pod")
+            double.delete(PODS, "a")
+            double.put(PODS, "a", body)
+            await until(holds_none, what="a clean start")
+
+
+@contextlib.asynccontextmanager
+async def two(double: ApiServerDouble, folder: Path) -> AsyncGenerator[list[Served]]:
+    async with contextlib.AsyncExitStack() as stack:
+        both: list[Served] = []
+        for name in ("one", "other"):
+            (folder / name).mkdir()
+            config = access(double, folder / name) | {"leaderElection": QUICK}
+            both.append(await stack.enter_async_context(serving(config, folder / name, ready=not both)))
+        yield both
+
+
+async def test_other_process_takes_over_with_all_it_needs_when_the_leader_is_told_to_end(
+    double: ApiServerDouble, tmp_path: Path
+) -> None:
+    double.put(PODS, "a", pod(1))
+    async with two(double, tmp_path) as (leader, follower):
+
+        async def follows() -> bool:
+            return await addresses(follower) == {"a-rank-0": "127.0.0.1:9"}
+
+        async def leads() -> bool:
+            return await follower.status("/readyz") == 200
+
+        await until(follows, what="a warm follower")
+        assert [await each.status("/readyz") for each in (leader, follower)] == [200, 503]
+        assert (await follower.post("/v1/score", {"model": "m", "token_ids": [1]}))["picked"] == ["a-rank-0"]
+        leader.process.send_signal(signal.SIGTERM)
+        await until(leads, what="the other to lead")
+        assert double.objects(LEASES)["kvatlas-mine"]["spec"]["leaseTransitions"] == 1
+
+
+async def test_leader_steps_down_when_the_api_server_is_gone_and_returns_with_it(
+    double: ApiServerDouble, tmp_path: Path
+) -> None:
+    double.put(PODS, "a", pod(1))
+    config = access(double, tmp_path) | {"leaderElection": QUICK}
+    async with serving(config, tmp_path) as served:
+        await double.stop()
+        await until(lambda: "not ready" in served.log[-1], what="the end of the lead")
+        assert await addresses(served) == {"a-rank-0": "127.0.0.1:9"}
+        await double.start()
+        await until(lambda: served.log[-1].endswith(": ready"), what="a new lead")
+
+
+async def test_flags_of_the_reference_say_which_pool(double: ApiServerDouble, tmp_path: Path) -> None:
+    double.put(PODS, "a", pod(1))
+    access(double, tmp_path)
+    flags = ("--pool-name", "mine", "--pool-namespace=ns", "--kubeconfig", str(tmp_path / "kubeconfig"))
+    async with serving({}, tmp_path, *flags, "--zap-encoder", "json", "--v=4", "--tracing=false") as served:
+        assert await addresses(served) == {"a-rank-0": "127.0.0.1:9"}
+    assert any("no effect here: --zap-encoder, --v, --tracing" in line for line in served.log)
