@@ -149,6 +149,7 @@ async def test_other_process_takes_over_with_all_it_needs_when_the_leader_is_tol
         leader.process.send_signal(signal.SIGTERM)
         await until(leads, what="the other to lead")
         assert double.objects(LEASES)["kvatlas-mine"]["spec"]["leaseTransitions"] == 1
+        await leader.process.wait()  # a second signal would end it at once
 
 
 async def test_leader_steps_down_when_the_api_server_is_gone_and_returns_with_it(
