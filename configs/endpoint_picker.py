@@ -15,6 +15,7 @@ from msgspec import Meta
 from .checks import check_plugins, reference_problems
 from .decode import decode
 from .errors import KeyPath, Problem
+from .extractor import extracted, extractor_problems, is_extractor
 from .schema import EndpointsConfig, KVAtlasConfig, PluginConfig, SchedulingProfileConfig, Section
 from .words import nearest
 
@@ -96,6 +97,8 @@ class EndpointPickerConfig(Section, frozen=True, tag_field="kind", tag=KIND):
     """Switches of the reference."""
     data_layer: DataLayerConfig = DataLayerConfig()
     """Data about endpoints."""
+    data: DataLayerConfig = DataLayerConfig()
+    """The same, by its older name."""
     request_handler: RequestHandlerConfig = RequestHandlerConfig()
     """Parsers."""
     flow_control: dict[str, Any] = msgspec.field(default_factory=dict[str, Any])
@@ -113,13 +116,15 @@ def check_endpoint_picker(config: EndpointPickerConfig) -> list[Problem]:
         *_gate_problems(config.feature_gates),
         *reference_problems(_references(config), config.plugins),
         *_discovery_problems(config),
+        *_extractor_problems(config),
     ]
 
 
 def kvatlas_config(config: EndpointPickerConfig) -> KVAtlasConfig:
-    """The same plugins, profiles and file of endpoints, with the producer spelled out that the reference makes unasked."""
+    """The same plugins, profiles, file of endpoints and series, with the producer spelled out that is made unasked."""
     _, discovery = _file_discovery(config)
-    given = tuple(plugin for plugin in config.plugins if plugin is not discovery)
+    scrape, _ = extracted(filter(is_extractor, config.plugins))
+    given = tuple(each for each in config.plugins if each is not discovery and not is_extractor(each))
     plugins = tuple(map(_with_producer, given))
     if plugins != given and DEFAULT_PRODUCER not in {plugin.known_as for plugin in plugins}:
         plugins = (*plugins, PluginConfig(type=DEFAULT_PRODUCER))
@@ -128,20 +133,22 @@ def kvatlas_config(config: EndpointPickerConfig) -> KVAtlasConfig:
         plugins=plugins,
         scheduling_profiles=config.scheduling_profiles,
         endpoints=EndpointsConfig(file=discovery.parameters["path"] if discovery is not None else ""),
+        metrics_scrape=scrape,
     )
 
 
 def notes(config: EndpointPickerConfig) -> list[str]:
     """What in the file, apart from its plugins, has no effect although it was asked for; one line each."""
     asked = {gate for gate in config.feature_gates if gate in ("flowControl", "flowControl=true")}
-    return [
+    gates = [
         f"feature gate {gate}: kvatlas sends requests on at once and queues none" for gate in sorted(asked)
     ]
+    return gates + extracted(filter(is_extractor, config.plugins))[1]
 
 
 def _file_discovery(config: EndpointPickerConfig) -> tuple[int, PluginConfig | None]:
     """Place and entry of the plugin whose file lists the endpoints, None without."""
-    wanted = config.data_layer.discovery
+    wanted = config.data_layer.discovery or config.data.discovery
     for number, plugin in enumerate(config.plugins):
         if wanted is not None and (plugin.type, plugin.known_as) == (FILE_DISCOVERY, wanted.plugin_ref):
             return number, plugin
@@ -153,6 +160,12 @@ def _discovery_problems(config: EndpointPickerConfig) -> Iterator[Problem]:
     params = decode(plugin.parameters, FileDiscoveryParams) if plugin is not None else None
     for problem in params if isinstance(params, list) else ():
         yield Problem(problem.message, ("plugins", number, "parameters", *problem.path))
+
+
+def _extractor_problems(config: EndpointPickerConfig) -> Iterator[Problem]:
+    for number, plugin in enumerate(config.plugins):
+        for problem in extractor_problems(plugin) if is_extractor(plugin) else ():
+            yield Problem(problem.message, ("plugins", number, "parameters", *problem.path))
 
 
 def _with_producer(plugin: PluginConfig) -> PluginConfig:
@@ -173,21 +186,22 @@ def _gate_problems(gates: tuple[str, ...]) -> Iterator[Problem]:
 
 
 def _references(config: EndpointPickerConfig) -> Iterator[tuple[KeyPath, str]]:
-    layer = config.data_layer
-    for number, source in enumerate(layer.sources):
-        yield ("dataLayer", "sources", number, "pluginRef"), source.plugin_ref
-        for place, extractor in enumerate(source.extractors):
-            yield ("dataLayer", "sources", number, "extractors", place, "pluginRef"), extractor.plugin_ref
+    yield from _layer_references("dataLayer", config.data_layer)
+    yield from _layer_references("data", config.data)
     for number, parser in enumerate(config.request_handler.parsers):
         yield ("requestHandler", "parsers", number, "pluginRef"), parser.plugin_ref
-    single = {
-        ("dataLayer", "discovery"): layer.discovery,
-        ("dataLayer", "peerDiscovery"): layer.peer_discovery,
-        ("saturationDetector",): config.saturation_detector,
-        ("parser",): config.parser,
-    }
-    for path, reference in single.items():
+    for key, reference in (("saturationDetector", config.saturation_detector), ("parser", config.parser)):
         if reference is not None:
-            yield (*path, "pluginRef"), reference.plugin_ref
+            yield (key, "pluginRef"), reference.plugin_ref
+
+
+def _layer_references(key: str, layer: DataLayerConfig) -> Iterator[tuple[KeyPath, str]]:
+    for number, source in enumerate(layer.sources):
+        yield (key, "sources", number, "pluginRef"), source.plugin_ref
+        for place, extractor in enumerate(source.extractors):
+            yield (key, "sources", number, "extractors", place, "pluginRef"), extractor.plugin_ref
+    for name, reference in (("discovery", layer.discovery), ("peerDiscovery", layer.peer_discovery)):
+        if reference is not None:
+            yield (key, name, "pluginRef"), reference.plugin_ref
     if layer.cross_replica_syncer_plugin_ref is not None:
-        yield ("dataLayer", "crossReplicaSyncerPluginRef"), layer.cross_replica_syncer_plugin_ref
+        yield (key, "crossReplicaSyncerPluginRef"), layer.cross_replica_syncer_plugin_ref

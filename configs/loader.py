@@ -15,7 +15,7 @@ from .describe import found
 from .endpoint_picker import KIND, EndpointPickerConfig, check_endpoint_picker, kvatlas_config, notes
 from .errors import ConfigError, Problem
 from .reading import read_document
-from .schema import EndpointsConfig, KVAtlasConfig, ModelConfig
+from .schema import EndpointsConfig, KVAtlasConfig, MetricsScrapeConfig, ModelConfig
 
 Check = Callable[[KVAtlasConfig], Iterable[Problem]]
 """Finds what is wrong in a configuration whose types are right; its problems get their lines here."""
@@ -109,8 +109,15 @@ def _endpoint_picker(data: object, base: KVAtlasConfig | None) -> LoadedConfig |
             plugins=config.plugins,
             scheduling_profiles=config.scheduling_profiles,
             endpoints=endpoints,
+            metrics_scrape=_with_engines(base.metrics_scrape, config.metrics_scrape),
         )
     return LoadedConfig(config, tuple(remarks))
+
+
+def _with_engines(own: MetricsScrapeConfig, other: MetricsScrapeConfig) -> MetricsScrapeConfig:
+    """Scraping by `own`, with the engines of `other` where it says nothing of them."""
+    engine = other.engine if own.engine == MetricsScrapeConfig().engine else own.engine
+    return replace_fields(own, engine=engine, engines={**other.engines, **own.engines})
 
 
 def _with_absolute_paths(config: KVAtlasConfig, folder: Path) -> KVAtlasConfig:

@@ -17,6 +17,7 @@ NO_MEANING: Mapping[str, str] = {
     "single-profile-handler": "kvatlas runs one profile",
     "metrics-data-source": _SCRAPING,
     "core-metrics-extractor": _SCRAPING,
+    "model-server-protocol-metrics": _SCRAPING,
     "models-data-source": "the served models are model.names",
     "models-data-extractor": "the served models are model.names",
     "endpoint-notification-source": "kvatlas forgets what a removed endpoint held by itself",

@@ -132,8 +132,9 @@ FILES = {"type": "file-discovery", "name": "files", "parameters": {"path": "pods
 DISCOVERY = {"discovery": {"pluginRef": "files"}}
 
 
-def test_file_of_endpoints_is_that_of_the_discovery(file: Path) -> None:
-    config = load_file(write(file, [FILES, {"type": "queue-scorer"}], dataLayer=DISCOVERY)).config
+@pytest.mark.parametrize("section", ["dataLayer", "data"])
+def test_file_of_endpoints_is_that_of_the_discovery(file: Path, section: str) -> None:
+    config = load_file(write(file, [FILES, {"type": "queue-scorer"}], **{section: DISCOVERY})).config
 
     assert config.endpoints == EndpointsConfig(file=str(file.parent / "pods.yaml"))
     assert [plugin.type for plugin in config.plugins] == ["queue-scorer"]
@@ -210,6 +211,11 @@ def test_switched_on_flow_control_is_noted(file: Path, gate: str) -> None:
             {"dataLayer": {"discovery": {"pluginRef": "files"}}},
             "dataLayer.discovery.pluginRef: found 'files'",
             id="discovery_reference",
+        ),
+        pytest.param(
+            {"data": {"sources": [{"pluginRef": "x"}]}},
+            "data.sources[0].pluginRef: found 'x'",
+            id="older_section",
         ),
         pytest.param(
             {"plugins": [FILES | {"parameters": {"path": 1}}], "dataLayer": DISCOVERY},

@@ -1,0 +1,107 @@
+"""What a `core-metrics-extractor` of the reference picker says of the engines' series, as `metricsScrape` says it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from .decode import decode
+from .engines import ENGINES, TYPE_LABELS, Selector
+from .errors import Problem
+from .schema import EngineConfig, MetricsScrapeConfig, PluginConfig, Section
+from .words import nearest
+
+EXTRACTOR_TYPES = ("core-metrics-extractor", "model-server-protocol-metrics")
+"""Type of the plugin, the newer first. Source: llm-d-router and gateway-api-inference-extension."""
+
+_SPECS: Mapping[str, str] = {
+    "queued_requests_spec": "waiting",
+    "running_requests_spec": "running",
+    "kv_usage_spec": "kv_utilization",
+    "lora_spec": "lora_info",
+    "cache_info_spec": "cache_info",
+}
+"""Field here -> field of `EngineConfig`."""
+
+
+class ExtractedEngine(Section, frozen=True):
+    """Series of one engine; what is left out it does not have, also where it is known otherwise."""
+
+    name: Annotated[str, Meta(min_length=1)]
+    """The engine."""
+    queued_requests_spec: str = ""
+    """Gauge of queued requests."""
+    running_requests_spec: str = ""
+    """Gauge of requests being served."""
+    kv_usage_spec: str = ""
+    """Gauge of the used part of the KV blocks."""
+    lora_spec: str = ""
+    """Series with the LoRA adapters in its labels."""
+    cache_info_spec: str = ""
+    """Series with block size and number of blocks in its labels."""
+
+
+class ExtractorParams(Section, frozen=True):
+    """Parameters of the plugin."""
+
+    engine_label_key: str = ""
+    """Label that names an endpoint's engine."""
+    default_engine: str = ""
+    """Engine of endpoints without that label."""
+    engine_configs: tuple[ExtractedEngine, ...] = ()
+    """Engines that the reference does not know, or knows otherwise."""
+
+
+def is_extractor(plugin: PluginConfig) -> bool:
+    """Whether the plugin says something of engines."""
+    return plugin.type in EXTRACTOR_TYPES and bool(plugin.parameters)
+
+
+def extractor_problems(plugin: PluginConfig) -> Iterator[Problem]:
+    """What is wrong with the plugin's parameters; paths begin there."""
+    params = decode(plugin.parameters, ExtractorParams)
+    if isinstance(params, list):
+        yield from params
+        return
+    for number, engine in enumerate(params.engine_configs):
+        for field in msgspec.structs.fields(ExtractedEngine):
+            text: str = getattr(engine, field.name)
+            if text and field.name in _SPECS:
+                try:
+                    Selector.parse(text)
+                except ValueError as error:
+                    yield Problem(str(error), ("engineConfigs", number, field.encode_name))
+    known = [*ENGINES, *(engine.name for engine in params.engine_configs)]
+    if params.default_engine and params.default_engine not in known:
+        message = (
+            f"found {params.default_engine!r}, expected an engine; {nearest(params.default_engine, known)}"
+        )
+        yield Problem(message, ("defaultEngine",))
+
+
+def extracted(plugins: Iterable[PluginConfig]) -> tuple[MetricsScrapeConfig, list[str]]:
+    """Scraping as plugins without problems have it, and what of them has no effect, one line each."""
+    engines: dict[str, EngineConfig] = {}
+    default, notes = "", list[str]()
+    for plugin in plugins:
+        params = msgspec.convert(plugin.parameters, ExtractorParams)
+        default = params.default_engine or default
+        if params.engine_label_key not in ("", *TYPE_LABELS):
+            notes.append(
+                f"plugin {plugin.known_as}: label {params.engine_label_key} is not looked at; "
+                "engines are found out by their series"
+            )
+        for engine in params.engine_configs:
+            if engine.queued_requests_spec:
+                specs = {ours: getattr(engine, theirs) for theirs, ours in _SPECS.items()}
+                engines[engine.name] = EngineConfig(**specs)
+            else:
+                notes.append(
+                    f"plugin {plugin.known_as}: engine {engine.name} is left out, its queue is not told"
+                )
+    if default not in (*ENGINES, *engines):
+        default = MetricsScrapeConfig().engine
+    return MetricsScrapeConfig(engine=default, engines=engines), notes

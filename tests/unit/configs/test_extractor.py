@@ -1,0 +1,157 @@
+"""Engines' series as the reference picker's files name them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from kvatlas.configs.engines import EngineCatalog, Selector
+from kvatlas.configs.errors import ConfigError
+from kvatlas.configs.loader import LoadedConfig, load_file
+from kvatlas.configs.schema import EngineConfig, KVAtlasConfig, MetricsScrapeConfig
+
+ATOM = {
+    "name": "atom",
+    "queuedRequestsSpec": "atom:waiting{state=queued}",
+    "runningRequestsSpec": "atom:running",
+    "kvUsageSpec": "atom:usage",
+    "cacheInfoSpec": "atom:cache_config_info",
+}
+ATOM_SERIES = EngineConfig(
+    waiting="atom:waiting{state=queued}",
+    running="atom:running",
+    kv_utilization="atom:usage",
+    lora_info="",
+    cache_info="atom:cache_config_info",
+)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "epp.yaml"
+
+
+def load(
+    file: Path, *parameters: dict[str, Any], plugin_type: str = "core-metrics-extractor", **more: Any
+) -> LoadedConfig:
+    """A file with one extractor for each set of parameters."""
+    extractors = [
+        {"type": plugin_type, "name": f"e{number}", "parameters": each}
+        for number, each in enumerate(parameters)
+    ]
+    head = {"apiVersion": "llm-d.ai/v1", "kind": "EndpointPickerConfig"}
+    file.write_text(yaml.safe_dump(head | {"plugins": [*extractors, {"type": "queue-scorer"}]}))
+    return load_file(file, **more)
+
+
+@pytest.mark.parametrize("plugin_type", ["core-metrics-extractor", "model-server-protocol-metrics"])
+def test_engines_and_default_are_those_of_the_plugin(file: Path, plugin_type: str) -> None:
+    loaded = load(file, {"defaultEngine": "atom", "engineConfigs": [ATOM]}, plugin_type=plugin_type)
+
+    scrape = loaded.config.metrics_scrape
+    assert (scrape.engine, scrape.engines) == ("atom", {"atom": ATOM_SERIES})
+    assert [plugin.type for plugin in loaded.config.plugins] == ["queue-scorer"]
+    assert loaded.notes == ()
+    atom = EngineCatalog(scrape).of({})["atom"]
+    assert atom.waiting == (Selector("atom:waiting", (("state", "queued"),)),)
+    assert atom.lora_info == ()
+
+
+def test_plugin_without_parameters_has_no_effect_and_stays_to_be_noted(file: Path) -> None:
+    loaded = load(file, {})
+
+    assert loaded.config.metrics_scrape == MetricsScrapeConfig()
+    assert [plugin.type for plugin in loaded.config.plugins] == ["core-metrics-extractor", "queue-scorer"]
+
+
+def test_what_is_left_out_of_a_known_engine_it_does_not_have(file: Path) -> None:
+    config = load(file, {"engineConfigs": [{"name": "vllm", "queuedRequestsSpec": "q"}]}).config
+
+    vllm = EngineCatalog(config.metrics_scrape).of({"llm-d.ai/engine-type": "vllm"})["vllm"]
+    assert (vllm.waiting, vllm.running, vllm.cache_info) == ((Selector("q"),), (), ())
+
+
+def test_later_plugins_come_over_earlier_ones(file: Path) -> None:
+    first = {"defaultEngine": "sglang", "engineConfigs": [ATOM]}
+
+    scrape = load(file, first, {"engineConfigs": [ATOM | {"kvUsageSpec": "new"}]}).config.metrics_scrape
+
+    assert (scrape.engine, scrape.engines["atom"].kv_utilization) == ("sglang", "new")
+
+
+@pytest.mark.parametrize(
+    ("parameters", "note"),
+    [
+        pytest.param(
+            {"engineLabelKey": "my/engine"},
+            "plugin e0: label my/engine is not looked at; engines are found out by their series",
+            id="label",
+        ),
+        pytest.param(
+            {"defaultEngine": "x", "engineConfigs": [{"name": "x", "runningRequestsSpec": "r"}]},
+            "plugin e0: engine x is left out, its queue is not told",
+            id="no_queue",
+        ),
+    ],
+)
+def test_what_has_no_effect_is_noted(file: Path, parameters: dict[str, Any], note: str) -> None:
+    loaded = load(file, parameters)
+
+    assert loaded.notes == (note,)
+    assert loaded.config.metrics_scrape == MetricsScrapeConfig()
+
+
+@pytest.mark.parametrize("label", ["llm-d.ai/engine-type", "inference.networking.k8s.io/engine-type"])
+def test_labels_that_are_looked_at_are_not_noted(file: Path, label: str) -> None:
+    assert load(file, {"engineLabelKey": label}).notes == ()
+
+
+@pytest.mark.parametrize(
+    ("own", "engine", "names"),
+    [
+        pytest.param(MetricsScrapeConfig(), "atom", {"atom": ATOM_SERIES}, id="nothing"),
+        pytest.param(
+            MetricsScrapeConfig(engine="sglang", engines={"atom": EngineConfig(waiting="w")}),
+            "sglang",
+            {"atom": EngineConfig(waiting="w")},
+            id="the_same",
+        ),
+    ],
+)
+def test_engines_beside_another_file_are_added_to_its_own(
+    file: Path, own: MetricsScrapeConfig, engine: str, names: dict[str, EngineConfig]
+) -> None:
+    base = KVAtlasConfig(api_version="kvatlas/v1", metrics_scrape=own)
+
+    scrape = load(file, {"defaultEngine": "atom", "engineConfigs": [ATOM]}, base=base).config.metrics_scrape
+
+    assert (scrape.engine, scrape.engines) == (engine, names)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "problem"),
+    [
+        pytest.param({"engines": []}, ".engines: unknown key; did you mean 'engineConfigs'?", id="key"),
+        pytest.param(
+            {"engineConfigs": [{"name": ""}]}, ".engineConfigs[0].name: found '', expected text", id="name"
+        ),
+        pytest.param(
+            {"engineConfigs": [ATOM | {"loraSpec": "a b"}]},
+            ".engineConfigs[0].loraSpec: found 'a b', expected a series such as name",
+            id="series",
+        ),
+        pytest.param(
+            {"defaultEngine": "atom"},
+            ".defaultEngine: found 'atom', expected an engine; known: vllm",
+            id="default",
+        ),
+    ],
+)
+def test_each_mistake_is_named_with_its_path(file: Path, parameters: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        load(file, parameters)
+
+    assert f"plugins[0].parameters{problem}" in str(raised.value)
