@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NewType, Protocol
 
 Seq = NewType("Seq", int)
@@ -100,6 +100,11 @@ class Batch(Protocol):
         ...
 
     @property
+    def size_bytes(self) -> int:
+        """Bytes of the payload; 0 for one that could not be read."""
+        ...
+
+    @property
     def rejected(self) -> tuple[str, ...]:
         """Reasons of the events that could not be read, one word each."""
         ...
@@ -116,6 +121,7 @@ class EventBatch:
     events: tuple[Event, ...]
     rank: int | None = None
     rejected: tuple[str, ...] = ()
+    size_bytes: int = field(default=0, compare=False)
 
     def __len__(self) -> int:
         return len(self.events)

@@ -15,8 +15,10 @@ from enum import Enum
 from math import inf
 from typing import Generic, TypeVar
 
+from .held import Held, HeldBatches
 from .model import Seq
 from .position import StreamPosition
+from .replay_request import ReplayRequest
 from .stamps import BatchStamps
 
 ItemT = TypeVar("ItemT")
@@ -67,13 +69,15 @@ class StreamLimits:
     """Bounds of one stream.
 
     Attributes:
-        max_held: batches held while a hole before them is being fetched; the oldest are given up past it.
+        max_held: batches held while a hole before them is being fetched; past it the oldest hole is given up.
+        max_held_bytes: the same in bytes of payload.
         reply_timeout_s: silence after which an unanswered replay request counts as failed.
         backoff_s: wait before the second request for the same hole; doubles each time.
         max_attempts: requests without progress after which a hole is given up.
     """
 
     max_held: int = 20_000
+    max_held_bytes: int = 64 * 1024 * 1024
     reply_timeout_s: float = 2.0
     backoff_s: float = 0.2
     max_attempts: int = 3
@@ -91,31 +95,6 @@ class StreamCounters:
     restarts: int = 0
     replays: int = 0
     replay_failures: int = 0
-
-
-@dataclass(slots=True)
-class _Replay:
-    heard_at: float = inf
-    """Time of the last sign of life; in the future until the request is sent."""
-    start: int = 0
-    next_before: int = 0
-    """First missing batch when the request went out; what shows whether the answer brought anything."""
-    attempts: int = 0
-    wait_until: float | None = None
-    """Time of the next request while backing off, None while a request is out."""
-    probing: bool = False
-    """The request begins with the last applied batch, and that batch has not come yet."""
-    routine: bool = False
-    """Only looks whether something was missed; does not lower trust unless something was."""
-    same_connection: bool = False
-    """The publisher cannot have begun a new life since the last applied batch."""
-    empty: bool = True
-    """No batch has come in answer to the last request."""
-
-    @property
-    def verifying(self) -> bool:
-        """Whether it is open that the publisher is still in the same life; until it is settled nothing is applied."""
-        return self.probing and not self.routine
 
 
 class PublisherStream(Generic[ItemT]):
@@ -137,9 +116,11 @@ class PublisherStream(Generic[ItemT]):
         self._limits = limits or StreamLimits()
         # None: nothing applied yet, and the start of history is unknown
         self._next: int | None = position.next_seq
-        self._held: dict[int, tuple[float, ItemT]] = {}
+        self._held = HeldBatches[ItemT](
+            max_count=self._limits.max_held, max_bytes=self._limits.max_held_bytes
+        )
         self._stamps = BatchStamps(position.next_seq or 0, position.stamps, position.newest_stamp)
-        self._replay: _Replay | None = None
+        self._replay: ReplayRequest | None = None
         self._lost: bool = position.lost
         self._unverified = False
         self._connected = False
@@ -155,6 +136,11 @@ class PublisherStream(Generic[ItemT]):
         if self._replay is not None and (self._held or not self._replay.routine):
             return Trust.REPLAYING
         return Trust.PARTIAL if self._lost or self._unverified else Trust.LIVE
+
+    @property
+    def held_bytes(self) -> int:
+        """Payload of the batches that are held."""
+        return self._held.size_bytes
 
     @property
     def awaits_replay(self) -> bool:
@@ -221,25 +207,31 @@ class PublisherStream(Generic[ItemT]):
         """Something that a batch said could not be taken: what follows from it is not known."""
         self._lost = True
 
-    def live(self, seq: int, item: ItemT, *, ts: float) -> list[Action[ItemT]]:
-        """A batch from the live socket; `ts` is the publisher's own time stamp of it, 0 when it could not be read.
+    def live(self, seq: int, item: ItemT, *, ts: float, size_bytes: int = 0) -> list[Action[ItemT]]:
+        """A batch from the live socket.
 
         One that comes while the connection is down has overtaken the news that it is up.
+
+        Args:
+            seq: its number.
+            item: what it is to the caller.
+            ts: the publisher's own time stamp of it, 0 when it could not be read.
+            size_bytes: of its payload.
         """
         self._heard = True
         if not self._connected and self._next is not None:
-            return [*self.connected(), *self.live(seq, item, ts=ts)]
+            return [*self.connected(), *self.live(seq, item, ts=ts, size_bytes=size_bytes)]
         self._connected = True
         if self._is_new_life(seq, ts):
             return [
                 *self.restarted(f"sequence went back to {seq}"),
-                *self.live(seq, item, ts=ts),
+                *self.live(seq, item, ts=ts, size_bytes=size_bytes),
             ]
         if self._next is None and seq == 0:
             self._next = 0
         if self._replay is None and self._next is None:
-            return self._first(seq, item, ts)
-        if not self._take(seq, item, ts):
+            return self._first(seq, Held(ts, item, size_bytes))
+        if not self._take(seq, Held(ts, item, size_bytes)):
             return []
         actions: list[Action[ItemT]] = list(self._drain())
         if self._held and self._replay is None:
@@ -247,7 +239,9 @@ class PublisherStream(Generic[ItemT]):
             actions += self._ask() if self._can_replay else self._give_up_hole()
         return actions
 
-    def replayed(self, seq: int, item: ItemT, *, ts: float, now: float) -> list[Action[ItemT]]:
+    def replayed(
+        self, seq: int, item: ItemT, *, ts: float, now: float, size_bytes: int = 0
+    ) -> list[Action[ItemT]]:
         """A batch from the replay socket. Late answers to a request that was given up are ignored."""
         if self._replay is None:
             return []
@@ -260,7 +254,7 @@ class PublisherStream(Generic[ItemT]):
             self._replay.probing = False
         if self._next is None:
             self._next = 0
-        return list(self._drain()) if self._take(seq, item, ts) else []
+        return list(self._drain()) if self._take(seq, Held(ts, item, size_bytes)) else []
 
     def replay_end(self, *, now: float) -> list[Action[ItemT]]:
         """The publisher said it has sent all it has. Believed only if nothing is missing."""
@@ -302,7 +296,7 @@ class PublisherStream(Generic[ItemT]):
     def _ask(
         self, *, probing: bool = False, routine: bool = False, same_connection: bool = False
     ) -> list[Action[ItemT]]:
-        self._replay = _Replay(probing=probing, routine=routine, same_connection=same_connection)
+        self._replay = ReplayRequest(probing=probing, routine=routine, same_connection=same_connection)
         return self._send()
 
     def _send(self) -> list[Action[ItemT]]:
@@ -333,29 +327,33 @@ class PublisherStream(Generic[ItemT]):
         """Go on behind the first hole."""
         if not self._held:
             return []
-        self._lose_up_to(min(self._held))
+        self._lose_up_to(self._held.first)
         return list(self._drain())
 
     # -- sequence -------------------------------------------------------------------------------------------------
 
-    def _first(self, seq: int, item: ItemT, ts: float) -> list[Action[ItemT]]:
+    def _first(self, seq: int, batch: Held[ItemT]) -> list[Action[ItemT]]:
         """The first batch heard of an epoch. Publishers count from 0, some from 1; anything later is a late join."""
         if seq > 1 and self._can_replay:
-            self._take(seq, item, ts)
+            self._take(seq, batch)
             return self._ask()
-        self._take(seq, item, ts)
+        self._take(seq, batch)
         self._lose_up_to(seq)
         return list(self._drain())
 
-    def _take(self, seq: int, item: ItemT, ts: float) -> bool:
-        """Hold the batch unless it is a duplicate."""
+    def _take(self, seq: int, batch: Held[ItemT]) -> bool:
+        """Hold the batch unless it is a duplicate, or there is no room for it and nothing can be given up yet."""
         if (self._next is not None and seq < self._next) or seq in self._held:
             self.counters.duplicates += 1
             return False
-        self._held[seq] = (ts, item)
-        if len(self._held) > self._limits.max_held:
-            self._lose_up_to(min(self._held))
+        if self._is_verifying and not self._held.has_room:
+            return False
+        self._held.put(seq, batch)
         return True
+
+    @property
+    def _is_verifying(self) -> bool:
+        return self._replay is not None and self._replay.verifying
 
     def _lose_up_to(self, seq: int) -> None:
         first = self._next or 0
@@ -366,15 +364,17 @@ class PublisherStream(Generic[ItemT]):
         self._stamps.break_off()
 
     def _drain(self) -> Iterator[Apply[ItemT]]:
-        if self._replay is not None and self._replay.verifying:
-            return
-        while self._next is not None and self._next in self._held:
-            seq = self._next
-            ts, item = self._held.pop(seq)
-            self._stamps.add(seq, ts)
+        while not self._is_verifying:
+            if self._next not in self._held:
+                if not self._held.is_over:
+                    return
+                self._lose_up_to(self._held.first)
+            seq = self._next or 0
+            batch = self._held.pop(seq)
+            self._stamps.add(seq, batch.ts)
             self._next = seq + 1
             self.counters.applied += 1
-            yield Apply(Seq(seq), item)
+            yield Apply(Seq(seq), batch.item)
 
     def _is_new_life(self, seq: int, ts: float) -> bool:
         """Whether batch `seq` belongs to another epoch than the one being followed.
@@ -382,7 +382,7 @@ class PublisherStream(Generic[ItemT]):
         Duplicates carry the time stamp they had; another life's batch of the same number does not.
         """
         if seq in self._held:
-            known: float | None = self._held[seq][0]
+            known: float | None = self._held.stamp(seq)
         elif self._next is None or seq >= self._next:
             return False
         else:

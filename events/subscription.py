@@ -180,7 +180,7 @@ class Subscription:
             return
         self._heard()
         self._check_at = self._heard_at + self._options.idle_check_s
-        self._do(self.stream.live(seq, batch, ts=batch.timestamp), live=True)
+        self._do(self.stream.live(seq, batch, ts=batch.timestamp, size_bytes=batch.size_bytes), live=True)
 
     def rejected(self, reason: str) -> None:
         """A live message that cannot be taken."""
@@ -223,7 +223,9 @@ class Subscription:
             log.debug("%s (replay of %s)", error, self.replay)
             return
         self._heard()
-        self._do(self.stream.replayed(seq, batch, ts=batch.timestamp, now=self._now()))
+        self._do(
+            self.stream.replayed(seq, batch, ts=batch.timestamp, now=self._now(), size_bytes=batch.size_bytes)
+        )
 
     def _unanswered(self) -> None:
         """A replay request got no answer; if it was the last try of a look at the publisher, it is silent."""

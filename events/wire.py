@@ -70,7 +70,7 @@ def decode_batch(payload: bytes) -> EventBatch:
             events.append(_event(raw))
         except WireError as error:
             rejected.append(error.reason)
-    return EventBatch(timestamp, tuple(events), rank, tuple(rejected))
+    return EventBatch(timestamp, tuple(events), rank, tuple(rejected), len(payload))
 
 
 def decode_event(raw: bytes) -> Event:

@@ -17,14 +17,21 @@ class NativeBatch:
     Attributes:
         native: what `Books.apply` reads.
         n_sent: events of the message, those that cannot be read included.
+        size_bytes: of the payload.
     """
 
-    __slots__ = ("_others", "n_sent", "native", "rank", "rejected", "timestamp")
+    __slots__ = ("_others", "n_sent", "native", "rank", "rejected", "size_bytes", "timestamp")
 
     def __init__(
-        self, native: _native.Batch, *, timestamp: float, rank: int | None, unusual: list[int]
+        self,
+        native: _native.Batch,
+        *,
+        timestamp: float,
+        rank: int | None,
+        unusual: list[int],
+        size_bytes: int,
     ) -> None:
-        self.native, self.timestamp, self.rank = native, timestamp, rank
+        self.native, self.timestamp, self.rank, self.size_bytes = native, timestamp, rank, size_bytes
         self.n_sent = native.size()
         rejected: list[str] = []
         self._others: dict[int, Event | None] = {}
@@ -55,4 +62,4 @@ def decode_batch(payload: bytes) -> Batch:
     if decoded is None:
         return decode_in_python(payload)
     native, timestamp, rank, unusual = decoded
-    return NativeBatch(native, timestamp=timestamp, rank=rank, unusual=unusual)
+    return NativeBatch(native, timestamp=timestamp, rank=rank, unusual=unusual, size_bytes=len(payload))

@@ -27,7 +27,7 @@ STORED: dict[str, object] = {
 
 
 def told(batch: Batch) -> object:
-    return repr(batch.timestamp), batch.rank, batch.rejected, list(batch), len(batch)
+    return repr(batch.timestamp), batch.rank, batch.rejected, batch.size_bytes, list(batch), len(batch)
 
 
 def outcome(decode: Callable[[bytes], Batch], payload: bytes) -> object:

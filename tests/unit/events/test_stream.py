@@ -9,7 +9,7 @@ import pytest
 from kvatlas.events.stamps import N_STAMPS
 from kvatlas.events.stream import Action, Apply, PublisherStream, RequestReplay, Reset, StreamLimits, Trust
 
-LIMITS = StreamLimits(max_held=50, reply_timeout_s=2.0, backoff_s=0.5, max_attempts=3)
+LIMITS = StreamLimits(max_held=50, max_held_bytes=1000, reply_timeout_s=2.0, backoff_s=0.5, max_attempts=3)
 
 
 @dataclass
@@ -384,6 +384,43 @@ def test_held_batches_are_bounded() -> None:
     replay(stream, heard, *range(10, 10 + 2 * LIMITS.max_held))
     assert heard.items[-1] == 9 + 2 * LIMITS.max_held
     assert heard.items == sorted(set(heard.items))
+
+
+def test_held_batches_are_bounded_in_bytes() -> None:
+    stream, heard = joined()
+    for seq in (10, 11, 12):
+        heard.take(stream.live(seq, seq, ts=seq + 1, size_bytes=400))
+    assert heard.items == [0, 1, 2, 10, 11, 12]
+    assert (stream.counters.lost, stream.held_bytes) == (7, 0)
+
+
+def test_large_batches_take_the_place_of_small_ones_with_the_holes_before_them() -> None:
+    stream, heard = joined()
+    for seq in range(10, 10 + LIMITS.max_held, 2):
+        heard.take(stream.live(seq, seq, ts=seq + 1, size_bytes=1))
+    assert heard.items == [0, 1, 2]
+    for seq in range(100, 120, 2):
+        heard.take(stream.live(seq, seq, ts=seq + 1, size_bytes=600))
+        assert stream.held_bytes <= LIMITS.max_held_bytes
+    assert heard.items[-1] == 116
+    assert heard.items == sorted(set(heard.items))
+
+
+@pytest.mark.parametrize(("size_bytes", "n_held"), [(0, LIMITS.max_held), (300, 4)])
+def test_batches_past_the_bound_are_fetched_later_while_the_publishers_life_is_not_verified(
+    size_bytes: int, n_held: int
+) -> None:
+    stream, heard = joined()
+    heard.take(stream.connected())
+    for seq in range(3, 3 + 3 * LIMITS.max_held):
+        heard.take(stream.live(seq, seq, ts=seq + 1, size_bytes=size_bytes))
+    assert (heard.items, stream.counters.lost, stream.trust) == ([0, 1, 2], 0, Trust.REPLAYING)
+    assert stream.held_bytes == n_held * size_bytes
+
+    replay(stream, heard, 2)
+    assert (heard.items[-1], stream.trust, stream.held_bytes) == (2 + n_held, Trust.LIVE, 0)
+    live(stream, heard, 3 * LIMITS.max_held + 3)
+    assert heard.requests[-1] == 3 + n_held
 
 
 def test_unreadable_time_stamp_is_no_evidence_of_a_restart() -> None:

@@ -1,0 +1,70 @@
+"""Batches that came before their turn."""
+
+from __future__ import annotations
+
+from typing import Generic, NamedTuple, TypeVar
+
+ItemT = TypeVar("ItemT")
+
+
+class Held(NamedTuple, Generic[ItemT]):
+    """One batch: the publisher's time stamp of it, what it is to the caller, and the bytes of its payload."""
+
+    ts: float
+    item: ItemT
+    size_bytes: int
+
+
+class HeldBatches(Generic[ItemT]):
+    """Batches by sequence number, until they are taken out.
+
+    Args:
+        max_count: batches that may be held.
+        max_bytes: bytes of payload that they may have together.
+    """
+
+    def __init__(self, *, max_count: int, max_bytes: int) -> None:
+        self._max_count, self._max_bytes = max_count, max_bytes
+        self._batches: dict[int, Held[ItemT]] = {}
+        self.size_bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._batches)
+
+    def __contains__(self, seq: object) -> bool:
+        return seq in self._batches
+
+    @property
+    def first(self) -> int:
+        """The lowest number; there is one. Cost: O(n)."""
+        return min(self._batches)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether more is held than may be."""
+        return len(self._batches) > self._max_count or self.size_bytes > self._max_bytes
+
+    @property
+    def has_room(self) -> bool:
+        """Whether one more may be held."""
+        return len(self._batches) < self._max_count and self.size_bytes <= self._max_bytes
+
+    def stamp(self, seq: int) -> float:
+        """Time stamp of a batch that is held."""
+        return self._batches[seq].ts
+
+    def put(self, seq: int, batch: Held[ItemT]) -> None:
+        """Hold a batch whose number is not held yet."""
+        self._batches[seq] = batch
+        self.size_bytes += batch.size_bytes
+
+    def pop(self, seq: int) -> Held[ItemT]:
+        """Take a batch out."""
+        batch = self._batches.pop(seq)
+        self.size_bytes -= batch.size_bytes
+        return batch
+
+    def clear(self) -> None:
+        """Let go of everything."""
+        self._batches.clear()
+        self.size_bytes = 0
