@@ -332,7 +332,11 @@ class App:
     def _completed(self, completion: Completion) -> None:
         self._routed = True
         if completion.route is not None:
-            self._picker.answer_ended(completion.route, was_computed=completion.was_computed)
+            self._picker.answer_ended(
+                completion.route,
+                was_computed=completion.was_computed,
+                is_hidden=completion.is_hidden,
+            )
 
     def _facts_changed(self, name: str, facts: EngineFacts) -> None:
         self.fleet.facts_changed(name, facts)

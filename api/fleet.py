@@ -236,6 +236,7 @@ class Fleet:
             labels: that an endpoint must have; None or empty allows all.
         """
         matches = self.predictions.matches(prefix, now=now)
+        self._settle(now)
         return [
             self._candidate(endpoint, serving, matches.get(endpoint.name), now)
             for endpoint in self._endpoints.values()
@@ -325,8 +326,9 @@ class Fleet:
         )
 
     def tick(self, *, now: float) -> None:
-        """Let time pass: predictions expire, and an engine that offloads and stays silent about it is known otherwise after a while."""
+        """Let time pass: predictions and unseen requests expire, and an engine that offloads and stays silent about it is known otherwise after a while."""
         self.predictions.expire(now=now)
+        self._settle(now)
         for endpoint in self:
             if endpoint.offloads:
                 for ledger in self.atlas.ledgers(endpoint.name):
@@ -366,6 +368,9 @@ class Fleet:
     async def _close(self, publisher: Publisher) -> None:
         if publisher.subscription is not None:
             await self._subscriber.unsubscribe(publisher.subscription)
+
+    def _settle(self, now: float) -> None:
+        self.in_flight.settle(lambda name: self._loads.get(name, now), now=now)
 
     def _candidate(
         self, endpoint: Endpoint, serving: str, match: PrefixMatch | None, now: float

@@ -85,11 +85,13 @@ def _scrapes(fleet: Fleet) -> Iterator[Metric]:
 def _in_flight(fleet: Fleet) -> Iterator[Metric]:
     requests = gauge("in_flight_requests", "Requests sent to an endpoint that have not ended.", "endpoint")
     tokens = gauge("in_flight_tokens", "Their uncached prompt tokens, until the answer begins.", "endpoint")
+    unseen = gauge("in_flight_unseen_requests", "Of these, with hidden answers.", "endpoint")
     for endpoint in fleet:
         load = fleet.in_flight.of(endpoint.name)
         requests.add_metric([endpoint.name], load.requests)
         tokens.add_metric([endpoint.name], load.tokens)
-    yield from (requests, tokens)
+        unseen.add_metric([endpoint.name], fleet.in_flight.n_unseen(endpoint.name))
+    yield from (requests, tokens, unseen)
 
 
 def _residencies(fleet: Fleet) -> Iterator[Metric]:

@@ -166,15 +166,19 @@ class Picker:
             ttft_s = time.monotonic() - route.booking.at
             self._count_faults(self._policy.profile.answered(route.decision, ttft_s=ttft_s))
 
-    def answer_ended(self, route: Route, *, was_computed: bool) -> None:
-        """The answer ended, or will not come.
+    def answer_ended(self, route: Route, *, was_computed: bool, is_hidden: bool = False) -> None:
+        """The answer ended, or will not come, or nothing of it will be shown.
 
         Args:
             route: where the request was sent.
             was_computed: whether the endpoint can be taken to have computed the prompt.
+            is_hidden: whether the answer goes on for all that is known.
         """
         if route.booking is not None:
-            route.booking.ended()
+            if is_hidden:
+                route.booking.unseen()
+            else:
+                route.booking.ended()
         if route.prediction is not None and not was_computed:
             self.fleet.predictions.withdraw(route.prediction)
 

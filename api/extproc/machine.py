@@ -17,6 +17,8 @@ from __future__ import annotations
 
 from typing import assert_never
 
+import msgspec
+
 from ..errors import ExtProcError
 from ..routing import Refusal, Route
 from . import ext_proc_pb2 as pb
@@ -90,6 +92,8 @@ class ExtProcMachine:
             outcome = Outcome.COMPLETED if self._response.has_begun else Outcome.ROUTED
         completion = self._completion(outcome, now) if not self._is_told else None
         self._share.release()
+        if completion is not None and outcome is Outcome.ROUTED and not self._request.is_held_to_the_end:
+            return msgspec.structs.replace(completion, is_hidden=True)
         return completion
 
     def _configure(self, message: pb.ProcessingRequest) -> None:

@@ -138,6 +138,14 @@ class RequestPhase:
         self._header_map = _NO_HEADERS
         return step
 
+    @property
+    def is_held_to_the_end(self) -> bool:
+        """Whether the gateway keeps the stream until the response ends, though it shows nothing of it.
+
+        Source: Envoy 1.40, which does so where it waited for the answer to a whole body.
+        """
+        return self.mode is Mode.BUFFERED and not self.is_bare
+
     def _take_headers(self, header_map: pb.HeaderMap) -> None:
         self._header_map = header_map
         self._headers = headers = read_headers(header_map)

@@ -78,6 +78,7 @@ class Completion(msgspec.Struct, frozen=True):
         outcome: how it ended.
         served: address of the endpoint whose response came, None when the gateway did not tell.
         answer: what was seen of the response.
+        is_hidden: whether the stream ended with the request's phase, so that the answer goes on for all that is known.
     """
 
     request_id: str
@@ -85,6 +86,7 @@ class Completion(msgspec.Struct, frozen=True):
     outcome: Outcome
     served: str | None = None
     answer: Answer = NO_ANSWER
+    is_hidden: bool = False
 
     @property
     def endpoint(self) -> str | None:

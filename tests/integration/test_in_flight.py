@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
+import grpc
 import pytest
 
 from kvatlas.api.extproc import ext_proc_pb2 as pb
-from support.ext_proc import DUPLEX, request_body, request_headers, response_body, response_headers
-from support.gateway import EVENT_STREAM, gateway
+from support.engine_metrics import metrics_of
+from support.ext_proc import (
+    DUPLEX,
+    request_body,
+    request_headers,
+    response_body,
+    response_headers,
+)
+from support.gateway import EVENT_STREAM, Gateway, gateway
 from support.waiting import until
+
+HIDING = pb.ProtocolConfiguration(
+    request_body_mode=pb.ProcessingMode.FULL_DUPLEX_STREAMED, response_body_mode=pb.ProcessingMode.NONE
+)
 
 
 @pytest.mark.slow
@@ -97,3 +110,57 @@ async def test_request_is_refused_when_filters_drop_every_endpoint(tmp_path: Pat
     assert b"no endpoints available for the given request" in refusal.immediate_response.body
     assert (score["picked"], score["endpoints"][0]["filteredBy"]) == ([], "label-selector-filter")
     assert score["endpoints"][0]["filterReason"] == "label zone is None, want 'nowhere'"
+
+
+@pytest.mark.slow
+async def test_hidden_answers_are_in_flight_until_the_endpoint_has_no_room_for_them(tmp_path: Path) -> None:
+    async with metrics_of(metrics_text(running=9)) as (url, texts):
+        fleet = {"static": [{"name": "a", "address": "127.0.0.1:1", "events": "", "metrics": url}]}
+        scorer = {"type": "token-load-scorer"}
+        async with gateway(tmp_path, plugins=[scorer], endpoints=fleet) as gate:
+            for _ in range(3):
+                call = gate.open()
+                body = request_body(b'{"model":"m","prompt":[1,2,3]}', end=True)
+                for message in (request_headers((":path", "/v1/completions"), config=HIDING), body):
+                    await call.write(message.SerializeToString())
+                for _reply in range(2):
+                    await call.read()
+                await call.done_writing()
+                assert await call.code() == grpc.StatusCode.OK
+
+            await gate.served.until_metric('kvatlas_in_flight_unseen_requests{endpoint="a"} 3.0')
+            texts[0] = metrics_text(running=1)
+            await gate.served.until_metric('kvatlas_in_flight_requests{endpoint="a"} 1.0')
+            texts[0] = metrics_text(running=0)
+            await gate.served.until_metric('kvatlas_in_flight_requests{endpoint="a"} 0.0')
+
+
+def metrics_text(*, running: int) -> str:
+    return f"vllm:num_requests_waiting 0\nvllm:num_requests_running {running}\nvllm:kv_cache_usage_perc 0.5\n"
+
+
+@pytest.mark.slow
+async def test_nothing_is_left_in_flight_of_many_requests_that_end_anyhow(tmp_path: Path) -> None:
+    """60 at once: answered, left amid the answer, left before it, and left before they were routed."""
+
+    async def one(gate: Gateway, number: int) -> None:
+        if number % 4 == 0:
+            call = gate.open()
+            await call.write(request_headers(config=DUPLEX).SerializeToString())
+            call.cancel()
+            return
+        request = await gate.request(10 + number)
+        if number % 4 > 1:
+            await request.say(response_headers(EVENT_STREAM))
+            await request.say(response_body(b"data"))
+        if number % 4 > 2:
+            await request.end()
+        else:
+            request.call.cancel()
+
+    async with gateway(tmp_path, plugins=[{"type": "active-request-scorer"}]) as gate:
+        kept = await gate.request(7)
+        await asyncio.gather(*(one(gate, number) for number in range(60)))
+        await until(gate.now(**{kept.endpoint: (1, 7)}), what="the one that goes on, alone")
+        kept.call.cancel()
+        await until(gate.now(), what="nothing in flight")

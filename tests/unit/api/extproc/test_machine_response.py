@@ -26,6 +26,12 @@ ROUTE = make_route("10.0.0.1:8000")
 JSON = b'{"id":"cmpl-1","usage":{"prompt_tokens":7}}'
 SSE = b'data: {"choices":[]}\n\ndata: [DONE]\n\n'
 REQUEST = (request_headers(config=DUPLEX), request_body(b"{}", end=True))
+DUPLEX_REQUEST = pb.ProtocolConfiguration(
+    request_body_mode=pb.ProcessingMode.FULL_DUPLEX_STREAMED, response_body_mode=pb.ProcessingMode.NONE
+)
+HEADERS_REQUEST = pb.ProtocolConfiguration(
+    request_body_mode=pb.ProcessingMode.NONE, response_body_mode=pb.ProcessingMode.NONE
+)
 BUFFERED_SHOWING_RESPONSE = pb.ProtocolConfiguration(
     request_body_mode=pb.ProcessingMode.BUFFERED, response_body_mode=pb.ProcessingMode.STREAMED
 )
@@ -84,6 +90,27 @@ def test_response_body_is_left_alone_when_the_mode_wants_no_body_back(mode: str)
 
     assert replies[1] == pb.ProcessingResponse(response_body=pb.BodyResponse())
     assert talk.close().outcome is Outcome.COMPLETED
+
+
+@pytest.mark.parametrize(
+    ("config", "body", "is_hidden"),
+    [
+        pytest.param(DUPLEX_REQUEST, b"{}", True, id="duplex"),
+        pytest.param(DUPLEX_REQUEST, b"", True, id="duplex_without_body"),
+        pytest.param(BUFFERED, b"{}", False, id="buffered"),
+        pytest.param(BUFFERED, b"", True, id="buffered_without_body"),
+        pytest.param(HEADERS_REQUEST, b"", True, id="headers_alone"),
+    ],
+)
+def test_answer_is_hidden_when_the_stream_ends_with_the_request(
+    config: pb.ProtocolConfiguration, body: bytes, *, is_hidden: bool
+) -> None:
+    talk = Conversation(ROUTE)
+
+    talk.say(request_headers(config=config, end=not body), *([request_body(body, end=True)] if body else []))
+
+    completion = talk.close()
+    assert (completion.outcome, completion.is_hidden) == (Outcome.ROUTED, is_hidden)
 
 
 @pytest.mark.parametrize(
