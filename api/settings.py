@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ..configs.engines import EngineCatalog
-from ..configs.schema import KVAtlasConfig, MetricsScrapeConfig
+from ..configs.schema import KVAtlasConfig
+from ..configs.scraping import MetricsScrapeConfig
 from ..events.stream import Trust
 from ..indexer.tiers import TierId
 from .scheduling.tiers import tier_specs

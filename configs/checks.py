@@ -13,13 +13,11 @@ from .engines import AUTO, ENGINES, Selector
 from .errors import KeyPath, Problem, path_text
 from .schema import (
     EndpointsConfig,
-    EngineConfig,
     EventsConfig,
     ExtProcConfig,
     KubernetesConfig,
     KVAtlasConfig,
     LeaderElectionConfig,
-    MetricsScrapeConfig,
     ModelConfig,
     PluginConfig,
     RemoteTokenizerConfig,
@@ -31,6 +29,7 @@ from .schema import (
     TlsConfig,
     WeightsConfig,
 )
+from .scraping import EngineConfig, MetricsScrapeConfig
 from .words import nearest
 
 

@@ -14,7 +14,8 @@ from .checks import endpoint_problems
 from .decode import decode
 from .errors import ConfigError, KeyPath, Problem
 from .reading import read_document
-from .schema import EventsConfig, KVAtlasConfig, Port, Section, StaticEndpoint
+from .schema import EventsConfig, KVAtlasConfig, StaticEndpoint
+from .section import Port, Section
 
 DEFAULT_NAMESPACE = "default"
 
@@ -38,7 +39,7 @@ class ListedEndpoint(Section, frozen=True):
     """Set before the name when it is not `default`."""
     metrics_host: str = ""
     """`HOST:PORT` that serves /metrics; absent: where requests are served."""
-    labels: dict[str, str] = {}  # noqa: RUF012 - msgspec copies it
+    labels: dict[str, str] = {}
     """Free labels."""
 
     def static(self) -> StaticEndpoint:

@@ -16,7 +16,8 @@ from .checks import check_plugins, reference_problems
 from .decode import decode
 from .errors import KeyPath, Problem
 from .extractor import extracted, extractor_problems, is_extractor
-from .schema import EndpointsConfig, KVAtlasConfig, PluginConfig, SchedulingProfileConfig, Section
+from .schema import EndpointsConfig, KVAtlasConfig, PluginConfig, SchedulingProfileConfig
+from .section import Section
 from .words import nearest
 
 KIND = "EndpointPickerConfig"

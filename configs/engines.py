@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from .schema import EngineConfig, MetricsScrapeConfig
+from .scraping import EngineConfig, MetricsScrapeConfig
 
 AUTO = "auto"
 """In place of an engine's name: the one whose series are in the answer."""

@@ -11,7 +11,9 @@ from msgspec import Meta
 from .decode import decode
 from .engines import ENGINES, TYPE_LABELS, Selector
 from .errors import Problem
-from .schema import EngineConfig, MetricsScrapeConfig, PluginConfig, Section
+from .schema import PluginConfig
+from .scraping import EngineConfig, MetricsScrapeConfig
+from .section import Section
 from .words import nearest
 
 EXTRACTOR_TYPES = ("core-metrics-extractor", "model-server-protocol-metrics")

@@ -15,7 +15,8 @@ from .describe import found
 from .endpoint_picker import KIND, EndpointPickerConfig, check_endpoint_picker, kvatlas_config, notes
 from .errors import ConfigError, Problem
 from .reading import read_document
-from .schema import EndpointsConfig, KVAtlasConfig, MetricsScrapeConfig, ModelConfig
+from .schema import EndpointsConfig, KVAtlasConfig, ModelConfig
+from .scraping import MetricsScrapeConfig
 
 Check = Callable[[KVAtlasConfig], Iterable[Problem]]
 """Finds what is wrong in a configuration whose types are right; its problems get their lines here."""

@@ -10,13 +10,8 @@ import msgspec
 from ...configs.checks import weight_problems
 from ...configs.decode import decode
 from ...configs.errors import ConfigError, Problem
-from ...configs.schema import (
-    KVAtlasConfig,
-    SchedulingProfileConfig,
-    Section,
-    Weight,
-    WeightsConfig,
-)
+from ...configs.schema import KVAtlasConfig, SchedulingProfileConfig, WeightsConfig
+from ...configs.section import Section, Weight
 from ...configs.words import nearest
 from .plan import Plan
 

@@ -21,13 +21,8 @@ from kvatlas.api.settings import FleetSettings
 from kvatlas.api.tokenization.pipeline import PromptPipeline
 from kvatlas.configs.endpoints import endpoint_addresses
 from kvatlas.configs.engines import EngineCatalog
-from kvatlas.configs.schema import (
-    AdmissionConfig,
-    EventsConfig,
-    MetricsScrapeConfig,
-    StaticEndpoint,
-    WeightsConfig,
-)
+from kvatlas.configs.schema import AdmissionConfig, EventsConfig, StaticEndpoint, WeightsConfig
+from kvatlas.configs.scraping import MetricsScrapeConfig
 from kvatlas.configs.units import Duration
 from kvatlas.events.subscriber import Subscriber
 from kvatlas.indexer.atlas import Atlas

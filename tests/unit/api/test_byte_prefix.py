@@ -27,7 +27,8 @@ from kvatlas.api.tokenization.pipeline import PromptPipeline
 from kvatlas.api.tokenization.tokenizer import load_tokenizer
 from kvatlas.configs.endpoints import EndpointAddresses, RankAddresses
 from kvatlas.configs.engines import EngineCatalog
-from kvatlas.configs.schema import MetricsScrapeConfig, WeightsConfig
+from kvatlas.configs.schema import WeightsConfig
+from kvatlas.configs.scraping import MetricsScrapeConfig
 from kvatlas.events.model import BlockStored, EngineHash, MultimodalKey
 from kvatlas.events.stream import Trust
 from kvatlas.events.subscriber import Subscriber

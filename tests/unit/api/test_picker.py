@@ -22,7 +22,7 @@ from kvatlas.api.settings import FleetSettings
 from kvatlas.api.tokenization.pipeline import PromptPipeline
 from kvatlas.configs.endpoints import EndpointAddresses, RankAddresses
 from kvatlas.configs.engines import EngineCatalog
-from kvatlas.configs.schema import MetricsScrapeConfig
+from kvatlas.configs.scraping import MetricsScrapeConfig
 from kvatlas.events.stream import Trust
 from kvatlas.events.subscriber import Subscriber
 from kvatlas.events.subscription import SubscriberOptions

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from kvatlas.configs.engines import ENGINES, EngineCatalog, Selector
-from kvatlas.configs.schema import MetricsScrapeConfig
+from kvatlas.configs.scraping import MetricsScrapeConfig
 
 
 def catalog(**config: object) -> EngineCatalog:

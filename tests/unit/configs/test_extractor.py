@@ -11,7 +11,8 @@ import yaml
 from kvatlas.configs.engines import EngineCatalog, Selector
 from kvatlas.configs.errors import ConfigError
 from kvatlas.configs.loader import LoadedConfig, load_file
-from kvatlas.configs.schema import EngineConfig, KVAtlasConfig, MetricsScrapeConfig
+from kvatlas.configs.schema import KVAtlasConfig
+from kvatlas.configs.scraping import EngineConfig, MetricsScrapeConfig
 
 ATOM = {
     "name": "atom",

@@ -13,7 +13,8 @@ import yaml
 
 from kvatlas.configs.endpoints import endpoint_addresses
 from kvatlas.configs.loader import load_config
-from kvatlas.configs.schema import EngineConfig, KVAtlasConfig, StaticEndpoint, TierConfig
+from kvatlas.configs.schema import KVAtlasConfig, StaticEndpoint, TierConfig
+from kvatlas.configs.scraping import EngineConfig
 
 FOLDER = Path(str(importlib.resources.files("kvatlas.configs")))
 DEFAULT = FOLDER / "default.yaml"
