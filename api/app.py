@@ -11,6 +11,7 @@ import time
 
 from ..configs.address import HostPort
 from ..configs.schema import DecisionsConfig, KVAtlasConfig
+from ..events.sockets import spawn
 from ..events.subscriber import Subscriber
 from ..events.subscription import SubscriberOptions
 from ..indexer.atlas import Atlas
@@ -222,11 +223,11 @@ class App:
             raise
         await self._cluster.start()
         self._tasks = [
-            asyncio.create_task(self._watch_readiness(), name="readiness"),
-            asyncio.create_task(self._keep_house(), name="housekeeping"),
-            asyncio.create_task(self._sweep(), name="sweep"),
-            asyncio.create_task(self._follow_files(), name="configuration"),
-            asyncio.create_task(self._models.watch(), name="tokenizer files"),
+            spawn(self._watch_readiness(), "readiness"),
+            spawn(self._keep_house(), "housekeeping"),
+            spawn(self._sweep(), "sweep"),
+            spawn(self._follow_files(), "configuration"),
+            spawn(self._models.watch(), "tokenizer files"),
         ]
 
     async def stop(self, *, grace_s: float = DRAIN_S) -> None:

@@ -187,6 +187,34 @@ async def test_file_that_goes_away_leaves_the_configuration_in_force(
     assert live.generation == 1
 
 
+async def test_plugins_go_on_where_only_weights_change_and_notes_are_logged_again(
+    tmp_path: Path, process: Process, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, logger="kvatlas.api.live")
+    path = tmp_path / "kvatlas.yaml"
+    plugins = (
+        "plugins: [{type: no-hit-lru-scorer}, {type: openai-parser}]\n"
+        "schedulingProfiles: [{plugins: [{pluginRef: no-hit-lru-scorer, weight: %s}]}]"
+    )
+    live = live_config(path, plugins % 1, process)
+    seen = [live.plan.profile.scorers[0]]
+
+    write(path, HEAD + plugins % 2)
+    await look(live)
+    seen.append(live.plan.profile.scorers[0])
+    told = await live.set_weights({"no-hit-lru-scorer": 3})
+    seen.append(live.plan.profile.scorers[0])
+
+    assert [weight for _, _, weight in seen] == [1, 2, 3]
+    assert len({id(scorer) for _, scorer, _ in seen}) == 1
+    assert [str(change) for change in told] == [
+        "schedulingProfiles[default].plugins[no-hit-lru-scorer].weight: 2 -> 3"
+    ]
+    assert "  plugin openai-parser has no effect: kvatlas reads every API it knows" in [
+        record.getMessage() for record in caplog.records
+    ]
+
+
 async def test_refusal_of_the_process_is_a_refusal_of_the_file(tmp_path: Path, process: Process) -> None:
     path = tmp_path / "kvatlas.yaml"
     live = live_config(path, "", process)
