@@ -189,6 +189,39 @@ async def test_listed_servers_come_and_go_with_the_file(listed: Callable[..., by
         assert (await scored(served))[:2] == (2, ["b", "c"])
 
 
+def picker_file(weight: float) -> bytes:
+    """A file of the reference picker that finds its endpoints in another file."""
+    discovery = {"type": "file-discovery", "name": "files", "parameters": {"path": "servers.yaml"}}
+    profile = {"plugins": [{"pluginRef": "queue-scorer", "weight": weight}]}
+    return msgspec.yaml.encode(
+        {
+            "apiVersion": "llm-d.ai/v1",
+            "kind": "EndpointPickerConfig",
+            "plugins": [discovery, {"type": "queue-scorer"}],
+            "schedulingProfiles": [profile],
+            "dataLayer": {"discovery": {"pluginRef": "files"}},
+        }
+    )
+
+
+async def test_file_of_the_reference_picker_is_followed_with_the_endpoints_it_discovers(
+    tmp_path: Path,
+) -> None:
+    picker, servers = tmp_path / "epp.yaml", tmp_path / "servers.yaml"
+    picker.write_bytes(picker_file(2))
+    servers.write_bytes(reference("a", "b"))
+    async with serving({}, tmp_path, "--config-file", str(picker), ready=False) as served:
+        assert await scored(served) == (1, ["a", "b"], {"queue-scorer": 2})
+        replace(picker, picker_file(5))
+        await served.until_generation(2)
+        replace(servers, reference("c"))
+        await served.until_generation(3)
+        assert await scored(served) == (3, ["c"], {"queue-scorer": 5})
+        answer = await served.put("/v1/weights", {"queue-scorer": 7})
+        assert (answer["generation"], answer["weights"]) == (4, {"queue-scorer": 7})
+        assert await scored(served) == (4, ["c"], {"queue-scorer": 7})
+
+
 def open_files(served: Served) -> int:
     return len(list(Path(f"/proc/{served.process.pid}/fd").iterdir()))
 

@@ -229,6 +229,7 @@ async def test_requests_flow_on_and_no_decision_mixes_two_configurations(
     assert 'kvatlas_config_loads_total{outcome="refused"' not in metrics
     assert "kvatlas_refusals_total{" not in metrics
     assert {row["name"] for row in rows} == fleet.names(fleet.endpoints_version)
+    assert {row["load"]["inFlightRequests"] for row in rows} == {0}
     assert {row["tiers"][0]["capacity"] for row in rows} == {fleet.capacity}
     assert all(f'endpoint="v{version}n0"' not in metrics for version in range(fleet.endpoints_version))
     assert not [line for line in served.log if "ERROR" in line or "Traceback" in line]
