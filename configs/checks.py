@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import msgspec
 
 from .address import HostPort, ZmqAddress, check_base_url, check_bind_address, check_metrics_url
+from .cluster import KubernetesConfig, LeaderElectionConfig
 from .endpoints import endpoint_addresses
 from .engines import AUTO, ENGINES, Selector
 from .errors import KeyPath, Problem, path_text
@@ -15,9 +16,7 @@ from .schema import (
     EndpointsConfig,
     EventsConfig,
     ExtProcConfig,
-    KubernetesConfig,
     KVAtlasConfig,
-    LeaderElectionConfig,
     ModelConfig,
     PluginConfig,
     RemoteTokenizerConfig,

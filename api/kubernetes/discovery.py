@@ -7,7 +7,8 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from typing import TypeVar
 
-from ...configs.schema import EventsConfig, KubernetesConfig
+from ...configs.cluster import KubernetesConfig
+from ...configs.schema import EventsConfig
 from .api_server import ApiServer
 from .backoff import Pace
 from .follower import Collection, Follower

@@ -16,7 +16,8 @@ from kvatlas.api.kubernetes.api_server import ApiServer
 from kvatlas.api.kubernetes.backoff import Pace
 from kvatlas.api.kubernetes.discovery import Discovery, namespace_of
 from kvatlas.api.kubernetes.pods import PodEndpoint
-from kvatlas.configs.schema import EventsConfig, KubernetesConfig
+from kvatlas.configs.cluster import KubernetesConfig
+from kvatlas.configs.schema import EventsConfig
 from support.api_server import ApiServerDouble
 from support.waiting import until
 

@@ -26,7 +26,8 @@ from kvatlas.api.kubernetes.follower import Collection, Follower
 from kvatlas.api.kubernetes.list_watch import ListWatch
 from kvatlas.api.kubernetes.pods import PodEndpoint
 from kvatlas.api.kubernetes.wire import Named
-from kvatlas.configs.schema import EventsConfig, KubernetesConfig
+from kvatlas.configs.cluster import KubernetesConfig
+from kvatlas.configs.schema import EventsConfig
 from support.api_server import ApiServerDouble
 from support.waiting import until
 

@@ -6,7 +6,7 @@ import pytest
 
 from kvatlas.api.cluster_flags import ClusterFlags
 from kvatlas.api.reference_flags import our_command_line
-from kvatlas.configs.schema import KubernetesConfig
+from kvatlas.configs.cluster import KubernetesConfig
 from support.fleets import make_config, make_endpoint, with_endpoints
 
 CHART = [
