@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from support.api_server import ApiServerDouble
+from support.api_server import NEEDED, ApiServerDouble
 from support.publishing import stored
 from support.recording import player
 from support.serve import Served, serving
@@ -150,6 +150,7 @@ async def test_other_process_takes_over_with_all_it_needs_when_the_leader_is_tol
         await until(leads, what="the other to lead")
         assert double.objects(LEASES)["kvatlas-mine"]["spec"]["leaseTransitions"] == 1
         await leader.process.wait()  # a second signal would end it at once
+    assert {(verb, path.rpartition("/")[2]) for verb, path in double.requests} == NEEDED
 
 
 async def test_leader_steps_down_when_the_api_server_is_gone_and_returns_with_it(

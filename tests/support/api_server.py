@@ -31,6 +31,14 @@ KINDS = {
 }
 
 
+NEEDED = frozenset({
+    ("list", "pods"), ("watch", "pods"),
+    ("list", "inferencepools"), ("watch", "inferencepools"),
+    ("get", "leases"), ("create", "leases"), ("update", "leases"),
+})  # fmt: skip
+"""Verb and kind of every request that kvatlas makes; Roles allow exactly these."""
+
+
 @dataclass(frozen=True)
 class Happening:
     """One change: the object before and after it, None where it was not there."""

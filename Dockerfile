@@ -1,0 +1,24 @@
+# kvatlas as an image: the wheel and its C++ core are built in one stage, and only what runs is in the other.
+#   docker build -t REGISTRY/kvatlas:0.1.0 .
+ARG PYTHON=3.12.8-slim-bookworm
+
+FROM python:${PYTHON} AS build
+RUN apt-get update \
+    && apt-get install --yes --no-install-recommends g++ \
+    && rm -rf /var/lib/apt/lists/*
+WORKDIR /src
+COPY . .
+RUN python -m venv /opt/kvatlas \
+    && /opt/kvatlas/bin/pip install --no-cache-dir --constraint constraints.txt . \
+    && /opt/kvatlas/bin/python -c "import kvatlas.indexer._native"
+
+FROM python:${PYTHON}
+COPY --from=build /opt/kvatlas /opt/kvatlas
+ENV PATH=/opt/kvatlas/bin:$PATH \
+    PYTHONDONTWRITEBYTECODE=1 \
+    PYTHONUNBUFFERED=1
+# A number, so that runAsNonRoot can be checked. Nothing is written but to /tmp, and there little.
+USER 65532:65532
+# ext-proc, health, REST, metrics
+EXPOSE 9002 9003 8080 9090
+ENTRYPOINT ["kvatlas", "serve"]
