@@ -151,10 +151,15 @@ class Target:
         self._bring_forward(self._pace.first(self._context.settings.rhythm, now=self._loop.time()))
 
     def rename(self, engines: Mapping[str, EngineSeries]) -> None:
-        """The endpoint may be any of other engines."""
-        if engines != self._engines:
-            self._engines, self._reader = engines, ReportReader(engines)
-            self._ask_for(())
+        """The endpoint may be any of other engines; an answer under way has the series of those before."""
+        if engines == self._engines:
+            return
+        self._engines, self._reader = engines, ReportReader(engines)
+        self._knows_names = True
+        self._ask_for(())
+        if self._is_under_way:
+            self._hang_up()
+        self._await_tick(self._pace.first(self._context.settings.rhythm, now=self._loop.time()))
 
     def status(self) -> ScrapeStatus:
         """How it goes."""

@@ -13,6 +13,8 @@ from kvatlas.api.rest.listener import HttpListener
 from kvatlas.api.scrape.report import FACTS_EVERY_S, EngineFacts
 from kvatlas.api.scrape.schedule import Rhythm
 from kvatlas.api.scrape.target import ScrapeSettings
+from kvatlas.configs.engines import ENGINES, EngineSeries, Selector
+from kvatlas.scorers.model import Load
 from support.scraping import (
     IDLE_S,
     INTERVAL_S,
@@ -185,3 +187,66 @@ async def test_new_process_is_asked_by_name_though_the_one_before_could_not(
     fleet.now += FACTS_EVERY_S
     server.answer = answering(metrics(blocks=20))
     await until(lambda: any("name[]=" in query for query in server.queries[n_before:]))
+
+
+# -- names that change ---------------------------------------------------------------------------------------------------
+
+MINE = {"mine": EngineSeries(waiting=(Selector("my_queue"),), running=(Selector("my_running"),))}
+
+
+async def test_endpoint_is_read_by_other_names_from_the_next_scrape_on(
+    server: MetricsServer, fleet: Fleet
+) -> None:
+    server.answer = answering(metrics() + b"my_queue 7\nmy_running 8\n")
+    fleet.add("a", server.url)
+    await until(lambda: fleet.status("a").n_scrapes >= 3)
+    assert fleet.status("a").engine == "vllm"
+
+    fleet.scraper.rename("a", MINE)
+    assert fleet.status("a").engine is None
+    await until(lambda: fleet.status("a").engine == "mine")
+
+    assert fleet.load("a") == Load(7, 8, 0.0, updated_at=100.0)
+    assert fleet.status("a").n_errors == {}
+    assert "name[]=my_queue&name[]=my_running" in (await _newest_query(server))
+
+
+async def test_answer_under_way_is_not_read_by_other_names(server: MetricsServer, fleet: Fleet) -> None:
+    fleet.add("a", server.url)
+    await until(lambda: fleet.status("a").n_scrapes >= 3)
+    server.answer = server.held
+    await until(lambda: server.in_flight == 1)
+
+    fleet.scraper.rename("a", MINE)
+    server.answer = answering(b"my_queue 7\nmy_running 8\n")
+    server.released.set()
+    await until(lambda: fleet.status("a").engine == "mine")
+
+    assert fleet.status("a").n_errors == {}
+
+
+async def test_endpoint_that_waits_long_is_read_by_other_names_soon(server: MetricsServer) -> None:
+    fleet = Fleet()
+    fleet.scraper.configure(ScrapeSettings(Rhythm(3600.0, 3600.0), TIMEOUT_S))
+    fleet.add("a", server.url)
+    await until(lambda: fleet.status("a").n_scrapes == 1)
+
+    server.answer = answering(b"my_queue 0\nmy_running 0\n")
+    fleet.scraper.rename("a", MINE)
+    await until(lambda: fleet.status("a").engine == "mine")
+    await fleet.scraper.stop()
+
+
+async def test_same_names_change_nothing(server: MetricsServer, fleet: Fleet) -> None:
+    fleet.add("a", server.url)
+    await until(lambda: fleet.status("a").n_scrapes >= 2)
+
+    fleet.scraper.rename("a", dict(ENGINES))
+
+    assert fleet.status("a").engine == "vllm"
+
+
+async def _newest_query(server: MetricsServer) -> str:
+    n_before = len(server.queries)
+    await until(lambda: len(server.queries) > n_before)
+    return server.queries[-1]
