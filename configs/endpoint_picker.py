@@ -16,8 +16,9 @@ from .checks import check_plugins, reference_problems
 from .decode import decode
 from .errors import KeyPath, Problem
 from .extractor import extracted, extractor_problems, is_extractor
-from .schema import EndpointsConfig, KVAtlasConfig, PluginConfig, SchedulingProfileConfig
+from .schema import AdmissionConfig, EndpointsConfig, KVAtlasConfig, PluginConfig, SchedulingProfileConfig
 from .section import Section
+from .units import Duration
 from .words import nearest
 
 KIND = "EndpointPickerConfig"
@@ -85,6 +86,28 @@ class FileDiscoveryParams(Section, frozen=True):
     """No effect: the file is always watched."""
 
 
+class SaturationDetectorConfig(Section, frozen=True):
+    """What counts as saturated: a plugin, or as older files have it the thresholds themselves."""
+
+    plugin_ref: str | None = None
+    """Name of a plugin in `plugins`."""
+    queue_depth_threshold: Annotated[int, Meta(ge=0)] | None = None
+    """As `admission.queueDepthThreshold`."""
+    kv_cache_util_threshold: Annotated[float, Meta(ge=0, le=1)] | None = None
+    """As `admission.kvCacheUtilThreshold`."""
+    metrics_staleness_threshold: Duration | None = None
+    """As `admission.metricsStalenessThreshold`."""
+
+    def admission(self) -> AdmissionConfig:
+        """The thresholds that are given, the others as they are by default."""
+        given = {
+            name: value
+            for name in ("queue_depth_threshold", "kv_cache_util_threshold", "metrics_staleness_threshold")
+            if (value := getattr(self, name)) is not None
+        }
+        return AdmissionConfig(**given)
+
+
 class EndpointPickerConfig(Section, frozen=True, tag_field="kind", tag=KIND):
     """The whole file."""
 
@@ -104,8 +127,8 @@ class EndpointPickerConfig(Section, frozen=True, tag_field="kind", tag=KIND):
     """Parsers."""
     flow_control: dict[str, Any] = msgspec.field(default_factory=dict[str, Any])
     """Queues; kvatlas has none."""
-    saturation_detector: PluginRefConfig | None = None
-    """Deprecated in the reference; no effect."""
+    saturation_detector: SaturationDetectorConfig = SaturationDetectorConfig()
+    """Deprecated in the reference; thresholds in it count."""
     parser: PluginRefConfig | None = None
     """Deprecated in the reference; no effect."""
 
@@ -135,6 +158,7 @@ def kvatlas_config(config: EndpointPickerConfig) -> KVAtlasConfig:
         scheduling_profiles=config.scheduling_profiles,
         endpoints=EndpointsConfig(file=discovery.parameters["path"] if discovery is not None else ""),
         metrics_scrape=scrape,
+        admission=config.saturation_detector.admission(),
     )
 
 
@@ -191,9 +215,13 @@ def _references(config: EndpointPickerConfig) -> Iterator[tuple[KeyPath, str]]:
     yield from _layer_references("data", config.data)
     for number, parser in enumerate(config.request_handler.parsers):
         yield ("requestHandler", "parsers", number, "pluginRef"), parser.plugin_ref
-    for key, reference in (("saturationDetector", config.saturation_detector), ("parser", config.parser)):
-        if reference is not None:
-            yield (key, "pluginRef"), reference.plugin_ref
+    single = {
+        "saturationDetector": config.saturation_detector.plugin_ref,
+        "parser": config.parser.plugin_ref if config.parser is not None else None,
+    }
+    for key, name in single.items():
+        if name is not None:
+            yield (key, "pluginRef"), name
 
 
 def _layer_references(key: str, layer: DataLayerConfig) -> Iterator[tuple[KeyPath, str]]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
 
+from msgspec.structs import fields
 from msgspec.structs import replace as replace_fields
 
 from .checks import check_config
@@ -15,7 +16,7 @@ from .describe import found
 from .endpoint_picker import KIND, EndpointPickerConfig, check_endpoint_picker, kvatlas_config, notes
 from .errors import ConfigError, Problem
 from .reading import read_document
-from .schema import EndpointsConfig, KVAtlasConfig, ModelConfig
+from .schema import AdmissionConfig, EndpointsConfig, KVAtlasConfig, ModelConfig
 from .scraping import MetricsScrapeConfig
 
 Check = Callable[[KVAtlasConfig], Iterable[Problem]]
@@ -111,6 +112,7 @@ def _endpoint_picker(data: object, base: KVAtlasConfig | None) -> LoadedConfig |
             scheduling_profiles=config.scheduling_profiles,
             endpoints=endpoints,
             metrics_scrape=_with_engines(base.metrics_scrape, config.metrics_scrape),
+            admission=_with_thresholds(base.admission, config.admission),
         )
     return LoadedConfig(config, tuple(remarks))
 
@@ -119,6 +121,17 @@ def _with_engines(own: MetricsScrapeConfig, other: MetricsScrapeConfig) -> Metri
     """Scraping by `own`, with the engines of `other` where it says nothing of them."""
     engine = other.engine if own.engine == MetricsScrapeConfig().engine else own.engine
     return replace_fields(own, engine=engine, engines={**other.engines, **own.engines})
+
+
+def _with_thresholds(own: AdmissionConfig, other: AdmissionConfig) -> AdmissionConfig:
+    """What is turned away by `own`, with the thresholds of `other` where it has the defaults."""
+    default = AdmissionConfig()
+    changes = {
+        field.name: getattr(other, field.name)
+        for field in fields(AdmissionConfig)
+        if field.name != "objectives" and getattr(own, field.name) == getattr(default, field.name)
+    }
+    return replace_fields(own, **changes)
 
 
 def _with_absolute_paths(config: KVAtlasConfig, folder: Path) -> KVAtlasConfig:

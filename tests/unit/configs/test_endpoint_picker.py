@@ -10,7 +10,7 @@ import pytest
 
 from kvatlas.configs.errors import ConfigError
 from kvatlas.configs.loader import load_config, load_file
-from kvatlas.configs.schema import EndpointsConfig, EventsConfig, KVAtlasConfig
+from kvatlas.configs.schema import AdmissionConfig, EndpointsConfig, EventsConfig, KVAtlasConfig
 
 VERSIONS = ("llm-d.ai/v1alpha1", "llm-d.ai/v1", "inference.networking.x-k8s.io/v1alpha1")
 APPROX = "approx-prefix-cache-producer"
@@ -169,6 +169,36 @@ def test_endpoints_beside_another_file_are_its_own_if_it_has_some(
     assert (Path(loaded.config.endpoints.file).name, loaded.notes) == (found, notes)
 
 
+THRESHOLDS = {"queueDepthThreshold": 8, "metricsStalenessThreshold": "150ms"}
+
+
+@pytest.mark.parametrize(
+    ("own", "expected"),
+    [
+        pytest.param(None, (8, 0.8, 0.15), id="alone"),
+        pytest.param(AdmissionConfig(objectives={"batch": -1}), (8, 0.8, 0.15), id="defaults"),
+        pytest.param(
+            AdmissionConfig(queue_depth_threshold=3, kv_cache_util_threshold=0.5), (3, 0.5, 0.15), id="own"
+        ),
+    ],
+)
+def test_thresholds_of_older_files_count_where_another_file_has_none(
+    file: Path, own: AdmissionConfig | None, expected: tuple[float, float, float]
+) -> None:
+    base = KVAtlasConfig(api_version="kvatlas/v1", admission=own) if own is not None else None
+
+    loaded = load_file(write(file, [{"type": "queue-scorer"}], saturationDetector=THRESHOLDS), base=base)
+
+    found = loaded.config.admission
+    thresholds: list[float] = [
+        found.queue_depth_threshold,
+        found.kv_cache_util_threshold,
+        found.metrics_staleness_threshold,
+    ]
+    assert thresholds == list(expected)
+    assert found.objectives == (own.objectives if own is not None else {})
+
+
 @pytest.mark.parametrize("gate", ["flowControl", "flowControl=true"])
 def test_switched_on_flow_control_is_noted(file: Path, gate: str) -> None:
     loaded = load_file(write(file, [{"type": "queue-scorer"}], featureGates=[gate]))
@@ -211,6 +241,16 @@ def test_switched_on_flow_control_is_noted(file: Path, gate: str) -> None:
             {"dataLayer": {"discovery": {"pluginRef": "files"}}},
             "dataLayer.discovery.pluginRef: found 'files'",
             id="discovery_reference",
+        ),
+        pytest.param(
+            {"saturationDetector": {"queueDepthThreshold": -1}},
+            "saturationDetector.queueDepthThreshold: found -1, expected a whole number of at least 0",
+            id="threshold",
+        ),
+        pytest.param(
+            {"saturationDetector": {"pluginRef": "x"}},
+            "saturationDetector.pluginRef: found 'x'",
+            id="detector",
         ),
         pytest.param(
             {"data": {"sources": [{"pluginRef": "x"}]}},
