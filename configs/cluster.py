@@ -34,9 +34,7 @@ class KubernetesConfig(Section, frozen=True):
         return bool(self.inference_pool or self.endpoint_selector)
 
 
-class LeaderElectionConfig(
-    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"
-):
+class LeaderElectionConfig(Section, frozen=True):
     """Several processes of which one is ready at a time, decided by a Lease; the others stay warm."""
 
     enabled: bool = False
