@@ -16,7 +16,7 @@ class Pace:
     Attributes:
         first_delay_s: wait after the first failure in a row, on average; doubles with each further one.
         max_delay_s: longest wait, on average. Both are client-go's.
-        healthy_s: a watch that lived so long ends a row of failures.
+        healthy_s: a watch that lived so long, or brought anything, ends a row of failures.
         short_watch_s: a watch that ends sooner counts as failed, so that a server that closes at once is not asked in a loop.
         watch_s: shortest time that watches are asked for; the longest is twice that, drawn anew each time.
         slack_s: time past the end that was asked of the server, after which a watch counts as silent.

@@ -189,7 +189,7 @@ class ListWatch(Generic[T]):
         """A watch is over; whether it went well decides how soon the next one may come."""
         if self._opened_at is None:
             return
-        if now - self._opened_at >= self._pace.healthy_s:
+        if self._fruitful or now - self._opened_at >= self._pace.healthy_s:
             self._backoff.reset()
         if self._fruitful:
             self._n_fruitless = 0

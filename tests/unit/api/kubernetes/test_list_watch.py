@@ -245,6 +245,15 @@ def test_pauses_start_over_when_a_watch_lived_long_enough() -> None:
     assert made.step(41) == Pause(1.0)
 
 
+def test_pauses_start_over_when_a_watch_brought_something() -> None:
+    made = watching()
+    for now in range(5):
+        made.opened(now=now)
+        made.receive(line("ADDED", thing("a", f"1{now}")), now=now)
+        made.failed(BROKEN, now=now)
+        assert made.step(now) == Pause(1.0)
+
+
 @pytest.mark.parametrize(
     ("asked", "waited"),
     [
