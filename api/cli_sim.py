@@ -1,4 +1,4 @@
-"""Commands that simulate: `kvatlas replay`."""
+"""Commands that simulate: `kvatlas replay`, `kvatlas tune`."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ T = TypeVar("T", int, float)
 def register(app: typer.Typer) -> None:
     """Add the commands."""
     app.command()(replay)
+    app.command()(tune)
 
 
 def replay(
@@ -44,6 +45,11 @@ def replay(
     speed: Annotated[float, typer.Option(min=0.01, help="Times faster than recorded.")] = 1.0,
     seeds: Annotated[int, typer.Option(min=1, help="Replays of each case.")] = 1,
     limit: Annotated[int | None, typer.Option(min=1, help="Requests at most.")] = None,
+    warm_up: Annotated[int, typer.Option(min=0, help="Requests that are not counted, the first.")] = 0,
+    curve: Annotated[
+        str | None,
+        typer.Option(metavar="N,...", help="Hit rate for CPU tiers of these GiB, by reuse distances."),
+    ] = None,
     jobs: Annotated[int, typer.Option(min=1, help="Processes.")] = 1,
     json: Annotated[bool, typer.Option("--json", help="Print all figures as JSON.")] = False,
     plots: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Write plots there (SVG).")] = None,
@@ -64,11 +70,66 @@ def replay(
         speed=speed,
         seeds=seeds,
         limit=limit,
+        warm_up=warm_up,
+        curve_gib=() if curve is None else _numbers("--curve", curve, float, at_least=0.0),
         jobs=jobs,
         json=json,
         plots=plots,
     )
     _run(lambda console: run_replay(console, options))
+
+
+def tune(
+    trace: Annotated[str, typer.Argument(metavar="TRACE", help="As for replay.")],
+    *,
+    config: Annotated[Path, typer.Option(metavar="FILE", help="Its weights are tuned.")],
+    trials: Annotated[int, typer.Option(min=2, help="Weights to try.")] = 40,
+    objective: Annotated[
+        str, typer.Option(help="What of the time to first token: mean, p50, p90, p99.")
+    ] = "mean",
+    max_p99: Annotated[float, typer.Option(min=0.0, help="Times its p99 may grow.")] = 1.1,
+    max_busiest: Annotated[float, typer.Option(min=0.0, help="Times the busiest's share may grow.")] = 1.1,
+    cpu_gb: Annotated[float, typer.Option(min=0.0, help="CPU tier of a server in GiB.")] = 100.0,
+    endpoints: Annotated[int, typer.Option(min=1, help="Servers.")] = 8,
+    gpu_blocks: Annotated[int, typer.Option(min=16, help="Blocks of a server's GPUs.")] = 9271,
+    block_size: Annotated[int, typer.Option(min=1, help="Tokens a block.")] = 16,
+    granularity: Annotated[int, typer.Option(min=1, help="Blocks simulated as one: faster, coarser.")] = 8,
+    storage: Annotated[bool, typer.Option("--storage", help="Shared storage behind the CPU tiers.")] = False,
+    speed: Annotated[float, typer.Option(min=0.01, help="Times faster than recorded.")] = 1.0,
+    seeds: Annotated[int, typer.Option(min=2, help="Replays of each trial, and one that judges.")] = 2,
+    limit: Annotated[int | None, typer.Option(min=1, help="Requests at most.")] = None,
+    warm_up: Annotated[int, typer.Option(min=0, help="Requests that are not counted, the first.")] = 0,
+    json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the tuned file there.")] = None,
+    plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the Pareto plot (SVG).")] = None,
+) -> None:
+    """Find weights that bring first tokens sooner on a trace, within guard rails."""
+    from ..sim.replay.command import ReplayOptions  # noqa: PLC0415 - not needed to serve
+
+    options = ReplayOptions(
+        trace=trace,
+        configs=(config,),
+        cpu_gib=(cpu_gb,),
+        endpoints=(endpoints,),
+        gpu_blocks=gpu_blocks,
+        block_size=block_size,
+        granularity=granularity,
+        storage=storage,
+        speed=speed,
+        seeds=seeds,
+        limit=limit,
+        warm_up=warm_up,
+        json=json,
+    )
+
+    def run(console: Console) -> None:
+        from ..sim.tuning.command import TuneOptions, run_tune  # noqa: PLC0415 - needs the extra `tune`
+        from ..sim.tuning.search import Goal  # noqa: PLC0415
+
+        goal = Goal(objective, max_p99=max_p99, max_busiest=max_busiest)
+        run_tune(console, TuneOptions(replay=options, goal=goal, trials=trials, out=out, plot=plot))
+
+    _run(run)
 
 
 def _run(command: Callable[[Console], None]) -> None:

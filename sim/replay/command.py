@@ -16,7 +16,7 @@ from ..traces.named import named_traces
 from .comparison import Case, Outcome, Plan, compare
 from .fleet_spec import FleetSpec
 from .policies import POLICIES, Policy, named_policy
-from .report import tables, to_json
+from .report import curve_table, tables, to_json
 from .simulation import Timing
 
 
@@ -37,6 +37,8 @@ class ReplayOptions:
         speed: how many times faster than recorded requests come.
         seeds: replays of each case.
         limit: requests at most, None for all.
+        warm_up: requests that fill the caches and are not counted.
+        curve_gib: sizes of CPU tiers whose hit rate is worked out from reuse distances, ascending.
         jobs: processes.
         json: whether the figures are printed as JSON.
         plots: folder for plots, None for none.
@@ -54,6 +56,8 @@ class ReplayOptions:
     speed: float = 1.0
     seeds: int = 1
     limit: int | None = None
+    warm_up: int = 0
+    curve_gib: Sequence[float] = ()
     jobs: int = 1
     json: bool = False
     plots: Path | None = None
@@ -98,7 +102,7 @@ def make_plan(options: ReplayOptions) -> Plan:
             f"{trace.block_size} tokens; choose another --granularity"
         )
     timing = Timing(speed=options.speed, jitter_s=trace.clock_grain_s() / options.speed)
-    return Plan(traces, timing, options.granularity)
+    return Plan(traces, timing, options.granularity, options.warm_up, tuple(sorted(options.curve_gib)))
 
 
 def make_cases(options: ReplayOptions) -> list[Case]:
@@ -142,3 +146,5 @@ def _print(console: Console, plan: Plan, outcomes: Sequence[Outcome]) -> None:
     )
     for table in tables(outcomes):
         console.print(table)
+    if plan.curve_gib:
+        console.print(curve_table(outcomes, plan.curve_gib))

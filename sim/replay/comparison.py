@@ -12,11 +12,13 @@ from random import Random
 
 import msgspec
 
+from .. import hardware
 from ..traces.trace import Trace
+from ..tuning.size_curve import SizeCurve
 from .figures import Estimate, estimate, figures
 from .fleet_spec import FleetSpec
 from .policies import Policy, make_router
-from .simulation import Replay, Timing
+from .simulation import Replay, Replayed, Timing
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +44,15 @@ class Plan:
         traces: one a seed, counted from 1: a recording again and again, or a workload generated anew.
         timing: when requests come.
         granularity: blocks that are simulated as one.
+        warm_up: requests, the first of each trace, that fill the caches and are not counted.
+        curve_gib: sizes of CPU tiers whose hit rate is worked out besides, from reuse distances.
     """
 
     traces: tuple[Trace, ...]
     timing: Timing
     granularity: int = 1
+    warm_up: int = 0
+    curve_gib: tuple[float, ...] = ()
 
 
 class Outcome(msgspec.Struct, frozen=True, rename="camel"):
@@ -60,18 +66,38 @@ class Outcome(msgspec.Struct, frozen=True, rename="camel"):
 
 def replay_once(plan: Plan, case: Case, place: int) -> dict[str, float]:
     """The figures of one replay, with the trace and the seed of that place; equal arguments give equal figures."""
-    seed = place + 1
     fleet = case.fleet.coarser(plan.granularity)
+    curve = SizeCurve(fleet.names, block_size=fleet.block_size)
+    replayed = replay_served(plan, case, place, on_routed=curve.use if plan.curve_gib else None)
+    return figures(replayed, fleet.names) | _on_curve(curve, plan, fleet)
+
+
+def replay_served(
+    plan: Plan, case: Case, place: int, *, on_routed: Callable[[str, Sequence[int], int], None] | None = None
+) -> Replayed:
+    """One replay, with what it served; the arguments are those of `replay_once` and of `Replay`."""
+    fleet, seed = case.fleet.coarser(plan.granularity), place + 1
     router = make_router(case.policy, fleet, granularity=plan.granularity, rng=Random(f"router {seed}"))
-    replay = Replay(plan.traces[place], fleet, router, timing=plan.timing, rng=Random(f"arrivals {seed}"))
+    rng = Random(f"arrivals {seed}")
+    replay = Replay(plan.traces[place], fleet, router, timing=plan.timing, rng=rng, on_routed=on_routed)
     with _without_collector():
-        return figures(replay.run(), fleet.names)
+        replayed = replay.run()
+    replayed.served = [each for each in replayed.served if each.number >= plan.warm_up]
+    return replayed
 
 
 def compare(
     plan: Plan, cases: Sequence[Case], *, jobs: int = 1, progress: Callable[[], None] = lambda: None
 ) -> list[Outcome]:
-    """Replay every case with every seed.
+    """Replay every case with every seed; the arguments are those of `replay_all`."""
+    found = replay_all(plan, cases, jobs=jobs, progress=progress)
+    return [_outcome(case, each) for case, each in zip(cases, found, strict=True)]
+
+
+def replay_all(
+    plan: Plan, cases: Sequence[Case], *, jobs: int = 1, progress: Callable[[], None] = lambda: None
+) -> list[list[dict[str, float]]]:
+    """The figures of every case, one a seed.
 
     Args:
         plan: how.
@@ -85,9 +111,22 @@ def compare(
     for result in _results(plan, runs, jobs):
         found.append(result)
         progress()
-    return [
-        _outcome(case, found[place * n_seeds : (place + 1) * n_seeds]) for place, case in enumerate(cases)
-    ]
+    return [found[place * n_seeds : (place + 1) * n_seeds] for place in range(len(cases))]
+
+
+def curve_figure(gib: float) -> str:
+    """Name of the figure that is the hit rate with a CPU tier of that size."""
+    return f"hitRateAt{gib:g}GiB"
+
+
+def _on_curve(curve: SizeCurve, plan: Plan, fleet: FleetSpec) -> dict[str, float]:
+    return {
+        curve_figure(gib): curve.hit_rate(
+            gpu_blocks=fleet.gpu_blocks,
+            cpu_blocks=hardware.blocks_in(gib, block_size=fleet.block_size),
+        )
+        for gib in plan.curve_gib
+    }
 
 
 def _results(plan: Plan, runs: list[tuple[Case, int]], jobs: int) -> Iterator[dict[str, float]]:

@@ -8,7 +8,7 @@ import msgspec
 from rich.box import SIMPLE
 from rich.table import Column, Table
 
-from .comparison import Outcome
+from .comparison import Outcome, curve_figure
 from .figures import Estimate
 
 Figure = tuple[str, str, str]
@@ -35,7 +35,9 @@ WHOLE_ANSWERS: tuple[Figure, ...] = (
 MAY_BE_ABSENT = frozenset({"cpuHitRate", "storageHitRate", "refused"})
 """Left out where it is 0 everywhere."""
 
-WITH_MARGIN = frozenset({"gpuHitRate", "cpuHitRate", "ttftMean", "e2eMean", "outputTokensPerSecond"})
+WITH_MARGIN = frozenset(
+    {"hitRate", "gpuHitRate", "cpuHitRate", "ttftMean", "e2eMean", "outputTokensPerSecond"}
+)
 """Shown with half the width of the 95 % interval; JSON has it for all."""
 
 
@@ -52,6 +54,23 @@ def tables(outcomes: Sequence[Outcome]) -> tuple[Table, Table]:
             outcomes,
         ),
     )
+
+
+def curve_table(outcomes: Sequence[Outcome], sizes: Sequence[float]) -> Table:
+    """Hit rates over CPU sizes, ascending; beside each, in percent of the tokens, what 10 GiB more would bring there."""
+    table = Table("GiB", title="prompt tokens found, by CPU tier", box=SIMPLE, title_justify="left")
+    for each in outcomes:
+        table.add_column(f"{each.policy}, {each.endpoints}", justify="right")
+        table.add_column("10 more", justify="right")
+    for place, size in enumerate(sizes):
+        cells: list[str] = []
+        for each in outcomes:
+            rate = each.figures[curve_figure(size)]
+            larger = sizes[place + 1] if place + 1 < len(sizes) else None
+            gain = "" if larger is None else _gain(rate, each.figures[curve_figure(larger)], larger - size)
+            cells += [_cell("hitRate", rate, ".1%"), gain]
+        table.add_row(f"{size:g}", *cells)
+    return table
 
 
 def to_json(outcomes: Sequence[Outcome]) -> bytes:
@@ -80,6 +99,10 @@ def _table(title: str, columns: Sequence[Figure], outcomes: Sequence[Outcome]) -
         cells = (_cell(name, each.figures[name], form) for _heading, name, form in columns)
         table.add_row(each.policy, str(each.endpoints), f"{each.cpu_gib:g}", *cells)
     return table
+
+
+def _gain(rate: Estimate, larger: Estimate, step_gib: float) -> str:
+    return f"{1000 * (larger.mean - rate.mean) / step_gib:+.2f}"
 
 
 def _cell(name: str, value: Estimate, form: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from math import floor, inf
@@ -87,6 +87,7 @@ class Replay:
         timing: when requests come and loads are read.
         rng: for the jitter.
         progress: called after each request.
+        on_routed: told each request's server, the hashes of its prompt's full blocks, and its prompt tokens.
 
     Raises:
         SimError: the blocks of trace and fleet do not fit each other.
@@ -101,7 +102,9 @@ class Replay:
         timing: Timing,
         rng: Random,
         progress: Callable[[], None] = lambda: None,
+        on_routed: Callable[[str, Sequence[int], int], None] | None = None,
     ) -> None:
+        self._on_routed = on_routed
         self._trace, self._fleet, self._router, self._progress = trace, fleet, router, progress
         self._scrape_s = timing.scrape_s
         self._arrivals = Arrivals(trace, speed=timing.speed, jitter_s=timing.jitter_s, rng=rng)
@@ -142,6 +145,8 @@ class Replay:
         if server is None:
             self._refuse(number, now)
             return
+        if self._on_routed is not None:
+            self._on_routed(server, hashes[: request.n_prompt // size], request.n_prompt)
         engine = self._engines[server]
         engine.advance(now)
         self._open[number] = Served(number, server, now, n_prompt=request.n_prompt, n_output=request.n_output)

@@ -5,6 +5,7 @@ import json
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from statistics import fmean
@@ -165,6 +166,24 @@ def test_command_compares_files_and_policies(tmp_path: Path) -> None:
         ["heavy", "1", "1"], ["random", "1", "1"], ["heavy", "2", "1"], ["random", "2", "1"],
     ]  # fmt: skip
     assert (tmp_path / "2-servers-1-gib.svg").exists()
+
+
+def test_command_shows_the_curve_of_cpu_sizes() -> None:
+    status, text, _ = run(
+        TRACE, "--policy", "precise", "--cpu-gb", "1", "--endpoints", "2", "--curve", "4,0,2"
+    )
+
+    rows = re.findall(r"^ +(\d) +([\d.]+%) *(\+[\d.]+)? *$", text, re.MULTILINE)
+    assert (status, [size for size, _rate, _gain in rows]) == (0, ["0", "2", "4"])
+    assert [bool(gain) for _size, _rate, gain in rows] == [True, True, False]
+
+
+def test_warm_up_is_not_counted() -> None:
+    plan = replace(make_plan(), warm_up=10)
+
+    (outcome,) = compare(plan, CASES[:1])
+
+    assert outcome.figures["requests"] == Estimate(15.0, 0.0)
 
 
 def test_command_prints_json_alone() -> None:

@@ -1,0 +1,1 @@
+"""What to change: how large a CPU tier should be, and which weights fit a workload."""

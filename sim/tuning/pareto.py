@@ -1,0 +1,50 @@
+"""The plot of a search: what each trial gained, and what it cost. Needs the extra `plots`."""
+
+# The library's own types leave keyword arguments open.
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from ..errors import ReplayError
+from .search import Goal, Trial, Tuned
+
+try:
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+except ImportError as error:
+    raise ReplayError("plots need matplotlib: pip install 'kvatlas[plots]'") from error
+
+
+def front(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """The points that no other beats in both coordinates, smaller being better, by the first."""
+    kept: list[tuple[float, float]] = []
+    for point in sorted(set(points)):
+        if not kept or point[1] < kept[-1][1]:
+            kept.append(point)
+    return kept
+
+
+def write_pareto(tuned: Tuned, goal: Goal, file: Path) -> None:
+    """Objective against the busiest server's share, with the Pareto front of all trials, as SVG."""
+
+    def point(trial: Trial) -> tuple[float, float]:
+        return trial.figures[goal.figure], trial.figures["busiestServer"]
+
+    figure = Figure(figsize=(7, 5), layout="constrained")
+    axes = figure.subplots()
+    for allowed, label, marker in ((True, "within the guard rails", "o"), (False, "outside", "x")):
+        points = [point(trial) for trial in tuned.trials if trial.is_allowed is allowed]
+        axes.scatter([x for x, _ in points], [y for _, y in points], marker=marker, label=label)
+    best_of_all = front([point(trial) for trial in tuned.trials])
+    axes.plot([x for x, _ in best_of_all], [y for _, y in best_of_all], linewidth=0.8, label="Pareto front")
+    for trial, label in ((tuned.trials[0], "as it was"), (tuned.best, "best")):
+        axes.annotate(label, point(trial), textcoords="offset points", xytext=(6, 6))
+    axes.set_xlabel(f"TTFT {goal.objective}, s")
+    axes.set_ylabel("work of the busiest server, mean = 1")
+    axes.legend(fontsize="small")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with rc_context({"svg.hashsalt": "kvatlas"}):  # equal trials make equal files
+        figure.savefig(file, metadata={"Date": None})
