@@ -17,6 +17,7 @@ from ..events.subscription import SubscriberOptions
 from ..indexer.atlas import Atlas
 from ..indexer.factory import index_core
 from ..indexer.tiers import TierTable
+from ..scorers.in_flight import Siblings
 from .admission import Admission
 from .config_file import ConfigFiles
 from .decisions import DecisionLog, decision_families
@@ -79,6 +80,7 @@ class App:
     Args:
         config: validated configuration, with the endpoints that its `endpoints.file` lists.
         files: where it came from, to follow their changes; None for a configuration that stays.
+        siblings: other processes that send requests to the same endpoints; None for none.
 
     Raises:
         TokenizerLoadError: the tokenizer cannot be loaded.
@@ -87,7 +89,9 @@ class App:
         TlsError: the certificate cannot be used.
     """
 
-    def __init__(self, config: KVAtlasConfig, files: ConfigFiles | None = None) -> None:
+    def __init__(
+        self, config: KVAtlasConfig, files: ConfigFiles | None = None, *, siblings: Siblings | None = None
+    ) -> None:
         self._metrics = Metrics()
         self.live = LiveConfig(
             config, files=files, switch=self._switch, settle=self._settle, metrics=self._metrics
@@ -133,6 +137,7 @@ class App:
             loads=self._loads,
             metrics=self._metrics,
             settings=fleet_settings(config),
+            siblings=siblings,
         )
         self._roster = Roster(self.fleet)
         self._cluster = Cluster(

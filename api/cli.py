@@ -30,6 +30,9 @@ from .reference_flags import our_command_line
 from .scheduling.json_schema import json_schema
 from .scheduling.load import load_scheduled
 from .scheduling.plan import make_plan
+from .workers.link import Mailboxes
+from .workers.supervisor import Supervisor
+from .workers.worker import run_worker
 
 NOT_GOOD, USAGE_ERROR = 1, 2
 
@@ -147,6 +150,8 @@ def serve(
     loaded = _load(files.load)
     for note in loaded.notes:
         log.info("%s", note)
+    if loaded.config.server.workers > 1:
+        raise typer.Exit(_serve_with_workers(loaded.config, files, log_level))
     try:
         uvloop.run(App(loaded.config, files).run())
     except KVAtlasError as error:
@@ -286,6 +291,22 @@ def _listener(name: str, address: str) -> str:
         _fail(f"--{name.replace('_', '-')}: {error}")
 
 
+def _serve_with_workers(config: KVAtlasConfig, files: ConfigFiles, log_level: str) -> int:
+    """Exit status of several workers on successive ports."""
+    mailboxes = Mailboxes(config.server.workers)
+
+    def run(worker: int) -> int:
+        _log_to_stderr(log_level, who=f"worker {worker} ")
+        try:
+            run_worker(config, files, mailboxes, worker)
+        except KVAtlasError as error:
+            _say_on_stderr(str(error))
+            return USAGE_ERROR
+        return 0
+
+    return Supervisor(config.server.workers, run, gives_up=USAGE_ERROR).serve()
+
+
 def _fail(message: str) -> NoReturn:
     _say_on_stderr(message)
     raise typer.Exit(USAGE_ERROR)
@@ -295,12 +316,13 @@ def _say_on_stderr(message: str) -> None:
     Console(stderr=True, soft_wrap=True).print(f"kvatlas: {message}", markup=False, highlight=False)
 
 
-def _log_to_stderr(level: str) -> None:
+def _log_to_stderr(level: str, *, who: str = "") -> None:
     names = ("debug", "info", "warning", "error")
     if level.lower() not in names:
         _fail(f"--log-level is {level!r}, want one of {', '.join(names)}")
     logging.getLogger("uvicorn").setLevel(logging.WARNING)  # it tells of every start and stop
-    logging.basicConfig(level=level.upper(), format="%(asctime)s %(levelname)-7s %(name)s: %(message)s")
+    form = f"%(asctime)s {who}%(levelname)-7s %(name)s: %(message)s"
+    logging.basicConfig(level=level.upper(), format=form, force=True)
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from ..indexer.prefix import Prefix
 from ..indexer.snapshot import SavedEndpoint, SavedRank
 from ..indexer.sources import SourceChange
 from ..indexer.tiers import TierId, TierSource, TierTable
-from ..scorers.in_flight import InFlight
+from ..scorers.in_flight import InFlight, Siblings
 from ..scorers.model import Candidate, Load
 from .instance import Instance
 from .metrics import Metrics
@@ -90,6 +90,7 @@ class Fleet:
         loads: what the scraper found.
         metrics: counters.
         settings: how endpoints are looked at, until `configure`.
+        siblings: other processes that send requests to the same endpoints; None for none.
     """
 
     def __init__(
@@ -101,11 +102,12 @@ class Fleet:
         loads: LoadTable,
         metrics: Metrics,
         settings: FleetSettings,
+        siblings: Siblings | None = None,
     ) -> None:
         self.atlas = atlas
         self.predictions = Predictions(atlas, ttl_s=settings.predict_s)
         self._subscriber, self._scraper, self._loads, self._metrics = subscriber, scraper, loads, metrics
-        self.in_flight = InFlight()
+        self.in_flight = InFlight(siblings)
         self._is_from_routing = atlas.tiers.specs[0].source is TierSource.ROUTING
         """Whether blocks are known from routing by configuration, whatever an event stream says."""
         self._settings = settings

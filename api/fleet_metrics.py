@@ -87,7 +87,7 @@ def _in_flight(fleet: Fleet) -> Iterator[Metric]:
     tokens = gauge("in_flight_tokens", "Their uncached prompt tokens, until the answer begins.", "endpoint")
     unseen = gauge("in_flight_unseen_requests", "Of these, with hidden answers.", "endpoint")
     for endpoint in fleet:
-        load = fleet.in_flight.of(endpoint.name)
+        load = fleet.in_flight.own(endpoint.name)
         requests.add_metric([endpoint.name], load.requests)
         tokens.add_metric([endpoint.name], load.tokens)
         unseen.add_metric([endpoint.name], fleet.in_flight.n_unseen(endpoint.name))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import msgspec
 
-from .address import HostPort, ZmqAddress, check_base_url, check_bind_address, check_metrics_url
+from .address import MAX_PORT, HostPort, ZmqAddress, check_base_url, check_bind_address, check_metrics_url
 from .cluster import KubernetesConfig, LeaderElectionConfig
 from .endpoints import endpoint_addresses
 from .engines import AUTO, ENGINES, Selector
@@ -38,6 +38,7 @@ def check_config(config: KVAtlasConfig) -> list[Problem]:
         *_server_problems(config.server),
         *_ext_proc_problems(config.ext_proc),
         *_admission_problems(config),
+        *_bind_problems(config),
         *_malformed(("events", "bind"), config.events.bind, check_bind_address),
         *_model_problems(config),
         *_source_problems(config.endpoints),
@@ -107,6 +108,12 @@ def _remote_problems(model: KeyPath, remote: RemoteTokenizerConfig) -> Iterator[
         yield from _malformed((*model, "remoteTokenizer", "url"), remote.url, check_base_url)
 
 
+def _bind_problems(config: KVAtlasConfig) -> Iterator[Problem]:
+    if config.events.mode == "bind" and config.server.workers > 1:
+        message = "found 'bind' with several workers, which cannot listen on one address; use connect, or one worker"
+        yield Problem(message, ("events", "mode"))
+
+
 def _server_problems(server: ServerConfig) -> Iterator[Problem]:
     taken: list[tuple[KeyPath, str]] = []
     listeners = {
@@ -123,7 +130,30 @@ def _server_problems(server: ServerConfig) -> Iterator[Problem]:
         if not text.endswith(":0"):
             taken.append((path, text))
     yield from _repeated(taken, "address")
+    yield from _worker_problems(server.workers, taken)
     yield from _tls_problems(server.tls)
+
+
+def _worker_problems(n_workers: int, listeners: Sequence[tuple[KeyPath, str]]) -> Iterator[Problem]:
+    """Ports of several workers that meet those of another listener, or do not exist."""
+    if n_workers == 1:
+        return
+    taken: dict[int, str] = {}
+    for path, text in listeners:
+        try:
+            first = HostPort.parse(text, lowest_port=0).port
+        except ValueError:
+            continue  # reported already
+        if first + n_workers - 1 > MAX_PORT:
+            yield Problem(f"found {text!r}, but {n_workers} workers need ports above {MAX_PORT}", path)
+        for port in range(first, first + n_workers):
+            if port in taken:
+                message = (
+                    f"found {text!r}: with {n_workers} workers, port {port} is also one of {taken[port]}"
+                )
+                yield Problem(f"{message}; leave as many ports between listeners", path)
+                break
+        taken |= dict.fromkeys(range(first, first + n_workers), path_text(path))
 
 
 def _tls_problems(tls: TlsConfig) -> Iterator[Problem]:

@@ -36,6 +36,8 @@ class ServerConfig(Section, frozen=True):
     """REST and OpenAPI."""
     metrics: str = "0.0.0.0:9090"
     """Prometheus `/metrics`, also served on `rest`."""
+    workers: Annotated[int, Meta(ge=1, le=64)] = 1
+    """Processes, each with its own index, on successive ports of every listener: a core for each."""
     tls: TlsConfig = TlsConfig()
     """TLS."""
 

@@ -1,4 +1,4 @@
-"""What this process has sent to each endpoint and not yet seen end. Exact by construction: each booking ends once.
+"""What was sent to each endpoint and did not yet end. Exact for this process: each booking ends once.
 
 Where the gateway hides an answer, its end is not seen. Such a booking goes on unseen, until the endpoint's own load tells
 that so many requests cannot be there any more, or until it is too old.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Protocol
 
 from .model import IDLE, InFlightLoad, Load
 
@@ -18,18 +19,34 @@ UNSEEN_S = 60.0
 """Age at which an unseen booking ends whatever the load, which may not be known at all. Few answers take longer."""
 
 
+class Siblings(Protocol):
+    """Other processes that send requests to the same endpoints."""
+
+    def of(self, endpoint: str) -> InFlightLoad:
+        """What they have sent there, as far as it is known."""
+        ...
+
+    def tell(self, endpoint: str, load: InFlightLoad) -> None:
+        """This process's own load of the endpoint is another."""
+        ...
+
+
 class _Account:
     """One endpoint's load, from when it was first booked to when it is forgotten."""
 
-    __slots__ = ("compared_at", "load", "unseen")
+    __slots__ = ("_endpoint", "compared_at", "load", "siblings", "unseen")
 
-    def __init__(self) -> None:
+    def __init__(self, endpoint: str, siblings: Siblings | None) -> None:
         self.load = IDLE
         self.unseen: dict[Booking, None] = {}
         self.compared_at = -math.inf
+        self.siblings = siblings
+        self._endpoint = endpoint
 
     def add(self, *, requests: int, tokens: int) -> None:
         self.load = InFlightLoad(self.load.requests + requests, self.load.tokens + tokens)
+        if self.siblings is not None:
+            self.siblings.tell(self._endpoint, self.load)
 
     def compare(self, load: Load) -> None:
         """End unseen bookings that the endpoint's own counts leave no room for, the oldest first."""
@@ -79,15 +96,28 @@ class Booking:
 
 
 class InFlight:
-    """Accounts by endpoint. For one event loop; no locks."""
+    """Accounts by endpoint. For one event loop; no locks.
 
-    def __init__(self) -> None:
+    Args:
+        siblings: who else sends requests there; None for nobody.
+    """
+
+    def __init__(self, siblings: Siblings | None = None) -> None:
         self._accounts: dict[str, _Account] = {}
+        self._siblings = siblings
 
-    def of(self, endpoint: str) -> InFlightLoad:
-        """The endpoint's load; nothing for one that was never booked. Cost: O(1), nothing is made."""
+    def own(self, endpoint: str) -> InFlightLoad:
+        """What this process has sent there; nothing for an endpoint that was never booked. Cost: O(1), nothing is made."""
         account = self._accounts.get(endpoint)
         return account.load if account is not None else IDLE
+
+    def of(self, endpoint: str) -> InFlightLoad:
+        """The endpoint's load, with what the siblings have sent there. Cost: O(1)."""
+        own = self.own(endpoint)
+        if self._siblings is None:
+            return own
+        others = self._siblings.of(endpoint)
+        return InFlightLoad(own.requests + others.requests, own.tokens + others.tokens)
 
     def n_unseen(self, endpoint: str) -> int:
         """Requests in flight whose end nobody will tell."""
@@ -116,9 +146,14 @@ class InFlight:
             tokens: prompt tokens it is expected to compute.
             now: monotonic seconds.
         """
-        account = self._accounts.setdefault(endpoint, _Account())
+        account = self._accounts.get(endpoint)
+        if account is None:
+            account = self._accounts[endpoint] = _Account(endpoint, self._siblings)
         return Booking(account, tokens, now)
 
     def forget(self, endpoint: str) -> None:
         """The endpoint is gone. Bookings of it may still end; they do not touch one of the same name."""
-        self._accounts.pop(endpoint, None)
+        account = self._accounts.pop(endpoint, None)
+        if account is not None and account.siblings is not None:
+            account.siblings.tell(endpoint, IDLE)
+            account.siblings = None

@@ -179,7 +179,9 @@ class LoadOut(Own):
     waiting: int
     running: int
     kv_utilization: float
-    in_flight_requests: int = Field(description="requests sent there by this process that have not ended")
+    in_flight_requests: int = Field(
+        description="requests sent there by this process and its sibling workers that have not ended"
+    )
     in_flight_tokens: int = Field(description="their uncached prompt tokens, until the answer begins")
     age_seconds: float
 

@@ -262,6 +262,21 @@ def test_head_alone_is_the_default_configuration(config_file: Path) -> None:
             "line 3, leaderElection.retryPeriod: found 10s, expected less than renewDeadline of 10s",
             id="renewed_too_late",
         ),
+        pytest.param(
+            "server: {workers: 2}",
+            "line 3, server.health: found '0.0.0.0:9003': with 2 workers, port 9003 is also one of server.extProc",
+            id="ports_of_workers_meet",
+        ),
+        pytest.param(
+            "server: {workers: 2, health: '', metrics: '0.0.0.0:65535'}",
+            "line 3, server.metrics: found '0.0.0.0:65535', but 2 workers need ports above 65535",
+            id="ports_of_workers_end",
+        ),
+        pytest.param(
+            "server: {workers: 2, health: ''}\nevents: {mode: bind}",
+            "line 4, events.mode: found 'bind' with several workers, which cannot listen on one address",
+            id="workers_that_bind",
+        ),
     ],
 )
 def test_each_mistake_is_named_with_line_and_path(config_file: Path, body: str, problem: str) -> None:
@@ -279,7 +294,7 @@ def test_all_mistakes_are_listed_in_the_order_of_the_file(config_file: Path) -> 
         "config.yaml: 3 problems",
         "  line 3, weights.queue: found -1, expected a number of at least 0",
         "  line 4, model.name: unknown key; did you mean 'names'? allowed: names, adapters, endpointLabels, tokenizer, chat, remoteTokenizer",
-        "  line 5, server: found 3, expected a mapping with keys extProc, health, rest, metrics, tls",
+        "  line 5, server: found 3, expected a mapping with keys extProc, health, rest, metrics, workers, tls",
     ]
 
 

@@ -1,0 +1,1 @@
+"""One kvatlas as several processes, for gateways that one core cannot serve."""

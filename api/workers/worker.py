@@ -1,0 +1,67 @@
+"""One of several workers: its configuration, and its run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import msgspec
+import uvloop
+
+from ...configs.address import HostPort
+from ...configs.schema import KVAtlasConfig, ServerConfig, SnapshotConfig
+from ..app import App
+from ..config_file import ConfigFiles
+from .link import Mailboxes
+
+
+def run_worker(config: KVAtlasConfig, files: ConfigFiles, mailboxes: Mailboxes, worker: int) -> None:
+    """Be the worker of that number until it is told to end. To be called in a process of its own.
+
+    Args:
+        config: of all workers.
+        files: where it came from.
+        mailboxes: of all workers.
+        worker: counted from 0.
+
+    Raises:
+        KVAtlasError: as of `App`.
+    """
+
+    def as_worker(said: KVAtlasConfig) -> KVAtlasConfig:
+        return worker_config(files.with_flags(said), worker)
+
+    async def run() -> None:
+        link = mailboxes.link(worker)
+        app = App(worker_config(config, worker), replace(files, with_flags=as_worker), siblings=link)
+        async with link:
+            await app.run()
+
+    uvloop.run(run())
+
+
+def worker_config(config: KVAtlasConfig, worker: int) -> KVAtlasConfig:
+    """The configuration as the worker of that number has it.
+
+    Every port is as much higher as the number, port 0 stays; and every worker keeps a snapshot of its own.
+    """
+    if not worker:
+        return config
+    server: ServerConfig = config.server
+    snapshot: SnapshotConfig = config.snapshot
+    if snapshot.file:
+        snapshot = msgspec.structs.replace(snapshot, file=f"{snapshot.file}.{worker}")
+    server = msgspec.structs.replace(
+        server,
+        ext_proc=_moved(server.ext_proc, worker),
+        health=_moved(server.health, worker),
+        rest=_moved(server.rest, worker),
+        metrics=_moved(server.metrics, worker),
+    )
+    return msgspec.structs.replace(config, server=server, snapshot=snapshot)
+
+
+def _moved(address: str, by: int) -> str:
+    if not address:
+        return ""
+    where = HostPort.parse(address, lowest_port=0)
+    return str(HostPort(where.host, where.port + by if where.port else 0))

@@ -1,0 +1,129 @@
+"""The parent of several workers, in a process of its own: restarts, signals and exit statuses."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+PROGRAM = r"""
+import os, signal, sys, time
+from pathlib import Path
+from kvatlas.api.workers import supervisor
+supervisor.PAUSE_S = 0.01
+
+def say(*words):
+    os.write(1, (" ".join(map(str, words)) + "\n").encode())  # whole lines, beside another process
+
+def stop(*_):
+    os._exit(0)
+
+def run(worker):
+    say("worker", worker, os.getpid())
+    {body}
+    signal.signal(signal.SIGTERM, stop)
+    signal.signal(signal.SIGHUP, lambda *_: say("hup", worker))
+    say("waits", worker)
+    while True:
+        time.sleep(60)
+
+sys.exit(supervisor.Supervisor(2, run, gives_up=2).serve())
+"""
+
+
+class Running:
+    """The parent and what its workers print."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self.process = process
+        self.pids: dict[int, int] = {}
+        """Worker -> the process it has at present."""
+
+    async def until(self, *wanted: str) -> None:
+        """Returns once each of these lines was printed, in any order."""
+        missing = list(wanted)
+        assert self.process.stdout is not None
+        async with asyncio.timeout(30):
+            while missing:
+                line = (await self.process.stdout.readline()).decode().strip()
+                assert line, f"ended without {missing}"
+                if line.startswith("worker"):
+                    _, worker, pid = line.split()
+                    self.pids[int(worker)] = int(pid)
+                elif line in missing:
+                    missing.remove(line)
+
+
+@asynccontextmanager
+async def supervised(body: str = "pass") -> AsyncGenerator[Running]:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-c",
+        PROGRAM.replace("{body}", body),
+        stdout=asyncio.subprocess.PIPE,
+    )
+    try:
+        yield Running(process)
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_signal_ends_all_workers_and_their_parent_with_status_0(number: signal.Signals) -> None:
+    body = "signal.signal(signal.SIGINT, stop)"
+    async with supervised(body) as running:
+        await running.until("waits 0", "waits 1")
+        running.process.send_signal(number)
+
+        assert await asyncio.wait_for(running.process.wait(), 30) == 0
+
+
+async def test_other_signal_reaches_every_worker() -> None:
+    async with supervised() as running:
+        await running.until("waits 0", "waits 1")
+        running.process.send_signal(signal.SIGHUP)
+
+        await running.until("hup 0", "hup 1")
+
+
+async def test_worker_that_dies_is_started_again_and_the_other_stays() -> None:
+    async with supervised() as running:
+        await running.until("waits 0", "waits 1")
+        before = dict(running.pids)
+        os.kill(before[1], signal.SIGKILL)
+        await running.until("waits 1")
+
+        assert running.pids[0] == before[0]
+        assert running.pids[1] != before[1]
+        running.process.terminate()
+        assert await asyncio.wait_for(running.process.wait(), 30) == 0
+
+
+async def test_worker_that_fails_once_is_started_again(tmp_path: Path) -> None:
+    mark = f"{tmp_path}/mark"
+    body = f"Path({mark!r}).exists() or Path({mark!r}).touch() or [][1]"
+    async with supervised(body) as running:
+        await running.until("waits 0", "waits 1")
+
+
+async def test_worker_that_gives_up_takes_all_with_it() -> None:
+    async with supervised("if worker: return 2") as running:
+        assert await asyncio.wait_for(running.process.wait(), 30) == 2
+
+
+async def test_workers_end_with_a_parent_that_is_killed() -> None:
+    async with supervised() as running:
+        await running.until("waits 0", "waits 1")
+        running.process.kill()
+        assert running.process.stdout is not None
+
+        # their end of the pipe closes when they are gone
+        assert await asyncio.wait_for(running.process.stdout.read(), 30) == b""

@@ -1,0 +1,92 @@
+"""`kvatlas serve` with two workers: ports, shared accounts of what is in flight, and their common end."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import grpc.aio
+import pytest
+
+from kvatlas.api.extproc import ext_proc_pb2 as pb
+from kvatlas.api.extproc.health import EXT_PROC_SERVICE
+from support.ext_proc import DUPLEX, metadata_destination, request_body, request_headers
+from support.serve import ANY_PORTS, Served, serving
+from support.waiting import until
+
+ADDRESSES = ["127.0.0.1:1", "127.0.0.1:2"]
+BODY = b'{"model":"m","messages":[{"role":"user","content":"Hi"}]}'
+Call = grpc.aio.StreamStreamCall[pb.ProcessingRequest, pb.ProcessingResponse]
+
+
+def call_on(channel: grpc.aio.Channel) -> Call:
+    process: grpc.aio.StreamStreamMultiCallable[pb.ProcessingRequest, pb.ProcessingResponse] = (
+        channel.stream_stream(
+            f"/{EXT_PROC_SERVICE}/Process",
+            request_serializer=pb.ProcessingRequest.SerializeToString,
+            response_deserializer=pb.ProcessingResponse.FromString,
+        )
+    )
+    return process()
+
+
+async def destination(call: Call) -> str:
+    """Where a request goes; its stream stays open, and so the request in flight."""
+    for message in (request_headers(config=DUPLEX), request_body(BODY, end=True)):
+        await call.write(message)
+    answer = await call.read()
+    assert isinstance(answer, pb.ProcessingResponse)
+    return metadata_destination(answer)
+
+
+def ports_of(served: Served, setting: str) -> dict[int, int]:
+    """Worker -> the port of one of its listeners, the last one that it told."""
+    told = re.compile(rf"worker (\d) INFO .*: {setting} listens on 127\.0\.0\.1:(\d+)")
+    return {int(found[1]): int(found[2]) for line in served.log if (found := told.search(line))}
+
+
+def pid_of(worker: int, parent: int) -> int:
+    """Process id of a worker: the parent starts them in order."""
+    children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
+    return int(children[worker])
+
+
+@pytest.mark.slow
+async def test_workers_share_what_is_in_flight_and_are_started_again(tmp_path: Path) -> None:
+    static = [{"name": address, "address": address, "events": "", "metrics": ""} for address in ADDRESSES]
+    config: dict[str, Any] = {
+        "server": ANY_PORTS | {"workers": 2},
+        "endpoints": {"static": static},
+        "plugins": [{"type": "active-request-scorer"}],
+    }
+    async with AsyncExitStack() as stack:
+        served = await stack.enter_async_context(serving(config, tmp_path))
+        await until(lambda: len(ports_of(served, "extProc")) == 2, what="both workers")
+        ports = ports_of(served, "extProc")
+        assert len(set(ports.values())) == 2
+
+        async def channel(worker: int) -> grpc.aio.Channel:
+            where = f"127.0.0.1:{ports_of(served, 'extProc')[worker]}"
+            return await stack.enter_async_context(grpc.aio.insecure_channel(where))
+
+        first, second = await channel(0), await channel(1)
+        busy = call_on(first)
+        taken = await destination(busy)
+
+        async def avoids_it() -> bool:
+            other = call_on(second)
+            picked = {await destination(other)}
+            other.cancel()
+            return picked == set(ADDRESSES) - {taken}
+
+        await until(avoids_it, what="the second worker to know what the first has sent")
+        assert [await avoids_it() for _ in range(5)] == [True] * 5
+        busy.cancel()
+
+        os.kill(pid_of(1, served.process.pid), signal.SIGKILL)
+        await until(lambda: ports_of(served, "extProc")[1] != ports[1], what="the second worker again")
+        assert await destination(call_on(await channel(1))) in ADDRESSES
