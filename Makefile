@@ -9,6 +9,7 @@ PYTHON ?=
 # More arguments for pytest, the demo and the benchmark: make test ARGS="-k replay".
 ARGS ?=
 FUZZ_SECONDS ?= 60
+SOAK_MINUTES ?= 10
 
 # Twice quiet: warnings of the build backend are for its authors, errors still show.
 PIP := -m pip --disable-pip-version-check -qq --no-input
@@ -26,7 +27,7 @@ export PYTHON
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: schema sanitize vllm-check help setup demo test lint types check slow fuzz cov bench format wheel proto constraints clean
+.PHONY: schema sanitize vllm-check help setup demo test lint types check slow fuzz soak cov bench format wheel proto constraints clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' Makefile
@@ -68,6 +69,9 @@ fuzz: $(INSTALLED) ## Broken and odd events made by a coverage-guided fuzzer, fo
 
 bench: $(INSTALLED) ## Speed and memory of the index, beside Dynamo's where it is installed; writes docs/benchmarks.md
 	$(BIN)/python -m bench $(ARGS)
+
+soak: $(INSTALLED) ## Mixed traffic with faults for SOAK_MINUTES: memory stays flat, and nothing is left behind
+	$(BIN)/python -m bench.soak --minutes $(SOAK_MINUTES) $(ARGS)
 
 cov: $(INSTALLED) ## Branch coverage: 100 % of the core, 90 % of the shells
 	$(BIN)/pytest --cov --cov-report= $(ARGS)

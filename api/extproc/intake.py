@@ -16,6 +16,7 @@ class Intake:
         max_bytes: bytes of request and response bodies held at once.
 
     Attributes:
+        n_streams: open at present.
         n_requests: pending at present.
         n_bytes: held at present.
     """
@@ -24,11 +25,13 @@ class Intake:
         self, *, max_requests: int = DEFAULT_MAX_REQUESTS, max_bytes: int = DEFAULT_MAX_BYTES
     ) -> None:
         self._max_requests, self._max_bytes = max_requests, max_bytes
+        self.n_streams = 0
         self.n_requests = 0
         self.n_bytes = 0
 
     def share(self) -> Share:
-        """The part of a new stream; nothing at first."""
+        """The part of a new stream; nothing at first. To be closed with the stream."""
+        self.n_streams += 1
         return Share(self)
 
     def admit(self) -> bool:
@@ -49,10 +52,11 @@ class Intake:
 class Share:
     """One stream's part of the intake. Whatever happens to the stream, `release` gives all of it back."""
 
-    __slots__ = ("_intake", "_is_pending", "_n_bytes")
+    __slots__ = ("_intake", "_is_open", "_is_pending", "_n_bytes")
 
     def __init__(self, intake: Intake) -> None:
         self._intake = intake
+        self._is_open = True
         self._is_pending = False
         self._n_bytes = 0
 
@@ -75,3 +79,10 @@ class Share:
         if self._is_pending:
             self._intake.n_requests -= 1
             self._is_pending = False
+
+    def close(self) -> None:
+        """The stream is over: release all. Further calls change nothing."""
+        self.release()
+        if self._is_open:
+            self._intake.n_streams -= 1
+            self._is_open = False

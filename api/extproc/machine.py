@@ -91,7 +91,7 @@ class ExtProcMachine:
         else:
             outcome = Outcome.COMPLETED if self._response.has_begun else Outcome.ROUTED
         completion = self._completion(outcome, now) if not self._is_told else None
-        self._share.release()
+        self._share.close()
         if completion is not None and outcome is Outcome.ROUTED and not self._request.is_held_to_the_end:
             return msgspec.structs.replace(completion, is_hidden=True)
         return completion

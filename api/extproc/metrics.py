@@ -66,4 +66,6 @@ def _intake_families(intake: Intake) -> Iterator[Metric]:
     pending.add_metric([], intake.n_requests)
     held = gauge("held_bytes", "Bytes of bodies held.")
     held.add_metric([], intake.n_bytes)
-    yield from (pending, held)
+    streams = gauge("open_streams", "Ext-proc streams.")
+    streams.add_metric([], intake.n_streams)
+    yield from (pending, held, streams)

@@ -21,9 +21,11 @@ class IntakeMachine(RuleBasedStateMachine):
         self.intake = Intake(max_requests=MAX_REQUESTS, max_bytes=MAX_BYTES)
         self.pending: set[Share] = set()
         self.held: dict[Share, int] = {}
+        self.n_open = 0
 
     @rule(target=shares)
     def come(self) -> Share:
+        self.n_open += 1
         return self.intake.share()
 
     @rule(share=shares)
@@ -49,10 +51,13 @@ class IntakeMachine(RuleBasedStateMachine):
     @rule(share=consumes(shares))
     def go(self, share: Share) -> None:
         self.release(share)
-        self.release(share)
+        share.close()
+        share.close()
+        self.n_open -= 1
 
     @invariant()
     def adds_up(self) -> None:
+        assert self.intake.n_streams == self.n_open
         assert self.intake.n_requests == len(self.pending) <= MAX_REQUESTS
         assert self.intake.n_bytes == sum(self.held.values()) <= MAX_BYTES
 
