@@ -46,6 +46,7 @@ from .services.configured import make_services
 from .settings import fleet_settings, scrape_settings
 from .snapshots import Snapshots
 from .tls.certificates import make_certificates
+from .tls.http import http_context
 from .tls.metrics import tls_families
 from .tokenization_metrics import tokenization_families
 
@@ -87,6 +88,7 @@ class App:
         SchedulingError: the plugins make no profile.
         AccessError: no API server can be reached, and one is needed.
         TlsError: the certificate cannot be used.
+        AuthError: the file with the bearer token cannot be used.
     """
 
     def __init__(
@@ -171,6 +173,7 @@ class App:
         self._metrics.registry.register(StateCollector(lambda: latency_families(self.live.plan.profile)))
         self._metrics.registry.register(StateCollector(self._cluster.families))
         certificates = make_certificates(config.server.tls, by_default=config.ext_proc.compat == "llm-d")
+        tls = http_context(config.server.tls, certificates)
         self._metrics.registry.register(StateCollector(lambda: tls_families(certificates)))
         self._routed = False
         self._ext_proc = make_ext_proc(
@@ -192,8 +195,8 @@ class App:
             registry=self._metrics.registry,
             is_ready=lambda: self._health.ready,
         )
-        self._rest = HttpListener("server.rest", rest)
-        self._metrics_only = HttpListener("server.metrics", metrics_app(self._metrics.registry))
+        self._rest = HttpListener("server.rest", rest, tls)
+        self._metrics_only = HttpListener("server.metrics", metrics_app(self._metrics.registry), tls)
         self._reload = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
 

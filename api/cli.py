@@ -16,9 +16,10 @@ from rich.console import Console
 
 from ..configs.address import HostPort
 from ..configs.errors import ConfigError
+from ..configs.listeners import ExtProcConfig, ServerConfig, TlsConfig
 from ..configs.loader import LoadedConfig
 from ..configs.plain import plain
-from ..configs.schema import ExtProcConfig, KVAtlasConfig, ServerConfig, TlsConfig
+from ..configs.schema import KVAtlasConfig
 from ..events.errors import KVAtlasError
 from . import cli_sim
 from .app import App
@@ -271,15 +272,15 @@ def _with_compat(streams: ExtProcConfig, compat: Literal["none", "llm-d"] | None
 def _with_tls(
     server: ServerConfig, secure: Literal["true", "false"] | None, folder: Path | None
 ) -> ServerConfig:
-    """TLS as the reference's flags have it: none, the files of a folder, or a certificate made at the start."""
+    """TLS of extProc as the reference's flags have it: none, the files of a folder, or a certificate made at the start."""
     tls: TlsConfig = server.tls
     if secure == "false":
         tls = TlsConfig(self_signed=False)
     elif folder is not None:
         files = {"cert_file": str(folder / "tls.crt"), "key_file": str(folder / "tls.key")}
-        tls = msgspec.structs.replace(tls, **files, self_signed="auto")
+        tls = msgspec.structs.replace(tls, **files, self_signed="auto", http=False)
     elif secure == "true" and not tls.cert_file:
-        tls = msgspec.structs.replace(tls, self_signed=True)
+        tls = msgspec.structs.replace(tls, self_signed=True, http=False)
     return msgspec.structs.replace(server, tls=tls)
 
 

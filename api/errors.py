@@ -2,6 +2,7 @@
 
 KVAtlasError
 └── ApiError
+    ├── AuthError        the token that callers must bring cannot be read
     ├── AskError         a running process cannot be asked
     ├── AlreadyRegisteredError  an instance or rank is there already, as something else
     ├── NotRegisteredError      no such instance or rank was registered
@@ -27,6 +28,10 @@ from .routing import Refusal, RefusalCode
 
 class ApiError(KVAtlasError):
     """Something is wrong in the process around the index."""
+
+
+class AuthError(ApiError):
+    """The token that callers must bring cannot be read."""
 
 
 class AskError(ApiError):

@@ -204,6 +204,14 @@ class Fleet:
         while self._leaving:
             await self._close(self._leaving.pop())
 
+    def reset(self, name: str) -> None:
+        """Forget all that an endpoint holds and learn it anew: from its publishers' replay, from events, from routing."""
+        for publisher in self._endpoints[name].publishers:
+            publisher.restarted("an operator asked for it")
+        status = self.scrape_status(name)
+        if status is not None and status.facts is not None:
+            self.facts_changed(name, status.facts)
+
     def relabel(self, name: str, labels: Mapping[str, str]) -> None:
         """Give an endpoint other labels; it keeps all it has."""
         self._endpoints[name].labels = labels

@@ -12,20 +12,18 @@ from .cluster import KubernetesConfig, LeaderElectionConfig
 from .endpoints import endpoint_addresses
 from .engines import AUTO, ENGINES, Selector
 from .errors import KeyPath, Problem, path_text
+from .listeners import ExtProcConfig, ServerConfig, TlsConfig
 from .schema import (
     EndpointsConfig,
     EventsConfig,
-    ExtProcConfig,
     KVAtlasConfig,
     ModelConfig,
     PluginConfig,
     RemoteTokenizerConfig,
     SchedulingProfileConfig,
-    ServerConfig,
     SnapshotConfig,
     StaticEndpoint,
     TierConfig,
-    TlsConfig,
     WeightsConfig,
 )
 from .scraping import EngineConfig, MetricsScrapeConfig
@@ -132,6 +130,9 @@ def _server_problems(server: ServerConfig) -> Iterator[Problem]:
     yield from _repeated(taken, "address")
     yield from _worker_problems(server.workers, taken)
     yield from _tls_problems(server.tls)
+    if server.auth.protect_reads and not server.auth.bearer_token_file:
+        message = "found none beside protectReads, expected the file with the token"
+        yield Problem(message, ("server", "auth", "bearerTokenFile"))
 
 
 def _worker_problems(n_workers: int, listeners: Sequence[tuple[KeyPath, str]]) -> Iterator[Problem]:

@@ -147,7 +147,8 @@ def _with_absolute_paths(config: KVAtlasConfig, folder: Path) -> KVAtlasConfig:
             remote_tokenizer=replace_fields(remote, api_key_file=absolute(remote.api_key_file)),
         )
 
-    tls = config.server.tls
+    tls, auth = config.server.tls, config.server.auth
+    auth = replace_fields(auth, bearer_token_file=absolute(auth.bearer_token_file))
     tls = replace_fields(
         tls,
         cert_file=absolute(tls.cert_file),
@@ -160,7 +161,7 @@ def _with_absolute_paths(config: KVAtlasConfig, folder: Path) -> KVAtlasConfig:
     endpoints = replace_fields(config.endpoints, file=absolute(config.endpoints.file), kubernetes=kubernetes)
     return replace_fields(
         config,
-        server=replace_fields(config.server, tls=tls),
+        server=replace_fields(config.server, tls=tls, auth=auth),
         model=with_files(config.model),
         models=tuple(map(with_files, config.models)),
         snapshot=snapshot,

@@ -7,39 +7,10 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta
 
 from .cluster import KubernetesConfig, LeaderElectionConfig
+from .listeners import ExtProcConfig, RestConfig, ServerConfig
 from .scraping import MetricsScrapeConfig
 from .section import BlockCount, Port, Section, Weight
 from .units import Duration
-
-
-class TlsConfig(Section, frozen=True):
-    """Certificates of `extProc`; files may be replaced while the process runs. Without any, gateways talk in the clear."""
-
-    cert_file: str = ""
-    """PEM file with the certificate and those that vouch for it."""
-    key_file: str = ""
-    """PEM file with its private key."""
-    client_ca_file: str = ""
-    """PEM file with certificates that vouch for clients, which must then show one; empty lets all in."""
-    self_signed: bool | Literal["auto"] = "auto"
-    """Make a certificate at the start when there is no file; auto: with `extProc.compat: llm-d`, as the reference does."""
-
-
-class ServerConfig(Section, frozen=True):
-    """Listeners, each `HOST:PORT`; an empty string switches one off, port 0 takes a free port."""
-
-    ext_proc: str = "0.0.0.0:9002"
-    """Envoy ext-proc gRPC and gRPC health."""
-    health: str = "0.0.0.0:9003"
-    """gRPC health alone."""
-    rest: str = "0.0.0.0:8080"
-    """REST and OpenAPI."""
-    metrics: str = "0.0.0.0:9090"
-    """Prometheus `/metrics`, also served on `rest`."""
-    workers: Annotated[int, Meta(ge=1, le=64)] = 1
-    """Processes, each with its own index, on successive ports of every listener: a core for each."""
-    tls: TlsConfig = TlsConfig()
-    """TLS."""
 
 
 class ChatConfig(Section, frozen=True):
@@ -80,23 +51,6 @@ class RemoteTokenizerConfig(Section, frozen=True):
     """That while; then one request tries."""
     api_key_file: str = ""
     """File with the key that engines want (`--api-key`), sent as bearer token; empty for none."""
-
-
-class ExtProcConfig(Section, frozen=True):
-    """What ext-proc streams get, and what they may hold."""
-
-    fallback_endpoints: Annotated[int, Meta(ge=0, le=64)] = 0
-    """Endpoints named after the picked one, next best first, for the gateway's retries."""
-    max_body_bytes: Annotated[int, Meta(ge=1, le=1073741824)] = 67108864
-    """Longest request body; a longer one gets 413."""
-    max_held_bytes: Annotated[int, Meta(ge=1)] = 536870912
-    """Bodies held over all streams; a request past it is routed at once, without its prefix."""
-    max_pending_requests: Annotated[int, Meta(ge=1)] = 10000
-    """Requests being collected or routed; one more is routed at once, without its prefix."""
-    read_usage: bool = True
-    """Whether token counts are read out of responses that the gateway shows."""
-    compat: Literal["none", "llm-d"] = "none"
-    """llm-d: do as the reference picker does where it differs from the written protocol."""
 
 
 class AdmissionConfig(Section, frozen=True):
@@ -325,6 +279,8 @@ class KVAtlasConfig(Section, frozen=True, tag_field="kind", tag="KVAtlasConfig")
     """Listeners."""
     ext_proc: ExtProcConfig = ExtProcConfig()
     """Ext-proc streams."""
+    rest: RestConfig = RestConfig()
+    """REST calls."""
     admission: AdmissionConfig = AdmissionConfig()
     """Turning requests away."""
     model: ModelConfig = ModelConfig()

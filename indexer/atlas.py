@@ -65,6 +65,11 @@ class Atlas:
         """Made when first needed after a change of any rank's layout."""
 
     @property
+    def core_name(self) -> str:
+        """Which implementation of the index runs: native or reference."""
+        return self._core.name
+
+    @property
     def block_sizes(self) -> tuple[int, ...]:
         """Block sizes that any endpoint's events have shown."""
         return tuple(self._indexes)

@@ -12,8 +12,8 @@ from typing import Self
 import msgspec
 import yaml
 
+from ..configs.listeners import ServerConfig as ListenersConfig
 from ..configs.schema import EndpointsConfig, ModelConfig, StaticEndpoint, TierConfig
-from ..configs.schema import ServerConfig as ListenersConfig
 from .model_text import ModelText
 from .server import ServerConfig, SimServer
 

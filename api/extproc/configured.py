@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 import grpc
 
-from ...configs.schema import ExtProcConfig
+from ...configs.listeners import ExtProcConfig
 from ..metrics import Metrics
 from ..routing import Router
 from ..tls.certificates import Certificates

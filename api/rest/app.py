@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from importlib.metadata import version
+from pathlib import Path
 
 from fastapi import APIRouter, FastAPI, Response
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
@@ -11,15 +12,20 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.routing import Route
 
+from ...configs.schema import KVAtlasConfig
 from ..live import LiveConfig
 from ..picker import Picker
 from ..registration import Registry
+from .auth import BearerAuth, TokenFile
 from .config import config_routes
 from .decisions import decision_routes
 from .endpoints import endpoint_routes
 from .errors import UnavailableError, install_error_handlers
-from .limits import BodyLimit
+from .index import index_routes
+from .limits import BodyLimit, CallLimit
+from .metrics import RestMetrics
 from .models import ErrorOut, ReadyOut
+from .openapi import describe
 from .registration import registration_routes
 from .score import score_routes
 from .standard import standard_routes
@@ -36,6 +42,8 @@ def rest_app(
 ) -> FastAPI:
     """Every REST route of the process.
 
+    Whom it admits and what calls may hold is by the configuration of the start.
+
     Args:
         picker: scores prompts and knows the fleet.
         live: the configuration.
@@ -43,6 +51,8 @@ def rest_app(
         model_names: served names and aliases.
         registry: metrics shown at `/metrics`.
         is_ready: what `/readyz` answers.
+    Raises:
+        AuthError: the file with the bearer token cannot be used.
     """
     app = FastAPI(
         title="kvatlas",
@@ -51,15 +61,31 @@ def rest_app(
         responses={"4XX": {"model": ErrorOut}, "5XX": {"model": ErrorOut}},
     )
     install_error_handlers(app)
-    app.add_middleware(BodyLimit)
+    _guard(app, live.in_force, RestMetrics(registry))
     app.include_router(registration_routes(picker.fleet, instances))
     app.include_router(standard_routes(picker.fleet, instances, model_names=model_names))
     app.include_router(score_routes(picker))
     app.include_router(decision_routes(picker.decisions))
     app.include_router(endpoint_routes(picker.fleet))
     app.include_router(config_routes(live))
+    app.include_router(index_routes(picker.fleet))
     app.include_router(_process_routes(registry, is_ready))
+    describe(app, live.in_force.server.auth)
     return app
+
+
+def _guard(app: FastAPI, config: KVAtlasConfig, metrics: RestMetrics) -> None:
+    """What a call passes before it is served, the last added first."""
+    limits, auth = config.rest, config.server.auth
+    app.add_middleware(BodyLimit, max_bytes=limits.max_body_bytes, metrics=metrics)
+    if auth.bearer_token_file:
+        app.add_middleware(
+            BearerAuth,
+            token=TokenFile(Path(auth.bearer_token_file)),
+            protect_reads=auth.protect_reads,
+            metrics=metrics,
+        )
+    app.add_middleware(CallLimit, max_calls=limits.max_pending_requests, metrics=metrics)
 
 
 def metrics_app(registry: CollectorRegistry) -> Starlette:

@@ -4,33 +4,74 @@ from __future__ import annotations
 
 import time
 from dataclasses import asdict
+from typing import Annotated, Any
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Query
 
+from ...events.stream import Trust
 from ..fleet import DARK_ADVICE, Endpoint, Fleet
 from ..publisher import Publisher
 from .errors import NotFoundError
-from .models import EndpointOut, EndpointsOut, LoadOut, PublisherOut, ScrapeOut, TierOut
+from .models import (
+    EndpointOut,
+    EndpointsOut,
+    ErrorOut,
+    LoadOut,
+    PublisherOut,
+    ResetOut,
+    ScrapeOut,
+    TierOut,
+)
+
+Limit = Annotated[int, Query(ge=1, le=10_000, description="at most so many")]
+Cursor = Annotated[str, Query(description="`nextCursor` of the page before; absent: the first page")]
+_UNKNOWN: dict[int | str, dict[str, Any]] = {
+    404: {"model": ErrorOut, "description": "there is no such endpoint"}
+}
+_MAX_SHOWN = 20
 
 
 def endpoint_routes(fleet: Fleet) -> APIRouter:
-    """`/v1/endpoints` and `/v1/endpoints/{name}`."""
+    """`/v1/endpoints`, `/v1/endpoints/{name}` and its reset."""
     router = APIRouter(prefix="/v1", tags=["kvatlas"])
 
     @router.get("/endpoints", summary="All endpoints")
-    async def endpoints() -> EndpointsOut:
-        """Load, tiers and publishers of every endpoint."""
-        return EndpointsOut(endpoints=[_endpoint(endpoint, fleet) for endpoint in fleet])
+    async def endpoints(limit: Limit = 1000, cursor: Cursor = "") -> EndpointsOut:
+        """Load, tiers and publishers of every endpoint, by name."""
+        names = sorted(endpoint.name for endpoint in fleet if endpoint.name > cursor)
+        page = [found for name in names[:limit] if (found := fleet.get(name)) is not None]
+        return EndpointsOut(
+            endpoints=[_endpoint(endpoint, fleet) for endpoint in page],
+            next_cursor=page[-1].name if len(names) > limit else None,
+        )
 
-    @router.get("/endpoints/{name:path}", summary="One endpoint")
+    @router.get("/endpoints/{name:path}", summary="One endpoint", responses=_UNKNOWN)
     async def endpoint(name: str) -> EndpointOut:
         """Load, tiers and publishers of one endpoint."""
-        found = fleet.get(name)
-        if found is None:
-            raise NotFoundError(f"no endpoint {name!r}; known: {', '.join(e.name for e in fleet) or 'none'}")
-        return _endpoint(found, fleet)
+        return _endpoint(_found(name, fleet), fleet)
+
+    @router.post("/endpoints/{name:path}/reset", summary="Forget and learn anew", responses=_UNKNOWN)
+    async def reset(name: str) -> ResetOut:
+        """Forgets all that an endpoint holds and learns it anew, from its publishers' history where they have one.
+
+        For an index that is wrong: requests go on, without credit for what the endpoint holds until it is known again.
+        """
+        found = _found(name, fleet)
+        n_blocks = sum(tier.residencies for tier in fleet.atlas.occupancy(found.name))
+        fleet.reset(found.name)
+        replaying = [each.rank for each in found.publishers if each.trust is Trust.REPLAYING]
+        return ResetOut(endpoint=found.name, forgotten=n_blocks, replaying=replaying)
 
     return router
+
+
+def _found(name: str, fleet: Fleet) -> Endpoint:
+    found = fleet.get(name)
+    if found is None:
+        names = sorted(endpoint.name for endpoint in fleet)
+        known = ", ".join(names[:_MAX_SHOWN]) + (", ..." if len(names) > _MAX_SHOWN else "")
+        raise NotFoundError(f"no endpoint {name[:80]!r}; known: {known or 'none'}")
+    return found
 
 
 def _endpoint(endpoint: Endpoint, fleet: Fleet) -> EndpointOut:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from http import HTTPStatus
 
 from fastapi import FastAPI, Request
@@ -40,6 +41,9 @@ _STATUS = {
     UnavailableError: HTTPStatus.SERVICE_UNAVAILABLE,
 }
 
+_RENAMED = {413: "RequestEntityTooLarge", 422: "UnprocessableEntity"}
+"""Phrases that newer versions of Python write otherwise."""
+
 
 def install_error_handlers(app: FastAPI) -> None:
     """Give every error of `app` the one form."""
@@ -50,14 +54,22 @@ def install_error_handlers(app: FastAPI) -> None:
     app.add_exception_handler(Exception, _unexpected)
 
 
-def _error(status: HTTPStatus, message: str, detail: object = None) -> JSONResponse:
-    body = {"error": {"code": status.phrase.replace(" ", ""), "message": message, "detail": detail}}
-    return JSONResponse(body, status_code=status)
+def error_response(
+    status: int, message: str, detail: object = None, headers: Mapping[str, str] | None = None
+) -> JSONResponse:
+    """An error in its one form."""
+    body = {"error": {"code": _code(status), "message": message, "detail": detail}}
+    return JSONResponse(body, status_code=status, headers=headers)
+
+
+def _code(status: int) -> str:
+    """The status in words, the same in every version of Python: `NotFound`."""
+    return _RENAMED.get(status) or HTTPStatus(status).phrase.replace(" ", "")
 
 
 async def _ours(_request: Request, error: Exception) -> JSONResponse:
     status = next(status for kind, status in _STATUS.items() if isinstance(error, kind))
-    return _error(status, str(error))
+    return error_response(status, str(error))
 
 
 async def _invalid(_request: Request, error: Exception) -> JSONResponse:
@@ -67,14 +79,16 @@ async def _invalid(_request: Request, error: Exception) -> JSONResponse:
         {"field": ".".join(map(str, e["loc"][1:])) or "body", "problem": e["msg"]} for e in error.errors()
     ]
     first = f"{fields[0]['field']}: {fields[0]['problem']}" if fields else "the body does not fit"
-    return _error(HTTPStatus.UNPROCESSABLE_ENTITY, first, fields[:20])
+    return error_response(HTTPStatus.UNPROCESSABLE_ENTITY, first, fields[:20])
 
 
 async def _http(_request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)  # noqa: S101 - registered for this type
-    return _error(HTTPStatus(error.status_code), error.detail)
+    return error_response(error.status_code, error.detail, headers=error.headers)
 
 
 async def _unexpected(request: Request, error: Exception) -> JSONResponse:
     log.error("%s %s failed", request.method, request.url.path, exc_info=error)
-    return _error(HTTPStatus.INTERNAL_SERVER_ERROR, "kvatlas failed on this request; its log says more")
+    return error_response(
+        HTTPStatus.INTERNAL_SERVER_ERROR, "kvatlas failed on this request; its log says more"
+    )

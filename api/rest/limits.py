@@ -1,12 +1,13 @@
-"""A bound on request bodies: reading one must not hold up the picker that shares the process."""
+"""Bounds on REST calls: they must not hold up the picker that shares the process."""
 
 from __future__ import annotations
 
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-MAX_BODY_BYTES = 16 * 1024 * 1024
-"""Room for two million token ids in JSON, twenty times the longest prompts of agents."""
+from .auth import PROBES
+from .errors import error_response
+from .metrics import RestMetrics
 
 
 class BodyLimit:
@@ -15,10 +16,11 @@ class BodyLimit:
     Args:
         app: what serves the request.
         max_bytes: the bound.
+        metrics: counts refusals.
     """
 
-    def __init__(self, app: ASGIApp, *, max_bytes: int = MAX_BODY_BYTES) -> None:
-        self._app, self._max_bytes = app, max_bytes
+    def __init__(self, app: ASGIApp, *, max_bytes: int, metrics: RestMetrics) -> None:
+        self._app, self._max_bytes, self._metrics = app, max_bytes, metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection event."""
@@ -29,7 +31,40 @@ class BodyLimit:
             message = await receive()
             n_bytes += len(message.get("body", b""))
             if n_bytes > self._max_bytes:
-                raise HTTPException(413, f"the body is longer than {self._max_bytes} bytes")
+                self._metrics.refused("too_long")
+                raise HTTPException(
+                    413, f"the body is longer than rest.maxBodyBytes of {self._max_bytes} bytes"
+                )
             return message
 
         await self._app(scope, bounded if scope["type"] == "http" else receive, send)
+
+
+class CallLimit:
+    """Refuses a call with 503 while so many are being answered, except of probes.
+
+    Args:
+        app: what serves the call.
+        max_calls: the bound.
+        metrics: counts refusals.
+    """
+
+    def __init__(self, app: ASGIApp, *, max_calls: int, metrics: RestMetrics) -> None:
+        self._app, self._max_calls, self._metrics = app, max_calls, metrics
+        self._n_calls = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one connection event."""
+        if scope["type"] != "http" or scope["path"] in PROBES:
+            await self._app(scope, receive, send)
+            return
+        if self._n_calls >= self._max_calls:
+            self._metrics.refused("too_many")
+            message = f"{self._n_calls} calls are being answered, rest.maxPendingRequests; come again later"
+            await error_response(503, message, headers={"Retry-After": "1"})(scope, receive, send)
+            return
+        self._n_calls += 1
+        try:
+            await self._app(scope, receive, send)
+        finally:
+            self._n_calls -= 1

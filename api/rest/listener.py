@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+import ssl
 from collections.abc import Generator
 
 import uvicorn
@@ -27,13 +28,16 @@ class HttpListener:
     Args:
         setting: configuration key of the address, named in errors: `server.rest`.
         app: what is served.
+        tls: the certificate that clients see, None to talk in the clear.
     """
 
-    def __init__(self, setting: str, app: ASGIApp) -> None:
+    def __init__(self, setting: str, app: ASGIApp, tls: ssl.SSLContext | None = None) -> None:
         self._setting = setting
         config = uvicorn.Config(
             app, log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=5
         )
+        config.load()
+        config.ssl = tls  # its own settings take files alone, and read them once
         self._server = _Server(config)
         self._task: asyncio.Task[None] | None = None
 

@@ -239,7 +239,43 @@ class EndpointOut(Own):
 class EndpointsOut(Own):
     """Answer of `/v1/endpoints`."""
 
-    endpoints: list[EndpointOut]
+    endpoints: list[EndpointOut] = Field(description="by name")
+    next_cursor: str | None = Field(description="`cursor` of the next page; null when there is none")
+
+
+class IndexTierOut(Own):
+    """One tier of the index, over all endpoints."""
+
+    name: str
+    media: list[str] = Field(description="the engines' words for it")
+    scope: Literal["server", "shared"]
+    residencies: int = Field(
+        description="blocks held, once for each endpoint that holds them; shared ones once"
+    )
+    endpoints: int = Field(description="endpoints that hold something there")
+
+
+class IndexOut(Own):
+    """Answer of `/v1/index`."""
+
+    core: str = Field(description="implementation that runs: native (C++) or reference (Python)")
+    hash_seed: int = Field(description="seed of the block keys")
+    block_sizes: list[int] = Field(description="tokens a block, of every size that an endpoint has")
+    keys: int = Field(description="distinct block keys, unswept ones included")
+    residencies: int = Field(
+        description="blocks held, once a holder: a tier and group of a rank, or a shared tier"
+    )
+    unswept_keys: int = Field(description="keys of removed endpoints whose memory is not free yet")
+    bytes: int = Field(description="memory of the tables")
+    tiers: list[IndexTierOut] = Field(description="fastest first, media that nobody configured last")
+
+
+class ResetOut(Own):
+    """Answer of `POST /v1/endpoints/{name}/reset`."""
+
+    endpoint: str
+    forgotten: int = Field(description="blocks it held until now")
+    replaying: list[int] = Field(description="ranks whose publisher is asked for its history")
 
 
 class ConfigOut(Own):

@@ -10,7 +10,7 @@ from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 
-from ...configs.schema import TlsConfig
+from ...configs.listeners import TlsConfig
 from ..errors import TlsError
 from .self_signed import self_signed
 

@@ -8,7 +8,8 @@ import msgspec
 import uvloop
 
 from ...configs.address import HostPort
-from ...configs.schema import KVAtlasConfig, ServerConfig, SnapshotConfig
+from ...configs.listeners import ServerConfig
+from ...configs.schema import KVAtlasConfig, SnapshotConfig
 from ..app import App
 from ..config_file import ConfigFiles
 from .link import Mailboxes

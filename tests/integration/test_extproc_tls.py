@@ -17,7 +17,7 @@ from kvatlas.api.extproc import ext_proc_pb2 as pb
 from kvatlas.api.extproc.health import EXT_PROC_SERVICE, HealthService
 from kvatlas.api.extproc.server import ExtProcServer
 from kvatlas.api.tls.certificates import Certificates
-from kvatlas.configs.schema import TlsConfig
+from kvatlas.configs.listeners import TlsConfig
 from kvatlas.sim.envoy import EnvoyConfig
 from support.certificates import CertificateFiles, certificate_files
 from support.envoy_gateway import gateway

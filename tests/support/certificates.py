@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kvatlas.api.tls.self_signed import self_signed
-from kvatlas.configs.schema import TlsConfig
+from kvatlas.configs.listeners import TlsConfig
 
 
 @dataclass(frozen=True)

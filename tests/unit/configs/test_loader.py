@@ -218,6 +218,11 @@ def test_head_alone_is_the_default_configuration(config_file: Path) -> None:
             id="two_certificates",
         ),
         pytest.param(
+            "server: {auth: {protectReads: true}}",
+            "line 3, server.auth.bearerTokenFile: found none beside protectReads, expected the file with the token",
+            id="protected_reads_without_token",
+        ),
+        pytest.param(
             "server: {tls: {clientCaFile: ca.crt}}",
             "line 3, server.tls.clientCaFile: found a file, but no certFile that switches TLS on",
             id="clients_vouched_for_in_the_clear",
@@ -294,7 +299,7 @@ def test_all_mistakes_are_listed_in_the_order_of_the_file(config_file: Path) -> 
         "config.yaml: 3 problems",
         "  line 3, weights.queue: found -1, expected a number of at least 0",
         "  line 4, model.name: unknown key; did you mean 'names'? allowed: names, adapters, endpointLabels, tokenizer, chat, remoteTokenizer",
-        "  line 5, server: found 3, expected a mapping with keys extProc, health, rest, metrics, workers, tls",
+        "  line 5, server: found 3, expected a mapping with keys extProc, health, rest, metrics, workers, tls, auth",
     ]
 
 

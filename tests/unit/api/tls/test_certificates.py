@@ -14,7 +14,7 @@ from kvatlas.api.errors import TlsError
 from kvatlas.api.tls.certificates import Certificates, make_certificates
 from kvatlas.api.tls.metrics import tls_families
 from kvatlas.api.tls.self_signed import VALID_FOR, self_signed
-from kvatlas.configs.schema import TlsConfig
+from kvatlas.configs.listeners import TlsConfig
 from support.certificates import CertificateFiles, certificate_files
 
 

@@ -6,7 +6,8 @@ import msgspec
 import pytest
 
 from kvatlas.api.workers.worker import worker_config
-from kvatlas.configs.schema import KVAtlasConfig, ServerConfig, SnapshotConfig
+from kvatlas.configs.listeners import ServerConfig
+from kvatlas.configs.schema import KVAtlasConfig, SnapshotConfig
 
 SERVER = ServerConfig(ext_proc="0.0.0.0:9002", health="", rest="[::1]:8080", metrics="127.0.0.1:0", workers=4)
 CONFIG = KVAtlasConfig(

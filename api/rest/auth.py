@@ -1,0 +1,127 @@
+"""Who may call: a bearer token, out of a file that may change while the process runs."""
+
+from __future__ import annotations
+
+import hmac
+import logging
+from pathlib import Path
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from ..errors import AuthError
+from .errors import error_response
+from .metrics import RestMetrics
+
+log = logging.getLogger(__name__)
+
+PROBES = frozenset({"/healthz", "/readyz"})
+"""Paths that orchestrators ask, which have no token."""
+
+_READING_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+_QUESTIONS = frozenset({"/query", "/query_by_hash", "/v1/score"})
+"""Paths whose POST changes nothing: a prompt does not fit into an address."""
+
+
+def needs_token(method: str, path: str, *, protect_reads: bool) -> bool:
+    """Whether a call is one that the token is for: all that change something, a path nobody knows among them."""
+    if path in PROBES:
+        return False
+    return protect_reads or not (method in _READING_METHODS or path in _QUESTIONS)
+
+
+class TokenFile:
+    """The token that callers must bring.
+
+    Args:
+        path: the file; white space around the token does not count.
+
+    Raises:
+        AuthError: it cannot be read or holds no token.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._seen = self._signature()
+        self._token = self._read()
+
+    def admits(self, token: bytes) -> bool:
+        """Whether it is the token in the file as it is; nobody is admitted while the file cannot be used.
+
+        Takes as long for a token that is nearly right as for any other. Cost: a `stat` call, unless the file has changed.
+        """
+        signature = self._signature()
+        if signature != self._seen:
+            self._seen = signature
+            self._reload()
+        return bool(self._token) and hmac.compare_digest(token, self._token)
+
+    def _reload(self) -> None:
+        try:
+            self._token = self._read()
+        except AuthError as error:
+            self._token = b""
+            log.error("nobody is admitted until it is mended: %s", error)  # noqa: TRY400 - the message says all
+            return
+        log.info("server.auth.bearerTokenFile: another token is in force")
+
+    def _signature(self) -> tuple[int, int, int] | None:
+        try:
+            found = self._path.stat()
+        except OSError:
+            return None
+        return found.st_ino, found.st_size, found.st_mtime_ns
+
+    def _read(self) -> bytes:
+        try:
+            token = self._path.read_bytes().strip()
+        except OSError as error:
+            raise AuthError(
+                f"server.auth.bearerTokenFile: cannot read {self._path}: {error.strerror}"
+            ) from None
+        if not token or len(token.split()) > 1:
+            raise AuthError(f"server.auth.bearerTokenFile: {self._path} must hold one token, without spaces")
+        return token
+
+
+class BearerAuth:
+    """Refuses calls without the token with 401, before anything else of them is read.
+
+    Args:
+        app: what serves the calls that are admitted.
+        token: the token.
+        protect_reads: whether calls that change nothing need it too.
+        metrics: counts refusals.
+    """
+
+    def __init__(self, app: ASGIApp, *, token: TokenFile, protect_reads: bool, metrics: RestMetrics) -> None:
+        self._app, self._token, self._protect_reads, self._metrics = app, token, protect_reads, metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one connection event."""
+        if scope["type"] == "http" and needs_token(
+            scope["method"], scope["path"], protect_reads=self._protect_reads
+        ):
+            given = _bearer(Headers(scope=scope).get("authorization", ""))
+            if given is None or not self._token.admits(given):
+                self._metrics.refused("unauthorized")
+                await _refusal(is_wrong=given is not None)(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
+
+
+def _bearer(header: str) -> bytes | None:
+    """The token of an Authorization header, None of one without."""
+    scheme, _, token = header.partition(" ")
+    return token.strip().encode() if scheme.lower() == "bearer" and token else None
+
+
+def _refusal(*, is_wrong: bool) -> ASGIApp:
+    challenge = 'Bearer realm="kvatlas"' + (', error="invalid_token"' if is_wrong else "")
+    what = (
+        "the token is not the one"
+        if is_wrong
+        else "a token is missing, Authorization: Bearer TOKEN; it is that"
+    )
+    message = f"{what} in the file that server.auth.bearerTokenFile names"
+    return error_response(401, message, headers={"WWW-Authenticate": challenge})

@@ -1,0 +1,226 @@
+"""An example of every call, as OpenAPI shows it; a test sends and reads them by the models."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """One call.
+
+    Attributes:
+        answer: JSON of a good answer, or its text.
+        body: JSON of the request, None without one.
+        parameters: of path and query, by name.
+    """
+
+    answer: Any
+    body: Any = None
+    parameters: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
+_MATCH = {
+    "default": {"vllm-0": {"longest_matched": 1200, "GPU": 800, "CPU": 1200, "DISK": 0, "DP": {"0": 1200}}}
+}
+_PREFIX = {
+    "rank": 0,
+    "usableTokens": 1200,
+    "predictedTokens": 0,
+    "tierTokens": {"gpu": 800, "cpu": 1200},
+    "runs": [{"tier": "gpu", "blocks": 50}, {"tier": "cpu", "blocks": 25}],
+}
+_TERM = {
+    "name": "queue-scorer",
+    "type": "queue-scorer",
+    "raw": 0,
+    "score": 1.0,
+    "weight": 2,
+    "product": 2.0,
+    "ageSeconds": 0.04,
+}
+_SCORED = {
+    "name": "vllm-0",
+    "address": "10.0.0.1:8000",
+    "total": 4.2,
+    "filteredBy": None,
+    "filterReason": None,
+    "filtersPassed": [],
+    "trust": "live",
+    "credit": 1.0,
+    "load": {"waiting": 0, "running": 3, "kvUtilization": 0.4, "ageSeconds": 0.04},
+    "inFlight": {"requests": 3, "tokens": 0},
+    "prefix": _PREFIX,
+    "scores": [_TERM],
+}
+_DECISION = {
+    "model": "qwen3",
+    "tokens": 1234,
+    "blocks": 77,
+    "picked": ["vllm-0"],
+    "tie": False,
+    "tied": [],
+    "picker": "max-score-picker",
+    "configGeneration": 3,
+    "noPrefixReason": None,
+    "cutReason": None,
+    "counterfactual": {"scorer": "queue-scorer", "weight": 2, "newWeight": 3.5, "picks": ["vllm-1"]},
+    "faults": [],
+    "endpoints": [_SCORED],
+}
+_ORIGIN = {
+    "requestId": "5f0c7a1e",
+    "time": "2026-11-21T18:24:29.120Z",
+    "traceparent": "",
+    "objective": "",
+    "priority": 0,
+    "fairnessId": "",
+}
+_SUMMARY = {
+    "requestId": "5f0c7a1e",
+    "time": "2026-11-21T18:24:29.120Z",
+    "model": "qwen3",
+    "tokens": 1234,
+    "usableTokens": 1200,
+    "picked": ["vllm-0"],
+    "total": 4.2,
+    "tie": False,
+    "configGeneration": 3,
+}
+_ENDPOINT = {
+    "name": "vllm-0",
+    "address": "10.0.0.1:8000",
+    "tenant": "default",
+    "instance": "vllm-0",
+    "labels": {"zone": "a"},
+    "load": {
+        "waiting": 0,
+        "running": 3,
+        "kvUtilization": 0.4,
+        "inFlightRequests": 3,
+        "inFlightTokens": 0,
+        "ageSeconds": 0.04,
+    },
+    "scrape": {
+        "url": "http://10.0.0.1:8000/metrics",
+        "engine": "vllm",
+        "intervalSeconds": 0.05,
+        "failing": False,
+        "lastError": None,
+    },
+    "tiers": [
+        {
+            "name": "gpu",
+            "residencies": 20480,
+            "capacity": 31250,
+            "chunkBlocks": None,
+            "source": "events",
+            "dark": False,
+            "advice": None,
+        }
+    ],
+    "publishers": [
+        {
+            "rank": 0,
+            "events": "tcp://10.0.0.1:5557",
+            "replay": "tcp://10.0.0.1:5558",
+            "trust": "live",
+            "epoch": 1,
+            "lastSeq": 51234,
+            "lagSeconds": 0.02,
+            "blockSize": 16,
+            "counters": {"applied": 51235, "gaps": 0},
+        }
+    ],
+}
+_NAME = {"name": "vllm-0"}
+_WORKER = {
+    "instance_id": "node-1",
+    "tenant_id": "acme",
+    "source": "zmq",
+    "status": "active",
+    "registered": True,
+    "type": "vLLM",
+    "model_name": "llama",
+    "lora_name": None,
+    "block_size": 16,
+    "endpoints": {"0": "tcp://10.0.0.7:5557"},
+    "listeners": {
+        "0": {
+            "endpoint": "tcp://10.0.0.7:5557",
+            "replay_endpoint": "tcp://10.0.0.7:5558",
+            "status": "active",
+            "trust": "live",
+        }
+    },
+}
+_REGISTRATION = {
+    "instance_id": "node-1",
+    "tenant_id": "acme",
+    "type": "vLLM",
+    "model": "llama",
+    "block_size": 16,
+    "endpoint": "tcp://10.0.0.7:5557",
+    "replay_endpoint": "tcp://10.0.0.7:5558",
+}
+_WEIGHTS = {"queue": 3, "kvCacheUtilization": 2, "gpuPrefixCache": 1, "cpuPrefixCache": 0.5}
+_CONFIG = {"apiVersion": "kvatlas/v1", "kind": "KVAtlasConfig", "weights": _WEIGHTS}
+_INDEX_TIER = {"name": "gpu", "media": ["GPU"], "scope": "server", "residencies": 40960, "endpoints": 2}
+_INDEX = {
+    "core": "native",
+    "hashSeed": 0,
+    "blockSizes": [16],
+    "keys": 30720,
+    "residencies": 40960,
+    "unsweptKeys": 0,
+    "bytes": 1310720,
+    "tiers": [_INDEX_TIER],
+}
+
+EXAMPLES: Mapping[tuple[str, str], Example] = {
+    ("post", "/register"): Example(
+        {"status": "registered successfully", "instance_id": "node-1"}, body=_REGISTRATION
+    ),
+    ("post", "/unregister"): Example(
+        {"status": "unregistered successfully", "removed_instances": ["node-1|acme|0"]},
+        body={"instance_id": "node-1", "tenant_id": "acme"},
+    ),
+    ("get", "/workers"): Example([_WORKER]),
+    ("post", "/query"): Example(_MATCH, body={"model": "qwen3", "token_ids": [9707, 11, 1879, 0]}),
+    ("post", "/query_by_hash"): Example(
+        _MATCH, body={"block_size": 16, "seq_hashes": [8773583392624668237, 14571380008329203442]}
+    ),
+    ("post", "/v1/score"): Example(
+        _DECISION, body={"model": "qwen3", "messages": [{"role": "user", "content": "Where is my cache?"}]}
+    ),
+    ("get", "/v1/decisions"): Example(
+        {"decisions": [_SUMMARY], "nextCursor": None}, parameters={"limit": 20, "endpoint": "vllm-0"}
+    ),
+    ("get", "/v1/decisions/{request_id}"): Example(
+        _DECISION | _ORIGIN, parameters={"request_id": "5f0c7a1e"}
+    ),
+    ("get", "/v1/endpoints"): Example(
+        {"endpoints": [_ENDPOINT], "nextCursor": None}, parameters={"limit": 100}
+    ),
+    ("get", "/v1/endpoints/{name}"): Example(_ENDPOINT, parameters=_NAME),
+    ("post", "/v1/endpoints/{name}/reset"): Example(
+        {"endpoint": "vllm-0", "forgotten": 20480, "replaying": [0]}, parameters=_NAME
+    ),
+    ("get", "/v1/index"): Example(_INDEX),
+    ("get", "/v1/config"): Example(
+        {"generation": 3, "files": ["kvatlas.yaml"], "refused": {}, "config": _CONFIG}
+    ),
+    ("put", "/v1/weights"): Example(
+        {
+            "generation": 4,
+            "changes": ["weights.queue: 2 -> 3", "weights.cpuPrefixCache: 1 -> 0.5"],
+            "weights": _WEIGHTS,
+        },
+        body={"queue": 3, "cpuPrefixCache": 0.5},
+    ),
+    ("get", "/healthz"): Example({"status": "ok"}),
+    ("get", "/readyz"): Example({"status": "ready"}),
+    ("get", "/metrics"): Example("kvatlas_ready 1.0\n"),
+}

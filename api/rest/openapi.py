@@ -1,0 +1,60 @@
+"""What OpenAPI says beyond routes and models: an example of every call, and which calls want the token."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from fastapi import FastAPI
+
+from ...configs.listeners import AuthConfig
+from .auth import needs_token
+from .examples import EXAMPLES
+
+Description = dict[str, Any]
+
+_SCHEME = {"bearer": {"type": "http", "scheme": "bearer", "description": "server.auth.bearerTokenFile"}}
+
+
+def describe(app: FastAPI, auth: AuthConfig) -> None:
+    """Complete the OpenAPI description of `app`, made when first asked for."""
+    described = app.openapi
+
+    def openapi() -> Description:
+        if app.openapi_schema is None:
+            _complete(described(), auth)
+        return cast("Description", app.openapi_schema)
+
+    app.openapi = openapi  # type: ignore[method-assign]  # the way the library documents
+
+
+def _complete(description: Description, auth: AuthConfig) -> None:
+    paths: dict[str, dict[str, Description]] = description["paths"]
+    for path, operations in paths.items():
+        for method, operation in operations.items():
+            _give_examples(operation, method, path)
+            if auth.bearer_token_file and needs_token(method.upper(), path, protect_reads=auth.protect_reads):
+                operation["security"] = [{"bearer": []}]
+                operation["responses"]["401"] = _ANSWER_401
+    if auth.bearer_token_file:
+        description["components"]["securitySchemes"] = _SCHEME
+
+
+_ANSWER_401: Description = {
+    "description": "the bearer token is missing or wrong",
+    "headers": {"WWW-Authenticate": {"schema": {"type": "string"}}},
+    "content": {"application/json": {"schema": {"$ref": "#/components/schemas/ErrorOut"}}},
+}
+
+
+def _give_examples(operation: Description, method: str, path: str) -> None:
+    example = EXAMPLES.get((method, path))
+    if example is None:
+        return
+    for name, value in example.parameters.items():
+        next(each for each in operation["parameters"] if each["name"] == name)["example"] = value
+    if example.body is not None:
+        operation["requestBody"]["content"]["application/json"]["example"] = example.body
+    good = next(code for code in operation["responses"] if code.startswith("2"))
+    media = operation["responses"][good].setdefault("content", {})
+    kind = "text/plain" if isinstance(example.answer, str) else "application/json"
+    media.setdefault(kind, {})["example"] = example.answer

@@ -1,0 +1,129 @@
+"""The bearer token, without a process around."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import httpx
+import pytest
+from prometheus_client import CollectorRegistry
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse
+from starlette.routing import Route
+
+from kvatlas.api.errors import AuthError
+from kvatlas.api.rest.auth import BearerAuth, TokenFile, needs_token
+from kvatlas.api.rest.metrics import RestMetrics
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "changes"),
+    [
+        pytest.param("POST", "/register", True, id="register"),
+        pytest.param("POST", "/unregister", True, id="unregister"),
+        pytest.param("PUT", "/v1/weights", True, id="weights"),
+        pytest.param("POST", "/v1/endpoints/a/reset", True, id="reset"),
+        pytest.param("DELETE", "/v1/unheard-of", True, id="what_may_come"),
+        pytest.param("POST", "/query/", True, id="nearly_a_question"),
+        pytest.param("POST", "/query", False, id="query"),
+        pytest.param("POST", "/query_by_hash", False, id="query_by_hash"),
+        pytest.param("POST", "/v1/score", False, id="score"),
+        pytest.param("GET", "/v1/decisions", False, id="decisions"),
+        pytest.param("GET", "/metrics", False, id="metrics"),
+        pytest.param("GET", "/docs", False, id="docs"),
+    ],
+)
+def test_token_is_for_calls_that_change_something(method: str, path: str, changes: bool) -> None:
+    assert needs_token(method, path, protect_reads=False) == changes
+    assert needs_token(method, path, protect_reads=True)
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/readyz"])
+def test_probes_never_need_a_token(path: str) -> None:
+    assert not needs_token("GET", path, protect_reads=True)
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        pytest.param(None, "No such file", id="missing"),
+        pytest.param("", "must hold one token", id="empty"),
+        pytest.param("two words\n", "must hold one token", id="several"),
+    ],
+)
+def test_start_is_refused_without_a_token_in_the_file(
+    content: str | None, problem: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "token"
+    if content is not None:
+        file.write_text(content)
+
+    with pytest.raises(AuthError, match=rf"server\.auth\.bearerTokenFile.*{problem}"):
+        TokenFile(file)
+
+
+def test_changed_file_counts_at_once_and_nobody_is_admitted_while_it_is_broken(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "token"
+    file.write_text("first\n")
+    token = TokenFile(file)
+    assert (token.admits(b"first"), token.admits(b"firs"), token.admits(b"")) == (True, False, False)
+
+    with caplog.at_level(logging.INFO):
+        file.write_text("the-second\n")
+        assert (token.admits(b"first"), token.admits(b"the-second")) == (False, True)
+        file.unlink()
+        assert (token.admits(b"the-second"), token.admits(b"")) == (False, False)
+        file.write_text("third")
+        assert token.admits(b"third")
+
+    assert "nobody is admitted until it is mended" in caplog.text
+    assert not {"first", "the-second", "third"} & set(caplog.text.split())
+
+
+@pytest.mark.parametrize(
+    ("header", "challenge"),
+    [
+        pytest.param(None, 'Bearer realm="kvatlas"', id="none"),
+        pytest.param("Basic c2VjcmV0", 'Bearer realm="kvatlas"', id="other_scheme"),
+        pytest.param("Bearer", 'Bearer realm="kvatlas"', id="no_token"),
+        pytest.param("Bearer other", 'Bearer realm="kvatlas", error="invalid_token"', id="wrong"),
+        pytest.param("Bearer secret more", 'Bearer realm="kvatlas", error="invalid_token"', id="longer"),
+        pytest.param("Bearer secret", None, id="right"),
+        pytest.param("bearer  secret", None, id="scheme_in_lower_case"),
+    ],
+)
+async def test_call_is_served_only_with_the_token(
+    header: str | None, challenge: str | None, tmp_path: Path
+) -> None:
+    (tmp_path / "token").write_text("secret")
+    served: list[str] = []
+
+    async def change(request: Request) -> PlainTextResponse:
+        served.append(request.url.path)
+        return PlainTextResponse("done")
+
+    registry = CollectorRegistry()
+    app = BearerAuth(
+        Starlette(routes=[Route("/register", change, methods=["POST"])]),
+        token=TokenFile(tmp_path / "token"),
+        protect_reads=False,
+        metrics=RestMetrics(registry),
+    )
+    headers = {"authorization": header} if header is not None else {}
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as client:
+        answer = await client.post("/register", headers=headers)
+
+    refused = registry.get_sample_value("kvatlas_rest_refusals_total", {"reason": "unauthorized"})
+    if challenge is None:
+        assert (answer.text, served, refused) == ("done", ["/register"], None)
+        return
+    assert (answer.status_code, answer.headers["www-authenticate"], served, refused) == (
+        401, challenge, [], 1,
+    )  # fmt: skip
+    error = answer.json()["error"]
+    assert (error["code"], "server.auth.bearerTokenFile" in error["message"]) == ("Unauthorized", True)
+    assert "secret" not in answer.text
