@@ -10,7 +10,8 @@ import signal
 import time
 
 from ..configs.address import HostPort
-from ..configs.schema import DecisionsConfig, KVAtlasConfig
+from ..configs.decisions import DecisionsConfig
+from ..configs.schema import KVAtlasConfig
 from ..events.sockets import spawn
 from ..events.subscriber import Subscriber
 from ..events.subscription import SubscriberOptions
@@ -19,6 +20,7 @@ from ..indexer.factory import index_core
 from ..indexer.tiers import TierTable
 from ..scorers.in_flight import Siblings
 from .admission import Admission
+from .audits import audit_families, audited
 from .config_file import ConfigFiles
 from .decisions import DecisionLog, decision_families
 from .extproc.configured import make_ext_proc
@@ -166,6 +168,9 @@ class App:
             endpoint_labels=self._models.endpoint_labels if self._models.differ else None,
         )
         self._metrics.registry.register(StateCollector(lambda: decision_families(picker.decisions)))
+        self._metrics.registry.register(
+            StateCollector(lambda: audit_families(self.fleet, now=time.monotonic()))
+        )
         self._metrics.registry.register(StateCollector(lambda: fleet_families(self.fleet, self._subscriber)))
         self._metrics.registry.register(
             StateCollector(lambda: tokenization_families(self._models.tokenizations))
@@ -346,6 +351,9 @@ class App:
                 was_computed=completion.was_computed,
                 is_hidden=completion.is_hidden,
             )
+            if (found := audited(completion, self.fleet)) is not None:
+                self.fleet.audit.add(found, now=time.monotonic())
+                self._picker.decisions.audited(completion.route.decision, found)
 
     def _facts_changed(self, name: str, facts: EngineFacts) -> None:
         self.fleet.facts_changed(name, facts)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from prometheus_client.metrics_core import Metric
 
+from ..scorers.audit import Audited
 from ..scorers.decision import Decision
 from .control_headers import MAX_ID_CHARS
 from .metrics import gauge
@@ -21,7 +22,7 @@ PREFIX_BYTES, RUN_BYTES, RANK_BYTES = 700, 120, 120
 hold nothing share one match."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class KeptDecision:
     """One decision on a request.
 
@@ -31,6 +32,7 @@ class KeptDecision:
         at: wall-clock seconds.
         decision: the decision; nobody is picked where filters left nobody.
         size_bytes: memory it is counted with.
+        audited: what the engine said of it afterwards, None while it has said nothing.
     """
 
     number: int
@@ -38,6 +40,7 @@ class KeptDecision:
     at: float
     decision: Decision
     size_bytes: int
+    audited: Audited | None = None
 
 
 class DecisionLog:
@@ -73,6 +76,12 @@ class DecisionLog:
             self.size_bytes > self._max_bytes and len(self._kept) > 1
         ):
             self._drop_oldest()
+
+    def audited(self, decision: Decision, audited: Audited) -> None:
+        """The engine's word on a decision came, which may not be kept any more."""
+        kept = self.get(decision.origin.request_id) if decision.origin is not None else None
+        if kept is not None and kept.decision is decision:
+            kept.audited = audited
 
     def get(self, request_id: str) -> KeptDecision | None:
         """The newest decision on a request of that id, None when it is not kept (any more)."""

@@ -122,6 +122,10 @@ def _reasons(decision: DecisionOut) -> Iterator[str]:
             yield f"{label}: {reason}"
     for fault in decision.faults:
         yield f"fault of {fault.name}: {fault.reason}, {fault.detail}"
+    if (audited := decision.audited) is not None:
+        where = f" in {audited.tier}" if audited.tier else ""
+        expected, reused = sum(audited.expected_tokens.values()), sum(audited.reused_tokens.values())
+        yield f"audit: {audited.verdict}{where}, expected {expected} cached tokens, the engine reused {reused}"
     if (change := decision.counterfactual) is not None:
         yield _counterfactual(change)
 

@@ -21,6 +21,7 @@ from ..indexer.prefix import Prefix
 from ..indexer.snapshot import SavedEndpoint, SavedRank
 from ..indexer.sources import SourceChange
 from ..indexer.tiers import TierId, TierSource, TierTable
+from ..scorers.audit import Audit, TierState
 from ..scorers.in_flight import InFlight, Siblings
 from ..scorers.model import Candidate, Load
 from .instance import Instance
@@ -40,6 +41,9 @@ DARK_ADVICE = (
     '"kv_connector_extra_config": {"self_describing_kv_events": true}'
 )
 """What mends a tier that an engine uses without telling."""
+
+FULL = 0.95
+"""Part of a tier's bound from which it counts as full: engines keep some blocks for requests under way."""
 
 
 @dataclass(slots=True)
@@ -108,6 +112,7 @@ class Fleet:
         self.predictions = Predictions(atlas, ttl_s=settings.predict_s)
         self._subscriber, self._scraper, self._loads, self._metrics = subscriber, scraper, loads, metrics
         self.in_flight = InFlight(siblings)
+        self.audit = Audit()
         self._is_from_routing = atlas.tiers.specs[0].source is TierSource.ROUTING
         """Whether blocks are known from routing by configuration, whatever an event stream says."""
         self._settings = settings
@@ -197,6 +202,7 @@ class Fleet:
         self.atlas.remove(name)
         self.predictions.forget(name)
         self.in_flight.forget(name)
+        self.audit.forget(name)
         self._metrics.forget(name)
 
     async def release(self) -> None:
@@ -379,6 +385,16 @@ class Fleet:
         if publisher.subscription is not None:
             await self._subscriber.unsubscribe(publisher.subscription)
 
+    def tier_states(self, name: str, rank: int) -> dict[str, TierState]:
+        """What is known of every configured tier of one rank. Raises UnknownEndpointError where there is none."""
+        ledger = self.atlas.ledger(name, rank)
+        states: dict[str, TierState] = {}
+        for number, tier in enumerate(self.atlas.tiers.names):
+            bound = ledger.capacity(TierId(number))
+            is_full = bound is not None and ledger.residencies(TierId(number)) >= FULL * bound
+            states[tier] = TierState(ledger.sources.of(TierId(number)), is_full)
+        return states
+
     def _settle(self, now: float) -> None:
         self.in_flight.settle(lambda name: self._loads.get(name, now), now=now)
 
@@ -391,6 +407,8 @@ class Fleet:
             trust = publisher.trust
             if not self._is_from_routing:  # what is known from routing needs no trust in events
                 credit = self._settings.trust_credit[trust]
+        if self._settings.audit_lowers_credit:
+            credit *= self.audit.credit(endpoint.name, now=now)
         return Candidate(
             name=endpoint.name,
             address=serving,

@@ -269,6 +269,7 @@ class Picker:
             policy.profile.decide(view, candidates, rng=self._rng),
             no_prefix_reason=prompt.reason if prompt is not None else overload,
             cut_reason=prompt.cut if prompt is not None else None,
+            n_prompts=prompt.n_prompts if prompt is not None else 1,
             config_generation=policy.generation,
             origin=origin,
         )

@@ -26,6 +26,7 @@ class FleetSettings:
         engines: under which names endpoints tell their load.
         predict_s: how long a prompt that was sent to an endpoint counts as held there, unless events tell sooner; None:
             never.
+        audit_lowers_credit: whether endpoints lose credit where engines reuse less than expected.
     """
 
     trust_credit: Mapping[Trust, float]
@@ -33,6 +34,7 @@ class FleetSettings:
     auto_capacity_tiers: tuple[TierId, ...]
     engines: EngineCatalog
     predict_s: float | None = None
+    audit_lowers_credit: bool = True
 
 
 def fleet_settings(config: KVAtlasConfig) -> FleetSettings:
@@ -45,6 +47,7 @@ def fleet_settings(config: KVAtlasConfig) -> FleetSettings:
         # only the fastest tier's size is told by the engine
         auto_capacity_tiers=(TierId(0),) if fastest_is_auto else (),
         engines=EngineCatalog(config.metrics_scrape),
+        audit_lowers_credit=config.audit.lower_credit,
         predict_s=config.predictions.ttl if config.predictions.enabled else None,
     )
 

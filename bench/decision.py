@@ -18,7 +18,8 @@ from collections.abc import Callable
 
 from kvatlas.api.decisions import DecisionLog
 from kvatlas.api.rest.explanation import decision_out
-from kvatlas.configs.schema import DecisionsConfig, WeightsConfig
+from kvatlas.configs.decisions import DecisionsConfig
+from kvatlas.configs.schema import WeightsConfig
 from kvatlas.indexer.match import PrefixMatch, RankMatch
 from kvatlas.scorers.decision import Decision
 from kvatlas.scorers.model import Candidate, Load, RequestView

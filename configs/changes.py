@@ -30,6 +30,7 @@ LIVE: tuple[tuple[str, ...], ...] = (
     ("schedulingProfiles",),
     ("metricsScrape",),
     ("predictions",),
+    ("audit",),
 )
 """Keys that change without restart, with all below them; every other key needs one."""
 

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta
 
 from .cluster import KubernetesConfig, LeaderElectionConfig
+from .decisions import AuditConfig, DecisionsConfig, PredictionsConfig
 from .listeners import ExtProcConfig, RestConfig, ServerConfig
 from .scraping import MetricsScrapeConfig
 from .section import BlockCount, Port, Section, Weight
@@ -252,24 +253,6 @@ class SnapshotConfig(Section, frozen=True):
     """Age past which a snapshot is not used at the start."""
 
 
-class PredictionsConfig(Section, frozen=True):
-    """Prompts just sent to an endpoint, taken as held there until its events come."""
-
-    enabled: bool = False
-    """Whether they are, so that a burst of equal prompts stays together."""
-    ttl: Duration = Duration(2.0)
-    """How long, where no events confirm it."""
-
-
-class DecisionsConfig(Section, frozen=True):
-    """Decisions kept to be explained."""
-
-    max_count: Annotated[int, Meta(ge=0, le=1_000_000)] = 1000
-    """The newest so many; 0 keeps none."""
-    max_mebibytes: Annotated[int, Meta(ge=1, le=65536)] = 64
-    """Memory they may take; older ones go first. One takes about 30 KiB with 20 endpoints and four scorers."""
-
-
 class KVAtlasConfig(Section, frozen=True, tag_field="kind", tag="KVAtlasConfig"):
     """The whole file."""
 
@@ -305,6 +288,8 @@ class KVAtlasConfig(Section, frozen=True, tag_field="kind", tag="KVAtlasConfig")
     """Scraping."""
     predictions: PredictionsConfig = PredictionsConfig()
     """Predicted prefixes."""
+    audit: AuditConfig = AuditConfig()
+    """Audit of expectations."""
     decisions: DecisionsConfig = DecisionsConfig()
     """Kept decisions."""
     leader_election: LeaderElectionConfig = LeaderElectionConfig()

@@ -113,6 +113,7 @@ class Decision(msgspec.Struct, frozen=True):
         faults: plugins whose answers had to be repaired, in the profile's order.
         origin: whose request it was, None when nothing is routed by the decision.
         config_generation: which configuration decided, alone; 1 is that of the start.
+        n_prompts: prompts in the request; the decision is about one of them.
     """
 
     model: str
@@ -131,6 +132,7 @@ class Decision(msgspec.Struct, frozen=True):
     faults: tuple[PluginFault, ...] = ()
     origin: Origin | None = None
     config_generation: int = 1
+    n_prompts: int = 1
 
     @property
     def kept(self) -> Sequence[Candidate]:

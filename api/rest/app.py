@@ -16,6 +16,7 @@ from ...configs.schema import KVAtlasConfig
 from ..live import LiveConfig
 from ..picker import Picker
 from ..registration import Registry
+from .audit import audit_routes
 from .auth import BearerAuth, TokenFile
 from .config import config_routes
 from .decisions import decision_routes
@@ -66,6 +67,7 @@ def rest_app(
     app.include_router(standard_routes(picker.fleet, instances, model_names=model_names))
     app.include_router(score_routes(picker))
     app.include_router(decision_routes(picker.decisions))
+    app.include_router(audit_routes(picker.fleet))
     app.include_router(endpoint_routes(picker.fleet))
     app.include_router(config_routes(live))
     app.include_router(index_routes(picker.fleet))

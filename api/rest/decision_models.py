@@ -8,6 +8,8 @@ from pydantic import Field
 
 from .models import Own
 
+VERDICTS = "tokenizer, good, other_rank, stale, event_lag, too_early, evicted or unknown"
+
 
 class RunOut(Own):
     """A stretch of the prompt in one tier."""
@@ -112,6 +114,16 @@ class ScoreResponse(Own):
     endpoints: list[ScoredEndpointOut]
 
 
+class AuditedOut(Own):
+    """What was expected to be reused of the prompt, beside the engine's own count."""
+
+    verdict: str = Field(description=VERDICTS)
+    tier: str | None = Field(description="where the expectation failed; null where it did not")
+    expected_tokens: dict[str, int] = Field(description="by tier")
+    reused_tokens: dict[str, int] = Field(description="by tier, laid out along it; `beyond`: not expected")
+    error_tokens: int = Field(description="expected less reused")
+
+
 class DecisionOut(ScoreResponse):
     """A decision that was made on a request; answer of `/v1/decisions/{request_id}`."""
 
@@ -121,6 +133,7 @@ class DecisionOut(ScoreResponse):
     objective: str = Field(description="the request's objective; empty without one")
     priority: int = Field(description="of the objective")
     fairness_id: str = Field(description="whom the request counts for")
+    audited: AuditedOut | None = Field(description="null until the engine has told what it reused")
 
 
 class DecisionSummaryOut(Own):

@@ -78,6 +78,13 @@ _ORIGIN = {
     "priority": 0,
     "fairnessId": "",
 }
+_AUDITED = {
+    "verdict": "evicted",
+    "tier": "cpu",
+    "expectedTokens": {"gpu": 800, "cpu": 400},
+    "reusedTokens": {"gpu": 800, "cpu": 144},
+    "errorTokens": 256,
+}
 _SUMMARY = {
     "requestId": "5f0c7a1e",
     "time": "2026-11-21T18:24:29.120Z",
@@ -199,7 +206,23 @@ EXAMPLES: Mapping[tuple[str, str], Example] = {
         {"decisions": [_SUMMARY], "nextCursor": None}, parameters={"limit": 20, "endpoint": "vllm-0"}
     ),
     ("get", "/v1/decisions/{request_id}"): Example(
-        _DECISION | _ORIGIN, parameters={"request_id": "5f0c7a1e"}
+        _DECISION | _ORIGIN | {"audited": _AUDITED}, parameters={"request_id": "5f0c7a1e"}
+    ),
+    ("get", "/v1/audit"): Example(
+        {
+            "endpoints": [
+                {
+                    "name": "vllm-0",
+                    "requests": 120,
+                    "verdicts": {"good": 118, "evicted": 2},
+                    "expectedTokens": {"gpu": 96000, "cpu": 24000},
+                    "reusedTokens": {"gpu": 96000, "cpu": 23488},
+                    "overTokens": 512,
+                    "underTokens": 0,
+                    "credit": 1.0,
+                }
+            ]
+        }
     ),
     ("get", "/v1/endpoints"): Example(
         {"endpoints": [_ENDPOINT], "nextCursor": None}, parameters={"limit": 100}

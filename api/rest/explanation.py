@@ -6,11 +6,13 @@ import math
 from datetime import UTC, datetime
 
 from ...indexer.match import PrefixMatch
+from ...scorers.audit import Audited
 from ...scorers.counterfactual import WeightChange, smallest_change
 from ...scorers.decision import Decision, ScoredCandidate, ScoreTerm
 from ...scorers.model import Load
 from ..decisions import KeptDecision
 from .decision_models import (
+    AuditedOut,
     CounterfactualOut,
     DecisionOut,
     DecisionSummaryOut,
@@ -58,6 +60,7 @@ def decision_out(kept: KeptDecision) -> DecisionOut:
         objective=origin.objective if origin else "",
         priority=origin.priority if origin else 0,
         fairness_id=origin.fairness_id if origin else "",
+        audited=_audited(kept.audited) if kept.audited else None,
     )
 
 
@@ -125,6 +128,16 @@ def _term(term: ScoreTerm) -> ScoreOut:
         weight=term.weight,
         product=term.product,
         age_seconds=_finite(term.rating.age_s),
+    )
+
+
+def _audited(audited: Audited) -> AuditedOut:
+    return AuditedOut(
+        verdict=audited.verdict.value,
+        tier=audited.tier,
+        expected_tokens=dict(audited.expected),
+        reused_tokens=dict(audited.reused),
+        error_tokens=audited.error_tokens,
     )
 
 

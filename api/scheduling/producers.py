@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import msgspec
 
-from ...configs.schema import EventsConfig, KVAtlasConfig, PredictionsConfig, TierConfig
+from ...configs.decisions import PredictionsConfig
+from ...configs.schema import EventsConfig, KVAtlasConfig, TierConfig
 from ...configs.units import Duration
 from ...scorers.prefix_source import (
     ApproxProducer,

@@ -65,7 +65,7 @@ async def servers(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[di
     async with AsyncExitStack() as stack:
         engines = await start_engines(stack)
         tasks = [asyncio.create_task(run(name, engines)) for name in SERVERS]
-        await until(lambda: len(running) == len(SERVERS), what="all servers", timeout_s=60)
+        await until(lambda: len(running) == len(SERVERS), what="all servers", timeout_s=110)
         yield running
         done.set()
         await asyncio.gather(*tasks)

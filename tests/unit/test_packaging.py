@@ -263,6 +263,7 @@ def test_protobuf_requirement_is_what_generated_code_asks_for() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)  # it compiles
 def test_wheel_holds_the_packages_the_native_core_and_nothing_else(tmp_path: Path) -> None:
     source = tmp_path / "source"
     for path in tracked_files():

@@ -9,7 +9,8 @@ import pytest
 
 from kvatlas.api.errors import SchedulingError
 from kvatlas.api.scheduling.plan import Plan
-from kvatlas.configs.schema import EventsConfig, PredictionsConfig, TierConfig
+from kvatlas.configs.decisions import PredictionsConfig
+from kvatlas.configs.schema import EventsConfig, TierConfig
 from kvatlas.configs.units import Duration
 from support.plans import FLEET, approx, planned, scores
 

@@ -1,0 +1,60 @@
+"""From finished requests to the audit, and what it shows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from prometheus_client.metrics_core import Metric
+
+from ..scorers.audit import Audited, judged
+from ..scorers.decision import Decision
+from .extproc.stream import Completion
+from .extproc.usage import Usage
+from .fleet import Fleet
+from .metrics import counter, gauge
+
+
+def audited(completion: Completion, fleet: Fleet) -> Audited | None:
+    """A finished request beside what was expected of it.
+
+    None where the engine did not count what it reused, the answer is not the picked endpoint's, that endpoint is gone, or
+    nothing was expected of the whole prompt.
+    """
+    usage = completion.answer.usage
+    if completion.route is None or not completion.was_computed or not isinstance(usage, Usage):
+        return None
+    if usage.prompt_tokens is None or usage.cached_tokens is None:
+        return None
+    decision: Decision = completion.route.decision
+    endpoint, prefix = fleet.get(decision.best.name), decision.best.prefix
+    if endpoint is None or prefix is None or endpoint.publisher(prefix.rank) is None:
+        return None
+    return judged(
+        decision,
+        prompt_tokens=usage.prompt_tokens,
+        cached_tokens=usage.cached_tokens,
+        n_ranks=len(endpoint.publishers),
+        tiers=fleet.tier_states(endpoint.name, prefix.rank),
+    )
+
+
+def audit_families(fleet: Fleet, *, now: float) -> Iterator[Metric]:
+    """Metrics of the audit. Cost: O(endpoints * tiers)."""
+    requests = counter("audited_requests", "Requests by how well they were expected.", "endpoint", "verdict")
+    expected = counter("audit_expected_tokens", "Tokens expected to be reused.", "endpoint", "tier")
+    reused = counter("audit_reused_tokens", "Tokens reused, along the expected tiers.", "endpoint", "tier")
+    errors = counter("audit_error_tokens", "Tokens expected or reused alone.", "endpoint", "direction")
+    credit = gauge("audit_credit", "Factor of the endpoint's prefix scores.", "endpoint")
+    for endpoint in fleet:
+        books = fleet.audit.of(endpoint.name)
+        if books is None:
+            continue
+        for verdict, count in books.verdicts.items():
+            requests.add_metric([endpoint.name, verdict.value], count)
+        for family, tokens in ((expected, books.expected), (reused, books.reused)):
+            for tier, count in tokens.items():
+                family.add_metric([endpoint.name, tier], count)
+        errors.add_metric([endpoint.name, "over"], books.over_tokens)
+        errors.add_metric([endpoint.name, "under"], books.under_tokens)
+        credit.add_metric([endpoint.name], books.credit(now))
+    yield from (requests, expected, reused, errors, credit)
