@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from types import MappingProxyType
 
 from ..configs.schema import AdmissionConfig
 from ..scorers.model import Load
@@ -21,16 +22,23 @@ class Admission:
 
     Args:
         config: priorities of objectives, and what counts as saturated.
+        discovered: objective -> priority, looked at for objectives that the configuration does not name.
         idle_interval_s: longest time between two scrapes of an endpoint without work, whose load may be so much older.
     Source: the reference picker's default admission and its `utilization-detector`, with its wording.
     """
 
-    def __init__(self, config: AdmissionConfig, *, idle_interval_s: float = 0.0) -> None:
-        self._config, self._idle_interval_s = config, idle_interval_s
+    def __init__(
+        self,
+        config: AdmissionConfig,
+        *,
+        discovered: Mapping[str, int] = MappingProxyType({}),
+        idle_interval_s: float = 0.0,
+    ) -> None:
+        self._config, self._discovered, self._idle_interval_s = config, discovered, idle_interval_s
 
     def priority(self, objective: str) -> int:
-        """Priority of an objective; 0 for one that nobody configured, and for none."""
-        return self._config.objectives.get(objective, 0)
+        """Priority of an objective; 0 for one that nobody knows, and for none."""
+        return self._config.objectives.get(objective, self._discovered.get(objective, 0))
 
     def saturation(self, loads: Collection[Load | None], *, now: float) -> float:
         """Mean over endpoints of the larger of queue and KV-cache utilization, each against its threshold.

@@ -8,6 +8,7 @@ import os
 import random
 import signal
 import time
+from collections.abc import Mapping
 
 from ..configs.address import HostPort
 from ..configs.decisions import DecisionsConfig
@@ -160,7 +161,7 @@ class App:
         self._picker = picker = Picker(
             pipeline=self._models,
             fleet=self.fleet,
-            policy=_policy(self.live.plan, self.live.generation),
+            policy=_policy(self.live.plan, self.live.generation, self._cluster.priorities),
             metrics=self._metrics,
             decisions=_decision_log(config.decisions),
             rng=random.random,
@@ -331,7 +332,7 @@ class App:
         self.fleet.configure(fleet_settings(config))
         self._scraper.configure(scrape_settings(config.metrics_scrape))
         self._loads.stale_after_s = config.metrics_scrape.stale_after
-        self._picker.use(_policy(plan, generation))
+        self._picker.use(_policy(plan, generation, self._cluster.priorities))
         self._cluster.configure(config.events)
 
     async def _settle(self) -> None:
@@ -370,7 +371,7 @@ def _decision_log(config: DecisionsConfig) -> DecisionLog:
     return DecisionLog(max_count=config.max_count, max_bytes=config.max_mebibytes * 2**20)
 
 
-def _policy(plan: Plan, generation: int) -> Policy:
+def _policy(plan: Plan, generation: int, priorities: Mapping[str, int]) -> Policy:
     idle_interval_s = plan.config.metrics_scrape.idle_interval_s
-    admission = Admission(plan.config.admission, idle_interval_s=idle_interval_s)
+    admission = Admission(plan.config.admission, discovered=priorities, idle_interval_s=idle_interval_s)
     return Policy(generation, plan.profile, admission)

@@ -8,7 +8,7 @@ from typing import Literal
 
 from msgspec.structs import replace
 
-from ..configs.checks import kubernetes_problems
+from ..configs.checks import election_problems, kubernetes_problems
 from ..configs.schema import EndpointsConfig, KVAtlasConfig
 
 
@@ -54,9 +54,10 @@ class ClusterFlags:
             endpoints = replace(endpoints, kubernetes=replace(endpoints.kubernetes, **given))
         if self.leader_election is not None:
             election = replace(election, enabled=self.leader_election == "true")
-        for problem in kubernetes_problems(endpoints):
+        said = replace(said, endpoints=endpoints, leader_election=election)
+        for problem in (*kubernetes_problems(endpoints), *election_problems(said)):
             raise ValueError(f"with the flags of the command line: {problem}")
-        return replace(said, endpoints=endpoints, leader_election=election)
+        return said
 
     def _given(self) -> Mapping[str, object]:
         flags = {

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import msgspec
 
 from .address import MAX_PORT, HostPort, ZmqAddress, check_base_url, check_bind_address, check_metrics_url
-from .cluster import KubernetesConfig, LeaderElectionConfig
+from .cluster import KubernetesConfig
 from .endpoints import endpoint_addresses
 from .engines import AUTO, ENGINES, Selector
 from .errors import KeyPath, Problem, path_text
@@ -42,7 +42,7 @@ def check_config(config: KVAtlasConfig) -> list[Problem]:
         *_source_problems(config.endpoints),
         *endpoint_problems(("endpoints", "static"), config.endpoints.static, config.events),
         *kubernetes_problems(config.endpoints),
-        *_election_problems(config.leader_election),
+        *election_problems(config),
         *_tier_problems(config.tiers),
         *weight_problems(("weights",), config.weights),
         *check_plugins(config.plugins, config.scheduling_profiles),
@@ -257,7 +257,12 @@ def kubernetes_problems(endpoints: EndpointsConfig) -> Iterator[Problem]:
             yield Problem(f"found beside endpoints.{other}; keep one", path)
 
 
-def _election_problems(election: LeaderElectionConfig) -> Iterator[Problem]:
+def election_problems(config: KVAtlasConfig) -> Iterator[Problem]:
+    """Contradictions in `leaderElection`."""
+    election = config.leader_election
+    if election.enabled and config.server.workers > 1:
+        message = "found true with several workers, of which one would be ready; run several replicas, or one worker"
+        yield Problem(message, ("leaderElection", "enabled"))
     terms = (
         ("retryPeriod", election.retry_period, "renewDeadline", election.renew_deadline),
         ("renewDeadline", election.renew_deadline, "leaseDuration", election.lease_duration),

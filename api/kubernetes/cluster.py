@@ -95,6 +95,12 @@ class Cluster:
         """Whether requests should be sent here, as far as the cluster goes: pods are known, and this process leads."""
         return self.is_synced and (self._elector is None or self._elector.leads)
 
+    @property
+    def priorities(self) -> Mapping[str, int]:
+        """Objective -> priority, as the pool's objects say; the mapping changes with them."""
+        objectives = self._discovery.objectives if self._discovery else None
+        return objectives.priorities if objectives else {}
+
     def configure(self, events: EventsConfig) -> None:
         """Look for events elsewhere from now on."""
         if self._discovery is not None:

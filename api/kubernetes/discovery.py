@@ -14,6 +14,7 @@ from .backoff import Pace
 from .follower import Collection, Follower
 from .kinds import POOL_VERSIONS, InferencePool, OldInferencePool, Pod, Pool
 from .list_watch import ListWatch
+from .objectives import InferenceObjective, Objectives
 from .pods import PodEndpoint, PodEndpoints
 from .wire import KubernetesObject
 
@@ -22,7 +23,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T", bound=KubernetesObject)
 
 PoolKind = InferencePool | OldInferencePool
-AnyFollower = Follower[Pod] | Follower[PoolKind]
+AnyFollower = Follower[Pod] | Follower[PoolKind] | Follower[InferenceObjective]
 
 DEFAULT_NAMESPACE = "default"
 
@@ -67,6 +68,8 @@ class Discovery:
         self._pool: Pool | None = None
         self._selected = asyncio.Event()
         self._listed = False
+        self.objectives: Objectives | None = None
+        """Priorities that the pool's objects give; None without a pool."""
         self.pods = self._follower(Collection(self._path("pods")), Pod, self._pods_changed)
         """Keeps the pods."""
         self.pools: Follower[PoolKind] | None = None
@@ -76,6 +79,9 @@ class Discovery:
             chosen = f"metadata.name={config.inference_pool}"
             path = self._path("inferencepools", f"/apis/{config.pool_group}/{version}")
             self.pools = self._follower(Collection(path, field_selector=chosen), kind, self._pool_changed)
+            self.objectives = Objectives(
+                config, server=server, namespace=namespace, pace=pace, clock=clock, rng=rng
+            )
         else:
             self._use(Pool(None, config.target_ports), config.endpoint_selector)
 
@@ -99,6 +105,8 @@ class Discovery:
         async with asyncio.TaskGroup() as tasks:
             if self.pools is not None:
                 tasks.create_task(self.pools.run())
+            if self.objectives is not None:
+                tasks.create_task(self.objectives.run())
             await self._selected.wait()
             tasks.create_task(self.pods.run())
 
@@ -107,6 +115,8 @@ class Discovery:
         yield "pods", self.pods
         if self.pools is not None:
             yield "inferencepools", self.pools
+        if self.objectives is not None and self.objectives.follower is not None:
+            yield "inferenceobjectives", self.objectives.follower
 
     def _path(self, plural: str, api: str = "/api/v1") -> str:
         return f"{api}/namespaces/{self._namespace}/{plural}"

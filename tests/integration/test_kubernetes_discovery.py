@@ -172,6 +172,75 @@ async def test_pod_that_says_nonsense_is_told_of_once_when_it_changes(
     assert told[0].endswith("its endpoints have no KV events until that is mended")
 
 
+NEW_OBJECTIVES = "/apis/llm-d.ai/v1alpha2/namespaces/ns/inferenceobjectives"
+OLD_OBJECTIVES = "/apis/inference.networking.x-k8s.io/v1alpha2/namespaces/ns/inferenceobjectives"
+
+
+def objective(priority: int | None, pool: str = "mine", **reference: str) -> dict[str, Any]:
+    spec: dict[str, Any] = {"poolRef": {"name": pool} | reference}
+    return {"spec": spec if priority is None else spec | {"priority": priority}}
+
+
+@pytest.mark.parametrize(
+    ("groups", "path"),
+    [
+        pytest.param(["llm-d.ai/v1alpha2"], NEW_OBJECTIVES, id="new"),
+        pytest.param(["inference.networking.x-k8s.io/v1alpha2"], OLD_OBJECTIVES, id="old"),
+        pytest.param(
+            ["inference.networking.x-k8s.io/v1alpha2", "llm-d.ai/v1alpha2"], NEW_OBJECTIVES, id="both"
+        ),
+    ],
+)
+async def test_priorities_are_the_objectives_of_the_pool_when_the_cluster_has_that_kind(
+    double: ApiServerDouble, groups: list[str], path: str
+) -> None:
+    double.groups = {group: ["inferenceobjectives"] for group in groups}
+    for other in (NEW_OBJECTIVES, OLD_OBJECTIVES):
+        double.put(other, "chat", objective(5 if other == path else 7))
+    double.put(path, "batch", objective(-1))
+    double.put(path, "plain", objective(None))
+    double.put(path, "foreign", objective(9, "other"))
+    double.put(path, "old_pool", objective(9, group="inference.networking.x-k8s.io"))
+    ending = {"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}
+    double.put(path, "ending", objective(9) | ending)
+    async with discovering(double, KubernetesConfig(inference_pool="mine")) as found:
+        priorities = priorities_of(found)
+        await until(lambda: priorities == {"chat": 5, "batch": -1, "plain": 0})
+        assert "inferenceobjectives" in [kind for kind, _ in found.discovery.followers()]
+        double.delete(path, "batch")
+        await until(lambda: priorities == {"chat": 5, "plain": 0})
+
+
+@pytest.mark.parametrize(
+    "others", [{}, {"llm-d.ai/v1alpha2": ["inferencepools"]}], ids=["no_group", "no_kind"]
+)
+async def test_priorities_come_when_the_kind_is_installed_later(
+    double: ApiServerDouble, others: dict[str, list[str]]
+) -> None:
+    double.groups = others
+    double.put(NEW_OBJECTIVES, "chat", objective(5))
+    async with discovering(double, KubernetesConfig(inference_pool="mine")) as found:
+        await until(lambda: double.n_discoveries > 3)
+        assert NEW_OBJECTIVES not in {path for _, path in double.requests}
+        double.groups = {"llm-d.ai/v1alpha2": ["inferenceobjectives"]}
+        await until(lambda: priorities_of(found) == {"chat": 5})
+
+
+async def test_older_kind_is_not_taken_when_the_server_does_not_tell_of_the_newer(
+    double: ApiServerDouble,
+) -> None:
+    double.groups = {"inference.networking.x-k8s.io/v1alpha2": ["inferenceobjectives"]}
+    double.odd_groups = {"llm-d.ai/v1alpha2"}
+    async with discovering(double, KubernetesConfig(inference_pool="mine")):
+        await until(lambda: double.n_discoveries > 3)
+        assert OLD_OBJECTIVES not in {path for _, path in double.requests}
+
+
+def priorities_of(found: Found) -> Mapping[str, int]:
+    assert found.discovery.objectives is not None
+    return found.discovery.objectives.priorities
+
+
 @pytest.mark.parametrize(
     ("configured", "environment", "own", "namespace"),
     [

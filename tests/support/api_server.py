@@ -34,6 +34,7 @@ KINDS = {
 NEEDED = frozenset({
     ("list", "pods"), ("watch", "pods"),
     ("list", "inferencepools"), ("watch", "inferencepools"),
+    ("list", "inferenceobjectives"), ("watch", "inferenceobjectives"),
     ("get", "leases"), ("create", "leases"), ("update", "leases"),
 })  # fmt: skip
 """Verb and kind of every request that kvatlas makes; Roles allow exactly these."""
@@ -89,6 +90,11 @@ class ApiServerDouble:
         self.requests: Counter[tuple[str, str]] = Counter()
         """(verb as RBAC has it, collection) -> requests."""
         self.queries: list[Mapping[str, str]] = []
+        self.groups: dict[str, list[str]] = {}
+        """API group and version -> kinds that discovery tells of."""
+        self.odd_groups: set[str] = set()
+        """Those of which discovery tells nonsense."""
+        self.n_discoveries = 0
         self._objects: dict[str, dict[str, Json]] = {}
         self._snapshots: dict[str, tuple[int, list[Json]]] = {}
         self._changed = asyncio.Event()
@@ -186,7 +192,7 @@ class ApiServerDouble:
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         found = NAMESPACED.fullmatch(request.path)
         if found is None:
-            return web.Response(status=404, text="404 page not found\n")
+            return self._kinds(request.path)
         collection, name = found["collection"], found["name"]
         self.requests[_verb(request, name), collection] += 1
         self.queries.append(dict(request.query))
@@ -198,6 +204,19 @@ class ApiServerDouble:
         if request.query.get("watch") == "true":
             return await self._watch(request, collection)
         return await self._list(request, collection)
+
+    def _kinds(self, path: str) -> web.Response:
+        """The kinds of an API group, where it has any."""
+        self.n_discoveries += 1
+        if path.removeprefix("/apis/") in self.odd_groups:
+            return web.Response(text="not JSON")
+        kinds = self.groups.get(path.removeprefix("/apis/"))
+        if kinds is None:
+            return web.Response(status=404, text="404 page not found\n")
+        resources = [
+            {"name": kind, "kind": KINDS[kind], "namespaced": True, "verbs": ["list"]} for kind in kinds
+        ]
+        return web.json_response({"kind": "APIResourceList", "resources": resources})
 
     def _refusal(self, request: web.Request, collection: str) -> web.Response | None:
         faults = self.faults

@@ -9,6 +9,16 @@ from kvatlas.configs.schema import AdmissionConfig
 from kvatlas.scorers.model import Load
 
 NOW = 100.0
+
+
+def test_priority_is_the_clusters_when_the_configuration_has_none() -> None:
+    discovered = {"batch": -5, "chat": 7}
+    admission = Admission(AdmissionConfig(objectives={"batch": -1}), discovered=discovered)
+    assert [admission.priority(name) for name in ("batch", "chat", "other", "")] == [-1, 7, 0, 0]
+    discovered["other"] = 3
+    assert admission.priority("other") == 3
+
+
 ADMISSION = Admission(AdmissionConfig(objectives={"batch": -1, "chat": 3}), idle_interval_s=1.0)
 
 

@@ -268,6 +268,11 @@ def test_head_alone_is_the_default_configuration(config_file: Path) -> None:
             id="renewed_too_late",
         ),
         pytest.param(
+            "server: {workers: 2, health: ''}\nleaderElection: {enabled: true}",
+            "line 4, leaderElection.enabled: found true with several workers",
+            id="workers_that_stand_against_each_other",
+        ),
+        pytest.param(
             "server: {workers: 2}",
             "line 3, server.health: found '0.0.0.0:9003': with 2 workers, port 9003 is also one of server.extProc",
             id="ports_of_workers_meet",
