@@ -130,3 +130,12 @@ async def test_process_is_not_ready_when_it_does_not_lead(tmp_path: Path) -> Non
         assert not cluster.is_ready
         families = {family.name: family.samples[0].value for family in cluster.families() if family.samples}
         assert families["kvatlas_leads"] == 0
+
+
+async def test_process_goes_on_without_its_cluster_when_the_api_server_is_away(tmp_path: Path) -> None:
+    async with make_fleet() as fleet:
+        cluster = make_cluster(fleet, tmp_path, leaderElection={"enabled": True})
+        await cluster.start()
+        cluster.configure(EventsConfig(port=6000))
+        assert (cluster.is_synced, cluster.is_ready, cluster.priorities) == (False, False, {})
+        await cluster.resign()

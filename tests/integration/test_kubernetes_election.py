@@ -1,0 +1,113 @@
+"""An election over real HTTP; tests/unit/api/kubernetes/test_lease.py has its rules."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncGenerator, AsyncIterator
+from dataclasses import dataclass, field
+
+import pytest
+
+from kvatlas.api.kubernetes.access import Access
+from kvatlas.api.kubernetes.api_server import ApiServer
+from kvatlas.api.kubernetes.election import Elector
+from kvatlas.api.kubernetes.lease import LeaseElection, Terms
+from support.api_server import ApiServerDouble
+from support.waiting import until
+
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/ns/leases"
+QUICK = Terms(lease_s=1, renew_s=0.5, retry_s=0.02)
+
+
+@dataclass
+class Process:
+    """One that stands for election, and what it was told."""
+
+    elector: Elector
+    told: list[bool] = field(default_factory=list[bool])
+
+
+@pytest.fixture
+async def double() -> AsyncIterator[ApiServerDouble]:
+    server = ApiServerDouble()
+    await server.start()
+    yield server
+    await server.stop()
+
+
+@contextlib.asynccontextmanager
+async def standing(double: ApiServerDouble, identity: str) -> AsyncGenerator[Process]:
+    server = ApiServer(Access(double.url), clock=time.monotonic)
+    await server.start()
+    elector = Elector(
+        server,
+        namespace="ns",
+        name="kvatlas",
+        election=LeaseElection("kvatlas", identity=identity, terms=QUICK, rng=lambda: 0.5),
+        limit_s=0.25,
+        tell=lambda: process.told.append(elector.leads),
+        clock=time.monotonic,
+        wall=time.time,
+    )
+    process = Process(elector)
+    tasks = [asyncio.create_task(elector.run()), asyncio.create_task(elector.watch(0.02))]
+    try:
+        yield process
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+        await elector.resign()
+        await server.stop()
+
+
+async def test_one_leads_and_the_other_follows_when_it_ends(double: ApiServerDouble) -> None:
+    async with standing(double, "b") as other:
+        async with standing(double, "a") as one:
+            await until(lambda: one.elector.leads or other.elector.leads, what="a leader")
+            leader, follower = (one, other) if one.elector.leads else (other, one)
+            assert not follower.elector.leads
+        await until(lambda: other.elector.leads, what="the other to lead")
+        assert (leader.told[0], other.elector.n_changes) == (True, 1)
+    holder = double.objects(LEASES)["kvatlas"]["spec"]
+    assert (holder["holderIdentity"], holder["leaseDurationSeconds"]) == ("", 1)
+
+
+async def test_leader_follows_when_somebody_else_takes_the_lease(double: ApiServerDouble) -> None:
+    async with standing(double, "a") as one:
+        await until(lambda: one.elector.leads)
+        taken = double.objects(LEASES)["kvatlas"]
+        double.put(LEASES, "kvatlas", taken | {"spec": taken["spec"] | {"holderIdentity": "thief"}})
+        await until(lambda: not one.elector.leads, what="the end of the lead")
+        await until(lambda: one.elector.leads, what="a lead after the thief fell silent")
+
+
+async def test_lead_ends_in_time_when_the_api_server_does_not_answer(
+    double: ApiServerDouble, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with standing(double, "a") as one:
+        await until(lambda: one.elector.leads)
+        double.faults.n_failing = 10**6
+        await until(lambda: not one.elector.leads, what="the end of the lead")
+        double.heal()
+        await until(lambda: one.elector.leads, what="a new lead")
+        double.faults.n_failing = 10**6
+    told = [record.message for record in caplog.records if record.levelname == "WARNING"]
+    assert [message.partition(":")[0] for message in told] == [
+        "the Lease cannot be used",
+        "the Lease could not be given up, others wait for its end",
+    ]
+
+
+@pytest.mark.parametrize("fault", ["forbidden", "nonsense"])
+async def test_nobody_leads_when_the_lease_cannot_be_read(double: ApiServerDouble, fault: str) -> None:
+    if fault == "forbidden":
+        double.faults.forbidden = {LEASES}
+    else:
+        double.put(LEASES, "kvatlas", {"spec": {"leaseDurationSeconds": "many"}})
+    async with standing(double, "a") as one:
+        await until(lambda: double.requests["get", LEASES] > 3)
+        assert not one.elector.leads
+    assert ("create", LEASES) not in double.requests
