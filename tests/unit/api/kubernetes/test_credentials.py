@@ -91,6 +91,23 @@ def test_client_certificate_is_loaded_when_given_as_files_or_data(
         assert Credentials(access).tls(now=0).verify_mode == ssl.CERT_REQUIRED
 
 
+def test_old_authorities_of_clusters_are_taken_when_the_default_is_strict(
+    authority: trustme.CA, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make = ssl.create_default_context
+
+    def strict(cadata: str) -> ssl.SSLContext:
+        """As Python 3.13 makes it."""
+        context = make(cadata=cadata)
+        context.verify_flags |= ssl.VERIFY_X509_STRICT
+        return context
+
+    monkeypatch.setattr(ssl, "create_default_context", strict)
+    context = Credentials(Access(URL, ca=pem(authority.cert_pem))).tls(now=0)
+    assert not context.verify_flags & ssl.VERIFY_X509_STRICT
+    assert context.verify_mode == ssl.CERT_REQUIRED
+
+
 def test_server_is_not_verified_when_the_access_says_so() -> None:
     context = Credentials(Access(URL, verify=False)).tls(now=0)
     assert (context.verify_mode, context.check_hostname) == (ssl.CERT_NONE, False)
