@@ -27,7 +27,7 @@ export PYTHON
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: schema sanitize vllm-check help setup demo test lint types check slow fuzz soak cov bench format wheel proto constraints clean
+.PHONY: schema sanitize paper vllm-check help setup demo test lint types check slow fuzz soak cov bench format wheel proto constraints clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' Makefile
@@ -72,6 +72,9 @@ bench: $(INSTALLED) ## Speed and memory of the index, beside Dynamo's where it i
 
 soak: $(INSTALLED) ## Mixed traffic with faults for SOAK_MINUTES: memory stays flat, and nothing is left behind
 	$(BIN)/python -m bench.soak --minutes $(SOAK_MINUTES) $(ARGS)
+
+paper: $(INSTALLED) ## The published tiered-cache benchmark on simulated servers; writes docs/benchmark-tiered.md
+	$(BIN)/python -m bench.tiered_cache $(ARGS)
 
 cov: $(INSTALLED) ## Branch coverage: 100 % of the core, 90 % of the shells
 	$(BIN)/pytest --cov --cov-report= $(ARGS)

@@ -1,0 +1,110 @@
+"""What is simulated for the published benchmark: the deployments compared, and variations that show what matters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import msgspec
+
+from kvatlas.sim import hardware
+from kvatlas.sim.replay.comparison import Case, Plan, replay_all
+from kvatlas.sim.replay.figures import Estimate, estimate
+from kvatlas.sim.replay.fleet_spec import FleetSpec
+from kvatlas.sim.replay.policies import Policy
+from kvatlas.sim.replay.simulation import Timing
+from kvatlas.sim.traces.shared_prefix import SharedPrefixSpec, shared_prefix_trace
+from kvatlas.sim.traces.trace import Trace
+
+from .published import CPU_BLOCKS, FIGURES, SERVERS, WORKLOADS
+
+SEEDS, GRANULARITY = 10, 4
+
+FLEET = FleetSpec(servers=SERVERS, cpu_blocks=CPU_BLOCKS)
+
+Figures = Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Setup:
+    """One way to run the benchmark, with and without a CPU tier.
+
+    Attributes:
+        name: for the page.
+        policy: how requests are routed.
+        fleet: the servers with their CPU tier.
+        is_warm: whether as many requests as are counted came before.
+    """
+
+    name: str
+    policy: str = "approximate"
+    fleet: FleetSpec = FLEET
+    is_warm: bool = False
+
+
+@dataclass(frozen=True)
+class Result:
+    """Figures of one setup on one workload over all seeds; changes are taken seed by seed."""
+
+    baseline: Mapping[str, Estimate]
+    offloading: Mapping[str, Estimate]
+    changes: Mapping[str, Estimate]
+
+
+PUBLISHED = Setup("as published")
+WARM = Setup("the same, caches warm", is_warm=True)
+PRECISE = Setup("contents from events", policy="precise")
+
+VARIATIONS = (
+    PUBLISHED,
+    WARM,
+    PRECISE,
+    Setup(
+        "CPU tier of 100 GiB by this model's block",
+        fleet=replace(FLEET, cpu_blocks=hardware.blocks_in(100)),
+    ),
+    Setup(
+        "loads halt the engine",
+        fleet=replace(FLEET, times=hardware.service_times(loads_overlap=False)),
+    ),
+    Setup(
+        "link at half its bandwidth",
+        fleet=replace(
+            FLEET,
+            times=hardware.service_times(gpu=replace(hardware.H100_SXM, host_bytes_per_s=32e9)),
+        ),
+    ),
+    Setup("round robin", policy="round-robin"),
+)
+
+
+def run_setup(
+    setup: Setup, workload: str, *, seeds: int, granularity: int, jobs: int, progress: Callable[[], None]
+) -> Result:
+    """Both sides of one setup, with the same traces."""
+    spec = WORKLOADS[workload]
+    n_counted = spec.num_groups * spec.num_prompts_per_group
+    if setup.is_warm:
+        spec = msgspec.structs.replace(spec, num_prompts_per_group=2 * spec.num_prompts_per_group)
+    plan = Plan(_traces(spec, seeds), Timing(), granularity, warm_up=n_counted if setup.is_warm else 0)
+    fleets = (replace(setup.fleet, cpu_blocks=0), setup.fleet)
+    cases = [Case(Policy(setup.policy), fleet, fleet.cpu_blocks) for fleet in fleets]
+    baseline, offloading = replay_all(plan, cases, jobs=jobs, progress=progress)
+    return Result(
+        _estimates(baseline),
+        _estimates(offloading),
+        _estimates(
+            [
+                {name: after[name] / before[name] - 1 for name in FIGURES}
+                for before, after in zip(baseline, offloading, strict=True)
+            ]
+        ),
+    )
+
+
+def _traces(spec: SharedPrefixSpec, seeds: int) -> tuple[Trace, ...]:
+    return tuple(shared_prefix_trace(spec, seed=seed) for seed in range(1, seeds + 1))
+
+
+def _estimates(runs: Sequence[Figures]) -> dict[str, Estimate]:
+    return {name: estimate([run[name] for run in runs]) for name in runs[0]}
