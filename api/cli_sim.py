@@ -1,4 +1,4 @@
-"""Commands that simulate: `kvatlas replay`, `kvatlas tune`."""
+"""Commands that simulate: `kvatlas replay`, `kvatlas tune`, `kvatlas simulate`."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ def register(app: typer.Typer) -> None:
     """Add the commands."""
     app.command()(replay)
     app.command()(tune)
+    app.command()(simulate)
 
 
 def replay(
@@ -130,6 +131,72 @@ def tune(
         run_tune(console, TuneOptions(replay=options, goal=goal, trials=trials, out=out, plot=plot))
 
     _run(run)
+
+
+Chance = Annotated[float, typer.Option(min=0.0, max=1.0, metavar="0..1")]
+
+
+def simulate(
+    *,
+    servers: Annotated[int, typer.Option(min=1, help="How many.")] = 4,
+    host: Annotated[str, typer.Option(help="Address they listen on; ports are free ones.")] = "127.0.0.1",
+    gpu_blocks: Annotated[int, typer.Option(min=16, help="Blocks of a server's GPUs.")] = 9271,
+    cpu_blocks: Annotated[int, typer.Option(min=0, help="Blocks of its CPU tier.")] = 0,
+    chunk_blocks: Annotated[int, typer.Option(min=1, help="Blocks a chunk of the CPU tier.")] = 1,
+    block_size: Annotated[int, typer.Option(min=1, help="Tokens a block.")] = 16,
+    storage: Annotated[bool, typer.Option("--storage", help="Shared storage behind the CPU tiers.")] = False,
+    placeholders: Annotated[
+        bool, typer.Option("--placeholders", help="Events of slower tiers carry hashes alone.")
+    ] = False,
+    time_scale: Annotated[float, typer.Option(min=0.0, help="Real seconds a simulated second takes.")] = 1.0,
+    config: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write a configuration for kvatlas serve there.")
+    ] = None,
+    drop_events: Chance = 0.0,
+    duplicate_events: Chance = 0.0,
+    reorder_events: Chance = 0.0,
+    corrupt_events: Chance = 0.0,
+    event_lag: Annotated[float, typer.Option(min=0.0, metavar="SECONDS")] = 0.0,
+    replay_batches: Annotated[int, typer.Option(min=0, help="Event batches kept for replay.")] = 10_000,
+    refuse: Chance = 0.0,
+    abort: Chance = 0.0,
+    slow: Chance = 0.0,
+    slow_by: Annotated[float, typer.Option(min=0.0, metavar="SECONDS")] = 5.0,
+    restart_every: Annotated[
+        float, typer.Option(min=0.0, metavar="SECONDS", help="Mean time between deaths.")
+    ] = 0.0,
+    down_for: Annotated[float, typer.Option(min=0.0, metavar="SECONDS")] = 2.0,
+    seed: Annotated[int, typer.Option(help="Of faults and restarts.")] = 0,
+) -> None:
+    """Run simulated servers with the OpenAI API, metrics and KV events on real sockets, with faults if asked for."""
+    from ..sim.faults import EventFaults, HttpFaults  # noqa: PLC0415 - not needed to serve
+    from ..sim.live import SimulateOptions, run_simulate  # noqa: PLC0415
+
+    options = SimulateOptions(
+        servers=servers,
+        host=host,
+        block_size=block_size,
+        gpu_blocks=gpu_blocks,
+        cpu_blocks=cpu_blocks,
+        chunk_blocks=chunk_blocks,
+        storage=storage,
+        self_describing=not placeholders,
+        time_scale=time_scale,
+        replay_batches=replay_batches,
+        event_faults=EventFaults(
+            drop=drop_events,
+            duplicate=duplicate_events,
+            reorder=reorder_events,
+            corrupt=corrupt_events,
+            lag_s=event_lag,
+        ),
+        http_faults=HttpFaults(refuse=refuse, abort=abort, slow=slow, slow_s=slow_by),
+        restart_every_s=restart_every,
+        down_s=down_for,
+        config=config,
+        seed=seed,
+    )
+    _run(lambda console: run_simulate(console, options))
 
 
 def _run(command: Callable[[Console], None]) -> None:

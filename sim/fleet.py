@@ -73,12 +73,18 @@ class Fleet:
         """
         config = self.servers[0].config
         gpu = TierConfig(name="gpu", media=("GPU",))
-        cpu = TierConfig(name="cpu", media=("CPU",), lru_capacity_per_server=config.cpu_blocks)
+        cpu = TierConfig(name="cpu", media=("CPU",), lru_capacity_per_server=config.cpu_blocks or "auto")
+        storage = TierConfig(name="storage", media=("STORAGE",), scope="shared")
+        tiers = [gpu]
+        if config.cpu_blocks:
+            tiers.append(cpu)
+        if config.storage is not None:
+            tiers.append(storage)
         sections = {
             "server": ListenersConfig(ext_proc=ext_proc, health="", rest=rest, metrics=""),
             "model": ModelConfig(names=(config.model,), tokenizer=str(tokenizer)),
             "endpoints": EndpointsConfig(static=tuple(_endpoint(server) for server in self.servers)),
-            "tiers": (gpu, cpu) if config.cpu_blocks else (gpu,),
+            "tiers": tuple(tiers),
         }
         head = {"apiVersion": "kvatlas/v1", "kind": "KVAtlasConfig"}
         file.write_text(yaml.safe_dump(head | msgspec.to_builtins(sections, enc_hook=str), sort_keys=False))

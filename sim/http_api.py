@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import random
 import time
 import uuid
 from array import array
@@ -13,6 +15,7 @@ from aiohttp import web
 
 from .engine import Engine
 from .errors import RequestRefusedError
+from .faults import NO_HTTP_FAULTS, HttpFaults
 from .metrics import EngineCollector
 from .model_text import ModelText
 from .openai import AnswerForm, GenerateBody, Json, error_body, parse_generate, usage
@@ -45,6 +48,8 @@ class HttpApi:
         model: served name of the base model.
         loras: adapters, served under their own names.
         context_tokens: prompt and reply together, at most.
+        faults: what happens to requests for completions.
+        rng: draws for them.
     """
 
     def __init__(
@@ -57,7 +62,10 @@ class HttpApi:
         model: str,
         loras: Iterable[Lora],
         context_tokens: int,
+        faults: HttpFaults = NO_HTTP_FAULTS,
+        rng: Callable[[], float] = random.random,
     ) -> None:
+        self._faults, self._rng = faults, rng
         self._engine = engine
         self._text = text
         self._collector = collector
@@ -87,6 +95,7 @@ class HttpApi:
 
     async def _generate(self, request: web.Request) -> web.StreamResponse:
         body = await request.read()
+        await self._fail_at_times(request)
         fields = parse_generate(body)
         lora = self._adapter(fields.model)
         prompt = self._text.tokenize(request.path, body)
@@ -105,6 +114,25 @@ class HttpApi:
         return await self._stream(
             request, work, form, with_usage=options is not None and options.include_usage
         )
+
+    async def _fail_at_times(self, request: web.Request) -> None:
+        """Do to the request what the faults say.
+
+        Raises:
+            RequestRefusedError: it is answered with status 503.
+            ConnectionResetError: its connection is gone.
+        """
+        faults = self._faults
+        if self._happens(faults.refuse):
+            raise RequestRefusedError("The server is overloaded.", status=503, kind="ServiceUnavailableError")
+        if self._happens(faults.abort) and request.transport is not None:
+            request.transport.abort()
+            raise ConnectionResetError
+        if self._happens(faults.slow):
+            await asyncio.sleep(faults.slow_s)
+
+    def _happens(self, chance: float) -> bool:
+        return chance > 0 and self._rng() < chance
 
     async def _answer(self, work: Request, form: AnswerForm) -> web.Response:
         text = "".join([piece async for piece, _last in self._pieces(work)])

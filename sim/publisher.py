@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import random
 from collections import deque
+from collections.abc import Callable
 
 import msgspec
 import zmq
 import zmq.asyncio
 
+from .faults import NO_EVENT_FAULTS, EventFaults, FaultyStream, Message
 from .kv_events import EventBatch
 
 BUFFERED_BATCHES = 10_000
@@ -28,6 +32,8 @@ class Publisher:
         port: of the PUB socket; 0 takes a free one.
         replay_port: of the ROUTER socket; 0 takes a free one.
         buffer_size: batches kept for replay.
+        faults: what happens to live batches.
+        rng: draws for them.
     """
 
     def __init__(
@@ -38,7 +44,10 @@ class Publisher:
         port: int = 0,
         replay_port: int = 0,
         buffer_size: int = BUFFERED_BATCHES,
+        faults: EventFaults = NO_EVENT_FAULTS,
+        rng: Callable[[], float] = random.random,
     ) -> None:
+        self._stream, self._lag_s = FaultyStream(faults, rng), faults.lag_s
         self._topic = topic.encode()
         self._buffer: deque[tuple[int, bytes]] = deque(maxlen=buffer_size)
         self._next_seq = 0
@@ -54,8 +63,12 @@ class Publisher:
         """Send one batch to whoever is subscribed; never blocks, a slow subscriber loses it."""
         seq, payload = self._next_seq, self._encoder.encode(batch)
         self._next_seq += 1
-        self._pub.send_multipart((self._topic, seq.to_bytes(8, "big"), payload))
         self._buffer.append((seq, payload))
+        for message in self._stream.send((self._topic, seq.to_bytes(8, "big"), payload)):
+            if self._lag_s:
+                asyncio.get_running_loop().call_later(self._lag_s, self._send, message)
+            else:
+                self._send(message)
 
     async def serve_replay(self) -> None:
         """Answer replay requests until cancelled; a request that is not [identity, empty, start] is ignored."""
@@ -75,6 +88,10 @@ class Publisher:
         self._pub.close(linger=0)
         self._router.close(linger=0)
         self._context.term()
+
+    def _send(self, message: Message) -> None:
+        if not self._pub.closed:  # a late message of a server that has stopped
+            self._pub.send_multipart(message)
 
     async def _reply(self, *frames: bytes) -> None:
         await self._router.send_multipart(frames)  # pyright: ignore[reportUnknownMemberType]  # pyzmq's stub

@@ -7,6 +7,7 @@ import socket
 import time
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
+from random import Random
 from types import TracebackType
 from typing import Self
 
@@ -14,13 +15,15 @@ from aiohttp import web
 
 from .block_cache import BlockCache
 from .engine import Engine
+from .faults import NO_EVENT_FAULTS, NO_HTTP_FAULTS, EventFaults, HttpFaults
 from .http_api import HttpApi
 from .metrics import EngineCollector, ServerInfo
 from .model_text import ModelText
-from .publisher import Publisher
+from .publisher import BUFFERED_BATCHES, Publisher
 from .scheduler import Scheduler
 from .sequence import Lora
 from .service_times import ServiceTimes
+from .storage_tier import StorageTier
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +44,11 @@ class ServerConfig:
         max_num_batched_tokens: tokens a step computes at most.
         times: service times.
         time_scale: real seconds a simulated second takes.
+        storage: storage tier behind the CPU tier, which servers of one process may share; None for none.
+        replay_batches: event batches kept for replay.
+        event_faults: what happens to live event batches.
+        http_faults: what happens to requests for completions.
+        seed: of the faults.
     """
 
     name: str
@@ -56,6 +64,11 @@ class ServerConfig:
     max_num_batched_tokens: int = 8192
     times: ServiceTimes = field(default_factory=ServiceTimes)
     time_scale: float = 1.0
+    storage: StorageTier | None = None
+    replay_batches: int = BUFFERED_BATCHES
+    event_faults: EventFaults = NO_EVENT_FAULTS
+    http_faults: HttpFaults = NO_HTTP_FAULTS
+    seed: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +96,7 @@ class SimServer:
         self.ports = Ports()
         self._text = text
         self._host = host
+        self._rng = Random(f"{config.name} {config.seed}").random
         self._running = AsyncExitStack()
 
     @property
@@ -146,6 +160,9 @@ class SimServer:
             host=self._host,
             port=self.ports.events,
             replay_port=self.ports.replay,
+            buffer_size=self.config.replay_batches,
+            faults=self.config.event_faults,
+            rng=self._rng,
         )
         stack.callback(publisher.close)
         self.ports = Ports(http_port, publisher.port, publisher.replay_port)
@@ -159,6 +176,7 @@ class SimServer:
             cpu_blocks=config.cpu_blocks,
             chunk_blocks=config.chunk_blocks,
             self_describing=config.self_describing,
+            storage=config.storage,
         )
         scheduler = Scheduler(
             cache,
@@ -179,6 +197,8 @@ class SimServer:
             model=config.model,
             loras=[Lora(name, number) for number, name in enumerate(config.loras, start=1)],
             context_tokens=engine.scheduler.cache.gpu.capacity * config.block_size,
+            faults=config.http_faults,
+            rng=self._rng,
         )
 
 

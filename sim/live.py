@@ -1,0 +1,158 @@
+"""`kvatlas simulate`: simulated servers on real sockets until Ctrl-C, to point a gateway or kvatlas itself at."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from tempfile import TemporaryDirectory
+
+from rich.console import Console
+
+from . import hardware
+from .demo_model import MODEL_NAME, write_demo_model
+from .faults import EventFaults, HttpFaults
+from .fleet import Fleet
+from .model_text import TokenizerText
+from .publisher import BUFFERED_BATCHES
+from .server import ServerConfig
+from .service_times import ServiceTimes
+from .storage_tier import StorageTier
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulateOptions:
+    """What was asked for.
+
+    Attributes:
+        servers: how many.
+        host: address they listen on.
+        block_size: tokens a block.
+        gpu_blocks: GPU pool of each.
+        cpu_blocks: CPU tier of each, 0 for none.
+        chunk_blocks: blocks a chunk of the CPU tier.
+        storage: whether all share a storage tier.
+        self_describing: whether events of slower tiers carry tokens.
+        times: service times of each.
+        time_scale: real seconds a simulated second takes.
+        replay_batches: event batches kept for replay.
+        event_faults: what happens to live event batches.
+        http_faults: what happens to requests for completions.
+        restart_every_s: mean time between two restarts of a server, 0 for none.
+        down_s: how long a server stays away then.
+        config: file to write for `kvatlas serve`, None for none.
+        seed: of faults and restarts.
+    """
+
+    servers: int = 4
+    host: str = "127.0.0.1"
+    block_size: int = hardware.BLOCK_SIZE
+    gpu_blocks: int = hardware.GPU_BLOCKS
+    cpu_blocks: int = 0
+    chunk_blocks: int = 1
+    storage: bool = False
+    self_describing: bool = True
+    times: ServiceTimes = field(default_factory=hardware.service_times)
+    time_scale: float = 1.0
+    replay_batches: int = BUFFERED_BATCHES
+    event_faults: EventFaults = field(default_factory=EventFaults)
+    http_faults: HttpFaults = field(default_factory=HttpFaults)
+    restart_every_s: float = 0.0
+    down_s: float = 2.0
+    config: Path | None = None
+    seed: int = 0
+
+
+def run_simulate(console: Console, options: SimulateOptions) -> None:
+    """Run the servers until SIGINT or SIGTERM. Must be called from the main thread, for its signals."""
+    asyncio.run(_simulate(console, options))
+
+
+def server_configs(options: SimulateOptions) -> list[ServerConfig]:
+    """The servers."""
+    storage = StorageTier() if options.storage else None
+    return [
+        ServerConfig(
+            name=f"sim-{number}",
+            model=MODEL_NAME,
+            block_size=options.block_size,
+            gpu_blocks=options.gpu_blocks,
+            cpu_blocks=options.cpu_blocks,
+            chunk_blocks=options.chunk_blocks,
+            self_describing=options.self_describing,
+            max_num_seqs=hardware.MAX_NUM_SEQS,
+            max_num_batched_tokens=hardware.MAX_NUM_BATCHED_TOKENS,
+            times=options.times,
+            time_scale=options.time_scale,
+            storage=storage,
+            replay_batches=options.replay_batches,
+            event_faults=options.event_faults,
+            http_faults=options.http_faults,
+            seed=options.seed,
+        )
+        for number in range(options.servers)
+    ]
+
+
+async def _simulate(console: Console, options: SimulateOptions) -> None:
+    stop = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    with TemporaryDirectory(prefix="kvatlas-simulate-") as name:
+        model = options.config.parent / f"{options.config.stem}-model" if options.config else Path(name)
+        write_demo_model(model)
+        async with Fleet(server_configs(options), TokenizerText(model), host=options.host) as fleet:
+            if options.config is not None:
+                fleet.write_kvatlas_config(
+                    options.config,
+                    tokenizer=model.absolute(),
+                    ext_proc="127.0.0.1:9002",
+                    rest="127.0.0.1:8080",
+                )
+                console.print(f"wrote {options.config}", markup=False, highlight=False)
+            _print_addresses(console, fleet)
+            restarts = asyncio.create_task(
+                restart_at_random(
+                    fleet,
+                    every_s=options.restart_every_s,
+                    down_s=options.down_s,
+                    rng=Random(options.seed),
+                    say=lambda text: console.print(text, markup=False, highlight=False),
+                )
+            )
+            stopped = asyncio.create_task(stop.wait())
+            await asyncio.wait((restarts, stopped), return_when=asyncio.FIRST_COMPLETED)
+            restarts.cancel()
+            await asyncio.gather(restarts, return_exceptions=True)
+
+
+async def restart_at_random(
+    fleet: Fleet, *, every_s: float, down_s: float, rng: Random, say: Callable[[str], None]
+) -> None:
+    """Kill one server after the other and start it again; waits for ever where `every_s` is 0.
+
+    A restarted server has an empty cache, and sequence numbers from 0.
+    """
+    while every_s:
+        await asyncio.sleep(rng.expovariate(1 / every_s))
+        server = rng.choice(fleet.servers)
+        say(f"{server.config.name} dies")
+        await server.stop()
+        await asyncio.sleep(down_s)
+        await server.start()
+        say(f"{server.config.name} is back")
+    await asyncio.Event().wait()
+
+
+def _print_addresses(console: Console, fleet: Fleet) -> None:
+    for server in fleet.servers:
+        console.print(
+            f"{server.config.name}  http://{server.address}  events {server.events_address}  replay {server.replay_address}",
+            markup=False,
+            highlight=False,
+            soft_wrap=True,
+        )
+    console.print(f"model {MODEL_NAME}; Ctrl-C ends it", highlight=False)
