@@ -68,8 +68,8 @@ PREFILL_TOKENS_PER_S = 15_928.0
 prefix-cache-affinity-filter has as its default. It is 53 % of the data sheet's operations."""
 
 ATTENTION_EFFICIENCY = 0.6
-"""Part of the data sheet's operations that FlashAttention 3 reaches on long causal prompts with heads of 128. Its paper
-(arXiv 2407.08608, figure 5) has 550 to 650 of 989 TFLOPS."""
+"""Part of the data sheet's operations that attention kernels reach on long causal prompts with heads of 128; assumed. The
+paper of FlashAttention 3 (arXiv 2407.08608) has 0.75 at best on this GPU, and less for causal and for shorter ones."""
 
 MEMORY_EFFICIENCY = 0.8
 """Part of the data sheet's memory bandwidth that decode kernels reach; assumed, the usual range is 0.7 to 0.9."""

@@ -154,7 +154,7 @@ class Scheduler:
 
     def _decide(self, now: float) -> _Step | None:
         """The next step; None when it would do nothing."""
-        if not (self._waiting or self._running or self._in_flight or self._unwritten):
+        if not (self._waiting or self._running or self._in_flight or self._unwritten or self._fetches):
             return None
         step = _Step(gpu_events=self._unpublished)
         self._complete_fetches(step, now)

@@ -16,9 +16,9 @@ class DynamoCostScorer:
     """`1 / (1 + cost)` with `cost = max(0, prefill blocks ahead + prompt blocks - credit) + decode blocks`.
 
     Dynamo picks the lowest cost, so the highest score. It knows the decode blocks of each worker from its own books of
-    active requests; here they come from the worker's reported utilization, which counts the same blocks.
-    Source: Dynamo 1.5 lib/kv-router, selector/default.rs, with its defaults (prefill load scale 1, decay 0,
-    temperature 0).
+    active requests; here they come from the worker's reported utilization, which counts the same blocks. The formula's
+    further term for the number of active requests is left out.
+    Source: Dynamo lib/kv-router, selector/default.rs, with prefill load scale 1, decay 0 and temperature 0.
 
     Args:
         block_size: tokens a block.

@@ -158,6 +158,20 @@ def test_fetches_share_one_storage() -> None:
     assert reader.next_load_at() == 16 * TIMES.fetch_s_per_token
 
 
+def test_fetch_ends_though_its_request_has_gone() -> None:
+    writer, reader = make_engines(32, 32)
+    finish(writer, make_request("a", 9))
+    request = make_request("b", 9)
+    reader.add(request)
+    reader.begin_step(0.0)
+
+    reader.abort(request)
+    step(reader, now=8 * TIMES.fetch_s_per_token)
+
+    assert reader.next_load_at() is None
+    assert [chunk.ready for chunk in reader.cache.cpu.chunks()] == [True, True]
+
+
 def test_request_computes_what_the_cpu_tier_is_too_small_to_fetch() -> None:
     writer, reader = make_engines(32, 1)
     finish(writer, make_request("a", 9))
