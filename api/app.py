@@ -8,7 +8,7 @@ import os
 import random
 import signal
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from ..configs.address import HostPort
 from ..configs.decisions import DecisionsConfig
@@ -268,17 +268,17 @@ class App:
         await self._models.stop()
         await self._subscriber.close()
 
-    async def run(self) -> None:
-        """Start, serve until SIGTERM or SIGINT, drain and stop. A second signal stops at once. SIGHUP loads the files."""
+    async def run(self, *, ends: Sequence[signal.Signals] = (signal.SIGTERM, signal.SIGINT)) -> None:
+        """Start, serve until a signal `ends` it, drain and stop. A second signal stops at once. SIGHUP loads the files."""
         stop = asyncio.Event()
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in ends:
             loop.add_signal_handler(number, stop.set)
         loop.add_signal_handler(signal.SIGHUP, self._reload.set)
         await self.start()
         log.info("following %d endpoint(s)", len(self.fleet))
         await stop.wait()
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in ends:
             loop.remove_signal_handler(number)
             signal.signal(number, signal.SIG_DFL)
         log.info("stopping: finishing requests in flight, at most %.0f s", DRAIN_S)

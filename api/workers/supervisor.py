@@ -17,8 +17,12 @@ log = logging.getLogger(__name__)
 PAUSE_S = 1.0
 """Between a worker's end and its new start, so that one that cannot run does not keep a core busy."""
 
-_FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-_ENDS = frozenset({signal.SIGTERM, signal.SIGINT})
+END = signal.SIGUSR1
+"""What tells a worker to end. SIGTERM and SIGINT are ignored there: a terminal, and some service managers, send them to every
+process beside the parent, and a worker that heard of its end twice would not wait for its requests."""
+
+_ENDS = (signal.SIGTERM, signal.SIGINT)
+_PASSED_ON = (*_ENDS, signal.SIGHUP)
 _PR_SET_PDEATHSIG = 1
 
 
@@ -43,10 +47,10 @@ class Supervisor:
     def serve(self) -> int:
         """Returns once every worker has ended: the status of the one that gave up, else 0.
 
-        SIGTERM, SIGINT and SIGHUP are passed on to every worker; the first two end them. To be called from the main
-        thread of a process without other threads.
+        SIGTERM and SIGINT reach every worker as `END`, SIGHUP as it is. To be called from the main thread of a process
+        without other threads.
         """
-        for number in _FORWARDED:
+        for number in _PASSED_ON:
             signal.signal(number, self._pass_on)
         for worker in range(self._n_workers):
             self._start(worker)
@@ -70,21 +74,22 @@ class Supervisor:
 
     def _start(self, worker: int) -> None:
         # A signal between the fork and the child's own handling of it would run the parent's handler there.
-        signal.pthread_sigmask(signal.SIG_BLOCK, _FORWARDED)
+        signal.pthread_sigmask(signal.SIG_BLOCK, _PASSED_ON)
         pid = os.fork()
         if pid == 0:
             self._become(worker)
         self._workers[pid] = worker
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, _FORWARDED)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _PASSED_ON)
 
     def _become(self, worker: int) -> NoReturn:
         """Be the worker; never returns to the parent's code."""
         status = 1
         try:
-            for number in _FORWARDED:
-                signal.signal(number, signal.SIG_DFL)
+            for number in _ENDS:
+                signal.signal(number, signal.SIG_IGN)
+            signal.signal(signal.SIGHUP, signal.SIG_DFL)
             _end_with_parent()
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, _FORWARDED)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, _PASSED_ON)
             status = self._run(worker)
         except BaseException:
             log.exception("worker %d failed", worker)
@@ -94,15 +99,21 @@ class Supervisor:
             os._exit(status)
 
     def _pass_on(self, number: int, _: FrameType | None) -> None:
-        self._is_ending |= number in _ENDS
-        for pid in self._workers:
-            os.kill(pid, number)
+        if number in _ENDS:
+            self._end()
+        else:
+            self._send(number)
 
     def _end(self) -> None:
-        self._pass_on(signal.SIGTERM, None)
+        self._is_ending = True
+        self._send(END)
+
+    def _send(self, number: int) -> None:
+        for pid in self._workers:
+            os.kill(pid, number)
 
 
 def _end_with_parent() -> None:
     """Have the system end this process when its parent dies, which could not do it any more. Linux only."""
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, END)

@@ -13,6 +13,7 @@ from ...configs.schema import KVAtlasConfig, SnapshotConfig
 from ..app import App
 from ..config_file import ConfigFiles
 from .link import Mailboxes
+from .supervisor import END
 
 
 def run_worker(config: KVAtlasConfig, files: ConfigFiles, mailboxes: Mailboxes, worker: int) -> None:
@@ -35,7 +36,7 @@ def run_worker(config: KVAtlasConfig, files: ConfigFiles, mailboxes: Mailboxes, 
         link = mailboxes.link(worker)
         app = App(worker_config(config, worker), replace(files, with_flags=as_worker), siblings=link)
         async with link:
-            await app.run()
+            await app.run(ends=(END,))
 
     uvloop.run(run())
 

@@ -27,7 +27,7 @@ def stop(*_):
 def run(worker):
     say("worker", worker, os.getpid())
     {body}
-    signal.signal(signal.SIGTERM, stop)
+    signal.signal(supervisor.END, stop)
     signal.signal(signal.SIGHUP, lambda *_: say("hup", worker))
     say("waits", worker)
     while True:
@@ -78,9 +78,10 @@ async def supervised(body: str = "pass") -> AsyncGenerator[Running]:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_signal_ends_all_workers_and_their_parent_with_status_0(number: signal.Signals) -> None:
-    body = "signal.signal(signal.SIGINT, stop)"
-    async with supervised(body) as running:
+    async with supervised() as running:
         await running.until("waits 0", "waits 1")
+        for pid in running.pids.values():
+            os.kill(pid, number)  # as a terminal does; the parent alone decides
         running.process.send_signal(number)
 
         assert await asyncio.wait_for(running.process.wait(), 30) == 0
