@@ -22,6 +22,7 @@ from ..indexer.tiers import TierTable
 from ..scorers.in_flight import Siblings
 from .admission import Admission
 from .audits import audit_families, audited
+from .capacities import CapacityDrift
 from .config_file import ConfigFiles
 from .decisions import DecisionLog, decision_families
 from .extproc.configured import make_ext_proc
@@ -168,6 +169,7 @@ class App:
             n_fallbacks=config.ext_proc.fallback_endpoints,
             endpoint_labels=self._models.endpoint_labels if self._models.differ else None,
         )
+        self._drift = CapacityDrift()
         self._metrics.registry.register(StateCollector(lambda: decision_families(picker.decisions)))
         self._metrics.registry.register(
             StateCollector(lambda: audit_families(self.fleet, now=time.monotonic()))
@@ -307,6 +309,7 @@ class App:
         while True:
             await asyncio.sleep(HOUSEKEEPING_S)
             self.fleet.tick(now=time.monotonic())
+            self._drift.look(self.fleet)
             self._update_readiness()
 
     async def _sweep(self) -> None:

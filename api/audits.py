@@ -6,12 +6,17 @@ from collections.abc import Iterator
 
 from prometheus_client.metrics_core import Metric
 
-from ..scorers.audit import Audited, judged
+from ..indexer.atlas import Atlas
+from ..indexer.tiers import TierId
+from ..scorers.audit import Audited, TierState, judged
 from ..scorers.decision import Decision
 from .extproc.stream import Completion
 from .extproc.usage import Usage
 from .fleet import Fleet
 from .metrics import counter, gauge
+
+FULL = 0.95
+"""Part of a tier's bound from which it counts as full: engines keep some blocks for requests under way."""
 
 
 def audited(completion: Completion, fleet: Fleet) -> Audited | None:
@@ -34,8 +39,19 @@ def audited(completion: Completion, fleet: Fleet) -> Audited | None:
         prompt_tokens=usage.prompt_tokens,
         cached_tokens=usage.cached_tokens,
         n_ranks=len(endpoint.publishers),
-        tiers=fleet.tier_states(endpoint.name, prefix.rank),
+        tiers=_tier_states(fleet.atlas, endpoint.name, prefix.rank),
     )
+
+
+def _tier_states(atlas: Atlas, endpoint: str, rank: int) -> dict[str, TierState]:
+    """What is known of every configured tier of one rank."""
+    ledger = atlas.ledger(endpoint, rank)
+    states: dict[str, TierState] = {}
+    for number, name in enumerate(atlas.tiers.names):
+        bound = ledger.capacity(TierId(number))
+        is_full = bound is not None and ledger.residencies(TierId(number)) >= FULL * bound
+        states[name] = TierState(ledger.sources.of(TierId(number)), is_full)
+    return states
 
 
 def audit_families(fleet: Fleet, *, now: float) -> Iterator[Metric]:

@@ -21,7 +21,7 @@ from ..indexer.prefix import Prefix
 from ..indexer.snapshot import SavedEndpoint, SavedRank
 from ..indexer.sources import SourceChange
 from ..indexer.tiers import TierId, TierSource, TierTable
-from ..scorers.audit import Audit, TierState
+from ..scorers.audit import Audit
 from ..scorers.in_flight import InFlight, Siblings
 from ..scorers.model import Candidate, Load
 from .instance import Instance
@@ -41,9 +41,6 @@ DARK_ADVICE = (
     '"kv_connector_extra_config": {"self_describing_kv_events": true}'
 )
 """What mends a tier that an engine uses without telling."""
-
-FULL = 0.95
-"""Part of a tier's bound from which it counts as full: engines keep some blocks for requests under way."""
 
 
 @dataclass(slots=True)
@@ -384,16 +381,6 @@ class Fleet:
     async def _close(self, publisher: Publisher) -> None:
         if publisher.subscription is not None:
             await self._subscriber.unsubscribe(publisher.subscription)
-
-    def tier_states(self, name: str, rank: int) -> dict[str, TierState]:
-        """What is known of every configured tier of one rank. Raises UnknownEndpointError where there is none."""
-        ledger = self.atlas.ledger(name, rank)
-        states: dict[str, TierState] = {}
-        for number, tier in enumerate(self.atlas.tiers.names):
-            bound = ledger.capacity(TierId(number))
-            is_full = bound is not None and ledger.residencies(TierId(number)) >= FULL * bound
-            states[tier] = TierState(ledger.sources.of(TierId(number)), is_full)
-        return states
 
     def _settle(self, now: float) -> None:
         self.in_flight.settle(lambda name: self._loads.get(name, now), now=now)

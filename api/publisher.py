@@ -5,13 +5,15 @@ from __future__ import annotations
 import logging
 import math
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ..events.model import Batch
 from ..events.stream import Trust
 from ..events.subscription import Subscription
 from ..indexer.atlas import Atlas
+from ..indexer.capacity import CapacityGauge, ObservedCapacity
 from ..indexer.snapshot import SavedRank
+from ..indexer.tiers import TierId
 from .metrics import Metrics
 from .predictions import Predictions
 
@@ -38,11 +40,14 @@ class Publisher:
     """Monotonic seconds of the last batch applied."""
     reset_at: float = -math.inf
     """Monotonic seconds of the last new life."""
+    gauges: dict[TierId, CapacityGauge] = field(default_factory=dict[TierId, CapacityGauge])
+    """What the configured tiers hold when they are full."""
 
     def apply(self, batch: Batch, *, live: bool) -> None:
         """Take a batch into the index."""
         self.last_batch_at = time.monotonic()
         self.atlas.apply(self.endpoint, self.rank, batch)
+        self._gauge()
         self.predictions.events_came(self.endpoint, self.rank)
         self.metrics.batch_applied(self.endpoint, len(batch))
         for reason in batch.rejected:
@@ -59,7 +64,14 @@ class Publisher:
         log.log(level, "%s rank %d: starting over, %s", self.endpoint, self.rank, reason)
         self.reset_at = now
         self.atlas.reset(self.endpoint, self.rank)
+        self.gauges.clear()
         self.predictions.forget(self.endpoint)
+
+    def observed(self, tier: TierId) -> ObservedCapacity | None:
+        """What the tier holds when it is full; None while that is not known, and where our own bound hides it."""
+        observed = self.gauges[tier].observed() if tier in self.gauges else None
+        bound = self.atlas.ledger(self.endpoint, self.rank).capacity(tier)
+        return None if observed is None or (bound is not None and observed.n_blocks >= bound) else observed
 
     def dump(self, *, now: float) -> SavedRank:
         """Its books and where its stream stands, at this moment."""
@@ -89,6 +101,12 @@ class Publisher:
         level = logging.WARNING if new in (Trust.PARTIAL, Trust.STALE) else logging.INFO
         log.log(level, "%s rank %d: events %s -> %s", self.endpoint, self.rank, old.value, new.value)
         self.metrics.trust_changed(new.value)
+
+    def _gauge(self) -> None:
+        ledger = self.atlas.ledger(self.endpoint, self.rank)
+        for number in range(len(self.atlas.tiers.names)):
+            tier = TierId(number)
+            self.gauges.setdefault(tier, CapacityGauge()).observe(ledger.residencies(tier))
 
     @property
     def trust(self) -> Trust:

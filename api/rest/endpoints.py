@@ -9,6 +9,8 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query
 
 from ...events.stream import Trust
+from ...indexer.tiers import TierId
+from ..capacities import observed_capacity
 from ..fleet import DARK_ADVICE, Endpoint, Fleet
 from ..publisher import Publisher
 from .errors import NotFoundError
@@ -17,6 +19,7 @@ from .models import (
     EndpointsOut,
     ErrorOut,
     LoadOut,
+    ObservedCapacityOut,
     PublisherOut,
     ResetOut,
     ScrapeOut,
@@ -109,15 +112,23 @@ def _endpoint(endpoint: Endpoint, fleet: Fleet) -> EndpointOut:
                 name=tier.tier,
                 residencies=tier.residencies,
                 capacity=tier.capacity,
+                observed_capacity=_observed(endpoint, TierId(number)),
                 chunk_blocks=tier.chunk_blocks,
                 source=tier.source.value if tier.source else None,
                 dark=tier.dark,
                 advice=DARK_ADVICE if tier.dark else None,
             )
-            for tier in fleet.atlas.occupancy(endpoint.name)
+            for number, tier in enumerate(fleet.atlas.occupancy(endpoint.name))
         ],
         publishers=[_publisher(publisher, fleet, now) for publisher in endpoint.publishers],
     )
+
+
+def _observed(endpoint: Endpoint, tier: TierId) -> ObservedCapacityOut | None:
+    observed = observed_capacity(endpoint, tier)
+    if observed is None:
+        return None
+    return ObservedCapacityOut(blocks=observed.n_blocks, spread=observed.spread, samples=observed.n_peaks)
 
 
 def _publisher(publisher: Publisher, fleet: Fleet, now: float) -> PublisherOut:

@@ -186,12 +186,23 @@ class LoadOut(Own):
     age_seconds: float
 
 
+class ObservedCapacityOut(Own):
+    """What a tier held whenever its engine evicted."""
+
+    blocks: int = Field(description="the most")
+    spread: float = Field(description="how far below, as a part of that, the lowest lies that counts")
+    samples: int = Field(description="evictions that this rests on, of the rank with fewest")
+
+
 class TierOut(Own):
     """One tier of one endpoint."""
 
     name: str
     residencies: int
-    capacity: int | None
+    capacity: int | None = Field(description="its bound, ranks together; null for none")
+    observed_capacity: ObservedCapacityOut | None = Field(
+        description="what it really holds, ranks together; null while too few evictions were seen, and where the bound hides it"
+    )
     chunk_blocks: int | None
     source: str | None = Field(description="events, inferred or routing; null while there is no evidence")
     dark: bool = Field(description="the engine uses the tier without telling what it holds there")

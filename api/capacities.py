@@ -1,0 +1,55 @@
+"""What the tiers of endpoints really hold, and where the configuration says otherwise."""
+
+from __future__ import annotations
+
+import logging
+
+from ..indexer.capacity import ObservedCapacity
+from ..indexer.tiers import TierId
+from .fleet import Endpoint, Fleet
+
+log = logging.getLogger(__name__)
+
+DRIFT = 0.1
+"""Part by which a configured capacity may be off without being worth a word."""
+
+
+def observed_capacity(endpoint: Endpoint, tier: TierId) -> ObservedCapacity | None:
+    """Of all ranks together; None while any rank's is not known."""
+    ranks = [publisher.observed(tier) for publisher in endpoint.publishers]
+    known = [rank for rank in ranks if rank is not None]
+    if not known or len(known) < len(ranks):
+        return None
+    return ObservedCapacity(
+        n_blocks=sum(rank.n_blocks for rank in known),
+        spread=max(rank.spread for rank in known),
+        n_peaks=min(rank.n_peaks for rank in known),
+    )
+
+
+class CapacityDrift:
+    """Says once for each rank's tier that it holds another number of blocks than its configuration says."""
+
+    def __init__(self) -> None:
+        self._said: set[tuple[str, int, TierId]] = set()
+
+    def look(self, fleet: Fleet) -> None:
+        """Compare what is observed. Cost: O(ranks * tiers)."""
+        for number, spec in enumerate(fleet.atlas.tiers.specs):
+            tier = TierId(number)
+            if spec.capacity is None or spec.shared:
+                continue
+            for endpoint in fleet:
+                for publisher in endpoint.publishers:
+                    observed = publisher.observed(tier)
+                    who = (endpoint.name, publisher.rank, tier)
+                    if observed is None or who in self._said:
+                        continue
+                    if abs(observed.n_blocks - spec.capacity) > DRIFT * spec.capacity:
+                        self._said.add(who)
+                        log.warning(
+                            "%s rank %d: tier %s holds %d blocks when it is full (%.0f %% less at times), but "
+                            "lruCapacityPerServer says %d; `auto` goes by the engine's own events",
+                            endpoint.name, publisher.rank, spec.name, observed.n_blocks, 100 * observed.spread,
+                            spec.capacity,
+                        )  # fmt: skip
