@@ -22,6 +22,8 @@ from .server import ServerConfig
 from .service_times import ServiceTimes
 from .storage_tier import StorageTier
 
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulateOptions:
@@ -68,7 +70,7 @@ class SimulateOptions:
 
 def run_simulate(console: Console, options: SimulateOptions) -> None:
     """Run the servers until SIGINT or SIGTERM. Must be called from the main thread, for its signals."""
-    asyncio.run(_simulate(console, options))
+    asyncio.run(simulate(console, options))
 
 
 def server_configs(options: SimulateOptions) -> list[ServerConfig]:
@@ -97,10 +99,19 @@ def server_configs(options: SimulateOptions) -> list[ServerConfig]:
     ]
 
 
-async def _simulate(console: Console, options: SimulateOptions) -> None:
-    stop = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+async def simulate(console: Console, options: SimulateOptions) -> None:
+    """See `run_simulate`; in a running loop."""
+    stop, loop = asyncio.Event(), asyncio.get_running_loop()
+    for number in SIGNALS:
+        loop.add_signal_handler(number, stop.set)
+    try:
+        await _until(stop, console, options)
+    finally:
+        for number in SIGNALS:
+            loop.remove_signal_handler(number)
+
+
+async def _until(stop: asyncio.Event, console: Console, options: SimulateOptions) -> None:
     with TemporaryDirectory(prefix="kvatlas-simulate-") as name:
         model = options.config.parent / f"{options.config.stem}-model" if options.config else Path(name)
         write_demo_model(model)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import io
+import os
 import re
 import signal
-import sys
+import threading
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from itertools import pairwise
@@ -16,14 +18,19 @@ import aiohttp
 import pytest
 import zmq
 import zmq.asyncio
+from rich.console import Console
+from typer.testing import CliRunner
 
+from kvatlas.api.cli import app
 from kvatlas.configs.loader import load_file
 from kvatlas.events.errors import WireError
 from kvatlas.events.wire import decode_batch
 from kvatlas.sim.demo_model import MODEL_NAME, write_demo_model
 from kvatlas.sim.faults import EventFaults, HttpFaults
+from kvatlas.sim.live import SimulateOptions, server_configs, simulate
 from kvatlas.sim.model_text import TokenizerText
 from kvatlas.sim.server import ServerConfig, SimServer
+from support.waiting import until
 
 LIMIT_S = 15.0
 N_REQUESTS = 12
@@ -152,38 +159,49 @@ async def test_requests_fail_as_asked(text: TokenizerText, faults: HttpFaults, o
     assert waited >= 0.3 * faults.slow
 
 
-async def test_command_runs_servers_that_die_and_come_back_until_it_is_told_to_stop(tmp_path: Path) -> None:
-    config = tmp_path / "fleet.yaml"
-    arguments = (
-        "--servers",
-        "2",
-        "--cpu-blocks",
-        "64",
-        "--storage",
-        "--restart-every",
-        "0.5",
-        "--down-for",
-        "0.1",
+async def test_servers_die_and_come_back_until_they_are_told_to_stop(tmp_path: Path) -> None:
+    config, output = tmp_path / "fleet.yaml", io.StringIO()
+    options = SimulateOptions(
+        servers=2, cpu_blocks=64, storage=True, restart_every_s=0.1, down_s=0.05, config=config, seed=1
     )
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "kvatlas.api.cli", "simulate", *arguments, "--config", str(config),
-        stdout=asyncio.subprocess.PIPE,
-    )  # fmt: skip
-    assert process.stdout is not None
-    lines: list[str] = []
-    try:
-        async with asyncio.timeout(60):
-            while not any("is back" in line for line in lines):
-                lines.append((await process.stdout.readline()).decode())
-            process.send_signal(signal.SIGINT)
-            assert await process.wait() == 0
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
+    running = asyncio.create_task(simulate(Console(file=output), options))
+    await until(lambda: "is back" in output.getvalue(), what="a restart")
+    os.kill(os.getpid(), signal.SIGINT)
+    await running
 
     loaded = load_file(config).config
     assert [tier.name for tier in loaded.tiers] == ["gpu", "cpu", "storage"]
     assert [each.name for each in loaded.endpoints.static] == ["sim-0", "sim-1"]
-    assert all(any(f"http://{each.address} " in line for line in lines) for each in loaded.endpoints.static)
-    assert any(re.fullmatch(r"sim-[01] dies\n", line) for line in lines)
+    assert all(f"http://{each.address} " in output.getvalue() for each in loaded.endpoints.static)
+    assert re.search(r"^sim-[01] dies$", output.getvalue(), re.MULTILINE)
+
+
+def test_command_ends_well_when_it_is_told_to_stop(tmp_path: Path) -> None:
+    config = tmp_path / "fleet.yaml"
+
+    def stop_when_written() -> None:
+        asyncio.run(until(config.exists, what="the configuration"))
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    stopper = threading.Thread(target=stop_when_written)
+    stopper.start()
+    arguments = (
+        "--servers 3 --drop-events 0.1 --event-lag 0.5 --refuse 0.2 --slow 0.3 --placeholders --time-scale 0"
+    )
+    result = CliRunner().invoke(
+        app, ["simulate", *arguments.split(), "--config", str(config)], env={"COLUMNS": "200"}
+    )
+    stopper.join()
+
+    assert result.exit_code == 0
+    assert len(re.findall(r"^sim-\d  http://127.0.0.1:\d+  events tcp://", result.stdout, re.MULTILINE)) == 3
+
+
+def test_every_server_has_the_faults_asked_for() -> None:
+    faults = EventFaults(drop=0.1), HttpFaults(refuse=0.2)
+    options = SimulateOptions(servers=3, event_faults=faults[0], http_faults=faults[1], storage=True)
+
+    configs = server_configs(options)
+
+    assert [(each.event_faults, each.http_faults) for each in configs] == [faults] * 3
+    assert configs[0].storage is configs[2].storage is not None
