@@ -165,13 +165,19 @@ def explain(
     *,
     last: Annotated[bool, typer.Option("--last", help="The newest decision.")] = False,
     url: Annotated[str, typer.Option(help="REST address of the running kvatlas.")] = "http://localhost:8080",
+    token_file: Annotated[
+        Path | None, typer.Option(help="File with the bearer token it wants.", metavar="FILE")
+    ] = None,
+    ca_file: Annotated[
+        Path | None, typer.Option(help="PEM file that vouches for its certificate.", metavar="FILE")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Everything, as JSON.")] = False,
 ) -> None:
     """Say why a request went where it did."""
     if (request_id is not None) == last:
         _fail("give the REQUEST_ID of a request, or --last for the newest one")
     try:
-        decision = fetch_decision(url, request_id)
+        decision = fetch_decision(url, request_id, token_file=token_file, ca_file=ca_file)
     except AskError as error:
         _fail(str(error))
     if decision is None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+import ssl
+from collections.abc import Iterator, Mapping
 from http import HTTPStatus
+from pathlib import Path
 from typing import TypeVar
 from urllib.parse import quote
 
@@ -22,18 +24,27 @@ TIMEOUT_S = 10.0
 Answer = TypeVar("Answer", bound=BaseModel)
 
 
-def fetch_decision(url: str, request_id: str | None) -> DecisionOut | None:
+def fetch_decision(
+    url: str, request_id: str | None, *, token_file: Path | None = None, ca_file: Path | None = None
+) -> DecisionOut | None:
     """A kept decision of the process whose REST address is `url`.
 
     Args:
         url: such as `http://localhost:8080`.
         request_id: None for the newest.
+        token_file: file with the bearer token that the process wants.
+        ca_file: PEM file with the authorities that vouch for its certificate; None for the system's.
     Returns:
         None when it is not kept.
     Raises:
-        AskError: nobody answers there, or something that is not kvatlas does.
+        AskError: nobody answers there, something that is not kvatlas does, or a file cannot be used.
     """
-    return asyncio.run(_fetch(url.rstrip("/"), request_id))
+    try:
+        headers = {"Authorization": f"Bearer {token_file.read_text().strip()}"} if token_file else {}
+        tls = ssl.create_default_context(cafile=ca_file)
+    except (OSError, UnicodeDecodeError) as error:
+        raise AskError(f"{token_file or ca_file}: cannot be used: {error}") from error
+    return asyncio.run(_fetch(url.rstrip("/"), request_id, headers, tls))
 
 
 def print_decision(console: Console, decision: DecisionOut) -> None:
@@ -53,9 +64,11 @@ def print_decision(console: Console, decision: DecisionOut) -> None:
         console.print(line, highlight=False, markup=False)
 
 
-async def _fetch(url: str, request_id: str | None) -> DecisionOut | None:
-    timeout = aiohttp.ClientTimeout(total=TIMEOUT_S)
-    async with aiohttp.ClientSession(timeout=timeout) as session:
+async def _fetch(
+    url: str, request_id: str | None, headers: Mapping[str, str], tls: ssl.SSLContext
+) -> DecisionOut | None:
+    timeout, connector = aiohttp.ClientTimeout(total=TIMEOUT_S), aiohttp.TCPConnector(ssl=tls)
+    async with aiohttp.ClientSession(timeout=timeout, connector=connector, headers=headers) as session:
         if request_id is None:
             newest = await _get(session, f"{url}/v1/decisions?limit=1", DecisionsOut)
             if newest is None or not newest.decisions:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import json
+import ssl
 from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import web
 from typer.testing import CliRunner
 
 from kvatlas.api.cli import app
+from support.certificates import CertificateFiles
 from support.gateway import Gateway, gateway
+from support.serve import ANY_PORTS, serving
 
 OBJECTIVE = ("x-llm-d-inference-objective", "batch")
 SECRET = ("authorization", "Bearer not-to-be-shown")
@@ -102,3 +106,49 @@ async def test_explain_refuses_wrong_use(arguments: list[str], message: str) -> 
 
     assert status == 2
     assert message in stderr
+
+
+async def test_explain_brings_the_token_where_reads_are_protected(tmp_path: Path) -> None:
+    token, nonsense = tmp_path / "token", tmp_path / "nonsense"
+    token.write_text("a-token\n")
+    nonsense.write_bytes(b"\xff")
+    server = ANY_PORTS | {"auth": {"bearerTokenFile": str(token), "protectReads": True}}
+    async with serving({"server": server}, tmp_path) as served:
+        url = f"http://127.0.0.1:{served.ports['rest']}"
+        outcomes = {
+            "with": await explain("--last", "--url", url, "--token-file", str(token)),
+            "without": await explain("--last", "--url", url),
+            "no_file": await explain("--last", "--url", url, "--token-file", str(tmp_path / "none")),
+            "no_text": await explain("--last", "--url", url, "--token-file", str(nonsense)),
+        }
+    assert {name: status for name, (status, _, _) in outcomes.items()} == {
+        "with": 1, "without": 2, "no_file": 2, "no_text": 2,
+    }  # fmt: skip
+    assert "no decision is kept" in outcomes["with"][2]
+    assert "answered 401: a token is missing" in outcomes["without"][2]
+    assert "cannot be used" in outcomes["no_file"][2]
+
+
+async def test_explain_trusts_the_certificate_it_is_given(tmp_path: Path) -> None:
+    files = CertificateFiles(tmp_path)
+    files.renew()
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(tmp_path / "tls.crt", tmp_path / "tls.key")
+
+    async def answer(_request: web.Request) -> web.Response:
+        return web.json_response({"decisions": [], "nextCursor": None})
+
+    app = web.Application()
+    app.router.add_get("/v1/decisions", answer)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "localhost", 0, ssl_context=context).start()
+    try:
+        url = f"https://localhost:{runner.addresses[0][1]}"
+        trusting = await explain("--last", "--url", url, "--ca-file", str(tmp_path / "tls.crt"))
+        wary = await explain("--last", "--url", url)
+    finally:
+        await runner.cleanup()
+    assert (trusting[0], wary[0]) == (1, 2)
+    assert "no decision is kept" in trusting[2]
+    assert "certificate verify failed" in wary[2]
