@@ -8,6 +8,7 @@ import os
 import re
 import signal
 import threading
+from array import array
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from itertools import pairwise
@@ -22,7 +23,9 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from kvatlas.api.cli import app
+from kvatlas.configs.endpoints import endpoint_addresses
 from kvatlas.configs.loader import load_file
+from kvatlas.configs.schema import EventsConfig, StaticEndpoint
 from kvatlas.events.errors import WireError
 from kvatlas.events.wire import decode_batch
 from kvatlas.sim.demo_model import MODEL_NAME, write_demo_model
@@ -30,6 +33,7 @@ from kvatlas.sim.faults import EventFaults, HttpFaults
 from kvatlas.sim.live import SimulateOptions, server_configs, simulate
 from kvatlas.sim.model_text import TokenizerText
 from kvatlas.sim.server import ServerConfig, SimServer
+from support.fleets import make_fleet
 from support.waiting import until
 
 LIMIT_S = 15.0
@@ -126,6 +130,36 @@ def readable(payload: bytes) -> bool:
     except WireError:
         return False
     return True
+
+
+@pytest.mark.parametrize(
+    "faults",
+    [
+        pytest.param(EventFaults(drop=0.2, duplicate=0.2, reorder=0.2), id="lost_repeated_and_out_of_order"),
+        pytest.param(EventFaults(lag_s=0.1, drop=0.3), id="lost_and_late"),
+    ],
+)
+async def test_index_knows_in_the_end_what_a_faulty_stream_told(
+    text: TokenizerText, faults: EventFaults
+) -> None:
+    faulty = serving(text, event_faults=faults, gpu_blocks=4096)
+    async with faulty as (server, session), make_fleet() as fleet:
+        static = StaticEndpoint(
+            "sim", server.address, server.events_address, server.replay_address, metrics=""
+        )
+        fleet.add("sim", endpoint_addresses(static, EventsConfig()), {})
+        asked: list[int] = []
+
+        async def knows_everything() -> bool:
+            known = [
+                fleet.atlas.match(fleet.atlas.prefix(array("I", range(first, first + 40)))) for first in asked
+            ]
+            asked.append(300 + 50 * len(asked))
+            assert await ask(session, asked[-1]) == 200
+            held = [match["sim"].usable_tokens if "sim" in match else 0 for match in known]
+            return len(held) >= N_REQUESTS and held == [32] * len(held)
+
+        await until(knows_everything, what="an index that holds every prompt")
 
 
 async def test_late_events_come_in_order(text: TokenizerText) -> None:
