@@ -3,48 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-import ssl
-from collections.abc import Iterator, Mapping
-from http import HTTPStatus
-from pathlib import Path
-from typing import TypeVar
+from collections.abc import Iterator
 from urllib.parse import quote
 
-import aiohttp
-from pydantic import BaseModel, ValidationError
 from rich.console import Console
 from rich.table import Table
 
-from .errors import AskError
+from .asking import Credentials, asking
 from .rest.decision_models import CounterfactualOut, DecisionOut, DecisionsOut, ScoredEndpointOut, ScoreOut
-from .rest.models import ErrorOut
-
-TIMEOUT_S = 10.0
-
-Answer = TypeVar("Answer", bound=BaseModel)
 
 
-def fetch_decision(
-    url: str, request_id: str | None, *, token_file: Path | None = None, ca_file: Path | None = None
-) -> DecisionOut | None:
+def fetch_decision(url: str, request_id: str | None, credentials: Credentials) -> DecisionOut | None:
     """A kept decision of the process whose REST address is `url`.
 
     Args:
         url: such as `http://localhost:8080`.
         request_id: None for the newest.
-        token_file: file with the bearer token that the process wants.
-        ca_file: PEM file with the authorities that vouch for its certificate; None for the system's.
+        credentials: what the process wants and shows.
     Returns:
         None when it is not kept.
     Raises:
         AskError: nobody answers there, something that is not kvatlas does, or a file cannot be used.
     """
-    try:
-        headers = {"Authorization": f"Bearer {token_file.read_text().strip()}"} if token_file else {}
-        tls = ssl.create_default_context(cafile=ca_file)
-    except (OSError, UnicodeDecodeError) as error:
-        raise AskError(f"{token_file or ca_file}: cannot be used: {error}") from error
-    return asyncio.run(_fetch(url.rstrip("/"), request_id, headers, tls))
+    return asyncio.run(_fetch(url, request_id, credentials))
 
 
 def print_decision(console: Console, decision: DecisionOut) -> None:
@@ -64,35 +45,14 @@ def print_decision(console: Console, decision: DecisionOut) -> None:
         console.print(line, highlight=False, markup=False)
 
 
-async def _fetch(
-    url: str, request_id: str | None, headers: Mapping[str, str], tls: ssl.SSLContext
-) -> DecisionOut | None:
-    timeout, connector = aiohttp.ClientTimeout(total=TIMEOUT_S), aiohttp.TCPConnector(ssl=tls)
-    async with aiohttp.ClientSession(timeout=timeout, connector=connector, headers=headers) as session:
+async def _fetch(url: str, request_id: str | None, credentials: Credentials) -> DecisionOut | None:
+    async with asking(url, credentials) as asker:
         if request_id is None:
-            newest = await _get(session, f"{url}/v1/decisions?limit=1", DecisionsOut)
+            newest = await asker.get("/v1/decisions?limit=1", DecisionsOut)
             if newest is None or not newest.decisions:
                 return None
             request_id = newest.decisions[0].request_id
-        return await _get(session, f"{url}/v1/decisions/{quote(request_id, safe='')}", DecisionOut)
-
-
-async def _get(session: aiohttp.ClientSession, url: str, kind: type[Answer]) -> Answer | None:
-    """The answer, None for an error that says there is no such thing."""
-    try:
-        async with session.get(url) as response:
-            body = await response.read()
-    except (aiohttp.ClientError, TimeoutError) as error:
-        raise AskError(f"{url}: {type(error).__name__}: {error}; is kvatlas there? see --url") from error
-    try:
-        if response.status == HTTPStatus.OK:
-            return kind.model_validate_json(body)
-        message = ErrorOut.model_validate_json(body).error.message
-    except ValidationError as error:
-        raise AskError(f"{url}: answered {response.status}, not as kvatlas does; see --url") from error
-    if response.status == HTTPStatus.NOT_FOUND:
-        return None
-    raise AskError(f"{url}: answered {response.status}: {message}")
+        return await asker.get(f"/v1/decisions/{quote(request_id, safe='')}", DecisionOut)
 
 
 def _title(decision: DecisionOut) -> str:

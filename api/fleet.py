@@ -110,7 +110,7 @@ class Fleet:
         self._subscriber, self._scraper, self._loads, self._metrics = subscriber, scraper, loads, metrics
         self.in_flight = InFlight(siblings)
         self.audit = Audit()
-        self._is_from_routing = atlas.tiers.specs[0].source is TierSource.ROUTING
+        self.is_from_routing = atlas.tiers.specs[0].source is TierSource.ROUTING
         """Whether blocks are known from routing by configuration, whatever an event stream says."""
         self._settings = settings
         self._endpoints: dict[str, Endpoint] = {}
@@ -300,7 +300,7 @@ class Fleet:
         endpoint.offloads = facts.offloads
         if facts.block_size is not None:  # after a restart, which forgets the size
             for ledger in self.atlas.ledgers(name):
-                if self._is_from_routing or not endpoint.has_events:
+                if self.is_from_routing or not endpoint.has_events:
                     ledger.use_block_size(facts.block_size)
 
     def configure(self, settings: FleetSettings) -> None:
@@ -392,7 +392,7 @@ class Fleet:
         trust, credit = Trust.DARK, 1.0
         if publisher is not None and publisher.subscription is not None:
             trust = publisher.trust
-            if not self._is_from_routing:  # what is known from routing needs no trust in events
+            if not self.is_from_routing:  # what is known from routing needs no trust in events
                 credit = self._settings.trust_credit[trust]
         if self._settings.audit_lowers_credit:
             credit *= self.audit.credit(endpoint.name, now=now)

@@ -38,6 +38,8 @@ class Publisher:
     subscription: Subscription | None = None
     last_batch_at: float | None = None
     """Monotonic seconds of the last batch applied."""
+    lag_s: float | None = None
+    """Receive time minus the publisher's time stamp of the last live batch that had one; negative for a clock ahead."""
     reset_at: float = -math.inf
     """Monotonic seconds of the last new life."""
     gauges: dict[TierId, CapacityGauge] = field(default_factory=dict[TierId, CapacityGauge])
@@ -54,7 +56,8 @@ class Publisher:
             self.rejected(reason)
         if live and batch.timestamp > 0:
             # wall clocks of two machines: a negative lag is clock skew and shows as 0
-            self.metrics.event_lag.observe(max(0.0, time.time() - batch.timestamp))
+            self.lag_s = time.time() - batch.timestamp
+            self.metrics.event_lag.observe(max(0.0, self.lag_s))
 
     def reset(self, reason: str) -> None:
         """Forget what was learned: the publisher began a new life."""

@@ -29,6 +29,7 @@ class StreamMetrics:
 
         self._requests = counter("requests", "Requests that ended, by how.", "outcome")
         self._responses = counter("responses", "Responses seen, by their status.", "status")
+        self._served = counter("responses_served", "Responses seen, by whom they came from.", "by")
         self._prompt_tokens = counter("response_prompt_tokens", "Prompt tokens that engines counted.")
         self._cached_tokens = counter("response_cached_tokens", "Of these, found in the engine's cache.")
         self._output_tokens = counter("response_output_tokens", "Generated tokens that engines counted.")
@@ -45,6 +46,7 @@ class StreamMetrics:
         answer = completion.answer
         if answer.status is not None:
             self._responses.labels(f"{answer.status // 100}xx").inc()
+            self._served.labels(_served_by(completion)).inc()
         if answer.time_to_first_byte_s is not None:
             self._first_byte.observe(answer.time_to_first_byte_s)
         self._count_usage(answer, has_ended=completion.outcome is Outcome.COMPLETED)
@@ -59,6 +61,16 @@ class StreamMetrics:
                 self._gaps.labels(gap.value).inc()
             case _:
                 pass
+
+
+def _served_by(completion: Completion) -> str:
+    """Who answered, as the gateway tells it: picked, fallback, other, or untold."""
+    if completion.served is None or completion.route is None:
+        return "untold"
+    first, *fallbacks = completion.route.addresses
+    if completion.served == first:
+        return "picked"
+    return "fallback" if completion.served in fallbacks else "other"
 
 
 def _intake_families(intake: Intake) -> Iterator[Metric]:

@@ -20,6 +20,7 @@ from .audit import audit_routes
 from .auth import BearerAuth, TokenFile
 from .config import config_routes
 from .decisions import decision_routes
+from .doctor import doctor_routes
 from .endpoints import endpoint_routes
 from .errors import UnavailableError, install_error_handlers
 from .index import index_routes
@@ -71,6 +72,7 @@ def rest_app(
     app.include_router(endpoint_routes(picker.fleet))
     app.include_router(config_routes(live))
     app.include_router(index_routes(picker.fleet))
+    app.include_router(doctor_routes(picker.fleet, live, registry))
     app.include_router(_process_routes(registry, is_ready))
     describe(app, live.in_force.server.auth)
     return app

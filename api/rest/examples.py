@@ -174,6 +174,15 @@ _REGISTRATION = {
 }
 _WEIGHTS = {"queue": 3, "kvCacheUtilization": 2, "gpuPrefixCache": 1, "cpuPrefixCache": 0.5}
 _CONFIG = {"apiVersion": "kvatlas/v1", "kind": "KVAtlasConfig", "weights": _WEIGHTS}
+_CHECK = {
+    "name": "load-fresh",
+    "asks": "Is load read often enough?",
+    "state": "warn",
+    "evidence": ["busy endpoints are read every 1 s; 0.25 s is the most that queues stay known"],
+    "more": 0,
+    "effect": "bursts go to one endpoint before its queue is seen to grow",
+    "remedies": ["metricsScrape.interval: 50ms"],
+}
 _INDEX_TIER = {"name": "gpu", "media": ["GPU"], "scope": "server", "residencies": 40960, "endpoints": 2}
 _INDEX = {
     "core": "native",
@@ -243,6 +252,7 @@ EXAMPLES: Mapping[tuple[str, str], Example] = {
         },
         body={"queue": 3, "cpuPrefixCache": 0.5},
     ),
+    ("get", "/v1/doctor"): Example({"state": "warn", "checks": [_CHECK]}),
     ("get", "/healthz"): Example({"status": "ok"}),
     ("get", "/readyz"): Example({"status": "ready"}),
     ("get", "/metrics"): Example("kvatlas_ready 1.0\n"),

@@ -1,0 +1,90 @@
+"""Asking a running process over REST, for the command line."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from http import HTTPStatus
+from pathlib import Path
+from typing import TypeVar
+
+import aiohttp
+from pydantic import BaseModel, ValidationError
+
+from .errors import AskError
+from .rest.models import ErrorOut
+
+TIMEOUT_S = 10.0
+
+Answer = TypeVar("Answer", bound=BaseModel)
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """What a process wants and shows.
+
+    Attributes:
+        token_file: holds the bearer token that it wants; None for none.
+        ca_file: PEM file with the authorities that vouch for its certificate; None for the system's.
+    """
+
+    token_file: Path | None = None
+    ca_file: Path | None = None
+
+
+class Asker:
+    """Asks one process.
+
+    Args:
+        session: open, with the token where one is given.
+        url: REST address such as `http://localhost:8080`.
+    """
+
+    def __init__(self, session: aiohttp.ClientSession, url: str) -> None:
+        self._session, self._url = session, url.rstrip("/")
+
+    async def get(self, path: str, kind: type[Answer]) -> Answer | None:
+        """The answer, None for an error that says there is no such thing.
+
+        Raises:
+            AskError: nobody answers there, or something that is not kvatlas does, or it refuses.
+        """
+        url = f"{self._url}{path}"
+        try:
+            async with self._session.get(url) as response:
+                body = await response.read()
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise AskError(f"{url}: {type(error).__name__}: {error}; is kvatlas there? see --url") from error
+        try:
+            if response.status == HTTPStatus.OK:
+                return kind.model_validate_json(body)
+            message = ErrorOut.model_validate_json(body).error.message
+        except ValidationError as error:
+            raise AskError(f"{url}: answered {response.status}, not as kvatlas does; see --url") from error
+        if response.status == HTTPStatus.NOT_FOUND:
+            return None
+        hint = "; see --token-file" if response.status == HTTPStatus.UNAUTHORIZED else ""
+        raise AskError(f"{url}: answered {response.status}: {message}{hint}")
+
+
+@asynccontextmanager
+async def asking(url: str, credentials: Credentials) -> AsyncGenerator[Asker]:
+    """Asks the process whose REST address is `url`.
+
+    Raises:
+        AskError: a file cannot be used.
+    """
+    token_file, ca_file = credentials.token_file, credentials.ca_file
+    try:
+        headers = {"Authorization": f"Bearer {token_file.read_text().strip()}"} if token_file else {}
+    except (OSError, UnicodeDecodeError) as error:
+        raise AskError(f"--token-file: {token_file} cannot be used: {error}") from error
+    try:
+        tls = ssl.create_default_context(cafile=ca_file)
+    except OSError as error:
+        raise AskError(f"--ca-file: {ca_file} cannot be used: {error}") from error
+    timeout, connector = aiohttp.ClientTimeout(total=TIMEOUT_S), aiohttp.TCPConnector(ssl=tls)
+    async with aiohttp.ClientSession(timeout=timeout, connector=connector, headers=headers) as session:
+        yield Asker(session, url)

@@ -1,0 +1,8 @@
+"""Every check, in the order in which they are told."""
+
+from __future__ import annotations
+
+from . import events, load, requests, setup
+from .check import Check
+
+CHECKS: tuple[Check, ...] = (*setup.CHECKS, *events.CHECKS, *load.CHECKS, *requests.CHECKS)

@@ -1,0 +1,263 @@
+"""Checks of the event plane: is everything that engines say heard, whole and understood?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ...events.stream import Trust
+from ..fleet import DARK_ADVICE, Endpoint, Fleet
+from ..publisher import Publisher
+from .check import Check, Finding, State
+from .patient import Patient
+
+PATIENCE_S = 10.0
+"""Time that an endpoint gets to be heard of."""
+
+MANY_RESTARTS = 5
+SKEW_S = 1.0
+"""A publisher's clock ahead of ours by so much shows; less is the network's asymmetry and coarse clocks."""
+LAG_S = 5.0
+"""A batch so old when it comes has waited somewhere, or was stamped by a clock behind ours."""
+
+_ON = (
+    "vllm serve --kv-events-config "
+    '\'{"enable_kv_cache_events": true, "publisher": "zmq", "endpoint": "tcp://*:5557", '
+    '"replay_endpoint": "tcp://*:5558"}\''
+)
+_REPLAY = 'in the engine\'s --kv-events-config: "replay_endpoint": "tcp://*:5558"; and no `replay: ""` of the endpoint'
+_LONGER = 'in the engine\'s --kv-events-config: "buffer_steps": 100000'
+_REASONS_THAT_COST = ("pending_dropped", "foreign_orphans")
+
+
+def _name(endpoint: Endpoint, publisher: Publisher) -> str:
+    return endpoint.name if len(endpoint.publishers) == 1 else f"{endpoint.name} rank {publisher.rank}"
+
+
+def _publishers(patient: Patient) -> Iterator[tuple[Fleet, Endpoint, Publisher]]:
+    for fleet, endpoint in patient.endpoints:
+        for publisher in endpoint.publishers:
+            yield fleet, endpoint, publisher
+
+
+def _heard(patient: Patient) -> Iterator[Finding]:
+    if patient.fleet is None and patient.config.tiers[0].source != "routing":
+        for written in patient.config.endpoints.static:
+            if written.events == "":
+                yield _silent(written.name)
+    for fleet, endpoint, publisher in _publishers(patient):
+        name, subscription = _name(endpoint, publisher), publisher.subscription
+        if subscription is None:
+            if not fleet.is_from_routing:
+                yield _silent(name)
+            continue
+        where, waited_s = subscription.events, patient.now - endpoint.added_at
+        match subscription.trust:
+            case Trust.DARK if waited_s < PATIENCE_S:
+                yield Finding(State.UNKNOWN, f"{name}: nothing heard from {where} for {waited_s:.0f} s")
+            case Trust.DARK:
+                load = fleet.load(endpoint.name, now=patient.now)
+                is_idle = load is not None and load.waiting + load.running == 0
+                yield Finding(
+                    State.WARN if is_idle else State.FAIL,
+                    f"{name}: nothing heard from {where} for {waited_s:.0f} s"
+                    + (", and it is idle" if is_idle else ""),
+                    _ON,
+                )
+            case Trust.STALE:
+                yield Finding(State.FAIL, f"{name}: the connection to {where} is lost", _ON)
+            case trust:
+                yield Finding(State.OK, f"{name}: {trust.value}, last batch {subscription.stream.last_seq}")
+
+
+def _silent(name: str) -> Finding:
+    evidence = f"{name}: has no event stream; known from routing alone"
+    return Finding(State.WARN, evidence, f"{_ON}; and the endpoint's events address")
+
+
+def _whole(patient: Patient) -> Iterator[Finding]:
+    if patient.fleet is None:
+        for written in patient.config.endpoints.static:
+            if written.events != "" and written.replay == "":
+                yield Finding(State.WARN, f"{written.name}: no replay address", _REPLAY)
+    for _, endpoint, publisher in _publishers(patient):
+        name, subscription = _name(endpoint, publisher), publisher.subscription
+        if subscription is None:
+            continue
+        counters = subscription.stream.counters
+        if subscription.replay is None:
+            yield Finding(State.WARN, f"{name}: no replay address; {counters.gaps} gaps seen", _REPLAY)
+        elif counters.replay_failures and not counters.applied:
+            yield Finding(
+                State.FAIL,
+                f"{name}: {subscription.replay} left {counters.replay_failures} requests unanswered",
+                _REPLAY,
+            )
+        elif counters.lost or subscription.trust is Trust.PARTIAL:
+            yield Finding(
+                State.WARN,
+                f"{name}: {counters.lost} batches lost that its replay of {counters.replays} requests did not have",
+                _LONGER,
+            )
+        else:
+            yield Finding(State.OK, f"{name}: {counters.gaps} gaps, {counters.replays} replays, nothing lost")
+
+
+def _tiers(patient: Patient) -> Iterator[Finding]:
+    for fleet, endpoint in patient.endpoints:
+        for tier in fleet.atlas.occupancy(endpoint.name):
+            if tier.dark:
+                evidence = f"{endpoint.name}: uses tier {tier.tier} and sends no usable event of it"
+                known = tier.source.value if tier.source else "nothing"
+                yield Finding(
+                    State.WARN, f"{evidence}; known from {known}, {tier.residencies} blocks", DARK_ADVICE
+                )
+            elif tier.residencies:
+                source = tier.source.value if tier.source else "nothing"
+                yield Finding(
+                    State.OK, f"{endpoint.name}: {tier.tier} from {source}, {tier.residencies} blocks"
+                )
+
+
+def _understood(patient: Patient) -> Iterator[Finding]:
+    for fleet, endpoint, publisher in _publishers(patient):
+        name = _name(endpoint, publisher)
+        reasons = patient.counts.by("reason", "kvatlas_events_rejected_total", endpoint=endpoint.name)
+        if reasons:
+            shown = ", ".join(f"{reason} {count:.0f}" for reason, count in reasons.items())
+            yield Finding(
+                State.WARN,
+                f"{name}: unreadable messages or events: {shown}",
+                "publisher and topic must be vLLM's or SGLang's; report others with their version",
+            )
+        counters = fleet.atlas.ledger(endpoint.name, publisher.rank).counters
+        costly = {reason: n for reason in _REASONS_THAT_COST if (n := getattr(counters, reason))}
+        if costly:
+            shown = ", ".join(f"{reason} {count}" for reason, count in costly.items())
+            yield Finding(State.WARN, f"{name}: blocks that no key could be found for: {shown}", DARK_ADVICE)
+        if not reasons and not costly and publisher.subscription is not None:
+            yield Finding(State.OK, f"{name}: {counters.unknown_removals} removals of unknown blocks")
+    if patient.fleet is not None:
+        for medium in patient.fleet.atlas.tiers.unknown_media:
+            yield Finding(
+                State.WARN,
+                f"medium {medium} is in no tier: its blocks earn no credit",
+                f"tiers: - {{name: {medium.lower()}, media: [{medium}]}}",
+            )
+
+
+def _topics(patient: Patient) -> Iterator[Finding]:
+    unrouted = patient.counts.by("reason", "kvatlas_messages_unrouted_total")
+    for reason, count in unrouted.items():
+        yield Finding(
+            State.FAIL,
+            f"{count:.0f} messages on {patient.config.events.bind} from no known endpoint: {reason}",
+            'in the engine\'s --kv-events-config: "topic": "kv@HOST:PORT@MODEL", HOST:PORT being the endpoint\'s address',
+        )
+    if not unrouted:
+        yield Finding(State.OK, "every message came from a known endpoint")
+
+
+def _lives(patient: Patient) -> Iterator[Finding]:
+    for _, endpoint, publisher in _publishers(patient):
+        if publisher.subscription is None:
+            continue
+        restarts = publisher.subscription.stream.counters.restarts
+        name = _name(endpoint, publisher)
+        if restarts >= MANY_RESTARTS:
+            yield Finding(
+                State.WARN,
+                f"{name}: began {restarts} new lives",
+                "give each engine and rank an events port of its own; two on one address look like one that restarts",
+            )
+        else:
+            yield Finding(State.OK, f"{name}: began {restarts} new lives")
+
+
+def _clocks(patient: Patient) -> Iterator[Finding]:
+    for _, endpoint, publisher in _publishers(patient):
+        lag_s, name = publisher.lag_s, _name(endpoint, publisher)
+        if lag_s is None:
+            continue
+        state = State.WARN if lag_s < -SKEW_S or lag_s > LAG_S else State.OK
+        how = "ahead of ours" if lag_s < 0 else "ago"
+        yield Finding(
+            state,
+            f"{name}: its last batch was stamped {abs(lag_s):.3g} s {how}",
+            "chronyc makestep, on both machines",
+        )
+
+
+def _block_sizes(patient: Patient) -> Iterator[Finding]:
+    for fleet, endpoint, publisher in _publishers(patient):
+        status = fleet.scrape_status(endpoint.name)
+        told = status.facts.block_size if status and status.facts else None
+        ledger, name = fleet.atlas.ledger(endpoint.name, publisher.rank), _name(endpoint, publisher)
+        shown = ledger.block_size
+        if ledger.counters.block_size_mismatches:
+            yield Finding(
+                State.WARN,
+                f"{name}: {ledger.counters.block_size_mismatches} events of another block size than {shown}",
+                "one --block-size for all ranks behind one event address",
+            )
+        elif told is not None and shown is not None and told != shown:
+            yield Finding(
+                State.WARN,
+                f"{name}: events have blocks of {shown} tokens, its /metrics say {told}",
+                "metrics and events of one endpoint must be those of one engine",
+            )
+        elif shown is not None:
+            yield Finding(State.OK, f"{name}: blocks of {shown} tokens")
+
+
+CHECKS = (
+    Check(
+        "events-heard",
+        "Do all endpoints tell their KV events?",
+        "what such an endpoint holds is not known, so that no request goes there for its cache",
+        _heard,
+        needs_process=False,
+    ),
+    Check(
+        "events-whole",
+        "Can lost events be fetched again?",
+        "after a loss or a restart of kvatlas the index lacks blocks that an endpoint holds, or keeps some that it lost",
+        _whole,
+        needs_process=False,
+    ),
+    Check(
+        "events-understood",
+        "Is every event understood?",
+        "blocks in such events are not in the index",
+        _understood,
+    ),
+    Check(
+        "topics-known",
+        "Do all messages come from known endpoints?",
+        "events of the endpoints that are meant are lost",
+        _topics,
+    ),
+    Check(
+        "tiers-told",
+        "Do engines tell what they hold in every tier that they use?",
+        "what they hold there is assumed, so that requests may go to blocks that are gone",
+        _tiers,
+    ),
+    Check(
+        "block-sizes",
+        "Is there one block size for each endpoint?",
+        "keys of another block size never match",
+        _block_sizes,
+    ),
+    Check(
+        "publishers-steady",
+        "Do publishers live on?",
+        "each new life empties what is known of the endpoint",
+        _lives,
+    ),
+    Check(
+        "clocks-agree",
+        "Do the engines' clocks agree with ours?",
+        "kvatlas_event_lag_seconds is wrong, or events come late and the index is as old as they are",
+        _clocks,
+    ),
+)

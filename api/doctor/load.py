@@ -1,0 +1,128 @@
+"""Checks of the endpoints' own metrics: is their load known, and fresh?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from ...indexer.tiers import TierSource
+from .check import Check, Finding, State
+from .patient import Patient
+
+SLOW_S = 0.25
+"""A busy endpoint read less often is picked by a queue that five requests may have joined since, at 20 a second."""
+
+
+def _known(patient: Patient) -> Iterator[Finding]:
+    if patient.fleet is None:
+        for written in patient.config.endpoints.static:
+            if written.metrics == "":
+                yield _unscraped(written.name, written.address)
+        return
+    for fleet, endpoint in patient.endpoints:
+        if endpoint.addresses.serving is None:
+            continue  # registered instances take no requests
+        status, load = fleet.scrape_status(endpoint.name), fleet.load(endpoint.name, now=patient.now)
+        if status is None:
+            yield _unscraped(endpoint.name, endpoint.addresses.serving)
+        elif status.failing:
+            n_errors = sum(status.n_errors.values())
+            yield Finding(
+                State.FAIL,
+                f"{endpoint.name}: {status.url}: {status.last_error} ({n_errors} failed, {status.n_scrapes} good)",
+                _remedy(status.n_errors),
+            )
+        elif load is None:
+            yield Finding(State.UNKNOWN, f"{endpoint.name}: {status.url} has not answered yet")
+        else:
+            yield Finding(
+                State.OK,
+                f"{endpoint.name}: {load.waiting} waiting, {load.running} running, {load.age_s(patient.now):.2f} s old",
+            )
+
+
+def _unscraped(name: str, address: str) -> Finding:
+    remedy = f"endpoints.static[{name}].metrics: http://{address}/metrics"
+    return Finding(State.WARN, f"{name}: is not scraped", remedy)
+
+
+def _remedy(errors: Mapping[str, int]) -> str:
+    if "missing_series" in errors:
+        return "metricsScrape.engines: the names of its series, see docs/scraping.md; vLLM: no --disable-log-stats"
+    return "endpoints.static[].metrics: the URL of its Prometheus metrics, reachable from here"
+
+
+def _fresh(patient: Patient) -> Iterator[Finding]:
+    scrape = patient.config.metrics_scrape
+    if scrape.interval > SLOW_S:
+        yield Finding(
+            State.WARN,
+            f"busy endpoints are read every {scrape.interval:g} s; {SLOW_S:g} s is the most that queues stay known",
+            "metricsScrape.interval: 50ms",
+        )
+    else:
+        yield Finding(State.OK, f"busy endpoints are read every {scrape.interval:g} s")
+    for fleet, endpoint in patient.endpoints:
+        load = fleet.load(endpoint.name, now=patient.now)
+        late_s = load.age_s(patient.now) - scrape.idle_interval_s if load is not None else 0
+        if load is not None and late_s > scrape.stale_after / 2:
+            yield Finding(
+                State.WARN,
+                f"{endpoint.name}: its load is {load.age_s(patient.now):.2f} s old",
+                "metricsScrape.timeout: less than staleAfter; the endpoint answers slowly",
+            )
+
+
+def _capacity(patient: Patient) -> Iterator[Finding]:
+    tiers = patient.config.tiers
+    for number, tier in enumerate(tiers):
+        is_guessed = tier.source in ("inferred", "routing")
+        if is_guessed and tier.lru_capacity_per_server in ("auto", "unlimited") and number:
+            yield Finding(
+                State.WARN,
+                f"tier {tier.name} is {tier.source} without a bound",
+                f"tiers[{tier.name}].lruCapacityPerServer: blocks that a server has there",
+            )
+    configured = tiers[0].lru_capacity_per_server
+    unbounded = {tier.name for tier in tiers[1:] if not isinstance(tier.lru_capacity_per_server, int)}
+    for fleet, endpoint in patient.endpoints:
+        status = fleet.scrape_status(endpoint.name)
+        told = status.facts.gpu_blocks_per_engine if status and status.facts else None
+        if isinstance(configured, int) and told is not None and configured != told:
+            yield Finding(
+                State.WARN,
+                f"{endpoint.name}: tier {tiers[0].name} is bounded to {configured} blocks, the engine has {told}",
+                f"tiers[{tiers[0].name}].lruCapacityPerServer: auto",
+            )
+        for held in fleet.atlas.occupancy(endpoint.name):
+            if held.source is TierSource.INFERRED and held.tier in unbounded:
+                yield Finding(
+                    State.WARN,
+                    f"{endpoint.name}: tier {held.tier} is inferred without a bound, {held.residencies} blocks",
+                    f"tiers[{held.tier}].lruCapacityPerServer: blocks that a server has there",
+                )
+    yield Finding(State.OK, f"{len(tiers)} tiers are bounded as far as their sources need it")
+
+
+CHECKS = (
+    Check(
+        "load-known",
+        "Is every endpoint's load known?",
+        "queue and utilization of such an endpoint do not count, so that it is picked by its cache alone",
+        _known,
+        needs_process=False,
+    ),
+    Check(
+        "load-fresh",
+        "Is load read often enough?",
+        "bursts go to one endpoint before its queue is seen to grow",
+        _fresh,
+        needs_process=False,
+    ),
+    Check(
+        "capacity-real",
+        "Are tiers bounded to what engines have?",
+        "blocks count as held that the engine has evicted, or are forgotten that it holds",
+        _capacity,
+        needs_process=False,
+    ),
+)

@@ -1,0 +1,148 @@
+"""Checks of what requests came to: token ids, prefixes found, answers shown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from .check import Check, Finding, State
+from .patient import Patient
+
+FEW = 20
+"""Requests below which their shares say nothing."""
+
+TOLERATED = 0.05
+"""Share of requests that may lack something without being worth a word."""
+
+FOUND_AT_LEAST = 0.1
+"""Part of what engines found in their caches that must have been foreseen: keys that never match foresee nothing, and keys
+that match foresee nearly all."""
+
+CACHED_AT_LEAST = 0.05
+"""Part of prompts that must have been cached for this to be judged."""
+
+_WHY_NO_PREFIX: Mapping[str, str] = {
+    "no_tokenizer": "model.tokenizer: the folder of the served model, with tokenizer.json",
+    "no_chat_template": "model.chat.template: the file that the engine has by --chat-template",
+    "own_renderer": "model.remoteTokenizer: {url: endpoints}; the engine writes such prompts with code of its own",
+    "request_template": "model.chat.trustRequestTemplate: true, where the engine has --trust-request-chat-template",
+    "unknown_model": "models[].names: the name that requests have",
+    "tokenize_timeout": "tokenization.threads: more, or tokenization.timeout: longer",
+    "tokenizer_busy": "tokenization.threads: more",
+    "overload_requests": "extProc.maxPendingRequests: more, or another replica of kvatlas",
+    "overload_bytes": "extProc.maxHeldBytes: more, or another replica of kvatlas",
+    "unknown_path": "the gateway must send bodies: processing_mode.request_body_mode FULL_DUPLEX_STREAMED or BUFFERED",
+}
+"""Reason, as in docs/tokenization.md -> what mends it. The other reasons are the requests' own."""
+
+
+def _tokenized(patient: Patient) -> Iterator[Finding]:
+    n_picks = patient.counts.total("kvatlas_picks_total")
+    if n_picks < FEW:
+        yield Finding(State.UNKNOWN, f"{n_picks:.0f} requests were routed, fewer than {FEW}")
+        return
+    reasons = patient.counts.by("reason", "kvatlas_prompts_without_prefix_total")
+    for reason, count in reasons.items():
+        share, remedy = count / n_picks, _WHY_NO_PREFIX.get(reason)
+        state = State.WARN if share > TOLERATED and remedy else State.OK
+        yield Finding(state, f"{count:.0f} of {n_picks:.0f} without token ids: {reason}", remedy or "")
+    yield Finding(State.OK, f"{n_picks - sum(reasons.values()):.0f} of {n_picks:.0f} with token ids")
+
+
+def _found(patient: Patient) -> Iterator[Finding]:
+    counts = patient.counts
+    prompt = counts.total("kvatlas_response_prompt_tokens_total")
+    cached = counts.total("kvatlas_response_cached_tokens_total")
+    n_known = counts.total("kvatlas_responses_total", status="2xx")
+    foreseen = counts.total("kvatlas_usable_prefix_tokens_total")
+    evidence = f"engines found {cached:.0f} of {prompt:.0f} prompt tokens in their caches; foreseen were {foreseen:.0f}"
+    if n_known < FEW or cached < CACHED_AT_LEAST * prompt or not cached:
+        yield Finding(State.UNKNOWN, f"{evidence}; too few to judge by")
+    elif foreseen < FOUND_AT_LEAST * cached:
+        yield Finding(
+            State.FAIL,
+            evidence,
+            "model.tokenizer and model.chat: those that the engine has (--tokenizer, --chat-template); "
+            "compare its /tokenize with /v1/score",
+        )
+    else:
+        yield Finding(State.OK, evidence)
+
+
+def _shown(patient: Patient) -> Iterator[Finding]:
+    outcomes = patient.counts.by("outcome", "kvatlas_requests_total")
+    n_routed = sum(outcomes.get(outcome, 0) for outcome in ("completed", "routed"))
+    if n_routed < FEW:
+        yield Finding(State.UNKNOWN, f"{n_routed:.0f} requests were answered, fewer than {FEW}")
+        return
+    hidden = outcomes.get("routed", 0)
+    if hidden > TOLERATED * n_routed:
+        yield Finding(
+            State.WARN,
+            f"of {hidden:.0f} of {n_routed:.0f} requests the gateway did not show the response",
+            "ext_proc filter: processing_mode: {response_header_mode: SEND, response_body_mode: FULL_DUPLEX_STREAMED, "
+            "response_trailer_mode: SEND}; see deploy/envoy/duplex.yaml",
+        )
+    gaps = patient.counts.by("reason", "kvatlas_responses_without_usage_total")
+    absent = gaps.get("absent", 0)
+    if absent > n_routed / 2:
+        yield Finding(
+            State.WARN,
+            f"{absent:.0f} of {n_routed:.0f} answers had no token counts",
+            'requests that stream: "stream_options": {"include_usage": true}; or vllm serve --enable-force-include-usage',
+        )
+    yield Finding(State.OK, f"{n_routed - hidden:.0f} of {n_routed:.0f} responses were shown")
+
+
+def _obeyed(patient: Patient) -> Iterator[Finding]:
+    served = patient.counts.by("by", "kvatlas_responses_served_total")
+    n_shown = sum(served.values())
+    if n_shown < FEW:
+        yield Finding(State.UNKNOWN, f"{n_shown:.0f} responses were shown, fewer than {FEW}")
+        return
+    other, untold = served.get("other", 0), served.get("untold", 0)
+    if other > TOLERATED * n_shown:
+        yield Finding(
+            State.FAIL,
+            f"{other:.0f} of {n_shown:.0f} answers came from an endpoint that kvatlas had not named",
+            "the route's cluster must take the destination: override_host with x-gateway-destination-endpoint, "
+            "see deploy/envoy/duplex.yaml",
+        )
+    if untold > TOLERATED * n_shown:
+        yield Finding(
+            State.WARN,
+            f"of {untold:.0f} of {n_shown:.0f} answers the gateway did not tell who served them",
+            "ext_proc filter: response_attributes: [upstream.address], and "
+            "metadata_options: {forwarding_namespaces: {untyped: [envoy.lb]}}",
+        )
+    yield Finding(
+        State.OK, f"{served.get('picked', 0):.0f} of {n_shown:.0f} answers came from the endpoint picked"
+    )
+
+
+CHECKS = (
+    Check(
+        "prompts-tokenized",
+        "Are token ids known of all prompts?",
+        "such requests are routed by load alone",
+        _tokenized,
+    ),
+    Check(
+        "prefixes-found",
+        "Do keys match what engines find in their caches?",
+        "requests go away from the endpoints that hold their prefix",
+        _found,
+    ),
+    Check(
+        "responses-shown",
+        "Does the gateway show responses with their token counts?",
+        "the end of requests, first tokens and cached tokens are not known: in-flight load, latency costs and "
+        "the checks of prefixes go without",
+        _shown,
+    ),
+    Check(
+        "picks-obeyed",
+        "Does the gateway send requests where kvatlas says?",
+        "picks change nothing, or it cannot be seen whether they do",
+        _obeyed,
+    ),
+)

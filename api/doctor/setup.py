@@ -1,0 +1,176 @@
+"""Checks of the configuration itself, which need no process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from ipaddress import ip_address
+from pathlib import Path
+
+from ...configs.address import HostPort
+from ...configs.endpoints import endpoint_addresses
+from ..errors import AuthError, TlsError
+from ..rest.auth import TokenFile
+from ..tls.certificates import Certificates
+from .check import Check, Finding, State
+from .patient import Patient
+
+DAYS_S = 86400.0
+SOON_S = 14 * DAYS_S
+"""Before the end of a certificate: whoever renews certificates by themselves has done so by then."""
+
+
+def _in_force(patient: Patient) -> Iterator[Finding]:
+    for file, why in patient.refused.items():
+        yield Finding(
+            State.FAIL, f"{file} was refused: {why}", "kvatlas config check FILE, and mend what it names"
+        )
+    if not patient.refused:
+        yield Finding(State.OK, "what the files say is in force")
+
+
+def _endpoints(patient: Patient) -> Iterator[Finding]:
+    endpoints = patient.config.endpoints
+    n_found = len(patient.fleet) if patient.fleet is not None else len(endpoints.static)
+    found_later = patient.fleet is None and (endpoints.file or endpoints.kubernetes.is_on)
+    if n_found or found_later:
+        yield Finding(
+            State.OK, f"{n_found} endpoints" if n_found else "endpoints are found by the running process"
+        )
+    else:
+        yield Finding(State.FAIL, "0 endpoints", "endpoints.static: [{name: vllm-0, address: HOST:PORT}]")
+
+
+def _tokenizers(patient: Patient) -> Iterator[Finding]:
+    for model in patient.config.served_models:
+        name = model.names[0] if model.names else "the model"
+        if model.tokenizer and not Path(model.tokenizer).exists():
+            yield Finding(
+                State.FAIL, f"{name}: {model.tokenizer} is not there", "model.tokenizer: the model's folder"
+            )
+        elif model.tokenizer or model.remote_tokenizer.url:
+            yield Finding(State.OK, f"{name}: {model.tokenizer or model.remote_tokenizer.url}")
+        else:
+            yield Finding(
+                State.WARN,
+                f"{name}: no tokenizer; prefixes are keyed by bytes, where an endpoint has no events",
+                "model.tokenizer: the folder of the served model, with tokenizer.json",
+            )
+
+
+def _ports(patient: Patient) -> Iterator[Finding]:
+    collisions = False
+    for endpoint in patient.config.endpoints.static:
+        ranks = endpoint_addresses(endpoint, patient.config.events).ranks
+        shared = {rank.events for rank in ranks} & {rank.replay for rank in ranks} - {None}
+        for address in sorted(each for each in shared if each is not None):
+            collisions = True
+            yield Finding(
+                State.FAIL,
+                f"{endpoint.name}: {address} is one rank's events and another's replay, of {len(ranks)} ranks",
+                f"events.replayPort: at least dataParallelSize {len(ranks)} above events.port; the same in the engine",
+            )
+    if not collisions:
+        yield Finding(State.OK, "events and replay of all ranks have ports of their own")
+
+
+def _guarded(patient: Patient) -> Iterator[Finding]:
+    server = patient.config.server
+    if server.rest and not server.auth.bearer_token_file and not _is_local(server.rest):
+        yield Finding(
+            State.WARN,
+            f"server.rest listens on {server.rest}, and whoever reaches it may change weights and endpoints",
+            "server.auth.bearerTokenFile: a file with a token; or server.rest: 127.0.0.1:8080",
+        )
+    else:
+        yield Finding(State.OK, "calls that change something are guarded")
+
+
+def _is_local(address: str) -> bool:
+    host = HostPort.parse(address, lowest_port=0).host
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _secrets(patient: Patient) -> Iterator[Finding]:
+    server = patient.config.server
+    try:
+        if server.auth.bearer_token_file:
+            TokenFile(Path(server.auth.bearer_token_file))
+            yield Finding(State.OK, "the bearer token can be read")
+        if server.tls.cert_file:
+            left_s = Certificates(server.tls).current().not_after - patient.wall
+            state = State.FAIL if left_s < 0 else State.WARN if left_s < SOON_S else State.OK
+            yield Finding(
+                state,
+                f"{server.tls.cert_file} ends in {left_s / DAYS_S:.1f} days",
+                "server.tls.certFile, keyFile: a renewed pair in the same files; no restart is needed",
+            )
+        elif not server.auth.bearer_token_file:
+            yield Finding(State.OK, "neither token nor certificate is configured")
+    except (AuthError, TlsError) as error:
+        yield Finding(State.FAIL, str(error), "the file that the message names")
+
+
+def _fast(patient: Patient) -> Iterator[Finding]:
+    core = patient.fleet.atlas.core_name if patient.fleet is not None else "native"
+    if core == "native":
+        yield Finding(State.OK, "the index runs in C++")
+    else:
+        yield Finding(
+            State.WARN,
+            "the index runs in Python",
+            "pip install kvatlas where a C++20 compiler is; no KVATLAS_INDEX",
+        )
+
+
+CHECKS = (
+    Check(
+        "configuration-in-force",
+        "Is what the files say in force?",
+        "the configuration before stays, and a restart would fail",
+        _in_force,
+    ),
+    Check(
+        "endpoints-there",
+        "Are there endpoints?",
+        "every request gets 503",
+        _endpoints,
+        needs_process=False,
+    ),
+    Check(
+        "tokenizer-there",
+        "Has every model a tokenizer?",
+        "no prompt can be matched with what events tell",
+        _tokenizers,
+        needs_process=False,
+    ),
+    Check(
+        "ports-apart",
+        "Have all ranks ports of their own?",
+        "events of some ranks are lost",
+        _ports,
+        needs_process=False,
+    ),
+    Check(
+        "changes-guarded",
+        "Do calls that change something need a token?",
+        "anybody in the network can change where requests go",
+        _guarded,
+        needs_process=False,
+    ),
+    Check(
+        "secrets-usable",
+        "Can token and certificate be used, and for how long?",
+        "gateways or operators are turned away",
+        _secrets,
+        needs_process=False,
+    ),
+    Check(
+        "native-index",
+        "Does the index run in C++?",
+        "matching and taking events need many times the CPU time",
+        _fast,
+    ),
+)

@@ -1,0 +1,125 @@
+"""A process in this one, with real sockets around it, and its doctor."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import aiohttp
+import grpc
+import grpc.aio
+import msgspec
+
+from kvatlas.api.app import App
+from kvatlas.api.config_file import ConfigFiles
+from kvatlas.api.extproc import ext_proc_pb2 as pb
+from support.ext_proc import DUPLEX, request_body, request_headers
+from support.fleets import make_config
+from support.publishing import stored
+from support.recording import Frame, Player, send
+from support.serve import ANY_PORTS
+from support.waiting import until
+
+PROMPT = list(range(64))
+
+
+@dataclass
+class Clinic:
+    """A process and its doctor."""
+
+    app: App
+    session: aiohttp.ClientSession
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.app.ports['rest']}"
+
+    async def checks(self) -> dict[str, dict[str, Any]]:
+        async with self.session.get(f"{self.url}/v1/doctor") as answer:
+            found = await answer.json()
+        return {check["name"]: check for check in found["checks"]}
+
+    async def until_state(self, name: str, state: str) -> dict[str, Any]:
+        """Wait until a check finds a state; what it says then."""
+        found: dict[str, Any] = {}
+
+        async def has_it() -> bool:
+            found.update((await self.checks())[name])
+            return bool(found["state"] == state)
+
+        await until(has_it, what=f"{state} of {name}")
+        return found
+
+    def age(self, seconds: float = 60) -> None:
+        """Let endpoints have been there for a while."""
+        for endpoint in self.app.fleet:
+            endpoint.added_at -= seconds
+
+    async def requests(
+        self,
+        n: int,
+        *,
+        config: pb.ProtocolConfiguration = DUPLEX,
+        path: str = "/v1/completions",
+        answers: Sequence[pb.ProcessingRequest] = (),
+    ) -> None:
+        """Requests over ext-proc that get these messages of an answer."""
+        body = json.dumps({"model": "m", "prompt": PROMPT, "messages": [{"role": "user", "content": "x"}]})
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{self.app.ports['extProc']}") as channel:
+            process: grpc.aio.StreamStreamMultiCallable[pb.ProcessingRequest, pb.ProcessingResponse] = (
+                channel.stream_stream(
+                    "/envoy.service.ext_proc.v3.ExternalProcessor/Process",
+                    request_serializer=pb.ProcessingRequest.SerializeToString,
+                    response_deserializer=pb.ProcessingResponse.FromString,
+                )
+            )
+            sent = [
+                request_headers((":path", path), config=config),
+                request_body(body.encode(), end=True),
+                *answers,
+            ]
+            for _ in range(n):
+                async for _ in process(iter(sent)):
+                    pass
+
+
+@asynccontextmanager
+async def clinic(
+    *endpoints: dict[str, Any], files: ConfigFiles | None = None, **sections: Any
+) -> AsyncGenerator[Clinic]:
+    """A process over these endpoints, listening on free ports."""
+    if files is not None:
+        config = files.load().config
+    else:
+        static = {"static": list(endpoints)}
+        config = make_config(**({"server": ANY_PORTS, "endpoints": static} | sections))
+    process = App(config, files)
+    await process.start()
+    try:
+        async with aiohttp.ClientSession() as session:
+            yield Clinic(process, session)
+    finally:
+        await process.stop(grace_s=0)
+
+
+def said(seq: int, *, ahead_s: float = 0, medium: str = "GPU") -> Frame:
+    """A prompt became resident, told by a clock that is `ahead_s` ahead."""
+    topic, number, payload = stored(seq, PROMPT).parts
+    _, (event,), rank = msgspec.msgpack.decode(payload)
+    event["medium"] = medium
+    return Frame(0.0, "", (topic, number, msgspec.msgpack.encode([time.time() + ahead_s, [event], rank])))
+
+
+async def until_held(at: Clinic, engine: Player, name: str = "a") -> None:
+    """Tell a prompt until the endpoint's blocks are in the index: what is said before it listens is lost."""
+    frame = said(0)
+
+    async def held() -> bool:
+        await send(engine.pub, frame.parts)
+        return bool(at.app.fleet.atlas.occupancy(name)[0].residencies)
+
+    await until(held, what="blocks in the index")
