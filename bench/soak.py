@@ -300,9 +300,12 @@ async def miscounted(rig: Rig) -> list[str]:
 
 def grown(memory: list[float], files: list[float]) -> list[str]:
     """What became more."""
-    quarter = max(1, len(memory) // 4)
-    before, after = (statistics.median(part) for part in (memory[quarter : 2 * quarter], memory[-quarter:]))
-    print(f"memory: {before / 2**20:.0f} MiB in the second quarter, {after / 2**20:.0f} MiB in the last")
+    quarter = len(memory) // 4
+    if not quarter:
+        return ["the run is too short to tell whether memory grows"]
+    medians = [statistics.median(memory[start : start + quarter]) for start in range(0, 4 * quarter, quarter)]
+    print("memory by quarters:", ", ".join(f"{each / 2**20:.0f}" for each in medians), "MiB")
+    _, before, _, after = medians
     problems: list[str] = []
     if after > before * (1 + GROWTH) + GROWTH_BYTES:
         problems.append(f"memory grew from {before / 2**20:.0f} to {after / 2**20:.0f} MiB")
