@@ -167,6 +167,7 @@ class App:
             decisions=_decision_log(config.decisions),
             rng=random.random,
             n_fallbacks=config.ext_proc.fallback_endpoints,
+            rules=self._cluster.rewrites,
             endpoint_labels=self._models.endpoint_labels if self._models.differ else None,
         )
         self._drift = CapacityDrift()

@@ -21,7 +21,7 @@ from .control_headers import MAX_ID_CHARS, fairness_id, model_rewrite, objective
 from .decisions import DecisionLog
 from .fleet import Fleet
 from .metrics import Metrics
-from .model_rewrite import rewritten
+from .model_rewrite import ModelRules, rewritten, target_by_rules
 from .routing import ModelRewrite, Overload, Refusal, RefusalCode, Route, RoutingRequest
 from .tokenization.byte_form import prompt_bytes
 from .tokenization.errors import RequestError
@@ -98,6 +98,7 @@ class Picker:
         decisions: where decisions on requests are kept.
         rng: uniform draws for ties.
         n_fallbacks: endpoints named after the picked ones.
+        rules: which models take the place of others where no header says so, None for none.
     """
 
     def __init__(
@@ -110,11 +111,13 @@ class Picker:
         decisions: DecisionLog,
         rng: Callable[[], float],
         n_fallbacks: int = 0,
+        rules: ModelRules | None = None,
         endpoint_labels: Callable[[str], Mapping[str, str]] | None = None,
     ) -> None:
         self.pipeline, self.fleet, self.decisions = pipeline, fleet, decisions
         self._policy, self._metrics, self._rng = policy, metrics, rng
         self._n_fallbacks, self._endpoint_labels = n_fallbacks, endpoint_labels
+        self._rules = rules
         self._faults_said: set[tuple[str, str]] = set()
 
     def use(self, policy: Policy) -> None:
@@ -204,8 +207,11 @@ class Picker:
         if refusal is not None:
             return refusal
         target = model_rewrite(request.headers)
-        if target and request.overload is not None:
+        rules = self._rules if request.has_body and self._rules and self._rules.has_rules else None
+        if (target or rules) and request.overload is not None:
             return NOT_REWRITTEN
+        if rules and not target:
+            target = target_by_rules(request.body, rules)
         if self._endpoint_labels is not None and request.overload is not None:
             return NOT_TOLD
         rewrite = rewritten(request.body, target) if target and request.body else None

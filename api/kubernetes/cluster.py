@@ -25,6 +25,7 @@ from .election import Elector
 from .lease import LeaseElection, Terms
 from .metrics import kubernetes_families, leader_families
 from .pods import PodEndpoint
+from .rewrites import ModelRewrites
 
 log = logging.getLogger(__name__)
 
@@ -98,8 +99,12 @@ class Cluster:
     @property
     def priorities(self) -> Mapping[str, int]:
         """Objective -> priority, as the pool's objects say; the mapping changes with them."""
-        objectives = self._discovery.objectives if self._discovery else None
-        return objectives.priorities if objectives else {}
+        return self._discovery.priorities if self._discovery else {}
+
+    @property
+    def rewrites(self) -> ModelRewrites | None:
+        """Models that the pool's objects put in the place of others; None without discovery."""
+        return self._discovery.rewrites if self._discovery else None
 
     def configure(self, events: EventsConfig) -> None:
         """Look for events elsewhere from now on."""

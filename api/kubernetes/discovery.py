@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from ...configs.cluster import KubernetesConfig
@@ -14,8 +14,10 @@ from .backoff import Pace
 from .follower import Collection, Follower
 from .kinds import POOL_VERSIONS, InferencePool, OldInferencePool, Pod, Pool
 from .list_watch import ListWatch
-from .objectives import InferenceObjective, Objectives
+from .objectives import InferenceObjective, priorities
 from .pods import PodEndpoint, PodEndpoints
+from .pool_objects import PoolObjects, PoolScope
+from .rewrites import InferenceModelRewrite, ModelRewrites
 from .wire import KubernetesObject
 
 log = logging.getLogger(__name__)
@@ -23,7 +25,9 @@ log = logging.getLogger(__name__)
 T = TypeVar("T", bound=KubernetesObject)
 
 PoolKind = InferencePool | OldInferencePool
-AnyFollower = Follower[Pod] | Follower[PoolKind] | Follower[InferenceObjective]
+AnyFollower = (
+    Follower[Pod] | Follower[PoolKind] | Follower[InferenceObjective] | Follower[InferenceModelRewrite]
+)
 
 DEFAULT_NAMESPACE = "default"
 
@@ -68,8 +72,13 @@ class Discovery:
         self._pool: Pool | None = None
         self._selected = asyncio.Event()
         self._listed = False
-        self.objectives: Objectives | None = None
-        """Priorities that the pool's objects give; None without a pool."""
+        self.priorities: dict[str, int] = {}
+        """Objective -> priority, as the pool's objects say; changes with them."""
+        self.rewrites = ModelRewrites(rng)
+        """Models that the pool's objects put in the place of others; changes with them."""
+        self._about_pool: tuple[
+            PoolObjects[InferenceObjective] | PoolObjects[InferenceModelRewrite], ...
+        ] = ()
         self.pods = self._follower(Collection(self._path("pods")), Pod, self._pods_changed)
         """Keeps the pods."""
         self.pools: Follower[PoolKind] | None = None
@@ -79,8 +88,10 @@ class Discovery:
             chosen = f"metadata.name={config.inference_pool}"
             path = self._path("inferencepools", f"/apis/{config.pool_group}/{version}")
             self.pools = self._follower(Collection(path, field_selector=chosen), kind, self._pool_changed)
-            self.objectives = Objectives(
-                config, server=server, namespace=namespace, pace=pace, clock=clock, rng=rng
+            scope = PoolScope(config, server, namespace, pace, clock, rng)
+            self._about_pool = (
+                PoolObjects(scope, "inferenceobjectives", InferenceObjective, tell=self._use_objectives),
+                PoolObjects(scope, "inferencemodelrewrites", InferenceModelRewrite, tell=self.rewrites.use),
             )
         else:
             self._use(Pool(None, config.target_ports), config.endpoint_selector)
@@ -105,8 +116,8 @@ class Discovery:
         async with asyncio.TaskGroup() as tasks:
             if self.pools is not None:
                 tasks.create_task(self.pools.run())
-            if self.objectives is not None:
-                tasks.create_task(self.objectives.run())
+            for objects in self._about_pool:
+                tasks.create_task(objects.run())
             await self._selected.wait()
             tasks.create_task(self.pods.run())
 
@@ -115,8 +126,9 @@ class Discovery:
         yield "pods", self.pods
         if self.pools is not None:
             yield "inferencepools", self.pools
-        if self.objectives is not None and self.objectives.follower is not None:
-            yield "inferenceobjectives", self.objectives.follower
+        for objects in self._about_pool:
+            if objects.follower is not None:
+                yield objects.plural, objects.follower
 
     def _path(self, plural: str, api: str = "/api/v1") -> str:
         return f"{api}/namespaces/{self._namespace}/{plural}"
@@ -142,6 +154,10 @@ class Discovery:
             )  # fmt: skip
             self._use(pool, ",".join(f"{name}={value}" for name, value in selector.items()))
         self._pods_changed()
+
+    def _use_objectives(self, objectives: Sequence[InferenceObjective]) -> None:
+        self.priorities.clear()
+        self.priorities.update(priorities(objectives))
 
     def _use(self, pool: Pool, selector: str) -> None:
         self._pool = pool

@@ -236,9 +236,27 @@ async def test_older_kind_is_not_taken_when_the_server_does_not_tell_of_the_newe
         assert OLD_OBJECTIVES not in {path for _, path in double.requests}
 
 
+async def test_models_become_others_as_the_rewrites_of_the_pool_say(double: ApiServerDouble) -> None:
+    path = "/apis/llm-d.ai/v1alpha2/namespaces/ns/inferencemodelrewrites"
+    double.groups = {"llm-d.ai/v1alpha2": ["inferencemodelrewrites"]}
+
+    def rewrite(target: str, pool: str = "mine") -> dict[str, Any]:
+        rule = {
+            "matches": [{"model": {"type": "Exact", "value": "m"}}],
+            "targets": [{"modelRewrite": target}],
+        }
+        return {"spec": {"poolRef": {"name": pool}, "rules": [rule]}}
+
+    double.put(path, "r", rewrite("other"))
+    double.put(path, "foreign", rewrite("wrong", "theirs"))
+    async with discovering(double, KubernetesConfig(inference_pool="mine")) as found:
+        await until(lambda: found.discovery.rewrites.target("m") == "other")
+        double.delete(path, "r")
+        await until(lambda: not found.discovery.rewrites.has_rules)
+
+
 def priorities_of(found: Found) -> Mapping[str, int]:
-    assert found.discovery.objectives is not None
-    return found.discovery.objectives.priorities
+    return found.discovery.priorities
 
 
 @pytest.mark.parametrize(

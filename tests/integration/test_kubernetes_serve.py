@@ -30,7 +30,7 @@ async def double() -> AsyncIterator[ApiServerDouble]:
     server = ApiServerDouble()
     await server.start()
     server.put(POOLS, "mine", pool())
-    server.groups = {"llm-d.ai/v1alpha2": ["inferenceobjectives"]}
+    server.groups = {"llm-d.ai/v1alpha2": ["inferenceobjectives", "inferencemodelrewrites"]}
     yield server
     await server.stop()
 

@@ -8,6 +8,18 @@ import pytest
 from msgspec.structs import replace
 
 from kvatlas.api.admission import SHED
+from kvatlas.api.kubernetes.pool_objects import PoolReference
+from kvatlas.api.kubernetes.rewrites import (
+    InferenceModelRewrite,
+    ModelMatch,
+    ModelRewrites,
+    RewriteMeta,
+    RewriteRule,
+    RewriteSpec,
+    RuleMatch,
+    RuleTarget,
+)
+from kvatlas.api.model_rewrite import target_by_rules
 from kvatlas.api.picker import NO_CANDIDATES, NOT_CACHED, NOT_REWRITTEN, NOT_TOLD
 from kvatlas.api.routing import Overload, Refusal, Route, RoutingRequest
 from kvatlas.scorers.decision import Origin
@@ -116,6 +128,48 @@ async def test_rewritten_request_is_decided_as_the_model_it_goes_to() -> None:
         assert route.rewrite is not None
         assert json.loads(route.rewrite.body) == json.loads(CHAT.body) | {"model": "lora"}  # R15
         assert (route.rewrite.asked_for, route.decision.model) == ("m", "lora")
+
+
+def rules_for(model: str, target: str) -> ModelRewrites:
+    found = ModelRewrites(lambda: 0.0)
+    rule = RewriteRule(
+        matches=(RuleMatch(model=ModelMatch(value=model)),), targets=(RuleTarget(model_rewrite=target),)
+    )
+    spec = RewriteSpec(pool_ref=PoolReference(), rules=(rule,))
+    found.use([InferenceModelRewrite(metadata=RewriteMeta(name="r"), spec=spec)])
+    return found
+
+
+@pytest.mark.parametrize(
+    ("rules", "headers", "model"),
+    [
+        pytest.param(rules_for("m", "other"), dict[str, str](), "other", id="rule"),
+        pytest.param(rules_for("x", "other"), dict[str, str](), None, id="rule_for_another_model"),
+        pytest.param(rules_for("m", "m"), dict[str, str](), None, id="rule_that_changes_nothing"),
+        pytest.param(rules_for("m", "other"), REWRITE, "lora", id="header_goes_first"),
+        pytest.param(ModelRewrites(lambda: 0.0), dict[str, str](), None, id="no_rules"),
+    ],
+)
+async def test_request_goes_to_the_model_that_a_rule_puts_in_its_place(
+    rules: ModelRewrites, headers: dict[str, str], model: str | None
+) -> None:
+    async with picker_parts({"a": 0}, rules=rules) as made:
+        route = await routed(made, replace(CHAT, headers=headers))
+        assert (route.rewrite.target if route.rewrite else None) == model
+        assert route.decision.model == (model or "m")
+        without_body = await routed(made, RoutingRequest("/v1/models", has_body=False))
+        assert without_body.rewrite is None
+
+
+async def test_request_past_a_limit_never_goes_to_a_model_that_a_rule_forbids() -> None:
+    async with picker_parts({"a": 0}, rules=rules_for("m", "other")) as made:
+        request = replace(CHAT, body=b"", overload=Overload.PENDING_REQUESTS)
+        assert await made.picker.route(request) is NOT_REWRITTEN
+
+
+@pytest.mark.parametrize("body", [b"{", b"[]", b'{"model": 4}'])
+def test_request_without_readable_model_is_left_as_it_is_by_rules(body: bytes) -> None:
+    assert target_by_rules(body, rules_for("", "other")) == ""
 
 
 async def test_request_to_rewrite_that_is_no_json_is_refused_as_ever() -> None:

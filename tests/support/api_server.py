@@ -27,6 +27,7 @@ KINDS = {
     "pods": "Pod",
     "inferencepools": "InferencePool",
     "inferenceobjectives": "InferenceObjective",
+    "inferencemodelrewrites": "InferenceModelRewrite",
     "leases": "Lease",
 }
 
@@ -35,6 +36,7 @@ NEEDED = frozenset({
     ("list", "pods"), ("watch", "pods"),
     ("list", "inferencepools"), ("watch", "inferencepools"),
     ("list", "inferenceobjectives"), ("watch", "inferenceobjectives"),
+    ("list", "inferencemodelrewrites"), ("watch", "inferencemodelrewrites"),
     ("get", "leases"), ("create", "leases"), ("update", "leases"),
 })  # fmt: skip
 """Verb and kind of every request that kvatlas makes; Roles allow exactly these."""

@@ -11,6 +11,7 @@ from kvatlas.api.admission import Admission
 from kvatlas.api.decisions import DecisionLog
 from kvatlas.api.fleet import Fleet
 from kvatlas.api.metrics import Metrics
+from kvatlas.api.model_rewrite import ModelRules
 from kvatlas.api.picker import Picker, Policy
 from kvatlas.api.scrape.loads import LoadTable
 from kvatlas.api.scrape.report import EngineFacts
@@ -41,6 +42,7 @@ class PickerParts:
         n_fallbacks: int,
         rng: Callable[[], float],
         endpoint_labels: Callable[[str], dict[str, str]] | None,
+        rules: ModelRules | None,
     ) -> None:
         self.metrics = Metrics()
         self._loads = LoadTable(stale_after_s=60)
@@ -83,6 +85,7 @@ class PickerParts:
             rng=rng,
             n_fallbacks=n_fallbacks,
             endpoint_labels=endpoint_labels,
+            rules=rules,
         )
 
     def queue(self, queues: dict[str, int]) -> None:
@@ -111,8 +114,9 @@ async def picker_parts(
     *,
     n_fallbacks: int = 0,
     endpoint_labels: Callable[[str], dict[str, str]] | None = None,
+    rules: ModelRules | None = None,
 ) -> AsyncGenerator[PickerParts]:
-    made = PickerParts(queues, n_fallbacks, random.Random(1).random, endpoint_labels)
+    made = PickerParts(queues, n_fallbacks, random.Random(1).random, endpoint_labels, rules)
     try:
         yield made
     finally:

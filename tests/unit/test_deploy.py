@@ -111,7 +111,7 @@ def test_role_of_the_chart_is_what_the_program_asks_for(shape: str) -> None:
     }
     uses = {"pods"}
     if shape != "standalone":
-        uses |= {"inferencepools", "inferenceobjectives"}
+        uses |= {"inferencepools", "inferenceobjectives", "inferencemodelrewrites"}
     if shape == "router chart":
         uses.add("leases")
     assert may == {(verb, resource) for verb, resource in NEEDED if resource in uses}
