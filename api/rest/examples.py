@@ -122,6 +122,7 @@ _ENDPOINT = {
             "name": "gpu",
             "residencies": 20480,
             "capacity": 31250,
+            "observedCapacity": {"blocks": 30980, "spread": 0.02, "samples": 40},
             "chunkBlocks": None,
             "source": "events",
             "dark": False,
