@@ -29,7 +29,7 @@ from .extproc.configured import make_ext_proc
 from .extproc.health import HealthService
 from .extproc.listener import GrpcListener
 from .extproc.stream import AnswerBegun, Completion
-from .fleet import Fleet, log_source
+from .fleet import Fleet
 from .fleet_metrics import fleet_families
 from .kubernetes.cluster import Cluster
 from .live import LiveConfig
@@ -49,6 +49,7 @@ from .served_models import ServedModels
 from .services.configured import make_services
 from .settings import fleet_settings, scrape_settings
 from .snapshots import Snapshots
+from .tier_sources import log_source
 from .tls.certificates import make_certificates
 from .tls.http import http_context
 from .tls.metrics import tls_families

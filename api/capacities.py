@@ -6,7 +6,8 @@ import logging
 
 from ..indexer.capacity import ObservedCapacity
 from ..indexer.tiers import TierId
-from .fleet import Endpoint, Fleet
+from .endpoint import Endpoint
+from .fleet import Fleet
 
 log = logging.getLogger(__name__)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 
 from ..configs.endpoints import EndpointAddresses, RankAddresses
 from ..events.bound import BoundPublisher
@@ -19,11 +18,11 @@ from ..indexer.match import PrefixMatch
 from ..indexer.predicted import Prediction
 from ..indexer.prefix import Prefix
 from ..indexer.snapshot import SavedEndpoint, SavedRank
-from ..indexer.sources import SourceChange
-from ..indexer.tiers import TierId, TierSource, TierTable
+from ..indexer.tiers import TierId, TierSource
 from ..scorers.audit import Audit
 from ..scorers.in_flight import InFlight, Siblings
 from ..scorers.model import Candidate, Load
+from .endpoint import Endpoint
 from .instance import Instance
 from .metrics import Metrics
 from .predictions import Predictions
@@ -35,50 +34,6 @@ from .scrape.target import ScrapeStatus
 from .settings import FleetSettings
 
 log = logging.getLogger(__name__)
-
-DARK_ADVICE = (
-    "to know the tier exactly, start vLLM (0.24 or later) with --kv-events-config and, in --kv-transfer-config, "
-    '"kv_connector_extra_config": {"self_describing_kv_events": true}'
-)
-"""What mends a tier that an engine uses without telling."""
-
-
-@dataclass(slots=True)
-class Endpoint:
-    """One model server and what follows it."""
-
-    name: str
-    addresses: EndpointAddresses
-    labels: Mapping[str, str]
-    added_at: float
-    instance: Instance
-    publishers: list[Publisher] = field(default_factory=list[Publisher])
-    started: float | None = None
-    """Process start time last scraped, wall-clock seconds."""
-    offloads: bool = False
-    """Whether its metrics have shown that blocks move to slower memory."""
-
-    def has_labels(self, wanted: Mapping[str, str]) -> bool:
-        """Whether it has all these labels."""
-        return wanted.items() <= self.labels.items()
-
-    @property
-    def has_events(self) -> bool:
-        """Whether any rank publishes events."""
-        return any(publisher.subscription for publisher in self.publishers)
-
-    def publisher(self, rank: int) -> Publisher | None:
-        """The event stream of a rank, None for a rank that is not there."""
-        for publisher in self.publishers:  # for every candidate of a request: faster than `next`
-            if publisher.rank == rank:
-                return publisher
-        return None
-
-    @property
-    def trust(self) -> Trust:
-        """The least trusted rank's."""
-        order = list(Trust)
-        return max((publisher.trust for publisher in self.publishers), key=order.index)
 
 
 class Fleet:
@@ -430,12 +385,3 @@ def _warn_of_port_collision(name: str, addresses: EndpointAddresses) -> None:
 
 def _allowed(address: str, subset: frozenset[str]) -> bool:
     return address in subset or address.rpartition(":")[0] in subset
-
-
-def log_source(tiers: TierTable, endpoint: str, rank: int, change: SourceChange) -> None:
-    """Say where knowledge of a tier comes from now, and what would make it exact."""
-    name, old = tiers.specs[change.tier].name, change.old.value if change.old else "none"
-    advice = f"; {DARK_ADVICE}" if change.new is TierSource.INFERRED else ""
-    level = logging.WARNING if change.new is TierSource.INFERRED else logging.INFO
-    log.log(level, "%s rank %d: source of tier %s is %s (was %s): %s%s",
-            endpoint, rank, name, change.new.value, old, change.why, advice)  # fmt: skip

@@ -34,7 +34,8 @@ from ..indexer.snapshot import (
     read_snapshot,
     saved_tiers,
 )
-from .fleet import Endpoint, Fleet
+from .endpoint import Endpoint
+from .fleet import Fleet
 from .instance import Instance
 from .metrics import SnapshotMetrics
 from .replacement import Replacement

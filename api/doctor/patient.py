@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from prometheus_client import CollectorRegistry
 
 from ...configs.schema import KVAtlasConfig
-from ..fleet import Endpoint, Fleet
+from ..endpoint import Endpoint
+from ..fleet import Fleet
 
 Labels = Mapping[str, str]
 

@@ -11,8 +11,10 @@ from fastapi import APIRouter, Query
 from ...events.stream import Trust
 from ...indexer.tiers import TierId
 from ..capacities import observed_capacity
-from ..fleet import DARK_ADVICE, Endpoint, Fleet
+from ..endpoint import Endpoint
+from ..fleet import Fleet
 from ..publisher import Publisher
+from ..tier_sources import DARK_ADVICE
 from .errors import NotFoundError
 from .models import (
     EndpointOut,

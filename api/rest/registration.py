@@ -12,7 +12,8 @@ from ...configs.endpoints import RankAddresses
 from ...events.errors import SocketLimitError, SubscriptionError
 from ...events.stream import Trust
 from ...events.subscription import Subscription
-from ..fleet import Endpoint, Fleet
+from ..endpoint import Endpoint
+from ..fleet import Fleet
 from ..instance import Instance
 from ..registration import Registration, Registry
 from .errors import BadRequestError

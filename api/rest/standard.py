@@ -14,7 +14,8 @@ from fastapi import APIRouter
 from ...indexer.atlas import keys_of
 from ...indexer.keys import chain_keys
 from ...indexer.match import PrefixMatch
-from ..fleet import Endpoint, Fleet
+from ..endpoint import Endpoint
+from ..fleet import Fleet
 from ..instance import DEFAULT_TENANT
 from ..question import prefix_of_keys
 from ..registration import Registry

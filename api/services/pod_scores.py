@@ -9,7 +9,7 @@ import grpc.aio
 
 from ...indexer.match import PrefixMatch
 from ..client import indexer_pb2 as pb
-from ..fleet import Endpoint
+from ..endpoint import Endpoint
 from ..picker import Picker
 from ..tokenization.errors import RequestError
 from ..tokenization.request import direct_request

@@ -7,7 +7,8 @@ from array import array
 import pytest
 
 from kvatlas.api.capacities import CapacityDrift, observed_capacity
-from kvatlas.api.fleet import Endpoint, Fleet
+from kvatlas.api.endpoint import Endpoint
+from kvatlas.api.fleet import Fleet
 from kvatlas.configs.endpoints import EndpointAddresses, RankAddresses
 from kvatlas.events.model import BlockRemoved, BlockStored, EngineHash
 from kvatlas.indexer.factory import index_core
