@@ -55,17 +55,24 @@ async def servers(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[di
     """Every server of the cases, running. They stop side by side, since each gives gateways time to notice."""
     running: dict[str, Served] = {}
     done = asyncio.Event()
+    turn = asyncio.Lock()  # one starts at a time, so that each comes about in its own time on a busy machine
 
     async def run(name: str, engines: str) -> None:
-        async with serving(config_of(name, engines), tmp_path_factory.mktemp(name)) as served:
-            await until(lambda: knows_loads(served), what="every endpoint's load")
+        async with AsyncExitStack() as stack:
+            async with turn:
+                folder = tmp_path_factory.mktemp(name)
+                served = await stack.enter_async_context(serving(config_of(name, engines), folder))
+                await until(lambda: knows_loads(served), what="every endpoint's load")
             running[name] = served
             await done.wait()
 
     async with AsyncExitStack() as stack:
         engines = await start_engines(stack)
         tasks = [asyncio.create_task(run(name, engines)) for name in SERVERS]
-        await until(lambda: len(running) == len(SERVERS), what="all servers", timeout_s=110)
+        while len(running) < len(SERVERS):
+            ended, _ = await asyncio.wait(tasks, timeout=0.05, return_when=asyncio.FIRST_EXCEPTION)
+            for task in ended:
+                task.result()
         yield running
         done.set()
         await asyncio.gather(*tasks)

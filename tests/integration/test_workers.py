@@ -77,10 +77,19 @@ async def test_workers_share_what_is_in_flight_and_are_started_again(tmp_path: P
         busy = call_on(first)
         taken = await destination(busy)
 
+        async def has_nothing_of_its_own() -> bool:
+            url = f"http://127.0.0.1:{ports_of(served, 'rest')[1]}/metrics"
+            async with served.session.get(url) as answer:
+                found = re.findall(
+                    r"^kvatlas_in_flight_requests{.*} (\S+)$", await answer.text(), re.MULTILINE
+                )
+            return found == ["0.0"] * len(ADDRESSES)
+
         async def avoids_it() -> bool:
             other = call_on(second)
             picked = {await destination(other)}
             other.cancel()
+            await until(has_nothing_of_its_own, what="the end of the cancelled request")
             return picked == set(ADDRESSES) - {taken}
 
         await until(avoids_it, what="the second worker to know what the first has sent")
