@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from ...indexer.tiers import TierSource
+from ...indexer.tiers import TierId, TierSource
+from ..capacities import DRIFT, observed_capacity
+from ..fleet import Endpoint
 from .check import Check, Finding, State
 from .patient import Patient
 
@@ -93,6 +95,7 @@ def _capacity(patient: Patient) -> Iterator[Finding]:
                 f"{endpoint.name}: tier {tiers[0].name} is bounded to {configured} blocks, the engine has {told}",
                 f"tiers[{tiers[0].name}].lruCapacityPerServer: auto",
             )
+        yield from _drift(patient, endpoint)
         for held in fleet.atlas.occupancy(endpoint.name):
             if held.source is TierSource.INFERRED and held.tier in unbounded:
                 yield Finding(
@@ -101,6 +104,22 @@ def _capacity(patient: Patient) -> Iterator[Finding]:
                     f"tiers[{held.tier}].lruCapacityPerServer: blocks that a server has there",
                 )
     yield Finding(State.OK, f"{len(tiers)} tiers are bounded as far as their sources need it")
+
+
+def _drift(patient: Patient, endpoint: Endpoint) -> Iterator[Finding]:
+    """What its own events show it to hold when it is full, beside what is configured."""
+    for number, tier in enumerate(patient.config.tiers):
+        configured, observed = tier.lru_capacity_per_server, observed_capacity(endpoint, TierId(number))
+        if observed is None or not isinstance(configured, int) or tier.scope == "shared":
+            continue
+        configured *= len(endpoint.publishers)
+        if abs(observed.n_blocks - configured) > DRIFT * configured:
+            yield Finding(
+                State.WARN,
+                f"{endpoint.name}: tier {tier.name}: configured {configured}, observed {observed.n_blocks} "
+                f"(-{observed.spread:.0%} at times, {observed.n_peaks} evictions seen)",
+                f"tiers[{tier.name}].lruCapacityPerServer: auto",
+            )
 
 
 CHECKS = (

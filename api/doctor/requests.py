@@ -20,6 +20,14 @@ that match foresee nearly all."""
 CACHED_AT_LEAST = 0.05
 """Part of prompts that must have been cached for this to be judged."""
 
+GOOD_AT_LEAST = 0.8
+"""Part of audited requests that must have reused what was expected of them."""
+
+_BLAMELESS = ("other_rank", "event_lag", "too_early")
+"""Verdicts that say nothing of what the index believes."""
+
+_AUDIT = "docs/audit.md says what each verdict calls for"
+
 _WHY_NO_PREFIX: Mapping[str, str] = {
     "no_tokenizer": "model.tokenizer: the folder of the served model, with tokenizer.json",
     "no_chat_template": "model.chat.template: the file that the engine has by --chat-template",
@@ -66,6 +74,22 @@ def _found(patient: Patient) -> Iterator[Finding]:
         )
     else:
         yield Finding(State.OK, evidence)
+
+
+def _held(patient: Patient) -> Iterator[Finding]:
+    for _, endpoint in patient.endpoints:
+        verdicts = patient.counts.by("verdict", "kvatlas_audited_requests_total", endpoint=endpoint.name)
+        for blameless in _BLAMELESS:
+            verdicts.pop(blameless, None)
+        n_audited, good = sum(verdicts.values()), verdicts.pop("good", 0)
+        evidence = f"{endpoint.name}: {good:.0f} of {n_audited:.0f} requests reused what was expected"
+        if n_audited < FEW:
+            yield Finding(State.UNKNOWN, evidence)
+        elif good < GOOD_AT_LEAST * n_audited:
+            shown = ", ".join(f"{verdict} {count:.0f}" for verdict, count in verdicts.items())
+            yield Finding(State.WARN, f"{evidence}; {shown}", f"{_AUDIT}: {next(iter(verdicts))}")
+        else:
+            yield Finding(State.OK, evidence)
 
 
 def _shown(patient: Patient) -> Iterator[Finding]:
@@ -131,6 +155,12 @@ CHECKS = (
         "Do keys match what engines find in their caches?",
         "requests go away from the endpoints that hold their prefix",
         _found,
+    ),
+    Check(
+        "expectations-held",
+        "Do endpoints reuse what they are thought to hold?",
+        "requests go to endpoints for blocks that they do not have",
+        _held,
     ),
     Check(
         "responses-shown",

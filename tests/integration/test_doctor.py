@@ -6,9 +6,8 @@ import asyncio
 import json
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import pytest
@@ -20,7 +19,7 @@ from kvatlas.api.config_file import ConfigFiles
 from kvatlas.api.doctor.checks import CHECKS
 from kvatlas.api.extproc import ext_proc_pb2 as pb
 from support.certificates import certificate_files
-from support.clinic import Clinic, clinic, said, until_held
+from support.clinic import Clinic, clinic, evicted, said, until_held
 from support.engine_metrics import metrics_of
 from support.ext_proc import (
     BUFFERED,
@@ -51,7 +50,13 @@ async def test_healthy_deployment_has_no_findings_but_those_it_lacks_the_request
             checks = await at.checks()
     unknown = {name for name, check in checks.items() if check["state"] == "unknown"}
     assert {check["state"] for check in checks.values()} <= {"ok", "unknown"}, checks
-    assert unknown == {"prompts-tokenized", "prefixes-found", "responses-shown", "picks-obeyed"}
+    assert unknown == {
+        "prompts-tokenized",
+        "prefixes-found",
+        "expectations-held",
+        "responses-shown",
+        "picks-obeyed",
+    }
     assert checks["events-heard"]["evidence"] == ["a: live, last batch 0"]
     assert list(checks) == [check.name for check in CHECKS]
 
@@ -176,6 +181,16 @@ async def test_other_block_size_and_other_capacity_than_the_engine_s_are_told() 
     assert capacity["remedies"] == ["tiers[gpu].lruCapacityPerServer: auto"]
 
 
+async def test_capacity_that_evictions_contradict_is_told() -> None:
+    tiers = [{"name": "gpu", "media": ["GPU"], "lruCapacityPerServer": 100}]
+    async with player() as engine, clinic(make_endpoint("a", events=engine.events), tiers=tiers) as at:
+        await until_held(at, engine)
+        for seq in range(1, 20, 2):
+            await engine.say(evicted(seq), said(seq + 1))
+        found = await at.until_state("capacity-real", "warn")
+    assert found["evidence"][0].startswith("a: tier gpu: configured 100, observed 4 ")
+
+
 async def test_publisher_that_begins_anew_again_and_again_is_told() -> None:
     async with player() as engine, clinic(make_endpoint("a", events=engine.events)) as at:
         await until_held(at, engine)
@@ -219,8 +234,7 @@ def answer(served: str | None, body: bytes = USAGE) -> list[pb.ProcessingRequest
     return [response_headers(JSON, metadata=told), response_body(body, end=True)]
 
 
-@dataclass(frozen=True)
-class Sent:
+class Sent(NamedTuple):
     """Twenty requests of one kind, and what the gateway shows of their answers."""
 
     answers: Sequence[pb.ProcessingRequest] = ()
@@ -272,6 +286,16 @@ async def test_what_becomes_of_requests_is_told(
         found = await at.until_state(name, state)
     assert evidence in found["evidence"]
     assert remedy in found["remedies"][0]
+
+
+async def test_expectations_that_do_not_hold_are_told_with_the_verdict() -> None:
+    nothing_cached = USAGE.replace(b'"cached_tokens": 48', b'"cached_tokens": 0')
+    async with player() as engine, clinic(make_endpoint("a", events=engine.events)) as at:
+        await until_held(at, engine)
+        await at.requests(20, answers=answer("127.0.0.1:1", nothing_cached))
+        found = await at.until_state("expectations-held", "warn")
+    assert found["evidence"][0].startswith("a: 0 of 20 requests reused what was expected; ")
+    assert found["remedies"][0].startswith("docs/audit.md says what each verdict calls for: ")
 
 
 async def test_requests_that_went_well_are_told_so() -> None:

@@ -114,6 +114,14 @@ def said(seq: int, *, ahead_s: float = 0, medium: str = "GPU") -> Frame:
     return Frame(0.0, "", (topic, number, msgspec.msgpack.encode([time.time() + ahead_s, [event], rank])))
 
 
+def evicted(seq: int) -> Frame:
+    """The last block of that prompt is gone."""
+    topic, number, payload = stored(seq, PROMPT).parts
+    _, (event,), rank = msgspec.msgpack.decode(payload)
+    gone = {"type": "BlockRemoved", "block_hashes": event["block_hashes"][-1:], "medium": "GPU"}
+    return Frame(0.0, "", (topic, number, msgspec.msgpack.encode([time.time(), [gone], rank])))
+
+
 async def until_held(at: Clinic, engine: Player, name: str = "a") -> None:
     """Tell a prompt until the endpoint's blocks are in the index: what is said before it listens is lost."""
     frame = said(0)
