@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from ...indexer.tiers import TierId, TierSource
 from ..capacities import DRIFT, observed_capacity
-from ..fleet import Endpoint
+from ..endpoint import Endpoint
 from .check import Check, Finding, State
 from .patient import Patient
 
