@@ -51,9 +51,16 @@ class Asker:
         Raises:
             AskError: nobody answers there, or something that is not kvatlas does, or it refuses.
         """
+        return await self._ask("GET", path, None, kind)
+
+    async def post(self, path: str, body: object, kind: type[Answer]) -> Answer | None:
+        """As `get`, with a body that becomes JSON."""
+        return await self._ask("POST", path, body, kind)
+
+    async def _ask(self, method: str, path: str, question: object, kind: type[Answer]) -> Answer | None:
         url = f"{self._url}{path}"
         try:
-            async with self._session.get(url) as response:
+            async with self._session.request(method, url, json=question) as response:
                 body = await response.read()
         except (aiohttp.ClientError, TimeoutError) as error:
             raise AskError(f"{url}: {type(error).__name__}: {error}; is kvatlas there? see --url") from error

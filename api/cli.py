@@ -21,14 +21,10 @@ from ..configs.loader import LoadedConfig
 from ..configs.plain import plain
 from ..configs.schema import KVAtlasConfig
 from ..events.errors import KVAtlasError
-from . import cli_sim
+from . import cli_ask, cli_sim
 from .app import App
-from .asking import Credentials
 from .cluster_flags import ClusterFlags
 from .config_file import ConfigFiles
-from .doctor.report import diagnose, fetch_diagnosis, print_diagnosis
-from .errors import AskError
-from .explain import fetch_decision, print_decision
 from .reference_flags import our_command_line
 from .scheduling.json_schema import json_schema
 from .scheduling.load import load_scheduled
@@ -50,6 +46,7 @@ app = typer.Typer(
 )
 config_app = typer.Typer(help="Look at configuration files.", no_args_is_help=True)
 app.add_typer(config_app, name="config")
+cli_ask.register(app)
 cli_sim.register(app)
 
 ConfigFile = Annotated[Path | None, typer.Option("--config", help="Configuration file.", metavar="FILE")]
@@ -99,15 +96,6 @@ Port = Annotated[int | None, typer.Option(metavar="PORT", min=0, max=65535, help
 IgnoreUnknown = Annotated[
     bool, typer.Option("--ignore-unknown-plugins", help="Leave out plugins that kvatlas does not have.")
 ]
-LOCAL = "http://localhost:8080"
-Url = Annotated[str, typer.Option(help="REST address of the running kvatlas.")]
-TokenFile = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="Holds the bearer token, where the process wants one.")
-]
-CaFile = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="PEM file that vouches for its certificate.")
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Everything, as JSON.")]
 FileArgument = Annotated[Path, typer.Argument(metavar="FILE")]
 
 
@@ -168,61 +156,6 @@ def serve(
         uvloop.run(App(loaded.config, files).run())
     except KVAtlasError as error:
         _fail(str(error))
-
-
-@app.command()
-def explain(
-    request_id: Annotated[str | None, typer.Argument(metavar="REQUEST_ID", help="Its x-request-id.")] = None,
-    *,
-    last: Annotated[bool, typer.Option("--last", help="The newest decision.")] = False,
-    url: Url = LOCAL,
-    token_file: TokenFile = None,
-    ca_file: CaFile = None,
-    as_json: AsJson = False,
-) -> None:
-    """Say why a request went where it did."""
-    if (request_id is not None) == last:
-        _fail("give the REQUEST_ID of a request, or --last for the newest one")
-    try:
-        decision = fetch_decision(url, request_id, Credentials(token_file, ca_file))
-    except AskError as error:
-        _fail(str(error))
-    if decision is None:
-        what = "no decision is kept" if last else f"no decision on request {request_id} is kept"
-        _say_on_stderr(f"{what}; the last ones are listed at {url}/v1/decisions")
-        raise typer.Exit(NOT_GOOD)
-    if as_json:
-        sys.stdout.write(decision.model_dump_json(by_alias=True, indent=2) + "\n")
-    else:
-        print_decision(Console(), decision)
-
-
-@app.command()
-def doctor(
-    *,
-    config: Annotated[
-        Path | None,
-        typer.Option("--config", metavar="FILE", help="Look at a file, not at a running kvatlas."),
-    ] = None,
-    url: Url = LOCAL,
-    token_file: TokenFile = None,
-    ca_file: CaFile = None,
-    as_json: AsJson = False,
-) -> None:
-    """Say what is wrong with a deployment, and which line mends it. Status 1: something that is configured does not work."""
-    try:
-        if config is not None:
-            found = diagnose(_load(ConfigFiles(config).load).config)
-        else:
-            found = fetch_diagnosis(url, Credentials(token_file, ca_file))
-    except AskError as error:
-        _fail(str(error))
-    if as_json:
-        sys.stdout.write(found.model_dump_json(by_alias=True, indent=2) + "\n")
-    else:
-        print_diagnosis(Console(), found)
-    if found.state == "fail":
-        raise typer.Exit(NOT_GOOD)
 
 
 @app.command()

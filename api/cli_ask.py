@@ -1,0 +1,126 @@
+"""Commands that ask a running process: `kvatlas explain`, `kvatlas query`, `kvatlas doctor`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+from rich.console import Console
+
+from ..configs.errors import ConfigError
+from .asking import Credentials
+from .config_file import ConfigFiles
+from .doctor.report import diagnose, fetch_diagnosis, print_diagnosis
+from .errors import AskError
+from .explain import fetch_decision, print_decision
+from .query import fetch_score, make_question, print_score
+
+NOT_GOOD, USAGE_ERROR = 1, 2
+
+LOCAL = "http://localhost:8080"
+Url = Annotated[str, typer.Option(help="REST address of the running kvatlas.")]
+TokenFile = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Holds the bearer token, where the process wants one.")
+]
+CaFile = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="PEM file that vouches for its certificate.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Everything, as JSON.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command()(explain)
+    app.command()(query)
+    app.command()(doctor)
+
+
+def explain(
+    request_id: Annotated[str | None, typer.Argument(metavar="REQUEST_ID", help="Its x-request-id.")] = None,
+    *,
+    last: Annotated[bool, typer.Option("--last", help="The newest decision.")] = False,
+    url: Url = LOCAL,
+    token_file: TokenFile = None,
+    ca_file: CaFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say why a request went where it did."""
+    if (request_id is not None) == last:
+        _fail("give the REQUEST_ID of a request, or --last for the newest one")
+    try:
+        decision = fetch_decision(url, request_id, Credentials(token_file, ca_file))
+    except AskError as error:
+        _fail(str(error))
+    if decision is None:
+        what = "no decision is kept" if last else f"no decision on request {request_id} is kept"
+        _say_on_stderr(f"{what}; the last ones are listed at {url}/v1/decisions")
+        raise typer.Exit(NOT_GOOD)
+    if as_json:
+        sys.stdout.write(decision.model_dump_json(by_alias=True, indent=2) + "\n")
+    else:
+        print_decision(Console(), decision)
+
+
+def query(
+    *,
+    model: Annotated[str, typer.Option(help="Model, as requests name it.")] = "",
+    prompt: Annotated[str | None, typer.Option(help="Text of the prompt.")] = None,
+    messages: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="JSON list of chat messages; - for standard input.")
+    ] = None,
+    token_ids: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="JSON list of token ids; - for standard input.")
+    ] = None,
+    url: Url = LOCAL,
+    token_file: TokenFile = None,
+    ca_file: CaFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say where a prompt is cached, in tokens by endpoint and tier; nothing is routed."""
+    try:
+        question = make_question(model, prompt=prompt, messages=messages, token_ids=token_ids)
+        found = fetch_score(url, question, Credentials(token_file, ca_file))
+    except AskError as error:
+        _fail(str(error))
+    if as_json:
+        sys.stdout.write(found.model_dump_json(by_alias=True, indent=2) + "\n")
+    else:
+        print_score(Console(), found)
+
+
+def doctor(
+    *,
+    config: Annotated[
+        Path | None,
+        typer.Option("--config", metavar="FILE", help="Look at a file, not at a running kvatlas."),
+    ] = None,
+    url: Url = LOCAL,
+    token_file: TokenFile = None,
+    ca_file: CaFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say what is wrong with a deployment, and which line mends it. Status 1: something that is configured does not work."""
+    try:
+        if config is not None:
+            found = diagnose(ConfigFiles(config).load().config)
+        else:
+            found = fetch_diagnosis(url, Credentials(token_file, ca_file))
+    except (AskError, ConfigError) as error:
+        _fail(str(error))
+    if as_json:
+        sys.stdout.write(found.model_dump_json(by_alias=True, indent=2) + "\n")
+    else:
+        print_diagnosis(Console(), found)
+    if found.state == "fail":
+        raise typer.Exit(NOT_GOOD)
+
+
+def _fail(message: str) -> NoReturn:
+    _say_on_stderr(message)
+    raise typer.Exit(USAGE_ERROR)
+
+
+def _say_on_stderr(message: str) -> None:
+    Console(stderr=True, soft_wrap=True).print(f"kvatlas: {message}", markup=False, highlight=False)

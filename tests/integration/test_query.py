@@ -1,0 +1,60 @@
+"""`kvatlas query`: where a prompt is cached, asked of a running process."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from kvatlas.api.cli import app
+from support.clinic import PROMPT, clinic, until_held
+from support.fleets import make_endpoint
+from support.recording import player
+
+
+async def query(*arguments: str, stdin: str = "") -> tuple[int, str, str]:
+    """Exit status, stdout and stderr of `kvatlas query`."""
+    runner = CliRunner(env={"COLUMNS": "200"})
+    result = await asyncio.to_thread(runner.invoke, app, ["query", *arguments], input=stdin)
+    return result.exit_code, result.stdout, result.stderr
+
+
+async def test_query_says_who_holds_a_prompt_and_in_which_tier(tmp_path: Path) -> None:
+    file = tmp_path / "ids.json"
+    file.write_text(json.dumps(PROMPT))
+    endpoints = [make_endpoint("b", 2), make_endpoint("c", 3)]
+    async with player() as engine, clinic(make_endpoint("a", events=engine.events), *endpoints) as at:
+        await until_held(at, engine)
+        table = await query("--url", at.url, "--model", "m", "--token-ids", str(file))
+        as_json = await query("--url", at.url, "--token-ids", "-", "--json", stdin=json.dumps(PROMPT))
+        no_tokenizer = await query("--url", at.url, "--prompt", "Where is my cache?")
+    assert (table[0], as_json[0]) == (0, 0)
+    title, heading, first, *_ = table[1].splitlines()
+    assert title == "m, 64 tokens"
+    assert heading.split()[:3] == ["endpoint", "reusable", "gpu"]
+    assert first.split()[:3] == ["a", "48", "64"], "the engine computes the prompt's last token anew"
+    assert first.split()[-3:-1] == ["4", "gpu"]
+    assert json.loads(as_json[1])["endpoints"][0]["prefix"]["tierTokens"]["gpu"] == 64
+    assert "no prefix: no_tokenizer" in no_tokenizer[1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        pytest.param([], "give one of --prompt, --messages and --token-ids", id="nothing"),
+        pytest.param(["--prompt", "x", "--messages", "-"], "give one of", id="two"),
+        pytest.param(
+            ["--token-ids", "nowhere.json"], "--token-ids: nowhere.json cannot be used", id="no_file"
+        ),
+        pytest.param(
+            ["--prompt", "x", "--url", "http://127.0.0.1:1"], "is kvatlas there?", id="nobody_there"
+        ),
+    ],
+)
+async def test_query_refuses_wrong_use(arguments: list[str], message: str) -> None:
+    status, _, stderr = await query(*arguments, stdin="[]")
+
+    assert (status, message in stderr) == (2, True), stderr
