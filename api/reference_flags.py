@@ -56,7 +56,7 @@ def our_command_line(arguments: Sequence[str]) -> CommandLine:
         argument = rest.popleft()
         name, equals, value = argument.lstrip("-").partition("=")
         if not argument.startswith("-"):
-            if argument:  # charts may render an empty value as an argument of its own
+            if argument:  # charts may render nothing as an argument of its own
                 ours.append(argument)
         elif name in SWITCHES | NO_SWITCHES:
             if not equals:  # Go takes no value that stands apart, but who writes one means it
@@ -72,4 +72,6 @@ def our_command_line(arguments: Sequence[str]) -> CommandLine:
                 rest.popleft()
         else:
             ours.append(argument)
+            if not equals and rest and not rest[0]:  # the value that switches a listener off
+                ours.append(rest.popleft())
     return CommandLine(tuple(ours), tuple(without_effect))

@@ -41,6 +41,11 @@ def test_command_line_of_the_published_charts_keeps_what_counts() -> None:
             ["--ha-enable-leader-election=false"],
             id="empty_rendering",
         ),
+        pytest.param(
+            ["--metrics", "", "--grpc-port=1", ""],
+            ["--metrics", "", "--grpc-port=1"],
+            id="empty_value_of_ours",
+        ),
         pytest.param(["-v", "2", "--grpc-port", "9002"], ["--grpc-port", "9002"], id="value_apart"),
         pytest.param(["--v"], list[str](), id="value_missing_at_the_end"),
         pytest.param(["--grpc-port=9002"], ["--grpc-port=9002"], id="ours_as_it_is"),
