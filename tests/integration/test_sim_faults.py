@@ -32,8 +32,9 @@ from kvatlas.sim.demo_model import MODEL_NAME, write_demo_model
 from kvatlas.sim.faults import EventFaults, HttpFaults
 from kvatlas.sim.live import SimulateOptions, server_configs, simulate
 from kvatlas.sim.model_text import TokenizerText
-from kvatlas.sim.server import ServerConfig, SimServer
+from kvatlas.sim.server import SimServer
 from support.fleets import make_fleet
+from support.sim_servers import sim_server
 from support.waiting import until
 
 LIMIT_S = 15.0
@@ -51,18 +52,8 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> TokenizerText:
 async def serving(
     text: TokenizerText, **config: Any
 ) -> AsyncGenerator[tuple[SimServer, aiohttp.ClientSession]]:
-    defaults: dict[str, Any] = {
-        "name": "sim-0",
-        "model": MODEL_NAME,
-        "gpu_blocks": 512,
-        "time_scale": 0.0,
-        "seed": 3,
-    }
-    async with (
-        SimServer(ServerConfig(**defaults | config), text) as server,
-        aiohttp.ClientSession(f"http://{server.address}") as session,
-    ):
-        yield server, session
+    async with sim_server(text, **{"gpu_blocks": 512, "seed": 3} | config) as at:
+        yield at
 
 
 async def ask(session: aiohttp.ClientSession, first: int) -> int:

@@ -18,8 +18,9 @@ from kvatlas.events.model import BlockStored, EventBatch
 from kvatlas.events.wire import decode_batch
 from kvatlas.sim.demo_model import MODEL_NAME, write_demo_model
 from kvatlas.sim.model_text import TokenizerText
-from kvatlas.sim.server import ServerConfig, SimServer
+from kvatlas.sim.server import SimServer
 from kvatlas.sim.service_times import ServiceTimes
+from support.sim_servers import sim_server
 
 BLOCK = 16
 END = b"\xff" * 8
@@ -37,18 +38,8 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> TokenizerText:
 async def serving(
     text: TokenizerText, **config: Any
 ) -> AsyncGenerator[tuple[SimServer, aiohttp.ClientSession]]:
-    defaults: dict[str, Any] = {
-        "name": "sim-0",
-        "model": MODEL_NAME,
-        "gpu_blocks": 64,
-        "cpu_blocks": 64,
-        "time_scale": 0.0,
-    }
-    async with (
-        SimServer(ServerConfig(**defaults | config), text) as server,
-        aiohttp.ClientSession(f"http://{server.address}") as session,
-    ):
-        yield server, session
+    async with sim_server(text, **{"gpu_blocks": 64, "cpu_blocks": 64} | config) as at:
+        yield at
 
 
 async def complete(session: aiohttp.ClientSession, tokens: list[int], **fields: Any) -> dict[str, Any]:
