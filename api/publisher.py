@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import time
+from collections import defaultdict
 from dataclasses import dataclass, field
 
 from ..events.model import Batch
@@ -42,7 +43,7 @@ class Publisher:
     """Receive time minus the publisher's time stamp of the last live batch that had one; negative for a clock ahead."""
     reset_at: float = -math.inf
     """Monotonic seconds of the last new life."""
-    gauges: dict[TierId, CapacityGauge] = field(default_factory=dict[TierId, CapacityGauge])
+    gauges: defaultdict[TierId, CapacityGauge] = field(default_factory=lambda: defaultdict(CapacityGauge))
     """What the configured tiers hold when they are full."""
 
     def apply(self, batch: Batch, *, live: bool) -> None:
@@ -109,7 +110,7 @@ class Publisher:
         ledger = self.atlas.ledger(self.endpoint, self.rank)
         for number in range(len(self.atlas.tiers.names)):
             tier = TierId(number)
-            self.gauges.setdefault(tier, CapacityGauge()).observe(ledger.residencies(tier))
+            self.gauges[tier].observe(ledger.residencies(tier))
 
     @property
     def trust(self) -> Trust:
