@@ -130,10 +130,12 @@ class InFlight:
         Args:
             load_of: endpoint -> its own load, None where it is not known.
             now: monotonic seconds.
-        Cost: O(endpoints), and once a new load O(unseen bookings there).
+        Cost: O(endpoints + unseen bookings), and once a new load a sort of those there.
         """
         for endpoint, account in self._accounts.items():
-            if account.unseen and (load := load_of(endpoint)) is not None:
+            if not account.unseen:
+                continue
+            if (load := load_of(endpoint)) is not None:
                 account.compare(load)
             for booking in [each for each in account.unseen if each.at <= now - UNSEEN_S]:
                 booking.ended()
