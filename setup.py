@@ -1,23 +1,28 @@
-"""The native index core. All other metadata is in pyproject.toml."""
+"""The native parts. All other metadata is in pyproject.toml."""
 
 from pathlib import Path
 
 from setuptools import Extension, setup
 
-NATIVE = Path("indexer/native")
+INDEX, HTTP2 = Path("indexer/native"), Path("api/http2/native")
+
+
+def native(name: str, folder: Path) -> Extension:
+    """One extension module of all sources in a folder; where no compiler is, kvatlas runs on what it has in Python."""
+    return Extension(
+        name,
+        sources=[str(path) for path in sorted(folder.glob("*.cpp"))],
+        depends=[str(path) for path in sorted((*folder.glob("*.h"), *INDEX.glob("*.h")))],
+        include_dirs=[str(INDEX)],  # python.h, for both
+        define_macros=[("Py_LIMITED_API", "0x030B0000")],
+        py_limited_api=True,
+        optional=True,
+        extra_compile_args=["-std=c++20", "-O3", "-fvisibility=hidden", "-Wall", "-Wextra"],
+    )
+
 
 setup(
-    ext_modules=[
-        Extension(
-            "kvatlas.indexer._native",
-            sources=[str(path) for path in sorted(NATIVE.glob("*.cpp"))],
-            depends=[str(path) for path in sorted(NATIVE.glob("*.h"))],
-            define_macros=[("Py_LIMITED_API", "0x030B0000")],
-            py_limited_api=True,
-            optional=True,  # where no compiler is, kvatlas runs on its Python index
-            extra_compile_args=["-std=c++20", "-O3", "-fvisibility=hidden", "-Wall", "-Wextra"],
-        )
-    ],
+    ext_modules=[native("kvatlas.indexer._native", INDEX), native("kvatlas.api.http2._native", HTTP2)],
     include_package_data=False,  # C++ sources are for the sdist; `package-data` names what is installed
     options={"bdist_wheel": {"py_limited_api": "cp311"}},
 )

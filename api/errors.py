@@ -16,6 +16,7 @@ KVAtlasError
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Mapping, Sequence
 from typing import ClassVar, NamedTuple
 
@@ -108,3 +109,8 @@ def status_of(code: RefusalCode) -> Status:
 def refusal_text(refusal: Refusal) -> str:
     """What the client reads, in the form endpoint pickers use: `inference error: <Code> - <message>`."""
     return f"inference error: {refusal.code.value} - {refusal.message}"
+
+
+def place_of(error: Exception) -> str:
+    """Where an error was raised, for the log: without its text, which may quote the prompt."""
+    return "".join(traceback.format_tb(error.__traceback__))

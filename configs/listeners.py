@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeAlias
 
 from msgspec import Meta
 
@@ -52,6 +52,10 @@ class ServerConfig(Section, frozen=True):
     """Authorization."""
 
 
+ExtProcTransport: TypeAlias = Literal["auto", "http2", "grpc"]
+"""What carries the calls of ext-proc: libnghttp2, or the `grpc.aio` library."""
+
+
 class ExtProcConfig(Section, frozen=True):
     """What ext-proc streams get, and what they may hold."""
 
@@ -65,6 +69,8 @@ class ExtProcConfig(Section, frozen=True):
     """Requests being collected or routed; one more is routed at once, without its prefix."""
     read_usage: bool = True
     """Whether token counts are read out of responses that the gateway shows."""
+    transport: ExtProcTransport = "auto"
+    """What carries the calls: http2, on the machine's libnghttp2, or grpc, the `grpc.aio` library at several times the cost; auto: http2 where that library is."""
     compat: Literal["none", "llm-d"] = "none"
     """llm-d: do as the reference picker does where it differs from the written protocol."""
 

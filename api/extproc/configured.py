@@ -57,6 +57,7 @@ def make_ext_proc(
         dialect=DIALECTS[config.compat](),
         max_body_bytes=config.max_body_bytes,
         read_usage=config.read_usage,
+        transport=config.transport,
         on_error=metrics.stream_error,
         on_begun=on_begun,
         on_complete=completed,

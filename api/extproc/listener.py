@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import grpc
 import grpc.aio
-from grpc_reflection.v1alpha.reflection import SERVICE_NAME, enable_server_reflection
+from grpc_reflection.v1alpha.reflection import SERVICE_NAME, aio
+from grpc_reflection.v1alpha.reflection_pb2 import ServerReflectionRequest, ServerReflectionResponse
 
 from ..errors import ListenError
 from ..tls.certificates import Certificates
@@ -36,7 +38,6 @@ class GrpcListener:
         handlers: the services.
         max_message_bytes: longest message taken or sent.
         certificates: shown to clients; None to talk in the clear.
-        reflected: names of services that reflection describes; without any there is no reflection.
     """
 
     def __init__(
@@ -46,13 +47,11 @@ class GrpcListener:
         *,
         max_message_bytes: int = 4 * 1024 * 1024,
         certificates: Certificates | None = None,
-        reflected: Sequence[str] = (),
     ) -> None:
         self._setting = setting
         self._handlers = handlers
         self._max_message_bytes = max_message_bytes
         self._certificates = certificates
-        self._reflected = reflected
         self._server: grpc.aio.Server | None = None
 
     async def start(self, host: str, port: int) -> int:
@@ -69,8 +68,6 @@ class GrpcListener:
                 ("grpc.max_send_message_length", self._max_message_bytes),
             ),
         )
-        if self._reflected:
-            enable_server_reflection((*self._reflected, SERVICE_NAME), server)
         address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         try:
             if self._certificates is None:
@@ -90,3 +87,14 @@ class GrpcListener:
         """Takes no new calls, waits at most `grace_s` seconds for those under way and breaks off the rest."""
         if self._server is not None:
             await self._server.stop(grace_s)
+
+
+def reflection(services: Sequence[str]) -> grpc.GenericRpcHandler:
+    """The service that describes `services` and itself."""
+    servicer: Any = aio.ReflectionServicer((*services, SERVICE_NAME))  # without type stubs
+    method = grpc.stream_stream_rpc_method_handler(
+        servicer.ServerReflectionInfo,
+        ServerReflectionRequest.FromString,
+        ServerReflectionResponse.SerializeToString,
+    )
+    return grpc.method_handlers_generic_handler(SERVICE_NAME, {"ServerReflectionInfo": method})

@@ -1,29 +1,30 @@
-"""The ext-proc gRPC service: feeds one `ExtProcMachine` a stream and asks the router."""
+"""The ext-proc gRPC service, on the transport that the machine has."""
 
 from __future__ import annotations
 
-import logging
-import time
-import traceback
 from collections.abc import AsyncIterator, Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import grpc
 import grpc.aio
-from google.protobuf.message import DecodeError
 
+from ...configs.listeners import ExtProcTransport
 from ..errors import ExtProcError
-from ..routing import Refusal, RefusalCode, Route, Router, RoutingRequest
+from ..http2.native import has_http2
+from ..routing import Router
 from ..tls.certificates import Certificates
-from . import ext_proc_pb2 as pb
+from .call import ExtProcCall
+from .conversation import Circle, Conversation
 from .dialect import Dialect, Proposal
 from .health import EXT_PROC_SERVICE, HEALTH_SERVICE, HealthService
 from .intake import Intake
-from .listener import GrpcListener
-from .machine import ExtProcMachine
+from .listener import GrpcListener, reflection
 from .stream import AnswerBegun, Completion, StreamOptions
 
-_log = logging.getLogger(__name__)
+if TYPE_CHECKING:
+    from ..http2.listener import Http2Listener
 
 DEFAULT_MAX_BODY_BYTES = 64 * 1024 * 1024
 """Bounds what one stream can hold. A prompt of 1 M tokens has about 4 MB of text; the rest is room for images."""
@@ -31,7 +32,7 @@ DEFAULT_MAX_BODY_BYTES = 64 * 1024 * 1024
 _MESSAGE_OVERHEAD_BYTES = 1024 * 1024
 """Room for headers and metadata around a body, so that the body limit answers and not gRPC's message limit."""
 
-_ROUTER_FAILED = Refusal(RefusalCode.INTERNAL, "the endpoint picker failed on this request")
+_PROCESS = "Process"
 
 
 def _new_request_id() -> str:
@@ -54,6 +55,7 @@ class ExtProcServer:
         dialect: how the protocol is spoken.
         max_body_bytes: longest request body; a longer one is refused with 413.
         read_usage: read token counts out of responses.
+        transport: what carries the calls; auto: `http2` where the machine has what it needs.
         new_request_id: id of a request that came without `x-request-id`.
         on_error: called with a bounded word for each thing that went wrong: `router`, `not_protobuf`,
             `out_of_order`.
@@ -72,30 +74,29 @@ class ExtProcServer:
         dialect: Dialect | None = None,
         max_body_bytes: int = DEFAULT_MAX_BODY_BYTES,
         read_usage: bool = True,
+        transport: ExtProcTransport = "auto",
         new_request_id: Callable[[], str] = _new_request_id,
         on_error: Callable[[str], None] = _ignore,
         on_begun: Callable[[AnswerBegun], None] = _ignore,
         on_complete: Callable[[Completion], None] = _ignore,
     ) -> None:
-        self._router = router
         self._health = health
-        self._options = StreamOptions(
+        options = StreamOptions(
             new_request_id=new_request_id,
             dialect=dialect or Proposal(),
             intake=intake or Intake(),
             max_body_bytes=max_body_bytes,
             read_usage=read_usage,
         )
-        self._on_error = on_error
-        self._on_begun = on_begun
-        self._on_complete = on_complete
-        self._listener = GrpcListener(
-            "server.extProc",
-            (self._handler(), health.handler(), *(services or {}).values()),
-            max_message_bytes=max_body_bytes + _MESSAGE_OVERHEAD_BYTES,
-            certificates=certificates,
-            reflected=(*services, HEALTH_SERVICE) if services else (),
-        )
+        self._circle = Circle(options, router, on_error, on_begun, on_complete)
+        if transport == "auto":
+            transport = "http2" if has_http2() else "grpc"
+        self.transport: ExtProcTransport = transport
+        """What carries the calls."""
+        handlers = [health.handler(), *(services or {}).values()]
+        if services:
+            handlers.append(reflection((*services, HEALTH_SERVICE)))
+        self._listener = self._made_listener(handlers, max_body_bytes + _MESSAGE_OVERHEAD_BYTES, certificates)
 
     async def start(self, host: str, port: int) -> int:
         """Listens on `host:port` (port 0: a free one) and returns the port.
@@ -110,72 +111,59 @@ class ExtProcServer:
         self._health.end_watches()
         await self._listener.stop(grace_s)
 
+    def _made_listener(
+        self,
+        handlers: list[grpc.GenericRpcHandler],
+        max_message_bytes: int,
+        certificates: Certificates | None,
+    ) -> Http2Listener | GrpcListener:
+        if self.transport == "http2":
+            from ..http2.listener import Http2Listener  # noqa: PLC0415 - cannot be imported where it was not built
+
+            return Http2Listener(
+                "server.extProc",
+                methods={f"/{EXT_PROC_SERVICE}/{_PROCESS}": partial(ExtProcCall, self._circle)},
+                handlers=handlers,
+                max_message_bytes=max_message_bytes,
+                certificates=certificates,
+            )
+        return GrpcListener(
+            "server.extProc",
+            (self._handler(), *handlers),
+            max_message_bytes=max_message_bytes,
+            certificates=certificates,
+        )
+
     def _handler(self) -> grpc.GenericRpcHandler:
         # Without (de)serializers messages are bytes: answers are prebuilt, and a bad message is ours to count.
         process: grpc.RpcMethodHandler[bytes, bytes] = grpc.stream_stream_rpc_method_handler(self._process)
-        return grpc.method_handlers_generic_handler(EXT_PROC_SERVICE, {"Process": process})
+        return grpc.method_handlers_generic_handler(EXT_PROC_SERVICE, {_PROCESS: process})
 
     async def _process(
         self, messages: AsyncIterator[bytes], context: grpc.aio.ServicerContext[bytes, bytes]
     ) -> None:
-        machine = ExtProcMachine(self._options)
+        conversation = Conversation(self._circle)
         try:
-            await self._converse(machine, messages, context)
+            async for data in messages:
+                if await _answered(conversation, data, context):
+                    return
         except ExtProcError as error:
-            self._on_error(error.reason)
             await context.abort(error.grpc_status, str(error))
         finally:
             # A client that goes away ends the messages or cancels this task, depending on what it waits for.
-            completion = machine.close(now=time.monotonic())
-            if completion is not None:
-                self._on_complete(completion)
-
-    async def _converse(
-        self,
-        machine: ExtProcMachine,
-        messages: AsyncIterator[bytes],
-        context: grpc.aio.ServicerContext[bytes, bytes],
-    ) -> None:
-        async for data in messages:
-            if await self._answer(machine, data, context):
-                return
-
-    async def _answer(
-        self, machine: ExtProcMachine, data: bytes, context: grpc.aio.ServicerContext[bytes, bytes]
-    ) -> bool:
-        """Answers one message and tells whether the stream is over.
-
-        Apart from the loop, so that no local keeps the request body alive while the response is waited for.
-        """
-        step = machine.receive(_parse(data), now=time.monotonic())
-        if step.route is not None:
-            # Nothing may wait between the decision and `routed`: a stream cancelled there would lose the decision.
-            step = machine.routed(await self._route(step.route), now=time.monotonic())
-        if step.begun is not None:
-            self._on_begun(step.begun)
-        if step.completion is not None:
-            self._on_complete(step.completion)
-        for reply in step.replies:
-            await context.write(reply)
-        return step.end
-
-    async def _route(self, request: RoutingRequest) -> Route | Refusal:
-        try:
-            return await self._router.route(request)
-        except Exception as error:  # noqa: BLE001  a fault in one request must cost that request alone
-            self._on_error("router")
-            # Its place but not its text, which may quote the prompt.
-            place = "".join(traceback.format_tb(error.__traceback__))
-            _log.error(
-                "router failed with %s (request_id=%s)\n%s", type(error).__name__, request.request_id, place
-            )
-            return _ROUTER_FAILED
+            conversation.close()
 
 
-def _parse(data: bytes) -> pb.ProcessingRequest:
-    try:
-        return pb.ProcessingRequest.FromString(data)
-    except DecodeError as error:
-        raise ExtProcError(
-            "not_protobuf", f"message of {len(data)} bytes is not an ext-proc ProcessingRequest"
-        ) from error
+async def _answered(
+    conversation: Conversation, data: bytes, context: grpc.aio.ServicerContext[bytes, bytes]
+) -> bool:
+    """Answers one message and tells whether the stream is over.
+
+    Apart from the loop, so that no local keeps the request body alive while the response is waited for.
+    """
+    step = conversation.receive(data)
+    if step.route is not None:
+        step = conversation.routed(await conversation.route(step.route))
+    for reply in step.replies:
+        await context.write(reply)
+    return step.end

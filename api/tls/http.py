@@ -20,29 +20,34 @@ def http_context(config: TlsConfig, certificates: Certificates | None) -> ssl.SS
     return server_context(certificates) if certificates is not None and is_asked_for else None
 
 
-def server_context(certificates: Certificates) -> ssl.SSLContext:
-    """A context whose new connections always see the certificate as it is then."""
+def server_context(certificates: Certificates, *, protocol: str = "http/1.1") -> ssl.SSLContext:
+    """A context whose new connections always see the certificate as it is then.
+
+    Args:
+        certificates: the identity.
+        protocol: what is spoken inside, by its ALPN name.
+    """
     told = certificates.current()
-    first = newest = _context(told)
+    first = newest = _context(told, protocol)
 
     def renew(connection: ssl.SSLObject | ssl.SSLSocket, _name: str | None, *_: object) -> None:
         nonlocal told, newest
         identity = certificates.current()
         if identity is not told:
-            told, newest = identity, _context(identity)
+            told, newest = identity, _context(identity, protocol)
         connection.context = newest
 
     first.sni_callback = renew  # called for clients that name no server too
     return first
 
 
-def _context(identity: Identity) -> ssl.SSLContext:
+def _context(identity: Identity, protocol: str) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     # A resumed session would pass by a certificate or a client CA that has changed since.
     context.options |= ssl.OP_NO_TICKET
     context.num_tickets = 0
-    context.set_alpn_protocols(["http/1.1"])
+    context.set_alpn_protocols([protocol])
     _load_pair(context, identity)
     if identity.client_ca is not None:
         context.load_verify_locations(cadata=identity.client_ca.decode())

@@ -1,0 +1,93 @@
+"""An ext-proc stream over `http2`: answered where its messages are read, without a task of its own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+
+from grpc import StatusCode
+
+from ..errors import ExtProcError
+from ..http2.call import Responder
+from ..routing import RoutingRequest
+from .conversation import Circle, Conversation
+from .stream import Step
+
+MAX_WAITING = 1024
+"""Messages that may come while a request is routed; a gateway waits for the answer after a few."""
+
+
+class ExtProcCall:
+    """See `http2.call.Call`.
+
+    Args:
+        circle: what all streams share.
+        responder: the gateway.
+    """
+
+    def __init__(self, circle: Circle, responder: Responder) -> None:
+        self._conversation = Conversation(circle)
+        self._responder = responder
+        self._routing: asyncio.Task[None] | None = None
+        self._waiting: deque[bytes | None] = deque()
+        self._is_over = False
+
+    def received(self, message: bytes) -> None:
+        """See `Call`."""
+        if self._is_over:
+            return
+        if self._routing is None:
+            self._take(message)
+        elif len(self._waiting) < MAX_WAITING:
+            self._waiting.append(message)
+        else:
+            self._end(StatusCode.RESOURCE_EXHAUSTED, f"more than {MAX_WAITING} messages before an answer")
+
+    def ended(self) -> None:
+        """See `Call`."""
+        if self._routing is None:
+            self._end(StatusCode.OK)
+        else:
+            self._waiting.append(None)
+
+    def gone(self) -> None:
+        """See `Call`."""
+        self._end(StatusCode.CANCELLED)
+
+    def _take(self, message: bytes) -> None:
+        try:
+            step = self._conversation.receive(message)
+        except ExtProcError as error:
+            self._end(error.grpc_status, str(error))
+            return
+        if step.route is None:
+            self._act(step)
+        else:
+            self._routing = asyncio.get_running_loop().create_task(self._route(step.route))
+
+    async def _route(self, request: RoutingRequest) -> None:
+        answer = await self._conversation.route(request)
+        self._routing = None
+        self._act(self._conversation.routed(answer))
+        waiting, self._waiting = self._waiting, deque()
+        for message in waiting:
+            if message is None:
+                self.ended()
+            else:
+                self.received(message)
+
+    def _act(self, step: Step) -> None:
+        for reply in step.replies:
+            self._responder.send(reply)
+        if step.end:
+            self._end(StatusCode.OK)
+
+    def _end(self, status: StatusCode, text: str = "") -> None:
+        if self._is_over:
+            return
+        self._is_over = True
+        self._waiting.clear()
+        if self._routing is not None:
+            self._routing.cancel()
+        self._conversation.close()
+        self._responder.finish(status, text)

@@ -1,0 +1,116 @@
+"""A server of gRPC calls on one address."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import grpc
+
+from ..errors import ListenError
+from ..tls.certificates import Certificates
+from ..tls.http import server_context
+from .call import Call, OpenCall, Responder
+from .connection import Connection
+from .handled_call import HandledCall
+
+
+class _Method(grpc.HandlerCallDetails):
+    """What generic handlers are asked with."""
+
+    def __init__(self, path: str) -> None:
+        self.method = path
+        self.invocation_metadata = ()
+
+
+class Http2Listener:
+    """Serves from `start` until `stop`; each may be called once.
+
+    Args:
+        setting: configuration key of the address, named in errors: `server.extProc`.
+        methods: path -> what opens a call to it.
+        handlers: services written for `grpc.aio`.
+        max_message_bytes: longest message taken.
+        certificates: shown to clients; None to talk in the clear.
+    """
+
+    def __init__(
+        self,
+        setting: str,
+        *,
+        methods: Mapping[str, OpenCall],
+        handlers: Sequence[grpc.GenericRpcHandler] = (),
+        max_message_bytes: int,
+        certificates: Certificates | None = None,
+    ) -> None:
+        self._setting, self._methods, self._handlers = setting, methods, handlers
+        self._max_message_bytes, self._certificates = max_message_bytes, certificates
+        self._server: asyncio.Server | None = None
+        self._connections: set[Connection] = set()
+        self._is_empty = asyncio.Event()
+
+    async def start(self, host: str, port: int) -> int:
+        """Listens on `host:port` (port 0: a free one) and returns the port.
+
+        Raises:
+            ListenError: the address is taken or not one of this machine's.
+        """
+        context = (
+            server_context(self._certificates, protocol="h2") if self._certificates is not None else None
+        )
+        loop = asyncio.get_running_loop()
+        try:
+            self._server = await loop.create_server(self._connection, host, port, ssl=context)
+        except OSError as error:
+            raise ListenError(
+                f"{self._setting}: cannot listen on {host}:{port}: in use, or not an address of this machine; "
+                f"stop what listens there, or set {self._setting} to another HOST:PORT"
+            ) from error
+        bound: int = self._server.sockets[0].getsockname()[1]
+        return bound
+
+    async def stop(self, grace_s: float) -> None:
+        """Takes no new calls, waits at most `grace_s` seconds for those under way and breaks off the rest."""
+        if self._server is None:
+            return
+        self._server.close()
+        for connection in self._connections:
+            connection.drain()
+        try:
+            async with asyncio.timeout(grace_s):
+                await self._closed()
+        except TimeoutError:
+            for connection in list(self._connections):
+                connection.abort()
+            await self._closed()
+
+    async def _closed(self) -> None:
+        while self._connections:
+            self._is_empty.clear()
+            await self._is_empty.wait()
+
+    def _connection(self) -> Connection:
+        return Connection(
+            self._resolve,
+            max_message_bytes=self._max_message_bytes,
+            on_open=self._connections.add,
+            on_lost=self._lost,
+        )
+
+    def _lost(self, connection: Connection) -> None:
+        self._connections.discard(connection)
+        self._is_empty.set()
+
+    def _resolve(self, path: str) -> OpenCall | None:
+        if (opens := self._methods.get(path)) is not None:
+            return opens
+        for handler in self._handlers:
+            if (method := handler.service(_Method(path))) is not None:
+                return partial(_handled, method, path)
+        return None
+
+
+def _handled(method: grpc.RpcMethodHandler[Any, Any], path: str, responder: Responder) -> Call:
+    return HandledCall(method, responder, path)

@@ -1,0 +1,153 @@
+// kvatlas.api.http2._native: the Python side of a session. _native.pyi describes what it offers.
+
+#include <stdexcept>
+
+#include "python.h"
+#include "session.h"
+
+namespace {
+
+using namespace kvatlas;
+using namespace kvatlas::python;
+using http2::Event;
+using http2::EventKind;
+using http2::Session;
+
+PyObject* new_session(PyTypeObject* type, PyObject* args, PyObject* named) {
+    return guarded([&]() -> PyObject* {
+        static const char* const names[] = {"max_streams", "max_message_bytes", nullptr};
+        unsigned int n_streams = 0;
+        unsigned long long n_message_bytes = 0;
+        if (PyArg_ParseTupleAndKeywords(args, named, "IK", const_cast<char**>(names), &n_streams, &n_message_bytes) == 0) throw Raised();
+        return wrap(type, new Session({n_streams, static_cast<size_t>(n_message_bytes)}));
+    }, nullptr);
+}
+
+int32_t stream_of(PyObject* object) {
+    const size_t value = as_count(object, 1, "stream");
+    if (value > 0x7fffffff) raise(PyExc_ValueError, "no stream has such a number");
+    return static_cast<int32_t>(value);
+}
+
+// Whatever a client writes as path or content type: bytes that are no ASCII become one character each.
+PyObject* text_of(const std::string& text) {
+    return PyUnicode_DecodeLatin1(text.data(), static_cast<Py_ssize_t>(text.size()), nullptr);
+}
+
+PyObject* tuple_of(const Event& event) {
+    const int kind = static_cast<int>(event.kind);
+    switch (event.kind) {
+        case EventKind::opened: {
+            const Reference path(text_of(event.text)), content_type(text_of(event.more)), timeout(text_of(event.timeout));
+            return Py_BuildValue("(iiOOO)", kind, event.stream, path.get(), content_type.get(), timeout.get());
+        }
+        case EventKind::message:
+            return Py_BuildValue("(iiy#)", kind, event.stream, event.text.data(), static_cast<Py_ssize_t>(event.text.size()));
+        case EventKind::broken:
+            return Py_BuildValue("(iiis)", kind, event.stream, event.status, event.text.c_str());
+        default:
+            return Py_BuildValue("(ii)", kind, event.stream);
+    }
+}
+
+PyObject* receive(PyObject* self, PyObject* argument) {
+    return guarded([&]() -> PyObject* {
+        const Buffer bytes(argument, 1, "B", "bytes");
+        Session& session = value_of<Session>(self);
+        try {
+            session.receive({static_cast<const char*>(bytes.data()), bytes.n_bytes()});
+        } catch (const std::invalid_argument& error) {
+            raise(PyExc_ValueError, error.what());
+        }
+        const auto events = session.take_events();
+        Reference list(PyList_New(static_cast<Py_ssize_t>(events.size())));
+        for (size_t i = 0; i < events.size(); ++i) {
+            PyList_SetItem(list.get(), static_cast<Py_ssize_t>(i), Reference(tuple_of(events[i])).release());
+        }
+        return list.release();
+    }, nullptr);
+}
+
+PyObject* output(PyObject* self, PyObject*) {
+    return guarded([&]() -> PyObject* {
+        const std::string bytes = value_of<Session>(self).take_output();
+        return PyBytes_FromStringAndSize(bytes.data(), static_cast<Py_ssize_t>(bytes.size()));
+    }, nullptr);
+}
+
+PyObject* send(PyObject* self, Call call) {
+    return guarded([&]() -> PyObject* {
+        const auto args = call.arguments({"stream", "message"});
+        const Buffer message(args[1], 1, "B", "message");
+        value_of<Session>(self).send(stream_of(args[0]), {static_cast<const char*>(message.data()), message.n_bytes()});
+        Py_RETURN_NONE;
+    }, nullptr);
+}
+
+PyObject* finish(PyObject* self, Call call) {
+    return guarded([&]() -> PyObject* {
+        const auto args = call.arguments({"stream", "status", "text"});
+        Py_ssize_t n = 0;
+        const char* text = PyUnicode_AsUTF8AndSize(args[2], &n);
+        if (text == nullptr) throw Raised();
+        value_of<Session>(self).finish(stream_of(args[0]), static_cast<int>(as_count(args[1], 0, "status")), {text, static_cast<size_t>(n)});
+        Py_RETURN_NONE;
+    }, nullptr);
+}
+
+PyObject* unsent(PyObject* self, PyObject* stream) {
+    return guarded([&]() -> PyObject* { return number(value_of<Session>(self).unsent(stream_of(stream))); }, nullptr);
+}
+
+template <void (Session::*operation)()>
+PyObject* plain(PyObject* self, PyObject*) {
+    return guarded([&]() -> PyObject* {
+        (value_of<Session>(self).*operation)();
+        Py_RETURN_NONE;
+    }, nullptr);
+}
+
+PyObject* n_pongs(PyObject* self, PyObject*) { return number(value_of<Session>(self).n_pongs()); }
+
+PyObject* is_over(PyObject* self, PyObject*) { return PyBool_FromLong(value_of<Session>(self).is_over()); }
+
+PyMethodDef session_methods[] = {
+    {"receive", receive, METH_O, nullptr},
+    {"output", output, METH_NOARGS, nullptr},
+    method<send>("send"),
+    method<finish>("finish"),
+    {"unsent", unsent, METH_O, nullptr},
+    {"ping", plain<&Session::ping>, METH_NOARGS, nullptr},
+    {"n_pongs", n_pongs, METH_NOARGS, nullptr},
+    {"announce_end", plain<&Session::announce_end>, METH_NOARGS, nullptr},
+    {"refuse_new", plain<&Session::refuse_new>, METH_NOARGS, nullptr},
+    {"is_over", is_over, METH_NOARGS, nullptr},
+    {nullptr, nullptr, 0, nullptr},
+};
+PyType_Slot session_slots[] = {
+    {Py_tp_new, reinterpret_cast<void*>(new_session)},
+    {Py_tp_dealloc, reinterpret_cast<void*>(deallocate<Session>)},
+    {Py_tp_methods, session_methods},
+    {Py_tp_doc, const_cast<char*>("The server's side of one HTTP/2 connection that carries gRPC calls; bytes in, events out.")},
+    {0, nullptr},
+};
+PyType_Spec session_spec = {"kvatlas.api.http2._native.Session", sizeof(Object<Session>), 0, Py_TPFLAGS_DEFAULT, session_slots};
+
+int add_types(PyObject* module) {
+    return guarded([&] {
+        Py_DECREF(add_type(module, "Session", &session_spec));
+        return 0;
+    }, -1);
+}
+
+PyModuleDef_Slot module_slots[] = {
+    {Py_mod_exec, reinterpret_cast<void*>(add_types)},
+    {0, nullptr},
+};
+PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT, "kvatlas.api.http2._native", nullptr, 0, nullptr, module_slots, nullptr, nullptr, nullptr,
+};
+
+}  // namespace
+
+extern "C" PyMODINIT_FUNC PyInit__native() { return PyModuleDef_Init(&definition); }

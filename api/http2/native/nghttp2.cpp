@@ -1,0 +1,33 @@
+#include "nghttp2.h"
+
+#include <dlfcn.h>
+
+#include <stdexcept>
+#include <string>
+
+namespace kvatlas::nghttp2 {
+namespace {
+
+constexpr const char* NAME = "libnghttp2.so.14";
+
+Library load() {
+    // Never closed: sessions of a process that ends may outlive everything else.
+    void* const handle = dlopen(NAME, RTLD_NOW | RTLD_LOCAL);
+    if (handle == nullptr) throw std::runtime_error(dlerror());
+    Library found{};
+#define KVATLAS_FIND(name, ...)                                                                                        \
+    found.name = reinterpret_cast<std::type_identity_t<__VA_ARGS__>>(dlsym(handle, "nghttp2_" #name));                 \
+    if (found.name == nullptr) throw std::runtime_error(std::string(NAME) + " has no nghttp2_" #name);
+    KVATLAS_NGHTTP2_FUNCTIONS(KVATLAS_FIND)
+#undef KVATLAS_FIND
+    return found;
+}
+
+}  // namespace
+
+const Library& library() {
+    static const Library loaded = load();
+    return loaded;
+}
+
+}  // namespace kvatlas::nghttp2
