@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -22,10 +22,11 @@ from .decisions import DecisionLog
 from .fleet import Fleet
 from .metrics import Metrics
 from .model_rewrite import ModelRules, rewritten, target_by_rules
-from .routing import ModelRewrite, Overload, Refusal, RefusalCode, Route, RoutingRequest
+from .routing import ModelRewrite, Overload, Refusal, RefusalCode, Route, Router, RoutingRequest
 from .tokenization.byte_form import prompt_bytes
 from .tokenization.errors import RequestError
 from .tokenization.model import ParsedRequest, Prompt
+from .tokenization.request import parse_body
 
 log = logging.getLogger(__name__)
 
@@ -74,8 +75,8 @@ class Policy:
 class Tokenizes(Protocol):
     """What turns requests into prompts."""
 
-    async def prompt(self, path: str, body: bytes) -> Prompt:
-        """See `PromptPipeline.prompt`."""
+    def begin(self, request: ParsedRequest) -> Prompt | Coroutine[None, None, Prompt]:
+        """See `PromptPipeline.begin`."""
         ...
 
     async def tokenize(self, request: ParsedRequest) -> Prompt:
@@ -83,8 +84,8 @@ class Tokenizes(Protocol):
         ...
 
 
-class Picker:
-    """Admits, tokenizes, matches, scores, picks and accounts. Implements `api.routing.Router`.
+class Picker(Router):
+    """Admits, tokenizes, matches, scores, picks and accounts.
 
     A decision is made in one step by one policy and the fleet as it is; both change together, between two steps.
 
@@ -124,17 +125,28 @@ class Picker:
         """Decide by another configuration from now on."""
         self._policy = policy
 
+    def begin(self, request: RoutingRequest) -> Route | Refusal | Coroutine[None, None, Route | Refusal]:
+        """See `Router.begin`."""
+        started = time.perf_counter()
+        origin = self._origin(request)
+        rewrite = self._admitted(request, origin.priority)
+        if isinstance(rewrite, Refusal):
+            return self._told(rewrite, started)
+        prompt: Prompt | Coroutine[None, None, Prompt] | None = None
+        if request.has_body and request.overload is None:
+            try:
+                body = rewrite.body if rewrite else request.body
+                prompt = self.pipeline.begin(parse_body(request.path, body))
+            except RequestError as error:
+                return self._told(Refusal(RefusalCode.BAD_REQUEST, str(error)), started)
+        if prompt is None or isinstance(prompt, Prompt):
+            return self._told(self._decided(request, origin, prompt, rewrite), started)
+        return self._prompted(prompt, request, origin, rewrite, started)
+
     async def route(self, request: RoutingRequest) -> Route | Refusal:
         """See `Router.route`."""
-        started = time.perf_counter()
-        outcome = await self._route(request)
-        match outcome:
-            case Route(decision=decision):
-                self._account(decision)
-            case Refusal(code=code):
-                self._metrics.refused(code.value)
-        self._metrics.decision_seconds.observe(time.perf_counter() - started)
-        return outcome
+        outcome = self.begin(request)
+        return outcome if isinstance(outcome, Route | Refusal) else await outcome
 
     def decide(
         self,
@@ -201,9 +213,29 @@ class Picker:
         text = prompt_bytes(prompt.unencoded)
         return None if text is None else atlas.byte_prefix(text, lora=lora, salt=salt)
 
-    async def _route(self, request: RoutingRequest) -> Route | Refusal:
-        origin = self._origin(request)
-        refusal = self._turned_away(origin.priority)
+    async def _prompted(
+        self,
+        coming: Coroutine[None, None, Prompt],
+        request: RoutingRequest,
+        origin: Origin,
+        rewrite: ModelRewrite | None,
+        started: float,
+    ) -> Route | Refusal:
+        prompt = await coming
+        return self._told(self._decided(request, origin, prompt, rewrite), started)
+
+    def _told(self, outcome: Route | Refusal, started: float) -> Route | Refusal:
+        """`outcome`, once it is counted."""
+        if isinstance(outcome, Route):
+            self._account(outcome.decision)
+        else:
+            self._metrics.refused(outcome.code.value)
+        self._metrics.decision_seconds.observe(time.perf_counter() - started)
+        return outcome
+
+    def _admitted(self, request: RoutingRequest, priority: int) -> ModelRewrite | Refusal | None:
+        """What is changed of a request that is let in, as far as it can be told before its prompt is known."""
+        refusal = self._turned_away(priority)
         if refusal is not None:
             return refusal
         target = model_rewrite(request.headers)
@@ -214,14 +246,7 @@ class Picker:
             target = target_by_rules(request.body, rules)
         if self._endpoint_labels is not None and request.overload is not None:
             return NOT_TOLD
-        rewrite = rewritten(request.body, target) if target and request.body else None
-        prompt: Prompt | None = None
-        if request.has_body and request.overload is None:
-            try:
-                prompt = await self.pipeline.prompt(request.path, rewrite.body if rewrite else request.body)
-            except RequestError as error:
-                return Refusal(RefusalCode.BAD_REQUEST, str(error))
-        return self._decided(request, origin, prompt, rewrite)
+        return rewritten(request.body, target) if target and request.body else None
 
     def _decided(
         self, request: RoutingRequest, origin: Origin, prompt: Prompt | None, rewrite: ModelRewrite | None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass
 from enum import Enum, StrEnum
 from typing import Protocol
@@ -103,6 +103,13 @@ class Refusal:
 
 class Router(Protocol):
     """Routes requests; `api.picker.Picker` is the real one."""
+
+    def begin(self, request: RoutingRequest) -> Route | Refusal | Coroutine[None, None, Route | Refusal]:
+        """What `route` answers where nothing has to be waited for, else what to await, once, for the answer.
+
+        No task and no turn of the event loop for most requests.
+        """
+        return self.route(request)
 
     async def route(self, request: RoutingRequest) -> Route | Refusal:
         """The endpoints for `request`, or why there are none. Never raises for bad input."""

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..configs.schema import KVAtlasConfig, ModelConfig
 from .tokenization.configured import make_remote
 from .tokenization.model import NoPrefixReason, ParsedRequest, Prompt
 from .tokenization.remote.client import OnOutcome
-from .tokenization.request import parse_body
 from .tokenization.service import Tokenization
 
 EndpointUrls = Callable[[Mapping[str, str]], list[str]]
@@ -70,15 +69,16 @@ class ServedModels:
         served = self._find(name)
         return served.config.endpoint_labels if served is not None else {}
 
-    async def prompt(self, path: str, body: bytes) -> Prompt:
-        """See `PromptPipeline.prompt`."""
-        return await self.tokenize(parse_body(path, body))
-
     async def tokenize(self, request: ParsedRequest) -> Prompt:
-        """See `PromptPipeline.tokenize`. A request for none of several models has no token ids."""
+        """See `PromptPipeline.tokenize`."""
+        outcome = self.begin(request)
+        return outcome if isinstance(outcome, Prompt) else await outcome
+
+    def begin(self, request: ParsedRequest) -> Prompt | Coroutine[None, None, Prompt]:
+        """See `PromptPipeline.begin`. A request for none of several models has no token ids."""
         served = self._find(request.model)
         if served is not None:
-            return await served.tokenization.pipeline.tokenize(request)
+            return served.tokenization.pipeline.begin(request)
         return Prompt(
             model=request.model,
             tokens=None,

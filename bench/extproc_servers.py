@@ -16,7 +16,7 @@ import uvloop
 from kvatlas.api.extproc.health import EXT_PROC_SERVICE, HealthService
 from kvatlas.api.extproc.listener import GrpcListener
 from kvatlas.api.extproc.server import ExtProcServer
-from kvatlas.api.routing import Refusal, Route, RoutingRequest
+from kvatlas.api.routing import Refusal, Route, Router, RoutingRequest
 from kvatlas.scorers.decision import Decision
 
 HOST = "127.0.0.1"
@@ -60,7 +60,7 @@ class NoOp:
         self.n_requests += 1
 
 
-class Protocol:
+class Protocol(Router):
     """kvatlas's ext-proc server, with one address for every request."""
 
     def __init__(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -88,13 +88,24 @@ class EncodingPool:
             EncodeTimeoutError: they were not found out in time.
             EncoderBusyError: too much text waits already.
         """
+        outcome = self.begin(encoder, text, add_special_tokens=add_special_tokens)
+        return outcome if isinstance(outcome, array) else await outcome
+
+    def begin(
+        self, encoder: SegmentEncoder, text: str, *, add_special_tokens: bool
+    ) -> array[int] | Coroutine[None, None, array[int]]:
+        """What `tokens` answers where what is new of the text is short, else what to await, once, for it.
+
+        Raises:
+            EncodeError: the tokenizer does not take the text.
+        """
         draft = encoder.draft(text, add_special_tokens=add_special_tokens)
         self.counters.cached_tokens += draft.n_known
         missing = draft.missing()
         if not missing:
             return draft.tokens({})
         if sum(map(len, missing)) > INLINE_CHARS:
-            return draft.tokens(await self._in_threads(encoder, draft, missing))
+            return self._in_threads(encoder, draft, missing)
         outcome = _encode(encoder, missing, draft.adds)
         self._count(outcome)
         return draft.tokens(outcome.encoded)
@@ -103,9 +114,7 @@ class EncodingPool:
         """Drop what waits for a thread, and wait for what is being encoded."""
         self._executor.shutdown(cancel_futures=True)
 
-    async def _in_threads(
-        self, encoder: SegmentEncoder, draft: Draft, missing: Sequence[str]
-    ) -> dict[str, Ids]:
+    async def _in_threads(self, encoder: SegmentEncoder, draft: Draft, missing: Sequence[str]) -> array[int]:
         keys = [_Key(encoder, draft.adds, segment) for segment in missing]
         new = [key for key in keys if key not in self._in_flight]
         if new and self._queued_chars >= self._max_queued_chars:
@@ -121,7 +130,7 @@ class EncodingPool:
         encoded: dict[str, Ids] = {}
         for future in done:
             encoded.update(future.result().encoded)
-        return encoded
+        return draft.tokens(encoded)
 
     def _submit(self, part: list[_Key]) -> None:
         encoder, adds, _ = part[0]

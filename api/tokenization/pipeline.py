@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping
+from array import array
+from collections.abc import Collection, Coroutine, Mapping
 from dataclasses import dataclass
 
 from .chat import ChatRenderer
@@ -40,15 +41,27 @@ class _Encoding:
     encoder: SegmentEncoder
     prompt: TextPrompt
 
-    async def run_in(self, pool: EncodingPool) -> TokenPrompt | NoPrompt:
-        """What the engine will compute, or why that is not known in time."""
-        works = [
-            pool.tokens(self.encoder, text, add_special_tokens=adds) for text, adds in texts_of(self.prompt)
-        ]
+    def begin_in(
+        self, pool: EncodingPool
+    ) -> TokenPrompt | NoPrompt | Coroutine[None, None, TokenPrompt | NoPrompt]:
+        """What the engine will compute, or why that is not known in time; what to await for it where it takes time."""
+        first, *others = texts_of(self.prompt)
+        if others:
+            texts = (first, *others)
+            return self._waited(*(pool.tokens(self.encoder, text, add_special_tokens=a) for text, a in texts))
+        text, adds = first
+        try:
+            tokens = pool.begin(self.encoder, text, add_special_tokens=adds)
+            if isinstance(tokens, array):
+                return prompt_of(self.prompt, (tokens,))
+        except EncodeError as error:
+            return NoPrompt(NoPrefixReason.ENCODE_FAILED, str(error))
+        return self._waited(tokens)
+
+    async def _waited(self, *works: Coroutine[None, None, array[int]]) -> TokenPrompt | NoPrompt:
         try:
             # All at once, so that they have one time budget.
-            encoded = await asyncio.gather(*works) if len(works) > 1 else [await works[0]]
-            return prompt_of(self.prompt, encoded)
+            return prompt_of(self.prompt, await asyncio.gather(*works))
         except tuple(_REASONS) as error:
             return NoPrompt(_REASONS[type(error)], str(error))
 
@@ -107,20 +120,39 @@ class PromptPipeline:
 
         What an engine is asked about is meanwhile done here as far as it goes, since it may not answer in time.
         """
+        outcome = self.begin(request)
+        return outcome if isinstance(outcome, Prompt) else await outcome
+
+    def begin(self, request: ParsedRequest) -> Prompt | Coroutine[None, None, Prompt]:
+        """What `tokenize` answers where nothing has to be waited for, else what to await, once, for it."""
         known = self._rendered(request.prompt)
         prompt = known.prompt if isinstance(known, _Encoding) else known
-        if self._remote is None or not self._remote.may_help(prompt):
-            return self._prompt(request, await self._encoded(known))
-        told, own = await asyncio.gather(self._remote.tokenize(request), self._encoded(known))
-        return self._prompt(request, told or own)
+        if self._remote is not None and self._remote.may_help(prompt):
+            return self._asked(self._remote, request, known)
+        outcome = known.begin_in(self._pool) if isinstance(known, _Encoding) else known
+        if isinstance(outcome, TokenPrompt | NoPrompt):
+            return self._prompt(request, outcome)
+        return self._encoded(request, outcome)
 
     def tokenize_inline(self, request: ParsedRequest) -> Prompt:
         """The prompt of `request`, encoded by the calling thread."""
         outcome = self._rendered(request.prompt)
         return self._prompt(request, outcome.run() if isinstance(outcome, _Encoding) else outcome)
 
-    async def _encoded(self, known: TokenPrompt | NoPrompt | _Encoding) -> TokenPrompt | NoPrompt:
-        return await known.run_in(self._pool) if isinstance(known, _Encoding) else known
+    async def _encoded(
+        self, request: ParsedRequest, coming: Coroutine[None, None, TokenPrompt | NoPrompt]
+    ) -> Prompt:
+        return self._prompt(request, await coming)
+
+    async def _asked(
+        self, remote: RemoteTokenizer, request: ParsedRequest, known: TokenPrompt | NoPrompt | _Encoding
+    ) -> Prompt:
+        async def own() -> TokenPrompt | NoPrompt:
+            outcome = known.begin_in(self._pool) if isinstance(known, _Encoding) else known
+            return outcome if isinstance(outcome, TokenPrompt | NoPrompt) else await outcome
+
+        told, computed = await asyncio.gather(remote.tokenize(request), own())
+        return self._prompt(request, told or computed)
 
     def _rendered(self, prompt: AnyPrompt) -> TokenPrompt | NoPrompt | _Encoding:
         if isinstance(prompt, NoPrompt | TokenPrompt):

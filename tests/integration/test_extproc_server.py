@@ -183,7 +183,7 @@ async def test_body_over_the_limit_is_answered_413_and_not_with_a_grpc_error() -
         assert await call.code() == grpc.StatusCode.OK
 
 
-class FaultyRouter:
+class FaultyRouter(Router):
     """Fails with a text that quotes the prompt."""
 
     async def route(self, request: RoutingRequest) -> Route | Refusal:

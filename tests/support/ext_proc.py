@@ -11,7 +11,7 @@ from kvatlas.api.extproc.dialect import Dialect, Proposal
 from kvatlas.api.extproc.intake import Intake
 from kvatlas.api.extproc.machine import ExtProcMachine
 from kvatlas.api.extproc.stream import AnswerBegun, Completion, StreamOptions
-from kvatlas.api.routing import ModelRewrite, Refusal, Route, RoutingRequest
+from kvatlas.api.routing import ModelRewrite, Refusal, Route, Router, RoutingRequest
 from kvatlas.scorers.decision import Decision
 
 DUPLEX = pb.ProtocolConfiguration(
@@ -107,7 +107,7 @@ def make_route(*addresses: str, rewrite: ModelRewrite | None = None) -> Route:
     return Route(addresses, decision, rewrite=rewrite)
 
 
-class FixedRouter:
+class FixedRouter(Router):
     """Answers every request the same way and keeps what it was asked."""
 
     def __init__(self, answer: Route | Refusal) -> None:

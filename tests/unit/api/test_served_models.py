@@ -35,7 +35,8 @@ def two_models(folder: Path) -> ServedModels:
 
 
 async def prompt_of(models: ServedModels, name: str) -> Prompt:
-    return await models.prompt("/v1/completions", f'{{"model": "{name}", "prompt": "hello"}}'.encode())
+    body = f'{{"model": "{name}", "prompt": "hello"}}'.encode()
+    return await models.tokenize(parse_body("/v1/completions", body))
 
 
 @pytest.mark.parametrize(

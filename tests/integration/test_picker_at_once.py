@@ -1,0 +1,126 @@
+"""Requests that are answered at once, beside the same requests when everything is waited for."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Coroutine, Sequence
+from contextlib import closing
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import asdict, replace
+
+from kvatlas.api.routing import Overload, Refusal, Route, RoutingRequest
+from kvatlas.api.tokenization.encoding_pool import INLINE_CHARS, EncodingPool
+from kvatlas.api.tokenization.model import ParsedRequest, Prompt
+from kvatlas.api.tokenization.pipeline import PromptPipeline
+from kvatlas.api.tokenization.tokenizer import load_tokenizer
+from support.models import TINY
+from support.picker_parts import PickerParts, picker_parts
+
+NAMES = {"a": 1, "b": 0, "c": 2}
+LONG = "the quick brown fox " * (INLINE_CHARS // 10)
+
+
+def chat(text: str, **fields: object) -> RoutingRequest:
+    body = {"model": "m", "messages": [{"role": "user", "content": text}], **fields}
+    return RoutingRequest("/v1/chat/completions", json.dumps(body).encode())
+
+
+def completion(prompt: str | list[int], **fields: object) -> RoutingRequest:
+    return RoutingRequest("/v1/completions", json.dumps({"model": "m", "prompt": prompt, **fields}).encode())
+
+
+SHORT = chat("Hello")
+REQUESTS = {
+    "chat": SHORT,
+    "long_chat": chat(LONG),
+    "longer_chat": chat(f"{LONG} and so on"),
+    "text": completion("hello world " * 20),
+    "long_text": completion(LONG),
+    "two_texts": completion("hello world", truncate_prompt_tokens=4),
+    "token_ids": completion(list(range(64))),
+    "only_if_cached": replace(completion(list(range(64))), headers={"prefer": "if-available"}),
+    "batch": replace(SHORT, headers={"x-llm-d-inference-objective": "batch"}),
+    "rewrite": replace(SHORT, headers={"x-llm-d-model-name-rewrite": "lora"}),
+    "no_template": chat("Hello", chat_template="{{ messages }}"),
+    "no_json": RoutingRequest("/v1/completions", b"{"),
+    "other_path": RoutingRequest("/metrics", b"{}"),
+    "no_body": RoutingRequest("/v1/models", has_body=False),
+    "subset": replace(SHORT, subset=frozenset({"a:80"})),
+    "past_a_limit": RoutingRequest("/v1/completions", overload=Overload.HELD_BYTES),
+}
+
+
+class Waiting(PromptPipeline):
+    """Lets everyone wait."""
+
+    def begin(self, request: ParsedRequest) -> Coroutine[None, None, Prompt]:
+        return self._later(super().begin(request))
+
+    async def _later(self, outcome: Prompt | Coroutine[None, None, Prompt]) -> Prompt:
+        await asyncio.sleep(0)
+        return outcome if isinstance(outcome, Prompt) else await outcome
+
+
+def told(outcome: Route | Refusal) -> object:
+    """What must not depend on the time it took."""
+    if isinstance(outcome, Refusal):
+        return outcome
+    decision = asdict(outcome.decision) | {"at": 0.0}
+    columns = [
+        (name, [(rating.raw, rating.score) for rating in ratings])
+        for name, _, _, ratings in outcome.decision.columns
+    ]
+    candidates = [replace(each, load=None) for each in outcome.decision.candidates]
+    rest = decision | {"columns": columns, "candidates": candidates}
+    return outcome.addresses, rest, outcome.response_headers, outcome.rewrite
+
+
+def counted(parts: PickerParts) -> dict[tuple[str, str], float]:
+    """Every counter of the picker, and how many decisions were timed."""
+    return {
+        (sample.name, str(sample.labels)): sample.value
+        for family in parts.metrics.registry.collect()
+        for sample in family.samples
+        if sample.name.startswith("kvatlas_") and sample.name.endswith(("_total", "_count"))
+    }
+
+
+async def outcomes(kinds: Sequence[str], pipeline: PromptPipeline) -> tuple[list[object], object, object]:
+    """Outcomes, counters and bookings of requests of these kinds, one after the other."""
+    async with picker_parts(NAMES, n_fallbacks=1) as made:
+        made.picker.pipeline = pipeline
+        found = [told(await made.picker.route(REQUESTS[kind])) for kind in kinds]
+        return found, counted(made), {name: made.fleet.in_flight.of(name) for name in NAMES}
+
+
+@settings(max_examples=8)
+@given(st.lists(st.sampled_from(sorted(REQUESTS)), min_size=1, max_size=16))
+def test_outcomes_are_the_same_when_everything_is_waited_for(kinds: list[str]) -> None:
+    with closing(EncodingPool(timeout_s=60)) as pool:
+        pipelines = [kind(load_tokenizer(TINY), pool=pool) for kind in (PromptPipeline, Waiting)]
+        at_once, waited = (asyncio.run(outcomes(kinds, pipeline)) for pipeline in pipelines)
+
+    assert at_once == waited
+
+
+@pytest.mark.parametrize("kind", sorted(REQUESTS))
+async def test_request_is_answered_at_once_unless_its_text_is_long_and_new(kind: str) -> None:
+    with closing(EncodingPool(timeout_s=60)) as pool:
+        async with picker_parts(NAMES) as made:
+            made.picker.pipeline = PromptPipeline(load_tokenizer(TINY), pool=pool)
+            nothing = counted(made)
+            first = made.picker.begin(REQUESTS[kind])
+            waits = not isinstance(first, Route | Refusal)
+            assert waits == (kind in {"long_chat", "longer_chat", "long_text", "two_texts"})
+            if isinstance(first, Coroutine):
+                assert counted(made) == nothing
+                assert isinstance(await first, Route)
+            assert counted(made) != nothing
+            again = made.picker.begin(REQUESTS[kind])
+            assert isinstance(again, Coroutine) == (kind == "two_texts")
+            if isinstance(again, Coroutine):
+                await again
