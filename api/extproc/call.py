@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Coroutine
 
 from grpc import StatusCode
 
 from ..errors import ExtProcError
 from ..http2.call import Responder
-from ..routing import RoutingRequest
-from .conversation import Circle, Conversation
+from ..routing import Refusal, Route
+from .conversation import Answer, Circle, Conversation
 from .stream import Step
 
 MAX_WAITING = 1024
@@ -60,13 +61,16 @@ class ExtProcCall:
         except ExtProcError as error:
             self._end(error.grpc_status, str(error))
             return
-        if step.route is None:
-            self._act(step)
-        else:
-            self._routing = asyncio.get_running_loop().create_task(self._route(step.route))
+        if step.route is not None:
+            answer = self._conversation.begin(step.route)
+            if not isinstance(answer, Route | Refusal):
+                self._routing = asyncio.get_running_loop().create_task(self._wait(answer))
+                return
+            step = self._conversation.routed(answer)
+        self._act(step)
 
-    async def _route(self, request: RoutingRequest) -> None:
-        answer = await self._conversation.route(request)
+    async def _wait(self, coming: Coroutine[None, None, Answer]) -> None:
+        answer = await coming
         self._routing = None
         self._act(self._conversation.routed(answer))
         waiting, self._waiting = self._waiting, deque()

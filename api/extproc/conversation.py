@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from google.protobuf.message import DecodeError
 
@@ -16,6 +17,8 @@ from .machine import ExtProcMachine
 from .stream import AnswerBegun, Completion, Step, StreamOptions
 
 _log = logging.getLogger(__name__)
+
+Answer: TypeAlias = Route | Refusal
 
 _ROUTER_FAILED = Refusal(RefusalCode.INTERNAL, "the endpoint picker failed on this request")
 
@@ -62,19 +65,15 @@ class Conversation:
             self._circle.on_error(error.reason)
             raise
 
-    async def route(self, request: RoutingRequest) -> Route | Refusal:
-        """The router's answer; a refusal where it fails."""
+    def begin(self, request: RoutingRequest) -> Answer | Coroutine[None, None, Answer]:
+        """The router's answer, or what to await for it; a refusal where it fails."""
         try:
-            return await self._circle.router.route(request)
+            outcome = self._circle.router.begin(request)
         except Exception as error:  # noqa: BLE001  a fault in one request must cost that request alone
-            self._circle.on_error("router")
-            _log.error(
-                "router failed with %s (request_id=%s)\n%s",
-                type(error).__name__, request.request_id, place_of(error),
-            )  # fmt: skip
-            return _ROUTER_FAILED
+            return self._failed(error, request)
+        return outcome if isinstance(outcome, Route | Refusal) else self._waited(outcome, request)
 
-    def routed(self, answer: Route | Refusal) -> Step:
+    def routed(self, answer: Answer) -> Step:
         """What to do with the router's answer.
 
         Nothing may wait between the decision and this: a stream cancelled there would lose the decision.
@@ -86,6 +85,20 @@ class Conversation:
         completion = self._machine.close(now=time.monotonic())
         if completion is not None:
             self._circle.on_complete(completion)
+
+    async def _waited(self, coming: Coroutine[None, None, Answer], request: RoutingRequest) -> Answer:
+        try:
+            return await coming
+        except Exception as error:  # noqa: BLE001  see `begin`
+            return self._failed(error, request)
+
+    def _failed(self, error: Exception, request: RoutingRequest) -> Refusal:
+        self._circle.on_error("router")
+        _log.error(
+            "router failed with %s (request_id=%s)\n%s",
+            type(error).__name__, request.request_id, place_of(error),
+        )  # fmt: skip
+        return _ROUTER_FAILED
 
     def _told(self, step: Step) -> Step:
         if step.begun is not None:

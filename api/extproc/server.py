@@ -13,7 +13,7 @@ import grpc.aio
 from ...configs.listeners import ExtProcTransport
 from ..errors import ExtProcError
 from ..http2.native import has_http2
-from ..routing import Router
+from ..routing import Refusal, Route, Router
 from ..tls.certificates import Certificates
 from .call import ExtProcCall
 from .conversation import Circle, Conversation
@@ -163,7 +163,8 @@ async def _answered(
     """
     step = conversation.receive(data)
     if step.route is not None:
-        step = conversation.routed(await conversation.route(step.route))
+        answer = conversation.begin(step.route)
+        step = conversation.routed(answer if isinstance(answer, Route | Refusal) else await answer)
     for reply in step.replies:
         await context.write(reply)
     return step.end
