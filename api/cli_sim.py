@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
 from pathlib import Path
 from typing import Annotated, TypeVar
 
@@ -15,6 +16,15 @@ from ..events.errors import KVAtlasError
 USAGE_ERROR = 2
 
 T = TypeVar("T", int, float)
+
+GpuBlocks = Annotated[int, typer.Option(min=16, help="Blocks of a server's GPUs.")]
+BlockSize = Annotated[int, typer.Option(min=1, help="Tokens a block.")]
+Granularity = Annotated[int, typer.Option(min=1, help="Blocks simulated as one: faster, coarser.")]
+Storage = Annotated[bool, typer.Option("--storage", help="Shared storage behind the CPU tiers.")]
+Speed = Annotated[float, typer.Option(min=0.01, help="Times faster than recorded.")]
+Limit = Annotated[int | None, typer.Option(min=1, help="Requests at most.")]
+WarmUp = Annotated[int, typer.Option(min=0, help="Requests that are not counted, the first.")]
+Chance = Annotated[float, typer.Option(min=0.0, max=1.0, metavar="0..1")]
 
 
 def register(app: typer.Typer) -> None:
@@ -39,14 +49,14 @@ def replay(
     ] = None,
     cpu_gb: Annotated[str, typer.Option(metavar="N,...", help="CPU tier of a server in GiB.")] = "0,100",
     endpoints: Annotated[str, typer.Option(metavar="N,...", help="Servers.")] = "8",
-    gpu_blocks: Annotated[int, typer.Option(min=16, help="Blocks of a server's GPUs.")] = 9271,
-    block_size: Annotated[int, typer.Option(min=1, help="Tokens a block.")] = 16,
-    granularity: Annotated[int, typer.Option(min=1, help="Blocks simulated as one: faster, coarser.")] = 4,
-    storage: Annotated[bool, typer.Option("--storage", help="Shared storage behind the CPU tiers.")] = False,
-    speed: Annotated[float, typer.Option(min=0.01, help="Times faster than recorded.")] = 1.0,
+    gpu_blocks: GpuBlocks = 9271,
+    block_size: BlockSize = 16,
+    granularity: Granularity = 4,
+    storage: Storage = False,
+    speed: Speed = 1.0,
     seeds: Annotated[int, typer.Option(min=1, help="Replays of each case.")] = 1,
-    limit: Annotated[int | None, typer.Option(min=1, help="Requests at most.")] = None,
-    warm_up: Annotated[int, typer.Option(min=0, help="Requests that are not counted, the first.")] = 0,
+    limit: Limit = None,
+    warm_up: WarmUp = 0,
     curve: Annotated[
         str | None,
         typer.Option(metavar="N,...", help="Hit rate for CPU tiers of these GiB, by reuse distances."),
@@ -83,34 +93,45 @@ def replay(
 def tune(
     trace: Annotated[str, typer.Argument(metavar="TRACE", help="As for replay.")],
     *,
-    config: Annotated[Path, typer.Option(metavar="FILE", help="Its weights are tuned.")],
-    trials: Annotated[int, typer.Option(min=2, help="Weights to try.")] = 40,
+    config: Annotated[Path, typer.Option(metavar="FILE", help="Its weights and credits are tuned.")],
+    trials: Annotated[int, typer.Option(min=3, help="Settings to try.")] = 40,
     objective: Annotated[
         str, typer.Option(help="What of the time to first token: mean, p50, p90, p99.")
     ] = "mean",
     max_p99: Annotated[float, typer.Option(min=0.0, help="Times its p99 may grow.")] = 1.1,
     max_busiest: Annotated[float, typer.Option(min=0.0, help="Times the busiest's share may grow.")] = 1.1,
-    cpu_gb: Annotated[float, typer.Option(min=0.0, help="CPU tier of a server in GiB.")] = 100.0,
+    cpu_gb: Annotated[
+        str, typer.Option(metavar="N|LOW..HIGH", help="CPU tier of a server in GiB; a range is tuned.")
+    ] = "100",
+    gb_price: Annotated[
+        float | None,
+        typer.Option(
+            min=0.0, metavar="MS", help="Milliseconds of the objective a GiB must bring. Default: the knee."
+        ),
+    ] = None,
     endpoints: Annotated[int, typer.Option(min=1, help="Servers.")] = 8,
-    gpu_blocks: Annotated[int, typer.Option(min=16, help="Blocks of a server's GPUs.")] = 9271,
-    block_size: Annotated[int, typer.Option(min=1, help="Tokens a block.")] = 16,
-    granularity: Annotated[int, typer.Option(min=1, help="Blocks simulated as one: faster, coarser.")] = 8,
-    storage: Annotated[bool, typer.Option("--storage", help="Shared storage behind the CPU tiers.")] = False,
-    speed: Annotated[float, typer.Option(min=0.01, help="Times faster than recorded.")] = 1.0,
+    gpu_blocks: GpuBlocks = 9271,
+    block_size: BlockSize = 16,
+    granularity: Granularity = 8,
+    storage: Storage = False,
+    speed: Speed = 1.0,
     seeds: Annotated[int, typer.Option(min=2, help="Replays of each trial, and one that judges.")] = 2,
-    limit: Annotated[int | None, typer.Option(min=1, help="Requests at most.")] = None,
-    warm_up: Annotated[int, typer.Option(min=0, help="Requests that are not counted, the first.")] = 0,
+    limit: Limit = None,
+    warm_up: WarmUp = 0,
     json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
     out: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the tuned file there.")] = None,
     plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the Pareto plot (SVG).")] = None,
 ) -> None:
-    """Find weights that bring first tokens sooner on a trace, within guard rails."""
+    """Find weights, tier credits and a CPU tier that bring first tokens sooner on a trace, within guard rails."""
     from ..sim.replay.command import ReplayOptions  # noqa: PLC0415 - not needed to serve
 
+    low, *more = _numbers("--cpu-gb", cpu_gb, float, at_least=0.0, separator="..")
+    if len(more) > 1 or (more and low >= more[0]):
+        raise typer.BadParameter(f"found {cpu_gb!r}, want N or LOW..HIGH", param_hint="--cpu-gb")
     options = ReplayOptions(
         trace=trace,
         configs=(config,),
-        cpu_gib=(cpu_gb,),
+        cpu_gib=(low,),
         endpoints=(endpoints,),
         gpu_blocks=gpu_blocks,
         block_size=block_size,
@@ -125,26 +146,26 @@ def tune(
 
     def run(console: Console) -> None:
         from ..sim.tuning.command import TuneOptions, run_tune  # noqa: PLC0415 - needs the extra `tune`
+        from ..sim.tuning.cpu_sizes import CpuSizes  # noqa: PLC0415
         from ..sim.tuning.search import Goal  # noqa: PLC0415
 
-        goal = Goal(objective, max_p99=max_p99, max_busiest=max_busiest)
+        price_s = None if gb_price is None else gb_price / 1000
+        cpu_sizes = CpuSizes(low, more[0], price_s) if more else None
+        goal = Goal(objective, max_p99=max_p99, max_busiest=max_busiest, cpu_sizes=cpu_sizes)
         run_tune(console, TuneOptions(replay=options, goal=goal, trials=trials, out=out, plot=plot))
 
     _run(run)
-
-
-Chance = Annotated[float, typer.Option(min=0.0, max=1.0, metavar="0..1")]
 
 
 def simulate(
     *,
     servers: Annotated[int, typer.Option(min=1, help="How many.")] = 4,
     host: Annotated[str, typer.Option(help="Address they listen on; ports are free ones.")] = "127.0.0.1",
-    gpu_blocks: Annotated[int, typer.Option(min=16, help="Blocks of a server's GPUs.")] = 9271,
+    gpu_blocks: GpuBlocks = 9271,
     cpu_blocks: Annotated[int, typer.Option(min=0, help="Blocks of its CPU tier.")] = 0,
     chunk_blocks: Annotated[int, typer.Option(min=1, help="Blocks a chunk of the CPU tier.")] = 1,
-    block_size: Annotated[int, typer.Option(min=1, help="Tokens a block.")] = 16,
-    storage: Annotated[bool, typer.Option("--storage", help="Shared storage behind the CPU tiers.")] = False,
+    block_size: BlockSize = 16,
+    storage: Storage = False,
     placeholders: Annotated[
         bool, typer.Option("--placeholders", help="Events of slower tiers carry hashes alone.")
     ] = False,
@@ -208,14 +229,15 @@ def _run(command: Callable[[Console], None]) -> None:
         raise typer.Exit(USAGE_ERROR) from None
 
 
-def _numbers(flag: str, text: str, number: type[T], *, at_least: T) -> tuple[T, ...]:
-    """Numbers separated by commas."""
+def _numbers(flag: str, text: str, number: type[T], *, at_least: T, separator: str = ",") -> tuple[T, ...]:
+    """Numbers with a separator between them."""
     try:
-        numbers = tuple(number(part) for part in text.split(","))
+        numbers = tuple(number(part) for part in text.split(separator))
     except ValueError:
         numbers = ()
-    if not numbers or any(each < at_least for each in numbers):
+    if not numbers or not all(at_least <= each < inf for each in numbers):
         raise typer.BadParameter(
-            f"found {text!r}, want numbers of at least {at_least:g}, separated by commas", param_hint=flag
+            f"found {text!r}, want numbers of at least {at_least:g}, separated by {separator!r}",
+            param_hint=flag,
         )
     return numbers

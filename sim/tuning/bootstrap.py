@@ -1,8 +1,16 @@
-"""How sure the gain of one configuration over another is: both served the same requests, so these are resampled in pairs."""
+"""How sure the gain of one configuration over another is.
+
+Both served the same requests, so these are resampled in pairs. Requests that come together wait together, so runs of them are
+resampled and not single ones, which would pretend more certainty than there is.
+
+Source: moving-block bootstrap; Kuensch, The jackknife and the bootstrap for general stationary observations, Annals of
+Statistics 17 (1989).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import isqrt
 from random import Random
 
 import msgspec
@@ -33,14 +41,17 @@ def paired_gain(
 
     Args:
         before: value of each request, at least one.
-        after: the same requests in the same order.
+        after: the same requests in the same order, that of their arrival.
         figure: of a list of values, not 0 for `before`.
         rng: draws the resamples.
     Cost: O(requests) a resample, and what `figure` takes.
     """
-    changes: list[float] = []
+    n_requests, changes = len(before), list[float]()
+    length = isqrt(n_requests)
+    begins = range(n_requests - length + 1)
     for _ in range(RESAMPLES):
-        drawn = rng.choices(range(len(before)), k=len(before))
+        runs = rng.choices(begins, k=-(-n_requests // length))
+        drawn = [number for begin in runs for number in range(begin, begin + length)]
         changes.append(figure([after[n] for n in drawn]) / figure([before[n] for n in drawn]) - 1)
     changes.sort()
     observed = figure(list(after)) / figure(list(before)) - 1

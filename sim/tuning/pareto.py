@@ -13,6 +13,7 @@ from .search import Goal, Trial, Tuned
 
 try:
     from matplotlib import rc_context
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 except ImportError as error:
     raise ReplayError("plots need matplotlib: pip install 'kvatlas[plots]'") from error
@@ -28,23 +29,32 @@ def front(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
 
 
 def write_pareto(tuned: Tuned, goal: Goal, file: Path) -> None:
-    """Objective against the busiest server's share, with the Pareto front of all trials, as SVG."""
-
-    def point(trial: Trial) -> tuple[float, float]:
-        return trial.figures[goal.figure], trial.figures["busiestServer"]
-
-    figure = Figure(figsize=(7, 5), layout="constrained")
-    axes = figure.subplots()
-    for allowed, label, marker in ((True, "within the guard rails", "o"), (False, "outside", "x")):
-        points = [point(trial) for trial in tuned.trials if trial.is_allowed is allowed]
-        axes.scatter([x for x, _ in points], [y for _, y in points], marker=marker, label=label)
-    best_of_all = front([point(trial) for trial in tuned.trials])
-    axes.plot([x for x, _ in best_of_all], [y for _, y in best_of_all], linewidth=0.8, label="Pareto front")
-    for trial, label in ((tuned.trials[0], "as it was"), (tuned.best, "best")):
-        axes.annotate(label, point(trial), textcoords="offset points", xytext=(6, 6))
-    axes.set_xlabel(f"TTFT {goal.objective}, s")
-    axes.set_ylabel("work of the busiest server, mean = 1")
-    axes.legend(fontsize="small")
+    """Objective against the busiest server's share, and against the CPU tier's size where that was tuned, as SVG."""
+    costs = [("busiestServer", "work of the busiest server, mean = 1")]
+    if goal.cpu_sizes is not None:
+        costs.append(("cpuGib", "CPU tier of a server, GiB"))
+    figure = Figure(figsize=(7 * len(costs), 5), layout="constrained")
+    for axes, (cost, label) in zip(figure.subplots(1, len(costs), squeeze=False)[0], costs, strict=True):
+        _draw(axes, tuned, goal, cost)
+        axes.set_xlabel(f"TTFT {goal.objective}, s")
+        axes.set_ylabel(label)
+        axes.legend(fontsize="small")
     file.parent.mkdir(parents=True, exist_ok=True)
     with rc_context({"svg.hashsalt": "kvatlas"}):  # equal trials make equal files
         figure.savefig(file, metadata={"Date": None})
+
+
+def _draw(axes: Axes, tuned: Tuned, goal: Goal, cost: str) -> None:
+    """All trials by objective and `cost`, with the Pareto front of those within the guard rails."""
+
+    def point(trial: Trial) -> tuple[float, float]:
+        figures = {**trial.figures, "cpuGib": trial.settings.cpu_gib}
+        return figures[goal.figure], figures[cost]
+
+    for allowed, label, marker in ((True, "within the guard rails", "o"), (False, "outside", "x")):
+        points = [point(trial) for trial in tuned.trials if trial.is_allowed is allowed]
+        axes.scatter([x for x, _ in points], [y for _, y in points], marker=marker, label=label)
+    best_of_all = front([point(trial) for trial in tuned.trials if trial.is_allowed])
+    axes.plot([x for x, _ in best_of_all], [y for _, y in best_of_all], linewidth=0.8, label="Pareto front")
+    for trial, label in ((tuned.trials[0], "as it was"), (tuned.best, "best")):
+        axes.annotate(label, point(trial), textcoords="offset points", xytext=(6, 6))

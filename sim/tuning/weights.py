@@ -1,14 +1,11 @@
-"""The weights of a configuration: reading them, setting them, and a file with others."""
+"""The weights of a configuration: reading them, and setting them there or in its file."""
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import msgspec
-import yaml
 
 from ...api.scheduling.plan import make_plan
 from ...configs.schema import KVAtlasConfig
@@ -51,20 +48,13 @@ def with_weights(config: KVAtlasConfig, weights: Mapping[str, float]) -> KVAtlas
     )
 
 
-def file_with_weights(file: Path, weights: Mapping[str, float]) -> tuple[str, str]:
-    """A configuration file with other weights, and the difference to the file as it is; comments are lost in both."""
-    text = file.read_text()
-    before, after = yaml.safe_load(text), yaml.safe_load(text)
-    _set(after, {name: int(weight) if weight.is_integer() else weight for name, weight in weights.items()})
-    old, new = (yaml.safe_dump(each, sort_keys=False) for each in (before, after))
-    lines = difflib.unified_diff(old.splitlines(), new.splitlines(), str(file), "tuned", lineterm="")
-    return new, "\n".join(lines)
-
-
-def _set(document: dict[str, Any], weights: Mapping[str, float]) -> None:
-    if not document.get("plugins"):
-        document["weights"] = {SHORT_FORM[name]: weight for name, weight in weights.items()}
-        return
-    for each in document["schedulingProfiles"][0]["plugins"]:
-        if each["pluginRef"] in weights:
-            each["weight"] = weights[each["pluginRef"]]
+def set_weights(document: dict[str, Any], changed: Mapping[str, float]) -> None:
+    """Set weights in a configuration file's document, whole numbers as such; the others stay as they stand there."""
+    weights = {name: int(weight) if weight.is_integer() else weight for name, weight in changed.items()}
+    if document.get("plugins"):
+        for each in document["schedulingProfiles"][0]["plugins"]:
+            if each["pluginRef"] in weights:
+                each["weight"] = weights[each["pluginRef"]]
+    elif weights:
+        short = {SHORT_FORM[name]: weight for name, weight in weights.items()}
+        document["weights"] = (document.get("weights") or {}) | short
