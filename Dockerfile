@@ -3,6 +3,8 @@
 ARG PYTHON=3.12.8-slim-bookworm
 
 FROM python:${PYTHON} AS build
+# The suite keeps one version of a package, so a pinned one would be gone with the next mend.
+# hadolint ignore=DL3008
 RUN apt-get update \
     && apt-get install --yes --no-install-recommends g++ \
     && rm -rf /var/lib/apt/lists/*

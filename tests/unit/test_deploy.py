@@ -6,12 +6,15 @@ import asyncio
 import json
 import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 import typer.main
 import yaml
+from helm_python import HelmError, lint
 
 from kvatlas.api.cli import app
 from kvatlas.api.reference_flags import our_command_line
@@ -20,7 +23,18 @@ from kvatlas.configs.loader import load_config
 from kvatlas.events.topics import parse_topic
 from kvatlas.sim.envoy import find_envoy
 from support.api_server import NEEDED
-from support.manifests import OVERLAYS, Manifest, check, container, helm, kustomize, only, values_of
+from support.custom_resources import Manifest
+from support.manifests import (
+    CHART,
+    OVERLAYS,
+    check,
+    container,
+    helm,
+    kubectl_kustomize,
+    kustomize,
+    only,
+    values_of,
+)
 from support.tree import ROOT
 
 SERVERS = {"modelServers": {"matchLabels": {"llm-d.ai/guide": "x"}, "targetPorts": [{"number": 8000}]}}
@@ -179,7 +193,7 @@ def test_one_of_several_replicas_is_ready_when_nothing_else_is_said() -> None:
     ],
 )
 def test_values_are_refused_when_they_make_no_picker(values: Manifest, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(HelmError, match=message):
         helm(values)
 
 
@@ -317,5 +331,22 @@ def test_version_of_the_chart_is_the_programs() -> None:
     assert (chart["version"], chart["appVersion"]) == (project[1], project[1])
 
 
-def test_kubectl_renders_the_overlays() -> None:
-    assert shutil.which("kubectl"), "install kubectl 1.21 or later: the overlays are rendered by it"
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_overlay_is_what_kubectl_makes_of_it(overlay: str) -> None:
+    def by_name(manifests: list[Manifest]) -> dict[tuple[str, str], Manifest]:
+        return {(each["kind"], each["metadata"]["name"]): each for each in manifests}
+
+    assert by_name(kustomize(overlay)) == by_name(kubectl_kustomize(overlay))
+
+
+def test_image_has_nothing_that_hadolint_warns_of() -> None:
+    found = subprocess.run(
+        [Path(sys.executable).with_name("hadolint"), ROOT / "Dockerfile"], capture_output=True, check=False
+    )
+    assert (found.returncode, found.stdout.decode()) == (0, "")
+
+
+def test_chart_passes_the_checks_of_helm() -> None:
+    report = lint(CHART, ROUTER, strict=True, kube_version="v1.32.0")
+    assert [each["error"] for each in report["messages"]] == ["icon is recommended"]
