@@ -35,7 +35,7 @@ from .kubernetes.cluster import Cluster
 from .live import LiveConfig
 from .metrics import Metrics, StateCollector
 from .picker import Picker, Policy
-from .reconcile import Roster, wanted_endpoints
+from .reconcile import Roster, Wanted, wanted_endpoints
 from .registration import Registry
 from .rest.app import metrics_app, rest_app
 from .rest.listener import HttpListener
@@ -147,9 +147,6 @@ class App:
             siblings=siblings,
         )
         self._roster = Roster(self.fleet)
-        self._cluster = Cluster(
-            config, fleet=self.fleet, on_change=self._update_readiness, environment=os.environ
-        )
         self._models = ServedModels(
             config, endpoint_urls=self.fleet.answering_urls, on_outcome=self._metrics.remote_tokenized
         )
@@ -157,8 +154,15 @@ class App:
             config.snapshot,
             fleet=self.fleet,
             models=self._models.names,
-            endpoints=self._roster.wanted,
+            wanted=self._wanted,
             metrics=self._metrics.snapshot,
+        )
+        self._cluster = Cluster(
+            config,
+            fleet=self.fleet,
+            snapshots=self._snapshots,
+            on_change=self._update_readiness,
+            environment=os.environ,
         )
         self._picker = picker = Picker(
             pipeline=self._models,
@@ -232,9 +236,10 @@ class App:
                     log.info("%s listens on %s:%d", name, where.host, self.ports[name])
             await self._models.start()
             self._bind_events()
-            async with self._snapshots.restoring():
+            await self._snapshots.read()
+            with self._snapshots.loading():
                 for name, wanted in wanted_endpoints(self.live.in_force).items():
-                    self._roster.add(name, wanted, saved=self._snapshots.take(name, wanted.addresses))
+                    self._roster.add(name, wanted, saved=self._snapshots.take(name, wanted))
                     await asyncio.sleep(0)  # loading takes its time, and health checks want answers
         except BaseException:
             await self.stop(grace_s=0)
@@ -289,6 +294,10 @@ class App:
         await self.stop()
         log.info("stopped")
 
+    def _wanted(self, name: str) -> Wanted | None:
+        """An endpoint as the configuration or the cluster has it; None for one that somebody registered."""
+        return self._roster.wanted.get(name) or self._cluster.endpoints.get(name)
+
     def _bind_events(self) -> None:
         """Listen for the engines' publishers, where these connect to us."""
         events = self.live.in_force.events
@@ -300,7 +309,10 @@ class App:
             log.info("events listens on %s", where)
 
     async def _watch_readiness(self) -> None:
-        while not self._cluster.is_synced or not self.fleet.settled(  # noqa: ASYNC110 - once, at start
+        while not self._cluster.is_synced:  # noqa: ASYNC110 - once, at start
+            await asyncio.sleep(0.05)
+        self._snapshots.begin()
+        while not self.fleet.settled(  # noqa: ASYNC110 - once, at start
             now=time.monotonic(), patience_s=HISTORY_PATIENCE_S
         ):
             await asyncio.sleep(0.05)

@@ -18,10 +18,17 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """An endpoint as its source has it."""
+    """An endpoint as its source has it.
+
+    Attributes:
+        addresses: where it serves and publishes.
+        labels: free labels.
+        uid: of the pod behind it; empty for an endpoint that somebody configured.
+    """
 
     addresses: EndpointAddresses
     labels: Mapping[str, str]
+    uid: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,16 +85,21 @@ class Roster:
         self._fleet.add(name, wanted.addresses, wanted.labels, saved=saved)
         self._wanted[name] = wanted
 
-    def bring_to(self, wanted: Mapping[str, Wanted]) -> FleetPlan:
+    def bring_to(
+        self, wanted: Mapping[str, Wanted], *, saved: Mapping[str, SavedEndpoint] | None = None
+    ) -> FleetPlan:
         """Add, move, relabel and remove endpoints until the source's are those of `wanted`, in one step.
 
         Returns what was done; `Fleet.release` frees the sockets of what has gone.
 
+        Args:
+            wanted: endpoints by name.
+            saved: what new ones among them go on from.
         Raises:
             ConfigRefusedError: an event address cannot be used, or a name belongs to somebody else; see `carry_out`.
         """
         plan = plan_fleet(self._wanted, wanted)
-        carry_out(plan, self._fleet)
+        carry_out(plan, self._fleet, saved)
         for name in plan.gone:
             del self._wanted[name]
         self._wanted.update(wanted)
@@ -109,7 +121,7 @@ def plan_fleet(old: Mapping[str, Wanted], new: Mapping[str, Wanted]) -> FleetPla
     )
 
 
-def carry_out(plan: FleetPlan, fleet: Fleet) -> None:
+def carry_out(plan: FleetPlan, fleet: Fleet, saved: Mapping[str, SavedEndpoint] | None = None) -> None:
     """Bring the fleet where the plan says, in one step; `fleet.release` frees what has gone.
 
     New endpoints come first: where they cannot, nothing else has been touched.
@@ -126,7 +138,7 @@ def carry_out(plan: FleetPlan, fleet: Fleet) -> None:
         )
     added: list[str] = []
     try:
-        _add(plan.new, fleet, added)
+        _add(plan.new, fleet, added, saved)
         for name in plan.before:
             fleet.forget(name)
         _add(plan.moved, fleet, added)
@@ -139,10 +151,15 @@ def carry_out(plan: FleetPlan, fleet: Fleet) -> None:
         fleet.relabel(name, labels)
 
 
-def _add(endpoints: Mapping[str, Wanted], fleet: Fleet, added: list[str]) -> None:
+def _add(
+    endpoints: Mapping[str, Wanted],
+    fleet: Fleet,
+    added: list[str],
+    saved: Mapping[str, SavedEndpoint] | None = None,
+) -> None:
     for name, each in endpoints.items():
         added.append(name)
-        fleet.add(name, each.addresses, each.labels)
+        fleet.add(name, each.addresses, each.labels, saved=saved.get(name) if saved else None)
 
 
 def _restore(endpoints: Mapping[str, Wanted], fleet: Fleet) -> None:

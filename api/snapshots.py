@@ -13,7 +13,7 @@ import gc
 import logging
 import math
 import time
-from collections.abc import AsyncGenerator, Container, Iterable
+from collections.abc import Callable, Generator, Iterable
 from importlib.metadata import version
 from pathlib import Path
 
@@ -38,20 +38,21 @@ from .endpoint import Endpoint
 from .fleet import Fleet
 from .instance import Instance
 from .metrics import SnapshotMetrics
+from .reconcile import Wanted
 from .replacement import Replacement
 
 log = logging.getLogger(__name__)
 
 
 class Snapshots:
-    """Keeps one fleet's snapshot file, from `restoring` to `stop`.
+    """Keeps one fleet's snapshot file: `read`, `take` for each endpoint that is added, `begin` to write, `stop`.
 
     Args:
         config: where and how often; without a file nothing is read and nothing written.
         fleet: the fleet.
         models: names of the served model.
-        endpoints: names of the endpoints that are saved, looked at when they are: the configured ones. Whoever registered an instance registers
-            it again, at an address that may by then be another's.
+        wanted: an endpoint as its source has it; None for one that is not saved. Whoever registered an instance
+            registers it again, at an address that may by then be another's.
         metrics: counters.
     """
 
@@ -61,52 +62,66 @@ class Snapshots:
         *,
         fleet: Fleet,
         models: Iterable[str],
-        endpoints: Container[str],
+        wanted: Callable[[str], Wanted | None],
         metrics: SnapshotMetrics,
     ) -> None:
         self._config, self._path = config, Path(config.file)
         self._fleet, self._atlas, self._metrics = fleet, fleet.atlas, metrics
-        self._models, self._endpoints = frozenset(models), endpoints
+        self._models, self._wanted = frozenset(models), wanted
         self._created = math.nan
         self._snapshot: Snapshot | None = None
         self._n_taken = self._n_blocks = 0
-        self._left_out: list[str] = []
         self._failure = ""
         self._stopping = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         metrics.age_seconds.set_function(lambda: time.time() - self._created)
 
-    @contextlib.asynccontextmanager
-    async def restoring(self) -> AsyncGenerator[None]:
-        """Within, the fleet's first endpoints are added with what `take` gives; after it writing begins.
+    @contextlib.contextmanager
+    def loading(self) -> Generator[None]:
+        """Within, endpoints are added with what `take` gives.
 
         Collection of garbage pauses: what is loaded is none, and looking through it takes as long as loading it.
         """
-        await self._read()
+        n_taken = self._n_taken
         gc.disable()
         try:
             yield
         finally:
             gc.enable()
-        if self._n_taken:
+        if self._n_taken > n_taken:
             gc.freeze()
-        self._start()
 
-    def take(self, name: str, addresses: EndpointAddresses) -> SavedEndpoint | None:
-        """What was saved of an endpoint that is about to be added, None when nothing was or its addresses were others.
+    def has(self, name: str, wanted: Wanted) -> bool:
+        """Whether an endpoint that is about to be added can go on from what was saved of it."""
+        saved = self._snapshot.endpoints.get(name) if self._snapshot is not None else None
+        return saved is not None and not self._difference(saved, wanted)
+
+    def take(self, name: str, wanted: Wanted) -> SavedEndpoint | None:
+        """What was saved of an endpoint that is about to be added, None when nothing was or it was another.
 
         With the first endpoint of a space its shared tiers are loaded.
         """
-        if self._snapshot is None or (saved := self._snapshot.endpoints.pop(name, None)) is None:
+        if self._snapshot is None or not self.has(name, wanted):
             return None
-        if saved.addresses != _text(addresses):
-            self._left_out.append(f"{name} (its addresses changed)")
-            return None
+        saved = self._snapshot.endpoints.pop(name)
         space = Instance(name).space
         self._atlas.load_shared(space, self._snapshot.fleet.shared.pop(space, ()))
         self._n_taken += 1
         self._n_blocks += sum(each.books.n_residencies for each in saved.ranks)
         return saved
+
+    def begin(self) -> None:
+        """Every endpoint was added: let go of what nobody took, and write from now on."""
+        if self._snapshot is not None:
+            left_out = [f"{name} ({self._reason(each)})" for name, each in self._snapshot.endpoints.items()]
+            log.info(
+                "snapshot %s of kvatlas %s, %.0f s old: %d endpoint(s) go on with %d blocks%s%s", self._path,
+                self._snapshot.head.kvatlas, time.time() - self._created, self._n_taken, self._n_blocks,
+                "; left out: " if left_out else "", ", ".join(left_out),
+            )  # fmt: skip
+            self._snapshot = None
+        if self._config.file:
+            self._task = spawn(self._keep(), "snapshots")
 
     async def stop(self) -> None:
         """Write a last time, if writing had begun."""
@@ -134,21 +149,24 @@ class Snapshots:
         self._metrics.write_seconds.observe(time.monotonic() - begin)
 
     async def save(self, endpoint: Endpoint) -> SavedEndpoint | None:
-        """The endpoint as it goes into the file, rank by rank; None when it is removed meanwhile."""
+        """The endpoint as it goes into the file, rank by rank; None when it is not saved, or removed meanwhile."""
+        if (wanted := self._wanted(endpoint.name)) is None:
+            return None
         ranks: list[SavedRank] = []
         for publisher in list(endpoint.publishers):
-            ranks.append(publisher.dump(now=time.monotonic()))
-            await asyncio.sleep(0)
             if self._fleet.get(endpoint.name) is not endpoint:
                 return None
+            ranks.append(publisher.dump(now=time.monotonic()))
+            await asyncio.sleep(0)
         return SavedEndpoint(
             name=endpoint.name,
             addresses=_text(endpoint.addresses),
+            uid=wanted.uid,
             started=endpoint.started,
             ranks=tuple(ranks),
         )
 
-    async def _read(self) -> None:
+    async def read(self) -> None:
         """Read the file; one that cannot be gone on from is refused in one line, and the start goes on empty."""
         if not self._config.file:
             return
@@ -167,18 +185,20 @@ class Snapshots:
             for medium in self._snapshot.fleet.media:
                 self._atlas.tiers.of(medium)
 
-    def _start(self) -> None:
-        """Every endpoint was added: let go of what nobody took, and write from now on."""
-        if self._snapshot is not None:
-            self._left_out += [f"{name} (no longer configured)" for name in self._snapshot.endpoints]
-            log.info(
-                "snapshot %s of kvatlas %s, %.0f s old: %d endpoint(s) go on with %d blocks%s%s", self._path,
-                self._snapshot.head.kvatlas, time.time() - self._created, self._n_taken, self._n_blocks,
-                "; left out: " if self._left_out else "", ", ".join(self._left_out),
-            )  # fmt: skip
-            self._snapshot = None
-        if self._config.file:
-            self._task = spawn(self._keep(), "snapshots")
+    def _reason(self, saved: SavedEndpoint) -> str:
+        """Why nobody took what was saved."""
+        wanted = self._wanted(saved.name)
+        return "no longer there" if wanted is None else self._difference(saved, wanted) or "added meanwhile"
+
+    def _difference(self, saved: SavedEndpoint, wanted: Wanted) -> str:
+        """Why an endpoint cannot go on from what was saved under its name; empty when it can."""
+        if saved.addresses != _text(wanted.addresses):
+            return "its addresses changed"
+        if saved.uid != wanted.uid:
+            return "another pod has its name"
+        if time.time() - self._created > self._config.max_age:  # the API server may have kept us waiting
+            return "too old by the time it was found"
+        return ""
 
     async def _keep(self) -> None:
         stopped = False
@@ -205,7 +225,7 @@ class Snapshots:
         try:
             await asyncio.to_thread(lambda: file.write(encoder.start(self._head(created))))
             spaces: set[str] = set()
-            for endpoint in [each for each in self._fleet if each.name in self._endpoints]:
+            for endpoint in list(self._fleet):
                 if (saved := await self.save(endpoint)) is not None:
                     await asyncio.to_thread(_append, file, encoder, saved)
                     spaces.add(endpoint.instance.space)

@@ -36,6 +36,7 @@ import msgspec
 from kvatlas.api.app import App
 from kvatlas.api.metrics import Metrics
 from kvatlas.api.publisher import Publisher
+from kvatlas.api.reconcile import wanted_endpoints
 from kvatlas.api.snapshots import Snapshots
 from kvatlas.configs.loader import load_config
 from kvatlas.events.model import BlockStored, EngineHash, MediumName
@@ -154,7 +155,7 @@ async def write_filled(path: Path) -> Written:
         config.snapshot,
         fleet=app.fleet,
         models=config.model.names,
-        endpoints=[endpoint.name for endpoint in app.fleet],
+        wanted=wanted_endpoints(config).get,
         metrics=Metrics().snapshot,
     )
     is_done = asyncio.Event()

@@ -31,7 +31,7 @@ from .tiers import MAX_UNKNOWN_TIERS, TierSource, TierTable
 
 MAGIC = b"kvatlas\n"
 
-FORMAT = 1
+FORMAT = 2
 """Goes up with every change of this layout, of a saved value, or of how block keys are made."""
 
 MAX_FILE_BYTES = 16 * 1024**3
@@ -87,12 +87,14 @@ class SavedEndpoint(Saved, frozen=True, tag="endpoint"):
     Attributes:
         name: unique name.
         addresses: all its addresses in one text, to be compared as a whole.
+        uid: of the pod behind it; empty for none.
         started: its process start time in wall-clock seconds, None when not known.
         ranks: one entry a rank.
     """
 
     name: str
     addresses: str
+    uid: str
     started: float | None
     ranks: tuple[SavedRank, ...]
 

@@ -17,6 +17,7 @@ from ...events.sockets import spawn
 from ..errors import ConfigRefusedError
 from ..fleet import Fleet
 from ..reconcile import Roster, Wanted
+from ..snapshots import Snapshots
 from .access import find_access
 from .api_server import ApiServer
 from .backoff import Pace
@@ -42,6 +43,7 @@ class Cluster:
     Args:
         config: says which part.
         fleet: gets the discovered endpoints.
+        snapshots: what discovered endpoints go on from.
         on_change: told when `is_ready` may have changed.
         environment: variables of the process.
 
@@ -54,15 +56,17 @@ class Cluster:
         config: KVAtlasConfig,
         *,
         fleet: Fleet,
+        snapshots: Snapshots,
         on_change: Callable[[], None],
         environment: Mapping[str, str],
     ) -> None:
         kubernetes, self._on_change = config.endpoints.kubernetes, on_change
-        self._fleet, self._roster = fleet, Roster(fleet)
+        self._fleet, self._roster, self._snapshots = fleet, Roster(fleet), snapshots
         self._told: Mapping[str, PodEndpoint] = {}
         self._known: Mapping[str, PodEndpoint] = {}
         self._left = asyncio.Event()
         self._left_out: set[str] = set()
+        self._loading: set[str] = set()
         self._tasks: list[asyncio.Task[None]] = []
         self._server: ApiServer | None = None
         self._discovery: Discovery | None = None
@@ -88,8 +92,13 @@ class Cluster:
 
     @property
     def is_synced(self) -> bool:
-        """Whether the pods are known, if they are asked for."""
-        return self._discovery is None or self._discovery.synced
+        """Whether the pods are known, if they are asked for, and none waits for what a snapshot has of it."""
+        return self._discovery is None or (self._discovery.synced and not self._loading)
+
+    @property
+    def endpoints(self) -> Mapping[str, Wanted]:
+        """The discovered endpoints by name, as they change."""
+        return self._roster.wanted
 
     @property
     def is_ready(self) -> bool:
@@ -142,14 +151,18 @@ class Cluster:
     def bring(self, endpoints: Mapping[str, PodEndpoint]) -> None:
         """Bring the fleet to the discovered endpoints. What goes or moves goes first, so that nothing of it stays.
 
-        Endpoints that cannot come, since their name is taken or there are too many sockets, are left out.
+        Endpoints of which there is a snapshot come one by one, since loading takes its time. Those that cannot come,
+        since their name is taken or there are too many sockets, are left out.
         """
-        wanted = {name: Wanted(each.addresses, each.labels) for name, each in endpoints.items()}
+        wanted = {name: _wanted(each) for name, each in endpoints.items()}
         stays = {name: each for name, each in wanted.items() if self._is_same(name, endpoints[name])}
-        if self._roster.bring_to(stays).before:
+        self._loading = {
+            name for name, each in wanted.items() if name not in stays and self._snapshots.has(name, each)
+        }
+        if self._roster.bring_to(stays).before or self._loading:
             self._left.set()
         try:
-            self._roster.bring_to(wanted)
+            self._roster.bring_to({name: each for name, each in wanted.items() if name not in self._loading})
         except ConfigRefusedError:
             self._left.set()  # one by one, once the sockets of what has gone are free
         self._told = endpoints
@@ -168,17 +181,23 @@ class Cluster:
             await self._left.wait()
             self._left.clear()
             await self._fleet.release()
-            for name, endpoint in self._told.items():
-                if name not in self._known:
-                    self._bring_one(name, endpoint)
+            with self._snapshots.loading():
+                for name, endpoint in self._told.items():
+                    if name not in self._known and self._told.get(name) is endpoint:
+                        self._bring_one(name, endpoint)
+                        await asyncio.sleep(0)  # health checks want answers
             if self._known.keys() != self._told.keys():
                 await asyncio.sleep(LEFT_OUT_S)
                 self._left.set()
 
     def _bring_one(self, name: str, endpoint: PodEndpoint) -> None:
+        wanted = _wanted(endpoint)
+        saved = self._snapshots.take(name, wanted)
+        self._loading.discard(name)
         try:
-            wanted = Wanted(endpoint.addresses, endpoint.labels)
-            self._roster.bring_to({**self._roster.wanted, name: wanted})
+            self._roster.bring_to(
+                {**self._roster.wanted, name: wanted}, saved={name: saved} if saved else None
+            )
         except ConfigRefusedError as error:
             level = logging.DEBUG if name in self._left_out else logging.WARNING
             log.log(level, "a discovered endpoint is left out: %s", error)
@@ -186,6 +205,10 @@ class Cluster:
         else:
             self._known = {**self._known, name: endpoint}
             self._left_out.discard(name)
+
+
+def _wanted(endpoint: PodEndpoint) -> Wanted:
+    return Wanted(endpoint.addresses, endpoint.labels, endpoint.uid)
 
 
 def _elector(

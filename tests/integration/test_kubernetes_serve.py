@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import signal
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -119,6 +120,47 @@ async def test_pod_made_again_under_its_name_has_none_of_the_old_ones_blocks(
             double.delete(PODS, "a")
             double.put(PODS, "a", body)
             await until(holds_none, what="a clean start")
+
+
+async def blocks(served: Served) -> dict[str, int]:
+    rows = (await served.get("/v1/endpoints"))["endpoints"]
+    return {row["name"]: sum(tier["residencies"] for tier in row["tiers"]) for row in rows}
+
+
+async def test_restart_goes_on_with_the_blocks_of_the_pods_that_are_the_same(
+    double: ApiServerDouble, tmp_path: Path
+) -> None:
+    """Without replay, so that only the snapshot can know them; and the API server is away at first."""
+    file = tmp_path / "kvatlas.snapshot"
+    config = access(double, tmp_path) | {"snapshot": {"file": str(file)}}
+    async with player() as kept, player() as replaced:
+        pods = {
+            name: pod(1, events_port=each.events.rpartition(":")[2], replay_port="")
+            for name, each in (("kept", kept), ("replaced", replaced))
+        }
+        for name, body in pods.items():
+            double.put(PODS, name, body)
+        async with serving(config, tmp_path) as served:
+
+            async def both_have_blocks() -> bool:
+                for each in (kept, replaced):
+                    await each.say(stored(len(each.history), range(64)))
+                return set((await blocks(served)).values()) == {4}
+
+            await until(both_have_blocks, what="blocks of both pods")
+        await double.stop()
+        saved = await asyncio.to_thread(file.read_bytes)
+        async with serving(config, tmp_path, ready=False) as served:
+            await served.until_metric('kvatlas_kubernetes_current{kind="inferencepools"} 0.0')
+        assert await asyncio.to_thread(file.read_bytes) == saved
+        await double.start()
+        double.delete(PODS, "replaced")
+        double.put(PODS, "replaced", pods["replaced"])
+        async with serving(config, tmp_path, ready=False) as served:
+            await served.until_logged(
+                "1 endpoint(s) go on with 4 blocks; left out: replaced-rank-0 (another pod has its name)"
+            )
+            assert await blocks(served) == {"kept-rank-0": 4, "replaced-rank-0": 0}
 
 
 @contextlib.asynccontextmanager

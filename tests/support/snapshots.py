@@ -50,7 +50,7 @@ def saved_endpoint(
         SavedRank(rank=rank, position=(positions or {}).get(rank), books=atlas.dump(name, rank, now=now))
         for rank in range(n_ranks)
     )
-    return SavedEndpoint(name=name, addresses=name, started=None, ranks=ranks)
+    return SavedEndpoint(name=name, addresses=name, uid="", started=None, ranks=ranks)
 
 
 def saved(

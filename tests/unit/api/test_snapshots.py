@@ -6,6 +6,7 @@ import asyncio
 import gc
 import logging
 import os
+import time
 from array import array
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
@@ -17,6 +18,7 @@ from prometheus_client import generate_latest
 
 from kvatlas.api.fleet import Fleet
 from kvatlas.api.metrics import Metrics
+from kvatlas.api.reconcile import Roster, Wanted
 from kvatlas.api.scrape.report import EngineFacts
 from kvatlas.api.snapshots import Snapshots
 from kvatlas.configs.endpoints import EndpointAddresses, RankAddresses
@@ -38,18 +40,19 @@ PROMPT = array("I", range(16))
 class Process:
     """A fleet and its snapshots, as one process has them."""
 
-    def __init__(
-        self, fleet: Fleet, metrics: Metrics, config: SnapshotConfig, names: tuple[str, ...]
-    ) -> None:
+    def __init__(self, fleet: Fleet, metrics: Metrics, config: SnapshotConfig) -> None:
         self.fleet, self._metrics = fleet, metrics
+        self._roster = Roster(fleet)
         self.snapshots = Snapshots(
-            config, fleet=fleet, models=["m"], endpoints=names, metrics=metrics.snapshot
+            config, fleet=fleet, models=["m"], wanted=self._roster.wanted.get, metrics=metrics.snapshot
         )
 
-    async def start(self, addresses: Mapping[str, EndpointAddresses]) -> None:
-        async with self.snapshots.restoring():
-            for name, each in addresses.items():
-                self.fleet.add(name, each, {}, saved=self.snapshots.take(name, each))
+    async def start(self, endpoints: Mapping[str, Wanted]) -> None:
+        await self.snapshots.read()
+        with self.snapshots.loading():
+            for name, each in endpoints.items():
+                self._roster.add(name, each, saved=self.snapshots.take(name, each))
+        self.snapshots.begin()
 
     def blocks(self, name: str, rank: int = 0) -> int:
         return self.fleet.atlas.ledger(name, rank).residencies(TierId(0))
@@ -64,6 +67,7 @@ async def process(
     file: Path,
     *names: str,
     addresses: EndpointAddresses = ADDRESSES,
+    uid: str = "",
     interval_s: float = 3600,
     tiers: tuple[TierSpec, ...] = TIERS,
 ) -> AsyncGenerator[Process]:
@@ -71,9 +75,9 @@ async def process(
     metrics = Metrics()
     config = SnapshotConfig(file=str(file), interval=Duration(interval_s), max_age=Duration(2 * interval_s))
     async with make_fleet(metrics=metrics, tiers=tiers) as fleet:
-        running = Process(fleet, metrics, config, names)
+        running = Process(fleet, metrics, config)
         try:
-            await running.start(dict.fromkeys(names, addresses))
+            await running.start(dict.fromkeys(names, Wanted(addresses, {}, uid)))
             yield running
         finally:
             await running.snapshots.stop()
@@ -142,7 +146,28 @@ async def test_endpoint_of_other_addresses_or_none_is_left_out_and_named(
     caplog.set_level(logging.INFO)
     async with process(written, "a", addresses=replace(ADDRESSES, serving="10.0.0.9:8000")) as running:
         assert running.blocks("a") == 0
-    assert "left out: a (its addresses changed), b (no longer configured)" in caplog.text
+    assert "left out: a (its addresses changed), b (no longer there)" in caplog.text
+
+
+async def test_endpoint_of_another_pod_is_left_out_and_named(
+    written: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    async with process(written, "a", "b", uid="another") as running:
+        assert (running.blocks("a"), running.blocks("b")) == (0, 0)
+    assert "left out: a (another pod has its name), b (another pod has its name)" in caplog.text
+
+
+async def test_endpoint_is_left_out_when_it_is_found_too_late(
+    written: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with make_fleet() as fleet:
+        snapshots = Process(fleet, Metrics(), SnapshotConfig(file=str(written))).snapshots
+        await snapshots.read()
+        late = time.time() + SnapshotConfig().max_age + 1
+        monkeypatch.setattr(time, "time", lambda: late)
+        assert not snapshots.has("a", Wanted(ADDRESSES, {}))
+        assert snapshots.take("a", Wanted(ADDRESSES, {})) is None
 
 
 async def test_process_that_starts_first_says_so_and_has_no_age(
@@ -191,11 +216,11 @@ async def test_process_whose_start_fails_leaves_the_file_as_it_is(written: Path)
     before = content(written)
     async with make_fleet() as fleet:
         config = SnapshotConfig(file=str(written))
-        snapshots = Snapshots(config, fleet=fleet, models=["m"], endpoints=["a"], metrics=Metrics().snapshot)
-        with pytest.raises(RuntimeError, match="a port is taken"):
-            async with snapshots.restoring():
-                raise RuntimeError("a port is taken")
-        await snapshots.stop()
+        running = Process(fleet, Metrics(), config)
+        await running.snapshots.read()
+        with pytest.raises(RuntimeError, match="a port is taken"), running.snapshots.loading():
+            raise RuntimeError("a port is taken")
+        await running.snapshots.stop()
     assert gc.isenabled()
     assert content(written) == before
 
@@ -205,8 +230,8 @@ async def test_nothing_is_read_or_written_when_switched_off(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     async with make_fleet() as fleet:
-        running = Process(fleet, Metrics(), SnapshotConfig(), ("a",))
-        await running.start({"a": ADDRESSES})
+        running = Process(fleet, Metrics(), SnapshotConfig())
+        await running.start({"a": Wanted(ADDRESSES, {})})
         await running.snapshots.stop()
     assert names_in(tmp_path) == []
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,10 @@ from kvatlas.api.fleet import Fleet
 from kvatlas.api.kubernetes.cluster import Cluster
 from kvatlas.api.kubernetes.errors import AccessError
 from kvatlas.api.kubernetes.pods import PodEndpoint
-from kvatlas.api.reconcile import wanted_endpoints
-from kvatlas.configs.schema import EventsConfig
+from kvatlas.api.metrics import Metrics
+from kvatlas.api.reconcile import Wanted, wanted_endpoints
+from kvatlas.api.snapshots import Snapshots
+from kvatlas.configs.schema import EventsConfig, SnapshotConfig
 from kvatlas.events.model import BlockStored, EngineHash
 from support.fleets import make_config, make_endpoint, make_fleet, with_endpoints
 from support.waiting import until
@@ -20,7 +23,13 @@ from support.waiting import until
 IN_POD = {"KUBERNETES_SERVICE_HOST": "10.96.0.1", "KUBERNETES_SERVICE_PORT": "443"}
 
 
-def make_cluster(fleet: Fleet, folder: Path, changes: list[bool] | None = None, **sections: Any) -> Cluster:
+def make_cluster(
+    fleet: Fleet,
+    folder: Path,
+    changes: list[bool] | None = None,
+    snapshots: Snapshots | None = None,
+    **sections: Any,
+) -> Cluster:
     """A cluster that is reached by a kubeconfig in `folder`, and not asked."""
     (folder / "config").write_bytes(
         msgspec.yaml.encode(
@@ -34,7 +43,21 @@ def make_cluster(fleet: Fleet, folder: Path, changes: list[bool] | None = None, 
     kubernetes = {"inferencePool": "mine", "kubeconfig": str(folder / "config")}
     config = make_config(endpoints={"kubernetes": kubernetes}, **sections)
     changed = changes if changes is not None else []
-    return Cluster(config, fleet=fleet, on_change=lambda: changed.append(True), environment={})
+    return Cluster(
+        config,
+        fleet=fleet,
+        snapshots=snapshots or no_snapshots(fleet),
+        on_change=lambda: changed.append(True),
+        environment={},
+    )
+
+
+def no_snapshots(fleet: Fleet) -> Snapshots:
+    return make_snapshots(SnapshotConfig(), fleet, {})
+
+
+def make_snapshots(config: SnapshotConfig, fleet: Fleet, saved: Mapping[str, Wanted]) -> Snapshots:
+    return Snapshots(config, fleet=fleet, models=["m"], wanted=saved.get, metrics=Metrics().snapshot)
 
 
 def found(name: str, number: int = 1, *, uid: str = "u", **labels: str) -> dict[str, PodEndpoint]:
@@ -57,7 +80,9 @@ def names(fleet: Fleet) -> list[str]:
 
 async def test_process_has_no_part_when_nothing_asks_for_one() -> None:
     async with make_fleet() as fleet:
-        cluster = Cluster(make_config(), fleet=fleet, on_change=lambda: None, environment={})
+        cluster = Cluster(
+            make_config(), fleet=fleet, snapshots=no_snapshots(fleet), on_change=lambda: None, environment={}
+        )
         await cluster.start()
         cluster.configure(EventsConfig())
         assert (cluster.is_synced, cluster.is_ready) == (True, True)
@@ -69,7 +94,13 @@ async def test_start_is_refused_when_there_is_no_way_to_an_api_server() -> None:
     config = make_config(leaderElection={"enabled": True})
     async with make_fleet() as fleet:
         with pytest.raises(AccessError, match="no API server"):
-            Cluster(config, fleet=fleet, on_change=lambda: None, environment={"HOME": "/nowhere"})
+            Cluster(
+                config,
+                fleet=fleet,
+                snapshots=no_snapshots(fleet),
+                on_change=lambda: None,
+                environment={"HOME": "/nowhere"},
+            )
 
 
 async def test_endpoints_are_those_told_when_they_change(tmp_path: Path) -> None:
@@ -102,6 +133,34 @@ async def test_blocks_stay_with_the_pod_when_its_name_stays(
         endpoint = fleet.get("a")
         assert endpoint is not None
         assert endpoint.labels == again["a"].labels
+
+
+@pytest.mark.parametrize(
+    ("after", "n_held"),
+    [
+        pytest.param(found("a"), 1, id="same_pod"),
+        pytest.param(found("a", uid="v"), 0, id="another_pod_same_address"),
+        pytest.param(found("a", 2), 0, id="same_pod_other_address"),
+    ],
+)
+async def test_pod_goes_on_from_the_snapshot_when_it_is_the_same(
+    after: dict[str, PodEndpoint], n_held: int, tmp_path: Path
+) -> None:
+    config = SnapshotConfig(file=str(tmp_path / "snapshot"))
+    async with make_fleet() as fleet:
+        before = make_cluster(fleet, tmp_path)
+        before.bring(found("a"))
+        store(fleet, "a")
+        await make_snapshots(config, fleet, before.endpoints).write()
+    async with make_fleet() as fleet:
+        snapshots = make_snapshots(config, fleet, {})
+        await snapshots.read()
+        cluster = make_cluster(fleet, tmp_path, snapshots=snapshots)
+        await cluster.start()
+        cluster.bring(after)
+        await until(lambda: names(fleet) == ["a"], what="the pod")
+        assert held(fleet, "a") == n_held
+        await cluster.resign()
 
 
 async def test_other_endpoints_come_and_go_when_one_cannot_be_followed(
