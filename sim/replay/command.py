@@ -144,6 +144,12 @@ def _print(console: Console, plan: Plan, outcomes: Sequence[Outcome]) -> None:
         f"simulated servers: Qwen3-32B on {hardware.TENSOR_PARALLEL} H100",
         highlight=False,
     )
+    if trace.assumed is not None:
+        console.print(
+            f"output lengths of {trace.assumed.n_requests} requests are not known and taken as "
+            f"{trace.assumed.n_output} tokens",
+            highlight=False,
+        )
     for table in tables(outcomes):
         console.print(table)
     if plan.curve_gib:

@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from statistics import median_low
 
 import msgspec
 
 from ..errors import TraceError
-from .trace import Trace, TraceRequest
+from .trace import Assumed, Trace, TraceRequest
 
 BLOCK_SIZE = 512
 """Tokens an id stands for in the published traces."""
 
+ASSUMED_OUTPUT = 256
+"""Tokens generated where no line of a trace knows how many."""
+
 
 class MooncakeLine(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One request as it stands in the file; the last three fields are this project's own."""
+    """One request as it stands in the file; the last three fields and an unknown output are this project's own."""
 
     timestamp: float
     """Milliseconds from the begin of the trace; with `after`, from the end of that request."""
     input_length: int
-    output_length: int
+    output_length: int | None
+    """None where the recorder did not see the answer."""
     hash_ids: tuple[int, ...]
     session: str = ""
     after: int | None = None
@@ -32,8 +38,15 @@ _decode = msgspec.json.Decoder(MooncakeLine).decode
 _encode = msgspec.json.Encoder().encode
 
 
+def encode_line(line: MooncakeLine) -> bytes:
+    """The line as it stands in a file, its end included."""
+    return _encode(line) + b"\n"
+
+
 def read_trace(file: Path, *, limit: int | None = None) -> Trace:
     """The trace in a file.
+
+    Unknown outputs are taken to be as long as the median of the known ones, or `ASSUMED_OUTPUT` tokens without any.
 
     Args:
         file: path of a `.jsonl`.
@@ -42,6 +55,8 @@ def read_trace(file: Path, *, limit: int | None = None) -> Trace:
         TraceError: the file cannot be read, or a line is no request.
     """
     requests: list[TraceRequest] = []
+    known: list[int] = []
+    unknown: set[int] = set()
     block_size = BLOCK_SIZE
     for number, line in _lines(file):
         if limit is not None and len(requests) == limit:
@@ -49,12 +64,19 @@ def read_trace(file: Path, *, limit: int | None = None) -> Trace:
         if not requests and line.block_size is not None:
             block_size = line.block_size
         _check(file, number, line, block_size, n_before=len(requests))
-        requests.append(_request(line))
+        if line.output_length is None:
+            unknown.add(len(requests))
+        else:
+            known.append(line.output_length)
+        requests.append(_request(line, block_size))
     if not requests:
         raise TraceError(f"{file}: holds no request")
+    assumed = max(1, median_low(known)) if known else ASSUMED_OUTPUT
+    for number in unknown:
+        requests[number] = replace(requests[number], n_output=assumed)
     if all(request.after is None for request in requests):
         requests.sort(key=lambda request: request.at_s)
-    return Trace(file.stem, block_size, requests)
+    return Trace(file.stem, block_size, requests, assumed=Assumed(len(unknown), assumed) if unknown else None)
 
 
 def write_trace(trace: Trace, file: Path) -> None:
@@ -70,7 +92,7 @@ def write_trace(trace: Trace, file: Path) -> None:
                 after=request.after,
                 block_size=trace.block_size if number == 0 and trace.block_size != BLOCK_SIZE else None,
             )
-            out.write(_encode(line) + b"\n")
+            out.write(encode_line(line))
 
 
 def _lines(file: Path) -> Iterator[tuple[int, MooncakeLine]]:
@@ -93,7 +115,7 @@ def _check(file: Path, number: int, line: MooncakeLine, block_size: int, *, n_be
         message = (
             f"found input_length {line.input_length} in blocks of {block_size} tokens, want 1 or more of each"
         )
-    elif line.output_length < 0:
+    elif line.output_length is not None and line.output_length < 0:
         message = f"found output_length {line.output_length}, want 0 or more"
     elif len(line.hash_ids) < n_ids:
         message = f"found {len(line.hash_ids)} hash_ids, want {n_ids} for {line.input_length} tokens"
@@ -106,14 +128,18 @@ def _check(file: Path, number: int, line: MooncakeLine, block_size: int, *, n_be
     raise TraceError(f"{file}:{number}: {message}")
 
 
-def _request(line: MooncakeLine) -> TraceRequest:
-    """A prompt of one request; an output of 0 tokens is taken as 1, since an engine always makes one."""
+def _request(line: MooncakeLine, block_size: int) -> TraceRequest:
+    """A prompt of one request; an output of 0 tokens is taken as 1, since an engine always makes one.
+
+    What stands behind the first 512 tokens tells conversations apart; before, many begin alike.
+    """
     ids = line.hash_ids
+    telling = min(max(1, BLOCK_SIZE // block_size), len(ids) - 1)
     return TraceRequest(
         at_s=line.timestamp / 1000,
         n_prompt=line.input_length,
-        n_output=max(1, line.output_length),
+        n_output=max(1, line.output_length or 0),
         ids=ids,
-        session=line.session or f"{ids[min(1, len(ids) - 1)]}",
+        session=line.session or f"{ids[telling]}",
         after=line.after,
     )

@@ -36,6 +36,14 @@ class TraceRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class Assumed:
+    """What a trace does not say: of `n_requests` the output is not known, and taken to be `n_output` tokens."""
+
+    n_requests: int
+    n_output: int
+
+
+@dataclass(frozen=True, slots=True)
 class Trace:
     """A workload.
 
@@ -44,12 +52,14 @@ class Trace:
         block_size: tokens a block id stands for.
         requests: in the order of their arrival; those with `after` stand behind the request they wait for.
         concurrency: requests under way at once, the next starting when one ends; None: requests come when they come.
+        assumed: of requests whose output is not known; None where all are.
     """
 
     name: str
     block_size: int
     requests: Sequence[TraceRequest]
     concurrency: int | None = None
+    assumed: Assumed | None = None
 
     @property
     def prompt_tokens(self) -> int:

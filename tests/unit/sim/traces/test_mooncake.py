@@ -8,7 +8,7 @@ import pytest
 from kvatlas.sim.errors import TraceError
 from kvatlas.sim.traces.agents import AgentsSpec, agents_trace
 from kvatlas.sim.traces.mooncake import read_trace, write_trace
-from kvatlas.sim.traces.trace import TraceRequest
+from kvatlas.sim.traces.trace import Assumed, TraceRequest
 
 GOOD = '{"timestamp": 3000, "input_length": 600, "output_length": 52, "hash_ids": [0, 7]}\n'
 
@@ -36,6 +36,50 @@ def test_output_of_no_tokens_is_one_token(tmp_path: Path) -> None:
     file.write_text(GOOD.replace("52", "0"))
 
     assert read_trace(file).requests[0].n_output == 1
+
+
+@pytest.mark.parametrize(
+    ("outputs", "read", "assumed"),
+    [
+        pytest.param(["9", "null", "3", "5"], [9, 5, 3, 5], Assumed(1, 5), id="median_of_the_known"),
+        pytest.param(["null", "null"], [256, 256], Assumed(2, 256), id="none_known"),
+        pytest.param(["0", "null"], [1, 1], Assumed(1, 1), id="never_less_than_one"),
+        pytest.param(["4"], [4], None, id="all_known"),
+    ],
+)
+def test_output_is_assumed_where_it_is_not_known(
+    outputs: list[str], read: list[int], assumed: Assumed | None, tmp_path: Path
+) -> None:
+    file = tmp_path / "t.jsonl"
+    file.write_text("".join(GOOD.replace("52", output) for output in outputs))
+
+    trace = read_trace(file)
+
+    assert [request.n_output for request in trace.requests] == read
+    assert trace.assumed == assumed
+
+
+@pytest.mark.parametrize(
+    ("block_size", "n_ids", "session"),
+    [
+        pytest.param(512, 3, "1", id="second_block"),
+        pytest.param(1024, 2, "1", id="second_of_larger_blocks"),
+        pytest.param(64, 12, "8", id="behind_512_tokens"),
+        pytest.param(64, 5, "4", id="last_of_a_short_prompt"),
+        pytest.param(512, 1, "0", id="only_block"),
+    ],
+)
+def test_conversation_is_told_by_what_is_behind_512_tokens(
+    block_size: int, n_ids: int, session: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "t.jsonl"
+    ids = ", ".join(map(str, range(n_ids)))
+    file.write_text(
+        f'{{"timestamp": 0, "input_length": {n_ids * block_size}, "output_length": 1, "hash_ids": [{ids}], '
+        f'"block_size": {block_size}}}\n'
+    )
+
+    assert read_trace(file).requests[0].session == session
 
 
 def test_written_trace_reads_the_same(tmp_path: Path) -> None:
