@@ -34,6 +34,7 @@ from .fleet_metrics import fleet_families
 from .kubernetes.cluster import Cluster
 from .live import LiveConfig
 from .metrics import Metrics, StateCollector
+from .observers import Observers
 from .picker import Picker, Policy
 from .reconcile import Roster, Wanted, wanted_endpoints
 from .registration import Registry
@@ -94,6 +95,7 @@ class App:
         AccessError: no API server can be reached, and one is needed.
         TlsError: the certificate cannot be used.
         AuthError: the file with the bearer token cannot be used.
+        RecorderError: the recorder's secret cannot be used.
     """
 
     def __init__(
@@ -164,6 +166,7 @@ class App:
             on_change=self._update_readiness,
             environment=os.environ,
         )
+        self._observers = Observers(config)
         self._picker = picker = Picker(
             pipeline=self._models,
             fleet=self.fleet,
@@ -174,6 +177,7 @@ class App:
             n_fallbacks=config.ext_proc.fallback_endpoints,
             rules=self._cluster.rewrites,
             endpoint_labels=self._models.endpoint_labels if self._models.differ else None,
+            observers=self._observers,
         )
         self._drift = CapacityDrift()
         self._metrics.registry.register(StateCollector(lambda: decision_families(picker.decisions)))
@@ -186,6 +190,7 @@ class App:
         )
         self._metrics.registry.register(StateCollector(lambda: latency_families(self.live.plan.profile)))
         self._metrics.registry.register(StateCollector(self._cluster.families))
+        self._metrics.registry.register(StateCollector(self._observers.families))
         certificates = make_certificates(config.server.tls, by_default=config.ext_proc.compat == "llm-d")
         tls = http_context(config.server.tls, certificates)
         self._metrics.registry.register(StateCollector(lambda: tls_families(certificates)))
@@ -203,6 +208,7 @@ class App:
         self._health_only = GrpcListener("server.health", (self._health.handler(),))
         rest = rest_app(
             picker=picker,
+            observers=self._observers,
             live=self.live,
             instances=Registry(self.fleet),
             model_names=self._models.names,
@@ -245,6 +251,7 @@ class App:
             await self.stop(grace_s=0)
             raise
         await self._cluster.start()
+        self._observers.start()
         self._tasks = [
             spawn(self._watch_readiness(), "readiness"),
             spawn(self._keep_house(), "housekeeping"),
@@ -268,6 +275,7 @@ class App:
         if (self._routed or self._health.is_used) and grace_s:
             await asyncio.sleep(NOTICE_S)
         await self._ext_proc.stop(grace_s)
+        await self._observers.stop()
         await self._health_only.stop(0)
         await self._rest.stop()
         await self._metrics_only.stop()
@@ -363,6 +371,7 @@ class App:
 
     def _completed(self, completion: Completion) -> None:
         self._routed = True
+        self._observers.ended(completion)
         if completion.route is not None:
             self._picker.answer_ended(
                 completion.route,

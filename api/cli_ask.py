@@ -1,4 +1,4 @@
-"""Commands that ask a running process: `kvatlas explain`, `kvatlas query`, `kvatlas doctor`."""
+"""Commands that ask a running process: `kvatlas explain`, `kvatlas query`, `kvatlas doctor`, `kvatlas recorder`."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from .doctor.report import diagnose, fetch_diagnosis, print_diagnosis
 from .errors import AskError
 from .explain import fetch_decision, print_decision
 from .query import fetch_score, make_question, print_score
+from .recorder.report import fetch_recorder, print_recorder
 
 NOT_GOOD, USAGE_ERROR = 1, 2
 
@@ -35,6 +36,7 @@ def register(app: typer.Typer) -> None:
     app.command()(explain)
     app.command()(query)
     app.command()(doctor)
+    app.command()(recorder)
 
 
 def explain(
@@ -114,6 +116,26 @@ def doctor(
     else:
         print_diagnosis(Console(), found)
     if found.state == "fail":
+        raise typer.Exit(NOT_GOOD)
+
+
+def recorder(
+    *,
+    url: Url = LOCAL,
+    token_file: TokenFile = None,
+    ca_file: CaFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say how recording of requests goes. Status 1: the last write failed."""
+    try:
+        found = fetch_recorder(url, Credentials(token_file, ca_file))
+    except AskError as error:
+        _fail(str(error))
+    if as_json:
+        sys.stdout.write(found.model_dump_json(by_alias=True, indent=2) + "\n")
+    else:
+        print_recorder(Console(), found)
+    if found.failure is not None:
         raise typer.Exit(NOT_GOOD)
 
 

@@ -9,6 +9,7 @@ KVAtlasError
     ├── ConfigRefusedError      a configuration cannot be put in force while the process runs
     ├── ListenError      an address cannot be listened on
     ├── PluginLoadError  another package's plugin cannot be used
+    ├── RecorderError    the secret of recorded block ids cannot be used
     ├── SchedulingError  the configuration's plugins and profiles make no profile
     ├── TlsError         the certificate of a listener cannot be used
     └── ExtProcError     an ext-proc stream says what the protocol does not allow
@@ -57,6 +58,10 @@ class ListenError(ApiError):
 
 class PluginLoadError(ApiError):
     """Another package's plugin cannot be used."""
+
+
+class RecorderError(ApiError):
+    """The secret of recorded block ids cannot be used."""
 
 
 class SchedulingError(ApiError):

@@ -22,6 +22,7 @@ from .decisions import DecisionLog
 from .fleet import Fleet
 from .metrics import Metrics
 from .model_rewrite import ModelRules, rewritten, target_by_rules
+from .observers import Observers
 from .routing import ModelRewrite, Overload, Refusal, RefusalCode, Route, Router, RoutingRequest
 from .tokenization.byte_form import prompt_bytes
 from .tokenization.errors import RequestError
@@ -100,6 +101,7 @@ class Picker(Router):
         rng: uniform draws for ties.
         n_fallbacks: endpoints named after the picked ones.
         rules: which models take the place of others where no header says so, None for none.
+        observers: what looks on; None for nothing.
     """
 
     def __init__(
@@ -114,11 +116,12 @@ class Picker(Router):
         n_fallbacks: int = 0,
         rules: ModelRules | None = None,
         endpoint_labels: Callable[[str], Mapping[str, str]] | None = None,
+        observers: Observers | None = None,
     ) -> None:
         self.pipeline, self.fleet, self.decisions = pipeline, fleet, decisions
         self._policy, self._metrics, self._rng = policy, metrics, rng
         self._n_fallbacks, self._endpoint_labels = n_fallbacks, endpoint_labels
-        self._rules = rules
+        self._rules, self._observers = rules, observers
         self._faults_said: set[tuple[str, str]] = set()
 
     def use(self, policy: Policy) -> None:
@@ -321,6 +324,7 @@ class Picker(Router):
             self.fleet.in_flight.book(best.name, tokens=best.uncached_tokens(view), now=view.now),
             rewrite,
             prediction,
+            self._observers.routed(decision, prefix) if self._observers is not None else None,
         )
 
     def _addresses(self, decision: Decision) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass
 from enum import Enum, StrEnum
@@ -61,6 +62,21 @@ class ModelRewrite:
     target: str
 
 
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """What is kept of a request to be recorded when its answer has ended.
+
+    Attributes:
+        at: monotonic seconds of the request.
+        n_tokens: prompt tokens.
+        keys: of its blocks, the last one also where it is not full.
+    """
+
+    at: float
+    n_tokens: int
+    keys: array[int]
+
+
 class Route(msgspec.Struct, frozen=True):
     """Where the request goes.
 
@@ -71,6 +87,7 @@ class Route(msgspec.Struct, frozen=True):
         booking: the request in the accounts of the endpoint; whoever sees the answer tells it. None: not accounted.
         rewrite: what is changed of the request, None when it goes on as it came.
         prediction: what the endpoint is thus about to hold of the prompt, None when that is not predicted.
+        arrival: what is recorded of the request, None when nothing is.
     """
 
     addresses: tuple[str, ...]
@@ -79,6 +96,7 @@ class Route(msgspec.Struct, frozen=True):
     booking: Booking | None = None
     rewrite: ModelRewrite | None = None
     prediction: Prediction | None = None
+    arrival: Arrival | None = None
 
 
 class RefusalCode(Enum):

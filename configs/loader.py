@@ -156,6 +156,10 @@ def _with_absolute_paths(config: KVAtlasConfig, folder: Path) -> KVAtlasConfig:
         client_ca_file=absolute(tls.client_ca_file),
     )
     snapshot = replace_fields(config.snapshot, file=absolute(config.snapshot.file))
+    recorder = config.recorder
+    recorder = replace_fields(
+        recorder, folder=absolute(recorder.folder), key_file=absolute(recorder.key_file)
+    )
     kubernetes = config.endpoints.kubernetes
     kubernetes = replace_fields(kubernetes, kubeconfig=absolute(kubernetes.kubeconfig))
     endpoints = replace_fields(config.endpoints, file=absolute(config.endpoints.file), kubernetes=kubernetes)
@@ -165,5 +169,6 @@ def _with_absolute_paths(config: KVAtlasConfig, folder: Path) -> KVAtlasConfig:
         model=with_files(config.model),
         models=tuple(map(with_files, config.models)),
         snapshot=snapshot,
+        recorder=recorder,
         endpoints=endpoints,
     )

@@ -9,6 +9,7 @@ from msgspec import Meta
 from .cluster import KubernetesConfig, LeaderElectionConfig
 from .decisions import AuditConfig, DecisionsConfig, PredictionsConfig
 from .listeners import ExtProcConfig, RestConfig, ServerConfig
+from .observers import RecorderConfig
 from .scraping import MetricsScrapeConfig
 from .section import BlockCount, Port, Section, Weight
 from .units import Duration
@@ -292,6 +293,8 @@ class KVAtlasConfig(Section, frozen=True, tag_field="kind", tag="KVAtlasConfig")
     """Audit of expectations."""
     decisions: DecisionsConfig = DecisionsConfig()
     """Kept decisions."""
+    recorder: RecorderConfig = RecorderConfig()
+    """Traces of requests."""
     leader_election: LeaderElectionConfig = LeaderElectionConfig()
     """Leader election."""
     index: IndexConfig = IndexConfig()

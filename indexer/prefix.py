@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ..events.model import MultimodalKey
-from .keys import Namespace, PrefixKeys, prefix_keys, root_key
+from .keys import BlockKey, Namespace, PrefixKeys, prefix_keys, root_key
 
 WORD_BYTES = 4
 """Bytes that stand for one token where a prompt is keyed by its bytes: about what a token has in English text, so that
@@ -75,6 +75,21 @@ class Prefix:
             )
             self._keys[block_size] = keys
         return keys
+
+    def covering_keys(self, block_size: int) -> array[int]:
+        """`keys`, and behind them one of the tokens after the last full block, where there are any. Cost: as `keys`."""
+        keys = self.keys(block_size)
+        rest = self._tokens[len(keys) * block_size :]
+        if not rest:
+            return keys
+        touching = media_keys(self._media, block_size).get(len(keys))
+        return keys + self._make_keys(
+            rest,
+            len(rest),
+            seed=self._seed,
+            parent=BlockKey(keys[-1]) if keys else self._root,
+            extras={0: touching} if touching else None,
+        )
 
 
 def media_keys(media: Sequence[MediaSpan], block_size: int) -> dict[int, list[MultimodalKey]]:

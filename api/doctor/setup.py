@@ -125,6 +125,28 @@ def _fast(patient: Patient) -> Iterator[Finding]:
         )
 
 
+def _recorded(patient: Patient) -> Iterator[Finding]:
+    counts = patient.counts
+    folder = patient.config.recorder.folder
+    fates = counts.by("outcome", "kvatlas_recorder_requests_total")
+    if not folder:
+        yield Finding(State.OK, "nothing is to be recorded")
+    elif counts.total("kvatlas_recorder_failing"):
+        yield Finding(
+            State.FAIL,
+            f"{folder} could not be written at the last try; {fates.get('not_written', 0):.0f} requests are lost",
+            "recorder.folder: a folder that kvatlas may write to, with room for recorder.maxMebibytes",
+        )
+    elif fates.get("overload"):
+        yield Finding(
+            State.WARN,
+            f"{fates['overload']:.0f} requests are lost, since too many waited to be written",
+            "recorder.folder: a folder on a faster disk; or recorder.blockSize: 512",
+        )
+    else:
+        yield Finding(State.OK, f"{fates.get('recorded', 0):.0f} requests are in the traces")
+
+
 CHECKS = (
     Check(
         "configuration-in-force",
@@ -172,5 +194,11 @@ CHECKS = (
         "Does the index run in C++?",
         "matching and taking events need many times the CPU time",
         _fast,
+    ),
+    Check(
+        "traces-written",
+        "Are requests recorded where that is wanted?",
+        "traces lack requests, and replays of them show less load than there was",
+        _recorded,
     ),
 )

@@ -14,6 +14,7 @@ from starlette.routing import Route
 
 from ...configs.schema import KVAtlasConfig
 from ..live import LiveConfig
+from ..observers import Observers
 from ..picker import Picker
 from ..registration import Registry
 from .audit import audit_routes
@@ -28,6 +29,7 @@ from .limits import BodyLimit, CallLimit
 from .metrics import RestMetrics
 from .models import ErrorOut, ReadyOut
 from .openapi import describe
+from .recorder import recorder_routes
 from .registration import registration_routes
 from .score import score_routes
 from .standard import standard_routes
@@ -36,6 +38,7 @@ from .standard import standard_routes
 def rest_app(
     *,
     picker: Picker,
+    observers: Observers,
     live: LiveConfig,
     instances: Registry,
     model_names: frozenset[str],
@@ -48,6 +51,7 @@ def rest_app(
 
     Args:
         picker: scores prompts and knows the fleet.
+        observers: what looks on.
         live: the configuration.
         instances: what is registered at run time.
         model_names: served names and aliases.
@@ -72,6 +76,7 @@ def rest_app(
     app.include_router(endpoint_routes(picker.fleet))
     app.include_router(config_routes(live))
     app.include_router(index_routes(picker.fleet))
+    app.include_router(recorder_routes(observers.recorder))
     app.include_router(doctor_routes(picker.fleet, live, registry))
     app.include_router(_process_routes(registry, is_ready))
     describe(app, live.in_force.server.auth)

@@ -253,6 +253,17 @@ EXAMPLES: Mapping[tuple[str, str], Example] = {
         },
         body={"queue": 3, "cpuPrefixCache": 0.5},
     ),
+    ("get", "/v1/recorder"): Example(
+        {
+            "folder": "/var/lib/kvatlas/traces",
+            "file": "requests-20261121T182429Z-000002.jsonl",
+            "bytes": 182_450_112,
+            "requests": {"recorded": 41230, "no_prefix": 12},
+            "unknownOutputs": 380,
+            "waiting": 7,
+            "failure": None,
+        }
+    ),
     ("get", "/v1/doctor"): Example({"state": "warn", "checks": [_CHECK]}),
     ("get", "/healthz"): Example({"status": "ok"}),
     ("get", "/readyz"): Example({"status": "ready"}),

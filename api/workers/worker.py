@@ -9,6 +9,7 @@ import uvloop
 
 from ...configs.address import HostPort
 from ...configs.listeners import ServerConfig
+from ...configs.observers import RecorderConfig
 from ...configs.schema import KVAtlasConfig, SnapshotConfig
 from ..app import App
 from ..config_file import ConfigFiles
@@ -44,7 +45,8 @@ def run_worker(config: KVAtlasConfig, files: ConfigFiles, mailboxes: Mailboxes, 
 def worker_config(config: KVAtlasConfig, worker: int) -> KVAtlasConfig:
     """The configuration as the worker of that number has it.
 
-    Every port is as much higher as the number, port 0 stays; and every worker keeps a snapshot of its own.
+    Every port is as much higher as the number, port 0 stays; and every worker keeps a snapshot and traces of its
+    own.
     """
     if not worker:
         return config
@@ -52,6 +54,9 @@ def worker_config(config: KVAtlasConfig, worker: int) -> KVAtlasConfig:
     snapshot: SnapshotConfig = config.snapshot
     if snapshot.file:
         snapshot = msgspec.structs.replace(snapshot, file=f"{snapshot.file}.{worker}")
+    recorder: RecorderConfig = config.recorder
+    if recorder.folder:
+        recorder = msgspec.structs.replace(recorder, folder=f"{recorder.folder}.{worker}")
     server = msgspec.structs.replace(
         server,
         ext_proc=_moved(server.ext_proc, worker),
@@ -59,7 +64,7 @@ def worker_config(config: KVAtlasConfig, worker: int) -> KVAtlasConfig:
         rest=_moved(server.rest, worker),
         metrics=_moved(server.metrics, worker),
     )
-    return msgspec.structs.replace(config, server=server, snapshot=snapshot)
+    return msgspec.structs.replace(config, server=server, snapshot=snapshot, recorder=recorder)
 
 
 def _moved(address: str, by: int) -> str:

@@ -100,3 +100,29 @@ def test_roots_differ_by_every_part() -> None:
 )
 def test_bytes_are_taken_four_at_a_time(text: bytes, words: list[int]) -> None:
     assert words_of(text) == array("I", words)
+
+
+TOKEN_LISTS = st.lists(st.integers(0, 3), max_size=30)
+
+
+@given(first=TOKEN_LISTS, second=TOKEN_LISTS, block_size=st.integers(1, 7))
+def test_covering_keys_are_equal_where_all_tokens_up_to_there_are(
+    first: list[int], second: list[int], block_size: int
+) -> None:
+    one, other = (Prefix(array("I", tokens)) for tokens in (first, second))
+    covering = [each.covering_keys(block_size) for each in (one, other)]
+
+    for tokens, keys in zip((first, second), covering, strict=True):
+        assert len(keys) == -(-len(tokens) // block_size)
+    for block, (key, another) in enumerate(zip(*covering, strict=False)):
+        end = (block + 1) * block_size
+        assert (key == another) == (first[:end] == second[:end])
+    assert covering[0][: len(first) // block_size] == one.keys(block_size)
+
+
+def test_covering_key_of_the_rest_tells_media_apart() -> None:
+    tokens = array("I", range(6))
+
+    one, other = (Prefix(tokens, media=[MediaSpan(name, 4, 2)]) for name in "ab")
+    assert one.covering_keys(4)[0] == other.covering_keys(4)[0]
+    assert one.covering_keys(4)[1] != other.covering_keys(4)[1]

@@ -1,0 +1,1 @@
+"""Traces of routed requests, without anything of which requests could be told again."""

@@ -1,0 +1,99 @@
+"""What looking on costs a request: time on the event loop, and beside it in a thread.
+
+Use: python -m bench.observers [--tokens 30000] [--requests 400]
+
+Every request has a prompt of its own behind one of eight openings, whose keys at the fleet's block size are known, as they are after a
+decision. Times are CPU time of the thread that does the work, the median of batches of 20 requests.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import random
+import statistics
+import tempfile
+import time
+from array import array
+from collections.abc import Callable, Sequence
+
+from kvatlas.api.extproc.stream import Answer, Completion, Outcome
+from kvatlas.api.extproc.usage import Usage
+from kvatlas.api.recorder.recorder import Recorder
+from kvatlas.api.routing import Route
+from kvatlas.configs.observers import RecorderConfig
+from kvatlas.indexer.factory import index_core
+from kvatlas.indexer.prefix import Prefix
+from kvatlas.scorers.decision import Decision
+
+BATCH = 20
+BLOCK_SIZE = 16
+DECISION = Decision("", 0, (), (), (), picked=("a",), tie=False)
+
+
+def prompts(n_requests: int, n_tokens: int) -> list[Prefix]:
+    """Prompts whose first two thirds are one of eight openings."""
+    n_shared = n_tokens * 2 // 3
+    openings = [_tokens(n_shared) for _ in range(8)]
+    made = [
+        Prefix(random.choice(openings) + _tokens(n_tokens - n_shared), make_keys=index_core().prefix_keys)
+        for _ in range(n_requests)
+    ]
+    for prefix in made:
+        prefix.keys(BLOCK_SIZE)
+    return made
+
+
+def _tokens(count: int) -> array[int]:
+    return array("I", (random.getrandbits(17) for _ in range(count)))
+
+
+def microseconds(step: Callable[[Prefix], None], prefixes: Sequence[Prefix]) -> float:
+    """CPU time of one step."""
+    times: list[float] = []
+    for start in range(0, len(prefixes), BATCH):
+        batch = prefixes[start : start + BATCH]
+        begin = time.thread_time_ns()
+        for prefix in batch:
+            step(prefix)
+        times.append((time.thread_time_ns() - begin) / len(batch) / 1000)
+    return statistics.median(times)
+
+
+async def recorder_costs(prefixes: Sequence[Prefix]) -> None:
+    """Print what recording costs."""
+    with tempfile.TemporaryDirectory() as folder:
+        recorder = Recorder(RecorderConfig(folder=folder))
+
+        def record(prefix: Prefix) -> None:
+            route = Route(("a:80",), DECISION, arrival=recorder.routed(DECISION, prefix))
+            answer = Answer(usage=Usage(output_tokens=100))
+            recorder.ended(Completion("", route, Outcome.COMPLETED, answer=answer))
+
+        on_loop = microseconds(record, prefixes)
+        begin = time.process_time_ns()
+        recorder.start()
+        await recorder.stop()
+        beside = (time.process_time_ns() - begin) / len(prefixes) / 1000
+        n_bytes = recorder.files.size_bytes / len(prefixes)
+    print(
+        f"recorder           {on_loop:8.1f} us, and {beside:.1f} us in a thread, {n_bytes / 1024:.1f} KiB on disk"
+    )
+
+
+def main() -> None:
+    """Print the costs."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--tokens", type=int, default=30_000)
+    parser.add_argument("--requests", type=int, default=400)
+    arguments = parser.parse_args()
+    random.seed(1)
+    prefixes = prompts(arguments.requests, arguments.tokens)
+    print(f"a request with {arguments.tokens} tokens costs")
+    asyncio.run(recorder_costs(prefixes))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,24 @@
+"""Sections about what looks on while requests are routed, and changes nothing of it."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta
+
+from .section import Section
+
+
+class RecorderConfig(Section, frozen=True):
+    """Routed requests, written as traces that `kvatlas replay` and `kvatlas tune` read."""
+
+    folder: str = ""
+    """Where the traces are kept, by this process alone; empty: nothing is recorded."""
+    max_mebibytes: Annotated[int, Meta(ge=1, le=1_048_576)] = 1024
+    """Size of all traces in the folder; the oldest go first."""
+    max_files: Annotated[int, Meta(ge=2, le=1000)] = 8
+    """Files that they are cut into."""
+    block_size: Annotated[int, Meta(ge=1, le=65536)] = 64
+    """Tokens that an id in a trace stands for."""
+    key_file: str = ""
+    """File with the secret that ids are made with; empty: made at each start, so that traces of two have no id in common."""
