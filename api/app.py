@@ -39,7 +39,10 @@ from .picker import Picker, Policy
 from .reconcile import Roster, Wanted, wanted_endpoints
 from .registration import Registry
 from .rest.app import metrics_app, rest_app
+from .rest.feed import LiveFeed
+from .rest.frame import frame_pieces
 from .rest.listener import HttpListener
+from .rest.metrics import RestMetrics
 from .scheduling.metrics import latency_families
 from .scheduling.plan import Plan
 from .scheduling.tiers import tier_specs
@@ -206,6 +209,12 @@ class App:
             on_complete=self._completed,
         )
         self._health_only = GrpcListener("server.health", (self._health.handler(),))
+        rest_metrics = RestMetrics(self._metrics.registry)
+        self._feed = LiveFeed(
+            lambda: frame_pieces(picker, self.live, ready=self._health.ready),
+            max_viewers=config.rest.max_live_viewers,
+            metrics=rest_metrics,
+        )
         rest = rest_app(
             picker=picker,
             observers=self._observers,
@@ -213,6 +222,8 @@ class App:
             instances=Registry(self.fleet),
             model_names=self._models.names,
             registry=self._metrics.registry,
+            metrics=rest_metrics,
+            feed=self._feed,
             is_ready=lambda: self._health.ready,
         )
         self._rest = HttpListener("server.rest", rest, tls)
@@ -277,6 +288,7 @@ class App:
         await self._ext_proc.stop(grace_s)
         await self._observers.stop()
         await self._health_only.stop(0)
+        self._feed.close()
         await self._rest.stop()
         await self._metrics_only.stop()
         for endpoint in list(self.fleet):

@@ -55,7 +55,8 @@ class DecisionLog:
         self._max_count, self._max_bytes = max_count, max_bytes
         self._kept: deque[KeptDecision] = deque()
         self._by_id: dict[str, KeptDecision] = {}
-        self._n_seen = 0
+        self.n_seen = 0
+        """Decisions added since the start; 0 where none are kept."""
         self.size_bytes = 0
         """Memory of what is kept, as counted."""
 
@@ -66,9 +67,9 @@ class DecisionLog:
         """Keep a decision, in place of the oldest where there is no room. Nothing of it is copied."""
         if not self._max_count:
             return
-        self._n_seen += 1
+        self.n_seen += 1
         request_id = request_id[:MAX_ID_CHARS]
-        kept = KeptDecision(self._n_seen, request_id, at, decision, size_bytes(decision))
+        kept = KeptDecision(self.n_seen, request_id, at, decision, size_bytes(decision))
         self._kept.append(kept)
         self._by_id[request_id] = kept
         self.size_bytes += kept.size_bytes

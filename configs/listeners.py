@@ -41,7 +41,7 @@ class ServerConfig(Section, frozen=True):
     health: str = "0.0.0.0:9003"
     """gRPC health alone."""
     rest: str = "0.0.0.0:8080"
-    """REST and OpenAPI."""
+    """REST, OpenAPI, and the dashboard at `/ui`."""
     metrics: str = "0.0.0.0:9090"
     """Prometheus `/metrics`, also served on `rest`."""
     workers: Annotated[int, Meta(ge=1, le=64)] = 1
@@ -82,3 +82,5 @@ class RestConfig(Section, frozen=True):
     """Longest request body; a longer one gets 413. The default has room for two million token ids."""
     max_pending_requests: Annotated[int, Meta(ge=1)] = 256
     """Calls being answered at once; one more gets 503, but of `/healthz` and `/readyz`."""
+    max_live_viewers: Annotated[int, Meta(ge=0, le=1024)] = 32
+    """Viewers of the dashboard or `/v1/live` at once; one more gets 503."""

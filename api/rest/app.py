@@ -24,8 +24,10 @@ from .decisions import decision_routes
 from .doctor import doctor_routes
 from .endpoints import endpoint_routes
 from .errors import UnavailableError, install_error_handlers
+from .feed import LiveFeed
 from .index import index_routes
 from .limits import BodyLimit, CallLimit
+from .live import live_routes
 from .metrics import RestMetrics
 from .models import ErrorOut, ReadyOut
 from .openapi import describe
@@ -33,6 +35,7 @@ from .recorder import recorder_routes
 from .registration import registration_routes
 from .score import score_routes
 from .standard import standard_routes
+from .ui import ui_routes
 
 
 def rest_app(
@@ -43,6 +46,8 @@ def rest_app(
     instances: Registry,
     model_names: frozenset[str],
     registry: CollectorRegistry,
+    metrics: RestMetrics,
+    feed: LiveFeed,
     is_ready: Callable[[], bool],
 ) -> FastAPI:
     """Every REST route of the process.
@@ -56,6 +61,8 @@ def rest_app(
         instances: what is registered at run time.
         model_names: served names and aliases.
         registry: metrics shown at `/metrics`.
+        metrics: counters of REST itself.
+        feed: what `/v1/live` shows.
         is_ready: what `/readyz` answers.
     Raises:
         AuthError: the file with the bearer token cannot be used.
@@ -67,7 +74,7 @@ def rest_app(
         responses={"4XX": {"model": ErrorOut}, "5XX": {"model": ErrorOut}},
     )
     install_error_handlers(app)
-    _guard(app, live.in_force, RestMetrics(registry))
+    _guard(app, live.in_force, metrics)
     app.include_router(registration_routes(picker.fleet, instances))
     app.include_router(standard_routes(picker.fleet, instances, model_names=model_names))
     app.include_router(score_routes(picker))
@@ -75,10 +82,12 @@ def rest_app(
     app.include_router(audit_routes(picker.fleet))
     app.include_router(endpoint_routes(picker.fleet))
     app.include_router(config_routes(live))
+    app.include_router(live_routes(feed, metrics))
     app.include_router(index_routes(picker.fleet))
     app.include_router(recorder_routes(observers.recorder))
     app.include_router(doctor_routes(picker.fleet, live, registry))
     app.include_router(_process_routes(registry, is_ready))
+    app.include_router(ui_routes())
     describe(app, live.in_force.server.auth)
     return app
 

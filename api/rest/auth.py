@@ -12,6 +12,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from ..errors import AuthError
 from .errors import error_response
 from .metrics import RestMetrics
+from .ui import is_page
 
 log = logging.getLogger(__name__)
 
@@ -25,7 +26,7 @@ _QUESTIONS = frozenset({"/query", "/query_by_hash", "/v1/score"})
 
 def needs_token(method: str, path: str, *, protect_reads: bool) -> bool:
     """Whether a call is one that the token is for: all that change something, a path nobody knows among them."""
-    if path in PROBES:
+    if path in PROBES or (is_page(path) and method in _READING_METHODS):
         return False
     return protect_reads or not (method in _READING_METHODS or path in _QUESTIONS)
 

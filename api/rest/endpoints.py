@@ -46,14 +46,14 @@ def endpoint_routes(fleet: Fleet) -> APIRouter:
         names = sorted(endpoint.name for endpoint in fleet if endpoint.name > cursor)
         page = [found for name in names[:limit] if (found := fleet.get(name)) is not None]
         return EndpointsOut(
-            endpoints=[_endpoint(endpoint, fleet) for endpoint in page],
+            endpoints=[endpoint_out(endpoint, fleet) for endpoint in page],
             next_cursor=page[-1].name if len(names) > limit else None,
         )
 
     @router.get("/endpoints/{name:path}", summary="One endpoint", responses=_UNKNOWN)
     async def endpoint(name: str) -> EndpointOut:
         """Load, tiers and publishers of one endpoint."""
-        return _endpoint(_found(name, fleet), fleet)
+        return endpoint_out(_found(name, fleet), fleet)
 
     @router.post("/endpoints/{name:path}/reset", summary="Forget and learn anew", responses=_UNKNOWN)
     async def reset(name: str) -> ResetOut:
@@ -79,7 +79,8 @@ def _found(name: str, fleet: Fleet) -> Endpoint:
     return found
 
 
-def _endpoint(endpoint: Endpoint, fleet: Fleet) -> EndpointOut:
+def endpoint_out(endpoint: Endpoint, fleet: Fleet) -> EndpointOut:
+    """Load, tiers and publishers of an endpoint, as they are."""
     now = time.monotonic()
     load = fleet.load(endpoint.name, now=now)
     in_flight = fleet.in_flight.of(endpoint.name)

@@ -196,6 +196,27 @@ _INDEX = {
     "tiers": [_INDEX_TIER],
 }
 
+_RIVAL = {"name": "vllm-1", "total": 3.1, "terms": [{"name": "queue-scorer", "product": 1.0}]}
+_LIVE_DECISION = _SUMMARY | {
+    "terms": [{"name": "queue-scorer", "product": 2.0}],
+    "rival": _RIVAL,
+    "dropped": 0,
+    "noPrefixReason": None,
+    "verdict": "good",
+}
+_FRAME = {
+    "time": "2026-11-21T18:24:29.120Z",
+    "ready": True,
+    "generation": 3,
+    "keys": 30720,
+    "residencies": 40960,
+    "bytes": 1310720,
+    "endpointCount": 1,
+    "endpoints": [_ENDPOINT],
+    "decisionCount": 5120,
+    "decisions": [_LIVE_DECISION],
+}
+
 EXAMPLES: Mapping[tuple[str, str], Example] = {
     ("post", "/register"): Example(
         {"status": "registered successfully", "instance_id": "node-1"}, body=_REGISTRATION
@@ -241,6 +262,7 @@ EXAMPLES: Mapping[tuple[str, str], Example] = {
     ("post", "/v1/endpoints/{name}/reset"): Example(
         {"endpoint": "vllm-0", "forgotten": 20480, "replaying": [0]}, parameters=_NAME
     ),
+    ("get", "/v1/live"): Example(_FRAME),
     ("get", "/v1/index"): Example(_INDEX),
     ("get", "/v1/config"): Example(
         {"generation": 3, "files": ["kvatlas.yaml"], "refused": {}, "config": _CONFIG}

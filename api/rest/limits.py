@@ -7,7 +7,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from .auth import PROBES
 from .errors import error_response
+from .live import PATH as LIVE_PATH
 from .metrics import RestMetrics
+
+_UNCOUNTED = PROBES | {LIVE_PATH}
+"""Paths that `rest.maxPendingRequests` is not for; viewers have seats of their own, `rest.maxLiveViewers`."""
 
 
 class BodyLimit:
@@ -41,7 +45,7 @@ class BodyLimit:
 
 
 class CallLimit:
-    """Refuses a call with 503 while so many are being answered, except of probes.
+    """Refuses a call with 503 while so many are being answered, except of probes and viewers.
 
     Args:
         app: what serves the call.
@@ -55,7 +59,7 @@ class CallLimit:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection event."""
-        if scope["type"] != "http" or scope["path"] in PROBES:
+        if scope["type"] != "http" or scope["path"] in _UNCOUNTED:
             await self._app(scope, receive, send)
             return
         if self._n_calls >= self._max_calls:

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
-from prometheus_client import CollectorRegistry, Counter
+from prometheus_client import CollectorRegistry, Counter, Gauge
 
 
 class RestMetrics:
-    """Calls that were not served. One instance a process."""
+    """Calls that were not served, and who watches. One instance a process."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._refusals = Counter(
             "kvatlas_rest_refusals", "REST calls that were not served.", ["reason"], registry=registry
         )
+        self.live_viewers = Gauge("kvatlas_live_viewers", "Viewers of /v1/live.", registry=registry)
+        self.live_frames_skipped = Counter(
+            "kvatlas_live_frames_skipped", "Frames that a viewer was too slow to take.", registry=registry
+        )
+        self.live_viewers_dropped = Counter(
+            "kvatlas_live_viewers_dropped",
+            "Viewers let go because they took nothing for too long.",
+            registry=registry,
+        )
 
     def refused(self, reason: str) -> None:
-        """A call was refused: unauthorized, too_many or too_long."""
+        """A call was refused: unauthorized, too_many, too_many_viewers or too_long."""
         self._refusals.labels(reason).inc()

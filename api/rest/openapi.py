@@ -31,6 +31,7 @@ def _complete(description: Description, auth: AuthConfig) -> None:
     paths: dict[str, dict[str, Description]] = description["paths"]
     for path, operations in paths.items():
         for method, operation in operations.items():
+            _correct_streams(operation)
             _give_examples(operation, method, path)
             if auth.bearer_token_file and needs_token(method.upper(), path, protect_reads=auth.protect_reads):
                 operation["security"] = [{"bearer": []}]
@@ -46,6 +47,14 @@ _ANSWER_401: Description = {
 }
 
 
+def _correct_streams(operation: Description) -> None:
+    """The library calls an answer that is not JSON a string, beside the reference that says what its events are."""
+    for answer in operation["responses"].values():
+        for kind, media in answer.get("content", {}).items():
+            if kind == "text/event-stream":
+                media["schema"].pop("type", None)
+
+
 def _give_examples(operation: Description, method: str, path: str) -> None:
     example = EXAMPLES.get((method, path))
     if example is None:
@@ -56,5 +65,5 @@ def _give_examples(operation: Description, method: str, path: str) -> None:
         operation["requestBody"]["content"]["application/json"]["example"] = example.body
     good = next(code for code in operation["responses"] if code.startswith("2"))
     media = operation["responses"][good].setdefault("content", {})
-    kind = "text/plain" if isinstance(example.answer, str) else "application/json"
+    kind = "text/plain" if isinstance(example.answer, str) else next(iter(media), "application/json")
     media.setdefault(kind, {})["example"] = example.answer

@@ -27,12 +27,14 @@ from kvatlas.api.rest.metrics import RestMetrics
         pytest.param("POST", "/v1/endpoints/a/reset", True, id="reset"),
         pytest.param("DELETE", "/v1/unheard-of", True, id="what_may_come"),
         pytest.param("POST", "/query/", True, id="nearly_a_question"),
+        pytest.param("PUT", "/ui/app.js", True, id="no_reading_of_the_page"),
         pytest.param("POST", "/query", False, id="query"),
         pytest.param("POST", "/query_by_hash", False, id="query_by_hash"),
         pytest.param("POST", "/v1/score", False, id="score"),
         pytest.param("GET", "/v1/decisions", False, id="decisions"),
         pytest.param("GET", "/metrics", False, id="metrics"),
         pytest.param("GET", "/docs", False, id="docs"),
+        pytest.param("GET", "/v1/live", False, id="live"),
     ],
 )
 def test_token_is_for_calls_that_change_something(method: str, path: str, changes: bool) -> None:
@@ -40,8 +42,8 @@ def test_token_is_for_calls_that_change_something(method: str, path: str, change
     assert needs_token(method, path, protect_reads=True)
 
 
-@pytest.mark.parametrize("path", ["/healthz", "/readyz"])
-def test_probes_never_need_a_token(path: str) -> None:
+@pytest.mark.parametrize("path", ["/healthz", "/readyz", "/ui", "/ui/app.js"])
+def test_probes_and_the_page_without_data_never_need_a_token(path: str) -> None:
     assert not needs_token("GET", path, protect_reads=True)
 
 

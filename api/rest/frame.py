@@ -1,0 +1,77 @@
+"""The state of everything as one frame of `/v1/live`."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from ...scorers.decision import Decision, ScoredCandidate
+from ..decisions import KeptDecision
+from ..live import LiveConfig
+from ..picker import Picker
+from .endpoints import endpoint_out
+from .explanation import summary
+from .feed import Pieces
+from .frame_models import LiveDecisionOut, LiveFrame, RivalOut, TermOut
+from .models import EndpointOut
+
+MAX_ENDPOINTS, MAX_DECISIONS = 500, 20
+"""What a frame shows at most; `/v1/endpoints` and `/v1/decisions` have all."""
+
+_ENDPOINTS_A_PIECE = 16
+"""Some 1 ms in which no request is answered."""
+
+
+def frame_pieces(picker: Picker, live: LiveConfig, *, ready: bool) -> Pieces:
+    """The frame of the present moment, in pieces between which requests are answered."""
+    fleet, log = picker.fleet, picker.decisions
+    names = sorted(endpoint.name for endpoint in fleet)
+    endpoints: list[EndpointOut] = []
+    for number, name in enumerate(names[:MAX_ENDPOINTS], 1):
+        endpoint = fleet.get(name)
+        if endpoint is not None:  # else it went between two pieces
+            endpoints.append(endpoint_out(endpoint, fleet))
+        if not number % _ENDPOINTS_A_PIECE:
+            yield
+    stats = fleet.atlas.stats()
+    frame = LiveFrame(
+        time=datetime.now(UTC),
+        ready=ready,
+        generation=live.generation,
+        keys=stats.keys,
+        residencies=stats.residencies,
+        bytes=stats.size_bytes,
+        endpoint_count=len(names),
+        endpoints=endpoints,
+        decision_count=log.n_seen,
+        decisions=[live_decision(kept) for kept in log.page(limit=MAX_DECISIONS)],
+    )
+    yield
+    return frame.model_dump_json(by_alias=True).encode()
+
+
+def live_decision(kept: KeptDecision) -> LiveDecisionOut:
+    """A decision in short, with what the picked endpoint and the next best got."""
+    decision = kept.decision
+    rival = _rival(decision)
+    return LiveDecisionOut(
+        **dict(summary(kept)),
+        terms=_terms(decision.first) if decision.picked else [],
+        rival=RivalOut(name=rival.candidate.name, total=rival.total, terms=_terms(rival)) if rival else None,
+        dropped=len(decision.dropped),
+        no_prefix_reason=decision.no_prefix_reason,
+        verdict=kept.audited.verdict.value if kept.audited else None,
+    )
+
+
+def _rival(decision: Decision) -> ScoredCandidate | None:
+    """Of the candidates that filters kept, the one with the highest total but for the first of the picked."""
+    others = (each for each in decision.scored if each.dropped is None)
+    return max(
+        (each for each in others if each.candidate.name not in decision.picked[:1]),
+        key=lambda each: each.total,
+        default=None,
+    )
+
+
+def _terms(scored: ScoredCandidate) -> list[TermOut]:
+    return [TermOut(name=term.name, product=term.product) for term in scored.terms]

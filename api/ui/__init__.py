@@ -1,0 +1,1 @@
+"""The dashboard, as browsers get it: one page, its styles and its modules."""

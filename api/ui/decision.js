@@ -1,0 +1,98 @@
+// One decision in full: every endpoint with every term, and the smallest change that would have changed it.
+
+import { call } from "./api.js";
+import { bar, cell, el, setText, show, table } from "./dom.js";
+import { age, clock, count, counted, percent, score, scorer } from "./format.js";
+import { parts } from "./terms.js";
+
+const dialog = document.getElementById("decision");
+const title = document.getElementById("decision-title");
+const body = document.getElementById("decision-body");
+
+export async function openDecision(id) {
+  setText(title, `Request ${id}`);
+  body.replaceChildren(el("p.empty", {}, "Asking."));
+  if (!dialog.open) show(dialog);
+  try {
+    body.replaceChildren(...explained(await call(`v1/decisions/${encodeURIComponent(id)}`)));
+  } catch (error) {
+    body.replaceChildren(el("p.error", { role: "alert" }, error.message));
+  }
+}
+
+function explained(decision) {
+  const best = Math.max(...decision.endpoints.map(({ total }) => total));
+  return [
+    el("p.lead", {}, outcome(decision)),
+    el("ul.notes", {}, notes(decision).map((note) => el("li", {}, note))),
+    endpoints(decision, best),
+  ];
+}
+
+function outcome({ time, tokens, picked, endpoints, model }) {
+  const what = `${clock(time)}: ${counted(tokens, "prompt token")}${model ? ` for ${model}` : ""}`;
+  if (!picked.length) return `${what}. Filters dropped every endpoint.`;
+  const chosen = endpoints.find(({ name }) => name === picked[0]);
+  const usable = chosen.prefix?.usableTokens ?? 0;
+  return `${what} went to ${picked[0]}, which had ${count(usable)} of them cached${tokens ? ` (${percent(usable / tokens)})` : ""}.`;
+}
+
+function notes({ tie, tied, counterfactual, noPrefixReason, cutReason, audited, faults, objective, configGeneration }) {
+  const found = [`Decided by configuration ${configGeneration}${objective ? `, objective ${objective}` : ""}.`];
+  if (tie) found.push(`A tie: chance decided between ${tied.join(", ")}.`);
+  if (counterfactual) {
+    const { scorer: name, weight, newWeight, picks } = counterfactual;
+    found.push(`${picks.join(" or ")} would have had the highest total with weight ${precise(newWeight)} in place of ${precise(weight)} for ${name}.`);
+  } else if (!tie) found.push("No change of one weight would have changed it.");
+  if (noPrefixReason) found.push(`The token ids are not known: ${noPrefixReason}.`);
+  if (cutReason) found.push(`Only the first token ids are known: ${cutReason}.`);
+  if (audited) found.push(`Audit: ${audited.verdict}; ${expectation(audited)}.`);
+  for (const { name, reason } of faults) found.push(`The answer of ${name} had to be repaired: ${reason}.`);
+  return found;
+}
+
+function expectation({ expectedTokens, reusedTokens }) {
+  const sum = (tokens) => Object.values(tokens).reduce((total, each) => total + each, 0);
+  return `${count(sum(expectedTokens))} cached tokens were expected, the engine reused ${count(sum(reusedTokens))}`;
+}
+
+/** A weight with the digits that tell it from the one at which both are level. */
+const precise = (weight) => Number(weight.toPrecision(4)).toString();
+
+function endpoints(decision, best) {
+  const names = decision.endpoints.find(({ scores }) => scores.length)?.scores.map(({ name }) => name) ?? [];
+  const columns = [
+    { name: "Endpoint", kind: "key" }, { name: "Total", kind: "total" },
+    ...names.map((name) => ({ name: scorer(name), kind: "term" })),
+    { name: "Cached tokens", kind: "term" }, { name: "Trust" },
+  ];
+  const { node, body: rows } = table("Endpoints, best first", columns);
+  const ordered = [...decision.endpoints].sort((a, b) => Boolean(a.filteredBy) - Boolean(b.filteredBy) || b.total - a.total);
+  rows.append(...ordered.map((endpoint) => row(endpoint, columns, decision.picked, best)));
+  return node;
+}
+
+function row(endpoint, columns, picked, best) {
+  const { name, total, scores, filteredBy, filterReason, prefix, trust, credit } = endpoint;
+  const fill = bar();
+  fill.update(parts(scores, best));
+  const terms = columns.slice(2, -2);
+  const [cachedColumn, trustColumn] = columns.slice(-2);
+  const held = Object.entries(prefix?.tierTokens ?? {}).filter(([, tokens]) => tokens)
+    .map(([tier, tokens]) => `${tier} ${count(tokens)}`).join(", ");
+  return el(picked[0] === name ? "tr.picked" : "tr", { role: "row" },
+    cell(columns[0], el("strong", {}, name), picked[0] === name ? el("small", {}, "picked") : null),
+    filteredBy
+      ? cell(columns[1], el("span", {}, `dropped by ${filteredBy}`), el("small", {}, filterReason))
+      : cell(columns[1], el("span.line", {}, score(total)), fill.node),
+    terms.map((column, number) => cell(column, ...term(scores[number]))),
+    cell(cachedColumn, count(prefix?.usableTokens ?? 0), el("small", {}, held)),
+    cell(trustColumn, trust, credit < 1 ? el("small", {}, `credit ${percent(credit)}`) : null));
+}
+
+function term(found) {
+  if (!found) return ["–"];
+  const input = found.raw == null ? "unknown" : `from ${Number(found.raw.toPrecision(4))}`;
+  const old = found.ageSeconds == null ? "" : `, ${age(found.ageSeconds)} old`;
+  return [el("span.line", {}, score(found.product)), el("small", {}, `${score(found.score)} × ${precise(found.weight)}, ${input}${old}`)];
+}

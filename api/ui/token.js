@@ -1,0 +1,47 @@
+// The bearer token: asked for once, kept in the tab's session storage and nowhere else.
+
+import { show } from "./dom.js";
+
+const KEY = "kvatlas.token";
+const dialog = document.getElementById("token");
+const input = document.getElementById("token-input");
+const forget = document.getElementById("forget-token");
+let asking = null;
+
+/** The token that was given, null without one. */
+export const token = () => sessionStorage.getItem(KEY);
+
+/**
+ * Asks for a token in place of `refused`, the one that was not good or null; returns whether there is another to try.
+ * Several calls that are refused at once ask once.
+ */
+export async function askToken(refused) {
+  if (token() !== refused) return true;
+  asking ??= ask(refused).finally(() => { asking = null; });
+  return asking;
+}
+
+async function ask(refused) {
+  const form = dialog.querySelector("form");
+  document.getElementById("token-why").textContent = refused
+    ? "That is not the token of this kvatlas." : "This kvatlas answers those who have its bearer token.";
+  input.value = "";
+  let given = null;
+  form.onsubmit = (event) => {
+    event.preventDefault();
+    given = input.value.trim();
+    dialog.close();
+  };
+  await show(dialog);
+  input.value = "";
+  if (given) sessionStorage.setItem(KEY, given);
+  else sessionStorage.removeItem(KEY);
+  forget.hidden = !given;
+  return Boolean(given);
+}
+
+forget.hidden = !token();
+forget.addEventListener("click", () => {
+  sessionStorage.removeItem(KEY);
+  location.reload();
+});
