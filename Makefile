@@ -27,14 +27,14 @@ export PYTHON
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: schema sanitize paper vllm-check help setup demo test lint types check slow fuzz soak cov bench format wheel proto constraints clean
+.PHONY: browser schema sanitize paper vllm-check help setup demo test lint types check slow fuzz soak cov bench format wheel proto constraints clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' Makefile
 
 NATIVE := setup.py $(wildcard indexer/native/*.cpp indexer/native/*.h)
 
-$(INSTALLED): pyproject.toml constraints.txt scripts/venv.sh $(NATIVE)
+$(INSTALLED): pyproject.toml constraints.txt scripts/venv.sh scripts/debian.sh $(NATIVE)
 	@scripts/venv.sh $(VENV)
 	@echo "kvatlas: installing into $(VENV), about a minute"
 	@$(BIN)/python $(PIP) install -c constraints.txt --upgrade pip setuptools
@@ -46,8 +46,11 @@ setup: $(INSTALLED) ## Make .venv with kvatlas and its tools (the other targets 
 demo: $(INSTALLED) ## Simulated servers, kvatlas and Envoy on this machine
 	@$(BIN)/kvatlas demo $(ARGS)
 
-test: $(INSTALLED) ## All tests
+test: $(INSTALLED) browser ## All tests
 	$(BIN)/pytest -n auto --dist loadfile $(ARGS)
+
+browser: ## Headless Chromium from Debian, for the dashboard's tests (make test does it itself)
+	@scripts/browser.sh
 
 lint: $(INSTALLED) ## Style and formatting
 	$(BIN)/ruff check

@@ -7,7 +7,8 @@ set -euo pipefail
 
 readonly CANDIDATES="python3.11 python3.12 python3"
 
-say() { printf 'kvatlas: %s\n' "$*" >&2; }
+. "$(dirname "${BASH_SOURCE[0]}")/debian.sh"
+
 die() { say "$@"; exit 1; }
 
 is_new_enough() { "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; }
@@ -29,18 +30,6 @@ is_distribution_python() { "$1" -c 'import sys; sys.exit(sys.base_prefix != "/us
 has_venv() { "$1" -c 'import ensurepip, venv' 2>/dev/null; }
 has_headers() {
     "$1" -c 'import os, sys, sysconfig; sys.exit(not os.path.exists(sysconfig.get_path("include") + "/Python.h"))'
-}
-
-# sudo may ask for a password only where there is a terminal to ask on.
-can_be_root() {
-    [ "$(id -u)" -eq 0 ] || { command -v sudo >/dev/null && { [ -t 0 ] || sudo -n true 2>/dev/null; }; }
-}
-as_root() { if [ "$(id -u)" -eq 0 ]; then "$@"; else sudo "$@"; fi; }
-
-apt_install() {
-    say "installing $* with apt-get"
-    as_root apt-get update -qq >&2
-    as_root env DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends "$@" >&2
 }
 
 add_missing_parts() {

@@ -1,0 +1,85 @@
+"""A headless Chromium, and pages that note what must not happen in them."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import pytest
+from playwright.async_api import Browser, BrowserContext, Page, Request, async_playwright
+
+Scheme = Literal["light", "dark"]
+
+WIDE, NARROW = (1920, 1080), (360, 780)
+
+_NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
+
+
+@asynccontextmanager
+async def chromium() -> AsyncGenerator[Browser]:
+    """A running browser; skips where none is installed."""
+    found = next((path for name in _NAMES if (path := shutil.which(name))), None)
+    if found is None:
+        pytest.skip(
+            "no Chromium is here, so nobody looks at the dashboard; `make browser` installs it, "
+            "or Debian's package chromium-headless-shell"
+        )
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
+        try:
+            yield browser
+        finally:
+            await browser.close()
+
+
+@dataclass
+class Viewed:
+    """A page, and what came to pass in it."""
+
+    page: Page
+    errors: list[str] = field(default_factory=list[str])
+    """Uncaught errors and what the console calls one."""
+    requests: list[Request] = field(default_factory=list[Request])
+
+    async def text(self, selector: str) -> str:
+        """What a person reads there."""
+        return await self.page.locator(selector).inner_text()
+
+    async def value(self, script: str, *arguments: Any) -> Any:
+        """What an expression comes to in the page."""
+        return await self.page.evaluate(script, *arguments)
+
+
+@asynccontextmanager
+async def viewing(
+    browser: Browser,
+    url: str,
+    *,
+    size: tuple[int, int] = WIDE,
+    scheme: Scheme = "light",
+    reduced_motion: bool = True,
+) -> AsyncGenerator[Viewed]:
+    """A page of its own session at `url`."""
+    context: BrowserContext = await browser.new_context(
+        viewport={"width": size[0], "height": size[1]},
+        color_scheme=scheme,
+        reduced_motion="reduce" if reduced_motion else "no-preference",
+        locale="en-US",
+    )
+    try:
+        page = await context.new_page()
+        page.set_default_timeout(20_000)
+        viewed = Viewed(page)
+        page.on("pageerror", lambda error: viewed.errors.append(str(error)))
+        page.on(
+            "console",
+            lambda said: viewed.errors.append(said.text) if said.type in ("error", "warning") else None,
+        )
+        page.on("request", lambda request: viewed.requests.append(request))  # noqa: PLW0108 - no method of a builtin
+        await page.goto(url)
+        yield viewed
+    finally:
+        await context.close()

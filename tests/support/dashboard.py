@@ -1,0 +1,122 @@
+"""A whole installation to look at: simulated servers, kvatlas, Envoy, and traffic that has gone through them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kvatlas.sim.demo_model import MODEL_NAME, write_demo_model
+from kvatlas.sim.envoy import EnvoyProcess, find_envoy, gateway_config
+from kvatlas.sim.fleet import Fleet
+from kvatlas.sim.model_text import TokenizerText
+from kvatlas.sim.server import ServerConfig
+from kvatlas.sim.workload import WorkloadSpec, run_workload
+from support.serve import Served, serving
+from support.waiting import until
+
+N_SERVERS = 4
+GPU_BLOCKS, CPU_BLOCKS = 512, 832
+ANY_PORT = ("127.0.0.1", 0)
+WORKLOAD = WorkloadSpec(
+    groups=8,
+    conversations=3,
+    turns=3,
+    system_words=500,
+    user_words=40,
+    reply_tokens=12,
+    concurrency=6,
+    seed=1,
+)
+TIERS = [
+    {"name": "gpu", "media": ["GPU"], "lruCapacityPerServer": 20 * GPU_BLOCKS},
+    {"name": "cpu", "media": ["CPU"], "lruCapacityPerServer": CPU_BLOCKS},
+]
+"""The first bound is wrong, for the doctor to find."""
+
+
+@dataclass
+class Installation:
+    """All of it."""
+
+    served: Served
+    gateway_url: str
+
+    @property
+    def url(self) -> str:
+        """Where REST listens."""
+        return f"http://127.0.0.1:{self.served.ports['rest']}"
+
+    async def chat(self, *texts: str) -> str:
+        """Send a chat through the gateway; the endpoint that answered."""
+        body = {"model": MODEL_NAME, "messages": chat_messages(*texts), "max_tokens": 4}
+        headers = {"content-type": "application/json"}
+        async with self.served.session.post(
+            f"{self.gateway_url}/v1/chat/completions", data=json.dumps(body).encode(), headers=headers
+        ) as answer:
+            assert answer.status == 200, await answer.text()
+            await answer.read()
+            return answer.headers["x-served-by"]
+
+
+def chat_messages(*texts: str) -> list[dict[str, str]]:
+    """A system prompt, then user and assistant in turn."""
+    roles = ("system", "user", "assistant")
+    return [{"role": roles[min(n, 1 + (n - 1) % 2)], "content": text} for n, text in enumerate(texts)]
+
+
+@asynccontextmanager
+async def installation(folder: Path, *flags: str, **sections: Any) -> AsyncGenerator[Installation]:
+    """A fleet of four that has served a workload."""
+    write_demo_model(folder / "model")
+    configs = [
+        ServerConfig(
+            name=f"vllm-{number}",
+            model=MODEL_NAME,
+            gpu_blocks=GPU_BLOCKS,
+            cpu_blocks=CPU_BLOCKS,
+            time_scale=0.05,
+        )
+        for number in range(N_SERVERS)
+    ]
+    async with Fleet(configs, TokenizerText(folder / "model")) as fleet:
+        static = [
+            {
+                "name": server.config.name,
+                "address": server.address,
+                "events": server.events_address,
+                "replay": server.replay_address,
+                "metrics": f"http://{server.address}/metrics",
+            }
+            for server in fleet.servers
+        ]
+        config = {
+            "model": {"names": [MODEL_NAME], "tokenizer": str(folder / "model")},
+            "endpoints": {"static": static},
+            "tiers": TIERS,
+        }
+        async with serving(config | sections, folder, *flags) as served:
+            envoy = gateway_config(
+                "duplex",
+                gateway=ANY_PORT,
+                admin=ANY_PORT,
+                picker=("127.0.0.1", served.ports["extProc"]),
+                servers=fleet.addresses,
+            )
+            async with EnvoyProcess(envoy, binary=find_envoy()) as running:
+                yield Installation(served, running.gateway_url)
+
+
+async def used(one: Installation) -> None:
+    """Put traffic through it, until the last decision has been audited."""
+
+    async def picked_once() -> bool:
+        await one.chat("You are brief.", "Hello")
+        return "kvatlas_picks_total{" in await one.served.metrics()
+
+    await until(picked_once, what="Envoy's first use of kvatlas")
+    result = await run_workload(one.gateway_url, MODEL_NAME, WORKLOAD)
+    assert not result.errors, result.errors[:3]
