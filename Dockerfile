@@ -12,9 +12,13 @@ WORKDIR /src
 COPY . .
 RUN python -m venv /opt/kvatlas \
     && /opt/kvatlas/bin/pip install --no-cache-dir --constraint constraints.txt . \
-    && /opt/kvatlas/bin/python -c "import kvatlas.indexer._native"
+    && /opt/kvatlas/bin/python -c "import kvatlas.indexer._native, kvatlas.api.http2._native"
 
 FROM python:${PYTHON}
+# libnghttp2 carries ext-proc.
+RUN apt-get update \
+    && apt-get install --yes --no-install-recommends libnghttp2-14 \
+    && rm -rf /var/lib/apt/lists/*
 COPY --from=build /opt/kvatlas /opt/kvatlas
 ENV PATH=/opt/kvatlas/bin:$PATH \
     PYTHONDONTWRITEBYTECODE=1 \

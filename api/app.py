@@ -208,6 +208,11 @@ class App:
             on_begun=self._answer_begun,
             on_complete=self._completed,
         )
+        if self._ext_proc.transport == "grpc" and config.ext_proc.transport == "auto":
+            log.warning(
+                "ext-proc runs on grpc.aio, at several times the cost of http2: libnghttp2.so.14 (Debian: libnghttp2-14) "
+                "or the part of kvatlas that is built with a C++20 compiler is missing"
+            )
         self._health_only = GrpcListener("server.health", (self._health.handler(),))
         rest_metrics = RestMetrics(self._metrics.registry)
         self._feed = LiveFeed(

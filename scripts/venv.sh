@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Makes the virtual environment DIR: picks Python 3.11 or newer, and installs the parts of it that Debian and
-# Ubuntu package separately (venv, headers) as root or through sudo.
+# Ubuntu package separately (venv, headers) and libnghttp2, as root or through sudo.
 #
 # Use: scripts/venv.sh DIR      Environment: PYTHON, the interpreter to use (default: the first that is new enough)
 set -euo pipefail
@@ -32,6 +32,16 @@ has_headers() {
     "$1" -c 'import os, sys, sysconfig; sys.exit(not os.path.exists(sysconfig.get_path("include") + "/Python.h"))'
 }
 
+has_nghttp2() { [ -n "$(ldconfig -p 2>/dev/null | grep -F 'libnghttp2.so.14')" ]; }
+
+# ext-proc runs on it; nothing of it is needed to build.
+add_nghttp2() {
+    if ! has_nghttp2 && command -v apt-get >/dev/null && can_be_root; then
+        apt_install libnghttp2-14 || true
+    fi
+    has_nghttp2 || say "libnghttp2.so.14 is missing: ext-proc runs on grpc.aio, at several times the cost; install libnghttp2-14"
+}
+
 add_missing_parts() {
     local python=$1 name missing=()
     name=$("$python" -c 'import sys; print("python%d.%d" % sys.version_info[:2])')
@@ -46,6 +56,7 @@ add_missing_parts() {
 
 main() {
     local dir=$1 python
+    add_nghttp2
     if is_new_enough "$dir/bin/python" && "$dir/bin/python" -m pip --version >/dev/null 2>&1; then
         return
     fi

@@ -16,6 +16,7 @@ from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
 from kvatlas.api.extproc.health import HealthService
 from kvatlas.api.extproc.listener import GrpcListener
 from kvatlas.api.extproc.server import ExtProcServer
+from kvatlas.configs.listeners import ExtProcTransport
 from support.ext_proc import FixedRouter, make_route
 
 SERVING = HealthCheckResponse.SERVING
@@ -40,7 +41,21 @@ async def health_alone(health: HealthService) -> AsyncGenerator[grpc.aio.Channel
 
 @asynccontextmanager
 async def health_beside_ext_proc(health: HealthService) -> AsyncGenerator[grpc.aio.Channel]:
-    server = ExtProcServer(FixedRouter(make_route("10.0.0.1:8000")), health)
+    async with on_transport(health, "http2") as channel:
+        yield channel
+
+
+@asynccontextmanager
+async def health_beside_ext_proc_on_grpc(health: HealthService) -> AsyncGenerator[grpc.aio.Channel]:
+    async with on_transport(health, "grpc") as channel:
+        yield channel
+
+
+@asynccontextmanager
+async def on_transport(
+    health: HealthService, transport: ExtProcTransport
+) -> AsyncGenerator[grpc.aio.Channel]:
+    server = ExtProcServer(FixedRouter(make_route("10.0.0.1:8000")), health, transport=transport)
     port = await server.start("127.0.0.1", 0)
     async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
         yield channel
@@ -67,7 +82,7 @@ def watch(
     return method(HealthCheckRequest(service=service))
 
 
-@pytest.mark.parametrize("serving", [health_alone, health_beside_ext_proc])
+@pytest.mark.parametrize("serving", [health_alone, health_beside_ext_proc, health_beside_ext_proc_on_grpc])
 async def test_every_name_but_liveness_answers_readiness(
     serving: Callable[[HealthService], AbstractAsyncContextManager[grpc.aio.Channel]],
 ) -> None:

@@ -56,6 +56,14 @@ class Picker:
     completions: asyncio.Queue[Completion]
 
 
+@pytest.fixture(params=["http2", "grpc"], autouse=True)
+def transport(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Every test runs on a machine with the native transport, and on one without."""
+    monkeypatch.setattr("kvatlas.api.extproc.server.has_http2", lambda: request.param == "http2")
+    carrier: str = request.param
+    return carrier
+
+
 @asynccontextmanager
 async def serving(
     router: Router, *, max_body_bytes: int = 1_000_000, intake: Intake | None = None

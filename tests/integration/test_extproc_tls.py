@@ -32,6 +32,14 @@ def files(tmp_path: Path) -> CertificateFiles:
     return certificate_files(tmp_path)
 
 
+@pytest.fixture(params=["http2", "grpc"], autouse=True)
+def transport(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Every test runs on a machine with the native transport, and on one without."""
+    monkeypatch.setattr("kvatlas.api.extproc.server.has_http2", lambda: request.param == "http2")
+    carrier: str = request.param
+    return carrier
+
+
 @asynccontextmanager
 async def picker(config: TlsConfig) -> AsyncGenerator[int]:
     """Port of a server."""

@@ -6,6 +6,7 @@ import asyncio
 import re
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import grpc
@@ -104,8 +105,10 @@ async def samples(server: Served) -> dict[str, float]:
     return {name: float(value) for name, value in lines}
 
 
-async def converse(server: Served, case: Case) -> tuple[list[pb.ProcessingResponse], grpc.StatusCode]:
-    """Everything the server says on one stream, and how the stream ends."""
+async def converse(
+    server: Served, case: Case
+) -> tuple[list[pb.ProcessingResponse], grpc.StatusCode, str | None]:
+    """Everything the server says on one stream, how the stream ends, and with what words."""
     options = [("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1)]
     async with grpc.aio.insecure_channel(f"127.0.0.1:{server.ports['extProc']}", options=options) as channel:
         process: grpc.aio.StreamStreamMultiCallable[pb.ProcessingRequest, pb.ProcessingResponse] = (
@@ -120,21 +123,26 @@ async def converse(server: Served, case: Case) -> tuple[list[pb.ProcessingRespon
         try:
             told.extend([answer async for answer in call])
         except grpc.aio.AioRpcError as error:
-            return told, error.code()
-        return told, await call.code()
+            return told, error.code(), error.debug_error_string()
+        return told, await call.code(), None
 
 
-@pytest.mark.parametrize("case", [pytest.param(case, id=case.id) for case in CASES])
+EVERY_TRANSPORT = (*CASES, *(replace(case, server="grpc") for case in CASES if case.server == "plain"))
+
+
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, id=f"{case.id} {case.server}") for case in EVERY_TRANSPORT]
+)
 async def test_case_is_answered_as_the_protocol_has_it(case: Case, servers: dict[str, Served]) -> None:
     server = servers[case.server]
     before = await samples(server)
 
-    told, code = await converse(server, case)
+    told, code, words = await converse(server, case)
 
     assert len(told) == len(case.heard), told
     for answer, expected in zip(told, case.heard, strict=True):
         assert comparable(answer, expected) == expected
-    assert code == case.code
+    assert code == case.code, words
     after = await samples(server)
     grown = {name: after.get(name, 0.0) - before.get(name, 0.0) for name in case.counted}
     assert grown == case.counted

@@ -39,6 +39,7 @@ WAITING = {A: 3, B: 2, C: 0, D: 1}
 
 SERVERS: Mapping[str, Mapping[str, Any]] = {
     "plain": {"admission": {"objectives": {"batch": -1}}},
+    "grpc": {"admission": {"objectives": {"batch": -1}}, "extProc": {"transport": "grpc"}},
     "llm_d": {"extProc": {"compat": "llm-d"}},
     "fallbacks": {"extProc": {"fallbackEndpoints": 2}},
     "small": {"extProc": {"maxBodyBytes": 1000, "maxHeldBytes": 1000}},

@@ -20,6 +20,8 @@ Library load() {
     if (found.name == nullptr) throw std::runtime_error(std::string(NAME) + " has no nghttp2_" #name);
     KVATLAS_NGHTTP2_FUNCTIONS(KVATLAS_FIND)
 #undef KVATLAS_FIND
+    found.option_set_stream_reset_rate_limit = reinterpret_cast<decltype(found.option_set_stream_reset_rate_limit)>(
+        dlsym(handle, "nghttp2_option_set_stream_reset_rate_limit"));
     return found;
 }
 

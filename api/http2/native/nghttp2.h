@@ -101,6 +101,8 @@ struct Library {
 #define KVATLAS_MEMBER(name, ...) std::type_identity_t<__VA_ARGS__> name;
     KVATLAS_NGHTTP2_FUNCTIONS(KVATLAS_MEMBER)
 #undef KVATLAS_MEMBER
+    // Null in versions that limit nothing.
+    void (*option_set_stream_reset_rate_limit)(Option*, uint64_t burst, uint64_t per_second);
 };
 
 // The library; throws std::runtime_error that says what is missing.

@@ -20,6 +20,9 @@ constexpr int32_t STREAM_WINDOW = 1 << 20, CONNECTION_WINDOW = 1 << 24;
 // Answers that wait for a client that does not read; past it, the call's own messages are not taken either.
 constexpr size_t MAX_UNSENT = 1 << 20;
 
+// Streams that a client may reset, by default 33 a second. A gateway resets every stream that it is done with.
+constexpr uint64_t MAX_RESETS = 1'000'000;
+
 constexpr size_t MAX_HEADER_BYTES = 64 * 1024;
 constexpr size_t FIELD_OVERHEAD = 32;  // RFC 9113 section 6.5.2
 
@@ -91,6 +94,8 @@ Session::Session(Limits limits) : library_(nghttp2::library()), limits_(limits) 
     if (library_.option_new(&option) == 0) {
         library_.option_set_no_auto_window_update(option, 1);
         library_.option_set_no_closed_streams(option, 1);
+        if (library_.option_set_stream_reset_rate_limit != nullptr)
+            library_.option_set_stream_reset_rate_limit(option, MAX_RESETS, MAX_RESETS);
         library_.session_server_new2(&session_, callbacks, this, option);
         library_.option_del(option);
     }
@@ -192,12 +197,13 @@ void Session::frame_received(const Frame& frame) {
     }
 }
 
-// A server that is done tells a client that goes on sending to stop. Source: RFC 9113 section 8.1.
+// A server that is done tells a client that goes on sending to stop. Source: RFC 9113 section 8.1. One that is amid a
+// message is not told so: its library may take the message that it cannot send to the end for a failure of its own.
 void Session::frame_sent(const Frame& frame) {
     const nghttp2::FrameHeader& header = frame.header;
     if (header.type != nghttp2::HEADERS || (header.flags & nghttp2::END_STREAM) == 0) return;
     const Stream* const stream = find(header.stream_id);
-    if (stream != nullptr && !stream->client_ended) {
+    if (stream != nullptr && !stream->client_ended && !stream->is_broken) {
         library_.submit_rst_stream(session_, 0, header.stream_id, nghttp2::NO_ERROR);
     }
 }

@@ -1,0 +1,269 @@
+"""The HTTP/2 session, beside a client written by others and without sockets."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kvatlas.api.http2._native import Session
+from support.http2 import BROKEN, ENDED, GONE, HEADERS, MESSAGE, OPENED, PATH, Client, framed
+
+if TYPE_CHECKING:
+    from kvatlas.api.http2._native import Event
+
+MAX_MESSAGE_BYTES = 100_000
+UNSENT_LIMIT = 1 << 20
+"""Bytes that may wait for a client before its own messages are no longer taken."""
+
+
+def session(*, max_streams: int = 100, max_message_bytes: int = 4 << 20) -> Session:
+    return Session(max_streams=max_streams, max_message_bytes=max_message_bytes)
+
+
+def test_call_is_heard_and_answered() -> None:
+    client = Client(session())
+    stream = client.open((*HEADERS, ("grpc-timeout", "3S")))
+
+    heard = client.send(stream, framed(b"one") + framed(b""), ends=True)
+    client.session.send(stream, b"two")
+    client.session.send(stream, b"")
+    client.session.finish(stream, 0, "")
+    client.pump()
+
+    assert heard == [
+        (OPENED, stream, PATH, "application/grpc", "3S"),
+        (MESSAGE, stream, b"one"),
+        (MESSAGE, stream, b""),
+        (ENDED, stream),
+    ]
+    answer = client.answers[stream]
+    assert answer.headers[":status"] == "200"
+    assert answer.headers["content-type"] == "application/grpc"
+    assert answer.messages == [b"two", b""]
+    assert answer.trailers == {"grpc-status": "0"}
+    assert answer.has_ended
+
+
+def test_status_alone_is_one_block_of_headers_when_nothing_was_sent() -> None:
+    client = Client(session())
+    stream = client.open(ends=True)
+    client.pump()
+
+    client.session.finish(stream, 5, "näh: 100 % gone\n")
+    client.pump()
+
+    answer = client.answers[stream]
+    assert answer.headers["grpc-status"] == "5"
+    assert answer.headers["grpc-message"] == "n%C3%A4h: 100 %25 gone%0A"
+    assert answer.has_ended
+    assert not answer.body
+
+
+def test_client_that_goes_on_is_told_to_stop_when_the_call_is_finished() -> None:
+    client = Client(session())
+    stream = client.open()
+    client.send(stream, framed(b"one"))
+
+    client.session.finish(stream, 3, "enough")
+    assert client.pump() == []
+
+    assert client.answers[stream].headers["grpc-status"] == "3"
+    assert client.answers[stream].reset == 0
+    client.session.send(stream, b"late")
+    client.session.finish(stream, 0, "late")
+    assert client.session.output() == b""
+
+
+@pytest.mark.parametrize(
+    ("data", "ends", "status", "text"),
+    [
+        pytest.param(framed(b"x", compressed=True), False, 12, "compressed", id="compressed"),
+        pytest.param(framed(b"x" * (MAX_MESSAGE_BYTES + 1)), False, 8, "100001 bytes", id="too_long"),
+        pytest.param(b"\0\xff\xff\xff\xff", False, 8, "4294967295 bytes", id="too_long_by_its_prefix"),
+        pytest.param(framed(b"whole") + framed(b"half")[:-1], True, 13, "within a message", id="cut_off"),
+        pytest.param(b"\0\0", True, 13, "within a message", id="cut_off_in_the_prefix"),
+    ],
+)
+def test_messages_are_refused_once_when_they_break_the_rules(
+    data: bytes, ends: bool, status: int, text: str
+) -> None:
+    client = Client(session(max_message_bytes=MAX_MESSAGE_BYTES))
+    stream = client.open()
+
+    heard = client.send(stream, data, ends=ends)
+    heard += client.send(stream, b"more of it", ends=True) if not ends else []
+
+    broken = [event for event in heard if event[0] == BROKEN]
+    assert len(broken) == 1
+    _, _, told, why = broken[0]  # type: ignore[misc]
+    assert told == status
+    assert text in why
+    assert (ENDED, stream) not in heard
+
+
+def test_other_calls_go_on_when_one_is_given_up() -> None:
+    client = Client(session())
+    first, second = client.open(), client.open()
+    client.pump()
+
+    client.connection.reset_stream(first)
+    heard = client.pump() + client.send(second, framed(b"still here"), ends=True)
+
+    assert heard == [(GONE, first), (MESSAGE, second, b"still here"), (ENDED, second)]
+
+
+def test_connection_lives_when_a_gateway_resets_thousands_of_streams() -> None:
+    client = Client(session())
+    for _ in range(3000):  # Envoy resets every stream that it is done with
+        stream = client.open()
+        client.connection.reset_stream(stream)
+        assert client.pump() == [(OPENED, stream, PATH, "application/grpc", ""), (GONE, stream)]
+
+    assert client.goodbyes == []
+    last = client.open()
+    assert client.send(last, framed(b"on"), ends=True)[-1] == (ENDED, last)
+
+
+def test_client_amid_a_long_message_is_not_cut_short_when_the_message_is_refused() -> None:
+    client = Client(session(max_message_bytes=10))
+    stream = client.open()
+    message = framed(b"x" * 100)
+    _, broken = client.send(stream, message[:50])
+    assert broken[0] == BROKEN
+    client.session.finish(stream, 8, "too long")
+
+    assert client.send(stream, message[50:], ends=True) == []
+    assert client.answers[stream].reset is None
+    assert client.answers[stream].headers["grpc-status"] == "8"
+
+
+def test_call_is_reset_when_its_headers_are_endless() -> None:
+    client = Client(session())
+    stream = client.open((*HEADERS, *((f"x-{i}", "y" * 7000) for i in range(12))))
+
+    assert client.pump() == []
+    assert client.answers[stream].reset is not None
+
+
+def test_no_more_calls_are_opened_than_allowed() -> None:
+    client = Client(session(max_streams=2))
+
+    assert client.connection.remote_settings.max_concurrent_streams == 2
+
+
+def test_client_that_reads_nothing_is_not_read_when_much_waits_for_it() -> None:
+    client = Client(session(), takes=False)
+    stream = client.open()
+    client.pump()
+    client.session.send(stream, b"x" * (2 * UNSENT_LIMIT))
+    client.pump()
+    assert client.session.unsent(stream) > UNSENT_LIMIT
+
+    heard = client.send(stream, framed(b"y" * (3 << 20)))
+
+    assert not [event for event in heard if event[0] == MESSAGE]
+    assert client.connection.local_flow_control_window(stream) == 0
+
+    client.connection.increment_flow_control_window(4 << 20)
+    client.connection.increment_flow_control_window(4 << 20, stream)
+    client.pump()
+    assert client.session.unsent(stream) == 0
+    assert client.connection.local_flow_control_window(stream) > 0
+
+
+def test_connection_is_over_after_its_calls_when_it_takes_no_new_ones() -> None:
+    client = Client(session())
+    stream = client.open()
+    client.pump()
+
+    client.session.announce_end()
+    client.session.refuse_new()
+    client.pump()  # the client's library takes part in nothing any more once it has heard that
+
+    assert client.goodbyes == [2**31 - 1, stream]
+    assert not client.session.is_over()
+    client.session.finish(stream, 0, "")
+    client.session.output()
+    assert client.session.is_over()
+
+
+def test_answer_to_a_ping_is_counted() -> None:
+    client = Client(session())
+
+    client.session.ping()
+    client.pump()
+
+    assert client.session.n_pongs() == 1
+
+
+@pytest.mark.parametrize(
+    "data", [b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01" * 30, b"PRI * HTTP/1.1\r\n\r\nSM\r\n\r\n"]
+)
+def test_peer_is_refused_when_it_speaks_no_http2(data: bytes) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        session().receive(data)
+
+
+def test_numbers_are_refused_when_no_stream_can_have_them() -> None:
+    for number in (0, -1, 2**31):
+        with pytest.raises(ValueError, match=r"stream|must be"):
+            session().send(number, b"")
+    with pytest.raises(TypeError):
+        session().send(1, "text")  # type: ignore[arg-type]
+
+
+def recorded(messages: list[bytes]) -> bytes:
+    """What a client sends on two calls, one after the other."""
+    client = Client(session())
+    wire = bytearray()
+    for _ in range(2):
+        stream = client.connection.get_next_available_stream_id()
+        client.connection.send_headers(stream, list(HEADERS))
+        for message in messages:
+            client.connection.send_data(stream, framed(message))
+        client.connection.end_stream(stream)
+        wire += client.connection.data_to_send()
+    return bytes(wire)
+
+
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
+MESSAGES = st.lists(st.binary(max_size=300), max_size=4)
+
+
+@given(MESSAGES, st.lists(st.integers(1, 60), max_size=30))
+def test_events_are_the_same_however_bytes_are_split(messages: list[bytes], sizes: list[int]) -> None:
+    wire = PREFACE + recorded(messages)
+    whole = session().receive(wire)
+
+    parted = session()
+    events: list[Event] = []
+    for size in [*sizes, len(wire)]:
+        events += parted.receive(wire[:size])
+        wire = wire[size:]
+
+    assert events == whole
+    assert [event[2] for event in whole if event[0] == MESSAGE] == messages * 2  # type: ignore[misc]
+
+
+@given(MESSAGES, st.data())
+def test_nothing_breaks_when_bytes_are_changed(messages: list[bytes], data: st.DataObject) -> None:
+    wire = bytearray(PREFACE + recorded(messages))
+    for _ in range(data.draw(st.integers(1, 5))):
+        wire[data.draw(st.integers(len(PREFACE), len(wire) - 1))] = data.draw(st.integers(0, 255))
+
+    served = session(max_message_bytes=1000)
+    try:
+        events = served.receive(bytes(wire))
+    except ValueError:
+        events = []
+    for event in events:
+        served.send(event[1], b"answer")
+        served.finish(event[1], 0, "")
+    served.output()
+
+    opened = [event[1] for event in events if event[0] == OPENED]
+    assert len(opened) == len(set(opened))
+    assert {event[1] for event in events} <= set(opened)
