@@ -6,7 +6,7 @@ FROM python:${PYTHON} AS build
 # The suite keeps one version of a package, so a pinned one would be gone with the next mend.
 # hadolint ignore=DL3008
 RUN apt-get update \
-    && apt-get install --yes --no-install-recommends g++ \
+    && apt-get install --yes --no-install-recommends g++ libnghttp2-14 \
     && rm -rf /var/lib/apt/lists/*
 WORKDIR /src
 COPY . .
@@ -15,11 +15,9 @@ RUN python -m venv /opt/kvatlas \
     && /opt/kvatlas/bin/python -c "import kvatlas.indexer._native, kvatlas.api.http2._native"
 
 FROM python:${PYTHON}
-# libnghttp2 carries ext-proc.
-RUN apt-get update \
-    && apt-get install --yes --no-install-recommends libnghttp2-14 \
-    && rm -rf /var/lib/apt/lists/*
 COPY --from=build /opt/kvatlas /opt/kvatlas
+# It carries ext-proc.
+COPY --from=build /usr/lib/*/libnghttp2.so.14 /usr/lib/
 ENV PATH=/opt/kvatlas/bin:$PATH \
     PYTHONDONTWRITEBYTECODE=1 \
     PYTHONUNBUFFERED=1
