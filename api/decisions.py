@@ -8,18 +8,19 @@ from dataclasses import dataclass
 
 from prometheus_client.metrics_core import Metric
 
+from ..indexer.match import PrefixMatch
 from ..scorers.audit import Audited
 from ..scorers.decision import Decision
 from .control_headers import MAX_ID_CHARS
 from .metrics import gauge
 
-DECISION_BYTES, CANDIDATE_BYTES, TERM_BYTES = 3500, 500, 150
+DECISION_BYTES, CANDIDATE_BYTES, TERM_BYTES = 3500, 560, 100
 """Memory of a decision, of each of its candidates with a load of its own, and of each term of a candidate: at most so
 much, as a test measures. Most decisions take less, since they share loads."""
 
-PREFIX_BYTES, RUN_BYTES, RANK_BYTES = 700, 120, 120
-"""The same of what a candidate holds of the prompt: of itself, each of its runs and each of its ranks. Candidates that
-hold nothing share one match."""
+PREFIX_BYTES, PART_BYTES = 600, 96
+"""The same of what a candidate holds of the prompt: of itself, and of each of its runs and ranks. Candidates that hold
+nothing share one match."""
 
 
 @dataclass(slots=True)
@@ -117,13 +118,27 @@ class DecisionLog:
 
 
 def size_bytes(decision: Decision) -> int:
-    """Memory of a decision, at most. Cost: O(candidates), 2 us for 64."""
-    size = DECISION_BYTES + len(decision.candidates) * (CANDIDATE_BYTES + len(decision.columns) * TERM_BYTES)
+    """Memory of a decision, at most. Cost: O(candidates), 3 us for 64."""
+    n_held = n_parts = 0
+    nothing: PrefixMatch | None = None
     for candidate in decision.candidates:
         prefix = candidate.prefix
-        if prefix is not None and (runs := prefix.held.runs):
-            size += PREFIX_BYTES + len(runs) * RUN_BYTES + len(prefix.rank_usable_tokens) * RANK_BYTES
-    return size
+        if prefix is nothing or prefix is None:
+            continue
+        held = prefix.held
+        if any(held.union_blocks):
+            n_held += 1
+            n_parts += len(held.interleaved) + len(prefix.other_ranks)
+        else:
+            nothing = prefix
+    n_terms = len(decision.candidates) * len(decision.columns)
+    return (
+        DECISION_BYTES
+        + len(decision.candidates) * CANDIDATE_BYTES
+        + n_terms * TERM_BYTES
+        + n_held * PREFIX_BYTES
+        + n_parts * PART_BYTES
+    )
 
 
 def decision_families(log: DecisionLog) -> Iterator[Metric]:

@@ -2,9 +2,9 @@
 
 Use: python -m bench.decision [--endpoints 64] [--rounds 300] [--batch 50]
 
-Rounds with and without keeping alternate in random order, each a batch of decisions by the default profile, candidates
-included, with a log that is full all the time, so that every decision kept lets one go. Times are CPU time of the thread,
-garbage collection included.
+Rounds with and without keeping alternate in random order, each a batch of decisions by the default profile, matches and
+candidates included, with a log that is full all the time, so that every decision kept lets one go. Times are CPU time of
+the thread, garbage collection included.
 """
 
 from __future__ import annotations
@@ -14,19 +14,25 @@ import random
 import statistics
 import time
 import tracemalloc
+from array import array
 from collections.abc import Callable
 
 from kvatlas.api.decisions import DecisionLog
 from kvatlas.api.rest.explanation import decision_out
 from kvatlas.configs.decisions import DecisionsConfig
 from kvatlas.configs.schema import WeightsConfig
-from kvatlas.indexer.match import PrefixMatch, RankMatch
+from kvatlas.indexer.factory import index_core
+from kvatlas.indexer.match import RankLayout
+from kvatlas.indexer.match_plan import MatchPlan, PlannedRank
+from kvatlas.indexer.prefix import Prefix
 from kvatlas.scorers.decision import Decision
 from kvatlas.scorers.model import Candidate, Load, RequestView
 from kvatlas.scorers.weights import default_profile
 
 TIERS = ("gpu", "cpu", "storage")
 BLOCK_SIZE, N_BLOCKS = 16, 1875
+KEYS = array("Q", range(N_BLOCKS))
+PROMPT = Prefix.from_keys({BLOCK_SIZE: KEYS})
 PROFILE = default_profile(WeightsConfig(), tiers=TIERS)
 REQUEST = RequestView(model="m", now=1.0, n_tokens=BLOCK_SIZE * N_BLOCKS)
 
@@ -39,29 +45,37 @@ class Fleet:
     """
 
     def __init__(self, n_endpoints: int) -> None:
+        names = [f"vllm-{number}" for number in range(n_endpoints)]
         self._rows = [
             (
-                f"vllm-{number}",
+                name,
                 f"10.0.0.{number}:8000",
                 Load(random.randrange(9), random.randrange(99), random.random(), 0.9),
-                sorted(random.choices(range(1, N_BLOCKS), k=2)) if number % 4 == 0 else None,
             )
-            for number in range(n_endpoints)
+            for number, name in enumerate(names)
         ]
+        self._index = index_core().make_index()
+        ranks = [
+            PlannedRank(name, 0, BLOCK_SIZE, self._layout(held=not number % 4))
+            for number, name in enumerate(names)
+        ]
+        self._plan = MatchPlan(ranks, tiers=TIERS, index_for=lambda _: self._index)
 
     def decide(self) -> Decision:
         """One decision of the default profile."""
-        nothing = PrefixMatch(TIERS, BLOCK_SIZE, N_BLOCKS, RankMatch((0, 0, 0), (0, 0, 0), (), 0))
+        matches = self._plan.match(PROMPT)
         candidates = [
-            Candidate(name, address, {}, load, _held(*held) if held else nothing)
-            for name, address, load, held in self._rows
+            Candidate(name, address, {}, load, matches.get(name)) for name, address, load in self._rows
         ]
         return PROFILE.decide(REQUEST, candidates, rng=random.random)
 
-
-def _held(gpu: int, cpu: int) -> PrefixMatch:
-    held = RankMatch((gpu, cpu, 0), (gpu, cpu - gpu, 0), ((0, gpu), (1, cpu - gpu)), cpu)
-    return PrefixMatch(TIERS, BLOCK_SIZE, N_BLOCKS, held, 0, {0: cpu * BLOCK_SIZE})
+    def _layout(self, *, held: bool) -> RankLayout:
+        """Where an endpoint's blocks are: the first of the prompt on its GPU, more of them in its CPU memory."""
+        holders = [self._index.open(), self._index.open()]
+        for holder, n_blocks in zip(holders, sorted(random.choices(range(1, N_BLOCKS), k=2)), strict=True):
+            if held:
+                self._index.store(holder, KEYS[:n_blocks])
+        return RankLayout((*(1 << holder for holder in holders), 0), (1, 1, 1))
 
 
 def microseconds(step: Callable[[], object], times: int) -> float:

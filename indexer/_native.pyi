@@ -15,7 +15,7 @@ from .keys import BlockKey
 _Items: TypeAlias = array[int] | bytes | memoryview
 _Row: TypeAlias = tuple[BlockKey, int, EngineHash | None]
 _Rank: TypeAlias = tuple[Sequence[bytes], int, Sequence[tuple[bytes, int]]]
-_MatchRow: TypeAlias = tuple[int, tuple[int, ...], tuple[int, ...], tuple[tuple[int, int], ...], int]
+_MatchRow: TypeAlias = tuple[int, tuple[int, ...], tuple[int, ...], int, tuple[tuple[int, int], ...]]
 
 class Layouts:
     def __new__(cls, ranks: Sequence[_Rank], /) -> Self: ...

@@ -143,10 +143,10 @@ class Atlas:
             match: what the endpoint holds of it; ranks that hold nothing are then left alone. None: every rank is told.
         Cost: O(blocks) a rank told.
         """
-        for rank, ledger in self._endpoints.get(endpoint, {}).items():
-            if ledger.block_size is None:
-                continue
-            if match is None or rank in match.rank_usable_tokens or ledger.learns_from_routing:
+        ledgers = self._endpoints.get(endpoint, {})
+        holding = ledgers.keys() if match is None else match.rank_usable_tokens.keys()
+        for rank, ledger in ledgers.items():
+            if ledger.block_size is not None and (rank in holding or ledger.learns_from_routing):
                 ledger.routed(prefix.keys(ledger.block_size))
 
     def ledgers(self, endpoint: str) -> Iterable[RankLedger]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import msgspec
 
@@ -38,19 +39,38 @@ class TierRun:
 class RankMatch(msgspec.Struct, frozen=True, gc=False):
     """Blocks of one prompt on one rank; tuples have one entry a tier, fastest first.
 
-    A msgspec struct, as `PrefixMatch` is, since one is made for every rank and request.
+    A msgspec struct, as `PrefixMatch` is, since one is made for every rank and request; and small, since they are kept
+    with the last decisions.
 
     Attributes:
         tier_blocks: gap-free blocks from block 0 held in that tier alone.
         union_blocks: blocks of the union prefix whose fastest copy is in that tier.
-        runs: the union prefix as (tier, blocks), in prompt order.
         usable_blocks: blocks the engine itself would reuse.
+        interleaved: `runs`, where a tier comes twice or behind a slower one; else empty, as `union_blocks` tells them.
     """
 
     tier_blocks: tuple[int, ...]
     union_blocks: tuple[int, ...]
-    runs: tuple[tuple[int, int], ...]
     usable_blocks: int
+    interleaved: tuple[tuple[int, int], ...] = ()
+
+    @classmethod
+    def from_runs(
+        cls, tier_blocks: tuple[int, ...], runs: Sequence[tuple[int, int]], usable_blocks: int
+    ) -> RankMatch:
+        """A match by its union prefix, as (tier, blocks) in prompt order; neighbours are of different tiers."""
+        union = [0] * len(tier_blocks)
+        for tier, n_blocks in runs:
+            union[tier] += n_blocks
+        in_turn = all(before < after for (before, _), (after, _) in pairwise(runs))
+        return cls(tier_blocks, tuple(union), usable_blocks, () if in_turn else tuple(runs))
+
+    @property
+    def runs(self) -> tuple[tuple[int, int], ...]:
+        """The union prefix as (tier, blocks), in prompt order."""
+        return self.interleaved or tuple(
+            (tier, n_blocks) for tier, n_blocks in enumerate(self.union_blocks) if n_blocks
+        )
 
 
 class PrefixMatch(msgspec.Struct, frozen=True, gc=False):
@@ -62,7 +82,7 @@ class PrefixMatch(msgspec.Struct, frozen=True, gc=False):
         n_blocks: full blocks of the prompt at that size, the denominator of prefix scores.
         held: figures of the rank.
         rank: data-parallel rank the figures are of.
-        rank_usable_tokens: tokens usable on each rank; ranks that hold nothing of the prompt are absent.
+        other_ranks: tokens usable on each other rank; ranks that hold nothing of the prompt are absent.
         predicted_blocks: blocks of the fastest tier's prefix that are not there yet: the endpoint is about to compute them
             for a request sent to it.
     """
@@ -72,7 +92,7 @@ class PrefixMatch(msgspec.Struct, frozen=True, gc=False):
     n_blocks: int
     held: RankMatch
     rank: int = 0
-    rank_usable_tokens: Mapping[int, int] = {}
+    other_ranks: Mapping[int, int] = {}
     predicted_blocks: int = 0
 
     @property
@@ -84,6 +104,17 @@ class PrefixMatch(msgspec.Struct, frozen=True, gc=False):
     def usable_tokens(self) -> int:
         """Tokens the engine would not compute again."""
         return self.held.usable_blocks * self.block_size
+
+    @property
+    def holds_any(self) -> bool:
+        """Whether the rank holds any of the prompt; what is only predicted does not count."""
+        fastest, *slower = self.held.tier_blocks
+        return fastest > self.predicted_blocks or any(slower)
+
+    @property
+    def rank_usable_tokens(self) -> Mapping[int, int]:
+        """Rank -> tokens usable there; ranks that hold nothing of the prompt are absent."""
+        return {self.rank: self.usable_tokens, **self.other_ranks} if self.holds_any else self.other_ranks
 
     @property
     def tier_blocks(self) -> dict[str, int]:
@@ -148,12 +179,10 @@ def measure(
     Cost: O(runs * tiers).
     """
     tiers = tuple(_bits(presence, holders) for holders in layout.tiers)
-    runs = _union_runs(tiers)
-    return RankMatch(
-        tier_blocks=tuple(map(leading_blocks, tiers)),
-        union_blocks=tuple(sum(n_blocks for t, n_blocks in runs if t == tier) for tier in range(len(tiers))),
-        runs=runs,
-        usable_blocks=_usable(tiers, presence, layout, n_tokens, block_size),
+    return RankMatch.from_runs(
+        tuple(map(leading_blocks, tiers)),
+        _union_runs(tiers),
+        _usable(tiers, presence, layout, n_tokens, block_size),
     )
 
 
@@ -171,7 +200,7 @@ def _bits(presence: Sequence[PresenceRun], holders: int) -> int:
     return bits
 
 
-def _union_runs(tiers: Sequence[int]) -> tuple[tuple[int, int], ...]:
+def _union_runs(tiers: Sequence[int]) -> list[tuple[int, int]]:
     runs: list[tuple[int, int]] = []
     union = faster = 0
     for bits in tiers:
@@ -183,7 +212,7 @@ def _union_runs(tiers: Sequence[int]) -> tuple[tuple[int, int], ...]:
         n_blocks = min(leading_blocks(own[tier] >> position), end - position)
         runs.append((tier, n_blocks))
         position += n_blocks
-    return tuple(runs)
+    return runs
 
 
 def _usable(

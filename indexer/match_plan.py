@@ -53,7 +53,7 @@ class MatchPlan:
         index_for: Callable[[int], BlockIndex],
     ) -> None:
         self._tiers = tiers
-        self._nothing = RankMatch((0,) * len(tiers), (0,) * len(tiers), (), 0)
+        self._nothing = RankMatch((0,) * len(tiers), (0,) * len(tiers), 0)
         by_size: dict[int, list[PlannedRank]] = {}
         lowest: dict[str, PlannedRank] = {}
         for planned in ranks:
@@ -77,16 +77,14 @@ class MatchPlan:
         """
         matches: dict[str, PrefixMatch] = {}
         for (size, rank), endpoints in self._lowest.items():
-            nothing = PrefixMatch(self._tiers, size, len(prefix.keys(size)), self._nothing, rank, {})
+            nothing = PrefixMatch(self._tiers, size, len(prefix.keys(size)), self._nothing, rank)
             matches.update(dict.fromkeys(endpoints, nothing))
         for size, ranks, matcher in self._sizes:
             keys = prefix.keys(size)
             n_blocks = len(keys)
             for position, held in matcher.match(keys, n_tokens=prefix.n_tokens).items():
                 endpoint, rank, _, _ = ranks[position]
-                found = PrefixMatch(
-                    self._tiers, size, n_blocks, held, rank, {rank: held.usable_blocks * size}
-                )
+                found = PrefixMatch(self._tiers, size, n_blocks, held, rank)
                 before = matches[endpoint]
                 matches[endpoint] = found if before.rank == rank else _better(found, before)
         return matches
@@ -96,4 +94,5 @@ def _better(one: PrefixMatch, other: PrefixMatch) -> PrefixMatch:
     """The rank to prefer of two of an endpoint, with the usable tokens of both."""
     best = max(one, other, key=lambda match: (match.usable_tokens, -match.rank))
     usable = {**one.rank_usable_tokens, **other.rank_usable_tokens}
-    return msgspec.structs.replace(best, rank_usable_tokens=usable)
+    usable.pop(best.rank, None)
+    return msgspec.structs.replace(best, other_ranks=usable)

@@ -27,7 +27,10 @@ class NativeMatcher:
     def match(self, keys: array[int], *, n_tokens: int) -> dict[int, RankMatch]:
         """See `RankMatcher.match`. One pass, without the GIL."""
         rows = self.index.match_rows(keys, self.layouts, n_tokens, self.block_size)
-        return {rank: RankMatch(tiers, union, runs, usable) for rank, tiers, union, runs, usable in rows}
+        return {
+            rank: RankMatch(tiers, union, usable, interleaved)
+            for rank, tiers, union, usable, interleaved in rows
+        }
 
 
 class NativeIndex(_native.Index):

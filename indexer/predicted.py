@@ -266,12 +266,7 @@ def with_predicted(match: PrefixMatch, n_blocks: int, *, n_tokens: int) -> Prefi
     runs = _with_fastest(held.runs, n_blocks)
     fastest = runs[0][1]
     usable = min(fastest, max(0, n_tokens - 1) // match.block_size)
-    figures = RankMatch(
-        tier_blocks=(fastest, *held.tier_blocks[1:]),
-        union_blocks=tuple(sum(n for tier, n in runs if tier == each) for each in range(len(match.tiers))),
-        runs=runs,
-        usable_blocks=max(usable, held.usable_blocks),
-    )
+    figures = RankMatch.from_runs((fastest, *held.tier_blocks[1:]), runs, max(usable, held.usable_blocks))
     return msgspec.structs.replace(match, held=figures, predicted_blocks=fastest - held.tier_blocks[0])
 
 

@@ -7,8 +7,9 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from .model import Candidate, Rating, Ratings, RequestView
+from .model import Candidate, Ratings, RequestView
 from .params import PluginParams
+from .rating_column import RatingColumn
 from .registry import Registry
 
 
@@ -38,13 +39,9 @@ class ActiveRequestScorer:
 
     def rate(self, request: RequestView, candidates: Sequence[Candidate]) -> Ratings:  # noqa: ARG002 (Scorer)
         """One rating a candidate; raw is the number of requests in flight."""
-        most = max((candidate.in_flight.requests for candidate in candidates), default=0)
-        return [self._rating(candidate.in_flight.requests, most) for candidate in candidates]
-
-    def _rating(self, n: int, most: int) -> Rating:
-        if n <= self._idle_threshold:
-            return Rating(raw=float(n), score=1.0)
-        return Rating(raw=float(n), score=(most - n) / most * self._max_busy_score)
+        counts = [candidate.in_flight.requests for candidate in candidates]
+        idle, most, best = self._idle_threshold, max(counts, default=0), self._max_busy_score
+        return RatingColumn([1.0 if n <= idle else (most - n) / most * best for n in counts], counts)
 
 
 def register(registry: Registry) -> None:

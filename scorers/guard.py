@@ -9,7 +9,8 @@ from typing import TypeVar
 
 from .base import Filter, MarksResponses, Picker, Rng, Scorer, Verdicts
 from .decision import Decision, PluginFault
-from .model import Candidate, Rating, RequestView
+from .model import Candidate, Rating, Ratings, RequestView
+from .rating_column import RatingColumn
 
 T = TypeVar("T")
 
@@ -46,25 +47,24 @@ def sound_verdicts(
 
 def sound_ratings(
     name: str, scorer: Scorer, request: RequestView, candidates: Sequence[Candidate]
-) -> tuple[list[Rating], PluginFault | None]:
-    """Ratings with every score in [0, 1], and what had to be repaired for that."""
-    unknown = [Rating(raw=None, score=0.0)] * len(candidates)
+) -> tuple[Ratings, Sequence[float], PluginFault | None]:
+    """Ratings with every score in [0, 1], their scores, and what had to be repaired for that."""
     try:
-        ratings = list(scorer.rate(request, candidates))
-        outside = [rating.score for rating in ratings if not 0.0 <= rating.score <= 1.0]
+        ratings, scores = _listed(scorer.rate(request, candidates))
+        outside = [score for score in scores if not 0.0 <= score <= 1.0]
         n_not_finite = sum(not math.isfinite(score) for score in outside)
     except Exception as error:  # noqa: BLE001 - see `called`; written out, since this is the hot path
-        return unknown, PluginFault(name, "raised", _description(error))
+        return *_unknown(candidates), PluginFault(name, "raised", _description(error))
     if len(ratings) != len(candidates):
         detail = f"rated {len(ratings)} endpoints, want {len(candidates)}"
-        return unknown, PluginFault(name, "wrong_length", detail)
+        return *_unknown(candidates), PluginFault(name, "wrong_length", detail)
     if not outside:
-        return ratings, None
+        return ratings, scores, None
     if n_not_finite:
         reason, detail = "not_finite", f"{n_not_finite} of {len(ratings)} scores are not finite, taken as 0"
     else:
         reason, detail = "out_of_range", f"{len(outside)} of {len(ratings)} scores outside [0, 1], clamped"
-    return [_clamped(rating) for rating in ratings], PluginFault(name, reason, detail)
+    return *_listed([_clamped(rating) for rating in ratings]), PluginFault(name, reason, detail)
 
 
 def sound_pick(
@@ -94,6 +94,18 @@ def sound_headers(
     if not all(_is_header_text(text) for entry in headers.items() for text in entry):
         return {}, PluginFault(name, "wrong_answer", "a response header is not printable ASCII")
     return headers, None
+
+
+def _listed(ratings: Ratings) -> tuple[Ratings, Sequence[float]]:
+    """Ratings that stay as they are whatever the plugin does with its own, and their scores."""
+    if isinstance(ratings, RatingColumn):
+        return ratings, ratings.scores
+    own = list(ratings)
+    return own, [rating.score for rating in own]
+
+
+def _unknown(candidates: Sequence[Candidate]) -> tuple[Ratings, Sequence[float]]:
+    return _listed([Rating(raw=None, score=0.0)] * len(candidates))
 
 
 def _is_verdict(answer: object) -> bool:

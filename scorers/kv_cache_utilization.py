@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .model import Candidate, Rating, Ratings, RequestView
+from .model import Candidate, Ratings, RequestView
 from .params import NoParams
+from .rating_column import RatingColumn
 from .registry import Registry
 
 
@@ -16,15 +17,9 @@ class KVCacheUtilizationScorer:
 
     def rate(self, request: RequestView, candidates: Sequence[Candidate]) -> Ratings:
         """One rating a candidate; raw is the utilization as told, 0 to 1."""
-        ratings: list[Rating] = []
-        for candidate in candidates:
-            load = candidate.load
-            if load is None:
-                ratings.append(Rating(raw=None, score=0.0))
-                continue
-            score = min(1.0, max(0.0, 1.0 - load.kv_utilization))
-            ratings.append(Rating(raw=load.kv_utilization, score=score, age_s=load.age_s(request.now)))
-        return ratings
+        told = [None if each.load is None else each.load.kv_utilization for each in candidates]
+        scores = [0.0 if used is None else min(1.0, max(0.0, 1.0 - used)) for used in told]
+        return RatingColumn(scores, told, loaded=candidates, now=request.now)
 
 
 def register(registry: Registry) -> None:

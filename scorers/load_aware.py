@@ -7,8 +7,9 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from .model import Candidate, Rating, Ratings, RequestView
+from .model import Candidate, Ratings, RequestView
 from .params import PluginParams
+from .rating_column import RatingColumn
 from .registry import Registry
 
 
@@ -29,15 +30,10 @@ class LoadAwareScorer:
 
     def rate(self, request: RequestView, candidates: Sequence[Candidate]) -> Ratings:
         """One rating a candidate; raw is the number of waiting requests."""
-        ratings: list[Rating] = []
-        for candidate in candidates:
-            load = candidate.load
-            if load is None:
-                ratings.append(Rating(raw=None, score=0.0))
-                continue
-            score = 0.5 * (1 - min(load.waiting, self._threshold) / self._threshold)
-            ratings.append(Rating(raw=float(load.waiting), score=score, age_s=load.age_s(request.now)))
-        return ratings
+        full = self._threshold
+        queues = [None if each.load is None else each.load.waiting for each in candidates]
+        scores = [0.0 if n is None else 0.5 * (1 - min(n, full) / full) for n in queues]
+        return RatingColumn(scores, queues, loaded=candidates, now=request.now)
 
 
 def register(registry: Registry) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from .model import Candidate, Load, Rating, Ratings
+from .model import Candidate, Load, Ratings
+from .rating_column import RatingColumn
 
 
 def place_between(candidates: Sequence[Candidate], count: Callable[[Load], int], *, now: float) -> Ratings:
@@ -12,16 +13,12 @@ def place_between(candidates: Sequence[Candidate], count: Callable[[Load], int],
 
     An unknown load rates 0 and takes no part in min and max: an endpoint that nobody can see must not look idle.
     """
-    known = [count(candidate.load) for candidate in candidates if candidate.load is not None]
+    counts = [None if candidate.load is None else count(candidate.load) for candidate in candidates]
+    known = [n for n in counts if n is not None]
     heaviest = max(known, default=0)
     spread = heaviest - min(known, default=0)
-    ratings: list[Rating] = []
-    for candidate in candidates:
-        load = candidate.load
-        if load is None:
-            ratings.append(Rating(raw=None, score=0.0))
-            continue
-        n = count(load)
-        score = (heaviest - n) / spread if spread else 1.0
-        ratings.append(Rating(raw=float(n), score=score, age_s=load.age_s(now)))
-    return ratings
+    if spread:
+        scores = [0.0 if n is None else (heaviest - n) / spread for n in counts]
+    else:
+        scores = [0.0 if n is None else 1.0 for n in counts]
+    return RatingColumn(scores, counts, loaded=candidates, now=now)

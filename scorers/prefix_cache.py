@@ -7,16 +7,14 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from .model import Candidate, Rating, Ratings, RequestView
+from .model import Candidate, Ratings, RequestView
 from .params import BuildContext, PluginParams
 from .prefix_source import ApproxProducer, PrefixSource
 from .producers import ApproxParams, Limit, Size
+from .rating_column import RatingColumn
 from .registry import Registry
 
 Share = Annotated[float, Meta(ge=0, le=1)]
-
-UNKNOWN, NOTHING = Rating(raw=None, score=0.0), Rating(raw=0.0, score=0.0)
-"""Ratings of most endpoints for most prompts, shared."""
 
 
 class PrefixCacheParams(PluginParams, frozen=True):
@@ -67,20 +65,19 @@ class PrefixCacheScorer:
 
     def rate(self, request: RequestView, candidates: Sequence[Candidate]) -> Ratings:  # noqa: ARG002 (Scorer)
         """One rating a candidate; raw is the number of blocks, None when the request has no block keys."""
-        return [self._rating(candidate) for candidate in candidates]
+        blocks = [None if each.prefix is None else self._source.blocks(each.prefix) for each in candidates]
+        scores = [self._score(each, n) if n else 0.0 for each, n in zip(candidates, blocks, strict=True)]
+        return RatingColumn(scores, blocks)
 
-    def _rating(self, candidate: Candidate) -> Rating:
+    def _score(self, candidate: Candidate, blocks: float) -> float:
         prefix = candidate.prefix
-        if prefix is None:
-            return UNKNOWN
-        if not prefix.held.runs:
-            return NOTHING
-        blocks = self._source.blocks(prefix)
-        score = blocks / prefix.n_blocks if prefix.n_blocks else 0.0
+        if prefix is None or not prefix.n_blocks:
+            return 0.0
+        score = blocks / prefix.n_blocks
         if self._length_weight:
             length = min(1.0, blocks * prefix.block_size / self._length_scale)
             score = self._length_weight * length * length + (1 - self._length_weight) * score
-        return Rating(raw=blocks, score=min(1.0, max(0.0, candidate.credit * score)))
+        return min(1.0, max(0.0, candidate.credit * score))
 
 
 def register(registry: Registry) -> None:

@@ -25,7 +25,7 @@ class OneTier:
 
     def blocks(self, prefix: PrefixMatch) -> float:
         """Whole blocks; 0 without a tier."""
-        return float(prefix.blocks_in(self.tier)) if self.tier is not None else 0.0
+        return prefix.blocks_in(self.tier) if self.tier is not None else 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from array import array
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
@@ -71,8 +72,7 @@ class Profile:
         faults: list[PluginFault] = []
         dropped = self._filtered(request, candidates, rng, faults)
         kept = [each for each in candidates if each.name not in dropped] if dropped else candidates
-        columns = self._columns(request, kept, faults)
-        totals = _totals(columns, len(kept))
+        columns, totals = self._rated(request, kept, faults)
         rows, tie = self._picked(totals, rng, faults)
         return Decision(
             model=request.model,
@@ -130,16 +130,19 @@ class Profile:
             kept = [each for each, reason in zip(kept, verdicts, strict=True) if reason is None]
         return dropped
 
-    def _columns(
+    def _rated(
         self, request: RequestView, candidates: Sequence[Candidate], faults: list[PluginFault]
-    ) -> list[Column]:
+    ) -> tuple[list[Column], Sequence[float]]:
+        """Ratings by scorer, and totals by candidate."""
         columns: list[Column] = []
+        totals = [0.0] * len(candidates)
         for name, scorer, weight in self._scorers if candidates else ():
-            ratings, fault = sound_ratings(name, scorer, request, candidates)
+            ratings, scores, fault = sound_ratings(name, scorer, request, candidates)
             columns.append(Column(name, scorer.type, weight, ratings))
+            totals = [total + weight * score for total, score in zip(totals, scores, strict=True)]
             if fault is not None:
                 faults.append(fault)
-        return columns
+        return columns, array("d", totals)
 
     def _picked(
         self, totals: Sequence[float], rng: Rng, faults: list[PluginFault]
@@ -158,13 +161,6 @@ def _check_unique(kind: str, names: Iterable[str]) -> None:
         if name in seen:
             raise ProfileError(f"{kind} {name!r} is in the profile twice; give each its own name")
         seen.add(name)
-
-
-def _totals(columns: Sequence[Column], n_candidates: int) -> list[float]:
-    totals = [0.0] * n_candidates
-    for _, _, weight, ratings in columns:
-        totals = [total + weight * rating.score for total, rating in zip(totals, ratings, strict=True)]
-    return totals
 
 
 def _told(calls: Iterable[tuple[str, Callable[[], None]]]) -> tuple[PluginFault, ...]:

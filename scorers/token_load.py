@@ -7,8 +7,9 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from .model import Candidate, Rating, Ratings, RequestView
+from .model import Candidate, Ratings, RequestView
 from .params import PluginParams
+from .rating_column import RatingColumn
 from .registry import Registry
 
 
@@ -31,13 +32,9 @@ class TokenLoadScorer:
 
     def rate(self, request: RequestView, candidates: Sequence[Candidate]) -> Ratings:
         """One rating a candidate; raw is the number of tokens."""
-        return [
-            self._rating(candidate.in_flight.tokens + candidate.uncached_tokens(request))
-            for candidate in candidates
-        ]
-
-    def _rating(self, tokens: int) -> Rating:
-        return Rating(raw=float(tokens), score=1 - min(tokens, self._threshold) / self._threshold)
+        full = self._threshold
+        tokens = [each.in_flight.tokens + each.uncached_tokens(request) for each in candidates]
+        return RatingColumn([1 - min(n, full) / full for n in tokens], tokens)
 
 
 def register(registry: Registry) -> None:

@@ -95,8 +95,8 @@ struct TierBlocks {
 struct RankMatch {
     size_t rank;  // position of its layout
     std::vector<TierBlocks> tiers;
-    std::vector<TierRun> runs;
     size_t usable_blocks;
+    std::vector<TierRun> interleaved;  // of the union prefix, where a tier comes twice or behind a slower one
 };
 
 // Stretches of blocks [begin, end) that satisfy a condition, in order, none touching another.
@@ -157,8 +157,9 @@ public:
             match.rank = rank;
             for (size_t tier = 0; tier < n_tiers_; ++tier) match.tiers.push_back({tiers_[tier].length_from(0), 0});
             for (const TierRun& run : runs) match.tiers[run.tier].share += run.n_blocks;
-            match.runs = std::move(runs);
             match.usable_blocks = usable(layouts, rank);
+            const auto in_turn = [](const TierRun& a, const TierRun& b) { return a.tier < b.tier; };
+            if (!std::is_sorted(runs.begin(), runs.end(), in_turn)) match.interleaved = std::move(runs);
         }
         return found;
     }

@@ -212,12 +212,15 @@ PyObject* run_rows(PyObject* self, Call call) {
     }, nullptr);
 }
 
+// Matches are kept with the last decisions. Their tuples hold integers alone, in no cycle: the garbage collector need not
+// visit them.
 template <class Item, class Convert>
 PyObject* tuple_of(const std::vector<Item>& items, Convert convert) {
     Reference tuple(PyTuple_New(static_cast<Py_ssize_t>(items.size())));
     for (size_t i = 0; i < items.size(); ++i) {
         PyTuple_SetItem(tuple.get(), static_cast<Py_ssize_t>(i), Reference(convert(items[i])).release());
     }
+    PyObject_GC_UnTrack(tuple.get());
     return tuple.release();
 }
 
@@ -225,11 +228,13 @@ PyObject* row_of(const RankMatch& match) {
     Reference rank(number(match.rank)), usable(number(match.usable_blocks));
     Reference prefixes(tuple_of(match.tiers, [](const TierBlocks& tier) { return number(tier.prefix); }));
     Reference shares(tuple_of(match.tiers, [](const TierBlocks& tier) { return number(tier.share); }));
-    Reference runs(tuple_of(match.runs, [](const TierRun& tier_run) {
+    Reference interleaved(tuple_of(match.interleaved, [](const TierRun& tier_run) {
         Reference tier(number(tier_run.tier)), n_blocks(number(tier_run.n_blocks));
-        return PyTuple_Pack(2, tier.get(), n_blocks.get());
+        Reference run(PyTuple_Pack(2, tier.get(), n_blocks.get()));
+        PyObject_GC_UnTrack(run.get());
+        return run.release();
     }));
-    return PyTuple_Pack(5, rank.get(), prefixes.get(), shares.get(), runs.get(), usable.get());
+    return PyTuple_Pack(5, rank.get(), prefixes.get(), shares.get(), usable.get(), interleaved.get());
 }
 
 // No type derives from Layouts, so its destructor tells it apart.

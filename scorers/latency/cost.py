@@ -9,8 +9,9 @@ from typing import Annotated
 from msgspec import Meta, field
 
 from ..decision import Decision
-from ..model import Candidate, Rating, Ratings, RequestView
+from ..model import Candidate, Ratings, RequestView
 from ..params import BuildContext, PluginParams
+from ..rating_column import RatingColumn
 from ..registry import Registry
 from .features import FIRST_LOAD, OVERHEAD, PREFILL, QUEUE, features
 from .fit import LinearFit
@@ -94,14 +95,9 @@ class LatencyCostScorer:
 
     def rate(self, request: RequestView, candidates: Sequence[Candidate]) -> Ratings:
         """One rating a candidate; raw is the expected milliseconds to first token."""
-        ratings: list[Rating] = []
-        for candidate in candidates:
-            quantities = features(request.n_tokens, candidate, n_tiers=len(self._tiers))
-            fit = self._fits.get(self._group(candidate))
-            costs = fit.coefficients if fit is not None else self._priors
-            ms = sum(map(float.__mul__, costs, quantities))
-            ratings.append(Rating(raw=ms, score=1.0 / (1.0 + ms / self._params.scale_ms)))
-        return ratings
+        scale_ms = self._params.scale_ms
+        expected_ms = [self._expected_ms(request, candidate) for candidate in candidates]
+        return RatingColumn([1.0 / (1.0 + ms / scale_ms) for ms in expected_ms], expected_ms)
 
     def answered(self, decision: Decision, *, ttft_s: float) -> None:
         """Learn from an observed time; where the request was expected to wait is told by the decision itself."""
@@ -122,6 +118,12 @@ class LatencyCostScorer:
     def reports(self) -> list[LatencyReport]:
         """What each group seen so far is believed to cost, in order of appearance."""
         return [self._report(group, fit) for group, fit in self._fits.items()]
+
+    def _expected_ms(self, request: RequestView, candidate: Candidate) -> float:
+        quantities = features(request.n_tokens, candidate, n_tiers=len(self._tiers))
+        fit = self._fits.get(self._group(candidate))
+        costs = fit.coefficients if fit is not None else self._priors
+        return sum(map(float.__mul__, costs, quantities))
 
     def _load_priors(self) -> list[float]:
         given, last = self._params.load_tokens_per_second, len(DEFAULT_LOAD_SPEEDS) - 1

@@ -29,8 +29,7 @@ def match_of(*masks: int, n_blocks: int, block_size: int = BLOCK_SIZE) -> Prefix
             runs[-1] = (fastest, runs[-1][1] + 1)
         else:
             runs.append((fastest, 1))
-    union = tuple(sum(n for held, n in runs if held == tier) for tier in range(len(TIERS)))
-    held = RankMatch(tuple(map(leading_blocks, tiers)), union, tuple(runs), usable_blocks=sum(union))
+    held = RankMatch.from_runs(tuple(map(leading_blocks, tiers)), runs, sum(n for _, n in runs))
     return PrefixMatch(TIERS, block_size, n_blocks, held)
 
 

@@ -12,6 +12,5 @@ def prefix_match(tier_blocks: Mapping[str, int], *, n_blocks: int = 10, block_si
     union: list[int] = []
     for held in tier_blocks.values():
         union.append(max(0, held - sum(union)))
-    runs = tuple((tier, held) for tier, held in enumerate(union) if held)
-    rank = RankMatch(tuple(tier_blocks.values()), tuple(union), runs, sum(union))
+    rank = RankMatch(tuple(tier_blocks.values()), tuple(union), sum(union))
     return PrefixMatch(tuple(tier_blocks), block_size, n_blocks, rank)

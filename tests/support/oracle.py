@@ -106,9 +106,8 @@ def naive_match(blocks: Sequence[int], layout: RankLayout, *, n_tokens: int, blo
         return end if end - fast >= chunk else fast
 
     union = list(takewhile(lambda tier: tier is not None, map(fastest, range(len(blocks)))))
-    return RankMatch(
-        tier_blocks=tuple(map(leading, layout.tiers)),
-        union_blocks=tuple(union.count(tier) for tier in range(len(layout.tiers))),
-        runs=tuple((tier, len(list(run))) for tier, run in groupby(union) if tier is not None),
-        usable_blocks=usable(),
+    return RankMatch.from_runs(
+        tuple(map(leading, layout.tiers)),
+        [(tier, len(list(run))) for tier, run in groupby(union) if tier is not None],
+        usable(),
     )

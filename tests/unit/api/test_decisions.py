@@ -42,7 +42,7 @@ def prefix(number: int, n_runs: int, n_ranks: int) -> PrefixMatch:
     first = 1000 + 3 * number
     figures = tuple(range(first, first + 3))
     runs = tuple((each % 2, 300 + each) for each in range(n_runs))
-    held = RankMatch(figures, tuple(each + 1 for each in figures), runs, first + 9)
+    held = RankMatch(figures, tuple(each + 1 for each in figures), first + 9, runs)
     return PrefixMatch(TIERS, 16, 2000, held, 0, {rank: 5000 + rank for rank in range(n_ranks)})
 
 

@@ -107,6 +107,15 @@ def test_figures_are_consistent(blocks: list[int], n_tokens: int, chunk: int) ->
     assert all(a != b for (a, _), (b, _) in zip(rows.runs, rows.runs[1:], strict=False))
 
 
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(1, 9)), max_size=8))
+def test_runs_come_back_whatever_their_order(drawn: list[tuple[int, int]]) -> None:
+    runs = [run for before, run in zip([(-1, 0), *drawn], drawn, strict=False) if before[0] != run[0]]
+    made = RankMatch.from_runs((0, 0, 0), runs, 0)
+    assert made.runs == tuple(runs)
+    assert made.union_blocks == tuple(sum(n for tier, n in runs if tier == each) for each in range(3))
+    assert (not made.interleaved) == (runs == sorted(runs) and len({tier for tier, _ in runs}) == len(runs))
+
+
 @given(st.integers(0, 2**70))
 def test_leading_blocks_counts_set_bits_from_the_start(bits: int) -> None:
     text = bin(bits)[2:][::-1]

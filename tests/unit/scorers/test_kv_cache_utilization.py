@@ -30,7 +30,7 @@ def candidate(utilization: float | None) -> Candidate:
     ],
 )
 def test_utilization_scorer_rates_the_free_part(utilization: float | None, rating: Rating) -> None:
-    assert KVCacheUtilizationScorer().rate(REQUEST, [candidate(utilization)]) == [rating]
+    assert list(KVCacheUtilizationScorer().rate(REQUEST, [candidate(utilization)])) == [rating]
 
 
 def test_utilization_scorer_is_absolute() -> None:

@@ -68,7 +68,7 @@ def test_active_request_scorer_rates_requests_in_flight(
 def test_token_load_scorer_rates_tokens_ahead_and_of_the_request(
     candidate: Candidate, tokens: int, score: float
 ) -> None:
-    assert TokenLoadScorer(400).rate(REQUEST, [candidate]) == [Rating(raw=float(tokens), score=score)]
+    assert list(TokenLoadScorer(400).rate(REQUEST, [candidate])) == [Rating(raw=float(tokens), score=score)]
 
 
 def test_token_load_is_what_is_in_flight_when_the_prompt_was_not_tokenized() -> None:

@@ -61,7 +61,7 @@ CONTEXT = BuildContext(tiers=("gpu", "cpu", "storage"), sources={"cpu-lru": OneT
 def test_prefix_scorer_rates_the_share_of_the_prompt(
     tier: str | None, candidate: Candidate, rating: Rating
 ) -> None:
-    assert PrefixCacheScorer(OneTier(tier)).rate(REQUEST, [candidate]) == [rating]
+    assert list(PrefixCacheScorer(OneTier(tier)).rate(REQUEST, [candidate])) == [rating]
 
 
 @pytest.mark.parametrize(

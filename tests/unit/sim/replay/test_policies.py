@@ -49,7 +49,7 @@ def test_unknown_policy_is_refused_with_those_there_are() -> None:
 
 
 def make_candidate(name: str, union: tuple[int, ...], *, ahead: int, usage: float) -> Candidate:
-    held = RankMatch(tier_blocks=union, union_blocks=union, runs=(), usable_blocks=sum(union))
+    held = RankMatch(tier_blocks=union, union_blocks=union, usable_blocks=sum(union))
     return Candidate(
         name=name,
         address=name,
