@@ -1,22 +1,20 @@
-"""Weights, endpoints and capacities that change while requests flow."""
+"""Weights, endpoints and capacities that change while 500 requests a second flow."""
 
 from __future__ import annotations
 
 import asyncio
 import itertools
+import time
 from collections import defaultdict
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import grpc
-import grpc.aio
 import msgspec
 import pytest
 
-from kvatlas.api.extproc import ext_proc_pb2 as pb
 from support.ext_proc import (
     DUPLEX,
     kind_of,
@@ -26,15 +24,18 @@ from support.ext_proc import (
     response_body,
     response_headers,
 )
+from support.ext_proc_client import Conversation, ExtProcClient, connected
 from support.recording import Player, player, read_frames
 from support.scraping import MetricsServer
 from support.serve import Served, config_text, serving
 
 pytestmark = pytest.mark.slow
 
-N_CLIENTS = 8
+REQUESTS_A_SECOND = 500
+MAX_OPEN = 64
+"""Requests at once; a machine that is too slow for the rate is not flooded."""
 N_CHANGES = 10
-N_REQUESTS_BETWEEN = 30
+N_REQUESTS_BETWEEN = 100
 BODY = b'{"model":"m","messages":[{"role":"user","content":"Where is this cached?"}]}'
 STAYING_PORTS, FIRST_PORT, PORTS_EACH = 2, 100, 10
 WEIGHTS = ("queue", "kvCacheUtilization", "gpuPrefixCache", "cpuPrefixCache")
@@ -101,8 +102,8 @@ class Traffic:
     """Requests and questions that flow, and what they were answered."""
 
     served: Served
+    n_sent: int = 0
     n_routed: int = 0
-    n_scored: int = 0
     failures: list[str] = field(default_factory=list[str])
     endpoints_version: int = 0
     """In force for certain: whatever starts from now on goes to no older endpoint."""
@@ -112,17 +113,12 @@ class Traffic:
 
     @asynccontextmanager
     async def flowing(self) -> AsyncGenerator[None]:
-        options = [("grpc.use_local_subchannel_pool", 1)]
-        async with grpc.aio.insecure_channel(
-            f"127.0.0.1:{self.served.ports['extProc']}", options=options
-        ) as channel:
-            process: grpc.aio.StreamStreamMultiCallable[bytes, pb.ProcessingResponse] = channel.stream_stream(
-                "/envoy.service.ext_proc.v3.ExternalProcessor/Process",
-                response_deserializer=pb.ProcessingResponse.FromString,
-            )
-            stopping = asyncio.Event()
-            tasks = [asyncio.create_task(self._send(process, stopping)) for _ in range(N_CLIENTS)]
-            tasks += [asyncio.create_task(self._ask(stopping)) for _ in range(2)]
+        stopping = asyncio.Event()
+        async with connected(self.served.ports["extProc"]) as client:
+            asking = (self._ask_for_a_prompt, self._ask_for_the_last)
+            tasks = [asyncio.create_task(self._send(client, stopping))]
+            await self.more(1)
+            tasks += [asyncio.create_task(self._ask(ask, stopping)) for ask in asking]
             try:
                 yield
             finally:
@@ -136,46 +132,57 @@ class Traffic:
             while self.n_routed < wanted and not self.failures:  # noqa: ASYNC110 - counts what others do
                 await asyncio.sleep(0.005)
 
-    async def _send(
-        self,
-        process: grpc.aio.StreamStreamMultiCallable[bytes, pb.ProcessingResponse],
-        stopping: asyncio.Event,
-    ) -> None:
-        """One client: request after request, each to the end of its answer."""
+    async def _send(self, client: ExtProcClient, stopping: asyncio.Event) -> None:
+        """Requests at their times, whatever becomes of the earlier ones."""
+        began = time.monotonic()
+        ending: set[asyncio.Task[None]] = set()
         while not stopping.is_set():
-            call, oldest = process(), self.endpoints_version
-            for message in (request_headers(config=DUPLEX), request_body(BODY, end=True)):
-                await call.write(message.SerializeToString())
-            routed = await call.read()
-            if not isinstance(routed, pb.ProcessingResponse) or kind_of(routed) != "request_headers":
-                self.failures.append(repr(routed))
-                return
-            port = int(metadata_destination(routed).rpartition(":")[2])
-            if STAYING_PORTS < port < FIRST_PORT + PORTS_EACH * oldest:
-                self.failures.append(f"a request went to port {port} after version {oldest} was in force")
-                return
-            await call.read()
-            for message in (response_headers(), response_body(b"{}", end=True)):
-                await call.write(message.SerializeToString())
-            await call.done_writing()
-            while await call.read() is not grpc.aio.EOF:
-                pass
-            if await call.code() != grpc.StatusCode.OK:
-                self.failures.append(str(await call.code()))
-                return
-            self.n_routed += 1
+            due = int((time.monotonic() - began) * REQUESTS_A_SECOND) - self.n_sent
+            for _ in range(min(due, MAX_OPEN - len(ending))):
+                self.n_sent += 1
+                request = (request_headers(config=DUPLEX), request_body(BODY, end=True))
+                conversation = client.converse(request, (response_headers(), response_body(b"{}", end=True)))
+                task = asyncio.create_task(self._see_through(conversation, self.endpoints_version))
+                ending.add(task)
+                task.add_done_callback(ending.discard)
+            await asyncio.sleep(1 / REQUESTS_A_SECOND)
+        await asyncio.gather(*ending)
+        print(  # noqa: T201 - for who wants to know
+            f"{self.n_routed / (time.monotonic() - began):.0f} of {REQUESTS_A_SECOND} requests/s"
+        )
 
-    async def _ask(self, stopping: asyncio.Event) -> None:
+    async def _see_through(self, conversation: Conversation, oldest: int) -> None:
+        """The conversation to its end; `oldest` was in force when it began."""
+        if (wrong := await conversation.ended) is not None:
+            self.failures.append(wrong)
+            return
+        kinds = [kind_of(answer) for answer in conversation.answers]
+        if kinds != ["request_headers", "request_body", "response_headers", "response_body"]:
+            self.failures.append(str(conversation.answers))
+            return
+        port = int(metadata_destination(conversation.answers[0]).rpartition(":")[2])
+        if STAYING_PORTS < port < FIRST_PORT + PORTS_EACH * oldest:
+            self.failures.append(f"a request went to port {port} after version {oldest} was in force")
+            return
+        self.n_routed += 1
+
+    async def _ask(self, ask: Callable[[], Awaitable[Any]], stopping: asyncio.Event) -> None:
         """What decides: the weights, the endpoints, and the generation that the decision says it is of."""
         while not stopping.is_set():
-            answer = await self.served.post("/v1/score", {"model": "m", "token_ids": [1, 2, 3]})
+            answer = await ask()
             if "endpoints" not in answer:
                 self.failures.append(str(answer))
                 return
             (weights,) = {tuple(score["weight"] for score in each["scores"]) for each in answer["endpoints"]}
             names = frozenset(each["name"] for each in answer["endpoints"])
             self.decisions[answer["configGeneration"]].add((weights, names))
-            self.n_scored += 1
+            await asyncio.sleep(0.01)
+
+    async def _ask_for_a_prompt(self) -> Any:
+        return await self.served.post("/v1/score", {"model": "m", "token_ids": [1, 2, 3]})
+
+    async def _ask_for_the_last(self) -> Any:
+        return await self.served.get("/v1/decisions/id-1")
 
 
 async def change(fleet: Fleet, served: Served, kind: str, number: int) -> None:
