@@ -8,7 +8,7 @@ import os
 import random
 import signal
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from ..configs.address import HostPort
 from ..configs.decisions import DecisionsConfig
@@ -19,7 +19,6 @@ from ..events.subscription import SubscriberOptions
 from ..indexer.atlas import Atlas
 from ..indexer.factory import index_core
 from ..indexer.tiers import TierTable
-from ..scorers.in_flight import Siblings
 from .admission import Admission
 from .audits import audit_families, audited
 from .capacities import CapacityDrift
@@ -38,6 +37,7 @@ from .observers import Observers
 from .picker import Picker, Policy
 from .reconcile import Roster, Wanted, wanted_endpoints
 from .registration import Registry
+from .rest.answers import OwnAnswers
 from .rest.app import metrics_app, rest_app
 from .rest.feed import LiveFeed
 from .rest.frame import frame_pieces
@@ -58,6 +58,7 @@ from .tls.certificates import make_certificates
 from .tls.http import http_context
 from .tls.metrics import tls_families
 from .tokenization_metrics import tokenization_families
+from .workers.crew import Crew
 
 log = logging.getLogger(__name__)
 
@@ -90,7 +91,7 @@ class App:
     Args:
         config: validated configuration, with the endpoints that its `endpoints.file` lists.
         files: where it came from, to follow their changes; None for a configuration that stays.
-        siblings: other processes that send requests to the same endpoints; None for none.
+        crew: the other workers of the same kvatlas; None for none.
 
     Raises:
         TokenizerLoadError: the tokenizer cannot be loaded.
@@ -102,11 +103,17 @@ class App:
     """
 
     def __init__(
-        self, config: KVAtlasConfig, files: ConfigFiles | None = None, *, siblings: Siblings | None = None
+        self, config: KVAtlasConfig, files: ConfigFiles | None = None, *, crew: Crew | None = None
     ) -> None:
+        self._crew = crew
         self._metrics = Metrics()
         self.live = LiveConfig(
-            config, files=files, switch=self._switch, settle=self._settle, metrics=self._metrics
+            config,
+            files=files,
+            switch=self._switch,
+            settle=self._settle,
+            metrics=self._metrics,
+            present=crew.present if crew is not None else None,
         )
         """The configuration in force."""
         for note in self.live.plan.notes:
@@ -149,7 +156,7 @@ class App:
             loads=self._loads,
             metrics=self._metrics,
             settings=fleet_settings(config),
-            siblings=siblings,
+            siblings=crew.loads if crew is not None else None,
         )
         self._roster = Roster(self.fleet)
         self._models = ServedModels(
@@ -175,7 +182,7 @@ class App:
             fleet=self.fleet,
             policy=_policy(self.live.plan, self.live.generation, self._cluster.priorities),
             metrics=self._metrics,
-            decisions=_decision_log(config.decisions),
+            decisions=_decision_log(config.decisions, worker=crew.worker if crew is not None else 0),
             rng=random.random,
             n_fallbacks=config.ext_proc.fallback_endpoints,
             rules=self._cluster.rewrites,
@@ -220,8 +227,10 @@ class App:
             max_viewers=config.rest.max_live_viewers,
             metrics=rest_metrics,
         )
+        answers = OwnAnswers(picker.decisions, self.fleet, self.live)
         rest = rest_app(
             picker=picker,
+            answers=crew.join(answers, self.live) if crew is not None else answers,
             observers=self._observers,
             live=self.live,
             instances=Registry(self.fleet),
@@ -272,7 +281,7 @@ class App:
             spawn(self._watch_readiness(), "readiness"),
             spawn(self._keep_house(), "housekeeping"),
             spawn(self._sweep(), "sweep"),
-            spawn(self._follow_files(), "configuration"),
+            *self._configuration_tasks(),
             spawn(self._models.watch(), "tokenizer files"),
         ]
 
@@ -356,6 +365,13 @@ class App:
             n_left = self.fleet.atlas.sweep(n_keys=SWEPT_AT_ONCE)
             await asyncio.sleep(SWEEP_PAUSE_S if n_left else HOUSEKEEPING_S)
 
+    def _configuration_tasks(self) -> Iterator[asyncio.Task[None]]:
+        """Of several workers one follows the files, and sees that the others have what it has."""
+        if self._crew is None or self._crew.leads:
+            yield spawn(self._follow_files(), "configuration")
+        if self._crew is not None and self._crew.leads:
+            yield spawn(self._crew.lead(), "workers")
+
     async def _follow_files(self) -> None:
         """Load the configuration's files when they change, and when SIGHUP asks for it."""
         while True:
@@ -410,8 +426,8 @@ class App:
             log.info("ready" if ready else "not ready")
 
 
-def _decision_log(config: DecisionsConfig) -> DecisionLog:
-    return DecisionLog(max_count=config.max_count, max_bytes=config.max_mebibytes * 2**20)
+def _decision_log(config: DecisionsConfig, *, worker: int) -> DecisionLog:
+    return DecisionLog(max_count=config.max_count, max_bytes=config.max_mebibytes * 2**20, worker=worker)
 
 
 def _policy(plan: Plan, generation: int, priorities: Mapping[str, int]) -> Policy:

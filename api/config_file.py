@@ -74,12 +74,14 @@ class FileWatch:
 
     Args:
         path: the file; it may be missing.
+        told: how it was when somebody else last told of it, who is not to be told the same again.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, told: FileState | None = None) -> None:
         self._path = path
         self._seen: FileState | None = None
-        self._told: FileState | None = None
+        self.told = told
+        """How it was when a change was last told; None before the first."""
 
     def look(self) -> bool:
         """Whether the file differs from when this was last true, or was never looked at, and is as it was a look ago.
@@ -87,9 +89,9 @@ class FileWatch:
         A file that is being written differs from one look to the next; it is told of when it does not any more.
         """
         before, self._seen = self._seen, self._state()
-        if self._seen != before or self._seen == self._told:
+        if self._seen != before or self._seen == self.told:
             return False
-        self._told = self._seen
+        self.told = self._seen
         return True
 
     def _state(self) -> FileState:

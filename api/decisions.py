@@ -22,13 +22,16 @@ PREFIX_BYTES, PART_BYTES = 600, 96
 """The same of what a candidate holds of the prompt: of itself, and of each of its runs and ranks. Candidates that hold
 nothing share one match."""
 
+NUMBER_STEP = 64
+"""Between the numbers of two decisions of one process, so that those of 64 workers are all different."""
+
 
 @dataclass(slots=True)
 class KeptDecision:
     """One decision on a request.
 
     Attributes:
-        number: 1 for the first of the process, one more for each.
+        number: the time in microseconds, about: later decisions have higher ones, also beside those of other workers.
         request_id: `x-request-id`, or what the protocol shell made up; of a long one the first characters.
         at: wall-clock seconds.
         decision: the decision; nobody is picked where filters left nobody.
@@ -50,10 +53,12 @@ class DecisionLog:
     Args:
         max_count: decisions kept at most; 0 keeps none.
         max_bytes: memory they take at most; the newest is kept whatever it takes.
+        worker: of several processes the number of this one, below `NUMBER_STEP`.
     """
 
-    def __init__(self, *, max_count: int, max_bytes: int) -> None:
-        self._max_count, self._max_bytes = max_count, max_bytes
+    def __init__(self, *, max_count: int, max_bytes: int, worker: int = 0) -> None:
+        self._max_count, self._max_bytes, self._worker = max_count, max_bytes, worker
+        self._last_number = worker
         self._kept: deque[KeptDecision] = deque()
         self._by_id: dict[str, KeptDecision] = {}
         self.n_seen = 0
@@ -70,7 +75,9 @@ class DecisionLog:
             return
         self.n_seen += 1
         request_id = request_id[:MAX_ID_CHARS]
-        kept = KeptDecision(self.n_seen, request_id, at, decision, size_bytes(decision))
+        number = int(at * 1e6) // NUMBER_STEP * NUMBER_STEP + self._worker
+        self._last_number = max(number, self._last_number + NUMBER_STEP)
+        kept = KeptDecision(self._last_number, request_id, at, decision, size_bytes(decision))
         self._kept.append(kept)
         self._by_id[request_id] = kept
         self.size_bytes += kept.size_bytes

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..configs.changes import Change, changes
@@ -12,7 +13,7 @@ from ..configs.discovery import with_listed_endpoints
 from ..configs.errors import ConfigError
 from ..configs.loader import LoadedConfig
 from ..configs.schema import KVAtlasConfig
-from .config_file import ConfigFiles, FileWatch
+from .config_file import ConfigFiles, FileState, FileWatch
 from .errors import ConfigRefusedError, SchedulingError
 from .metrics import Metrics
 from .scheduling.plan import Plan, make_plan
@@ -22,6 +23,24 @@ log = logging.getLogger(__name__)
 
 MAX_LOGGED_CHANGES = 50
 """Changed keys that are logged one by one; of a fleet that is replaced nobody reads more."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigState:
+    """Where a process is with its configuration; another goes on from it.
+
+    Attributes:
+        generation: of the configuration.
+        config: in force, as it was loaded.
+        refusals: file -> why what it says is not in force.
+        seen: file -> how it was when it was last loaded.
+    """
+
+    generation: int
+    config: KVAtlasConfig
+    refusals: Mapping[str, str] = field(default_factory=dict[str, str])
+    seen: Mapping[str, FileState] = field(default_factory=dict[str, FileState])
+
 
 Switch = Callable[[Plan, int], None]
 """Puts a plan in force as the generation of that number. Raises ConfigRefusedError when it cannot; nothing has changed
@@ -39,6 +58,7 @@ class LiveConfig:
         switch: puts another in force, between two decisions.
         settle: does what that left to be done in time: frees, shrinks.
         metrics: counters.
+        present: where another process of the same kvatlas is; what it has in force counts in place of `config`.
 
     Raises:
         SchedulingError: the plugins make no profile.
@@ -52,17 +72,22 @@ class LiveConfig:
         switch: Switch,
         settle: Callable[[], Awaitable[None]],
         metrics: Metrics,
+        present: ConfigState | None = None,
     ) -> None:
-        self._loaded = config
-        self.plan = make_plan(config)
+        start = present or ConfigState(1, config)
+        self._loaded = start.config
+        self.plan = make_plan(start.config)
         """What the configuration in force comes to."""
-        self.generation = 1
+        self.generation: int = start.generation
         """One more with each configuration that is put in force."""
         self.refusals: dict[str, str] = {}
         """File -> why what it says is not in force."""
+        self.tell: Callable[[], Awaitable[None]] = _nobody
+        """Called when the generation or the refusals are others."""
         self.files = files
         self._switch, self._settle, self._metrics = switch, settle, metrics
         self._watches: dict[Path, FileWatch] = {}
+        self._go_on_from(start)
         self._turn = asyncio.Lock()
         metrics.config_generation.set_function(lambda: self.generation)
         metrics.config_refused.set_function(lambda: len(self.refusals))
@@ -71,6 +96,32 @@ class LiveConfig:
     def in_force(self) -> KVAtlasConfig:
         """The configuration, with tiers and event plane as its plugins have them."""
         return self.plan.config
+
+    @property
+    def state(self) -> ConfigState:
+        """For another process to go on from."""
+        seen = {str(path): each.told for path, each in self._watches.items() if each.told is not None}
+        return ConfigState(self.generation, self._loaded, self.refusals.copy(), seen)
+
+    async def follow(self, state: ConfigState) -> None:
+        """Put in force what another process has, as its generation; nothing happens where that is not a later one.
+
+        Raises:
+            ConfigRefusedError: it cannot be put in force; nothing has changed.
+        """
+        async with self._turn:
+            if state.generation >= self.generation:
+                self._go_on_from(state)
+            if state.generation > self.generation:
+                loaded = LoadedConfig(state.config)
+                await self._put_in_force(loaded, "sibling", "worker 0", generation=state.generation)
+
+    async def number_from(self, generation: int) -> None:
+        """Go on as this generation, where others know a later one than this process."""
+        async with self._turn:
+            if generation > self.generation:
+                self._switch(self.plan, generation)
+                self.generation = generation
 
     async def look(self) -> None:
         """Look at the files, and load what has changed; the first time whatever they say."""
@@ -99,10 +150,17 @@ class LiveConfig:
         async with self._turn:
             try:
                 config = with_weights(self._loaded, self.plan, weights)
-                return await self._put_in_force(LoadedConfig(config), "rest", "PUT /v1/weights")
+                found = await self._put_in_force(LoadedConfig(config), "rest", "PUT /v1/weights")
             except (ConfigError, ConfigRefusedError):
                 self._metrics.config_loaded("rest", "refused")
                 raise
+        await self.tell()
+        return found
+
+    def _go_on_from(self, state: ConfigState) -> None:
+        """Take over all but the configuration itself."""
+        self.refusals = dict(state.refusals)
+        self._watches = {Path(path): FileWatch(Path(path), told=told) for path, told in state.seen.items()}
 
     async def _has_changed(self, path: Path) -> bool:
         watch = self._watches.setdefault(path, FileWatch(path))
@@ -133,21 +191,25 @@ class LiveConfig:
             self.refusals[name] = refusal
             self._metrics.config_loaded(why, "refused")
             log.error("configuration generation %d stays in force: %s", self.generation, refusal)
+        await self.tell()
 
-    async def _put_in_force(self, loaded: LoadedConfig, why: str, origin: str) -> list[Change]:
+    async def _put_in_force(
+        self, loaded: LoadedConfig, why: str, origin: str, *, generation: int | None = None
+    ) -> list[Change]:
         try:
             plan = make_plan(loaded.config, before=self.plan)
             found = _live_changes(self.in_force, plan.config)
-            if found:
-                self._switch(plan, self.generation + 1)
+            if found or generation is not None:
+                generation = generation or self.generation + 1
+                self._switch(plan, generation)
         except (ConfigRefusedError, SchedulingError) as error:
             raise ConfigRefusedError(f"{origin}: {error}") from error
         self._loaded = loaded.config
-        if not found:
+        if generation is None:
             self._metrics.config_loaded(why, "unchanged")
             return found
         self.plan = plan
-        self.generation += 1
+        self.generation = generation
         self._metrics.config_loaded(why, "applied")
         self._tell(found, (*loaded.notes, *plan.notes), origin)
         await self._settle()
@@ -161,6 +223,10 @@ class LiveConfig:
             log.info("  and %d more", len(found) - MAX_LOGGED_CHANGES)
         for note in notes:
             log.info("  %s", note)
+
+
+async def _nobody() -> None:
+    """Tells nobody."""
 
 
 def _live_changes(old: KVAtlasConfig, new: KVAtlasConfig) -> list[Change]:

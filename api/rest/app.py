@@ -17,6 +17,7 @@ from ..live import LiveConfig
 from ..observers import Observers
 from ..picker import Picker
 from ..registration import Registry
+from .answers import Answers
 from .audit import audit_routes
 from .auth import BearerAuth, TokenFile
 from .config import config_routes
@@ -41,6 +42,7 @@ from .ui import ui_routes
 def rest_app(
     *,
     picker: Picker,
+    answers: Answers,
     observers: Observers,
     live: LiveConfig,
     instances: Registry,
@@ -56,6 +58,7 @@ def rest_app(
 
     Args:
         picker: scores prompts and knows the fleet.
+        answers: of decisions, audit and weights.
         observers: what looks on.
         live: the configuration.
         instances: what is registered at run time.
@@ -78,10 +81,10 @@ def rest_app(
     app.include_router(registration_routes(picker.fleet, instances))
     app.include_router(standard_routes(picker.fleet, instances, model_names=model_names))
     app.include_router(score_routes(picker))
-    app.include_router(decision_routes(picker.decisions))
-    app.include_router(audit_routes(picker.fleet))
+    app.include_router(decision_routes(answers))
+    app.include_router(audit_routes(answers))
     app.include_router(endpoint_routes(picker.fleet))
-    app.include_router(config_routes(live))
+    app.include_router(config_routes(live, answers.set_weights))
     app.include_router(live_routes(feed, metrics))
     app.include_router(index_routes(picker.fleet))
     app.include_router(recorder_routes(observers.recorder))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Body
@@ -10,14 +11,17 @@ from ...configs.errors import ConfigError
 from ...configs.plain import plain
 from ...configs.secrets import masked
 from ..live import LiveConfig
-from ..scheduling.weights import weights_of
 from .errors import BadRequestError
 from .models import ConfigOut, ErrorOut, WeightsOut
 
 Changed = Annotated[dict[str, Any], Body(examples=[{"queue": 3, "cpuPrefixCache": 0.5}])]
 
 
-def config_routes(live: LiveConfig) -> APIRouter:
+SetWeights = Callable[[Mapping[str, object]], Awaitable[WeightsOut]]
+"""See `Answers.set_weights`."""
+
+
+def config_routes(live: LiveConfig, set_weights: SetWeights) -> APIRouter:
     """`/v1/config` and `/v1/weights`."""
     router = APIRouter(prefix="/v1", tags=["kvatlas"])
 
@@ -42,13 +46,8 @@ def config_routes(live: LiveConfig) -> APIRouter:
         The file is not written: when it is loaded again, its weights are in force.
         """
         try:
-            found = await live.set_weights(changed)
+            return await set_weights(changed)
         except ConfigError as error:
             raise BadRequestError(str(error)) from None
-        return WeightsOut(
-            generation=live.generation,
-            changes=[str(change) for change in found],
-            weights=weights_of(live.plan),
-        )
 
     return router

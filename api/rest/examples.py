@@ -234,7 +234,8 @@ EXAMPLES: Mapping[tuple[str, str], Example] = {
         _DECISION, body={"model": "qwen3", "messages": [{"role": "user", "content": "Where is my cache?"}]}
     ),
     ("get", "/v1/decisions"): Example(
-        {"decisions": [_SUMMARY], "nextCursor": None}, parameters={"limit": 20, "endpoint": "vllm-0"}
+        {"decisions": [_SUMMARY], "nextCursor": None, "missingWorkers": []},
+        parameters={"limit": 20, "endpoint": "vllm-0"},
     ),
     ("get", "/v1/decisions/{request_id}"): Example(
         _DECISION | _ORIGIN | {"audited": _AUDITED}, parameters={"request_id": "5f0c7a1e"}
@@ -252,7 +253,8 @@ EXAMPLES: Mapping[tuple[str, str], Example] = {
                     "underTokens": 0,
                     "credit": 1.0,
                 }
-            ]
+            ],
+            "missingWorkers": [],
         }
     ),
     ("get", "/v1/endpoints"): Example(
@@ -272,6 +274,7 @@ EXAMPLES: Mapping[tuple[str, str], Example] = {
             "generation": 4,
             "changes": ["weights.queue: 2 -> 3", "weights.cpuPrefixCache: 1 -> 0.5"],
             "weights": _WEIGHTS,
+            "missingWorkers": [],
         },
         body={"queue": 3, "cpuPrefixCache": 0.5},
     ),

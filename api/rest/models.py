@@ -27,6 +27,8 @@ Rank = Annotated[int, Field(ge=0, lt=1024)]
 ListenerStatus = Literal["failed", "pending", "active", "paused"]
 _MODEL_NAMES = AliasChoices("model", "model_name", "modelname")
 
+MISSING_WORKERS = "with several workers: those that did not answer in time, and are not counted in"
+
 
 class Own(BaseModel):
     """Base of kvatlas' own bodies: camelCase, unknown fields refused."""
@@ -304,6 +306,9 @@ class WeightsOut(Own):
     generation: int = Field(description="of the configuration with these weights")
     changes: list[str] = Field(description="`weights.queue: 2 -> 3`; empty when nothing differs")
     weights: dict[str, float]
+    missing_workers: list[int] = Field(
+        default=[], description="with several workers: those that have not told yet that they decide by it"
+    )
 
 
 class ReadyOut(Own):

@@ -6,12 +6,13 @@ import asyncio
 import contextlib
 import socket
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Self
 
 from ...scorers.model import InFlightLoad
 from .sibling_loads import SiblingLoads
+from .talk import PATIENCE_S, Talk
 
 NEWS_S = 0.005
 """How long a change may wait for others, which are told with it."""
@@ -20,6 +21,11 @@ EVERYTHING_S = 1.0
 """How often everything is told."""
 
 _MAX_MESSAGE_BYTES = 1024 * 1024
+_LOADS, _TALK = b"l", b"t"
+"""First byte of every message: what it is about."""
+
+_FULL_PAUSE_S = 0.005
+"""Before a message is put once more into a mailbox that was full."""
 
 
 class Mailboxes:
@@ -37,7 +43,7 @@ class Mailboxes:
 
     def link(self, worker: int) -> SiblingLink:
         """The link of a worker, to be used in its own process."""
-        others = [into for number, (into, _) in enumerate(self._pairs) if number != worker]
+        others = {number: into for number, (into, _) in enumerate(self._pairs) if number != worker}
         return SiblingLink(worker, self._pairs[worker][1], others)
 
     def close(self) -> None:
@@ -48,14 +54,22 @@ class Mailboxes:
 
 
 class SiblingLink:
-    """Tells the other workers what is in flight here, and hears it of them, within `async with`.
+    """Tells the other workers what is in flight here, hears it of them, and lets them talk, within `async with`.
 
     Implements `scorers.in_flight.Siblings`.
+
+    Args:
+        worker: its own number.
+        mailbox: where others put what they have to say to it.
+        others: what leads into the mailbox of each other worker.
     """
 
-    def __init__(self, worker: int, mailbox: socket.socket, others: Iterable[socket.socket]) -> None:
+    def __init__(self, worker: int, mailbox: socket.socket, others: Mapping[int, socket.socket]) -> None:
+        self.worker = worker
+        self.talk = Talk(worker, tuple(others), self._put)
+        """Questions to the others, and answers to theirs."""
         self._loads = SiblingLoads(worker, life=time.time())
-        self._mailbox, self._others = mailbox, tuple(others)
+        self._mailbox, self._others = mailbox, others
         self._flush: asyncio.TimerHandle | None = None
         self._regular: asyncio.Task[None] | None = None
 
@@ -84,6 +98,7 @@ class SiblingLink:
         if regular is not None:
             regular.cancel()
             await asyncio.gather(regular, return_exceptions=True)
+        await self.talk.close()
 
     def _tell_news(self) -> None:
         self._flush = None
@@ -98,12 +113,28 @@ class SiblingLink:
 
     def _send(self, messages: Iterable[bytes]) -> None:
         for message in messages:
-            for other in self._others:
+            for other in self._others.values():
                 # a full mailbox is that of a worker that hangs; everything is told again
                 with contextlib.suppress(OSError):
-                    other.send(message)
+                    other.send(_LOADS + message)
+
+    async def _put(self, worker: int, message: bytes) -> None:
+        """Into a worker's mailbox, also if it is full for a moment: a long answer may fill it."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(PATIENCE_S):
+                while True:
+                    try:
+                        self._others[worker].send(_TALK + message)
+                    except BlockingIOError:
+                        await asyncio.sleep(_FULL_PAUSE_S)
+                    else:
+                        return
 
     def _hear(self) -> None:
         with contextlib.suppress(BlockingIOError):
             while True:
-                self._loads.heard(self._mailbox.recv(_MAX_MESSAGE_BYTES), now=time.monotonic())
+                message = self._mailbox.recv(_MAX_MESSAGE_BYTES)
+                if message[:1] == _LOADS:
+                    self._loads.heard(message[1:], now=time.monotonic())
+                else:
+                    self.talk.heard(message[1:])

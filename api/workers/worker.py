@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import msgspec
 import uvloop
 
@@ -13,6 +11,7 @@ from ...configs.observers import RecorderConfig
 from ...configs.schema import KVAtlasConfig, SnapshotConfig
 from ..app import App
 from ..config_file import ConfigFiles
+from .crew import Crew
 from .link import Mailboxes
 from .supervisor import END
 
@@ -29,15 +28,13 @@ def run_worker(config: KVAtlasConfig, files: ConfigFiles, mailboxes: Mailboxes, 
     Raises:
         KVAtlasError: as of `App`.
     """
-
-    def as_worker(said: KVAtlasConfig) -> KVAtlasConfig:
-        return worker_config(files.with_flags(said), worker)
+    own = worker_config(config, worker)
 
     async def run() -> None:
-        link = mailboxes.link(worker)
-        app = App(worker_config(config, worker), replace(files, with_flags=as_worker), siblings=link)
-        async with link:
-            await app.run(ends=(END,))
+        async with mailboxes.link(worker) as link:
+            crew = Crew(link, own)
+            await crew.meet()
+            await App(own, files, crew=crew).run(ends=(END,))
 
     uvloop.run(run())
 

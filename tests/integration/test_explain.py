@@ -43,7 +43,8 @@ def listed(answer: dict[str, Any]) -> list[str]:
 async def test_decisions_on_requests_are_listed_and_explained(tmp_path: Path) -> None:
     scorers = [{"type": "active-request-scorer"}, {"type": "token-load-scorer"}]
     async with gateway(tmp_path, plugins=scorers, admission=ADMISSION) as gate:
-        assert await ask(gate, "/v1/decisions") == {"decisions": [], "nextCursor": None}
+        empty: dict[str, object] = {"decisions": [], "nextCursor": None, "missingWorkers": []}
+        assert await ask(gate, "/v1/decisions") == empty
         nothing = await explain("--last", "--url", gate.url)
         requests = {
             name: await gate.request(100, ("x-request-id", name), SECRET, OBJECTIVE)

@@ -1,10 +1,11 @@
-"""`kvatlas serve` with two workers: ports, shared accounts of what is in flight, and their common end."""
+"""`kvatlas serve` with two workers: ports, shared accounts of what is in flight, answers for all, and their common end."""
 
 from __future__ import annotations
 
 import os
 import re
 import signal
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ import pytest
 from kvatlas.api.extproc import ext_proc_pb2 as pb
 from kvatlas.api.extproc.health import EXT_PROC_SERVICE
 from support.ext_proc import DUPLEX, metadata_destination, request_body, request_headers
-from support.serve import ANY_PORTS, Served, serving
+from support.serve import ANY_PORTS, Served, config_text, serving
 from support.waiting import until
 
 ADDRESSES = ["127.0.0.1:1", "127.0.0.1:2"]
@@ -34,9 +35,10 @@ def call_on(channel: grpc.aio.Channel) -> Call:
     return process()
 
 
-async def destination(call: Call) -> str:
+async def destination(call: Call, request_id: str = "any") -> str:
     """Where a request goes; its stream stays open, and so the request in flight."""
-    for message in (request_headers(config=DUPLEX), request_body(BODY, end=True)):
+    named = request_headers(("x-request-id", request_id), config=DUPLEX)
+    for message in (named, request_body(BODY, end=True)):
         await call.write(message)
     answer = await call.read()
     assert isinstance(answer, pb.ProcessingResponse)
@@ -99,3 +101,47 @@ async def test_workers_share_what_is_in_flight_and_are_started_again(tmp_path: P
         os.kill(pid_of(1, served.process.pid), signal.SIGKILL)
         await until(lambda: ports_of(served, "extProc")[1] != ports[1], what="the second worker again")
         assert await destination(call_on(await channel(1))) in ADDRESSES
+
+
+@pytest.mark.slow
+async def test_any_worker_answers_and_changes_weights_for_all(tmp_path: Path) -> None:
+    static = [{"name": address, "address": address, "events": "", "metrics": ""} for address in ADDRESSES]
+    config: dict[str, Any] = {"server": ANY_PORTS | {"workers": 2}, "endpoints": {"static": static}}
+    async with serving(config, tmp_path) as served, AsyncExitStack() as stack:
+        await until(lambda: len(ports_of(served, "rest")) == 2, what="both workers")
+
+        async def ask(worker: int, path: str, body: dict[str, float] | None = None) -> Any:
+            url = f"http://127.0.0.1:{ports_of(served, 'rest')[worker]}{path}"
+            async with served.session.request("PUT" if body else "GET", url, json=body) as answer:
+                return await answer.json()
+
+        async def in_force() -> list[tuple[int, float]]:
+            answers = [await ask(worker, "/v1/config") for worker in (0, 1)]
+            return [(each["generation"], each["config"]["weights"]["queue"]) for each in answers]
+
+        assert await in_force() == [(1, 2), (1, 2)]
+        assert (await ask(1, "/v1/weights", {"queue": 7}))["missingWorkers"] == []
+        assert await in_force() == [(2, 7), (2, 7)]
+
+        for worker in (0, 1):
+            where = f"127.0.0.1:{ports_of(served, 'extProc')[worker]}"
+            channel = await stack.enter_async_context(grpc.aio.insecure_channel(where))
+            await destination(call_on(channel), f"of-{worker}")
+        for worker in (0, 1):
+            listed = await ask(worker, "/v1/decisions")
+            assert [each["requestId"] for each in listed["decisions"]] == ["of-1", "of-0"]
+            for name in ("of-0", "of-1"):
+                found = await ask(worker, f"/v1/decisions/{name}")
+                assert (found["requestId"], found["configGeneration"]) == (name, 2)
+
+        for worker in (1, 0):
+            before = ports_of(served, "rest")[worker]
+            os.kill(pid_of(worker, served.process.pid), signal.SIGKILL)
+            await until(lambda: ports_of(served, "rest")[worker] != before, what="the worker again")  # noqa: B023
+            assert await in_force() == [(2, 7), (2, 7)]
+        (tmp_path / "kvatlas.yaml").write_bytes(config_text(config | {"weights": {"queue": 3}}))
+        await until(lambda: _is(in_force, [(3, 3), (3, 3)]), what="the file's weights in force")
+
+
+async def _is(ask: Callable[[], Awaitable[object]], wanted: object) -> bool:
+    return await ask() == wanted

@@ -136,13 +136,32 @@ def test_long_ids_are_cut_and_still_found() -> None:
     [
         pytest.param(2, None, None, "fe", id="limit"),
         pytest.param(100, "e1", None, "fdb", id="endpoint"),
-        pytest.param(100, None, 4, "cba", id="before"),
-        pytest.param(1, "e0", 5, "c", id="together"),
+        pytest.param(100, None, 3_000_000, "cba", id="before"),
+        pytest.param(1, "e0", 4_000_000, "c", id="together"),
         pytest.param(100, "unknown", None, "", id="nothing"),
     ],
 )
 def test_page_is_newest_first(limit: int, endpoint: str | None, before: int | None, found: str) -> None:
     assert ids(filled("abcdef"), limit=limit, endpoint=endpoint, before=before) == found
+
+
+@given(
+    workers=st.lists(
+        st.lists(st.sampled_from([0.0, 5.0, 5.00001, 5.0001, 4.0]), max_size=8), min_size=1, max_size=3
+    )
+)
+def test_numbers_are_those_of_one_decision_and_grow(workers: list[list[float]]) -> None:
+    seen: set[int] = set()
+    for worker, times in enumerate(workers):
+        log = DecisionLog(max_count=100, max_bytes=100 * ONE, worker=worker)
+        for at in times:
+            log.add(DECISIONS[0], request_id="a", at=at)
+        numbers = [kept.number for kept in log.page(limit=100)]
+        assert numbers == sorted(numbers, reverse=True)
+        assert not seen.intersection(numbers)
+        assert all(number >= int(at * 1e6) - 64 for number, at in zip(numbers, times[::-1], strict=True))
+        seen.update(numbers)
+    assert len(seen) == sum(map(len, workers))
 
 
 @given(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import httpx
@@ -13,6 +14,7 @@ from fastapi import FastAPI
 from kvatlas.api.errors import ConfigRefusedError
 from kvatlas.api.live import LiveConfig
 from kvatlas.api.metrics import Metrics
+from kvatlas.api.rest.answers import changed_weights
 from kvatlas.api.rest.config import config_routes
 from kvatlas.api.rest.errors import install_error_handlers
 from kvatlas.api.scheduling.plan import Plan
@@ -48,7 +50,7 @@ async def rest() -> AsyncGenerator[Rest]:
     live = LiveConfig(config, files=None, switch=switch, settle=settle, metrics=Metrics())
     app = FastAPI()
     install_error_handlers(app)
-    app.include_router(config_routes(live))
+    app.include_router(config_routes(live, partial(changed_weights, live)))
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as client:
         one = Rest(client, live)
         yield one
@@ -78,6 +80,7 @@ async def test_weights_named_are_changed(rest: Rest) -> None:
             "generation": 2,
             "changes": ["weights.queue: 2 -> 3", "weights.cpuPrefixCache: 1 -> 0.5"],
             "weights": {"queue": 3, "kvCacheUtilization": 2, "gpuPrefixCache": 1, "cpuPrefixCache": 0.5},
+            "missingWorkers": [],
         },
     )
     assert rest.switched == [rest.live.in_force]

@@ -1,0 +1,138 @@
+"""What REST answers of decisions, audit and weights, and changes: of this process alone, or of several together."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import NamedTuple, Protocol
+
+from ...scorers.audit import EndpointAudit
+from ..decisions import DecisionLog
+from ..fleet import Fleet
+from ..live import LiveConfig
+from ..scheduling.weights import weights_of
+from .audit_models import AuditOut, EndpointAuditOut
+from .decision_models import DecisionOut, DecisionsOut, DecisionSummaryOut
+from .explanation import decision_out, summary
+from .models import WeightsOut
+
+
+class PageQuery(NamedTuple):
+    """Which decisions are wanted.
+
+    Attributes:
+        limit: at most so many.
+        endpoint: only those that picked this endpoint first; None for all.
+        before: only those with a smaller number; None for all.
+    """
+
+    limit: int
+    endpoint: str | None = None
+    before: int | None = None
+
+
+class Numbered(NamedTuple):
+    """A decision in short, and its number, by which decisions are in order."""
+
+    number: int
+    decision: DecisionSummaryOut
+
+
+class Answers(Protocol):
+    """What calls that concern all processes of one kvatlas are answered with."""
+
+    async def decisions(self, query: PageQuery) -> DecisionsOut:
+        """The last decisions, newest first."""
+        ...
+
+    async def decision(self, request_id: str) -> DecisionOut | None:
+        """The newest decision on a request of that id, None where it is not kept."""
+        ...
+
+    async def audit(self) -> AuditOut:
+        """Expected and reused tokens by endpoint."""
+        ...
+
+    async def set_weights(self, changed: Mapping[str, object]) -> WeightsOut:
+        """Change weights.
+
+        Raises:
+            ConfigError: a name or value is impossible; nothing has changed.
+            ConfigRefusedError: it cannot be put in force; nothing has changed.
+        """
+        ...
+
+
+class OwnAnswers:
+    """Implements `Answers` for a process that is alone.
+
+    Args:
+        log: its decisions.
+        fleet: its endpoints.
+        live: its configuration.
+    """
+
+    def __init__(self, log: DecisionLog, fleet: Fleet, live: LiveConfig) -> None:
+        self._log, self._fleet, self._live = log, fleet, live
+
+    @property
+    def generation(self) -> int:
+        """Of the configuration in force."""
+        return self._live.generation
+
+    def newest(self, query: PageQuery) -> list[Numbered]:
+        """Decisions in short, newest first."""
+        found = self._log.page(limit=query.limit, endpoint=query.endpoint, before=query.before)
+        return [Numbered(kept.number, summary(kept)) for kept in found]
+
+    async def decisions(self, query: PageQuery) -> DecisionsOut:
+        """See `Answers.decisions`."""
+        return page_of(self.newest(query._replace(limit=query.limit + 1)), query.limit)
+
+    async def decision(self, request_id: str) -> DecisionOut | None:
+        """See `Answers.decision`."""
+        kept = self._log.get(request_id)
+        return decision_out(kept) if kept is not None else None
+
+    async def audit(self) -> AuditOut:
+        """See `Answers.audit`."""
+        now = time.monotonic()
+        books = ((endpoint.name, self._fleet.audit.of(endpoint.name)) for endpoint in self._fleet)
+        return AuditOut(endpoints=[_audited(name, each, now) for name, each in books if each is not None])
+
+    async def set_weights(self, changed: Mapping[str, object]) -> WeightsOut:
+        """See `Answers.set_weights`."""
+        return await changed_weights(self._live, changed)
+
+
+async def changed_weights(live: LiveConfig, changed: Mapping[str, object]) -> WeightsOut:
+    """Change the weights of this process; errors as of `Answers.set_weights`."""
+    found = await live.set_weights(changed)
+    return WeightsOut(
+        generation=live.generation,
+        changes=[str(change) for change in found],
+        weights=weights_of(live.plan),
+    )
+
+
+def page_of(found: list[Numbered], limit: int, missing_workers: tuple[int, ...] = ()) -> DecisionsOut:
+    """The first `limit` of `found`, newest first, of which one more shows that there are more."""
+    page = found[:limit]
+    return DecisionsOut(
+        decisions=[each.decision for each in page],
+        next_cursor=page[-1].number if len(found) > limit else None,
+        missing_workers=list(missing_workers),
+    )
+
+
+def _audited(name: str, books: EndpointAudit, now: float) -> EndpointAuditOut:
+    return EndpointAuditOut(
+        name=name,
+        requests=sum(books.verdicts.values()),
+        verdicts={verdict.value: count for verdict, count in books.verdicts.items()},
+        expected_tokens=books.expected.copy(),
+        reused_tokens=books.reused.copy(),
+        over_tokens=books.over_tokens,
+        under_tokens=books.under_tokens,
+        credit=books.credit(now),
+    )

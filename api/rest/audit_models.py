@@ -1,0 +1,30 @@
+"""The audit as REST gives it."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from .decision_models import VERDICTS
+from .models import MISSING_WORKERS, Own
+
+
+class EndpointAuditOut(Own):
+    """All requests of one endpoint whose reused tokens its engine told."""
+
+    name: str
+    requests: int
+    verdicts: dict[str, int] = Field(description=f"how often each was given: {VERDICTS}")
+    expected_tokens: dict[str, int] = Field(description="expected to be reused, by tier")
+    reused_tokens: dict[str, int] = Field(description="reused, by tier; `beyond`: not expected")
+    over_tokens: int = Field(description="expected and not reused")
+    under_tokens: int = Field(description="reused and not expected")
+    credit: float = Field(
+        description="factor of its prefix scores, where audit.lowerCredit is on; the lowest of all workers"
+    )
+
+
+class AuditOut(Own):
+    """Answer of `/v1/audit`."""
+
+    endpoints: list[EndpointAuditOut] = Field(description="those with at least one such request")
+    missing_workers: list[int] = Field(default=[], description=MISSING_WORKERS)
