@@ -74,9 +74,6 @@ SWEPT_AT_ONCE = 4096
 SWEEP_PAUSE_S = 0.01
 """Time between two sweeps while keys are left."""
 
-POLL_S = 0.25
-"""Time between two looks at the configuration's files."""
-
 NOTICE_S = 2.5
 """Time that a gateway gets to see that the process is not ready, before new requests are refused: two health checks of
 the shipped Envoy configurations, and a half."""
@@ -190,20 +187,19 @@ class App:
             observers=self._observers,
         )
         self._drift = CapacityDrift()
-        self._metrics.registry.register(StateCollector(lambda: decision_families(picker.decisions)))
-        self._metrics.registry.register(
-            StateCollector(lambda: audit_families(self.fleet, now=time.monotonic()))
-        )
-        self._metrics.registry.register(StateCollector(lambda: fleet_families(self.fleet, self._subscriber)))
-        self._metrics.registry.register(
-            StateCollector(lambda: tokenization_families(self._models.tokenizations))
-        )
-        self._metrics.registry.register(StateCollector(lambda: latency_families(self.live.plan.profile)))
-        self._metrics.registry.register(StateCollector(self._cluster.families))
-        self._metrics.registry.register(StateCollector(self._observers.families))
         certificates = make_certificates(config.server.tls, by_default=config.ext_proc.compat == "llm-d")
         tls = http_context(config.server.tls, certificates)
-        self._metrics.registry.register(StateCollector(lambda: tls_families(certificates)))
+        for families in (
+            lambda: decision_families(picker.decisions),
+            lambda: audit_families(self.fleet, now=time.monotonic()),
+            lambda: fleet_families(self.fleet, self._subscriber),
+            lambda: tokenization_families(self._models.tokenizations),
+            lambda: latency_families(self.live.plan.profile),
+            self._cluster.families,
+            self._observers.families,
+            lambda: tls_families(certificates),
+        ):
+            self._metrics.registry.register(StateCollector(families))
         self._routed = False
         self._ext_proc = make_ext_proc(
             config.ext_proc,
@@ -368,20 +364,9 @@ class App:
     def _configuration_tasks(self) -> Iterator[asyncio.Task[None]]:
         """Of several workers one follows the files, and sees that the others have what it has."""
         if self._crew is None or self._crew.leads:
-            yield spawn(self._follow_files(), "configuration")
+            yield spawn(self.live.watch(self._reload), "configuration")
         if self._crew is not None and self._crew.leads:
             yield spawn(self._crew.lead(), "workers")
-
-    async def _follow_files(self) -> None:
-        """Load the configuration's files when they change, and when SIGHUP asks for it."""
-        while True:
-            await self.live.look()
-            try:
-                await asyncio.wait_for(self._reload.wait(), POLL_S)
-            except TimeoutError:
-                continue
-            self._reload.clear()
-            await self.live.reload()
 
     def _switch(self, plan: Plan, generation: int) -> None:
         """See `live.Switch`."""

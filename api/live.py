@@ -21,6 +21,9 @@ from .scheduling.weights import with_weights
 
 log = logging.getLogger(__name__)
 
+POLL_S = 0.25
+"""Time between two looks at the configuration's files."""
+
 MAX_LOGGED_CHANGES = 50
 """Changed keys that are logged one by one; of a fleet that is replaced nobody reads more."""
 
@@ -122,6 +125,17 @@ class LiveConfig:
             if generation > self.generation:
                 self._switch(self.plan, generation)
                 self.generation = generation
+
+    async def watch(self, reload: asyncio.Event) -> None:
+        """Load the files when they change, and when `reload` is set; for ever."""
+        while True:
+            await self.look()
+            try:
+                await asyncio.wait_for(reload.wait(), POLL_S)
+            except TimeoutError:
+                continue
+            reload.clear()
+            await self.reload()
 
     async def look(self) -> None:
         """Look at the files, and load what has changed; the first time whatever they say."""

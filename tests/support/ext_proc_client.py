@@ -16,8 +16,8 @@ from kvatlas.api.extproc import ext_proc_pb2 as pb
 METHOD = "/envoy.service.ext_proc.v3.ExternalProcessor/Process"
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 MAX_WINDOW = 2**31 - 1
-STATUS_OK = b"\x0bgrpc-status\x010"
-"""The literal header of a good end, as HPACK writes it where no table may be used."""
+STATUS_OK = (b"\x0bgrpc-status\x010", b"\x88\x9a\xca\xc8\xb2\x12\x34\xda\x8f\x010")
+"""The literal header of a good end, as HPACK writes it where no table may be used: its name as it is, or by Huffman code."""
 
 
 class Frame(IntEnum):
@@ -129,7 +129,7 @@ class ExtProcClient(asyncio.Protocol):
             case Frame.DATA if stream in self._open:
                 self._open[stream].receive(payload)
             case Frame.HEADERS if flags & Flag.END_STREAM:
-                self._end(stream, None if STATUS_OK in payload else repr(payload))
+                self._end(stream, None if any(each in payload for each in STATUS_OK) else repr(payload))
             case Frame.RST_STREAM:
                 self._end(stream, f"reset with {int.from_bytes(payload)}")
             case Frame.SETTINGS | Frame.PING if not flags & Flag.ACK:
