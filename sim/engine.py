@@ -98,12 +98,12 @@ class Engine:
             self._end_step()
 
     async def _idle(self) -> None:
-        """Wait for a request or for the next load."""
-        load_at = self.scheduler.next_load_at()
-        if load_at is not None and not self._time_scale:
-            self._now = max(self._now, load_at)
+        """Wait for a request or for the next copy between tiers."""
+        copy_at = self.scheduler.next_copy_at()
+        if copy_at is not None and not self._time_scale:
+            self._now = max(self._now, copy_at)
             return
-        timeout = None if load_at is None else max(0.0, load_at - self._now) * self._time_scale
+        timeout = None if copy_at is None else max(0.0, copy_at - self._now) * self._time_scale
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._arrival.wait(), timeout)
 

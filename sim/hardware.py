@@ -46,19 +46,25 @@ class Accelerator:
     Attributes:
         flops: dense 16-bit operations a second.
         memory_bytes_per_s: bandwidth of its memory.
-        host_bytes_per_s: bandwidth of its link to host memory, one direction.
+        host_bytes_per_s: what copies of whole blocks between its memory and the host's reach in one direction.
+        host_bytes_per_s_both_ways: the same in both directions at once, together.
     """
 
     flops: float
     memory_bytes_per_s: float
     host_bytes_per_s: float
+    host_bytes_per_s_both_ways: float
 
 
 QWEN3_32B = Model(layers=64, heads=64, kv_heads=8, head_dim=128, parameters=32.8e9)
 """Source: config.json and model card of Qwen/Qwen3-32B."""
 
-H100_SXM = Accelerator(flops=989e12, memory_bytes_per_s=3.35e12, host_bytes_per_s=64e9)
-"""Source: NVIDIA H100 data sheet (SXM5: 989 TFLOPS bfloat16 dense, 3.35 TB/s; PCIe 5.0 x16, 64 GB/s a direction)."""
+H100_SXM = Accelerator(
+    flops=989e12, memory_bytes_per_s=3.35e12, host_bytes_per_s=50e9, host_bytes_per_s_both_ways=83.4e9
+)
+"""Source: NVIDIA H100 data sheet (SXM5: 989 TFLOPS bfloat16 dense, 3.35 TB/s). Copies: measured with blocks of 2 MB, which is what
+each of two GPUs has of a block of this model, by the authors of vLLM's offloading connector (vLLM blog, Inside vLLM's New KV
+Offloading Connector, 2026-01-08); the link, PCIe 5.0 x16, has 64 GB/s a direction."""
 
 TENSOR_PARALLEL = 2
 """GPUs an engine, as in the published benchmark; each holds half of every block, so that their links add up."""
@@ -73,9 +79,6 @@ paper of FlashAttention 3 (arXiv 2407.08608) has 0.75 at best on this GPU, and l
 
 MEMORY_EFFICIENCY = 0.8
 """Part of the data sheet's memory bandwidth that decode kernels reach; assumed, the usual range is 0.7 to 0.9."""
-
-LINK_EFFICIENCY = 0.75
-"""Part of the link's bandwidth that copies of whole blocks reach; assumed, large pinned copies reach 0.8 to 0.85."""
 
 STEP_OVERHEAD_S = 0.003
 """Scheduling, launches and all-reduce of a step beside reading weights; assumed."""
@@ -101,24 +104,28 @@ def service_times(
     gpu: Accelerator = H100_SXM,
     *,
     tensor_parallel: int = TENSOR_PARALLEL,
-    loads_overlap: bool = True,
+    copies_overlap: bool = True,
 ) -> ServiceTimes:
     """Costs of one engine: `tensor_parallel` GPUs that share each layer's work evenly.
 
-    Measured prefill is scaled by GPUs, their operations and the model's size, all linear.
+    Measured prefill is scaled by GPUs, their operations and the model's size, all linear. Copies overlap with computing
+    unless told otherwise: vLLM makes them on streams of their own, one after another in each direction, those to the CPU behind
+    the step that computed the blocks (vllm/v1/kv_offload/worker/cpu_gpu.py).
     """
     flops, memory = gpu.flops * tensor_parallel, gpu.memory_bytes_per_s * tensor_parallel * MEMORY_EFFICIENCY
     measured_flops = H100_SXM.flops * TENSOR_PARALLEL / QWEN3_32B.parameters
-    link = gpu.host_bytes_per_s * tensor_parallel * LINK_EFFICIENCY
+    link = gpu.host_bytes_per_s * tensor_parallel
     return ServiceTimes(
         prefill_s_per_token=measured_flops / (flops / model.parameters) / PREFILL_TOKENS_PER_S,
         load_s_per_token=model.kv_bytes_per_token / link,
+        store_s_per_token=model.kv_bytes_per_token / link,
+        copy_speed_both_ways=gpu.host_bytes_per_s_both_ways / 2 / gpu.host_bytes_per_s,
         step_s=STEP_OVERHEAD_S,
         weights_s=model.weight_bytes / memory,
         attention_s_per_pair=model.flops_per_pair / (flops * ATTENTION_EFFICIENCY),
         context_s_per_token=model.kv_bytes_per_token / memory,
         fetch_s_per_token=model.kv_bytes_per_token / STORAGE_BYTES_PER_S,
-        loads_overlap=loads_overlap,
+        copies_overlap=copies_overlap,
     )
 
 

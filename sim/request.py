@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from .block_cache import Lease
+from .host_link import Copy
 from .sequence import BlockSequence, Lora, TokenSequence
 
 
@@ -28,7 +29,7 @@ class Request:
         fetched_at: when the last of these is, or was, done.
         n_generated: tokens generated so far.
         lease: its hold on the cache; None while it has none.
-        loaded_at: when its load is done; None when it waits for none.
+        load: the copy from the CPU tier that it waits for; None when it waits for none.
         deferred: whether it waits for another's load or store, or for a fetch.
     """
 
@@ -45,7 +46,7 @@ class Request:
     fetched_at: float = 0.0
     n_generated: int = 0
     lease: Lease | None = None
-    loaded_at: float | None = None
+    load: Copy | None = None
     deferred: bool = False
 
     @property

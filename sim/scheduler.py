@@ -14,6 +14,7 @@ from .kv_events import Event
 from .load import Counters, Load
 from .request import Generated, Request
 from .service_times import Run, ServiceTimes, StepWork
+from .tier_copies import TierCopies
 
 MAX_FETCHES = 8
 """Times a request waits for the storage tier. A CPU tier so small that one fetch evicts what the one before brought would
@@ -36,6 +37,7 @@ class _Step:
     cpu_events: list[Event] = field(default_factory=list[Event])
     work: list[tuple[Request, int]] = field(default_factory=list[tuple[Request, int]])
     offloads: list[Transfer] = field(default_factory=list[Transfer])
+    began_at: float = 0.0
     run: Run = field(default_factory=lambda: Run(0.0))
     may_repeat: bool = True
 
@@ -68,12 +70,8 @@ class Scheduler:
         self._waiting: deque[Request] = deque()
         self._running: list[Request] = []
         self._step: _Step | None = None
-        self._in_flight: list[Transfer] = []
-        self._unwritten: list[Transfer] = []
-        self._fetches: list[tuple[float, Transfer]] = []
+        self._copies = TierCopies(cache, times)
         self._unpublished: list[Event] = []
-        self._link_free_at = self._storage_free_at = 0.0
-        self._stall_s = 0.0
 
     def add(self, request: Request) -> None:
         """Queue a request; the next step sees it.
@@ -104,10 +102,9 @@ class Scheduler:
         self._unpublished += events or []
         return events is not None
 
-    def next_load_at(self) -> float | None:
-        """When the next load from the CPU tier or fetch from storage is done, None without one."""
-        loads = [request.loaded_at for request in self._waiting if request.loaded_at is not None]
-        return min((*loads, *(done_at for done_at, _fetch in self._fetches)), default=None)
+    def next_copy_at(self) -> float | None:
+        """When the next copy between tiers is done, None without one."""
+        return self._copies.next_at()
 
     def begin_step(self, now: float) -> Run | None:
         """Decide the next step.
@@ -116,8 +113,9 @@ class Scheduler:
             now: seconds on the clock of the service times.
         Returns:
             how long the step takes, and how often it could be repeated with nothing else to decide; None when nothing
-            can be done before a load completes or a request arrives.
+            can be done before a copy between tiers is done or a request arrives.
         """
+        self._copies.advance(now)
         self._waiting += self._arrived
         self._arrived.clear()
         step = self._decide(now)
@@ -125,7 +123,7 @@ class Scheduler:
             self.load = self._current_load()
             return None
         self._unpublished = []
-        self._step = step
+        self._step, step.began_at = step, now
         step.run = self._run_of(step, now)
         return step.run
 
@@ -143,21 +141,20 @@ class Scheduler:
         if n_steps > 1:
             self._repeat(step, n_steps - 1)
         tokens = tuple(each for request, _n in step.work for each in self._sample(request, n_steps))
-        for transfer in self._unwritten:
-            step.cpu_events += self.cache.write(transfer)
-        for transfer in self._in_flight:
-            step.cpu_events += self.cache.complete_transfer(transfer)
-            self.counters.stored_blocks += len(transfer.chunks) * self.cache.chunk_blocks
-        self._unwritten, self._in_flight = self._in_flight if self.cache.has_storage else [], step.offloads
+        now = step.began_at + step.run.duration(n_steps)
+        self._copies.advance(now)
+        events, n_blocks = self._copies.complete_offloads()
+        step.cpu_events += events
+        self.counters.stored_blocks += n_blocks
+        self._copies.offload(step.offloads, now=now)
         self.load = self._current_load()
         return StepOutput(tokens, tuple(step.gpu_events + step.cpu_events))
 
     def _decide(self, now: float) -> _Step | None:
         """The next step; None when it would do nothing."""
-        if not (self._waiting or self._running or self._in_flight or self._unwritten or self._fetches):
+        if not (self._waiting or self._running or self._copies):
             return None
-        step = _Step(gpu_events=self._unpublished)
-        self._complete_fetches(step, now)
+        step = _Step(gpu_events=self._unpublished, cpu_events=self._copies.complete_fetches(now))
         n_preempted = self.counters.preemptions
         budget = self._schedule_running(step, self._max_num_batched_tokens)
         step.may_repeat = self.counters.preemptions == n_preempted
@@ -165,15 +162,14 @@ class Scheduler:
             self._schedule_waiting(step, budget, now)
         for request, _n_tokens in step.work:
             self._offload(step, request)
-        transfers = self._in_flight or self._unwritten
-        does_something = step.work or step.gpu_events or step.cpu_events or transfers
+        does_something = step.work or step.gpu_events or step.cpu_events or self._copies.ends_with_the_step
         return step if does_something else None
 
     def _current_load(self) -> Load:
         return Load(
             running=len(self._running),
             waiting=len(self._waiting),
-            deferred=sum(request.deferred or request.loaded_at is not None for request in self._waiting),
+            deferred=sum(request.deferred or request.load is not None for request in self._waiting),
             kv_usage=self.cache.usage,
             running_loras=frozenset(request.lora.name for request in self._running if request.lora),
             waiting_loras=frozenset(request.lora.name for request in self._waiting if request.lora),
@@ -189,14 +185,14 @@ class Scheduler:
                 n_decoding += 1
             else:
                 work.add_prefill(n_tokens, end=lease.n_computed)
-        run = Run(self._times.of_step(work) + self._stall_s, self._times.context_s_per_token * n_decoding)
-        self._stall_s = 0.0
-        is_alone = not (step.offloads or step.cpu_events or self._in_flight or self._unwritten)
+        seconds = self._times.of_step(work) + self._copies.take_stall()
+        run = Run(seconds, self._times.context_s_per_token * n_decoding)
+        is_alone = not (step.offloads or step.cpu_events or self._copies.ends_with_the_step)
         if n_decoding and n_decoding == len(step.work) == len(self._running) and is_alone and step.may_repeat:
             run.n_steps = self._repeatable(step.work)
-            load_at = self.next_load_at()
-            if load_at is not None:
-                run.n_steps = min(run.n_steps, run.steps_within(load_at - now) + 1)
+            copy_at = self._copies.next_at()
+            if copy_at is not None:
+                run.n_steps = min(run.n_steps, run.steps_within(copy_at - now) + 1)
         return run
 
     def _repeatable(self, work: list[tuple[Request, int]]) -> int:
@@ -240,8 +236,7 @@ class Scheduler:
     def _release(self, request: Request) -> None:
         if request.lease is not None:
             self.cache.release(request.lease)
-        request.lease = None
-        request.loaded_at = None
+        request.lease = request.load = None
 
     def _schedule_waiting(self, step: _Step, budget: int, now: float) -> None:
         """Admit in order of arrival until one finds no room; those that hold blocks already go on past it."""
@@ -253,11 +248,11 @@ class Scheduler:
                 outcome = self._admit(step, request, now)
                 full = outcome is Wait.NO_ROOM
                 request.deferred = outcome is Wait.DEFERRED
-            if request.lease is None or (request.loaded_at is not None and request.loaded_at > now):
+            if request.lease is None or (request.load is not None and not request.load.is_done):
                 continue
-            if request.loaded_at is not None:
+            if request.load is not None:
                 step.gpu_events += self.cache.complete_load(request.lease)
-                request.loaded_at = None
+                request.load = None
             self._waiting.remove(request)
             self._running.append(request)
             budget -= self._run(step, request, budget)
@@ -273,10 +268,7 @@ class Scheduler:
         step.gpu_events += events
         hit = request.lease.hit
         if hit.cpu_tokens:
-            load_s = hit.cpu_tokens * self._times.load_s_per_token
-            self._link_free_at = max(now, self._link_free_at) + load_s
-            request.loaded_at = self._link_free_at
-            self._stall_s += 0.0 if self._times.loads_overlap else load_s
+            request.load = self._copies.load(hit.cpu_tokens, now=now)
             self.counters.loaded_blocks += hit.cpu_tokens // self.cache.block_size
         if request.cached_tokens is None:
             self._count_lookup(request, hit.gpu_blocks * self.cache.block_size, hit.cpu_tokens)
@@ -294,17 +286,8 @@ class Scheduler:
         if request.cached_tokens is None:
             request.fetched_tokens += n_tokens
         step.cpu_events += fetch.events
-        fetch_s = n_tokens * self._times.fetch_s_per_token
-        self._storage_free_at = max(now, self._storage_free_at) + fetch_s
-        request.fetched_at = self._storage_free_at
-        self._fetches.append((request.fetched_at, fetch))
+        request.fetched_at = self._copies.fetch(fetch, now=now)
         return True
-
-    def _complete_fetches(self, step: _Step, now: float) -> None:
-        for done_at, fetch in self._fetches:
-            if done_at <= now:
-                step.cpu_events += self.cache.complete_transfer(fetch)
-        self._fetches = [(done_at, fetch) for done_at, fetch in self._fetches if done_at > now]
 
     def _count_lookup(self, request: Request, gpu_tokens: int, cpu_tokens: int) -> None:
         request.cached_tokens, request.gpu_tokens = gpu_tokens + cpu_tokens, gpu_tokens

@@ -16,22 +16,26 @@ class ServiceTimes:
     Attributes:
         prefill_s_per_token: each prompt token that was not cached.
         load_s_per_token: each prompt token read from the CPU tier; loads of one engine follow one another.
+        store_s_per_token: each prompt token copied to the CPU tier, once the step that computed it is over; likewise.
+        copy_speed_both_ways: speed of loads, and of stores, while both are under way, beside that of one alone.
         step_s: each step beside that; a request gets one token a step, however many run.
         weights_s: reading the model's weights once; hidden behind the prompt tokens of a step that has many.
         attention_s_per_pair: each prompt token with each token before it.
         context_s_per_token: each token of context that a generated token looks back on.
         fetch_s_per_token: each prompt token read from the storage tier into the CPU tier.
-        loads_overlap: whether the engine computes for others while it loads; if not, a load stretches the next step.
+        copies_overlap: whether the engine computes while it loads and stores; if not, a copy stretches the next step.
     """
 
     prefill_s_per_token: float = 0.0002
     load_s_per_token: float = 0.00002
+    store_s_per_token: float = 0.00002
+    copy_speed_both_ways: float = 1.0
     step_s: float = 0.008
     weights_s: float = 0.0
     attention_s_per_pair: float = 0.0
     context_s_per_token: float = 0.0
     fetch_s_per_token: float = 0.00005
-    loads_overlap: bool = True
+    copies_overlap: bool = True
 
     def of_step(self, work: StepWork) -> float:
         """Seconds of one step."""

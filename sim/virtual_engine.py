@@ -26,11 +26,11 @@ class VirtualEngine:
 
     @property
     def next_at(self) -> float:
-        """When something happens next if no request comes: a request ends, a step changes, a load is done."""
+        """When something happens next if no request comes: a request ends, a step changes, a copy is done."""
         if self._run is not None:
             return self._began + self._run.duration(self._run.n_steps)
-        load_at = self.scheduler.next_load_at()
-        return inf if load_at is None else load_at
+        copy_at = self.scheduler.next_copy_at()
+        return inf if copy_at is None else copy_at
 
     def add(self, request: Request, now: float) -> None:
         """A request arrives; `advance` has brought the engine to `now`.

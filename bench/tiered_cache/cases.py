@@ -51,6 +51,12 @@ class Result:
     changes: Mapping[str, Estimate]
 
 
+_HALF_LINK = replace(
+    hardware.H100_SXM,
+    host_bytes_per_s=hardware.H100_SXM.host_bytes_per_s / 2,
+    host_bytes_per_s_both_ways=hardware.H100_SXM.host_bytes_per_s_both_ways / 2,
+)
+
 PUBLISHED = Setup("as published")
 WARM = Setup("the same, caches warm", is_warm=True)
 PRECISE = Setup("contents from events", policy="precise")
@@ -63,17 +69,12 @@ VARIATIONS = (
         "CPU tier of 100 GiB by this model's block",
         fleet=replace(FLEET, cpu_blocks=hardware.blocks_in(100)),
     ),
+    Setup("copies halt the engine", fleet=replace(FLEET, times=hardware.service_times(copies_overlap=False))),
     Setup(
-        "loads halt the engine",
-        fleet=replace(FLEET, times=hardware.service_times(loads_overlap=False)),
+        "copies to the CPU tier free",
+        fleet=replace(FLEET, times=replace(hardware.service_times(), store_s_per_token=0.0)),
     ),
-    Setup(
-        "link at half its bandwidth",
-        fleet=replace(
-            FLEET,
-            times=hardware.service_times(gpu=replace(hardware.H100_SXM, host_bytes_per_s=32e9)),
-        ),
-    ),
+    Setup("link at half its bandwidth", fleet=replace(FLEET, times=hardware.service_times(gpu=_HALF_LINK))),
     Setup("round robin", policy="round-robin"),
 )
 

@@ -21,7 +21,7 @@ def serve_to_end(scheduler: Scheduler, *requests: Request) -> Iterator[tuple[Eve
             if events := scheduler.end_step().events:
                 yield events
             continue
-        load_at = scheduler.next_load_at()
-        if load_at is None:
+        copy_at = scheduler.next_copy_at()
+        if copy_at is None:
             return
-        now = load_at
+        now = copy_at

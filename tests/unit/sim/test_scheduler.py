@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from array import array
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,7 +17,15 @@ from kvatlas.sim.storage_tier import StorageTier
 from support.sim_steps import serve_to_end
 
 BLOCK = 4
-TIMES = ServiceTimes(prefill_s_per_token=1.0, load_s_per_token=0.5, step_s=100.0)
+TIMES = ServiceTimes(
+    prefill_s_per_token=1.0,
+    load_s_per_token=0.5,
+    store_s_per_token=0.25,
+    copy_speed_both_ways=0.5,
+    step_s=100.0,
+)
+LATER = 1000.0
+"""Everything that was asked before is done."""
 
 
 def make_scheduler(*, gpu_blocks: int = 64, cpu_blocks: int = 0, **limits: Any) -> Scheduler:
@@ -85,9 +94,8 @@ def test_load_delays_its_request_and_no_other() -> None:
     scheduler.add(make_request("loads", 9, 1))
     scheduler.add(make_request("computes", 5, 1, first=50))
 
-    assert names(step(scheduler, now=10.0)[1]) == ["computes"]
-    assert scheduler.next_load_at() == 10.0 + 8 * TIMES.load_s_per_token
-    duration, output = step(scheduler, now=14.0)
+    assert names(step(scheduler, now=LATER)[1]) == ["computes"]
+    duration, output = step(scheduler, now=LATER + 105.0)
 
     assert (duration, names(output)) == (101.0, ["loads"])
     assert (scheduler.counters.cpu_hits, scheduler.counters.loaded_blocks) == (8, 2)
@@ -100,21 +108,42 @@ def test_loads_share_one_link() -> None:
     scheduler.add(make_request("c", 9))
     scheduler.add(make_request("d", 9, first=50))
 
-    step(scheduler, now=0.0)
-    assert scheduler.next_load_at() == 4.0
-    step(scheduler, now=4.0)
-    assert scheduler.next_load_at() == 8.0
+    step(scheduler, now=LATER)
+    assert scheduler.next_copy_at() == LATER + 4.0
+    assert scheduler.begin_step(LATER + 4.0) is not None
+    assert scheduler.next_copy_at() == LATER + 8.0
 
 
-def test_load_stretches_the_step_it_is_decided_in_when_nothing_overlaps() -> None:
-    times = ServiceTimes(prefill_s_per_token=1.0, load_s_per_token=0.5, step_s=100.0, loads_overlap=False)
+def test_store_begins_behind_its_step_and_shares_the_link_with_loads() -> None:
+    scheduler = make_scheduler(cpu_blocks=64)
+    finish(scheduler, make_request("old", 65))
+    assert scheduler.reset_cache()
+    scheduler.add(make_request("stores", 12, first=100))
+    assert step(scheduler, now=LATER)[0] == 112.0
+    ended_at = LATER + 112.0
+    assert scheduler.next_copy_at() == ended_at + 12 * 0.25
+
+    scheduler.add(make_request("loads", 65))
+    assert scheduler.begin_step(ended_at) is None
+
+    assert scheduler.next_copy_at() == ended_at + 3.0 / 0.5
+    assert scheduler.begin_step(ended_at + 6.0) is not None
+    assert scheduler.next_copy_at() == ended_at + 6.0 + (64 * 0.5 - 3.0)
+    assert scheduler.counters.stored_blocks == 16  # those of the store come with the end of the step
+    scheduler.end_step()
+    assert scheduler.counters.stored_blocks == 16 + 3
+
+
+def test_copies_stretch_the_next_step_when_nothing_overlaps() -> None:
+    times = replace(TIMES, copies_overlap=False)
     scheduler = Scheduler(BlockCache(block_size=BLOCK, gpu_blocks=64, cpu_blocks=32), times=times)
     finish(scheduler, make_request("old", 9))
     assert scheduler.reset_cache()
     scheduler.add(make_request("loads", 9))
-    scheduler.add(make_request("computes", 5, first=50))
+    scheduler.add(make_request("computes", 5, 2, first=50))
 
-    assert step(scheduler)[0] == 100.0 + 5.0 + 8 * 0.5
+    assert step(scheduler, now=LATER)[0] == 100.0 + 5.0 + 8 * 0.5
+    assert step(scheduler, now=LATER + 109.0)[0] == 100.0 + 1.0 + 4 * 0.25
 
 
 def make_engines(*cpu_blocks: int) -> list[Scheduler]:
@@ -135,10 +164,10 @@ def test_what_one_engine_wrote_to_storage_another_fetches_and_loads() -> None:
 
     assert reader.begin_step(0.0) is None
     fetch_s = 8 * TIMES.fetch_s_per_token
-    assert (reader.next_load_at(), reader.load.deferred) == (fetch_s, 1)
+    assert (reader.next_copy_at(), reader.load.deferred) == (fetch_s, 1)
     duration, output = step(reader, now=fetch_s)
     assert [event.medium for event in output.events if isinstance(event, BlockStored)] == ["CPU", "CPU"]
-    load_s = reader.next_load_at()
+    load_s = reader.next_copy_at()
     assert (duration, load_s) == (0.0, fetch_s + 8 * TIMES.load_s_per_token)
     step(reader, now=load_s or 0.0)
 
@@ -153,9 +182,9 @@ def test_fetches_share_one_storage() -> None:
         reader.add(request)
     reader.begin_step(0.0)
 
-    assert reader.next_load_at() == 8 * TIMES.fetch_s_per_token
+    assert reader.next_copy_at() == 8 * TIMES.fetch_s_per_token
     step(reader, now=8 * TIMES.fetch_s_per_token)
-    assert reader.next_load_at() == 16 * TIMES.fetch_s_per_token
+    assert reader.next_copy_at() == 16 * TIMES.fetch_s_per_token
 
 
 def test_fetch_ends_though_its_request_has_gone() -> None:
@@ -168,7 +197,7 @@ def test_fetch_ends_though_its_request_has_gone() -> None:
     reader.abort(request)
     step(reader, now=8 * TIMES.fetch_s_per_token)
 
-    assert reader.next_load_at() is None
+    assert reader.next_copy_at() is None
     assert [chunk.ready for chunk in reader.cache.cpu.chunks()] == [True, True]
 
 
@@ -202,33 +231,49 @@ def test_second_request_waits_for_the_chunk_the_first_loads() -> None:
     scheduler.add(make_request("a", 9))
     scheduler.add(make_request("b", 9))
 
-    step(scheduler, now=0.0)
+    step(scheduler, now=LATER)
 
     assert (scheduler.load.waiting, scheduler.load.deferred) == (2, 2)
-    assert names(step(scheduler, now=4.0)[1]) == ["a", "b"]
+    assert names(step(scheduler, now=LATER + 4.0)[1]) == ["a", "b"]
     assert scheduler.counters.cpu_hits == 8
 
 
-def test_cpu_store_is_published_a_step_after_the_gpu_store() -> None:
-    scheduler = make_scheduler(cpu_blocks=32)
-    scheduler.add(make_request("a", 4, 2))
+@pytest.mark.parametrize(
+    ("store_s", "media"),
+    [
+        pytest.param(0.0, [["GPU"], ["CPU"], [], []], id="at_once"),
+        pytest.param(24.9, [["GPU"], ["CPU"], [], []], id="within_a_step"),
+        pytest.param(25.1, [["GPU"], [], ["CPU"], []], id="within_two"),
+    ],
+)
+def test_cpu_store_is_published_with_a_later_step_than_the_gpu_store(
+    store_s: float, media: list[list[str]]
+) -> None:
+    times = replace(TIMES, store_s_per_token=store_s)
+    scheduler = Scheduler(BlockCache(block_size=BLOCK, gpu_blocks=64, cpu_blocks=32), times=times)
+    scheduler.add(make_request("a", 4, 4))
 
-    media = [
-        [event.medium for event in step(scheduler)[1].events if isinstance(event, BlockStored)] for _ in "12"
-    ]
+    now, published = 0.0, list[list[str]]()
+    for _ in media:
+        duration, output = step(scheduler, now=now)
+        now += duration
+        published.append([event.medium for event in output.events if isinstance(event, BlockStored)])
 
-    assert media == [["GPU"], ["CPU"]]
+    assert published == media
 
 
 def test_engine_steps_on_until_its_stores_are_published() -> None:
     scheduler = make_scheduler(cpu_blocks=32)
     scheduler.add(make_request("a", 4, 1))
-    step(scheduler)
+    step(scheduler, now=0.0)
+    assert scheduler.begin_step(104.0) is None
+    assert scheduler.next_copy_at() == 105.0
 
-    duration, output = step(scheduler)
+    duration, output = step(scheduler, now=105.0)
 
     assert (duration, len(output.events)) == (0.0, 1)
-    assert scheduler.begin_step(0.0) is None
+    assert scheduler.begin_step(105.0) is None
+    assert scheduler.next_copy_at() is None
 
 
 @pytest.mark.parametrize(

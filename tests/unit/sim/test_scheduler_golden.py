@@ -79,7 +79,9 @@ def test_scheduler_publishes_as_vllm_when_storage_is_behind_the_cpu_tier(golden:
 
 
 def _scheduler(**cache: Any) -> Scheduler:
-    return Scheduler(BlockCache(block_size=BLOCK_SIZE, **cache), times=ServiceTimes(), max_num_seqs=4)
+    """Copies to the CPU tier are over with the next step: those of the recorded server's small model were."""
+    times = ServiceTimes(store_s_per_token=0.0)
+    return Scheduler(BlockCache(block_size=BLOCK_SIZE, **cache), times=times, max_num_seqs=4)
 
 
 def _replay(

@@ -78,7 +78,7 @@ def test_every_request_is_answered_and_the_engine_ends_empty(
     )
     scheduler = Scheduler(
         cache,
-        times=ServiceTimes(prefill_s_per_token=1.0, load_s_per_token=3.0, step_s=1.0),
+        times=ServiceTimes(prefill_s_per_token=1.0, load_s_per_token=3.0, store_s_per_token=2.0, step_s=1.0),
         max_num_seqs=max_num_seqs,
         max_num_batched_tokens=max_num_batched_tokens,
     )
@@ -117,9 +117,9 @@ def play(scheduler: Scheduler, plans: list[Plan]) -> list[Client]:
             for generated in scheduler.end_step().tokens:
                 clients[int(generated.request.request_id)].received.extend(generated.tokens)
             continue
-        load_at = scheduler.next_load_at()
-        if load_at is None and not coming and not leaving:
+        copy_at = scheduler.next_copy_at()
+        if copy_at is None and not coming and not leaving:
             scheduler.begin_step(now)
             return clients
-        now = now if load_at is None else max(now, load_at)
+        now = now if copy_at is None else max(now, copy_at)
     raise AssertionError(f"requests are still unanswered after {MAX_STEPS} steps")

@@ -74,7 +74,8 @@ def test_constants_give_the_shape_of_the_model_and_a_plausible_engine() -> None:
     assert hardware.QWEN3_32B.kv_bytes_per_token == 256 * 1024
     assert 1 / times.prefill_s_per_token == pytest.approx(hardware.PREFILL_TOKENS_PER_S)
     assert times.weights_s == pytest.approx(65.6e9 / (2 * 3.35e12 * 0.8))
-    assert times.load_s_per_token == pytest.approx(262_144 / (2 * 64e9 * 0.75))
+    assert times.load_s_per_token == times.store_s_per_token == pytest.approx(262_144 / (2 * 50e9))
+    assert times.copy_speed_both_ways * 2 * 50e9 == pytest.approx(83.4e9)
     assert hardware.blocks_in(100) == 25_600
 
 
@@ -87,6 +88,7 @@ def test_twice_the_gpus_halve_every_cost_but_the_overhead() -> None:
         "attention_s_per_pair",
         "context_s_per_token",
         "load_s_per_token",
+        "store_s_per_token",
     ):
         assert getattr(four, name) == pytest.approx(getattr(two, name) / 2)
     assert (four.step_s, four.fetch_s_per_token) == (two.step_s, two.fetch_s_per_token)

@@ -21,6 +21,8 @@ from kvatlas.sim.virtual_engine import VirtualEngine
 TIMES = ServiceTimes(
     prefill_s_per_token=1 / 64,
     load_s_per_token=1 / 32,
+    store_s_per_token=1 / 16,
+    copy_speed_both_ways=1 / 2,
     step_s=1 / 8,
     weights_s=1 / 4,
     attention_s_per_pair=1 / 1024,
@@ -123,9 +125,9 @@ def play_step_by_step(scheduler: Scheduler, plans: list[Plan]) -> History:
                 arrive()
             history.take(now, scheduler.end_step())
             continue
-        load_at, arrives_at = scheduler.next_load_at(), due[0][0] if due else inf
-        if load_at is not None and load_at <= arrives_at:
-            now = load_at
+        copy_at, arrives_at = scheduler.next_copy_at(), due[0][0] if due else inf
+        if copy_at is not None and copy_at <= arrives_at:
+            now = copy_at
         elif due:
             now = arrives_at
             arrive()
