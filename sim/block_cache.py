@@ -10,25 +10,16 @@ Source: observed on vLLM 0.32; tests replay its recording block for block.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from enum import Enum
 
 from ..events.model import EngineHash
+from .cache_events import CacheEvents
 from .cpu_tier import Chunk, CpuTier
 from .gpu_pool import GpuPool
-from .kv_events import (
-    CPU,
-    FULL_ATTENTION,
-    GPU,
-    LOCAL,
-    STORAGE,
-    AllBlocksCleared,
-    BlockRemoved,
-    BlockStored,
-    Event,
-)
-from .sequence import BlockSequence, Lora
+from .kv_events import CPU, STORAGE, AllBlocksCleared, Event
+from .sequence import BlockSequence
 from .storage_tier import StorageTier
 
 
@@ -90,6 +81,9 @@ class Transfer:
     events: tuple[Event, ...] = ()
 
 
+NO_TRANSFER = Transfer()
+
+
 class BlockCache:
     """The tiers of one engine.
 
@@ -117,6 +111,7 @@ class BlockCache:
         self.gpu = GpuPool(gpu_blocks)
         self.cpu = CpuTier(cpu_blocks // chunk_blocks)
         self._self_describing = self_describing
+        self._events = CacheEvents(block_size=block_size, self_describing=self_describing)
         self._storage = storage
         self.n_reserved = 0
         """Free blocks promised to admitted prompts."""
@@ -154,7 +149,7 @@ class BlockCache:
         Nothing when there is no such chunk, or no room.
         """
         if self._storage is None:
-            return Transfer()
+            return NO_TRANSFER
         first = self._gpu_blocks(sequence) // self.chunk_blocks
         missing: list[Chunk] = []
         for index in range(first, len(sequence.hashes) // self.chunk_blocks):
@@ -166,7 +161,7 @@ class BlockCache:
                 missing.append(self._storage.read(key))
             else:
                 break
-        return self._enter(missing, keep=[chunk.key for chunk in missing]) or Transfer()
+        return self._enter(missing, keep={chunk.key for chunk in missing}) or NO_TRANSFER
 
     def admit(self, sequence: BlockSequence) -> tuple[Lease, list[Event]] | Wait:
         """A lease on what is cached, with blocks to load into when the hit has a CPU part.
@@ -196,7 +191,7 @@ class BlockCache:
         self.n_reserved += lease.n_reserved
         if hit.cpu_tokens:
             self._start_load(lease)
-        return lease, _removed_from_gpu(evicted)
+        return lease, self._events.removed(evicted)
 
     def complete_load(self, lease: Lease) -> list[Event]:
         """The load is done: its blocks are cached on the GPU, the CPU copies stay.
@@ -214,32 +209,41 @@ class BlockCache:
         Returns:
             the events; None when blocks are missing, and then nothing has changed.
         """
-        n_blocks = -(-(lease.n_computed + n_tokens) // self.block_size) - len(lease.blocks)
-        if n_blocks > self.gpu.n_free - (self.n_reserved - lease.n_reserved):
-            return None
-        self._give_up_reserve(lease, min(lease.n_reserved, max(0, n_blocks)))
-        taken, evicted = self.gpu.take(max(0, n_blocks))
-        lease.blocks += taken
-        lease.n_computed += n_tokens
-        return _removed_from_gpu(evicted) + self._cache_full_blocks(lease)
+        n_computed, events = lease.n_computed + n_tokens, list[Event]()
+        n_blocks = -(-n_computed // self.block_size) - len(lease.blocks)
+        if n_blocks > 0:
+            if n_blocks > self.gpu.n_free - (self.n_reserved - lease.n_reserved):
+                return None
+            self._give_up_reserve(lease, min(lease.n_reserved, n_blocks))
+            taken, evicted = self.gpu.take(n_blocks)
+            lease.blocks += taken
+            events = self._events.removed(evicted)
+        lease.n_computed = n_computed
+        if n_computed // self.block_size > lease.n_cached:
+            events += self._cache_full_blocks(lease)
+        return events
 
     def offload(self, lease: Lease) -> Transfer:
         """Offer the prompt chunks computed so far to the CPU tier.
 
         A tier without room keeps the chunks it has; the offer is repeated with the next call.
         """
-        sequence = lease.sequence
+        sequence, size = lease.sequence, self.chunk_blocks
         n_tokens = min(lease.n_computed, sequence.n_prompt)
-        n_chunks = n_tokens // (self.chunk_blocks * self.block_size) if self.cpu.capacity else 0
-        if n_chunks <= lease.next_chunk:
-            return Transfer()
-        offered = {self._chunk_key(sequence, index): index for index in range(lease.next_chunk, n_chunks)}
-        held = {key: self.cpu.get(key) for key in offered}
-        missing = [self._chunk(sequence, offered[key]) for key, chunk in held.items() if chunk is None]
-        lease.used_chunks.update(offered[key] for key, chunk in held.items() if chunk is None or chunk.ready)
-        transfer = self._enter(missing, keep=offered)
+        n_chunks = n_tokens // (size * self.block_size) if self.cpu.capacity else 0
+        first = lease.next_chunk
+        if n_chunks <= first:
+            return NO_TRANSFER
+        keys, missing = sequence.hashes[(first + 1) * size - 1 : n_chunks * size : size], list[Chunk]()
+        for index, key in enumerate(keys, start=first):
+            held = self.cpu.get(key)
+            if held is None:
+                missing.append(self._chunk(sequence, index))
+            if held is None or held.ready:
+                lease.used_chunks.add(index)
+        transfer = self._enter(missing, keep=set(keys))
         if transfer is None:
-            return Transfer()
+            return NO_TRANSFER
         lease.next_chunk = n_chunks
         return transfer
 
@@ -249,7 +253,7 @@ class BlockCache:
         for chunk in sorted(transfer.chunks, key=lambda chunk: chunk.key):
             if self.cpu.get(chunk.key) is chunk:
                 chunk.ready = True
-                events.append(self._stored_as_chunk(chunk, CPU))
+                events.append(self._events.chunk_stored(chunk, CPU))
         return events
 
     def write(self, transfer: Transfer) -> list[Event]:
@@ -258,7 +262,7 @@ class BlockCache:
         if storage is None:
             return []
         return [
-            self._stored_as_chunk(chunk, STORAGE)
+            self._events.chunk_stored(chunk, STORAGE)
             for chunk in sorted(transfer.chunks, key=lambda chunk: chunk.key)
             if chunk.ready and storage.write(chunk)
         ]
@@ -269,8 +273,8 @@ class BlockCache:
         self._give_up_reserve(lease, lease.n_reserved)
         self.gpu.give_back(reversed(lease.blocks))
         lease.blocks = []
-        used = sorted(lease.used_chunks, reverse=True)
-        self.cpu.touch(self._chunk_key(lease.sequence, index) for index in used)
+        hashes, size = lease.sequence.hashes, self.chunk_blocks
+        self.cpu.touch(hashes[(index + 1) * size - 1] for index in sorted(lease.used_chunks, reverse=True))
 
     def reset(self, *, cpu: bool = False) -> list[Event] | None:
         """Empty the GPU prefix cache, and the CPU tier with it if asked; the latter causes no event, as in vLLM.
@@ -298,9 +302,7 @@ class BlockCache:
         evicted = self.cpu.add(chunks, keep=keep)
         if evicted is None:
             return None
-        hashes = tuple(key for chunk in evicted for key in self._announced(chunk))
-        removed = BlockRemoved(block_hashes=hashes, medium=CPU, group_idx=0)
-        return Transfer(tuple(chunks), (removed,) if hashes else ())
+        return Transfer(tuple(chunks), self._events.chunks_removed(evicted))
 
     def _found(self, key: EngineHash) -> int:
         block = self.gpu.find(key)
@@ -347,50 +349,7 @@ class BlockCache:
         first, end = lease.n_cached, min(lease.n_computed, len(sequence)) // self.block_size
         if end <= first:
             return []
-        for index in range(first, end):
-            self.gpu.cache(lease.blocks[index], sequence.hashes[index])
+        for block, key in zip(lease.blocks[first:end], sequence.hashes[first:end], strict=True):
+            self.gpu.cache(block, key)
         lease.n_cached = end
-        stored = BlockStored(
-            block_hashes=tuple(sequence.hashes[first:end]),
-            parent_block_hash=sequence.parent(first),
-            token_ids=sequence.block_tokens(first, end),
-            block_size=self.block_size,
-            lora_id=_number(sequence.lora),
-            medium=GPU,
-            lora_name=_name(sequence.lora),
-            extra_keys=tuple(sequence.extra_keys(index) for index in range(first, end)),
-            group_idx=0,
-            kv_cache_spec_kind=FULL_ATTENTION,
-        )
-        return [stored]
-
-    def _announced(self, chunk: Chunk) -> tuple[EngineHash, ...]:
-        return chunk.hashes if self._self_describing else (chunk.key,)
-
-    def _stored_as_chunk(self, chunk: Chunk, medium: str) -> BlockStored:
-        told = self._self_describing
-        lora = chunk.lora if told else None
-        return BlockStored(
-            block_hashes=self._announced(chunk),
-            parent_block_hash=chunk.parent if told else None,
-            token_ids=chunk.tokens,
-            block_size=self.block_size if told else 0,
-            lora_id=_number(lora),
-            medium=medium,
-            lora_name=_name(lora),
-            group_idx=0,
-            kv_cache_spec_kind=FULL_ATTENTION if told else None,
-            locality=LOCAL if medium == STORAGE else None,
-        )
-
-
-def _removed_from_gpu(hashes: Iterable[EngineHash]) -> list[Event]:
-    return [BlockRemoved(block_hashes=(key,), medium=GPU, group_idx=0) for key in hashes]
-
-
-def _number(lora: Lora | None) -> int | None:
-    return None if lora is None else lora.number
-
-
-def _name(lora: Lora | None) -> str | None:
-    return None if lora is None else lora.name
+        return [self._events.stored(sequence, first, end)]

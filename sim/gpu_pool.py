@@ -21,7 +21,9 @@ class GpuPool:
         self._n_blocks = n_blocks
         self._refs: dict[int, int] = {}
         self._hash_of: dict[int, EngineHash] = {}
-        self._copies: dict[EngineHash, dict[int, None]] = {}
+        self._block_of: dict[EngineHash, int] = {}
+        """The block that was cached first; others with the same hash are in `_others`, in order."""
+        self._others: dict[EngineHash, list[int]] = {}
         self._free: OrderedDict[int, None] = OrderedDict.fromkeys(range(1, n_blocks))
 
     @property
@@ -50,8 +52,7 @@ class GpuPool:
 
     def find(self, key: EngineHash) -> int | None:
         """A block with this hash, the one cached first, or None."""
-        blocks = self._copies.get(key)
-        return next(iter(blocks)) if blocks else None
+        return self._block_of.get(key)
 
     def is_free(self, block: int) -> bool:
         """Whether nobody refers to `block`."""
@@ -85,7 +86,8 @@ class GpuPool:
     def cache(self, block: int, key: EngineHash) -> None:
         """Give a referenced block its hash, so that later requests find it."""
         self._hash_of[block] = key
-        self._copies.setdefault(key, {})[block] = None
+        if self._block_of.setdefault(key, block) != block:
+            self._others.setdefault(key, []).append(block)
 
     def give_back(self, blocks: Iterable[int]) -> None:
         """Drop one reference of each; those nobody refers to any more become free, first given first reused.
@@ -107,10 +109,17 @@ class GpuPool:
     def forget_hashes(self) -> None:
         """Empty the prefix cache; blocks and references stay."""
         self._hash_of.clear()
-        self._copies.clear()
+        self._block_of.clear()
+        self._others.clear()
 
     def _forget_copy(self, key: EngineHash, block: int) -> None:
-        blocks = self._copies[key]
-        del blocks[block]
-        if not blocks:
-            del self._copies[key]
+        others = self._others.get(key)
+        if others is None:
+            del self._block_of[key]
+            return
+        if self._block_of[key] == block:
+            self._block_of[key] = others.pop(0)
+        else:
+            others.remove(block)
+        if not others:
+            del self._others[key]

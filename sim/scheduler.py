@@ -209,7 +209,7 @@ class Scheduler:
         for request in tuple(self._running):
             if budget <= 0:
                 break
-            if request not in self._running:  # preempted for one before it
+            if request.lease is None:  # preempted for one before it
                 continue
             budget -= self._run(step, request, budget)
         return budget

@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from array import array
 from collections.abc import Sequence
+from typing import cast
 
 import msgspec
 from xxhash import xxh3_64_intdigest
@@ -78,7 +79,7 @@ class TraceSequence:
     def __init__(self, hashes: array[int], *, n_prompt: int, block_size: int) -> None:
         self.n_prompt = self._n_tokens = n_prompt
         self._all, self._block_size = hashes, block_size
-        self.hashes = [EngineHash(key) for key in hashes[: n_prompt // block_size]]
+        self.hashes = _engine_hashes(hashes[: n_prompt // block_size])
 
     def __len__(self) -> int:
         return self._n_tokens
@@ -86,8 +87,9 @@ class TraceSequence:
     def extend(self, tokens: Sequence[int]) -> None:
         """Add generated tokens, of which only the number counts."""
         self._n_tokens += len(tokens)
-        known = len(self.hashes)
-        self.hashes.extend(EngineHash(key) for key in self._all[known : self._n_tokens // self._block_size])
+        known, n_full = len(self.hashes), self._n_tokens // self._block_size
+        if n_full > known:
+            self.hashes += _engine_hashes(self._all[known:n_full])
 
     def block_tokens(self, first: int, end: int) -> msgspec.Raw:
         """See `BlockSequence.block_tokens`."""
@@ -104,3 +106,7 @@ class TraceSequence:
     def extra_keys(self, block: int) -> tuple[str, ...] | None:  # noqa: ARG002 (BlockSequence)
         """See `BlockSequence.extra_keys`."""
         return None
+
+
+def _engine_hashes(hashes: array[int]) -> list[EngineHash]:
+    return cast("list[EngineHash]", hashes.tolist())
