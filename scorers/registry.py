@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Generic, TypeVar, cast
 
-import msgspec
-
 from .base import Filter, Picker, Scorer
-from .errors import ParametersError, RegistryError
-from .params import BuildContext, PluginParams, nearest
+from .errors import RegistryError
+from .params import BuildContext, PluginParams
 from .prefix_source import PrefixProducer
 
 P = TypeVar("P", bound=PluginParams)
@@ -61,26 +59,6 @@ class Plugins(Generic[T]):
             raise RegistryError(f"{self.kind} {plugin_type!r} is registered twice")
         general = cast("Callable[[PluginParams, BuildContext], T]", make)  # called with `params` alone
         self._blueprints[plugin_type] = Blueprint(plugin_type, params, general)
-
-    def build(
-        self, plugin_type: str, parameters: Mapping[str, object], context: BuildContext | None = None
-    ) -> T:
-        """A new plugin of that type, from plain parameters.
-
-        Raises:
-            RegistryError: nobody registered the type.
-            ParametersError: the parameters do not fit; names the key and what is allowed.
-        """
-        blueprint = self._blueprints.get(plugin_type)
-        if blueprint is None:
-            raise RegistryError(
-                f"no {self.kind} {plugin_type!r}; {nearest(plugin_type, sorted(self._blueprints))}"
-            )
-        try:
-            params = msgspec.convert(parameters, blueprint.params)
-            return blueprint.make(params, context or BuildContext())
-        except (msgspec.ValidationError, ParametersError) as error:
-            raise ParametersError(f"parameters of {plugin_type}: {error}") from error
 
 
 class Registry:

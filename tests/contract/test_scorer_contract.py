@@ -17,6 +17,7 @@ from kvatlas.scorers.params import BuildContext
 from kvatlas.scorers.pickers.max_score import MaxScorePicker
 from kvatlas.scorers.prefix_source import TierCredits
 from kvatlas.scorers.profile import Profile
+from support.built import built
 from support.candidates import REQUESTS, TIERS, fleets, no_chance
 from support.tables import key_table
 from support.tree import ROOT
@@ -88,7 +89,7 @@ HISTORIES = st.lists(st.tuples(REQUESTS, fleets(min_size=1), st.floats(0.001, 10
 
 def new_scorer(plugin_type: str, parameters: dict[str, object], data: st.DataObject) -> Scorer:
     """A scorer that, if it learns, has seen requests routed and answered."""
-    scorer = builtin_registry().scorers.build(plugin_type, parameters, CONTEXT)
+    scorer = built(builtin_registry().scorers, plugin_type, parameters, CONTEXT)
     if not isinstance(scorer, LearnsFromPicks | LearnsFromAnswers):
         return scorer
     profile = Profile([("scorer", scorer, 1.0)], MaxScorePicker())
@@ -149,7 +150,7 @@ class TestScorerContract:
 def test_nothing_known_rates_zero_when_others_tell(
     plugin_type: str, parameters: dict[str, object], request: RequestView, fleet: list[Candidate]
 ) -> None:
-    scorer = builtin_registry().scorers.build(plugin_type, parameters, CONTEXT)
+    scorer = built(builtin_registry().scorers, plugin_type, parameters, CONTEXT)
     unseen = Candidate(name="unseen", address="10.0.1.0:8000")
 
     rating = scorer.rate(request, [*fleet, unseen])[-1]
@@ -168,7 +169,7 @@ class TestFilterContract:
         fleet: list[Candidate],
         chance: float,
     ) -> None:
-        plugin: Filter = builtin_registry().filters.build(plugin_type, parameters, CONTEXT)
+        plugin: Filter = built(builtin_registry().filters, plugin_type, parameters, CONTEXT)
 
         verdicts = plugin.judge(request, fleet, rng=lambda: chance)
 
@@ -186,7 +187,7 @@ class TestFilterContract:
         chance: float,
         data: st.DataObject,
     ) -> None:
-        plugin = builtin_registry().filters.build(plugin_type, parameters, CONTEXT)
+        plugin = built(builtin_registry().filters, plugin_type, parameters, CONTEXT)
         order = data.draw(st.permutations(range(len(fleet))))
 
         verdicts = plugin.judge(request, fleet, rng=lambda: chance)
@@ -201,7 +202,7 @@ class TestPickerContract:
     def test_picks_are_distinct_endpoints_and_as_many_as_asked(
         self, plugin_type: str, parameters: dict[str, int], totals: list[float], seed: int
     ) -> None:
-        picker: Picker = builtin_registry().pickers.build(plugin_type, parameters, CONTEXT)
+        picker: Picker = built(builtin_registry().pickers, plugin_type, parameters, CONTEXT)
 
         picked, _ = picker.pick(totals, rng=random.Random(seed).random)
 
@@ -213,7 +214,7 @@ class TestPickerContract:
     def test_equal_chance_gives_equal_picks(
         self, plugin_type: str, parameters: dict[str, object], totals: list[float], seed: int
     ) -> None:
-        picker = builtin_registry().pickers.build(plugin_type, parameters, CONTEXT)
+        picker = built(builtin_registry().pickers, plugin_type, parameters, CONTEXT)
 
         assert picker.pick(totals, rng=random.Random(seed).random) == picker.pick(
             totals, rng=random.Random(seed).random

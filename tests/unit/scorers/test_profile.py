@@ -19,6 +19,7 @@ from kvatlas.scorers.model import Candidate, Rating, Ratings, RequestView
 from kvatlas.scorers.params import BuildContext
 from kvatlas.scorers.pickers.max_score import MaxScorePicker
 from kvatlas.scorers.profile import Profile
+from support.built import built
 from support.candidates import REQUESTS, TIERS, fleets, no_chance
 
 REQUEST = RequestView(model="m", now=0.0, n_tokens=33)
@@ -310,10 +311,10 @@ def whole_profile() -> Profile:
     """Every scorer and filter that needs no parameters, so that each meets what the others see."""
     registry, context = builtin_registry(), BuildContext(tiers=TIERS)
     scorers: list[tuple[str, Scorer, float]] = [
-        (name, registry.scorers.build(name, {}, context), 1.0) for name in registry.scorers
+        (name, built(registry.scorers, name, {}, context), 1.0) for name in registry.scorers
     ]
     filters: list[tuple[str, Filter]] = [
-        (name, registry.filters.build(name, {}, context))
+        (name, built(registry.filters, name, {}, context))
         for name in registry.filters
         if name != "utilization-filter"
     ]

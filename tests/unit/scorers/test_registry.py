@@ -1,16 +1,15 @@
-"""Registration, building with strict parameters, and what the errors say."""
+"""Registration, and what producers come to."""
 
 from __future__ import annotations
 
 import pytest
 
 from kvatlas.scorers.builtin import builtin_registry
-from kvatlas.scorers.errors import ParametersError, RegistryError
+from kvatlas.scorers.errors import RegistryError
 from kvatlas.scorers.params import NoParams
-from kvatlas.scorers.pickers.max_score import MaxScorePicker
 from kvatlas.scorers.prefix_source import ApproxProducer, PreciseProducer
 from kvatlas.scorers.queue import QueueScorer
-from kvatlas.scorers.registry import Plugins, Registry
+from support.built import built
 
 
 def test_scorer_registered_twice_raises() -> None:
@@ -26,41 +25,6 @@ def test_a_type_may_be_of_several_kinds() -> None:
     kinds = [kind.kind for kind in registry.kinds if kind.get("context-length-aware") is not None]
 
     assert kinds == ["filter", "scorer"]
-
-
-@pytest.mark.parametrize(
-    ("plugin_type", "parameters", "message"),
-    [
-        pytest.param("load-aware-scorer", {"threshold": 0}, ">= 1", id="impossible"),
-        pytest.param("load-aware-scorer", {"threshold": "1"}, "Expected `int`, got `str`", id="wrong_type"),
-        pytest.param("load-aware-scorer", {"treshold": 1}, "unknown field `treshold`", id="unknown"),
-        pytest.param("queue-scorer", {"threshold": 1}, "unknown field `threshold`", id="takes_none"),
-    ],
-)
-def test_wrong_parameters_name_the_plugin_and_the_key(
-    plugin_type: str, parameters: dict[str, object], message: str
-) -> None:
-    with pytest.raises(ParametersError, match=message) as raised:
-        builtin_registry().scorers.build(plugin_type, parameters)
-
-    assert str(raised.value).startswith(f"parameters of {plugin_type}: ")
-
-
-def test_unknown_type_names_the_nearest_and_the_known() -> None:
-    plugins: Plugins[MaxScorePicker] = Plugins("picker")
-    plugins.add("max-score-picker", NoParams, lambda _params, _context: MaxScorePicker())
-
-    with pytest.raises(RegistryError) as raised:
-        plugins.build("max-scor-picker", {})
-
-    assert str(raised.value) == (
-        "no picker 'max-scor-picker'; did you mean 'max-score-picker'? known: max-score-picker"
-    )
-
-
-def test_unknown_type_without_a_near_one_names_the_known() -> None:
-    with pytest.raises(RegistryError, match="no filter 'x'; known: none"):
-        Registry().filters.build("x", {})
 
 
 @pytest.mark.parametrize(
@@ -133,4 +97,4 @@ def test_unknown_type_without_a_near_one_names_the_known() -> None:
 def test_producers_say_what_their_parameters_mean(
     plugin_type: str, parameters: dict[str, object], producer: ApproxProducer | PreciseProducer
 ) -> None:
-    assert builtin_registry().producers.build(plugin_type, parameters) == producer
+    assert built(builtin_registry().producers, plugin_type, parameters) == producer

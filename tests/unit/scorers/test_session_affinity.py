@@ -15,6 +15,7 @@ from kvatlas.scorers.session_affinity import (
     EncodedEndpointScorer,
     SessionIdScorer,
 )
+from support.built import built
 from support.candidates import endpoint
 
 FLEET = [endpoint("a"), endpoint("b")]
@@ -123,14 +124,16 @@ def test_forgotten_sessions_take_no_memory() -> None:
 def test_strategy_decides_what_is_remembered_and_what_is_sent(
     parameters: dict[str, object], *, learns: bool, marks: bool
 ) -> None:
-    scorer = builtin_registry().scorers.build("session-affinity-scorer", parameters)
+    scorer = built(builtin_registry().scorers, "session-affinity-scorer", parameters)
 
     assert (isinstance(scorer, LearnsFromPicks), isinstance(scorer, MarksResponses)) == (learns, marks)
 
 
 def test_header_names_are_read_in_any_case() -> None:
-    scorer = builtin_registry().scorers.build(
-        "session-affinity-scorer", {"encodedEndpointHeaderConfig": {"header": " X-Pinned "}}
+    scorer = built(
+        builtin_registry().scorers,
+        "session-affinity-scorer",
+        {"encodedEndpointHeaderConfig": {"header": " X-Pinned "}},
     )
 
     assert scorer.rate(request(x_pinned=HEADER_OF_B), FLEET)[1].score == 1.0
@@ -141,4 +144,4 @@ def test_sources_that_are_no_header_are_refused(source: dict[str, str]) -> None:
     parameters: dict[str, object] = {"strategy": "session_id", "sessionIdConfig": {"sources": [source]}}
 
     with pytest.raises(ParametersError, match="one header a source"):
-        builtin_registry().scorers.build("session-affinity-scorer", parameters)
+        built(builtin_registry().scorers, "session-affinity-scorer", parameters)

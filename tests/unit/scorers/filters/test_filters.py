@@ -8,6 +8,7 @@ from kvatlas.scorers.builtin import builtin_registry
 from kvatlas.scorers.errors import ParametersError
 from kvatlas.scorers.model import Candidate, RequestView
 from kvatlas.scorers.params import BuildContext
+from support.built import built
 from support.candidates import TIERS, endpoint, held, load
 
 REQUEST = RequestView(model="m", now=0.0, n_tokens=160)
@@ -18,7 +19,7 @@ Verdicts = list[str | None]
 def judged(
     plugin_type: str, parameters: dict[str, object], *candidates: Candidate, chance: float = 0.5
 ) -> Verdicts:
-    plugin = builtin_registry().filters.build(plugin_type, parameters, CONTEXT)
+    plugin = built(builtin_registry().filters, plugin_type, parameters, CONTEXT)
     return list(plugin.judge(REQUEST, candidates, rng=lambda: chance))
 
 

@@ -12,6 +12,7 @@ from kvatlas.scorers.latency.cost import MAX_GROUPS, LatencyCostParams, LatencyC
 from kvatlas.scorers.latency.features import features
 from kvatlas.scorers.model import Candidate, RequestView
 from kvatlas.scorers.params import BuildContext
+from support.built import built
 from support.candidates import TIERS, endpoint, held, match_of
 
 REQUEST = RequestView(model="m", now=0.0, n_tokens=160)
@@ -138,6 +139,9 @@ def test_default_load_speeds_go_by_the_place_of_the_tier() -> None:
 
 def test_load_speed_of_an_unknown_tier_is_refused() -> None:
     with pytest.raises(ParametersError, match="found 'ram', expected a configured tier"):
-        builtin_registry().scorers.build(
-            "latency-cost-scorer", {"loadTokensPerSecond": {"ram": 1.0}}, BuildContext(tiers=TIERS)
+        built(
+            builtin_registry().scorers,
+            "latency-cost-scorer",
+            {"loadTokensPerSecond": {"ram": 1.0}},
+            BuildContext(tiers=TIERS),
         )

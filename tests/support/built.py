@@ -1,0 +1,36 @@
+"""A plugin from plain parameters, without a configuration around it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TypeVar
+
+import msgspec
+
+from kvatlas.scorers.errors import ParametersError
+from kvatlas.scorers.params import BuildContext
+from kvatlas.scorers.registry import Plugins
+
+T = TypeVar("T")
+
+NO_CONTEXT = BuildContext()
+
+
+def built(
+    plugins: Plugins[T],
+    plugin_type: str,
+    parameters: Mapping[str, object],
+    context: BuildContext = NO_CONTEXT,
+) -> T:
+    """A new plugin of that type.
+
+    Raises:
+        ParametersError: the parameters do not fit.
+    """
+    blueprint = plugins.get(plugin_type)
+    assert blueprint is not None, plugin_type
+    try:
+        params = msgspec.convert(parameters, blueprint.params)
+    except msgspec.ValidationError as error:
+        raise ParametersError(str(error)) from error
+    return blueprint.make(params, context)
