@@ -25,6 +25,9 @@ from .sequence import Lora
 from .service_times import ServiceTimes
 from .storage_tier import StorageTier
 
+AT_ONCE_S = 0.001
+"""How long requests under way may go on when a server stops. To aiohttp 0 means without limit."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerConfig:
@@ -131,7 +134,7 @@ class SimServer:
                 self._api(engine).application(),
                 access_log=None,
                 handler_cancellation=True,
-                shutdown_timeout=0,
+                shutdown_timeout=AT_ONCE_S,
             )
             await runner.setup()
             stack.push_async_callback(runner.cleanup)

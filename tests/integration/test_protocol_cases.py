@@ -43,7 +43,7 @@ async def start_engines(stack: AsyncExitStack) -> str:
 
     app = web.Application()
     app.router.add_get("/{address}/metrics", metrics)
-    runner = web.AppRunner(app, shutdown_timeout=0)
+    runner = web.AppRunner(app, shutdown_timeout=0.001)  # 0 is without limit
     await runner.setup()
     stack.push_async_callback(runner.cleanup)
     await web.TCPSite(runner, "127.0.0.1", 0).start()

@@ -304,6 +304,20 @@ async def test_restarted_server_is_a_new_life_at_the_same_address(text: Tokenize
     assert sequences[0] == 0
 
 
+async def test_requests_in_a_server_that_stops_fail_at_once(text: TokenizerText) -> None:
+    async with serving(text, time_scale=1.0, times=ServiceTimes(step_s=30.0)) as (server, session):
+        body = {"model": MODEL_NAME, "prompt": prompt(100), "max_tokens": 9}
+        asked = asyncio.create_task(session.post("/v1/completions", json=body))
+        async with session.get("/health"):  # the one before it is in the engine
+            pass
+
+        async with asyncio.timeout(LIMIT_S):
+            await server.stop()
+
+        with pytest.raises(aiohttp.ServerDisconnectedError):
+            await asked
+
+
 async def test_server_without_events_has_no_addresses_for_them(text: TokenizerText) -> None:
     async with serving(text, kv_events=False) as (server, session):
         await complete(session, prompt(20))
