@@ -25,7 +25,11 @@ class EventFaults(msgspec.Struct, frozen=True, kw_only=True):
     reorder: Chance = 0.0
     """Part that is sent after the batch that follows."""
     corrupt: Chance = 0.0
+    """Part whose payload has every bit turned."""
+    truncate: Chance = 0.0
     """Part whose payload is cut in half."""
+    foreign: Chance = 0.0
+    """Part that names its hashes as no known version of an engine does, so that each of its events is unreadable."""
     lag_s: Seconds = 0.0
     """Delay of every batch."""
 
@@ -43,6 +47,8 @@ class HttpFaults(msgspec.Struct, frozen=True, kw_only=True):
     """Part whose connection is closed without an answer."""
 
 
+_HASHES, _HASHES_OF_ANOTHER_VERSION = b"block_hashes", b"block_keys_9"
+
 NO_EVENT_FAULTS = EventFaults()
 NO_HTTP_FAULTS = HttpFaults()
 
@@ -55,7 +61,7 @@ class FaultyStream:
 
     Args:
         faults: how often what goes wrong.
-        rng: uniform draws, at most four a message.
+        rng: uniform draws, at most six a message.
     """
 
     def __init__(self, faults: EventFaults, rng: Callable[[], float]) -> None:
@@ -69,7 +75,12 @@ class FaultyStream:
             return []
         topic, seq, payload = message
         if self._happens(faults.corrupt):
-            message = (topic, seq, payload[: len(payload) // 2])
+            payload = bytes(byte ^ 0xFF for byte in payload)
+        if self._happens(faults.truncate):
+            payload = payload[: len(payload) // 2]
+        if self._happens(faults.foreign):
+            payload = payload.replace(_HASHES, _HASHES_OF_ANOTHER_VERSION)
+        message = (topic, seq, payload)
         copies = [message] * (2 if self._happens(faults.duplicate) else 1)
         if self._happens(faults.reorder):
             self._held += copies

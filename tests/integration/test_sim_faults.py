@@ -17,6 +17,7 @@ from typing import Any
 
 import aiohttp
 import pytest
+import yaml
 import zmq
 import zmq.asyncio
 from rich.console import Console
@@ -30,10 +31,13 @@ from kvatlas.events.errors import WireError
 from kvatlas.events.wire import decode_batch
 from kvatlas.sim.demo_model import MODEL_NAME, write_demo_model
 from kvatlas.sim.faults import EventFaults, HttpFaults
+from kvatlas.sim.fleet import Fleet
 from kvatlas.sim.live import SimulateOptions, server_configs, simulate
 from kvatlas.sim.model_text import TokenizerText
-from kvatlas.sim.server import SimServer
+from kvatlas.sim.server import ServerConfig, SimServer
 from support.fleets import make_fleet
+from support.serve import Served
+from support.serve import serving as serving_kvatlas
 from support.sim_servers import sim_server
 from support.waiting import until
 
@@ -56,9 +60,10 @@ async def serving(
         yield at
 
 
-async def ask(session: aiohttp.ClientSession, first: int) -> int:
+async def ask(session: aiohttp.ClientSession, first: int, address: str = "") -> int:
     body = {"model": MODEL_NAME, "prompt": list(range(first, first + 40)), "max_tokens": 1}
-    async with session.post("/v1/completions", json=body) as answer:
+    url = f"http://{address}/v1/completions" if address else "/v1/completions"
+    async with session.post(url, json=body) as answer:
         await answer.read()
         return answer.status
 
@@ -95,6 +100,8 @@ def seq_of(frames: list[bytes]) -> int:
         pytest.param(EventFaults(duplicate=0.3), "repeats", id="duplicate"),
         pytest.param(EventFaults(reorder=0.3), "disorder", id="reorder"),
         pytest.param(EventFaults(corrupt=0.3), "garbage", id="corrupt"),
+        pytest.param(EventFaults(truncate=0.3), "garbage", id="truncate"),
+        pytest.param(EventFaults(foreign=0.3), "rejected", id="foreign"),
     ],
 )
 async def test_event_stream_has_the_faults_asked_for(
@@ -110,9 +117,10 @@ async def test_event_stream_has_the_faults_asked_for(
         "repeats": 0 in steps,
         "disorder": any(step < 0 for step in steps),
         "garbage": any(not readable(frames[2]) for frames in got),
+        "rejected": any(readable(frames[2]) and decode_batch(frames[2]).rejected for frames in got),
     }
     assert seen[shows]
-    assert not any(seen[other] for other in ("repeats", "garbage") if other != shows)
+    assert not any(seen[other] for other in ("repeats", "garbage", "rejected") if other != shows)
 
 
 def readable(payload: bytes) -> bool:
@@ -151,6 +159,67 @@ async def test_index_knows_in_the_end_what_a_faulty_stream_told(
             return len(held) >= N_REQUESTS and held == [32] * len(held)
 
         await until(knows_everything, what="an index that holds every prompt")
+
+
+async def test_unreadable_events_are_counted_and_survived_and_leave_no_wrong_answer_unsaid(
+    text: TokenizerText, tmp_path: Path
+) -> None:
+    """Four servers get the same requests, more than their GPUs hold; the events of one are whole.
+
+    What is unreadable as a whole is fetched again, so that in the end the index knows as much of its server. What was
+    readable but for its events counts as received: the index knows less, and says so.
+    """
+    faults = {
+        "whole": EventFaults(),
+        "corrupt": EventFaults(corrupt=0.4),
+        "truncate": EventFaults(truncate=0.4),
+        "foreign": EventFaults(foreign=0.4),
+    }
+    configs = [
+        ServerConfig(name=name, model=MODEL_NAME, gpu_blocks=48, time_scale=0.0, event_faults=each, seed=3)
+        for name, each in faults.items()
+    ]
+    async with Fleet(configs, text) as fleet:
+        fleet.write_kvatlas_config(tmp_path / "fleet.yaml", tokenizer=tmp_path, ext_proc="", rest="")
+        endpoints = yaml.safe_load((tmp_path / "fleet.yaml").read_text())["endpoints"]
+        config = {"model": {"names": [MODEL_NAME]}, "endpoints": endpoints}
+        async with serving_kvatlas(config, tmp_path) as served, aiohttp.ClientSession() as session:
+            asked: list[int] = []
+
+            async def ask_all() -> None:
+                asked.append(300 + 50 * len(asked))
+                for server in fleet.servers:
+                    assert await ask(session, asked[-1], server.address) == 200
+
+            async def knows_as_much_of_each() -> bool:
+                await ask_all()
+                held = [await held_tokens(served, name, asked) for name in ("whole", "corrupt", "truncate")]
+                return held[0] == held[1] == held[2]
+
+            for _ in range(24):
+                await ask_all()
+            await until(knows_as_much_of_each, what="the same of the damaged streams as of the whole one")
+            assert {0, 32} == set(await held_tokens(served, "whole", asked))
+            trust = {
+                name: (await served.get(f"/v1/endpoints/{name}"))["publishers"][0]["trust"] for name in faults
+            }
+            counted = re.findall(
+                r'^kvatlas_events_rejected_total{endpoint="(\w+)",reason="(\w+)"} [1-9]',
+                await served.metrics(),
+                re.MULTILINE,
+            )
+    assert trust == dict.fromkeys(("whole", "corrupt", "truncate"), "live") | {"foreign": "partial"}
+    assert {name for name, _reason in counted} == {"corrupt", "truncate", "foreign"}
+
+
+async def held_tokens(served: Served, name: str, asked: list[int]) -> list[int]:
+    """Of each prompt, the tokens that the index says the server would reuse."""
+    held: list[int] = []
+    for first in asked:
+        body = {"model": MODEL_NAME, "token_ids": list(range(first, first + 40))}
+        instances = (await served.post("/query", body)).get("default", {})
+        held.append(instances.get(name, {}).get("longest_matched", 0))
+    return held
 
 
 async def test_late_events_come_in_order(text: TokenizerText) -> None:

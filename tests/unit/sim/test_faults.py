@@ -1,13 +1,19 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from random import Random
 
+import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kvatlas.events.model import EngineHash
 from kvatlas.sim.faults import EventFaults, FaultyStream, Message
+from kvatlas.sim.kv_events import BlockRemoved, EventBatch
 
+encode = msgspec.msgpack.Encoder().encode
 chances = st.sampled_from([0.0, 0.2, 1.0])
 
 
@@ -48,18 +54,43 @@ def test_reordered_messages_come_right_after_a_later_one() -> None:
     assert all(max(got[:at]) - got[at] < 10 for at in late)
 
 
-def test_corrupt_payload_is_cut() -> None:
-    payloads = Counter(len(payload) for _topic, _seq, payload in sent(EventFaults(corrupt=0.25)))
-
-    assert set(payloads) == {5, 10}
-    assert 30 < payloads[5] < 70
+def turned(whole: bytes) -> bytes:
+    return bytes(byte ^ 0xFF for byte in whole)
 
 
-@given(drop=chances, duplicate=chances, reorder=chances, corrupt=chances, seed=st.integers(0, 100))
-def test_nothing_is_made_up_and_equal_seeds_fail_equally(
-    drop: float, duplicate: float, reorder: float, corrupt: float, seed: int
+def cut(whole: bytes) -> bytes:
+    return whole[: len(whole) // 2]
+
+
+def misnamed(whole: bytes) -> bytes:
+    return whole.replace(b"block_hashes", b"block_keys_9")
+
+
+@pytest.mark.parametrize(
+    ("faults", "mangled"),
+    [
+        pytest.param(EventFaults(corrupt=0.25), turned, id="corrupt"),
+        pytest.param(EventFaults(truncate=0.25), cut, id="truncate"),
+        pytest.param(EventFaults(foreign=0.25), misnamed, id="foreign"),
+    ],
+)
+def test_payload_is_mangled_about_as_often_as_asked(
+    faults: EventFaults, mangled: Callable[[bytes], bytes]
 ) -> None:
-    faults = EventFaults(drop=drop, duplicate=duplicate, reorder=reorder, corrupt=corrupt)
+    stream = FaultyStream(faults, Random(0).random)
+    whole = encode(EventBatch(1.0, (BlockRemoved(block_hashes=(EngineHash(7),), medium="GPU"),)))
+
+    payloads = [payload for _ in range(200) for _t, _s, payload in stream.send((b"t", b"s", whole))]
+
+    assert set(payloads) == {whole, mangled(whole)}
+    assert 30 < payloads.count(mangled(whole)) < 70
+
+
+@given(drop=chances, duplicate=chances, reorder=chances, truncate=chances, seed=st.integers(0, 100))
+def test_nothing_is_made_up_and_equal_seeds_fail_equally(
+    drop: float, duplicate: float, reorder: float, truncate: float, seed: int
+) -> None:
+    faults = EventFaults(drop=drop, duplicate=duplicate, reorder=reorder, truncate=truncate)
 
     got = sent(faults, 50, seed=seed)
 
