@@ -155,6 +155,12 @@ class CacheMachine(RuleBasedStateMachine):
         assert sum(lease.n_reserved for lease in self.leases) <= gpu.n_free
 
     @invariant()
+    def every_cached_hash_is_found_and_no_other(self) -> None:
+        gpu = self.cache.gpu
+        assert all(gpu.find(key) is not None for key in gpu.copies())
+        assert all(gpu.find(key) is None for key in self.computed - gpu.copies().keys())
+
+    @invariant()
     def cpu_tier_keeps_its_size_and_only_loads_pin_it(self) -> None:
         chunks = self.cache.cpu.chunks()
         assert len(chunks) <= self.cpu_blocks // self.chunk_blocks
