@@ -6,6 +6,7 @@ from random import Random
 
 import msgspec
 
+from ...api.predictions import Predictions
 from ...api.scheduling.plan import make_plan
 from ...api.scheduling.tiers import tier_specs
 from ...configs.schema import KVAtlasConfig, TierConfig
@@ -54,6 +55,8 @@ class IndexedRouter:
         self._profile = profile or plan.profile
         self._rng, self._core = rng.random, core
         self.atlas = Atlas(tiers=TierTable(specs), seed=config.index.hash_seed, core=core)
+        predicted = plan.config.predictions
+        self._predictions = Predictions(self.atlas, ttl_s=predicted.ttl if predicted.enabled else None)
         self.in_flight = InFlight()
         self._open: dict[int, tuple[Decision, Booking]] = {}
         self._wants_events = any(spec.source in (None, TierSource.EVENTS) for spec in specs)
@@ -71,7 +74,8 @@ class IndexedRouter:
         if not decision.picked:
             return None
         picked = decision.picked[0]
-        self.atlas.routed(picked, prefix)
+        self.atlas.routed(picked, prefix, decision.first.candidate.prefix)
+        self._predictions.routed(decision.first.candidate, prefix, now=ask.now)
         self._profile.picked(view, decision)
         tokens = decision.first.candidate.uncached_tokens(view)
         self._open[ask.number] = decision, self.in_flight.book(picked, tokens=tokens, now=ask.now)
@@ -91,9 +95,10 @@ class IndexedRouter:
         """The batch takes the way it takes in production: encoded by the engine, decoded by the core."""
         if self._wants_events:
             self.atlas.apply(server, 0, self._core.decode_batch(self._encode(batch)))
+            self._predictions.events_came(server, 0)
 
     def _candidates(self, ask: Ask, prefix: Prefix) -> list[Candidate]:
-        matches = self.atlas.match(prefix)
+        matches = self._predictions.matches(prefix, now=ask.now)
         return [
             Candidate(
                 name=server,

@@ -7,6 +7,7 @@ from random import Random
 
 import pytest
 
+from kvatlas.configs.decisions import PredictionsConfig
 from kvatlas.configs.schema import DEFAULT_TIERS, KVAtlasConfig, PluginConfig, TierConfig, WeightsConfig
 from kvatlas.indexer.factory import index_core
 from kvatlas.scorers.model import Load
@@ -15,7 +16,7 @@ from kvatlas.sim.replay.indexed_router import IndexedRouter
 from kvatlas.sim.replay.policies import Policy, make_router
 from kvatlas.sim.replay.router import Ask
 from kvatlas.sim.replay.simulation import Replay, Timing
-from support.traces import make_fleet, random_trace
+from support.traces import make_fleet, make_trace, random_trace
 
 TIMING = Timing(scrape_s=0.25)
 
@@ -99,6 +100,22 @@ def test_weights_of_the_configuration_decide() -> None:
 
     assert {blind.route(ask) for _ in range(40)} == {"server-0", "server-1"}
     assert queue.route(ask) == "server-1"
+
+
+@pytest.mark.parametrize(
+    ("enabled", "n_servers"), [(True, 1), (False, 2)], ids=["predicted", "not_predicted"]
+)
+def test_burst_of_equal_prompts_stays_together_when_they_are_predicted(enabled: bool, n_servers: int) -> None:
+    known = [(float(at), 8, (2 * at, 2 * at + 1)) for at in range(8)]
+    burst = [(20.0, 16, (90, 91, 92, 93))] * 6
+    config = KVAtlasConfig(api_version="kvatlas/v1", predictions=PredictionsConfig(enabled=enabled))
+    fleet = make_fleet()
+    router = make_router(Policy("mine", config), fleet, granularity=1, rng=Random(1))
+
+    replayed = Replay(make_trace(*known, *burst), fleet, router, timing=TIMING, rng=Random(1)).run()
+
+    assert {each.server for each in replayed.served if each.number < len(known)} == set(fleet.names)
+    assert len({each.server for each in replayed.served if each.number >= len(known)}) == n_servers
 
 
 def test_request_is_refused_when_filters_drop_every_server() -> None:
