@@ -26,6 +26,10 @@ GROUPS = ("llm-d.ai", "inference.networking.x-k8s.io")
 
 VERSION = "v1alpha2"
 
+GROUP_WITHOUT_POOLS = GROUPS[0]
+"""Some CRDs of that group fill it in where an object names no group of its pool. It has no pools, so that none of its own
+can be meant."""
+
 
 class PoolReference(Wire, frozen=True):
     """The pool that an object is about."""
@@ -148,10 +152,11 @@ class PoolObjects(Generic[T]):
 
     def _changed(self) -> None:
         config = self._scope.config
-        pool = (config.pool_group, config.inference_pool)
+        groups = (config.pool_group, GROUP_WITHOUT_POOLS)
         self._tell([
             found
             for found in self._copy.objects.values()
-            if (found.spec.pool_ref.group, found.spec.pool_ref.name) == pool
+            if found.spec.pool_ref.name == config.inference_pool
+            and found.spec.pool_ref.group in groups
             and found.metadata.deletion_timestamp is None
         ])  # fmt: skip

@@ -113,7 +113,11 @@ async def test_endpoints_follow_the_pool_when_it_changes(double: ApiServerDouble
 
 async def test_endpoints_are_the_old_pools_when_its_group_is_configured(double: ApiServerDouble) -> None:
     double.put(PODS, "p", pod(1))
-    double.put(OLD_POOLS, "mine", {"spec": {"selector": {"app": "a"}, "targetPortNumber": 9000}})
+    double.put(
+        OLD_POOLS,
+        "mine",
+        {"spec": {"selector": {"app": "a"}, "targetPortNumber": 9000, "extensionRef": {"name": "epp"}}},
+    )
     config = KubernetesConfig(inference_pool="mine", pool_group="inference.networking.x-k8s.io")
     async with discovering(double, config) as found:
         await until(lambda: found.addresses() == ["10.0.0.1:9000"])
@@ -199,16 +203,18 @@ async def test_priorities_are_the_objectives_of_the_pool_when_the_cluster_has_th
         double.put(other, "chat", objective(5 if other == path else 7))
     double.put(path, "batch", objective(-1))
     double.put(path, "plain", objective(None))
+    double.put(path, "by_the_default_of_a_crd", objective(3, group="llm-d.ai"))
     double.put(path, "foreign", objective(9, "other"))
     double.put(path, "old_pool", objective(9, group="inference.networking.x-k8s.io"))
     ending = {"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}
     double.put(path, "ending", objective(9) | ending)
     async with discovering(double, KubernetesConfig(inference_pool="mine")) as found:
         priorities = priorities_of(found)
-        await until(lambda: priorities == {"chat": 5, "batch": -1, "plain": 0})
+        others = {"chat": 5, "plain": 0, "by_the_default_of_a_crd": 3}
+        await until(lambda: priorities == others | {"batch": -1})
         assert "inferenceobjectives" in [kind for kind, _ in found.discovery.followers()]
         double.delete(path, "batch")
-        await until(lambda: priorities == {"chat": 5, "plain": 0})
+        await until(lambda: priorities == others)
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,8 @@ from typing import Any, Literal
 import msgspec
 from aiohttp import web
 
+from support.custom_resources import custom_resource
+
 Json = dict[str, Any]
 
 NAMESPACED = re.compile(
@@ -138,7 +140,10 @@ class ApiServerDouble:
         return self._objects.get(collection, {})
 
     def put(self, collection: str, name: str, body: Json) -> Json:
-        """Make an object, or replace it: the same uid, another resourceVersion."""
+        """Make an object, or replace it: the same uid, another resourceVersion. Custom ones must be what their CRD takes."""
+        group, _, kind = collection.removeprefix("/apis/").partition("/namespaces/")
+        if (resource := custom_resource(group, kind.rpartition("/")[2])) is not None:
+            body = resource.defaulted(body)
         found = self.objects(collection).get(name)
         self._uids += found is None
         self.position += 1

@@ -5,15 +5,18 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Iterable
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import jsonpatch
 import jsonschema
 import kubernetes_validate
+import typer.main
 import yaml
 from helm_python import Chart
 
-from support.custom_resources import SPECS, STRINGS, Manifest
+from kvatlas.api.cli import app
+from kvatlas.api.reference_flags import our_command_line
+from support.custom_resources import STRINGS, Manifest, custom_resource
 from support.tree import ROOT
 
 CHART = ROOT / "deploy" / "charts" / "kvatlas"
@@ -28,11 +31,11 @@ def check(manifest: Manifest) -> None:
     Raises:
         Exception: of the validating library.
     """
-    name = f"{manifest['apiVersion']} {manifest['kind']}"
-    if name in SPECS:
+    resource = custom_resource(manifest["apiVersion"], manifest["kind"])
+    if resource is not None:
         assert manifest.keys() == {"apiVersion", "kind", "metadata", "spec"}
         jsonschema.validate(manifest["metadata"]["labels"], STRINGS)
-        jsonschema.validate(manifest["spec"], SPECS[name])
+        resource.defaulted(manifest)
     else:
         kubernetes_validate.validate(manifest, KUBERNETES, strict=True)
 
@@ -46,6 +49,20 @@ def helm(values: Manifest, *, release: str = "qwen", namespace: str = "ns") -> l
     with Chart.load(CHART) as chart:
         texts = chart.render(values, name=release, namespace=namespace)
     return [each for name in sorted(texts) for each in yaml.safe_load_all(texts[name]) if each]
+
+
+def patched(target: Manifest, patch: Path) -> Manifest:
+    """A manifest with the JSON patch of a file."""
+    return cast("Manifest", jsonpatch.apply_patch(target, yaml.safe_load(patch.read_text())))
+
+
+def kubectl_patched(target: Manifest, patch: Path) -> Manifest:
+    """The same by kubectl."""
+    done = subprocess.run(
+        ["kubectl", "patch", "--local", "--type=json", "--patch-file", str(patch), "-f", "-", "-o", "yaml"],
+        input=yaml.safe_dump(target).encode(), capture_output=True, check=True,
+    )  # fmt: skip
+    return cast("Manifest", yaml.safe_load(done.stdout))
 
 
 def kustomize(overlay: str) -> list[Manifest]:
@@ -89,6 +106,14 @@ def container(manifest: Manifest, name: str) -> Manifest:
     """A Deployment's container."""
     containers = cast("list[Manifest]", manifest["spec"]["template"]["spec"]["containers"])
     return next(each for each in containers if each["name"] == name)
+
+
+def serve_arguments(deployment: Manifest, name: str) -> dict[str, Any]:
+    """What `kvatlas serve` understands of a container's arguments."""
+    given = cast("list[str]", container(deployment, name)["args"])
+    commands: Any = typer.main.get_command(app)
+    context = commands.commands["serve"].make_context("serve", list(our_command_line(given).arguments))
+    return {name: value for name, value in context.params.items() if value is not None}
 
 
 def values_of(overlay: str) -> Manifest:
