@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import events, load, requests, setup
+from . import cluster, events, load, requests, setup
 from .check import Check
 
-CHECKS: tuple[Check, ...] = (*setup.CHECKS, *events.CHECKS, *load.CHECKS, *requests.CHECKS)
+CHECKS: tuple[Check, ...] = (*setup.CHECKS, *cluster.CHECKS, *events.CHECKS, *load.CHECKS, *requests.CHECKS)

@@ -37,7 +37,8 @@ def _endpoints(patient: Patient) -> Iterator[Finding]:
             State.OK, f"{n_found} endpoints" if n_found else "endpoints are found by the running process"
         )
     else:
-        yield Finding(State.FAIL, "0 endpoints", "endpoints.static: [{name: vllm-0, address: HOST:PORT}]")
+        remedy = "endpoints.static: [{name: vllm-0, address: HOST:PORT}]"
+        yield Finding(State.FAIL, "0 endpoints", "" if endpoints.kubernetes.is_on else remedy)
 
 
 def _tokenizers(patient: Patient) -> Iterator[Finding]:

@@ -7,12 +7,11 @@ import contextlib
 import signal
 from collections.abc import AsyncGenerator, AsyncIterator
 from pathlib import Path
-from typing import Any
 
-import msgspec
 import pytest
 
 from support.api_server import NEEDED, ApiServerDouble
+from support.cluster import PODS, POOLS, access, pod, pool
 from support.publishing import stored
 from support.recording import player
 from support.serve import Served, serving
@@ -20,8 +19,6 @@ from support.waiting import until
 
 pytestmark = pytest.mark.slow
 
-PODS = "/api/v1/namespaces/ns/pods"
-POOLS = "/apis/inference.networking.k8s.io/v1/namespaces/ns/inferencepools"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/ns/leases"
 QUICK = {"leaseDuration": "3s", "renewDeadline": "2s", "retryPeriod": "100ms", "enabled": True}
 
@@ -34,29 +31,6 @@ async def double() -> AsyncIterator[ApiServerDouble]:
     server.groups = {"llm-d.ai/v1alpha2": ["inferenceobjectives", "inferencemodelrewrites"]}
     yield server
     await server.stop()
-
-
-def pod(number: int, **annotations: str) -> dict[str, Any]:
-    said = {f"kvatlas.io/{name.replace('_', '-')}": text for name, text in annotations.items()}
-    return {
-        "metadata": {"labels": {"app": "a"}, "annotations": {"kvatlas.io/events-port": ""} | said},
-        "status": {"podIP": f"127.0.0.{number}", "conditions": [{"type": "Ready", "status": "True"}]},
-    }
-
-
-def pool(port: int = 9) -> dict[str, Any]:
-    return {"spec": {"selector": {"matchLabels": {"app": "a"}}, "targetPorts": [{"number": port}]}}
-
-
-def access(double: ApiServerDouble, folder: Path) -> dict[str, Any]:
-    """The configuration of a process that follows the pool `mine`."""
-    kubeconfig = {
-        "current-context": "c",
-        "clusters": [{"name": "c", "cluster": {"server": double.url}}],
-        "contexts": [{"name": "c", "context": {"cluster": "c", "namespace": "ns"}}],
-    }
-    (folder / "kubeconfig").write_bytes(msgspec.yaml.encode(kubeconfig))
-    return {"endpoints": {"kubernetes": {"inferencePool": "mine", "kubeconfig": "kubeconfig"}}}
 
 
 async def addresses(served: Served) -> dict[str, str]:
