@@ -1,0 +1,53 @@
+{{- /* What counts, as YAML: the router charts' names, over them the inferencepool chart's, and what follows from both. */ -}}
+{{- define "kvatlas.context" -}}
+{{- $values := .Values -}}
+{{- $epp := mergeOverwrite (deepCopy $values.router.epp) $values.inferenceExtension -}}
+{{- $servers := mergeOverwrite (deepCopy $values.router.modelServers) (dig "modelServers" dict $values.inferencePool) (pick $values.inferencePool "targetPorts") -}}
+{{- $pool := mergeOverwrite (deepCopy $values.router.inferencePool) (pick $values.inferenceExtension "failureMode") -}}
+{{- $standalone := dig "endpointsServer" dict $values.inferenceExtension -}}
+{{- if hasKey $standalone "createInferencePool" }}{{ $pool = set $pool "create" $standalone.createInferencePool }}{{ end -}}
+{{- $matchLabels := dict -}}
+{{- range $label, $value := $servers.matchLabels }}{{ $matchLabels = set $matchLabels $label (toString $value) }}{{ end -}}
+{{- $selectors := list -}}
+{{- range $label, $value := $matchLabels }}{{ $selectors = append $selectors (printf "%s=%s" $label $value) }}{{ end -}}
+{{- $selector := dig "endpointSelector" (join "," $selectors) $standalone -}}
+{{- $ports := list -}}
+{{- range $servers.targetPorts }}{{ $ports = append $ports (int .number) }}{{ end -}}
+{{- with dig "targetPorts" "" $standalone }}{{ $ports = splitList "," (toString .) }}{{ end -}}
+{{- $proxy := $values.router.proxy -}}
+{{- if dig "sidecar" "enabled" false $values.inferenceExtension }}{{ $proxy = set (deepCopy $proxy) "enabled" true }}{{ end -}}
+{{- $routes := not $pool.existing -}}
+{{- $secure := toString (dig "secure-serving" (and $routes (not $proxy.enabled)) $epp.flags) -}}
+{{- $name := printf "%s-epp" (.Release.Name | trunc 40 | trimSuffix "-") -}}
+{{- $labels := dict "app.kubernetes.io/name" "kvatlas" "app.kubernetes.io/instance" .Release.Name -}}
+{{- if and $routes (not $selector) }}{{ fail "router.modelServers.matchLabels (or inferencePool.modelServers.matchLabels) is empty: it chooses the model servers" }}{{ end -}}
+{{- if and $pool.create $routes (not $matchLabels) }}{{ fail "router.modelServers.matchLabels is empty, and an InferencePool is made from it alone" }}{{ end -}}
+{{- if not (has $values.provider.name (list "gke" "istio" "kgateway" "agentgateway" "envoy-ai-gateway" "nginx" "none")) }}{{ fail (printf "provider.name is %q, want gke, istio, kgateway, agentgateway, envoy-ai-gateway, nginx or none" $values.provider.name) }}{{ end -}}
+{{- if not (has $pool.failureMode (list "FailOpen" "FailClose")) }}{{ fail (printf "failureMode is %q, want FailOpen or FailClose" $pool.failureMode) }}{{ end -}}
+{{- if ne (dig "modelServerProtocol" $servers.protocol $values.inferencePool) "http" }}{{ fail "router.modelServers.protocol (or inferencePool.modelServerProtocol) is not http: prompts are read from HTTP requests alone" }}{{ end -}}
+{{- if and $proxy.enabled (or (ne $proxy.proxyType "envoy") (ne $proxy.mode "sidecar")) }}{{ fail (printf "router.proxy is %s as %s, want envoy as sidecar" $proxy.proxyType $proxy.mode) }}{{ end -}}
+{{- $builtIn := has $epp.pluginsConfigFile (list "" "default-plugins.yaml" "payload-agnostic.yaml") -}}
+{{- if and (not $builtIn) (not (hasKey $epp.pluginsCustomConfig $epp.pluginsConfigFile)) }}{{ fail (printf "pluginsConfigFile %q is not in pluginsCustomConfig" $epp.pluginsConfigFile) }}{{ end -}}
+{{- dict
+  "name" $name
+  "meta" (dict "name" $name "namespace" .Release.Namespace "labels" $labels)
+  "poolMeta" (dict "name" .Release.Name "namespace" .Release.Namespace "labels" $labels)
+  "labels" $labels
+  "epp" $epp
+  "builtIn" $builtIn
+  "matchLabels" $matchLabels
+  "selector" $selector
+  "ports" $ports
+  "pool" $pool
+  "makesPool" (and $pool.create $routes)
+  "followed" (ternary (ternary .Release.Name "" $pool.create) $pool.existing $routes)
+  "proxy" $proxy
+  "secure" $secure
+  "elects" (and $routes (gt (int $epp.replicas) 1) $epp.leaderElection)
+  "monitoring" (mergeOverwrite (deepCopy $values.router.monitoring) (dig "monitoring" dict $values.inferenceExtension))
+  "route" (mergeOverwrite (deepCopy $values.httpRoute) $values.experimentalHttpRoute)
+  "extraPorts" (dig "extraServicePorts" $values.router.extraServicePorts $values.inferenceExtension)
+  "objectives" (concat $values.router.inferenceObjectives $values.inferenceObjectives)
+  "provider" $values.provider
+| toYaml }}
+{{- end -}}

@@ -1,0 +1,73 @@
+"""The chart's probes, asked of a process that was started with the chart's arguments."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
+
+from support.api_server import ApiServerDouble
+from support.chart_values import SERVERS
+from support.cluster import PODS, POOLS, access, pod, pool
+from support.custom_resources import Manifest
+from support.manifests import container, helm, only
+from support.serve import serving
+from support.waiting import until
+
+pytestmark = pytest.mark.slow
+
+NOT_THE_PROCESS = ("--config=", "--grpc-health-port=", "--ha-enable-leader-election=true")
+"""Arguments that say where files and ports of the pod are; the election gets shorter times below."""
+
+
+def flags_of(epp: Manifest) -> list[str]:
+    return [each for each in epp["args"] if not each.startswith(NOT_THE_PROCESS)]
+
+
+@pytest.mark.parametrize("n_replicas", [1, 2], ids=["alone", "elected"])
+async def test_probes_tell_the_kubelet_what_it_has_to_know(n_replicas: int, tmp_path: Path) -> None:
+    """Alive at once, so that a pool which is missing restarts nothing; ready when requests can be routed."""
+    values = {"router": SERVERS | {"epp": {"replicas": n_replicas}}}
+    epp = container(only(helm(values, release="mine"), "Deployment"), "epp")
+    services = {probe: epp[probe]["grpc"]["service"] for probe in epp if probe.endswith("Probe")}
+    assert services.keys() == {"startupProbe", "livenessProbe", "readinessProbe"}
+    double = ApiServerDouble()
+    await double.start()
+    kubeconfig = access(double, tmp_path)["endpoints"]["kubernetes"]["kubeconfig"]
+    flags = [*flags_of(epp), f"--kubeconfig={tmp_path / kubeconfig}"]
+    config: dict[str, Any] = {"leaderElection": {"enabled": n_replicas > 1, "retryPeriod": "100ms"}}
+    try:
+        async with (
+            serving(config, tmp_path, *flags, ready=False) as served,
+            grpc.aio.insecure_channel(f"127.0.0.1:{served.ports['health']}") as channel,
+        ):
+            check: Any = channel.unary_unary(
+                "/grpc.health.v1.Health/Check",
+                request_serializer=HealthCheckRequest.SerializeToString,
+                response_deserializer=HealthCheckResponse.FromString,
+            )
+
+            async def serves(service: str) -> bool:
+                answer: HealthCheckResponse = await check(HealthCheckRequest(service=service))
+                return bool(answer.status == HealthCheckResponse.SERVING)
+
+            async def answers() -> dict[str, bool]:
+                return {probe: await serves(service) for probe, service in services.items()}
+
+            async def all_pass() -> bool:
+                return all((await answers()).values())
+
+            await until(lambda: double.requests["watch", POOLS], what="a look for the pool")
+            assert await answers() == {
+                "startupProbe": True, "livenessProbe": True, "readinessProbe": False
+            }  # fmt: skip
+            assert not await serves("inference-extension")  # as charts of the reference ask
+            double.put(PODS, "a", pod(1))
+            double.put(POOLS, "mine", pool())
+            await until(all_pass, what="readiness")
+            assert await serves("inference-extension")
+    finally:
+        await double.stop()
