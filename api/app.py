@@ -284,8 +284,11 @@ class App:
     async def stop(self, *, grace_s: float = DRAIN_S) -> None:
         """Say not ready, let requests in flight end for at most `grace_s` seconds, and stop everything.
 
-        A gateway that uses this process is first given the time to notice, and its requests are answered meanwhile.
+        A gateway that uses this process is first given the time to notice, and its requests are answered meanwhile. Who
+        leads hands over before that, so that at any time somebody is ready.
         """
+        if grace_s:
+            await self._cluster.hand_over(notice_s=NOTICE_S)
         self._draining = True
         self._update_readiness()
         for task in self._tasks:

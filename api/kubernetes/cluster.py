@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import random
 import socket
@@ -34,7 +35,10 @@ LEFT_OUT_S = 1.0
 """Time between two tries to follow endpoints that could not be followed; freed sockets count as used for a moment."""
 
 LEAD_LOOK_S = 0.2
-"""Time between two looks whether the lead has ended without renewal."""
+"""Time between two looks whether the lead has ended without renewal, and whether another process has taken it."""
+
+HANDOVER_PERIODS = 3
+"""Looks of other processes at a Lease that was given up, after which there is none that wants it."""
 
 
 class Cluster:
@@ -68,6 +72,9 @@ class Cluster:
         self._left_out: set[str] = set()
         self._loading: set[str] = set()
         self._tasks: list[asyncio.Task[None]] = []
+        self._election: list[asyncio.Task[None]] = []
+        self._hands_over = False
+        self._handover_s = HANDOVER_PERIODS * config.leader_election.retry_period
         self._server: ApiServer | None = None
         self._discovery: Discovery | None = None
         self._elector: Elector | None = None
@@ -103,7 +110,7 @@ class Cluster:
     @property
     def is_ready(self) -> bool:
         """Whether requests should be sent here, as far as the cluster goes: pods are known, and this process leads."""
-        return self.is_synced and (self._elector is None or self._elector.leads)
+        return self.is_synced and (self._elector is None or self._elector.leads or self._hands_over)
 
     @property
     def priorities(self) -> Mapping[str, int]:
@@ -129,15 +136,29 @@ class Cluster:
         if self._discovery is not None:
             self._tasks.append(spawn(self._discovery.run(), "discovery"))
         if self._elector is not None:
-            self._tasks.append(spawn(self._elector.run(), "election"))
-            self._tasks.append(spawn(self._elector.watch(LEAD_LOOK_S), "lead"))
+            self._election.append(spawn(self._elector.run(), "election"))
+            self._election.append(spawn(self._elector.watch(LEAD_LOOK_S), "lead"))
+
+    async def hand_over(self, *, notice_s: float) -> None:
+        """Leave the lead to another process, and stay ready until gateways had `notice_s` to find that one.
+
+        Nothing where this process does not lead; soon over where no other wants to.
+        """
+        if self._elector is None or not self._elector.leads:
+            return
+        self._hands_over = True
+        await _end(self._election)
+        if await self._elector.resign():
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._handover_s):
+                    await self._elector.until_taken(every_s=LEAD_LOOK_S)
+                await asyncio.sleep(notice_s)
+        self._hands_over = False
 
     async def resign(self) -> None:
         """Take no further part; another process may lead at once. What was discovered stays."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        self._tasks.clear()
+        await _end(self._tasks)
+        await _end(self._election)
         if self._elector is not None:
             await self._elector.resign()
         if self._server is not None:
@@ -205,6 +226,13 @@ class Cluster:
         else:
             self._known = {**self._known, name: endpoint}
             self._left_out.discard(name)
+
+
+async def _end(tasks: list[asyncio.Task[None]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    tasks.clear()
 
 
 def _wanted(endpoint: PodEndpoint) -> Wanted:

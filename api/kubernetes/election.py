@@ -70,20 +70,37 @@ class Elector:
             await asyncio.sleep(interval_s)
             self._look()
 
-    async def resign(self) -> None:
-        """Give the Lease up, so that another process can lead at once."""
+    async def resign(self) -> bool:
+        """Give the Lease up, so that another process can lead at once; whether it was held, and is no more."""
         write = self._election.release(wall=self._wall())
         self._look()
-        if write is not None:
+        if write is None:
+            return False
+        try:
+            body = msgspec.json.encode(write.lease)
+            await self._server.send("PUT", self._path, body=body, limit_s=self._limit_s)
+        except RequestFailedError as error:
+            log.warning("the Lease could not be given up, others wait for its end: %s", error)
+            return False
+        return True
+
+    async def until_taken(self, *, every_s: float) -> None:
+        """Wait until another process has taken the Lease that was given up."""
+        while True:
             try:
-                body = msgspec.json.encode(write.lease)
-                await self._server.send("PUT", self._path, body=body, limit_s=self._limit_s)
-            except RequestFailedError as error:
-                log.warning("the Lease could not be given up, others wait for its end: %s", error)
+                lease = read_lease(await self._fetch())
+            except RequestFailedError:
+                lease = None
+            if lease is not None and lease.spec.holder_identity:
+                return
+            await asyncio.sleep(every_s)
+
+    async def _fetch(self) -> bytes:
+        return await self._server.send("GET", self._path, limit_s=self._limit_s)
 
     async def _read(self) -> None:
         try:
-            body = await self._server.send("GET", self._path, limit_s=self._limit_s)
+            body = await self._fetch()
         except RequestFailedError as error:
             if error.failure.status == 404:
                 self._election.found(None, now=self._clock())

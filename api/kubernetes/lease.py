@@ -157,14 +157,15 @@ class LeaseElection:
         self._wait(now)
 
     def release(self, *, wall: float) -> WriteLease | None:
-        """Step that gives the Lease up, for a process that ends; None when it is not ours."""
+        """Step that gives the Lease up, for a process that ends; None when it is not ours, or was given up."""
         self._leads_until = None
-        if self._known is None or self.leader != self._identity:
+        ours, self._known = self._known if self.leader == self._identity else None, None
+        if ours is None:
             return None
         spec = msgspec.structs.replace(
-            self._known.spec, holder_identity="", lease_duration_seconds=1, renew_time=_time(wall)
+            ours.spec, holder_identity="", lease_duration_seconds=1, renew_time=_time(wall)
         )
-        return WriteLease(msgspec.structs.replace(self._known, spec=spec), is_new=False)
+        return WriteLease(msgspec.structs.replace(ours, spec=spec), is_new=False)
 
     def _may_take(self, now: float) -> bool:
         if self._known is None or self.leader in ("", self._identity):

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import copy
+import signal
 from collections import Counter
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
@@ -23,6 +25,7 @@ from kvatlas.sim.envoy import EnvoyProcess, find_envoy
 from kvatlas.sim.model_text import TokenizerText
 from kvatlas.sim.server import Ports, ServerConfig, SimServer
 from support.api_server import ApiServerDouble
+from support.envoy_gateway import pickers_in_use
 from support.manifests import helm, only
 from support.serve import Served, serving
 from support.waiting import until
@@ -110,15 +113,18 @@ def kvatlas_config(made: Cluster, folder: Path) -> dict[str, Any]:
     }
 
 
-def envoy_config(served: Served) -> dict[str, Any]:
-    """What the chart gives a standalone Envoy, on ports of this machine."""
+def envoy_config(*pickers: Served) -> dict[str, Any]:
+    """What the chart gives a standalone Envoy, on ports of this machine; with several replicas it has all of them."""
     manifests = helm({"router": {"modelServers": {"matchLabels": {"app": "a"}}, "proxy": {"enabled": True}}})
     config: dict[str, Any] = yaml.safe_load(only(manifests, "ConfigMap")["data"]["envoy.yaml"])
     config["admin"]["address"]["socket_address"]["port_value"] = 0
     (listener,) = config["static_resources"]["listeners"]
     listener["address"]["socket_address"] = {"address": "127.0.0.1", "port_value": 0}
-    picker = config["static_resources"]["clusters"][1]["load_assignment"]["endpoints"][0]["lb_endpoints"][0]
-    picker["endpoint"]["address"]["socket_address"]["port_value"] = served.ports["extProc"]
+    (endpoints,) = config["static_resources"]["clusters"][1]["load_assignment"]["endpoints"]
+    (picker,) = endpoints["lb_endpoints"]
+    endpoints["lb_endpoints"] = [copy.deepcopy(picker) for _ in pickers]
+    for each, served in zip(endpoints["lb_endpoints"], pickers, strict=True):
+        each["endpoint"]["address"]["socket_address"]["port_value"] = served.ports["extProc"]
     return config
 
 
@@ -210,3 +216,37 @@ async def test_no_request_fails_when_pods_come_go_and_are_replaced(tmp_path: Pat
     assert {answer.server for answer in traffic.answers} == {
         f"{name}.{life}" for name in "ab" for life in lives
     }
+
+
+async def test_no_request_fails_when_the_leader_is_told_to_end(tmp_path: Path) -> None:
+    async with contextlib.AsyncExitStack() as stack:
+        made = await stack.enter_async_context(cluster(tmp_path))
+        await made.run("a", 2)
+        made.pool()
+        config = kvatlas_config(made, tmp_path) | {
+            "leaderElection": {"enabled": True, "retryPeriod": "100ms"}
+        }
+        pickers: list[Served] = []
+        for name in ("one", "other"):
+            (tmp_path / name).mkdir()
+            (tmp_path / name / "kubeconfig").write_bytes((tmp_path / "kubeconfig").read_bytes())
+            one = serving(config, tmp_path / name, ready=not pickers)
+            pickers.append(await stack.enter_async_context(one))
+        envoy = EnvoyProcess(envoy_config(*pickers), binary=find_envoy())
+        await stack.enter_async_context(envoy)
+        session = await stack.enter_async_context(aiohttp.ClientSession())
+        traffic = Traffic(envoy.gateway_url, session)
+        leader, follower = pickers
+        await pickers_in_use(envoy, session, 1)
+        flow = asyncio.create_task(traffic.flow())
+        try:
+            await traffic.until_served_by("a.1")
+            leader.process.send_signal(signal.SIGTERM)
+            await follower.until_logged(": ready")
+            await leader.process.wait()
+            await traffic.until_served_by("a.1")
+        finally:
+            flow.cancel()
+            await asyncio.wait([flow])
+    flow.result()
+    assert Counter(answer.status for answer in traffic.answers) == {200: len(traffic.answers)}
