@@ -104,6 +104,8 @@ async def test_endpoints_follow_the_pool_when_it_changes(double: ApiServerDouble
         await until(lambda: found.addresses() == ["10.0.0.1:8000"])
         double.put(POOLS, "mine", pool("a", 8000, 8001))
         await until(lambda: found.addresses() == ["10.0.0.1:8000", "10.0.0.1:8001"])
+        double.put(POOLS, "mine", pool("a", 8001, 8000))
+        await until(lambda: str(found.told[-1]["p-rank-0"].addresses.serving) == "10.0.0.1:8001")
         double.put(POOLS, "mine", pool("b"))
         await until(lambda: found.addresses() == ["10.0.0.2:8000"])
         double.delete(POOLS, "mine")
@@ -180,6 +182,9 @@ NEW_OBJECTIVES = "/apis/llm-d.ai/v1alpha2/namespaces/ns/inferenceobjectives"
 OLD_OBJECTIVES = "/apis/inference.networking.x-k8s.io/v1alpha2/namespaces/ns/inferenceobjectives"
 
 
+TO_OTHER = [{"matches": [{"model": {"type": "Exact", "value": "m"}}], "targets": [{"modelRewrite": "other"}]}]
+
+
 def objective(priority: int | None, pool: str = "mine", **reference: str) -> dict[str, Any]:
     spec: dict[str, Any] = {"poolRef": {"name": pool} | reference}
     return {"spec": spec if priority is None else spec | {"priority": priority}}
@@ -230,6 +235,57 @@ async def test_priorities_come_when_the_kind_is_installed_later(
         assert NEW_OBJECTIVES not in {path for _, path in double.requests}
         double.groups = {"llm-d.ai/v1alpha2": ["inferenceobjectives"]}
         await until(lambda: priorities_of(found) == {"chat": 5})
+
+
+async def test_each_kind_is_taken_from_the_group_that_has_it(double: ApiServerDouble) -> None:
+    rewrites = OLD_OBJECTIVES.replace("inferenceobjectives", "inferencemodelrewrites")
+    double.groups = {
+        "llm-d.ai/v1alpha2": ["inferenceobjectives"],
+        "inference.networking.x-k8s.io/v1alpha2": ["inferenceobjectives", "inferencemodelrewrites"],
+    }
+    double.put(NEW_OBJECTIVES, "chat", objective(5))
+    double.put(OLD_OBJECTIVES, "chat", objective(7))
+    double.put(rewrites, "r", {"spec": {"poolRef": {"name": "mine"}, "rules": TO_OTHER}})
+    async with discovering(double, KubernetesConfig(inference_pool="mine")) as found:
+        await until(lambda: priorities_of(found) == {"chat": 5})
+        await until(lambda: found.discovery.rewrites.target("m") == "other")
+
+
+async def test_priorities_and_rewrites_are_there_when_the_pool_comes_back(double: ApiServerDouble) -> None:
+    rewrites = NEW_OBJECTIVES.replace("inferenceobjectives", "inferencemodelrewrites")
+    double.groups = {"llm-d.ai/v1alpha2": ["inferenceobjectives", "inferencemodelrewrites"]}
+    double.put(NEW_OBJECTIVES, "chat", objective(5))
+    double.put(rewrites, "r", {"spec": {"poolRef": {"name": "mine"}, "rules": TO_OTHER}})
+    double.put(POOLS, "mine", pool())
+    double.put(PODS, "p", pod(1))
+    async with discovering(double, KubernetesConfig(inference_pool="mine")) as found:
+        await until(lambda: found.addresses() and priorities_of(found) and found.discovery.rewrites.has_rules)
+        ending = pool() | {"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}
+        double.put(POOLS, "mine", ending)
+        await until(lambda: not found.discovery.has_pool)
+        double.delete(POOLS, "mine")
+        double.put(POOLS, "mine", pool())
+        await until(found.addresses)
+        assert priorities_of(found) == {"chat": 5}
+        assert found.discovery.rewrites.target("m") == "other"
+
+
+async def test_pods_are_found_when_the_account_may_read_nothing_else_about_the_pool(
+    double: ApiServerDouble,
+) -> None:
+    """As the conformance tests deploy a picker: with rights on pods and pools alone."""
+    double.groups = {"llm-d.ai/v1alpha2": ["inferenceobjectives", "inferencemodelrewrites"]}
+    double.faults.forbidden = {
+        NEW_OBJECTIVES, NEW_OBJECTIVES.replace("inferenceobjectives", "inferencemodelrewrites")
+    }  # fmt: skip
+    double.put(POOLS, "mine", pool())
+    double.put(PODS, "p", pod(1))
+    async with discovering(double, KubernetesConfig(inference_pool="mine")) as found:
+        await until(lambda: double.requests["list", NEW_OBJECTIVES] > 1)
+        assert found.addresses() == ["10.0.0.1:8000"]
+        assert found.discovery.synced
+        double.put(PODS, "q", pod(2))
+        await until(lambda: found.addresses() == ["10.0.0.1:8000", "10.0.0.2:8000"])
 
 
 async def test_older_kind_is_not_taken_when_the_server_does_not_tell_of_the_newer(

@@ -18,6 +18,7 @@ from typing import Any, Literal
 import msgspec
 from aiohttp import web
 
+from kvatlas.api.kubernetes.access import Access
 from support.custom_resources import custom_resource
 
 Json = dict[str, Any]
@@ -70,6 +71,8 @@ class Faults:
     """Requests still answered with 500."""
     n_cut_lists: int = 0
     """Lists still cut off in the middle."""
+    n_lagging: int = 0
+    """Watches still asked of a replica that has not come as far as their position."""
     stalled: bool = False
     """Watches are accepted and say nothing, nor do they end."""
     expired_by: Literal["stream", "http"] = "stream"
@@ -111,6 +114,10 @@ class ApiServerDouble:
     @property
     def url(self) -> str:
         return f"{self._scheme}://127.0.0.1:{self._port}"
+
+    @property
+    def access(self) -> Access:
+        return Access(self.url)
 
     @property
     def n_watches(self) -> int:
@@ -295,7 +302,9 @@ class ApiServerDouble:
 
     async def _watch(self, request: web.Request, collection: str) -> web.StreamResponse:
         position = int(request.query["resourceVersion"])
-        if position > self.position:
+        lags = self.faults.n_lagging > 0
+        self.faults.n_lagging -= lags
+        if position > self.position or lags:
             return _status(504, "Timeout", "Too large resource version", retryAfterSeconds=1)
         expired = position < self.forgotten
         if expired and self.faults.expired_by == "http":

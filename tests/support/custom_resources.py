@@ -282,6 +282,8 @@ def _fill(value: Any, schema: Manifest) -> None:
 def _structural(schema: Manifest) -> Manifest:
     """The schema without what structural ones may not have."""
     kept = {key: each for key, each in schema.items() if key not in ("if", "then", "uniqueItems")}
+    if kept.get("default") == "":  # an old server takes it for null
+        del kept["default"]
     if kept.get("additionalProperties") is False:
         del kept["additionalProperties"]
     if not kept.get("required", True):

@@ -1,0 +1,212 @@
+"""State machines of an API server that restarts, forgets, refuses and cuts, and of what follows it meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from random import Random
+from typing import Any, Protocol
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from kvatlas.api.kubernetes.access import Access
+from kvatlas.api.kubernetes.api_server import ApiServer
+from kvatlas.api.kubernetes.backoff import Pace
+from kvatlas.api.kubernetes.discovery import Discovery
+from kvatlas.api.kubernetes.pods import PodEndpoint
+from kvatlas.configs.cluster import KubernetesConfig
+from kvatlas.configs.schema import EventsConfig
+from support.waiting import until
+
+PODS = "/api/v1/namespaces/default/pods"
+POOLS = "/apis/inference.networking.k8s.io/v1/namespaces/default/inferencepools"
+OTHERS = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
+IPS = st.integers(1, 9)
+NAMES = st.sampled_from(["a", "b", "c", "d"])
+FAST = Pace(first_delay_s=0.002, max_delay_s=0.01, healthy_s=0.1, short_watch_s=0.001, missing_s=60)
+
+
+class FollowedServer(Protocol):
+    """An API server, or its double."""
+
+    @property
+    def access(self) -> Access:
+        """How to reach it."""
+        ...
+
+    async def start(self) -> None:
+        """Listen, where it listened before."""
+        ...
+
+    async def stop(self) -> None:
+        """Drop every connection and stop listening; the objects stay."""
+        ...
+
+    def put(self, collection: str, name: str, body: dict[str, Any]) -> object:
+        """Make an object, or replace it: the same uid, another resourceVersion."""
+        ...
+
+    def delete(self, collection: str, name: str) -> None:
+        """Remove an object at once."""
+        ...
+
+    def objects(self, collection: str) -> Mapping[str, dict[str, Any]]:
+        """What is there, by name."""
+        ...
+
+    def heal(self) -> None:
+        """Set everything right."""
+        ...
+
+
+class FaultyServer(RuleBasedStateMachine):
+    """An API server, its faults, and a task that follows it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.loop = asyncio.new_event_loop()
+        self.server = self.make_server()
+        self.do(self.server.start())
+        self.up = True
+        self.client = ApiServer(self.server.access, clock=time.monotonic)
+        self.do(self.client.start())
+        self.task = self.loop.create_task(self.follow())
+        self.let_run()
+
+    def make_server(self) -> FollowedServer:
+        """The server, not listening yet."""
+        raise NotImplementedError
+
+    async def follow(self) -> None:
+        """What is tested, until cancelled."""
+        raise NotImplementedError
+
+    def agrees(self) -> bool:
+        """Whether what is known is the server's state."""
+        raise NotImplementedError
+
+    def do(self, work: Any) -> Any:
+        return self.loop.run_until_complete(work)
+
+    def let_run(self) -> None:
+        self.do(asyncio.sleep(0.002))
+
+    @rule()
+    def stop_or_start(self) -> None:
+        self.do(self.server.stop() if self.up else self.server.start())
+        self.up = not self.up
+
+    @rule()
+    def settle(self) -> None:
+        """The faults stop; soon the copy is the server's state."""
+        if not self.up:
+            self.stop_or_start()
+        self.server.heal()
+        self.do(until(self.agrees, what="what the server has"))
+
+    @invariant()
+    def the_task_runs(self) -> None:
+        self.let_run()
+        assert not self.task.done()
+
+    def teardown(self) -> None:
+        try:
+            self.settle()
+        finally:
+            self.task.cancel()
+            self.do(asyncio.wait([self.task]))
+            self.do(self.client.stop())
+            self.do(self.server.stop())
+            self.loop.close()
+
+
+class WholeDiscovery(FaultyServer):
+    """A pool and its pods, followed; both change."""
+
+    def __init__(self) -> None:
+        self.told: Mapping[str, PodEndpoint] = {}
+        super().__init__()
+        self.put_pool("a", [8000])
+        self.put_pod("a", "a", 1, "ready")
+
+    async def follow(self) -> None:
+        self.discovery = Discovery(
+            KubernetesConfig(inference_pool="pool"),
+            EventsConfig(),
+            server=self.client,
+            namespace="default",
+            tell=self.tell,
+            pace=FAST,
+            clock=time.monotonic,
+            rng=Random(1).random,
+        )
+        await self.discovery.run()
+
+    def tell(self, endpoints: Mapping[str, PodEndpoint]) -> None:
+        assert endpoints != self.told
+        self.told = endpoints
+
+    def agrees(self) -> bool:
+        pool = self.server.objects(POOLS).get("pool")
+        if pool is None:
+            return not self.told and not self.discovery.has_pool
+        wanted = {
+            (f"{name}-rank-{index}", pod["metadata"]["uid"], f"{pod['status']['podIP']}:{port['number']}")
+            for name, pod in self.server.objects(PODS).items()
+            if pod["metadata"]["labels"] == pool["spec"]["selector"]["matchLabels"] and is_ready(pod)
+            for index, port in enumerate(pool["spec"]["targetPorts"])
+        }
+        known = {(name, each.uid, each.addresses.serving) for name, each in self.told.items()}
+        return known == wanted and self.discovery.synced
+
+    @rule(
+        name=NAMES,
+        app=st.sampled_from("aaab"),
+        ip=IPS,
+        state=st.sampled_from(["ready", "ready", "starting", "ending"]),
+    )
+    def put_pod(self, name: str, app: str, ip: int, state: str) -> None:
+        meta = {"labels": {"app": app}} | (
+            {"deletionTimestamp": "2026-01-01T00:00:00Z"} if state == "ending" else {}
+        )
+        conditions = [{"type": "Ready", "status": str(state != "starting")}]
+        status = {"podIP": f"10.0.0.{ip}", "conditions": conditions}
+        self.server.put(PODS, name, {"metadata": meta, "status": status})
+
+    @rule(name=NAMES, ip=IPS)
+    def replace_pod(self, name: str, ip: int) -> None:
+        """As a StatefulSet does: another pod under the name of the old one."""
+        self.delete_pod(name)
+        self.put_pod(name, "a", ip, "ready")
+
+    @rule(name=NAMES)
+    def delete_pod(self, name: str) -> None:
+        if name in self.server.objects(PODS):
+            self.server.delete(PODS, name)
+
+    @rule(app=st.sampled_from("aab"), ports=st.lists(st.integers(8000, 8002), min_size=1, unique=True))
+    def put_pool(self, app: str, ports: list[int]) -> None:
+        targets = [{"number": port} for port in ports]
+        self.server.put(
+            POOLS, "pool", {"spec": {"selector": {"matchLabels": {"app": app}}, "targetPorts": targets}}
+        )
+
+    @rule(selector=st.sampled_from("aab"))
+    def replace_pool(self, selector: str) -> None:
+        """Deleted, and made again after a while."""
+        self.server.delete(POOLS, "pool")
+        self.let_run()
+        self.put_pool(selector, [8001])
+
+    @rule()
+    def settle_without_pool(self) -> None:
+        self.server.delete(POOLS, "pool")
+        self.settle()
+        self.put_pool("a", [8000, 8001])
+
+
+def is_ready(pod: dict[str, Any]) -> bool:
+    ready = pod["status"]["conditions"][0]["status"] == "True"
+    return ready and "deletionTimestamp" not in pod["metadata"]
