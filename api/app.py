@@ -400,7 +400,7 @@ class App:
                 is_hidden=completion.is_hidden,
             )
             if (found := audited(completion, self.fleet)) is not None:
-                self.fleet.audit.add(found, now=time.monotonic())
+                self.fleet.audited(found, now=time.monotonic())
                 self._picker.decisions.audited(completion.route.decision, found)
 
     def _facts_changed(self, name: str, facts: EngineFacts) -> None:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import logging
+import math
+from collections.abc import Iterator
 
 from ..indexer.capacity import ObservedCapacity
+from ..indexer.holders import FASTEST
 from ..indexer.tiers import TierId
 from .endpoint import Endpoint
 from .fleet import Fleet
@@ -24,8 +27,22 @@ def observed_capacity(endpoint: Endpoint, tier: TierId) -> ObservedCapacity | No
     return ObservedCapacity(
         n_blocks=sum(rank.n_blocks for rank in known),
         spread=max(rank.spread for rank in known),
-        n_peaks=min(rank.n_peaks for rank in known),
+        n_samples=min(rank.n_samples for rank in known),
+        basis=known[0].basis,
     )
+
+
+def capacity_summary(configured: int | str, endpoint: Endpoint, tier: TierId) -> str:
+    """What is configured (a rank), told and observed, ranks together: `configured 41000, observed 20480 +- 3 %`."""
+    shown = configured * len(endpoint.publishers) if isinstance(configured, int) else configured
+    return ", ".join((f"configured {shown}", *_known(endpoint, tier)))
+
+
+def _known(endpoint: Endpoint, tier: TierId) -> Iterator[str]:
+    if tier == FASTEST and endpoint.gpu_blocks is not None:
+        yield f"told {endpoint.gpu_blocks * len(endpoint.publishers)}"
+    if (observed := observed_capacity(endpoint, tier)) is not None:
+        yield f"observed {observed.n_blocks} +- {math.ceil(100 * observed.error)} %"
 
 
 class CapacityDrift:
@@ -49,8 +66,8 @@ class CapacityDrift:
                     if abs(observed.n_blocks - spec.capacity) > DRIFT * spec.capacity:
                         self._said.add(who)
                         log.warning(
-                            "%s rank %d: tier %s holds %d blocks when it is full (%.0f %% less at times), but "
+                            "%s rank %d: tier %s holds %d blocks when it is full (+- %.0f %%), but "
                             "lruCapacityPerServer says %d; `auto` goes by the engine's own events",
-                            endpoint.name, publisher.rank, spec.name, observed.n_blocks, 100 * observed.spread,
+                            endpoint.name, publisher.rank, spec.name, observed.n_blocks, 100 * observed.error,
                             spec.capacity,
                         )  # fmt: skip

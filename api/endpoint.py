@@ -23,6 +23,8 @@ class Endpoint:
     publishers: list[Publisher] = field(default_factory=list[Publisher])
     started: float | None = None
     """Process start time last scraped, wall-clock seconds."""
+    gpu_blocks: int | None = None
+    """Blocks of its fastest tier, a rank, as its metrics tell."""
     offloads: bool = False
     """Whether its metrics have shown that blocks move to slower memory."""
 

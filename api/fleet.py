@@ -19,9 +19,10 @@ from ..indexer.predicted import Prediction
 from ..indexer.prefix import Prefix
 from ..indexer.snapshot import SavedEndpoint, SavedRank
 from ..indexer.tiers import TierId, TierSource
-from ..scorers.audit import Audit
+from ..scorers.audit import Audit, Audited
 from ..scorers.in_flight import InFlight, Siblings
 from ..scorers.model import Candidate, Load
+from .auto_capacities import AutoCapacities
 from .endpoint import Endpoint
 from .instance import Instance
 from .metrics import Metrics
@@ -65,9 +66,10 @@ class Fleet:
         self._subscriber, self._scraper, self._loads, self._metrics = subscriber, scraper, loads, metrics
         self.in_flight = InFlight(siblings)
         self.audit = Audit()
+        self._auto = AutoCapacities(atlas)
         self.is_from_routing = atlas.tiers.specs[0].source is TierSource.ROUTING
         """Whether blocks are known from routing by configuration, whatever an event stream says."""
-        self._settings = settings
+        self.settings = settings
         self._endpoints: dict[str, Endpoint] = {}
         self._leaving: list[Publisher] = []
         self._to_shrink: set[TierId] = set()
@@ -112,7 +114,7 @@ class Fleet:
         for rank in addresses.ranks:
             self.add_rank(name, rank, saved=ranks.get(rank.rank))
         if addresses.metrics is not None:
-            self._scraper.add(name, addresses.metrics, self._settings.engines.of(labels))
+            self._scraper.add(name, addresses.metrics, self.settings.engines.of(labels))
 
     def add_rank(self, name: str, rank: RankAddresses, *, saved: SavedRank | None = None) -> None:
         """Start to follow one more rank of an endpoint, from what was saved of it or from nothing.
@@ -233,6 +235,13 @@ class Fleet:
             and ((status := self.scrape_status(endpoint.name)) is None or not status.failing)
         ]
 
+    def audited(self, found: Audited, *, now: float) -> None:
+        """An engine has told what it reused of a prompt; `now` in monotonic seconds."""
+        self.audit.add(found, now=now)
+        endpoint = self._endpoints.get(found.endpoint)
+        if endpoint is not None:
+            self._auto.learn(endpoint, found, self.settings.auto_capacity_tiers)
+
     def load(self, name: str, *, now: float) -> Load | None:
         """Last load of the endpoint, None when it was never read or is too old."""
         return self._loads.get(name, now)
@@ -250,8 +259,8 @@ class Fleet:
         if facts.process_start_s is not None:  # first: what else is told is told of the new process
             self._note_start(endpoint, facts.process_start_s)
         if facts.gpu_blocks_per_engine is not None:
-            for tier in self._settings.auto_capacity_tiers:
-                self.atlas.set_capacity(name, tier, facts.gpu_blocks_per_engine)
+            endpoint.gpu_blocks = facts.gpu_blocks_per_engine
+            self._auto.follow(endpoint, self.settings.auto_capacity_tiers)
         endpoint.offloads = facts.offloads
         if facts.block_size is not None:  # after a restart, which forgets the size
             for ledger in self.atlas.ledgers(name):
@@ -260,7 +269,7 @@ class Fleet:
 
     def configure(self, settings: FleetSettings) -> None:
         """Look at endpoints otherwise from now on; `shrinking` makes tiers smaller where they are to be."""
-        before, self._settings = self._settings, settings
+        before, self.settings = self.settings, settings
         self.predictions.ttl_s = settings.predict_s
         for number, capacity in enumerate(settings.capacities):
             tier = TierId(number)
@@ -278,7 +287,7 @@ class Fleet:
         """
         while self._to_shrink:
             tier = self._to_shrink.pop()
-            while self.atlas.set_shared_capacity(tier, self._settings.capacities[tier]):
+            while self.atlas.set_shared_capacity(tier, self.settings.capacities[tier]):
                 yield
             for name in list(self._endpoints):
                 while name in self._endpoints and self._bound(self._endpoints[name], tier):
@@ -294,26 +303,25 @@ class Fleet:
         )
 
     def tick(self, *, now: float) -> None:
-        """Let time pass: predictions and unseen requests expire, and an engine that offloads and stays silent about it is known otherwise after a while."""
+        """Let time pass: predictions and unseen requests expire, capacities are followed, and an engine that offloads and stays silent about it is known otherwise after a while."""
         self.predictions.expire(now=now)
         self._settle(now)
         for endpoint in self:
+            self._auto.follow(endpoint, self.settings.auto_capacity_tiers)
             if endpoint.offloads:
                 for ledger in self.atlas.ledgers(endpoint.name):
                     ledger.offloads(now=now)
 
     def _bound(self, endpoint: Endpoint, tier: TierId) -> int:
         """Bound a tier of an endpoint as the settings say; returns blocks evicted on the way there."""
-        bound = self._settings.capacities[tier]
-        if tier in self._settings.auto_capacity_tiers:
-            status = self.scrape_status(endpoint.name)
-            bound = status.facts.gpu_blocks_per_engine if status and status.facts else None
-        return self.atlas.set_capacity(endpoint.name, tier, bound)
+        if tier in self.settings.auto_capacity_tiers:
+            return self._auto.bound(endpoint, tier)
+        return self.atlas.set_capacity(endpoint.name, tier, self.settings.capacities[tier])
 
     def _name_series(self, endpoint: Endpoint) -> None:
         """Scrape an endpoint under other names, where settings or labels have changed them."""
         if endpoint.addresses.metrics is not None:
-            self._scraper.rename(endpoint.name, self._settings.engines.of(endpoint.labels))
+            self._scraper.rename(endpoint.name, self.settings.engines.of(endpoint.labels))
 
     def _follow(
         self,
@@ -348,8 +356,8 @@ class Fleet:
         if publisher is not None and publisher.subscription is not None:
             trust = publisher.trust
             if not self.is_from_routing:  # what is known from routing needs no trust in events
-                credit = self._settings.trust_credit[trust]
-        if self._settings.audit_lowers_credit:
+                credit = self.settings.trust_credit[trust]
+        if self.settings.audit_lowers_credit:
             credit *= self.audit.credit(endpoint.name, now=now)
         return Candidate(
             name=endpoint.name,

@@ -8,13 +8,15 @@ import time
 from collections import defaultdict
 from dataclasses import dataclass, field
 
-from ..events.model import Batch
+from ..events.model import Batch, MediumName
 from ..events.stream import Trust
 from ..events.subscription import Subscription
 from ..indexer.atlas import Atlas
+from ..indexer.auto_bound import AutoBound
 from ..indexer.capacity import CapacityGauge, ObservedCapacity
+from ..indexer.learned_bound import LearnedBound
 from ..indexer.snapshot import SavedRank
-from ..indexer.tiers import TierId
+from ..indexer.tiers import TierId, TierSource
 from .metrics import Metrics
 from .predictions import Predictions
 
@@ -45,12 +47,21 @@ class Publisher:
     """Monotonic seconds of the last new life."""
     gauges: defaultdict[TierId, CapacityGauge] = field(default_factory=lambda: defaultdict(CapacityGauge))
     """What the configured tiers hold when they are full."""
+    auto_bounds: defaultdict[TierId, AutoBound] = field(default_factory=lambda: defaultdict(AutoBound))
+    """Bounds of tiers without a configured number, from what their gauges show."""
+    bounded: dict[TierId, int | None] = field(default_factory=dict[TierId, int | None])
+    """Bounds in force of tiers without a configured number."""
+    learned: dict[TierId, LearnedBound] = field(default_factory=dict[TierId, LearnedBound])
+    """Bounds of inferred tiers without a configured number, from the audit."""
 
     def apply(self, batch: Batch, *, live: bool) -> None:
         """Take a batch into the index."""
         self.last_batch_at = time.monotonic()
+        counters = self.atlas.ledger(self.endpoint, self.rank).counters
+        n_unknown = counters.unknown_removals
         self.atlas.apply(self.endpoint, self.rank, batch)
-        self._gauge()
+        # an engine removes what this process never heard of long before its tiers look full from here
+        self._gauge(batch.removed_media if counters.unknown_removals == n_unknown else frozenset())
         self.predictions.events_came(self.endpoint, self.rank)
         self.metrics.batch_applied(self.endpoint, len(batch))
         for reason in batch.rejected:
@@ -69,13 +80,30 @@ class Publisher:
         self.reset_at = now
         self.atlas.reset(self.endpoint, self.rank)
         self.gauges.clear()
+        self.auto_bounds.clear()
+        self.learned.clear()
         self.predictions.forget(self.endpoint)
 
     def observed(self, tier: TierId) -> ObservedCapacity | None:
         """What the tier holds when it is full; None while that is not known, and where our own bound hides it."""
+        if tier in self.learned:
+            return self.learned[tier].observed()
         observed = self.gauges[tier].observed() if tier in self.gauges else None
         bound = self.atlas.ledger(self.endpoint, self.rank).capacity(tier)
         return None if observed is None or (bound is not None and observed.n_blocks >= bound) else observed
+
+    def auto_bound(self, tier: TierId) -> int | None:
+        """Blocks to bound the tier to where no number is configured; None while that is not known."""
+        ledger = self.atlas.ledger(self.endpoint, self.rank)
+        source = ledger.sources.of(tier)
+        if source is TierSource.EVENTS and self.subscription is not None:
+            return self.auto_bounds[tier].follow(
+                self.observed(tier),
+                n_held=ledger.residencies(tier),
+                n_lost=self.subscription.stream.counters.lost,
+            )
+        learned = self.learned.get(tier)
+        return learned.n_blocks if source is TierSource.INFERRED and learned is not None else None
 
     def dump(self, *, now: float) -> SavedRank:
         """Its books and where its stream stands, at this moment."""
@@ -106,11 +134,12 @@ class Publisher:
         log.log(level, "%s rank %d: events %s -> %s", self.endpoint, self.rank, old.value, new.value)
         self.metrics.trust_changed(new.value)
 
-    def _gauge(self) -> None:
+    def _gauge(self, removed: frozenset[MediumName]) -> None:
         ledger = self.atlas.ledger(self.endpoint, self.rank)
+        replaced = {self.atlas.tiers.of(medium) for medium in removed}
         for number in range(len(self.atlas.tiers.names)):
             tier = TierId(number)
-            self.gauges[tier].observe(ledger.residencies(tier))
+            self.gauges[tier].observe(ledger.residencies(tier), replaced=tier in replaced)
 
     @property
     def trust(self) -> Trust:

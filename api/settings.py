@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 from ..configs.engines import EngineCatalog
 from ..configs.schema import KVAtlasConfig
@@ -22,7 +23,7 @@ class FleetSettings:
     Attributes:
         trust_credit: what a prefix on an endpoint is worth, by the trust in its publisher.
         capacities: blocks of each tier that a server can hold, None for no bound.
-        auto_capacity_tiers: tiers whose bound is the endpoint's own `num_gpu_blocks` instead.
+        auto_capacity_tiers: tiers whose bound is found out for each endpoint instead.
         engines: under which names endpoints tell their load.
         predict_s: how long a prompt that was sent to an endpoint counts as held there, unless events tell sooner; None:
             never.
@@ -36,16 +37,24 @@ class FleetSettings:
     predict_s: float | None = None
     audit_lowers_credit: bool = True
 
+    def configured_capacity(self, tier: TierId) -> int | Literal["auto", "unlimited"]:
+        """Blocks of a server in the tier, as configured; `unlimited` also of one that only an unknown medium brought up."""
+        if tier in self.auto_capacity_tiers:
+            return "auto"
+        return (self.capacities[tier] if tier < len(self.capacities) else None) or "unlimited"
+
 
 def fleet_settings(config: KVAtlasConfig) -> FleetSettings:
     """How endpoints are looked at by a configuration."""
     credit = config.events.trust_credit
-    fastest_is_auto = config.tiers[0].lru_capacity_per_server == "auto"
     return FleetSettings(
         trust_credit={trust: getattr(credit, trust.value) for trust in Trust},
         capacities=tuple(spec.capacity for spec in tier_specs(config.tiers)),
-        # only the fastest tier's size is told by the engine
-        auto_capacity_tiers=(TierId(0),) if fastest_is_auto else (),
+        auto_capacity_tiers=tuple(
+            TierId(number)
+            for number, tier in enumerate(config.tiers)
+            if tier.lru_capacity_per_server == "auto" and tier.scope == "server"
+        ),
         engines=EngineCatalog(config.metrics_scrape),
         audit_lowers_credit=config.audit.lower_credit,
         predict_s=config.predictions.ttl if config.predictions.enabled else None,

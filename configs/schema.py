@@ -171,7 +171,7 @@ class TierConfig(Section, frozen=True):
     media: tuple[str, ...] = ()
     """The engines' words for this tier, case-insensitive."""
     lru_capacity_per_server: BlockCount | Literal["auto", "unlimited"] = "auto"
-    """Blocks a server can hold; auto: `num_gpu_blocks` from /metrics for the first tier, no bound for the others."""
+    """Blocks a server can hold; auto: found out for each endpoint, from its metrics, its evictions or the audit."""
     offload_chunk_blocks: BlockCount | Literal["auto"] = "auto"
     """Blocks an engine moves together; auto: learned from events."""
     source: Literal["auto", "events", "inferred", "routing"] = "auto"

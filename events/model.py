@@ -109,6 +109,11 @@ class Batch(Protocol):
         """Reasons of the events that could not be read, one word each."""
         ...
 
+    @property
+    def removed_media(self) -> frozenset[MediumName]:
+        """Media from which events of the message remove blocks."""
+        ...
+
     def __len__(self) -> int: ...
     def __iter__(self) -> Iterator[Event]: ...
 
@@ -122,6 +127,11 @@ class EventBatch:
     rank: int | None = None
     rejected: tuple[str, ...] = ()
     size_bytes: int = field(default=0, compare=False)
+
+    @property
+    def removed_media(self) -> frozenset[MediumName]:
+        """See `Batch.removed_media`."""
+        return frozenset(event.medium for event in self.events if isinstance(event, BlockRemoved))
 
     def __len__(self) -> int:
         return len(self.events)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from enum import StrEnum
 from typing import NamedTuple
 
 MAX_PEAKS = 64
@@ -18,18 +19,39 @@ CLEARED = 0.5
 """Part of what was held below which it was cleared, not evicted."""
 
 
+class Basis(StrEnum):
+    """What an observed capacity rests on."""
+
+    EVICTIONS = "evictions"
+    """How much the tier held when its engine gave blocks up."""
+    AUDIT = "audit"
+    """How much of what was expected of the tier its engine reused."""
+
+
+LEAST_ERROR = {Basis.EVICTIONS: 0.01, Basis.AUDIT: 0.15}
+"""Part that values which agree may be off together: peaks leave out what requests under way held without a hash, and requests
+seldom ask for blocks that are just about to go."""
+
+
 class ObservedCapacity(NamedTuple):
     """What a tier holds when it is full.
 
     Attributes:
-        n_blocks: the most it held.
-        spread: how far below, as a part of that, the lowest of the peaks lies that this rests on.
-        n_peaks: their number.
+        n_blocks: by evictions the most it held, by the audit the middle of the last bounds.
+        spread: how far the values that this rests on lie apart, as a part of the highest.
+        n_samples: evictions, or audited requests.
+        basis: which of the two.
     """
 
     n_blocks: int
     spread: float
-    n_peaks: int
+    n_samples: int
+    basis: Basis = Basis.EVICTIONS
+
+    @property
+    def error(self) -> float:
+        """Part by which the capacity may be off."""
+        return max(LEAST_ERROR[self.basis], self.spread)
 
 
 class CapacityGauge:
@@ -39,9 +61,14 @@ class CapacityGauge:
         self._held = 0
         self._peaks: deque[int] = deque(maxlen=MAX_PEAKS)
 
-    def observe(self, n_blocks: int) -> None:
-        """The tier holds `n_blocks` after one more batch of events."""
-        if self._held * CLEARED <= n_blocks < self._held:
+    def observe(self, n_blocks: int, *, replaced: bool = False) -> None:
+        """The tier holds `n_blocks` after one more batch of events.
+
+        Args:
+            n_blocks: blocks in it.
+            replaced: whether the batch removed blocks that the tier held, so that with as many as before it was full.
+        """
+        if self._held * CLEARED <= n_blocks < self._held + replaced:
             self._peaks.append(self._held)
         self._held = n_blocks
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..events.errors import WireError
-from ..events.model import Batch, Event
+from ..events.model import DEFAULT_MEDIUM, Batch, BlockRemoved, Event, MediumName
 from ..events.wire import MAX_PAYLOAD_BYTES, decode_event
 from ..events.wire import decode_batch as decode_in_python
 from . import _native
@@ -48,6 +48,12 @@ class NativeBatch:
 
     def __iter__(self) -> Iterator[Event]:
         return (event for n in range(self.n_sent) if (event := self.event(n)) is not None)
+
+    @property
+    def removed_media(self) -> frozenset[MediumName]:
+        """See `Batch.removed_media`. Cost: O(events), 1 ns each."""
+        usual = {MediumName(sent.upper()) if sent else DEFAULT_MEDIUM for sent in self.native.removed_media()}
+        return frozenset(usual | {e.medium for e in self._others.values() if isinstance(e, BlockRemoved)})
 
     def event(self, position: int) -> Event | None:
         """The event as a value; None for one that cannot be read."""

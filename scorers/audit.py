@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from ..events.stream import Trust
+from ..indexer.learned_bound import TierReuse
 from ..indexer.match import PrefixMatch
 from ..indexer.tiers import TierSource
 from .decision import Decision
@@ -124,6 +125,20 @@ def judged(
     if verdict in (Verdict.GOOD, Verdict.TOKENIZER):
         failed_in = None
     return Audited(decision.best.name, verdict, failed_in, expected, reused)
+
+
+def tier_reuse(audited: Audited, tier: str) -> TierReuse | None:
+    """What a request showed of the capacity of a tier whose evictions are not told; None for nothing."""
+    expected, reused = audited.expected.get(tier, 0), audited.reused.get(tier, 0)
+    match audited.verdict:
+        case Verdict.GOOD:  # the part of a block that is missing was no block of the tier
+            return TierReuse(expected, expected, 0)
+        case Verdict.EVICTED if audited.tier == tier:
+            return TierReuse(expected, reused, 0)
+        case Verdict.EVENT_LAG:
+            return TierReuse(expected, reused, audited.reused.get(BEYOND, 0))
+        case _:
+            return None
 
 
 def _by_tier(prefix: PrefixMatch) -> dict[str, int]:

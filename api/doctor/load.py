@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from ...configs.schema import TierConfig
 from ...indexer.tiers import TierId, TierSource
-from ..capacities import DRIFT, observed_capacity
+from ..capacities import DRIFT, capacity_summary, observed_capacity
 from ..endpoint import Endpoint
 from .check import Check, Finding, State
 from .patient import Patient
@@ -79,13 +80,9 @@ def _capacity(patient: Patient) -> Iterator[Finding]:
     for number, tier in enumerate(tiers):
         is_guessed = tier.source in ("inferred", "routing")
         if is_guessed and tier.lru_capacity_per_server in ("auto", "unlimited") and number:
-            yield Finding(
-                State.WARN,
-                f"tier {tier.name} is {tier.source} without a bound",
-                f"tiers[{tier.name}].lruCapacityPerServer: blocks that a server has there",
-            )
+            yield _unbounded(f"tier {tier.name} is {tier.source}", tier)
     configured = tiers[0].lru_capacity_per_server
-    unbounded = {tier.name for tier in tiers[1:] if not isinstance(tier.lru_capacity_per_server, int)}
+    unbounded = {tier.name: tier for tier in tiers[1:] if not isinstance(tier.lru_capacity_per_server, int)}
     for fleet, endpoint in patient.endpoints:
         status = fleet.scrape_status(endpoint.name)
         told = status.facts.gpu_blocks_per_engine if status and status.facts else None
@@ -96,14 +93,27 @@ def _capacity(patient: Patient) -> Iterator[Finding]:
                 f"tiers[{tiers[0].name}].lruCapacityPerServer: auto",
             )
         yield from _drift(patient, endpoint)
-        for held in fleet.atlas.occupancy(endpoint.name):
+        for number, held in enumerate(fleet.atlas.occupancy(endpoint.name)):
             if held.source is TierSource.INFERRED and held.tier in unbounded:
-                yield Finding(
-                    State.WARN,
-                    f"{endpoint.name}: tier {held.tier} is inferred without a bound, {held.residencies} blocks",
-                    f"tiers[{held.tier}].lruCapacityPerServer: blocks that a server has there",
-                )
+                evidence = f"{endpoint.name}: tier {held.tier} is inferred"
+                if observed_capacity(endpoint, TierId(number)) is None:
+                    yield _unbounded(evidence, unbounded[held.tier])
+                else:
+                    yield Finding(
+                        State.OK, f"{evidence}: {capacity_summary('auto', endpoint, TierId(number))}"
+                    )
     yield Finding(State.OK, f"{len(tiers)} tiers are bounded as far as their sources need it")
+
+
+def _unbounded(evidence: str, tier: TierConfig) -> Finding:
+    """A tier whose blocks are guessed and whose capacity nobody knows."""
+    is_auto = tier.lru_capacity_per_server == "auto"
+    return Finding(
+        State.WARN,
+        f"{evidence} without a bound" + (" until the audit shows one" if is_auto else ""),
+        f"tiers[{tier.name}].lruCapacityPerServer: blocks that a server has there; "
+        "or auto, and vllm serve --enable-prompt-tokens-details",
+    )
 
 
 def _drift(patient: Patient, endpoint: Endpoint) -> Iterator[Finding]:
@@ -112,12 +122,12 @@ def _drift(patient: Patient, endpoint: Endpoint) -> Iterator[Finding]:
         configured, observed = tier.lru_capacity_per_server, observed_capacity(endpoint, TierId(number))
         if observed is None or not isinstance(configured, int) or tier.scope == "shared":
             continue
+        summary = capacity_summary(configured, endpoint, TierId(number))
         configured *= len(endpoint.publishers)
         if abs(observed.n_blocks - configured) > DRIFT * configured:
             yield Finding(
                 State.WARN,
-                f"{endpoint.name}: tier {tier.name}: configured {configured}, observed {observed.n_blocks} "
-                f"(-{observed.spread:.0%} at times, {observed.n_peaks} evictions seen)",
+                f"{endpoint.name}: tier {tier.name}: {summary} ({observed.n_samples} evictions seen)",
                 f"tiers[{tier.name}].lruCapacityPerServer: auto",
             )
 

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Query
 
 from ...events.stream import Trust
 from ...indexer.tiers import TierId
-from ..capacities import observed_capacity
+from ..capacities import capacity_summary, observed_capacity
 from ..endpoint import Endpoint
 from ..fleet import Fleet
 from ..publisher import Publisher
@@ -115,6 +115,10 @@ def endpoint_out(endpoint: Endpoint, fleet: Fleet) -> EndpointOut:
                 name=tier.tier,
                 residencies=tier.residencies,
                 capacity=tier.capacity,
+                configured_capacity=fleet.settings.configured_capacity(TierId(number)),
+                capacity_summary=capacity_summary(
+                    fleet.settings.configured_capacity(TierId(number)), endpoint, TierId(number)
+                ),
                 observed_capacity=_observed(endpoint, TierId(number)),
                 chunk_blocks=tier.chunk_blocks,
                 source=tier.source.value if tier.source else None,
@@ -131,7 +135,12 @@ def _observed(endpoint: Endpoint, tier: TierId) -> ObservedCapacityOut | None:
     observed = observed_capacity(endpoint, tier)
     if observed is None:
         return None
-    return ObservedCapacityOut(blocks=observed.n_blocks, spread=observed.spread, samples=observed.n_peaks)
+    return ObservedCapacityOut(
+        blocks=observed.n_blocks,
+        error=observed.error,
+        samples=observed.n_samples,
+        basis=observed.basis.value,
+    )
 
 
 def _publisher(publisher: Publisher, fleet: Fleet, now: float) -> PublisherOut:

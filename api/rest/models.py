@@ -189,11 +189,16 @@ class LoadOut(Own):
 
 
 class ObservedCapacityOut(Own):
-    """What a tier held whenever its engine evicted."""
+    """What a tier really holds."""
 
-    blocks: int = Field(description="the most")
-    spread: float = Field(description="how far below, as a part of that, the lowest lies that counts")
-    samples: int = Field(description="evictions that this rests on, of the rank with fewest")
+    blocks: int
+    error: float = Field(description="part by which that may be off")
+    samples: int = Field(
+        description="evictions or audited requests that this rests on, of the rank with fewest"
+    )
+    basis: Literal["evictions", "audit"] = Field(
+        description="what it held whenever its engine evicted, or what its engine reused of what was expected"
+    )
 
 
 class TierOut(Own):
@@ -202,6 +207,10 @@ class TierOut(Own):
     name: str
     residencies: int
     capacity: int | None = Field(description="its bound, ranks together; null for none")
+    configured_capacity: int | Literal["auto", "unlimited"] = Field(
+        description="blocks a rank, as configured"
+    )
+    capacity_summary: str = Field(description="what is configured beside what is known, for people")
     observed_capacity: ObservedCapacityOut | None = Field(
         description="what it really holds, ranks together; null while too few evictions were seen, and where the bound hides it"
     )

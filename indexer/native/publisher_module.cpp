@@ -70,8 +70,24 @@ PyObject* event_bytes(PyObject* self, Call call) {
 
 PyObject* batch_size(PyObject* self, PyObject*) { return number(value_of<OwnedBatch>(self).batch.events().size()); }
 
+// Each medium once, as it was sent.
+PyObject* removed_media(PyObject* self, PyObject*) {
+    return guarded([&]() -> PyObject* {
+        Reference media(PyList_New(0));
+        std::vector<std::string_view> seen;
+        for (const Event& event : value_of<OwnedBatch>(self).batch.events()) {
+            if (event.kind != EventKind::kRemoved || std::ranges::find(seen, event.medium) != seen.end()) continue;
+            seen.push_back(event.medium);
+            Reference text(PyUnicode_FromStringAndSize(event.medium.data(), static_cast<Py_ssize_t>(event.medium.size())));
+            if (PyList_Append(media.get(), text.get()) < 0) throw Raised();
+        }
+        return media.release();
+    }, nullptr);
+}
+
 PyMethodDef batch_methods[] = {
     method<event_bytes>("event_bytes"),
+    {"removed_media", removed_media, METH_NOARGS, nullptr},
     {"size", batch_size, METH_NOARGS, nullptr},
     {nullptr, nullptr, 0, nullptr},
 };

@@ -27,7 +27,15 @@ STORED: dict[str, object] = {
 
 
 def told(batch: Batch) -> object:
-    return repr(batch.timestamp), batch.rank, batch.rejected, batch.size_bytes, list(batch), len(batch)
+    return (
+        repr(batch.timestamp),
+        batch.rank,
+        batch.rejected,
+        batch.size_bytes,
+        list(batch),
+        len(batch),
+        batch.removed_media,
+    )
 
 
 def outcome(decode: Callable[[bytes], Batch], payload: bytes) -> object:

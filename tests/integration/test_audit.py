@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from support.ext_proc import response_body, response_headers
 from support.gateway import Gateway, gateway
 from support.publishing import stored
-from support.recording import player
+from support.recording import Frame, player
 
 N_TOKENS = 1024
 SCORERS = [{"type": "prefix-cache-scorer"}]
@@ -25,6 +27,14 @@ async def answered(gate: Gateway, cached_tokens: int, request_id: str = "") -> N
     await request.say(response_body(json.dumps({"usage": usage}).encode(), end=True))
     await request.call.done_writing()
     await request.call.code()
+
+
+def removed(seq: int) -> Frame:
+    """The GPU has nothing of the prompt any more."""
+    topic, number, payload = stored(seq, range(N_TOKENS)).parts
+    _, (event,), rank = msgspec.msgpack.decode(payload)
+    gone = {"type": "BlockRemoved", "block_hashes": event["block_hashes"], "medium": "GPU"}
+    return Frame(0.0, "", (topic, number, msgspec.msgpack.encode([time.time(), [gone], rank])))
 
 
 async def score(gate: Gateway) -> float:
@@ -83,3 +93,24 @@ async def test_endpoint_that_reuses_less_than_expected_loses_credit_until_it_doe
     assert 'kvatlas_audited_requests_total{endpoint="a",verdict="good"} 31.0' in metrics
     assert f'kvatlas_audit_error_tokens_total{{direction="over",endpoint="a"}} {12.0 * usable}' in metrics
     assert 'kvatlas_audit_credit{endpoint="a"} 1.0' in metrics
+
+
+@pytest.mark.slow
+async def test_tier_that_gives_less_than_is_inferred_of_it_is_bounded_to_less(tmp_path: Path) -> None:
+    tiers = [{"name": "gpu", "media": ["GPU"]}, {"name": "cpu", "media": ["CPU"], "source": "inferred"}]
+    async with player() as playing:
+        address = {"events": playing.events, "replay": playing.replay}
+        fleet = [{"name": "a", "address": "127.0.0.1:1", "metrics": "", **address}]
+        async with gateway(tmp_path, plugins=SCORERS, endpoints={"static": fleet}, tiers=tiers) as gate:
+            await playing.say(stored(0, range(N_TOKENS)), removed(1))
+            await gate.served.until_applied("a", 1)
+            before = (await gate.served.get("/v1/endpoints/a"))["tiers"][1]
+            for _ in range(16):
+                await answered(gate, 0)
+            thin = (await gate.served.get("/v1/endpoints/a"))["tiers"][1]
+            await answered(gate, 0)
+            after = (await gate.served.get("/v1/endpoints/a"))["tiers"][1]
+    assert [tier["residencies"] for tier in (before, thin)] == [64, 64]
+    assert [tier["capacity"] for tier in (before, thin)] == [None, None]
+    assert after["capacity"] == after["residencies"] == 40  # the first step from 64 blocks that fail
+    assert (after["source"], after["configuredCapacity"]) == ("inferred", "auto")

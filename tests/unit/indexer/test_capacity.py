@@ -55,13 +55,30 @@ def test_capacity_is_what_was_held_when_blocks_were_given_up(
     assert observed(sizes) == found
 
 
+@pytest.mark.parametrize(
+    ("replaced", "found"),
+    [
+        pytest.param(True, ObservedCapacity(100, 0.0, 8), id="new_ones_for_old_ones"),
+        pytest.param(False, None, id="nothing_new"),
+    ],
+)
+def test_tier_that_is_as_full_as_before_was_full_when_blocks_were_replaced(
+    found: ObservedCapacity | None, *, replaced: bool
+) -> None:
+    gauge = CapacityGauge()
+    for _ in range(9):
+        gauge.observe(100, replaced=replaced)
+
+    assert gauge.observed() == found
+
+
 @given(sizes=st.lists(st.integers(0, 200), max_size=200))
 def test_observed_capacity_was_held_and_rests_on_enough(sizes: list[int]) -> None:
     found = observed(sizes)
 
     if found is not None:
         assert found.n_blocks in sizes
-        assert found.n_peaks >= ENOUGH_PEAKS
+        assert found.n_samples >= ENOUGH_PEAKS
         assert 0 <= found.spread <= 1 - NEAR
 
 
@@ -72,9 +89,11 @@ def gauges_of(payloads: Iterable[bytes]) -> list[ObservedCapacity | None]:
     atlas.add("e")
     gauges = [CapacityGauge(), CapacityGauge()]
     for payload in payloads:
-        atlas.apply("e", 0, core.decode_batch(payload))
+        batch = core.decode_batch(payload)
+        atlas.apply("e", 0, batch)
         for tier, gauge in enumerate(gauges):
-            gauge.observe(atlas.ledger("e", 0).residencies(TierId(tier)))
+            replaced = atlas.tiers.specs[tier].name.upper() in batch.removed_media
+            gauge.observe(atlas.ledger("e", 0).residencies(TierId(tier)), replaced=replaced)
     return [gauge.observed() for gauge in gauges]
 
 

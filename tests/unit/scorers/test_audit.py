@@ -15,10 +15,11 @@ from kvatlas.events.stream import Trust
 from kvatlas.events.wire import decode_batch
 from kvatlas.indexer.atlas import Atlas
 from kvatlas.indexer.factory import index_core
+from kvatlas.indexer.learned_bound import TierReuse
 from kvatlas.indexer.match import PrefixMatch
 from kvatlas.indexer.prefix import Prefix
 from kvatlas.indexer.tiers import TierSource, TierSpec, TierTable
-from kvatlas.scorers.audit import BEYOND, FORGIVEN_S, Audit, Audited, TierState, Verdict, judged
+from kvatlas.scorers.audit import BEYOND, FORGIVEN_S, Audit, Audited, TierState, Verdict, judged, tier_reuse
 from kvatlas.scorers.decision import Decision
 from support.candidates import TIERS, endpoint, match_of, matches
 from support.recording import read_frames, read_truth
@@ -124,6 +125,24 @@ def test_reused_tokens_fill_the_expected_tiers_in_the_order_of_the_prompt(
     filled = [found.reused[tier] == tokens for tier, tokens in found.expected.items()]
     assert filled == sorted(filled, reverse=True), "a tier gives nothing before the faster ones are filled"
     assert (BEYOND in found.reused) == (cached > match.usable_tokens)
+
+
+@pytest.mark.parametrize(
+    ("found", "shown"),
+    [
+        pytest.param(judge(decision(GPU_4_CPU_8), 128), TierReuse(64, 64, 0), id="as_expected"),
+        pytest.param(judge(decision(GPU_4_CPU_8), 113), TierReuse(64, 64, 0), id="less_than_a_block_apart"),
+        pytest.param(judge(decision(GPU_4_CPU_8), 80, tiers=INFERRED), TierReuse(64, 16, 0), id="evicted"),
+        pytest.param(judge(decision(GPU_4_CPU_8), 160), TierReuse(64, 64, 32), id="more_than_expected"),
+        pytest.param(judge(decision(GPU_4_CPU_8), 0, tiers=FULL), None, id="evicted_from_another_tier"),
+        pytest.param(judge(decision(PREDICTED), 80), None, id="only_predicted"),
+        pytest.param(judge(decision(GPU_4_CPU_8), 0, prompt=160), None, id="other_tokens"),
+    ],
+)
+def test_tier_s_capacity_shows_in_what_was_expected_of_it_and_in_what_was_not(
+    found: Audited, shown: TierReuse | None
+) -> None:
+    assert tier_reuse(found, "cpu") == shown
 
 
 def audited(expected: int, reused: int, verdict: Verdict) -> Audited:
