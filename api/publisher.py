@@ -22,6 +22,9 @@ from .predictions import Predictions
 
 log = logging.getLogger(__name__)
 
+MAX_ADAPTERS = 256
+"""Adapters of one engine from which further ones are not looked for."""
+
 SAME_RESTART_S = 60.0
 """A process start time that changes so soon after an event stream began anew tells of the same restart."""
 
@@ -43,6 +46,8 @@ class Publisher:
     """Monotonic seconds of the last batch applied."""
     lag_s: float | None = None
     """Receive time minus the publisher's time stamp of the last live batch that had one; negative for a clock ahead."""
+    adapters: set[str] = field(default_factory=set[str])
+    """LoRA adapters that its events have named in this life."""
     reset_at: float = -math.inf
     """Monotonic seconds of the last new life."""
     gauges: defaultdict[TierId, CapacityGauge] = field(default_factory=lambda: defaultdict(CapacityGauge))
@@ -62,6 +67,8 @@ class Publisher:
         self.atlas.apply(self.endpoint, self.rank, batch)
         # an engine removes what this process never heard of long before its tiers look full from here
         self._gauge(batch.removed_media if counters.unknown_removals == n_unknown else frozenset())
+        if len(self.adapters) < MAX_ADAPTERS:
+            self.adapters |= batch.adapters
         self.predictions.events_came(self.endpoint, self.rank)
         self.metrics.batch_applied(self.endpoint, len(batch))
         for reason in batch.rejected:
@@ -79,6 +86,7 @@ class Publisher:
         log.log(level, "%s rank %d: starting over, %s", self.endpoint, self.rank, reason)
         self.reset_at = now
         self.atlas.reset(self.endpoint, self.rank)
+        self.adapters.clear()
         self.gauges.clear()
         self.auto_bounds.clear()
         self.learned.clear()

@@ -105,7 +105,7 @@ class BoundSocket:
         if subscription is None:
             next(iter(ranks.values())).rejected(batch.rejected[0] if batch.rejected else "unknown_rank")
         else:
-            subscription.live(seq, batch)
+            subscription.live(seq, batch, topic=frames[0])
 
     def _log_once(self, topic: bytes, error: TopicError) -> None:
         shown = topic[:_SHOWN_TOPIC_BYTES]

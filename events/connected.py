@@ -81,7 +81,7 @@ class ConnectedSource:
             self._subscription.rejected("bad_frames")
             log.debug("%s (publisher %s)", error, self._address)
             return
-        self._subscription.live(seq, batch)
+        self._subscription.live(seq, batch, topic=frames[0])
 
     async def _watch(self) -> None:
         while True:

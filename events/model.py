@@ -114,6 +114,11 @@ class Batch(Protocol):
         """Media from which events of the message remove blocks."""
         ...
 
+    @property
+    def adapters(self) -> frozenset[str]:
+        """LoRA adapters whose blocks events of the message store, as `BlockStored.lora_name`."""
+        ...
+
     def __len__(self) -> int: ...
     def __iter__(self) -> Iterator[Event]: ...
 
@@ -132,6 +137,12 @@ class EventBatch:
     def removed_media(self) -> frozenset[MediumName]:
         """See `Batch.removed_media`."""
         return frozenset(event.medium for event in self.events if isinstance(event, BlockRemoved))
+
+    @property
+    def adapters(self) -> frozenset[str]:
+        """See `Batch.adapters`."""
+        names = (event.lora_name for event in self.events if isinstance(event, BlockStored))
+        return frozenset(name for name in names if name)
 
     def __len__(self) -> int:
         return len(self.events)

@@ -109,6 +109,8 @@ class Subscription:
         open_source: Callable[[Subscription], LiveSource],
     ) -> None:
         self.events = events
+        self.topic = b""
+        """Of the last live message; empty when it had none."""
         self.stream: PublisherStream[Batch] = PublisherStream(
             can_replay=replay is not None, limits=options.limits, position=position
         )
@@ -173,11 +175,12 @@ class Subscription:
         self.stream.disconnected()
         self._tell_trust()
 
-    def live(self, seq: int, batch: Batch) -> None:
+    def live(self, seq: int, batch: Batch, *, topic: bytes) -> None:
         """A live batch. One that cannot be read is not trusted with its number either: it is missing, and fetched."""
         if not len(batch) and batch.rejected and batch.timestamp == 0:
             self._sink.rejected(batch.rejected[0])
             return
+        self.topic = topic
         self._heard()
         self._check_at = self._heard_at + self._options.idle_check_s
         self._do(self.stream.live(seq, batch, ts=batch.timestamp, size_bytes=batch.size_bytes), live=True)

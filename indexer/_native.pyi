@@ -45,6 +45,7 @@ class Index:
 class Batch:
     def size(self) -> int: ...
     def event_bytes(self, position: int) -> bytes: ...
+    def adapters(self) -> list[str]: ...  # each once; empty for none
     def removed_media(self) -> list[str]: ...  # each once, as sent; empty for one that was not
 
 class Books:

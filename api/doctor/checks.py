@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from . import cluster, events, load, requests, setup
+from . import cluster, events, load, models, requests, setup
 from .check import Check
 
-CHECKS: tuple[Check, ...] = (*setup.CHECKS, *cluster.CHECKS, *events.CHECKS, *load.CHECKS, *requests.CHECKS)
+CHECKS: tuple[Check, ...] = (
+    *setup.CHECKS,
+    *models.CHECKS,
+    *cluster.CHECKS,
+    *events.CHECKS,
+    *load.CHECKS,
+    *requests.CHECKS,
+)

@@ -28,6 +28,10 @@ class Counts:
         """Sum over the series of `name` that have these labels; 0 without any."""
         return sum(value for found, value in self._samples[name] if labels.items() <= found.items())
 
+    def values(self, name: str) -> list[float]:
+        """Of every series of `name`; empty without any."""
+        return [value for _, value in self._samples[name]]
+
     def by(self, label: str, name: str, **labels: str) -> dict[str, float]:
         """The same for each value of one label, those of 0 left out, largest first."""
         sums: dict[str, float] = defaultdict(float)

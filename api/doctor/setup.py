@@ -41,23 +41,6 @@ def _endpoints(patient: Patient) -> Iterator[Finding]:
         yield Finding(State.FAIL, "0 endpoints", "" if endpoints.kubernetes.is_on else remedy)
 
 
-def _tokenizers(patient: Patient) -> Iterator[Finding]:
-    for model in patient.config.served_models:
-        name = model.names[0] if model.names else "the model"
-        if model.tokenizer and not Path(model.tokenizer).exists():
-            yield Finding(
-                State.FAIL, f"{name}: {model.tokenizer} is not there", "model.tokenizer: the model's folder"
-            )
-        elif model.tokenizer or model.remote_tokenizer.url:
-            yield Finding(State.OK, f"{name}: {model.tokenizer or model.remote_tokenizer.url}")
-        else:
-            yield Finding(
-                State.WARN,
-                f"{name}: no tokenizer; prefixes are keyed by bytes, where an endpoint has no events",
-                "model.tokenizer: the folder of the served model, with tokenizer.json",
-            )
-
-
 def _ports(patient: Patient) -> Iterator[Finding]:
     collisions = False
     for endpoint in patient.config.endpoints.static:
@@ -160,13 +143,6 @@ CHECKS = (
         "Are there endpoints?",
         "every request gets 503",
         _endpoints,
-        needs_process=False,
-    ),
-    Check(
-        "tokenizer-there",
-        "Has every model a tokenizer?",
-        "no prompt can be matched with what events tell",
-        _tokenizers,
         needs_process=False,
     ),
     Check(

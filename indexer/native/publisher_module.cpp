@@ -70,24 +70,27 @@ PyObject* event_bytes(PyObject* self, Call call) {
 
 PyObject* batch_size(PyObject* self, PyObject*) { return number(value_of<OwnedBatch>(self).batch.events().size()); }
 
-// Each medium once, as it was sent.
-PyObject* removed_media(PyObject* self, PyObject*) {
+// One text of all events of a kind, each once, as it was sent.
+template <EventKind kind, std::string_view Event::*text>
+PyObject* texts(PyObject* self, PyObject*) {
     return guarded([&]() -> PyObject* {
-        Reference media(PyList_New(0));
+        Reference found(PyList_New(0));
         std::vector<std::string_view> seen;
         for (const Event& event : value_of<OwnedBatch>(self).batch.events()) {
-            if (event.kind != EventKind::kRemoved || std::ranges::find(seen, event.medium) != seen.end()) continue;
-            seen.push_back(event.medium);
-            Reference text(PyUnicode_FromStringAndSize(event.medium.data(), static_cast<Py_ssize_t>(event.medium.size())));
-            if (PyList_Append(media.get(), text.get()) < 0) throw Raised();
+            const std::string_view sent = event.*text;
+            if (event.kind != kind || std::ranges::find(seen, sent) != seen.end()) continue;
+            seen.push_back(sent);
+            Reference shown(PyUnicode_FromStringAndSize(sent.data(), static_cast<Py_ssize_t>(sent.size())));
+            if (PyList_Append(found.get(), shown.get()) < 0) throw Raised();
         }
-        return media.release();
+        return found.release();
     }, nullptr);
 }
 
 PyMethodDef batch_methods[] = {
     method<event_bytes>("event_bytes"),
-    {"removed_media", removed_media, METH_NOARGS, nullptr},
+    {"adapters", texts<EventKind::kStored, &Event::lora>, METH_NOARGS, nullptr},
+    {"removed_media", texts<EventKind::kRemoved, &Event::medium>, METH_NOARGS, nullptr},
     {"size", batch_size, METH_NOARGS, nullptr},
     {nullptr, nullptr, 0, nullptr},
 };

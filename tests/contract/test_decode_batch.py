@@ -35,6 +35,7 @@ def told(batch: Batch) -> object:
         list(batch),
         len(batch),
         batch.removed_media,
+        batch.adapters,
     )
 
 

@@ -51,6 +51,9 @@ async def test_healthy_deployment_has_no_findings_but_those_it_lacks_the_request
     unknown = {name for name, check in checks.items() if check["state"] == "unknown"}
     assert {check["state"] for check in checks.values()} <= {"ok", "unknown"}, checks
     assert unknown == {
+        "texts-segmented",
+        "topics-fit",
+        "adapters-named",
         "prompts-tokenized",
         "prefixes-found",
         "expectations-held",
@@ -370,7 +373,7 @@ async def test_command_asks_a_running_process_with_its_token(tmp_path: Path) -> 
         pytest.param({"endpoints": {}}, "endpoints-there", "fail", "0 endpoints", id="no_endpoint"),
         pytest.param({}, "tokenizer-there", "warn", "the model: no tokenizer", id="no_tokenizer"),
         pytest.param(
-            {"model": {"tokenizer": "nowhere"}}, "tokenizer-there", "fail", "nowhere is not there", id="lost_tokenizer"
+            {"model": {"tokenizer": "nowhere"}}, "tokenizer-there", "fail", "nowhere does not exist", id="lost_tokenizer"
         ),
         pytest.param(
             {"endpoints": {"static": [{"name": "a", "address": "h:1", "dataParallelSize": 2}]}},
