@@ -237,7 +237,9 @@ class App:
             is_ready=lambda: self._health.ready,
         )
         self._rest = HttpListener("server.rest", rest, tls)
-        self._metrics_only = HttpListener("server.metrics", metrics_app(self._metrics.registry), tls)
+        self._metrics_only = HttpListener(
+            "server.metrics", metrics_app(self._metrics.registry, config.server.auth, rest_metrics), tls
+        )
         self._reload = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
 

@@ -31,6 +31,8 @@ class AuthConfig(Section, frozen=True):
     """File with the token that calls which change something must bring; read again when it changes; empty: all may call."""
     protect_reads: bool = False
     """Whether all other calls need it too, but `/healthz` and `/readyz`."""
+    metrics_token_file: str = ""
+    """File with the token that `/metrics` wants, on both listeners; read again when it changes; empty: as other reads, and none on `metrics`."""
 
 
 class ServerConfig(Section, frozen=True):

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from ipaddress import ip_address
-from pathlib import Path
 
 from ...configs.address import HostPort
 from ...configs.endpoints import endpoint_addresses
 from ..errors import AuthError, TlsError
-from ..rest.auth import TokenFile
+from ..rest.auth import Tokens
 from ..tls.certificates import Certificates
 from .check import Check, Finding, State
 from .patient import Patient
@@ -80,9 +79,8 @@ def _is_local(address: str) -> bool:
 def _secrets(patient: Patient) -> Iterator[Finding]:
     server = patient.config.server
     try:
-        if server.auth.bearer_token_file:
-            TokenFile(Path(server.auth.bearer_token_file))
-            yield Finding(State.OK, "the bearer token can be read")
+        if Tokens(server.auth):
+            yield Finding(State.OK, "tokens can be read")
         if server.tls.cert_file:
             left_s = Certificates(server.tls).current().not_after - patient.wall
             state = State.FAIL if left_s < 0 else State.WARN if left_s < SOON_S else State.OK
@@ -91,7 +89,7 @@ def _secrets(patient: Patient) -> Iterator[Finding]:
                 f"{server.tls.cert_file} ends in {left_s / DAYS_S:.1f} days",
                 "server.tls.certFile, keyFile: a renewed pair in the same files; no restart is needed",
             )
-        elif not server.auth.bearer_token_file:
+        elif not Tokens(server.auth):
             yield Finding(State.OK, "neither token nor certificate is configured")
     except (AuthError, TlsError) as error:
         yield Finding(State.FAIL, str(error), "the file that the message names")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from importlib.metadata import version
-from pathlib import Path
 
 from fastapi import APIRouter, FastAPI, Response
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
@@ -12,14 +11,14 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.routing import Route
 
-from ...configs.schema import KVAtlasConfig
+from ...configs.listeners import AuthConfig, RestConfig
 from ..live import LiveConfig
 from ..observers import Observers
 from ..picker import Picker
 from ..registration import Registry
 from .answers import Answers
 from .audit import audit_routes
-from .auth import BearerAuth, TokenFile
+from .auth import METRICS_PATH, BearerAuth, Tokens
 from .config import config_routes
 from .decisions import decision_routes
 from .doctor import doctor_routes
@@ -77,7 +76,8 @@ def rest_app(
         responses={"4XX": {"model": ErrorOut}, "5XX": {"model": ErrorOut}},
     )
     install_error_handlers(app)
-    _guard(app, live.in_force, metrics)
+    tokens = Tokens(live.in_force.server.auth)
+    _guard(app, live.in_force.rest, tokens, metrics)
     app.include_router(registration_routes(picker.fleet, instances))
     app.include_router(standard_routes(picker.fleet, instances, model_names=model_names))
     app.include_router(score_routes(picker))
@@ -91,31 +91,32 @@ def rest_app(
     app.include_router(doctor_routes(picker.fleet, live, registry))
     app.include_router(_process_routes(registry, is_ready))
     app.include_router(ui_routes())
-    describe(app, live.in_force.server.auth)
+    describe(app, tokens)
     return app
 
 
-def _guard(app: FastAPI, config: KVAtlasConfig, metrics: RestMetrics) -> None:
+def _guard(app: FastAPI, limits: RestConfig, tokens: Tokens, metrics: RestMetrics) -> None:
     """What a call passes before it is served, the last added first."""
-    limits, auth = config.rest, config.server.auth
     app.add_middleware(BodyLimit, max_bytes=limits.max_body_bytes, metrics=metrics)
-    if auth.bearer_token_file:
-        app.add_middleware(
-            BearerAuth,
-            token=TokenFile(Path(auth.bearer_token_file)),
-            protect_reads=auth.protect_reads,
-            metrics=metrics,
-        )
+    if tokens:
+        app.add_middleware(BearerAuth, wanted=tokens.wanted, metrics=metrics)
     app.add_middleware(CallLimit, max_calls=limits.max_pending_requests, metrics=metrics)
 
 
-def metrics_app(registry: CollectorRegistry) -> Starlette:
-    """`/metrics` alone, for a listener of its own."""
+def metrics_app(registry: CollectorRegistry, auth: AuthConfig, metrics: RestMetrics) -> Starlette:
+    """`/metrics` alone, for a listener of its own.
 
-    async def metrics(_request: Request) -> Response:
+    Raises:
+        AuthError: a file with a token cannot be used.
+    """
+
+    async def show(_request: Request) -> Response:
         return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
 
-    return Starlette(routes=[Route("/metrics", metrics)])
+    app = Starlette(routes=[Route(METRICS_PATH, show)])
+    if wanted := Tokens(auth).of_metrics:
+        app.add_middleware(BearerAuth, wanted=lambda _method, _path: wanted, metrics=metrics)
+    return app
 
 
 def _process_routes(registry: CollectorRegistry, is_ready: Callable[[], bool]) -> APIRouter:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hmac
 import logging
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from ...configs.listeners import AuthConfig
 from ..errors import AuthError
 from .errors import error_response
 from .metrics import RestMetrics
@@ -18,6 +20,8 @@ log = logging.getLogger(__name__)
 
 PROBES = frozenset({"/healthz", "/readyz"})
 """Paths that orchestrators ask, which have no token."""
+
+METRICS_PATH = "/metrics"
 
 _READING_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 _QUESTIONS = frozenset({"/query", "/query_by_hash", "/v1/score"})
@@ -36,13 +40,14 @@ class TokenFile:
 
     Args:
         path: the file; white space around the token does not count.
+        setting: configuration key that names it, for people.
 
     Raises:
         AuthError: it cannot be read or holds no token.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, path: Path, setting: str = "server.auth.bearerTokenFile") -> None:
+        self._path, self.setting = path, setting
         self._seen = self._signature()
         self._token = self._read()
 
@@ -64,7 +69,7 @@ class TokenFile:
             self._token = b""
             log.error("nobody is admitted until it is mended: %s", error)  # noqa: TRY400 - the message says all
             return
-        log.info("server.auth.bearerTokenFile: another token is in force")
+        log.info("%s: another token is in force", self.setting)
 
     def _signature(self) -> tuple[int, int, int] | None:
         try:
@@ -77,12 +82,43 @@ class TokenFile:
         try:
             token = self._path.read_bytes().strip()
         except OSError as error:
-            raise AuthError(
-                f"server.auth.bearerTokenFile: cannot read {self._path}: {error.strerror}"
-            ) from None
+            raise AuthError(f"{self.setting}: cannot read {self._path}: {error.strerror}") from None
         if not token or len(token.split()) > 1:
-            raise AuthError(f"server.auth.bearerTokenFile: {self._path} must hold one token, without spaces")
+            raise AuthError(f"{self.setting}: {self._path} must hold one token, without spaces")
         return token
+
+
+class Tokens:
+    """The configured tokens, and which calls want one of them.
+
+    Args:
+        config: names their files.
+
+    Raises:
+        AuthError: a file cannot be used.
+    """
+
+    def __init__(self, config: AuthConfig) -> None:
+        self._protect_reads = config.protect_reads
+        self._metrics = _token_file(config.metrics_token_file, "server.auth.metricsTokenFile")
+        self._bearer = _token_file(config.bearer_token_file, "server.auth.bearerTokenFile")
+
+    def __bool__(self) -> bool:
+        return self._bearer is not None or self._metrics is not None
+
+    def wanted(self, method: str, path: str) -> list[TokenFile]:
+        """Of which a call must bring one; none for a call that all may make."""
+        both = [token for token in (self._metrics, self._bearer) if token is not None]
+        if path == METRICS_PATH and self._metrics is not None:
+            return both
+        if self._bearer is not None and needs_token(method, path, protect_reads=self._protect_reads):
+            return [self._bearer]
+        return []
+
+    @property
+    def of_metrics(self) -> list[TokenFile]:
+        """Of which calls on the listener for metrics alone must bring one."""
+        return self.wanted("GET", METRICS_PATH) if self._metrics is not None else []
 
 
 class BearerAuth:
@@ -90,25 +126,30 @@ class BearerAuth:
 
     Args:
         app: what serves the calls that are admitted.
-        token: the token.
-        protect_reads: whether calls that change nothing need it too.
+        wanted: tokens of which a call with this method and path must bring one; none for a call that all may make.
         metrics: counts refusals.
     """
 
-    def __init__(self, app: ASGIApp, *, token: TokenFile, protect_reads: bool, metrics: RestMetrics) -> None:
-        self._app, self._token, self._protect_reads, self._metrics = app, token, protect_reads, metrics
+    def __init__(
+        self, app: ASGIApp, *, wanted: Callable[[str, str], Sequence[TokenFile]], metrics: RestMetrics
+    ) -> None:
+        self._app, self._wanted, self._metrics = app, wanted, metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection event."""
-        if scope["type"] == "http" and needs_token(
-            scope["method"], scope["path"], protect_reads=self._protect_reads
-        ):
+        wanted = self._wanted(scope["method"], scope["path"]) if scope["type"] == "http" else ()
+        if wanted:
             given = _bearer(Headers(scope=scope).get("authorization", ""))
-            if given is None or not self._token.admits(given):
+            if given is None or not any(token.admits(given) for token in wanted):
                 self._metrics.refused("unauthorized")
-                await _refusal(is_wrong=given is not None)(scope, receive, send)
+                refusal = _refusal(wanted[0].setting, is_wrong=given is not None)
+                await refusal(scope, receive, send)
                 return
         await self._app(scope, receive, send)
+
+
+def _token_file(path: str, setting: str) -> TokenFile | None:
+    return TokenFile(Path(path), setting) if path else None
 
 
 def _bearer(header: str) -> bytes | None:
@@ -117,12 +158,12 @@ def _bearer(header: str) -> bytes | None:
     return token.strip().encode() if scheme.lower() == "bearer" and token else None
 
 
-def _refusal(*, is_wrong: bool) -> ASGIApp:
+def _refusal(setting: str, *, is_wrong: bool) -> ASGIApp:
     challenge = 'Bearer realm="kvatlas"' + (', error="invalid_token"' if is_wrong else "")
     what = (
         "the token is not the one"
         if is_wrong
         else "a token is missing, Authorization: Bearer TOKEN; it is that"
     )
-    message = f"{what} in the file that server.auth.bearerTokenFile names"
+    message = f"{what} in the file that {setting} names"
     return error_response(401, message, headers={"WWW-Authenticate": challenge})

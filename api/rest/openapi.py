@@ -6,37 +6,36 @@ from typing import Any, cast
 
 from fastapi import FastAPI
 
-from ...configs.listeners import AuthConfig
-from .auth import needs_token
+from .auth import Tokens
 from .examples import EXAMPLES
 
 Description = dict[str, Any]
 
-_SCHEME = {"bearer": {"type": "http", "scheme": "bearer", "description": "server.auth.bearerTokenFile"}}
+_SCHEME = {"bearer": {"type": "http", "scheme": "bearer", "description": "server.auth"}}
 
 
-def describe(app: FastAPI, auth: AuthConfig) -> None:
+def describe(app: FastAPI, tokens: Tokens) -> None:
     """Complete the OpenAPI description of `app`, made when first asked for."""
     described = app.openapi
 
     def openapi() -> Description:
         if app.openapi_schema is None:
-            _complete(described(), auth)
+            _complete(described(), tokens)
         return cast("Description", app.openapi_schema)
 
     app.openapi = openapi  # type: ignore[method-assign]  # the way the library documents
 
 
-def _complete(description: Description, auth: AuthConfig) -> None:
+def _complete(description: Description, tokens: Tokens) -> None:
     paths: dict[str, dict[str, Description]] = description["paths"]
     for path, operations in paths.items():
         for method, operation in operations.items():
             _correct_streams(operation)
             _give_examples(operation, method, path)
-            if auth.bearer_token_file and needs_token(method.upper(), path, protect_reads=auth.protect_reads):
+            if tokens.wanted(method.upper(), path):
                 operation["security"] = [{"bearer": []}]
                 operation["responses"]["401"] = _ANSWER_401
-    if auth.bearer_token_file:
+    if tokens:
         description["components"]["securitySchemes"] = _SCHEME
 
 

@@ -384,6 +384,10 @@ async def test_command_asks_a_running_process_with_its_token(tmp_path: Path) -> 
             {"server": {"auth": {"bearerTokenFile": "nowhere"}}}, "secrets-usable", "fail", "nowhere", id="no_token"
         ),
         pytest.param(
+            {"server": {"auth": {"metricsTokenFile": "lost"}}}, "secrets-usable", "fail",
+            "server.auth.metricsTokenFile: cannot read lost", id="no_metrics_token",
+        ),
+        pytest.param(
             {"server": {"tls": {"certFile": "tls.crt", "keyFile": "tls.key"}}},
             "secrets-usable", "ok", "ends in 3650.0 days", id="certificate",
         ),

@@ -174,6 +174,20 @@ def test_promtool_accepts_the_queries_of_the_dashboard(tmp_path: Path) -> None:
     assert result.returncode == 0, result.stderr
 
 
+def test_promtool_accepts_the_configuration_with_and_without_a_token(tmp_path: Path) -> None:
+    shutil.copytree(FOLDER, tmp_path, dirs_exist_ok=True)
+    (tmp_path / "metrics-token").write_text("secret")
+    file = tmp_path / "prometheus.yaml"
+    plain = promtool("check", "config", file)
+    file.write_text(file.read_text().replace("  # authorization:", "  authorization:"))
+    with_token = promtool("check", "config", file)
+
+    assert "credentials_file" in yaml.safe_load(file.read_text())["scrape_configs"][0]["authorization"]
+    for result in (plain, with_token):
+        assert result.returncode == 0, result.stderr
+        assert f"{len(alerts())} rules found" in result.stdout
+
+
 def flat(value: float) -> str:
     return f"{value:g}x60"
 
@@ -182,64 +196,93 @@ def rising(by: float) -> str:
     return f"0+{by:g}x60"
 
 
-@pytest.mark.parametrize(
-    ("alert", "series", "fires"),
-    [
-        pytest.param("KvatlasNotReady", {"kvatlas_ready": flat(0)}, True, id="not_ready"),
-        pytest.param("KvatlasNotReady", {"kvatlas_ready": flat(1)}, False, id="ready"),
-        pytest.param(
-            "KvatlasScrapeFails",
-            {
-                'kvatlas_scrape_errors_total{endpoint="a",reason="timeout"}': rising(6),
-                'kvatlas_scrapes_total{endpoint="a"}': flat(7),
-            },
-            True,
-            id="every_read_fails",
-        ),
-        pytest.param(
-            "KvatlasScrapeFails",
-            {
-                'kvatlas_scrape_errors_total{endpoint="a",reason="timeout"}': rising(6),
-                'kvatlas_scrapes_total{endpoint="a"}': rising(60),
-            },
-            False,
-            id="some_reads_fail",
-        ),
-        pytest.param(
-            "KvatlasKeysNeverMatch",
-            {
-                "kvatlas_response_prompt_tokens_total": rising(6000),
-                "kvatlas_response_cached_tokens_total": rising(3000),
-                "kvatlas_usable_prefix_tokens_total": rising(6),
-            },
-            True,
-            id="keys_that_never_match",
-        ),
-        pytest.param(
-            "KvatlasKeysNeverMatch",
-            {
-                "kvatlas_response_prompt_tokens_total": rising(6000),
-                "kvatlas_response_cached_tokens_total": rising(3000),
-                "kvatlas_usable_prefix_tokens_total": rising(2900),
-            },
-            False,
-            id="keys_that_match",
-        ),
-        pytest.param(
-            "KvatlasCapacityDrift",
-            {
-                'kvatlas_observed_capacity_blocks{endpoint="a",tier="cpu"}': flat(20480),
-                'kvatlas_capacity_blocks{endpoint="a",tier="cpu"}': flat(41000),
-            },
-            True,
-            id="half_the_capacity",
-        ),
-    ],
+def histogram(name: str, *, at_most: str) -> dict[str, str]:
+    """Sixty observations a minute, all in the bucket up to `at_most` seconds."""
+    buckets = ("0.001", "1", "10", "+Inf")
+    rises = [0 if float(le) < float(at_most) else 60 for le in buckets]
+    return {f'{name}_bucket{{le="{le}"}}': rising(by) for le, by in zip(buckets, rises, strict=True)}
+
+
+def audited(good: float, evicted: float) -> dict[str, str]:
+    verdicts = {"good": good, "evicted": evicted, "event_lag": 60}
+    name = 'kvatlas_audited_requests_total{endpoint="a",verdict="%s"}'
+    return {name % verdict: rising(by) for verdict, by in verdicts.items()}
+
+
+def shares(counter: str, label: str, **by: float) -> dict[str, str]:
+    return {f'{counter}{{{label}="{value}"}}': rising(rate) for value, rate in by.items()}
+
+
+TRUST = 'kvatlas_publisher_trust{endpoint="a",rank="0",state="%s"}'
+LOST = 'kvatlas_stream_lost_total{endpoint="a",rank="0"}'
+REJECTED = 'kvatlas_events_rejected_total{endpoint="a",reason="bad_hash"}'
+UNROUTED = 'kvatlas_messages_unrouted_total{reason="not_a_topic"}'
+SCRAPES, SCRAPE_ERRORS = (
+    'kvatlas_scrapes_total{endpoint="a"}',
+    'kvatlas_scrape_errors_total{endpoint="a",reason="timeout"}',
 )
-def test_alert_fires_when_it_should_and_only_then(
-    alert: str, series: dict[str, str], fires: bool, tmp_path: Path
-) -> None:
+NO_PREFIX, PICKS = (
+    'kvatlas_prompts_without_prefix_total{reason="no_tokenizer"}',
+    'kvatlas_picks_total{endpoint="a"}',
+)
+PROMPT, CACHED = "kvatlas_response_prompt_tokens_total", "kvatlas_response_cached_tokens_total"
+FORESEEN = "kvatlas_usable_prefix_tokens_total"
+REFUSALS, FAULTS = (
+    'kvatlas_refusals_total{code="503"}',
+    'kvatlas_plugin_faults_total{plugin="p",reason="raised"}',
+)
+HELD, BOUND = (
+    f'kvatlas_{name}_blocks{{endpoint="a",tier="cpu"}}' for name in ("observed_capacity", "capacity")
+)
+SNAPSHOTS, CERTIFICATE = "kvatlas_snapshot_failures_total", "kvatlas_tls_certificate_end_seconds"
+DAY_S = 86400
+
+FIRING_AND_SILENT: dict[str, tuple[dict[str, str], dict[str, str]]] = {
+    "KvatlasNotReady": ({"kvatlas_ready": flat(0)}, {"kvatlas_ready": flat(1)}),
+    "KvatlasEndpointUnheard": (
+        {TRUST % "stale": flat(1), TRUST % "live": flat(0)},
+        {TRUST % "stale": flat(0), TRUST % "dark": flat(0), TRUST % "live": flat(1)},
+    ),
+    "KvatlasEventsLost": ({LOST: rising(1)}, {LOST: flat(7)}),
+    "KvatlasEventsUnreadable": ({REJECTED: rising(1)}, {REJECTED: flat(7)}),
+    "KvatlasMessagesUnrouted": ({UNROUTED: rising(1)}, {UNROUTED: flat(7)}),
+    "KvatlasEventsLate": (
+        histogram("kvatlas_event_lag_seconds", at_most="10"), histogram("kvatlas_event_lag_seconds", at_most="1")
+    ),
+    "KvatlasScrapeFails": ({SCRAPE_ERRORS: rising(6), SCRAPES: flat(7)}, {SCRAPE_ERRORS: rising(6), SCRAPES: rising(60)}),
+    "KvatlasPromptsWithoutPrefix": ({NO_PREFIX: rising(30), PICKS: rising(100)}, {NO_PREFIX: rising(10), PICKS: rising(100)}),
+    "KvatlasKeysNeverMatch": (
+        {PROMPT: rising(6000), CACHED: rising(3000), FORESEEN: rising(6)},
+        {PROMPT: rising(6000), CACHED: rising(3000), FORESEEN: rising(2900)},
+    ),
+    "KvatlasExpectationsFail": (audited(good=30, evicted=30), audited(good=60, evicted=6)),
+    "KvatlasPicksIgnored": (
+        shares("kvatlas_responses_served_total", "by", picked=90, other=10),
+        shares("kvatlas_responses_served_total", "by", picked=98, other=2),
+    ),
+    "KvatlasDecisionsSlow": (
+        histogram("kvatlas_decision_seconds", at_most="1"), histogram("kvatlas_decision_seconds", at_most="0.001")
+    ),
+    "KvatlasRefusals": ({REFUSALS: rising(10), PICKS: rising(90)}, {REFUSALS: rising(1), PICKS: rising(90)}),
+    "KvatlasPluginFaults": ({FAULTS: rising(1)}, {FAULTS: flat(7)}),
+    "KvatlasConfigurationRefused": ({"kvatlas_config_refused": flat(1)}, {"kvatlas_config_refused": flat(0)}),
+    "KvatlasCapacityDrift": ({HELD: flat(20480), BOUND: flat(41000)}, {HELD: flat(20480), BOUND: flat(21504)}),
+    "KvatlasSnapshotFails": ({SNAPSHOTS: rising(1)}, {SNAPSHOTS: flat(7)}),
+    "KvatlasCertificateEnds": ({CERTIFICATE: flat(13 * DAY_S)}, {CERTIFICATE: flat(15 * DAY_S)}),
+}  # fmt: skip
+"""Alert -> series with which it fires and with which it does not; the clock of promtool begins at 0."""
+
+
+def test_every_alert_has_series_that_make_it_fire_and_that_do_not() -> None:
+    assert list(FIRING_AND_SILENT) == [rule["alert"] for rule in alerts()]
+
+
+@pytest.mark.parametrize("fires", [pytest.param(True, id="fires"), pytest.param(False, id="silent")])
+@pytest.mark.parametrize("alert", FIRING_AND_SILENT)
+def test_alert_fires_when_it_should_and_only_then(alert: str, *, fires: bool, tmp_path: Path) -> None:
     """By promtool, an hour into series with a sample a minute: whether the alert's expression has held for long enough."""
+    firing_series, silent_series = FIRING_AND_SILENT[alert]
+    series = firing_series if fires else silent_series
     rule = next(rule for rule in alerts() if rule["alert"] == alert)
     (tmp_path / "rules.yaml").write_bytes(
         msgspec.yaml.encode({"groups": [{"name": "kvatlas", "rules": [rule]}]})

@@ -99,6 +99,33 @@ async def test_reads_need_the_token_too_when_protected(tmp_path: Path) -> None:
         assert await served.status("/healthz") == 200
 
 
+async def test_metrics_want_the_token_of_their_own_on_both_listeners(tmp_path: Path) -> None:
+    (tmp_path / "metrics-token").write_text("watcher")
+    async with serving(
+        config(tmp_path, metricsTokenFile=str(tmp_path / "metrics-token")), tmp_path
+    ) as served:
+        statuses = {
+            (listener, token): await _status(
+                f"http://127.0.0.1:{served.ports[listener]}/metrics", f"Bearer {token}"
+            )
+            for listener in ("metrics", "rest")
+            for token in ("watcher", "wrong", "")
+        }
+        other = await call(served, "GET", "/v1/index")
+    assert {key for key, status in statuses.items() if status == 200} == {
+        ("metrics", "watcher"),
+        ("rest", "watcher"),
+    }
+    assert {status for status in statuses.values() if status != 200} == {401}
+    assert other[0] == 200
+
+
+async def _status(url: str, authorization: str) -> int:
+    headers = {"Authorization": authorization}
+    async with aiohttp.ClientSession(headers=headers) as session, session.get(url) as answer:
+        return answer.status
+
+
 async def test_fleet_is_listed_in_pages_and_every_error_has_one_form(tmp_path: Path) -> None:
     async with serving(config(tmp_path), tmp_path) as served:
         first = await served.get("/v1/endpoints?limit=2")

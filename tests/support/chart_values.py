@@ -30,7 +30,14 @@ SHAPES: dict[str, Manifest] = {
                     "nodeSelector": {"a": "b"}, "tolerations": [{"operator": "Exists"}], "affinity": {"nodeAffinity": {}},
                     "volumes": [{"name": "m", "emptyDir": {}}], "volumeMounts": [{"name": "m", "mountPath": "/models"}],
                     "flags": {"ha-enable-leader-election=false": "", "metrics-staleness-threshold": "2s"}},
-            "monitoring": {"interval": "5s", "prometheus": {"enabled": True, "extraLabels": {"release": "p"}}},
+            "monitoring": {
+                "interval": "5s",
+                "prometheus": {
+                    "enabled": True,
+                    "extraLabels": {"release": "p"},
+                    "authorization": {"credentials": {"name": "s", "key": "k"}},
+                },
+            },
         },
         "httpRoute": {"create": True, "inferenceGatewayNamespace": "gateways"},
         "provider": {"name": "istio"},

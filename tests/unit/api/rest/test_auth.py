@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
+from typing import Any
 
 import httpx
+import msgspec
 import pytest
 from prometheus_client import CollectorRegistry
 from starlette.applications import Starlette
@@ -14,8 +16,9 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
 from kvatlas.api.errors import AuthError
-from kvatlas.api.rest.auth import BearerAuth, TokenFile, needs_token
+from kvatlas.api.rest.auth import BearerAuth, TokenFile, Tokens, needs_token
 from kvatlas.api.rest.metrics import RestMetrics
+from kvatlas.configs.listeners import AuthConfig
 
 
 @pytest.mark.parametrize(
@@ -111,8 +114,7 @@ async def test_call_is_served_only_with_the_token(
     registry = CollectorRegistry()
     app = BearerAuth(
         Starlette(routes=[Route("/register", change, methods=["POST"])]),
-        token=TokenFile(tmp_path / "token"),
-        protect_reads=False,
+        wanted=Tokens(AuthConfig(bearer_token_file=str(tmp_path / "token"))).wanted,
         metrics=RestMetrics(registry),
     )
     headers = {"authorization": header} if header is not None else {}
@@ -129,3 +131,39 @@ async def test_call_is_served_only_with_the_token(
     error = answer.json()["error"]
     assert (error["code"], "server.auth.bearerTokenFile" in error["message"]) == ("Unauthorized", True)
     assert "secret" not in answer.text
+
+
+@pytest.mark.parametrize(
+    ("config", "change", "read", "metrics", "metrics_alone"),
+    [
+        pytest.param({}, [], [], [], [], id="nothing"),
+        pytest.param({"bearerTokenFile": "b"}, ["b"], [], [], [], id="changes"),
+        pytest.param({"bearerTokenFile": "b", "protectReads": True}, ["b"], ["b"], ["b"], [], id="reads"),
+        pytest.param({"metricsTokenFile": "m"}, [], [], ["m"], ["m"], id="metrics"),
+        pytest.param(
+            {"bearerTokenFile": "b", "metricsTokenFile": "m"}, ["b"], [], ["m", "b"], ["m", "b"], id="both"
+        ),
+    ],
+)  # fmt: skip
+def test_each_token_is_for_the_calls_that_its_setting_says(
+    config: dict[str, Any],
+    change: list[str],
+    read: list[str],
+    metrics: list[str],
+    metrics_alone: list[str],
+    tmp_path: Path,
+) -> None:
+    names = ("b", "m")
+    for name in names:
+        (tmp_path / name).write_text(name)
+    files = {key: str(tmp_path / value) if value in names else value for key, value in config.items()}
+    tokens = Tokens(msgspec.convert(files, AuthConfig))
+
+    def admitted(wanted: list[TokenFile]) -> list[str]:
+        return [name for token in wanted for name in names if token.admits(name.encode())]
+
+    assert admitted(tokens.wanted("PUT", "/v1/weights")) == change
+    assert admitted(tokens.wanted("GET", "/v1/index")) == read
+    assert admitted(tokens.wanted("GET", "/metrics")) == metrics
+    assert admitted(tokens.of_metrics) == metrics_alone
+    assert bool(tokens) == bool(config)

@@ -14,9 +14,10 @@ from prometheus_client import CollectorRegistry
 
 from kvatlas.api.rest.app import metrics_app
 from kvatlas.api.rest.listener import HttpListener
+from kvatlas.api.rest.metrics import RestMetrics
 from kvatlas.api.tls.certificates import Certificates, make_certificates
 from kvatlas.api.tls.http import http_context, server_context
-from kvatlas.configs.listeners import TlsConfig
+from kvatlas.configs.listeners import AuthConfig, TlsConfig
 from support.certificates import CertificateFiles, certificate_files
 
 
@@ -28,8 +29,10 @@ def files(tmp_path: Path) -> CertificateFiles:
 @asynccontextmanager
 async def listening(config: TlsConfig) -> AsyncGenerator[str]:
     """Address of `/metrics` at a listener."""
-    context = server_context(Certificates(config))
-    listener = HttpListener("server.metrics", metrics_app(CollectorRegistry()), context)
+    context, registry = server_context(Certificates(config)), CollectorRegistry()
+    listener = HttpListener(
+        "server.metrics", metrics_app(registry, AuthConfig(), RestMetrics(registry)), context
+    )
     port = await listener.start("127.0.0.1", 0)
     yield f"https://localhost:{port}/metrics"
     await listener.stop()
