@@ -18,6 +18,9 @@ from .rest.models import ErrorOut
 
 TIMEOUT_S = 10.0
 
+_DATA = b"data: "
+"""Begins the one line of an event that `/v1/live` sends."""
+
 Answer = TypeVar("Answer", bound=BaseModel)
 
 
@@ -57,23 +60,63 @@ class Asker:
         """As `get`, with a body that becomes JSON."""
         return await self._ask("POST", path, body, kind)
 
+    async def event(self, path: str, kind: type[Answer]) -> Answer:
+        """The first of a stream of server-sent events; the others are not waited for.
+
+        Raises:
+            AskError: as `get`; or the stream ends without any.
+        """
+        url = f"{self._url}{path}"
+        async with self._answer("GET", url) as response:
+            if response.status != HTTPStatus.OK:
+                raise _refusal(url, response.status, await response.read())
+            async for line in response.content:
+                if line.startswith(_DATA):
+                    return _read(url, response.status, line.removeprefix(_DATA), kind)
+        raise AskError(f"{url}: ended without an event; is kvatlas about to stop?")
+
+    async def text(self, path: str) -> str | None:
+        """The answer as text, None where it is refused.
+
+        Raises:
+            AskError: nobody answers there.
+        """
+        async with self._answer("GET", f"{self._url}{path}") as response:
+            return await response.text() if response.status == HTTPStatus.OK else None
+
     async def _ask(self, method: str, path: str, question: object, kind: type[Answer]) -> Answer | None:
         url = f"{self._url}{path}"
-        try:
-            async with self._session.request(method, url, json=question) as response:
-                body = await response.read()
-        except (aiohttp.ClientError, TimeoutError) as error:
-            raise AskError(f"{url}: {type(error).__name__}: {error}; is kvatlas there? see --url") from error
-        try:
-            if response.status == HTTPStatus.OK:
-                return kind.model_validate_json(body)
-            message = ErrorOut.model_validate_json(body).error.message
-        except ValidationError as error:
-            raise AskError(f"{url}: answered {response.status}, not as kvatlas does; see --url") from error
+        async with self._answer(method, url, question) as response:
+            body = await response.read()
+        if response.status == HTTPStatus.OK:
+            return _read(url, response.status, body, kind)
+        refusal = _refusal(url, response.status, body)
         if response.status == HTTPStatus.NOT_FOUND:
             return None
-        hint = "; see --token-file" if response.status == HTTPStatus.UNAUTHORIZED else ""
-        raise AskError(f"{url}: answered {response.status}: {message}{hint}")
+        raise refusal
+
+    @asynccontextmanager
+    async def _answer(
+        self, method: str, url: str, question: object = None
+    ) -> AsyncGenerator[aiohttp.ClientResponse]:
+        try:
+            async with self._session.request(method, url, json=question) as response:
+                yield response
+        except (aiohttp.ClientError, TimeoutError) as error:
+            raise AskError(f"{url}: {type(error).__name__}: {error}; is kvatlas there? see --url") from error
+
+
+def _read(url: str, status: int, body: bytes, kind: type[Answer]) -> Answer:
+    try:
+        return kind.model_validate_json(body)
+    except ValidationError as error:
+        raise AskError(f"{url}: answered {status}, not as kvatlas does; see --url") from error
+
+
+def _refusal(url: str, status: int, body: bytes) -> AskError:
+    message = _read(url, status, body, ErrorOut).error.message
+    hint = "; see --token-file" if status == HTTPStatus.UNAUTHORIZED else ""
+    return AskError(f"{url}: answered {status}: {message}{hint}")
 
 
 @asynccontextmanager

@@ -1,7 +1,8 @@
-"""Commands that ask a running process: `kvatlas explain`, `kvatlas query`, `kvatlas doctor`, `kvatlas recorder`."""
+"""Commands that ask a running process: `kvatlas explain`, `kvatlas query`, `kvatlas doctor`, `kvatlas recorder`, `kvatlas top`."""
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from pathlib import Path
 from typing import Annotated, NoReturn
@@ -17,6 +18,7 @@ from .errors import AskError
 from .explain import fetch_decision, print_decision
 from .query import fetch_score, make_question, print_score
 from .recorder.report import fetch_recorder, print_recorder
+from .top.watch import watch
 
 NOT_GOOD, USAGE_ERROR = 1, 2
 
@@ -36,6 +38,7 @@ def register(app: typer.Typer) -> None:
     app.command()(explain)
     app.command()(query)
     app.command()(doctor)
+    app.command()(top)
     app.command()(recorder)
 
 
@@ -137,6 +140,27 @@ def recorder(
         print_recorder(Console(), found)
     if found.failure is not None:
         raise typer.Exit(NOT_GOOD)
+
+
+def top(
+    *,
+    interval: Annotated[float, typer.Option(min=0.1, help="Seconds between two looks.")] = 1.0,
+    once: Annotated[
+        bool, typer.Option("--once", help="Print it once; rates are those of one interval.")
+    ] = False,
+    url: Url = LOCAL,
+    token_file: TokenFile = None,
+    ca_file: CaFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Watch a running kvatlas: endpoints, rates and the last decisions, until Ctrl-C. With --json a line a look."""
+    credentials = Credentials(token_file, ca_file)
+    try:
+        asyncio.run(watch(url, credentials, Console(), interval_s=interval, once=once, as_json=as_json))
+    except KeyboardInterrupt:
+        raise typer.Exit from None
+    except AskError as error:
+        _fail(str(error))
 
 
 def _fail(message: str) -> NoReturn:

@@ -1,0 +1,1 @@
+"""`kvatlas top`: a running process at a glance, again and again."""

@@ -1,0 +1,106 @@
+"""`kvatlas top` beside a running process: on a real terminal, in a pipe, and when the process goes and comes back."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from kvatlas.api.cli import app as command_line
+from support.gateway import FLEET, Gateway, gateway
+from support.publishing import stored
+from support.recording import player
+from support.serve import ANY_PORTS, serving
+from support.terminal import HOME, LEAVES_SCREEN, SHOWS_CURSOR, terminal
+from support.waiting import until
+
+pytestmark = pytest.mark.slow
+
+
+@asynccontextmanager
+async def routed(folder: Path, **server: Any) -> AsyncGenerator[Gateway]:
+    """A process that knows one endpoint's events, and has sent it a request."""
+    async with player() as engine:
+        address = {"address": "127.0.0.1:1", "events": engine.events, "replay": engine.replay}
+        told = {"name": "a", "metrics": "", **address}
+        silent = {"name": "b", "address": "127.0.0.1:2", "metrics": "", "events": ""}
+        tiers = [{"name": "gpu", "media": ["GPU"], "lruCapacityPerServer": 128}]
+        sections = {"endpoints": {"static": [told, silent]}, "server": ANY_PORTS | server}
+        async with gateway(folder, tiers=tiers, **sections) as gate:
+            await engine.say(stored(0, range(1024)))
+            await gate.served.until_metric('kvatlas_residencies{endpoint="a",tier="gpu"} 64.0')
+            request = await gate.request(1024, ("x-request-id", "first"))
+            await request.end()
+            yield gate
+
+
+async def run(*arguments: str) -> tuple[int, str, str]:
+    """Exit status, stdout and stderr of `kvatlas top` in a pipe."""
+    runner = CliRunner(env={"COLUMNS": "120"})
+    result = await asyncio.to_thread(runner.invoke, command_line, ["top", "--interval", "0.1", *arguments])
+    return result.exit_code, result.stdout, result.stderr
+
+
+async def test_terminal_shows_the_process_in_its_size_and_misses_it_until_it_is_back(tmp_path: Path) -> None:
+    async with routed(tmp_path) as gate:
+        port = gate.served.ports["rest"]
+        command = ("top", "--url", gate.url, "--interval", "0.2")
+        terminals = terminal(*command)
+        shown = await terminals.__aenter__()
+        await shown.until_shown(
+            "a second: 0 requests", "live", "no events", "64/128", "first", "gpu-prefix-cache +1.00 over b"
+        )
+        wide = shown.screen
+        shown.resize(columns=60, lines=10)
+
+        def is_narrow() -> bool:
+            return "first" in "".join(shown.screen) and max(map(len, shown.screen)) <= 60
+
+        await until(is_narrow, what="the same within 60 columns")
+        narrow = shown.screen
+    try:
+        await shown.until_shown("  gone: ")
+        again = {"endpoints": FLEET, "server": ANY_PORTS | {"rest": f"127.0.0.1:{port}"}}
+        async with serving(again, tmp_path):
+            await shown.until_shown("  ready  2 endpoints")
+            shown.interrupt()
+            status = await shown.process.wait()
+    finally:
+        await terminals.__aexit__(None, None, None)
+    assert wide[0].startswith(f"kvatlas {gate.url}  ready  2 endpoints, 64 keys")
+    assert (len(wide) <= 24, len(narrow) <= 10, narrow[0].endswith("…")) == (True, True, True)
+    assert status == 0
+    assert LEAVES_SCREEN in shown.written
+    assert SHOWS_CURSOR in shown.written
+    assert "Traceback" not in shown.written
+
+
+async def test_pipes_and_dumb_terminals_get_plain_text_and_programs_json_with_the_token(
+    tmp_path: Path,
+) -> None:
+    token = tmp_path / "token"
+    token.write_text("secret")
+    auth = {"bearerTokenFile": str(token), "protectReads": True}
+    async with serving({"endpoints": FLEET, "server": ANY_PORTS | {"auth": auth}}, tmp_path) as served:
+        where = ("--url", f"http://127.0.0.1:{served.ports['rest']}")
+        admitted = (*where, "--token-file", str(token))
+        refused = await run(*where, "--once")
+        text = await run(*admitted, "--once")
+        as_json = await run(*admitted, "--once", "--json")
+        async with terminal("top", *admitted, "--interval", "0.2", kind="dumb") as dumb:
+            await dumb.until_shown("2 endpoints", "no events", "a second: 0 requests")
+    nobody = await run("--url", "http://127.0.0.1:1")
+    answer = json.loads(as_json[1])
+    assert (refused[0], "see --token-file" in refused[2]) == (2, True)
+    assert (nobody[0], "is kvatlas there?" in nobody[2]) == (2, True)
+    assert (text[0], as_json[0], "no events" in text[1]) == (0, 0, True)
+    assert "\x1b" not in text[1] + dumb.written
+    assert HOME not in dumb.written
+    assert [endpoint["name"] for endpoint in answer["frame"]["endpoints"]] == ["a", "b"]
+    assert answer["rates"]["requests"] == 0
