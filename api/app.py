@@ -173,7 +173,7 @@ class App:
             on_change=self._update_readiness,
             environment=os.environ,
         )
-        self._observers = Observers(config)
+        self._observers = Observers(config, self.fleet)
         self._picker = picker = Picker(
             pipeline=self._models,
             fleet=self.fleet,

@@ -1,4 +1,4 @@
-"""Commands that ask a running process: `kvatlas explain`, `kvatlas query`, `kvatlas doctor`, `kvatlas recorder`, `kvatlas top`."""
+"""Commands that ask a running process."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from rich.console import Console
 
 from ..configs.errors import ConfigError
 from .asking import Credentials
+from .capacity.report import fetch_capacity, print_capacity
 from .config_file import ConfigFiles
 from .doctor.report import diagnose, fetch_diagnosis, print_diagnosis
 from .errors import AskError
@@ -39,6 +40,7 @@ def register(app: typer.Typer) -> None:
     app.command()(query)
     app.command()(doctor)
     app.command()(top)
+    app.command()(capacity)
     app.command()(recorder)
 
 
@@ -120,6 +122,32 @@ def doctor(
         print_diagnosis(Console(), found)
     if found.state == "fail":
         raise typer.Exit(NOT_GOOD)
+
+
+def capacity(
+    *,
+    gib: Annotated[
+        str, typer.Option(help="Sizes of the CPU tier of a server, with commas between; else 0 to 1000.")
+    ] = "",
+    by_endpoint: Annotated[bool, typer.Option("--by-endpoint", help="Each endpoint too.")] = False,
+    url: Url = LOCAL,
+    token_file: TokenFile = None,
+    ca_file: CaFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say what CPU tiers of other sizes would find of the prompts that are routed."""
+    try:
+        sizes = [float(each) for each in gib.split(",")] if gib else []
+    except ValueError:
+        _fail(f"--gib: found {gib!r}, expected numbers with commas between, such as 0,50,100")
+    try:
+        found = fetch_capacity(url, sizes, Credentials(token_file, ca_file))
+    except AskError as error:
+        _fail(str(error))
+    if as_json:
+        sys.stdout.write(found.model_dump_json(by_alias=True, indent=2) + "\n")
+    else:
+        print_capacity(Console(), found, by_endpoint=by_endpoint)
 
 
 def recorder(

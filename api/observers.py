@@ -9,7 +9,12 @@ from prometheus_client.metrics_core import Metric
 from ..configs.schema import KVAtlasConfig
 from ..indexer.prefix import Prefix
 from ..scorers.decision import Decision
+from .capacity.curve import CapacityCurve
+from .capacity.kv_size import KvSize, kv_size
+from .capacity.metrics import capacity_families
+from .endpoint import Endpoint
 from .extproc.stream import Completion
+from .fleet import Fleet
 from .recorder.metrics import recorder_families
 from .recorder.recorder import Recorder
 from .routing import Arrival
@@ -20,27 +25,40 @@ class Observers:
 
     Args:
         config: the configuration.
+        fleet: where requests are routed to.
 
     Raises:
         RecorderError: the recorder's secret cannot be used.
     """
 
-    def __init__(self, config: KVAtlasConfig) -> None:
+    def __init__(self, config: KVAtlasConfig, fleet: Fleet) -> None:
         self.recorder = Recorder(config.recorder) if config.recorder.folder else None
         """None where nothing is recorded."""
+        self.capacity = (
+            CapacityCurve(config.capacity_curve, fleet, _KvSizes(config).of)
+            if config.capacity_curve.enabled
+            else None
+        )
+        """None where no curve is kept."""
 
     def start(self) -> None:
         """Work from now on."""
+        if self.capacity is not None:
+            self.capacity.start()
         if self.recorder is not None:
             self.recorder.start()
 
     async def stop(self) -> None:
         """Finish what was begun; to be called when no more requests come."""
+        if self.capacity is not None:
+            await self.capacity.stop()
         if self.recorder is not None:
             await self.recorder.stop()
 
     def routed(self, decision: Decision, prefix: Prefix | None) -> Arrival | None:
         """A request was routed; what `ended` needs of it."""
+        if self.capacity is not None:
+            self.capacity.routed(decision, prefix)
         return self.recorder.routed(decision, prefix) if self.recorder is not None else None
 
     def ended(self, completion: Completion) -> None:
@@ -50,4 +68,15 @@ class Observers:
 
     def families(self) -> Iterator[Metric]:
         """Metrics of all of them."""
+        yield from capacity_families(self.capacity)
         yield from recorder_families(self.recorder)
+
+
+class _KvSizes:
+    """Memory of a token on each endpoint, by the model that it serves."""
+
+    def __init__(self, config: KVAtlasConfig) -> None:
+        self._sizes = [(model.endpoint_labels, kv_size(model)) for model in config.served_models]
+
+    def of(self, endpoint: Endpoint) -> KvSize | None:
+        return next((size for labels, size in self._sizes if endpoint.has_labels(labels)), None)

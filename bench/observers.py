@@ -16,14 +16,17 @@ import tempfile
 import time
 from array import array
 from collections.abc import Callable, Sequence
+from itertools import count
 
+from kvatlas.api.capacity.curve import CHUNK_TOKENS, MAX_CHUNKS
 from kvatlas.api.extproc.stream import Answer, Completion, Outcome
 from kvatlas.api.extproc.usage import Usage
 from kvatlas.api.recorder.recorder import Recorder
 from kvatlas.api.routing import Route
-from kvatlas.configs.observers import RecorderConfig
+from kvatlas.configs.observers import CapacityCurveConfig, RecorderConfig
 from kvatlas.indexer.factory import index_core
 from kvatlas.indexer.prefix import Prefix
+from kvatlas.indexer.reuse_distance import ReuseDistances
 from kvatlas.scorers.decision import Decision
 
 BATCH = 20
@@ -60,6 +63,28 @@ def microseconds(step: Callable[[Prefix], None], prefixes: Sequence[Prefix]) -> 
     return statistics.median(times)
 
 
+def curve_costs(prefixes: Sequence[Prefix]) -> None:
+    """Print what the size curve costs: at first, when every block is followed, and once the sample is as thin as it gets."""
+    config = CapacityCurveConfig()
+    distances = ReuseDistances(
+        max_keys=config.max_keys_per_endpoint, max_capacity=MAX_CHUNKS, half_life_s=config.half_life
+    )
+    stride, times = CHUNK_TOKENS // BLOCK_SIZE, count()
+
+    def follow(prefix: Prefix) -> None:
+        distances.use(prefix.keys(BLOCK_SIZE)[stride - 1 :: stride], now=float(next(times)))
+
+    first = microseconds(follow, prefixes[:BATCH])
+    later = microseconds(follow, prefixes[BATCH:])
+    begin = time.thread_time_ns()
+    distances.hits([1000, 10_000, 100_000], now=float(next(times)))
+    look = (time.thread_time_ns() - begin) / 1000
+    print(
+        f"capacity curve     {later:8.1f} us ({first:.1f} us at first), of 1 in {1 / distances.rate:.0f} blocks; "
+        f"{look:.0f} us to look at"
+    )
+
+
 async def recorder_costs(prefixes: Sequence[Prefix]) -> None:
     """Print what recording costs."""
     with tempfile.TemporaryDirectory() as folder:
@@ -92,6 +117,7 @@ def main() -> None:
     random.seed(1)
     prefixes = prompts(arguments.requests, arguments.tokens)
     print(f"a request with {arguments.tokens} tokens costs")
+    curve_costs(prefixes)
     asyncio.run(recorder_costs(prefixes))
 
 

@@ -7,6 +7,18 @@ from typing import Annotated
 from msgspec import Meta
 
 from .section import Section
+from .units import Duration
+
+
+class CapacityCurveConfig(Section, frozen=True):
+    """What CPU tiers of other sizes would find, from how far apart routed requests use the same blocks."""
+
+    enabled: bool = True
+    """Whether that is followed."""
+    max_keys_per_endpoint: Annotated[int, Meta(ge=256, le=1_048_576)] = 8192
+    """Blocks followed at most for each endpoint; one takes about 200 bytes."""
+    half_life: Duration = Duration(3600.0)
+    """Time after which a request counts half."""
 
 
 class RecorderConfig(Section, frozen=True):

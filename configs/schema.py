@@ -9,7 +9,7 @@ from msgspec import Meta
 from .cluster import KubernetesConfig, LeaderElectionConfig
 from .decisions import AuditConfig, DecisionsConfig, PredictionsConfig
 from .listeners import ExtProcConfig, RestConfig, ServerConfig
-from .observers import RecorderConfig
+from .observers import CapacityCurveConfig, RecorderConfig
 from .scraping import MetricsScrapeConfig
 from .section import BlockCount, Port, Section, Weight
 from .units import Duration
@@ -79,6 +79,8 @@ class ModelConfig(Section, frozen=True):
     """Labels of the endpoints that serve it; empty: every endpoint."""
     tokenizer: str = ""
     """Folder with tokenizer.json (and tokenizer_config.json, chat_template.jinja), or one file; empty: no prefix keys."""
+    kv_bytes_per_token: Annotated[int, Meta(ge=1)] | Literal["auto"] = "auto"  # noqa: S105 - a size
+    """Memory of a token's KV state, on all GPUs of a server together; auto: by config.json beside the tokenizer."""
     chat: ChatConfig = ChatConfig()
     """Rendering of chats."""
     remote_tokenizer: RemoteTokenizerConfig = RemoteTokenizerConfig()
@@ -293,6 +295,8 @@ class KVAtlasConfig(Section, frozen=True, tag_field="kind", tag="KVAtlasConfig")
     """Audit of expectations."""
     decisions: DecisionsConfig = DecisionsConfig()
     """Kept decisions."""
+    capacity_curve: CapacityCurveConfig = CapacityCurveConfig()
+    """Size curve."""
     recorder: RecorderConfig = RecorderConfig()
     """Traces of requests."""
     leader_election: LeaderElectionConfig = LeaderElectionConfig()

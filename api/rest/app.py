@@ -19,6 +19,7 @@ from ..registration import Registry
 from .answers import Answers
 from .audit import audit_routes
 from .auth import METRICS_PATH, BearerAuth, Tokens
+from .capacity import capacity_routes
 from .config import config_routes
 from .decisions import decision_routes
 from .doctor import doctor_routes
@@ -87,6 +88,7 @@ def rest_app(
     app.include_router(config_routes(live, answers.set_weights))
     app.include_router(live_routes(feed, metrics))
     app.include_router(index_routes(picker.fleet))
+    app.include_router(capacity_routes(observers.capacity))
     app.include_router(recorder_routes(observers.recorder))
     app.include_router(doctor_routes(picker.fleet, live, registry))
     app.include_router(_process_routes(registry, is_ready))

@@ -197,6 +197,10 @@ _INDEX = {
     "bytes": 1310720,
     "tiers": [_INDEX_TIER],
 }
+_POINTS = [
+    {"gib": 50, "hitRate": 0.61, "gainPer10Gib": 0.022},
+    {"gib": 100, "hitRate": 0.72, "gainPer10Gib": None},
+]
 
 _RIVAL = {"name": "vllm-1", "total": 3.1, "terms": [{"name": "queue-scorer", "product": 1.0}]}
 _LIVE_DECISION = _SUMMARY | {
@@ -279,6 +283,27 @@ EXAMPLES: Mapping[tuple[str, str], Example] = {
             "missingWorkers": [],
         },
         body={"queue": 3, "cpuPrefixCache": 0.5},
+    ),
+    ("get", "/v1/capacity-curve"): Example(
+        {
+            "enabled": True,
+            "points": _POINTS,
+            "endpoints": [
+                {
+                    "name": "vllm-0",
+                    "blockSize": 16,
+                    "kvBytesPerToken": 262144,
+                    "kvBytesSource": "/models/qwen3-32b/config.json",
+                    "gpuGib": 36.2,
+                    "tokens": 41230000,
+                    "samplingRate": 0.125,
+                    "followedKeys": 8192,
+                    "hitRateUnbounded": 0.84,
+                    "points": _POINTS,
+                }
+            ],
+        },
+        parameters={"gib": [50, 100]},
     ),
     ("get", "/v1/recorder"): Example(
         {

@@ -1,0 +1,95 @@
+"""`/v1/capacity-curve`: what CPU tiers of other sizes would find."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from pydantic import Field
+
+from ..capacity.curve import MAX_GIB, SIZES_GIB, CapacityCurve, CurvePoint, ServerCurve
+from .models import Own
+
+Size = Annotated[float, Field(ge=0, le=MAX_GIB)]
+Sizes = Annotated[
+    list[Size] | None,
+    Query(max_length=64, description="GiB of CPU tier a server, several times; absent: from 0 to 1000"),
+]
+
+KV_ADVICE = (
+    "model.kvBytesPerToken: bytes that the KV state of a token takes, on all GPUs of a server together"
+)
+
+
+class PointOut(Own):
+    """One size."""
+
+    gib: float = Field(description="CPU tier of each server")
+    hit_rate: float = Field(description="part of the prompt tokens found")
+    gain_per_10_gib: float | None = Field(
+        description="how much more 10 GiB more would find, on the way to the next size; null at the last",
+    )
+
+
+class ServerCurveOut(Own):
+    """One endpoint."""
+
+    name: str
+    block_size: int
+    kv_bytes_per_token: float | None = Field(description="null: not known, and then there are no points")
+    kv_bytes_source: str = Field(
+        description="where that is known from; else the configuration line that says it"
+    )
+    gpu_gib: float | None = Field(description="size of its GPU tier, as far as both are known")
+    tokens: float = Field(description="prompt tokens that the curve rests on, older ones counted less")
+    sampling_rate: float = Field(description="part of the blocks that is followed")
+    followed_keys: int = Field(description="blocks that are followed")
+    hit_rate_unbounded: float = Field(description="part of the prompt tokens found with any size")
+    points: list[PointOut]
+
+
+class CapacityOut(Own):
+    """Answer of `/v1/capacity-curve`."""
+
+    enabled: bool = Field(description="whether curves are kept: capacityCurve.enabled")
+    points: list[PointOut] = Field(description="all endpoints together, each with a CPU tier of that size")
+    endpoints: list[ServerCurveOut] = Field(description="those that requests were routed to")
+
+
+def capacity_routes(curve: CapacityCurve | None) -> APIRouter:
+    """`/v1/capacity-curve`."""
+    router = APIRouter(prefix="/v1", tags=["kvatlas"])
+
+    @router.get("/capacity-curve", summary="What would more CPU memory find?")
+    async def capacity_curve(gib: Sizes = None) -> CapacityOut:
+        """Hit rate by the size of the CPU tier, from how far apart routed requests use the same blocks."""
+        if curve is None:
+            return CapacityOut(enabled=False, points=[], endpoints=[])
+        found = await curve.look(sorted(set(gib)) if gib else SIZES_GIB)
+        return CapacityOut(
+            enabled=True,
+            points=[_point(each) for each in found.points],
+            endpoints=[_server(each) for each in found.servers],
+        )
+
+    return router
+
+
+def _point(point: CurvePoint) -> PointOut:
+    return PointOut(gib=point.gib, hit_rate=point.hit_rate, gain_per_10_gib=point.gain)
+
+
+def _server(curve: ServerCurve) -> ServerCurveOut:
+    kv, gpu = curve.kv, curve.gpu_tokens
+    return ServerCurveOut(
+        name=curve.name,
+        block_size=curve.block_size,
+        kv_bytes_per_token=kv.n_bytes if kv is not None else None,
+        kv_bytes_source=kv.source if kv is not None else KV_ADVICE,
+        gpu_gib=gpu * kv.n_bytes / 2**30 if kv is not None and gpu is not None else None,
+        tokens=curve.n_tokens,
+        sampling_rate=curve.rate,
+        followed_keys=curve.n_keys,
+        hit_rate_unbounded=curve.hit_rate_unbounded,
+        points=[_point(each) for each in curve.points],
+    )

@@ -1,0 +1,89 @@
+"""The size curve of a running process: REST, command line, metrics."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from kvatlas.api.capacity import curve
+from kvatlas.api.cli import app
+from support.clinic import Clinic, clinic, until_held
+from support.fleets import make_endpoint
+from support.recording import player
+from support.waiting import until
+
+
+async def capacity(at: Clinic, *arguments: str) -> tuple[int, str]:
+    """Exit status and output of `kvatlas capacity`."""
+    runner = CliRunner(env={"COLUMNS": "200"})
+    command = ["capacity", "--url", at.url, *arguments]
+    result = await asyncio.to_thread(runner.invoke, app, command)
+    return result.exit_code, result.stdout or result.stderr
+
+
+async def metrics(at: Clinic) -> str:
+    async with at.session.get(f"{at.url}/metrics") as answer:
+        return await answer.text()
+
+
+async def test_curve_of_routed_requests_is_told_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(curve, "REFRESH_S", 0.01)
+    async with player() as engine:
+        endpoint = make_endpoint("a", events=engine.events)
+        async with clinic(endpoint, model={"kvBytesPerToken": 262144}) as at:
+            nothing = await capacity(at)
+            await until_held(at, engine)
+            await at.requests(4)
+            as_json = await capacity(at, "--gib", "100,0", "--json")
+            table = await capacity(at, "--by-endpoint")
+
+            async def is_shown() -> bool:
+                return 'kvatlas_capacity_curve_hit_ratio{gib="10"} 0.7' in await metrics(at)
+
+            await until(is_shown, what="the curve in the metrics")
+            text = await metrics(at)
+    assert nothing == (0, "no request with token ids was routed yet\n")
+    found = json.loads(as_json[1])
+    assert found["points"][0] == {"gib": 0.0, "hitRate": 0.0, "gainPer10Gib": pytest.approx(0.075, rel=0.01)}
+    assert found["points"][1] == {
+        "gib": 100.0,
+        "hitRate": pytest.approx(0.75, rel=0.01),
+        "gainPer10Gib": None,
+    }
+    (server,) = found["endpoints"]
+    assert (server["name"], server["blockSize"], server["followedKeys"]) == ("a", 16, 1)
+    assert (server["kvBytesPerToken"], server["kvBytesSource"]) == (262144, "model.kvBytesPerToken")
+    assert server["tokens"] == pytest.approx(4 * 64, rel=0.01)
+    lines = table[1].splitlines()
+    assert lines[0].split() == [*("CPU", "GiB", "all:", "found", "10", "GiB", "more"), *("a:", "found", "10", "GiB", "more")]  # fmt: skip
+    assert lines[1].split() == ["0", "0.0%", "+75.00", "0.0%", "+75.00"]
+    assert lines[-1].split() == ["1000", "75.0%", "75.0%"]
+    assert 'kvatlas_capacity_curve_keys{endpoint="a"} 1.0' in text
+
+
+async def test_memory_of_a_token_is_asked_for_where_it_is_not_known() -> None:
+    async with player() as engine, clinic(make_endpoint("a", events=engine.events)) as at:
+        await until_held(at, engine)
+        await at.requests(2)
+        status, stdout = await capacity(at)
+    assert (status, stdout.splitlines()) == (
+        0,
+        [
+            "a: memory of a token is not known; 50.0% found at most",
+            "  model.kvBytesPerToken: bytes that the KV state of a token takes, on all GPUs of a server together",
+        ],
+    )
+
+
+async def test_curve_that_is_off_is_told_with_the_line_that_switches_it_on() -> None:
+    async with clinic(make_endpoint("a", events=""), capacityCurve={"enabled": False}) as at:
+        await at.requests(1)
+        assert await capacity(at) == (0, "no curve is kept; capacityCurve.enabled: true\n")
+        assert await capacity(at, "--gib", "0,much") == (
+            2,
+            "kvatlas: --gib: found '0,much', expected numbers with commas between, such as 0,50,100\n",
+        )
+        assert "kvatlas_capacity_curve_keys{" not in await metrics(at)
