@@ -176,6 +176,14 @@ class LiveConfig:
         self.refusals = dict(state.refusals)
         self._watches = {Path(path): FileWatch(Path(path), told=told) for path, told in state.seen.items()}
 
+    def plan_with(self, weights: Mapping[str, object]) -> Plan:
+        """What the configuration in force would come to with other weights for those named. Changes nothing.
+
+        Raises:
+            ConfigError: a name or value is impossible.
+        """
+        return make_plan(with_weights(self._loaded, self.plan, weights), before=self.plan)
+
     async def _has_changed(self, path: Path) -> bool:
         watch = self._watches.setdefault(path, FileWatch(path))
         return await asyncio.to_thread(watch.look)  # a network file system may be slow

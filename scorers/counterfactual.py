@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from .decision import Decision, ScoredCandidate, ScoreTerm
@@ -61,6 +61,26 @@ def smallest_change(decision: Decision) -> WeightChange | None:
         if change is not None:
             return change
     return None
+
+
+def leaders(decision: Decision, weights: Mapping[str, float]) -> tuple[str, ...] | None:
+    """Names of the endpoints that would have had the highest total with other weights, in the fleet's order.
+
+    Args:
+        decision: as it was made.
+        weights: by name of a scorer; those not named keep what they had.
+    Returns:
+        None where weights do not tell: nobody was picked, or the picker does not go by the highest total.
+    Cost: O(candidates * scorers), as the profile adds them.
+    """
+    if not decision.picked or decision.picker != MaxScorePicker.type:
+        return None
+    totals = [0.0] * len(decision.totals)
+    for name, _, before, ratings in decision.columns:
+        weight = weights.get(name, before)
+        totals = [total + weight * rating.score for total, rating in zip(totals, ratings, strict=True)]
+    best = max(totals)
+    return tuple(each.name for each, total in zip(decision.kept, totals, strict=True) if total == best)
 
 
 def _ties(kept: Sequence[ScoredCandidate], picked: ScoredCandidate) -> Iterator[_Tie]:

@@ -22,6 +22,21 @@ settings.register_profile(
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--write-screenshots",
+        action="store_true",
+        help="write docs/images/dashboard-*.png from what tests look at",
+    )
+
+
+@pytest.fixture(scope="session")
+def pictures(pytestconfig: pytest.Config) -> Path | None:
+    """Where pictures of pages go, None where nobody asked for them."""
+    folder = Path(__file__).parents[1] / "docs" / "images"
+    return folder if pytestconfig.getoption("--write-screenshots") else None
+
+
 @pytest.fixture(scope="session")
 def golden() -> Path:
     """Folder with the recordings of vLLM 0.32.0, described by the README in it."""

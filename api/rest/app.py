@@ -37,6 +37,7 @@ from .registration import registration_routes
 from .score import score_routes
 from .standard import standard_routes
 from .ui import ui_routes
+from .weights import weight_routes
 
 
 def rest_app(
@@ -85,7 +86,8 @@ def rest_app(
     app.include_router(decision_routes(answers))
     app.include_router(audit_routes(answers))
     app.include_router(endpoint_routes(picker.fleet))
-    app.include_router(config_routes(live, answers.set_weights))
+    app.include_router(config_routes(live))
+    app.include_router(weight_routes(live, picker.decisions, answers.set_weights))
     app.include_router(live_routes(feed, metrics))
     app.include_router(index_routes(picker.fleet))
     app.include_router(capacity_routes(observers.capacity))

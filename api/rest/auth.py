@@ -24,8 +24,8 @@ PROBES = frozenset({"/healthz", "/readyz"})
 METRICS_PATH = "/metrics"
 
 _READING_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
-_QUESTIONS = frozenset({"/query", "/query_by_hash", "/v1/score"})
-"""Paths whose POST changes nothing: a prompt does not fit into an address."""
+_QUESTIONS = frozenset({"/query", "/query_by_hash", "/v1/score", "/v1/weights/preview"})
+"""Paths whose POST changes nothing: what is asked does not fit into an address."""
 
 
 def needs_token(method: str, path: str, *, protect_reads: bool) -> bool:

@@ -316,6 +316,22 @@ EXAMPLES: Mapping[tuple[str, str], Example] = {
             "failure": None,
         }
     ),
+    ("get", "/v1/weights"): Example(
+        {"generation": 3, "weights": [{"name": "queue", "scorer": "queue-scorer", "weight": 2}]}
+    ),
+    ("post", "/v1/weights/preview"): Example(
+        {
+            "decisions": 1000,
+            "changed": 12,
+            "skipped": 0,
+            "tokens": 1234000,
+            "usableTokensBefore": 1100000,
+            "usableTokensAfter": 1090000.0,
+            "endpoints": [{"name": "vllm-0", "before": 510, "after": 498.0}],
+            "moved": [{"decision": _SUMMARY, "leaders": ["vllm-1"]}],
+        },
+        body={"queue": 3},
+    ),
     ("get", "/v1/doctor"): Example({"state": "warn", "checks": [_CHECK]}),
     ("get", "/healthz"): Example({"status": "ok"}),
     ("get", "/readyz"): Example({"status": "ready"}),

@@ -12,8 +12,11 @@ export class CallError extends Error {
   }
 }
 
-/** The response to a call; asks for the token once it is missing or wrong. Throws CallError. */
-export async function request(path, { method = "GET", body, signal } = {}) {
+/**
+ * The response to a call; asks for the token once it is missing or wrong. Whoever has declined to give one is asked again
+ * for what they want themselves: `insist`. Throws CallError.
+ */
+export async function request(path, { method = "GET", body, signal, insist = false } = {}) {
   for (;;) {
     const given = token();
     const headers = {};
@@ -29,7 +32,7 @@ export async function request(path, { method = "GET", body, signal } = {}) {
       throw new CallError(0, "kvatlas does not answer");
     }
     if (answer.ok) return answer;
-    if (answer.status === 401 && await askToken(given)) continue;
+    if (answer.status === 401 && await askToken(given, insist)) continue;
     throw new CallError(answer.status, await message(answer));
   }
 }

@@ -2,9 +2,13 @@
 
 import { setData, setText } from "./dom.js";
 import { bytes, clock, count, counted } from "./format.js";
+import { beginAudit } from "./audit.js";
 import { showDecisions } from "./decisions.js";
+import { beginDoctor } from "./doctor.js";
 import { showFleet } from "./fleet.js";
+import { rememberFleet } from "./prompt.js";
 import { watch } from "./stream.js";
+import { followWeights } from "./weights.js";
 
 const connection = document.getElementById("connection");
 const summary = document.getElementById("summary");
@@ -19,6 +23,12 @@ watch({
     ].join(" · "));
     showFleet(frame);
     showDecisions(frame, last);
+    rememberFleet(frame);
+    followWeights(frame.generation);
+    if (!last) {
+      beginAudit();
+      beginDoctor();
+    }
     last = frame;
   },
   onState(state, text) {

@@ -9,7 +9,7 @@ const facts = document.getElementById("decisions-facts");
 const legend = document.getElementById("decisions-legend");
 const place = document.getElementById("decisions-table");
 const COLUMNS = [
-  { name: "Time" }, { name: "Request", kind: "key" }, { name: "Tokens", kind: "num" }, { name: "Cached", kind: "num" },
+  { name: "Time", kind: "time" }, { name: "Request", kind: "key" }, { name: "Tokens", kind: "num" }, { name: "Cached", kind: "num" },
   { name: "Endpoint" }, { name: "Total", kind: "total" }, { name: "Why", kind: "why" },
 ];
 let shown = null;

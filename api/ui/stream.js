@@ -4,7 +4,7 @@ import { CallError, request } from "./api.js";
 
 const SILENCE_MS = 60_000; // the largest fleets have a frame every few seconds
 const FIRST_PAUSE_MS = 1_000;
-const LONGEST_PAUSE_MS = 15_000;
+const LONGEST_PAUSE_MS = 5_000;
 
 /**
  * Watches while the page is visible: a hidden one takes no seat.
@@ -39,7 +39,7 @@ async function run(signal, onFrame, onState) {
       if (!(error instanceof CallError)) why = "the connection to kvatlas was lost";
       else why = error.message;
       if (error.status === 401) {
-        onState("refused", "no token; reload to give one");
+        onState("refused", "its token is needed");
         return;
       }
     }

@@ -26,5 +26,6 @@ export function why({ picked, terms, rival, tie, total, noPrefixReason }) {
     .filter(({ gain }) => Math.abs(gain) >= LEAST)
     .sort((a, b) => b.gain - a.gain)
     .map(({ name, gain }) => `${scorer(name)} ${signed(gain)}`);
-  return `${gains.join(", ") || "a hair"} against ${rival.name}${blind}`;
+  const whom = rival.total > total ? `picked by chance before ${rival.name}` : `over ${rival.name}`;
+  return `${whom}: ${gains.join(", ") || "a hair"}${blind}`;
 }

@@ -6,17 +6,20 @@ const KEY = "kvatlas.token";
 const dialog = document.getElementById("token");
 const input = document.getElementById("token-input");
 const forget = document.getElementById("forget-token");
+const give = document.getElementById("give-token");
 let asking = null;
+let isDeclined = false;
 
 /** The token that was given, null without one. */
 export const token = () => sessionStorage.getItem(KEY);
 
 /**
  * Asks for a token in place of `refused`, the one that was not good or null; returns whether there is another to try.
- * Several calls that are refused at once ask once.
+ * Several calls that are refused at once ask once, and who declines is asked again only with `insist`.
  */
-export async function askToken(refused) {
+export async function askToken(refused, insist = false) {
   if (token() !== refused) return true;
+  if (isDeclined && !insist) return false;
   asking ??= ask(refused).finally(() => { asking = null; });
   return asking;
 }
@@ -36,11 +39,14 @@ async function ask(refused) {
   input.value = "";
   if (given) sessionStorage.setItem(KEY, given);
   else sessionStorage.removeItem(KEY);
+  isDeclined = !given;
   forget.hidden = !given;
+  give.hidden = Boolean(given);
   return Boolean(given);
 }
 
 forget.hidden = !token();
+give.addEventListener("click", () => location.reload());
 forget.addEventListener("click", () => {
   sessionStorage.removeItem(KEY);
   location.reload();

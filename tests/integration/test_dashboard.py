@@ -2,18 +2,51 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 import pytest_asyncio
-from playwright.async_api import Browser, expect
+from playwright.async_api import Browser, Locator, expect
 
-from support.browser import NARROW, WIDE, Scheme, Viewed, chromium, viewing
+from kvatlas.sim.demo_model import MODEL_NAME
+from kvatlas.sim.words import prose
+from support.browser import NARROW, WIDE, Scheme, Viewed, chromium, viewing, write_picture
 from support.contrast import hard_to_read
-from support.dashboard import Installation, installation, used
+from support.dashboard import (
+    BLOCK_SIZE,
+    N_SERVERS,
+    WORKLOAD,
+    Installation,
+    chat_messages,
+    installation,
+    used,
+)
+from support.waiting import until
+
+PICTURES = {
+    "dashboard-page-wide-light.png",
+    "dashboard-page-wide-dark.png",
+    "dashboard-page-narrow-dark.png",
+    "dashboard-decision-wide-light.png",
+}
+FOCUSABLE = """[...document.querySelectorAll("a[href], button, input, textarea, summary, [tabindex='0']")]
+  .filter(each => each.checkVisibility() && !each.disabled).length"""
+BOXES = """[...document.querySelectorAll("section")].map(each => {
+  const { x, y, width, height } = each.getBoundingClientRect();
+  return [each.id, x, y, width, height];
+})"""
+
+HIDE = """isHidden => {
+  Object.defineProperty(document, "hidden", { configurable: true, get: () => isHidden });
+  document.dispatchEvent(new Event("visibilitychange"));
+}"""
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.slow]
 
@@ -35,6 +68,44 @@ async def one(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Asy
         yield found
 
 
+@dataclass(frozen=True)
+class Question:
+    """A chat of which servers hold different parts."""
+
+    texts: tuple[str, ...]
+
+    @property
+    def messages(self) -> list[dict[str, str]]:
+        return chat_messages(*self.texts)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def spread(one: Installation) -> Question:
+    """Held whole by vllm-0, in part by vllm-1, and of vllm-2 only in CPU memory."""
+    rng = Random(7)
+    system, first, reply, second = (prose(rng, n_words) for n_words in (500, 300, 100, 60))
+    await one.chat_with("vllm-0", system, first, reply, second)
+    await one.chat_with("vllm-1", system, first)
+    await one.chat_with("vllm-2", system, second)
+    await one.refill("vllm-2")
+    question = Question((system, first, reply, second))
+
+    async def is_known() -> bool:
+        held = {name: each["tierTokens"] for name, each in (await held_of(one, question)).items()}
+        return bool(
+            held["vllm-0"]["gpu"] > held["vllm-1"]["gpu"] > 0 == held["vllm-2"]["gpu"] < held["vllm-2"]["cpu"]
+        )
+
+    await until(is_known, what="the parts of the prompt in the index")
+    return question
+
+
+async def held_of(one: Installation, question: Question) -> dict[str, dict[str, Any]]:
+    """Endpoint -> what the API says it holds of the prompt."""
+    answer = await one.served.post("/v1/score", {"model": MODEL_NAME, "messages": question.messages})
+    return {each["name"]: each["prefix"] for each in answer["endpoints"]}
+
+
 async def cells(viewed: Viewed, row: str) -> dict[str, str]:
     """Column -> what a person reads in it."""
     found: dict[str, str] = await viewed.page.locator(row).first.evaluate(
@@ -49,9 +120,9 @@ def figures(text: str) -> list[float]:
     return [float(each) for each in re.findall(r"(?<![\w-])-?\d+(?:\.\d+)?", plain)]
 
 
-def rounded(number: float) -> Any:
-    """What a text with two digits says of a number."""
-    return pytest.approx(number, abs=0.0051)
+def rounded(number: float, digits: int = 2) -> Any:
+    """What a text with so many digits says of a number."""
+    return pytest.approx(number, abs=0.51 * 10**-digits)
 
 
 async def test_fleet_shows_what_each_endpoint_holds(one: Installation, browser: Browser) -> None:
@@ -84,7 +155,7 @@ async def test_decision_tells_why_that_server(one: Installation, browser: Browse
             ours["name"].removesuffix("-scorer"): ours["product"] - theirs["product"]
             for ours, theirs in zip(ranked[0]["scores"], ranked[1]["scores"], strict=True)
         }
-        told, _, rival = row["Why"].partition(" against ")
+        rival, _, told = row["Why"].removeprefix("over ").partition(": ")
         assert ranked[1]["total"] == next(each["total"] for each in ranked if each["name"] == rival)
         assert told == ", ".join(
             f"{name} {f'{gain:+.2f}'.replace('-', MINUS)}"
@@ -116,21 +187,222 @@ async def test_decision_tells_why_that_server(one: Installation, browser: Browse
         await expect(request).to_be_focused()
 
 
+async def test_prompt_is_found_where_it_is_cached(
+    one: Installation, spread: Question, browser: Browser
+) -> None:
+    answer = await one.served.post("/v1/score", {"model": MODEL_NAME, "messages": spread.messages})
+    n_tokens, n_blocks = answer["tokens"], answer["blocks"]
+    async with viewing(browser, f"{one.url}/ui") as viewed:
+        await find(viewed, spread)
+        strips = viewed.page.locator(".strips > li")
+        assert await strips.first.get_attribute("data-name") == "vllm-0"
+        for name, prefix in (await held_of(one, spread)).items():
+            strip = viewed.page.locator(f".strips > li[data-name='{name}']")
+            reusable, share = figures(await strip.locator(".figures > span").inner_text())
+            assert (reusable, share) == (
+                prefix["usableTokens"],
+                round(100 * prefix["usableTokens"] / n_tokens),
+            )
+            tiers = [f"{tier} {tokens:,}" for tier, tokens in prefix["tierTokens"].items()]
+            assert await strip.locator(".figures > small").first.inner_text() == " · ".join(tiers)
+            label = await strip.get_by_role("img").get_attribute("aria-label") or ""
+            for number, (tier, tokens) in enumerate(prefix["tierTokens"].items()):
+                assert f"{tier} the first {tokens // BLOCK_SIZE} of {n_blocks} blocks" in label
+                lane = strip.locator(".lane").nth(number)
+                assert await drawn(lane) == pytest.approx(tokens / n_tokens, abs=0.01), (name, tier)
+        whole = await viewed.page.locator(".fleet-heat").get_by_role("img").get_attribute("aria-label") or ""
+        assert re.fullmatch(r"Whole fleet: tokens 1 to [\d,]+ on [34] endpoints, .* on 0 endpoints", whole)
+        assert viewed.errors == []
+
+
+async def find(viewed: Viewed, question: Question) -> None:
+    """Paste the chat, and wait for the answer."""
+    await viewed.page.get_by_label("Text, chat messages").fill(json.dumps(question.messages))
+    assert await viewed.text("#prompt-understood") == "Understood as 4 chat messages."
+    await viewed.page.get_by_label("Model").fill(MODEL_NAME)
+    await viewed.page.get_by_role("button", name="Find it").click()
+    await expect(viewed.page.locator(".strips > li")).to_have_count(N_SERVERS)
+
+
+async def drawn(lane: Locator) -> float:
+    """How far a lane is filled from its begin on, 0 to 1."""
+    end: float = await lane.evaluate(
+        "lane => Math.max(0, ...[...lane.children].map(each => each.offsetLeft + each.offsetWidth)) / lane.clientWidth"
+    )
+    return end
+
+
+async def test_audit_tells_whether_the_index_is_right(one: Installation, browser: Browser) -> None:
+    endpoints = (await one.served.get("/v1/audit"))["endpoints"]
+    n_requests = sum(each["requests"] for each in endpoints)
+    n_good = sum(each["verdicts"]["good"] for each in endpoints)
+    assert n_requests > WORKLOAD.n_requests / 2
+    async with viewing(browser, f"{one.url}/ui") as viewed:
+        await expect(viewed.page.locator("#audit-table tbody tr")).to_have_count(len(endpoints))
+        assert figures(await viewed.text("#audit-facts")) == [
+            n_good,
+            n_requests,
+            rounded(100 * n_good / n_requests, 1),
+        ]
+        for number, endpoint in enumerate(endpoints, 1):
+            row = await cells(viewed, f"#audit-table tbody tr:nth-child({number})")
+            expected, reused = (sum(endpoint[each].values()) for each in ("expectedTokens", "reusedTokens"))
+            assert row["Endpoint"].strip() == endpoint["name"]
+            assert figures(row["Expected"]) + figures(row["Reused"]) == [expected, reused]
+            assert figures(row["Not reused"]) + figures(row["Unforeseen"]) == [
+                endpoint["overTokens"],
+                endpoint["underTokens"],
+            ]
+            share = endpoint["verdicts"]["good"] / endpoint["requests"]
+            assert figures(row["As expected"]) == [rounded(100 * share, 1)]
+
+
+async def test_doctor_names_what_is_misconfigured_and_the_line_that_mends_it(
+    one: Installation, browser: Browser
+) -> None:
+    checks = (await one.served.get("/v1/doctor"))["checks"]
+    wrong = {check["name"]: check for check in checks if check["state"] in ("warn", "fail")}
+    async with viewing(browser, f"{one.url}/ui") as viewed:
+        problem = viewed.page.locator("#doctor-problems > li[data-name='capacity-real']")
+        told = await problem.inner_text()
+        for line in (*wrong["capacity-real"]["evidence"], wrong["capacity-real"]["effect"]):
+            assert line in told
+        assert await problem.locator("pre").all_inner_texts() == ["tiers[gpu].lruCapacityPerServer: auto"]
+        assert await viewed.page.locator("#doctor-problems > li").count() == len(wrong)
+        quiet = viewed.page.locator("#doctor-rest-list li")
+        await expect(quiet.first).to_be_hidden()
+        await viewed.page.locator("#doctor-rest-title").click()
+        await expect(quiet).to_have_count(len(checks) - len(wrong))
+        await expect(quiet.first).to_be_visible()
+
+
+async def test_sliders_show_what_the_server_makes_of_other_weights(
+    one: Installation, browser: Browser
+) -> None:
+    weights = {"queue": 0.0, "gpuPrefixCache": 0.05, "cpuPrefixCache": 0.1}
+    found = await one.served.post("/v1/weights/preview", weights)
+    anew = await decided_anew(
+        one, {"queue-scorer": 0, "gpu-prefix-cache-scorer": 0.05, "cpu-prefix-cache-scorer": 0.1}
+    )
+    assert (found["decisions"], found["changed"]) == anew
+    assert found["changed"] > 0
+    async with viewing(browser, f"{one.url}/ui") as viewed:
+        await expect(viewed.page.get_by_role("button", name="Apply")).to_be_disabled()
+        for name, weight in weights.items():
+            slider = viewed.page.get_by_label(name)
+            await slider.focus()
+            await viewed.page.keyboard.press("Home")
+            for _ in range(round(weight / 0.05)):
+                await viewed.page.keyboard.press("ArrowRight")
+        outcome = viewed.page.locator("#weights-outcome")
+        await expect(outcome).to_contain_text(
+            f"{found['changed']} of the last {found['decisions']} decisions"
+        )
+        after, before = figures(await outcome.inner_text())[3:]
+        assert after == rounded(100 * found["usableTokensAfter"] / found["tokens"], 1)
+        assert before == rounded(100 * found["usableTokensBefore"] / found["tokens"], 1)
+        for number, endpoint in enumerate(found["endpoints"], 1):
+            row = await cells(viewed, f"#weights-picks tbody tr:nth-child({number})")
+            assert row["Endpoint"] == endpoint["name"]
+            assert figures(row["Picked"]) + figures(row["Would be"]) == [
+                endpoint["before"],
+                rounded(endpoint["after"], 1),
+            ]
+        moved = await viewed.page.locator("#weights-moved li").all_inner_texts()
+        assert [line.split()[1] for line in moved] == [
+            each["decision"]["requestId"] for each in found["moved"]
+        ]
+        await viewed.page.get_by_role("button", name="Back to those in force").click()
+        await expect(outcome).to_contain_text("Move a slider")
+        await expect(viewed.page.get_by_role("button", name="Apply")).to_be_disabled()
+    assert (await one.served.get("/v1/weights"))["generation"] == 1
+
+
+async def decided_anew(one: Installation, weights: dict[str, float]) -> tuple[int, int]:
+    """How many decisions are kept, and how many other weights would change, from their terms as the API explains them."""
+    kept = (await one.served.get("/v1/decisions?limit=1000"))["decisions"]
+    n_changed = 0
+    for each in kept:
+        decision = await one.served.get(f"/v1/decisions/{each['requestId']}")
+        totals = {
+            endpoint["name"]: sum(
+                weights.get(term["name"], term["weight"]) * term["score"] for term in endpoint["scores"]
+            )
+            for endpoint in decision["endpoints"]
+        }
+        n_changed += totals[decision["picked"][0]] < max(totals.values()) - 1e-9
+    return len(kept), n_changed
+
+
+async def test_page_is_used_by_keyboard_alone(one: Installation, browser: Browser) -> None:
+    async with viewing(browser, f"{one.url}/ui") as viewed:
+        await expect(viewed.page.locator("#doctor-problems > li").first).to_be_visible()
+        await expect(viewed.page.locator("#weights-sliders li").first).to_be_visible()
+        wanted = await viewed.value(FOCUSABLE)
+        await viewed.page.keyboard.press("Tab")
+        assert await viewed.value("document.activeElement.innerText") == "To the fleet"
+        await expect(viewed.page.get_by_text("To the fleet")).to_be_in_viewport()
+        met = 1
+        while True:
+            outline = "getComputedStyle(document.activeElement).outlineStyle"
+            assert await viewed.value(outline) != "none", await viewed.value(
+                "document.activeElement.outerHTML"
+            )
+            await viewed.page.keyboard.press("Tab")
+            if await viewed.value("document.activeElement === document.body"):
+                break
+            met += 1
+        assert met == wanted > 30
+        await viewed.page.keyboard.press("Tab")
+        await viewed.page.keyboard.press("Enter")
+        assert await viewed.value("document.activeElement.id") == "fleet"
+
+
+async def test_news_moves_nothing_and_a_hidden_page_takes_none(one: Installation, browser: Browser) -> None:
+    async with viewing(browser, f"{one.url}/ui") as viewed:
+        await expect(viewed.page.locator("#doctor-problems > li").first).to_be_visible()
+        await expect(viewed.page.locator("#audit-table tbody tr").first).to_be_visible()
+        before = await viewed.value(BOXES)
+        first = await viewed.page.locator(DECISIONS).get_by_role("button").first.inner_text()
+        for number in range(3):
+            await one.chat("You are asked again.", f"Question {number}")
+        await expect(viewed.page.locator(DECISIONS).get_by_role("button").first).not_to_have_text(first)
+        assert await viewed.value(BOXES) == before
+
+        await viewed.value(HIDE, True)
+        await one.served.until_metric("kvatlas_live_viewers 0.0")
+        await viewed.value(HIDE, False)
+        await one.served.until_metric("kvatlas_live_viewers 1.0")
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("size", [pytest.param(WIDE, id="wide"), pytest.param(NARROW, id="narrow")])
 async def test_page_fits_is_legible_and_asks_nobody_else(
-    size: tuple[int, int], scheme: Scheme, one: Installation, browser: Browser
+    size: tuple[int, int],
+    scheme: Scheme,
+    one: Installation,
+    spread: Question,
+    browser: Browser,
+    pictures: Path | None,
 ) -> None:
     async with viewing(browser, f"{one.url}/ui", size=size, scheme=scheme) as viewed:
         await expect(viewed.page.locator(DECISIONS).first).to_be_visible()
         await expect(viewed.page.locator(ROWS).first).to_be_visible()
-        for selector in ("", DECISIONS):
-            if selector:
+        await expect(viewed.page.locator("#doctor-problems > li").first).to_be_visible()
+        await find(viewed, spread)
+        await viewed.page.get_by_label("kvCacheUtilization").fill("0")
+        await expect(viewed.page.locator("#weights-picks tbody tr")).to_have_count(N_SERVERS)
+        await viewed.value("document.activeElement.blur(), scrollTo(0, 0)")
+        for name, selector in (("page", None), ("decision", DECISIONS)):
+            if selector is not None:
                 await viewed.page.locator(selector).get_by_role("button").first.click()
                 await expect(viewed.page.locator("#decision-body tbody tr").first).to_be_visible()
             assert await viewed.value("document.documentElement.scrollWidth") == size[0]
             looked, hard = await hard_to_read(viewed.page)
             assert looked > 100
             assert hard == []
+            picture = f"dashboard-{name}-{'wide' if size == WIDE else 'narrow'}-{scheme}.png"
+            if pictures is not None and picture in PICTURES:
+                await write_picture(viewed.page, pictures / picture)
         assert {urlsplit(request.url).netloc for request in viewed.requests} == {urlsplit(one.url).netloc}
         assert viewed.errors == []

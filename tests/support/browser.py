@@ -6,14 +6,20 @@ import shutil
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from io import BytesIO
+from pathlib import Path
 from typing import Any, Literal
 
 import pytest
-from playwright.async_api import Browser, BrowserContext, Page, Request, async_playwright
+from PIL import Image
+from playwright.async_api import Browser, BrowserContext, Page, Request, async_playwright, expect
 
 Scheme = Literal["light", "dark"]
 
 WIDE, NARROW = (1920, 1080), (360, 780)
+
+_PATIENCE_MS = 30_000
+"""For a busy machine; what is looked for is mostly there at once."""
 
 _NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 
@@ -27,12 +33,25 @@ async def chromium() -> AsyncGenerator[Browser]:
             "no Chromium is here, so nobody looks at the dashboard; `make browser` installs it, "
             "or Debian's package chromium-headless-shell"
         )
+    expect.set_options(timeout=_PATIENCE_MS)
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
         try:
             yield browser
         finally:
             await browser.close()
+
+
+MAX_PICTURE_BYTES = 150_000
+
+
+async def write_picture(page: Page, file: Path) -> None:
+    """A picture of what is in view, in as few colors as such a page has."""
+    taken = Image.open(BytesIO(await page.screenshot())).convert("RGB")
+    packed = BytesIO()
+    taken.quantize(128, dither=Image.Dither.NONE).save(packed, "PNG", optimize=True)
+    assert packed.tell() < MAX_PICTURE_BYTES, f"{file.name}: {packed.tell()} bytes"
+    file.write_bytes(packed.getvalue())  # noqa: ASYNC240 - small, and nobody waits
 
 
 @dataclass
@@ -71,7 +90,7 @@ async def viewing(
     )
     try:
         page = await context.new_page()
-        page.set_default_timeout(20_000)
+        page.set_default_timeout(_PATIENCE_MS)
         viewed = Viewed(page)
         page.on("pageerror", lambda error: viewed.errors.append(str(error)))
         page.on(

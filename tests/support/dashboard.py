@@ -19,7 +19,7 @@ from support.serve import Served, serving
 from support.waiting import until
 
 N_SERVERS = 4
-GPU_BLOCKS, CPU_BLOCKS = 512, 832
+BLOCK_SIZE, GPU_BLOCKS, CPU_BLOCKS = 16, 512, 1600
 ANY_PORT = ("127.0.0.1", 0)
 WORKLOAD = WorkloadSpec(
     groups=8,
@@ -44,6 +44,7 @@ class Installation:
 
     served: Served
     gateway_url: str
+    fleet: Fleet
 
     @property
     def url(self) -> str:
@@ -52,11 +53,25 @@ class Installation:
 
     async def chat(self, *texts: str) -> str:
         """Send a chat through the gateway; the endpoint that answered."""
-        body = {"model": MODEL_NAME, "messages": chat_messages(*texts), "max_tokens": 4}
+        return await self._post(f"{self.gateway_url}/v1/chat/completions", messages=chat_messages(*texts))
+
+    async def chat_with(self, name: str, *texts: str) -> None:
+        """Send a chat to one server, past the gateway."""
+        await self._post(f"{self._server(name)}/v1/chat/completions", messages=chat_messages(*texts))
+
+    async def refill(self, name: str) -> None:
+        """Have one server compute so much else that nothing of before is left in its GPU memory."""
+        for step in (3, 7):
+            tokens = [(step * n) % 401 for n in range(GPU_BLOCKS * BLOCK_SIZE // 2 + 1000)]
+            await self._post(f"{self._server(name)}/v1/completions", prompt=tokens)
+
+    def _server(self, name: str) -> str:
+        return next(f"http://{server.address}" for server in self.fleet.servers if server.config.name == name)
+
+    async def _post(self, url: str, **body: Any) -> str:
+        data = json.dumps({"model": MODEL_NAME, "max_tokens": 4} | body).encode()
         headers = {"content-type": "application/json"}
-        async with self.served.session.post(
-            f"{self.gateway_url}/v1/chat/completions", data=json.dumps(body).encode(), headers=headers
-        ) as answer:
+        async with self.served.session.post(url, data=data, headers=headers) as answer:
             assert answer.status == 200, await answer.text()
             await answer.read()
             return answer.headers["x-served-by"]
@@ -76,6 +91,7 @@ async def installation(folder: Path, *flags: str, **sections: Any) -> AsyncGener
         ServerConfig(
             name=f"vllm-{number}",
             model=MODEL_NAME,
+            block_size=BLOCK_SIZE,
             gpu_blocks=GPU_BLOCKS,
             cpu_blocks=CPU_BLOCKS,
             time_scale=0.05,
@@ -107,7 +123,7 @@ async def installation(folder: Path, *flags: str, **sections: Any) -> AsyncGener
                 servers=fleet.addresses,
             )
             async with EnvoyProcess(envoy, binary=find_envoy()) as running:
-                yield Installation(served, running.gateway_url)
+                yield Installation(served, running.gateway_url, fleet)
 
 
 async def used(one: Installation) -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from kvatlas.scorers.counterfactual import smallest_change
+from kvatlas.scorers.counterfactual import leaders, smallest_change
 from kvatlas.scorers.filters.decode_role import DecodeFilter
 from kvatlas.scorers.model import RequestView
 from kvatlas.scorers.pickers.max_score import MaxScorePicker
@@ -87,6 +87,22 @@ def test_change_takes_the_pick_away_whatever_the_scores(table: tuple[Rows, list[
     assert decision.picked[0] not in again.tied
 
 
+@given(table=tables(ANY), data=st.data())
+def test_leaders_are_those_of_the_decision_with_the_other_weights(
+    table: tuple[Rows, list[float]], data: st.DataObject
+) -> None:
+    rows, weights = table
+    numbers = st.integers(0, len(weights) - 1)
+    others = data.draw(st.dictionaries(numbers, st.floats(0, 10)))
+    decision = decided(rows, weights)
+
+    found = leaders(decision, {f"s{number}": weight for number, weight in others.items()})
+
+    again = decided(rows, [others.get(number, weight) for number, weight in enumerate(weights)])
+    assert found == again.tied
+    assert leaders(decision, {"of another profile": 3.0}) == decision.tied
+
+
 @pytest.mark.parametrize(
     ("rows", "weights", "scorer", "threshold", "picks"),
     [
@@ -114,7 +130,8 @@ def test_no_change_is_named_when_none_changes_the_pick(rows: Rows) -> None:
 
 
 def test_no_change_is_named_when_the_picker_does_not_go_by_totals() -> None:
-    assert smallest_change(decided([[1], [0]], [1], picker=RandomPicker())) is None
+    decision = decided([[1], [0]], [1], picker=RandomPicker())
+    assert (smallest_change(decision), leaders(decision, {})) == (None, None)
 
 
 def test_dropped_endpoints_win_nothing() -> None:
@@ -138,3 +155,4 @@ def test_nobody_picked_leaves_nothing_to_change() -> None:
     decision = profile.decide(RequestView(model="m", now=0.0), fleet, rng=no_chance)
 
     assert (decision.picked, decision.tied, smallest_change(decision)) == ((), (), None)
+    assert leaders(decision, {"s0": 2.0}) is None

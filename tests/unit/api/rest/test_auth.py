@@ -34,6 +34,7 @@ from kvatlas.configs.listeners import AuthConfig
         pytest.param("POST", "/query", False, id="query"),
         pytest.param("POST", "/query_by_hash", False, id="query_by_hash"),
         pytest.param("POST", "/v1/score", False, id="score"),
+        pytest.param("POST", "/v1/weights/preview", False, id="preview"),
         pytest.param("GET", "/v1/decisions", False, id="decisions"),
         pytest.param("GET", "/metrics", False, id="metrics"),
         pytest.param("GET", "/docs", False, id="docs"),

@@ -1,4 +1,4 @@
-"""`/v1/config` and `PUT /v1/weights`, without a process around."""
+"""`/v1/config` and `/v1/weights`, without a process around."""
 
 from __future__ import annotations
 
@@ -11,14 +11,18 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
+from kvatlas.api.decisions import DecisionLog
 from kvatlas.api.errors import ConfigRefusedError
 from kvatlas.api.live import LiveConfig
 from kvatlas.api.metrics import Metrics
 from kvatlas.api.rest.answers import changed_weights
 from kvatlas.api.rest.config import config_routes
 from kvatlas.api.rest.errors import install_error_handlers
+from kvatlas.api.rest.weights import weight_routes
 from kvatlas.api.scheduling.plan import Plan
 from kvatlas.configs.schema import KVAtlasConfig
+from kvatlas.scorers.model import RequestView
+from support.candidates import endpoint, load, no_chance
 from support.fleets import make_endpoint, with_endpoints
 
 
@@ -28,11 +32,16 @@ class Rest:
 
     client: httpx.AsyncClient
     live: LiveConfig
+    log: DecisionLog
     switched: list[KVAtlasConfig] = field(default_factory=list[KVAtlasConfig])
     refusal: str | None = None
 
     async def put(self, body: Any) -> tuple[int, Any]:
         answer = await self.client.put("/v1/weights", json=body)
+        return answer.status_code, answer.json()
+
+    async def preview(self, body: Any) -> tuple[int, Any]:
+        answer = await self.client.post("/v1/weights/preview", json=body)
         return answer.status_code, answer.json()
 
 
@@ -50,9 +59,11 @@ async def rest() -> AsyncGenerator[Rest]:
     live = LiveConfig(config, files=None, switch=switch, settle=settle, metrics=Metrics())
     app = FastAPI()
     install_error_handlers(app)
-    app.include_router(config_routes(live, partial(changed_weights, live)))
+    app.include_router(config_routes(live))
+    log = DecisionLog(max_count=100, max_bytes=10**7)
+    app.include_router(weight_routes(live, log, partial(changed_weights, live)))
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as client:
-        one = Rest(client, live)
+        one = Rest(client, live, log)
         yield one
 
 
@@ -113,3 +124,44 @@ async def test_weights_that_cannot_be_put_in_force_are_a_conflict(rest: Rest) ->
     status, answer = await rest.put({"queue": 3})
 
     assert (status, answer["error"]["message"]) == (409, "PUT /v1/weights: something is in the way")
+
+
+async def test_weights_in_force_are_shown_under_the_names_that_change_them(rest: Rest) -> None:
+    await rest.put({"queue": 3})
+
+    answer = (await rest.client.get("/v1/weights")).json()
+
+    assert answer["generation"] == 2
+    assert [(each["name"], each["scorer"], each["weight"]) for each in answer["weights"]] == [
+        ("queue", "queue-scorer", 3),
+        ("kvCacheUtilization", "kv-cache-utilization-scorer", 2),
+        ("gpuPrefixCache", "gpu-prefix-cache-scorer", 1),
+        ("cpuPrefixCache", "cpu-prefix-cache-scorer", 1),
+    ]
+
+
+async def test_preview_tells_what_would_have_changed_and_changes_nothing(rest: Rest) -> None:
+    fleet = [endpoint("e0", of=load(waiting=0, kv=0.5)), endpoint("e1", of=load(waiting=1, kv=0.0))]
+    decision = rest.live.plan.profile.decide(RequestView(model="m", now=0.0), fleet, rng=no_chance)
+    assert decision.picked == ("e0",), "2 for the queue and 1 for half a cache, against 2"
+    rest.log.add(decision, request_id="r", at=0.0)
+
+    same, other = await rest.preview({}), await rest.preview({"queue": 0.5})
+
+    assert (same[0], same[1]["decisions"], same[1]["changed"], same[1]["moved"]) == (200, 1, 0, [])
+    assert other[1]["endpoints"] == [
+        {"name": "e0", "before": 1, "after": 0.0},
+        {"name": "e1", "before": 0, "after": 1.0},
+    ]
+    (moved,) = other[1]["moved"]
+    assert (moved["decision"]["requestId"], moved["leaders"]) == ("r", ["e1"])
+    assert (rest.live.generation, rest.switched) == (1, [])
+
+
+async def test_preview_of_impossible_weights_names_them(rest: Rest) -> None:
+    status, answer = await rest.preview({"queu": 1})
+
+    assert (status, answer["error"]["message"]) == (
+        400,
+        "weights: queu: unknown key; did you mean 'queue'? allowed: queue, kvCacheUtilization, gpuPrefixCache, cpuPrefixCache",
+    )

@@ -1,0 +1,174 @@
+"""The dashboard where a token is wanted, and where kvatlas goes away: in a browser, over a running process."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+import pytest_asyncio
+from playwright.async_api import Browser, expect
+
+from kvatlas.sim.demo_model import MODEL_NAME, write_demo_model
+from kvatlas.sim.fleet import free_ports
+from support.browser import Viewed, chromium, viewing
+from support.ext_proc import DUPLEX, request_body, request_headers
+from support.gateway import FLEET, Gateway, gateway
+from support.serve import ANY_PORTS, serving
+from support.tree import ROOT
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.slow]
+
+ROWS, DECISIONS = "#fleet-table tbody tr", "#decisions-table tbody tr"
+TOKEN = "a-token-that-is-not-to-be-shown"  # noqa: S105 - of this test alone
+SECRET = "zebra quartz lantern"  # noqa: S105 - a prompt
+READS = ("/v1/decisions", "/v1/decisions/r1", "/v1/endpoints", "/v1/index", "/v1/config", "/v1/weights", "/v1/audit",
+         "/v1/doctor", "/workers", "/metrics", "/openapi.json")  # fmt: skip
+PAGE = sorted(
+    f"/ui/{path.name}" for path in (ROOT / "api" / "ui").iterdir() if path.suffix != ".py" and path.is_file()
+)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def browser() -> AsyncGenerator[Browser]:
+    async with chromium() as found:
+        yield found
+
+
+@asynccontextmanager
+async def guarded(folder: Path, **auth: bool) -> AsyncGenerator[Gateway]:
+    """A process with a token, which has routed a secret prompt."""
+    (folder / "token").write_text(TOKEN)
+    write_demo_model(folder / "model")
+    server = ANY_PORTS | {"auth": {"bearerTokenFile": str(folder / "token"), **auth}}
+    model = {"names": [MODEL_NAME], "tokenizer": str(folder / "model")}
+    async with gateway(folder, "--log-level", "debug", server=server, model=model) as gate:
+        await ask(gate)
+        yield gate
+
+
+async def ask(gate: Gateway) -> None:
+    """A chat with the secret, through the picker."""
+    body = {"model": MODEL_NAME, "messages": [{"role": "user", "content": SECRET * 20}]}
+    call = gate.open()
+    headers = request_headers(("x-request-id", "r1"), config=DUPLEX)
+    for message in (headers, request_body(json.dumps(body).encode(), end=True)):
+        await call.write(message.SerializeToString())
+    await call.read()
+    call.cancel()
+
+
+async def everything(gate: Gateway) -> str:
+    """All that is said to somebody without the token, and all that is logged."""
+    said: list[str] = []
+    for path in (*READS, *PAGE):
+        async with gate.served.session.get(f"{gate.url}{path}") as answer:
+            said.append(f"{answer.status} {path} {dict(answer.headers)} {await answer.text()}")
+    async with gate.served.session.get(f"{gate.url}/v1/live") as answer:
+        event = await (answer.content.readuntil(b"\n\n") if answer.status == 200 else answer.read())
+        said.append(f"{answer.status} {event.decode()}")
+    return "\n".join((*said, *gate.served.log))
+
+
+async def give(viewed: Viewed, token: str) -> None:
+    await viewed.page.get_by_label("Bearer token").fill(token)
+    await viewed.page.get_by_role("button", name="Use it").click()
+
+
+async def look_for_the_secret(viewed: Viewed) -> None:
+    """Ask where the secret prompt is cached."""
+    await viewed.page.get_by_label("Text, chat messages").fill(SECRET)
+    await viewed.page.get_by_role("button", name="Find it").click()
+    await expect(viewed.page.locator(".strips > li")).to_have_count(2)
+
+
+async def test_page_shows_nothing_before_it_has_the_token_and_all_calls_bring_it(
+    tmp_path: Path, browser: Browser
+) -> None:
+    async with guarded(tmp_path, protectReads=True) as gate:
+        async with viewing(browser, f"{gate.url}/ui") as viewed:
+            dialog = viewed.page.get_by_role("dialog", name="Token")
+            await expect(dialog).to_be_visible()
+            assert "r1" not in await viewed.text("main")
+            await viewed.page.get_by_role("button", name="Not now").click()
+            await expect(viewed.page.locator("#connection")).to_have_text("its token is needed")
+            await expect(dialog).to_be_hidden()
+            await viewed.page.get_by_role("button", name="Give token").click()
+            await give(viewed, "another")
+            await expect(dialog).to_contain_text("That is not the token")
+            viewed.requests.clear()
+            await give(viewed, TOKEN)
+            await expect(viewed.page.locator(DECISIONS)).to_have_count(1)
+            await look_for_the_secret(viewed)
+            await expect(viewed.page.locator("#doctor-problems > li").first).to_be_visible()
+
+            calls = [each for each in viewed.requests if "/ui" not in each.url]
+            assert {"/v1/live", "/v1/score", "/v1/doctor", "/v1/audit", "/v1/weights"} <= {
+                urlsplit(each.url).path for each in calls
+            }
+            assert {each.headers.get("authorization") for each in calls} == {f"Bearer {TOKEN}"}
+            assert not [each.url for each in viewed.requests if TOKEN in each.url]
+            assert await viewed.value("Object.values(sessionStorage)") == [TOKEN]
+            assert await viewed.value("[localStorage.length, document.cookie]") == [0, ""]
+            await viewed.page.get_by_role("button", name="Forget token").click()
+            await expect(dialog).to_be_visible()
+            assert await viewed.value("sessionStorage.length") == 0
+        said = await everything(gate)
+    assert "401 /v1/decisions " in said
+    assert "200 /ui/app.js " in said
+    for secret in (TOKEN, SECRET, "zebra", 'r1"'):
+        assert secret not in said
+
+
+async def test_weights_are_applied_with_the_token_after_they_were_confirmed(
+    tmp_path: Path, browser: Browser
+) -> None:
+    async with guarded(tmp_path) as gate:
+        async with viewing(browser, f"{gate.url}/ui") as viewed:
+            await look_for_the_secret(viewed)
+            await viewed.page.get_by_label("queue").fill("0.5")
+            apply = viewed.page.get_by_role("button", name="Apply").first
+            await apply.click()
+            confirm = viewed.page.get_by_role("dialog", name="Apply these weights?")
+            await expect(confirm).to_contain_text("queue: 2 → 0.5")
+            await confirm.get_by_role("button", name="Leave it").click()
+            assert (await gate.served.get("/v1/weights"))["generation"] == 1
+            await apply.click()
+            await confirm.get_by_role("button", name="Apply").click()
+            await give(viewed, TOKEN)
+            outcome = viewed.page.locator("#weights-outcome")
+            await expect(outcome).to_have_text("Configuration 2 is in force: weights.queue: 2 -> 0.5.")
+            await expect(viewed.page.locator("#summary")).to_contain_text("configuration 2")
+            await expect(viewed.page.locator("#weights-sliders li").first).to_contain_text("in force 0.5")
+            await expect(apply).to_be_disabled()
+            assert [error for error in viewed.errors if "401" not in error] == []
+        found = await gate.served.get("/v1/weights")
+        said = await everything(gate)
+    assert (found["generation"], found["weights"][0]["weight"]) == (2, 0.5)
+    assert "200 /v1/decisions/r1 " in said
+    for secret in (TOKEN, SECRET, "zebra"):
+        assert secret not in said
+
+
+async def test_page_says_that_kvatlas_is_gone_and_comes_back_with_it(
+    tmp_path: Path, browser: Browser
+) -> None:
+    (port,) = free_ports(1)
+    config = {"server": ANY_PORTS | {"rest": f"127.0.0.1:{port}"}, "endpoints": FLEET}
+    url = f"http://127.0.0.1:{port}/ui"
+    async with AsyncExitStack() as stack:
+        async with serving(config, tmp_path):
+            viewed = await stack.enter_async_context(viewing(browser, url))
+            await expect(viewed.page.locator("#connection")).to_have_text("live")
+            await expect(viewed.page.locator(ROWS)).to_have_count(2)
+        await expect(viewed.page.locator("#connection")).to_have_attribute("data-state", "gone")
+        gone = await viewed.text("#connection")
+        assert re.fullmatch(r"kvatlas .*; again in \d+ s; shown as of \d\d:\d\d:\d\d", gone)
+        await expect(viewed.page.locator(ROWS)).to_have_count(2)
+        async with serving(config, tmp_path):
+            await expect(viewed.page.locator("#connection")).to_have_text("live")
+            await stack.aclose()
