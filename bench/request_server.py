@@ -82,8 +82,8 @@ def _entries(messages: Sequence[Message]) -> str:
 class Server:
     """A running kvatlas and the publishers that it follows."""
 
-    def __init__(self, folder: Path) -> None:
-        self.publishers = [Publisher("kv") for _ in range(N_SERVERS)]
+    def __init__(self, folder: Path, *, n_servers: int = N_SERVERS) -> None:
+        self.publishers = [Publisher("kv") for _ in range(n_servers)]
         self._ports = free_ports(2)
         self.rest = f"http://127.0.0.1:{self._ports[1]}"
         static = [
@@ -147,7 +147,7 @@ class Server:
             medium=GPU,
             lora_name=None,
         )
-        self.publishers[number % N_SERVERS].publish(EventBatch(time.time(), (event,)))
+        self.publishers[number % len(self.publishers)].publish(EventBatch(time.time(), (event,)))
         return n_blocks
 
 

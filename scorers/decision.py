@@ -164,6 +164,17 @@ class Decision(msgspec.Struct, frozen=True):
         return self._scored(self.kept[row], row)
 
     @property
+    def runner_up(self) -> ScoredCandidate | None:
+        """The best of those that filters kept, but for the first of the picked; None where there is no other.
+
+        Cost: O(candidates).
+        """
+        kept = self.kept
+        others = (row for row, each in enumerate(kept) if each.name not in self.picked[:1])
+        row = max(others, key=self.totals.__getitem__, default=None)
+        return self._scored(kept[row], row) if row is not None else None
+
+    @property
     def tied(self) -> tuple[str, ...]:
         """Names of the endpoints that share the highest total, in the fleet's order; none where all were dropped."""
         best = max(self.totals, default=0.0)

@@ -205,6 +205,7 @@ def _bar(progress: Progress, name: str, spec: WorkloadSpec) -> Callable[[], None
 def _print_addresses(console: Console, stack: _Stack) -> None:
     rows = (
         ("gateway", f"{stack.envoy.gateway_url}/v1/chat/completions"),
+        ("dashboard", f"{stack.rest_url}/ui"),
         ("REST API", f"{stack.rest_url}/docs"),
         ("endpoints", f"{stack.rest_url}/v1/endpoints"),
         ("metrics", f"{stack.rest_url}/metrics"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from ...scorers.decision import Decision, ScoredCandidate
+from ...scorers.decision import ScoredCandidate
 from ..decisions import KeptDecision
 from ..live import LiveConfig
 from ..picker import Picker
@@ -52,7 +52,7 @@ def frame_pieces(picker: Picker, live: LiveConfig, *, ready: bool) -> Pieces:
 def live_decision(kept: KeptDecision) -> LiveDecisionOut:
     """A decision in short, with what the picked endpoint and the next best got."""
     decision = kept.decision
-    rival = _rival(decision)
+    rival = decision.runner_up
     return LiveDecisionOut(
         **dict(summary(kept)),
         terms=_terms(decision.first) if decision.picked else [],
@@ -60,16 +60,6 @@ def live_decision(kept: KeptDecision) -> LiveDecisionOut:
         dropped=len(decision.dropped),
         no_prefix_reason=decision.no_prefix_reason,
         verdict=kept.audited.verdict.value if kept.audited else None,
-    )
-
-
-def _rival(decision: Decision) -> ScoredCandidate | None:
-    """Of the candidates that filters kept, the one with the highest total but for the first of the picked."""
-    others = (each for each in decision.scored if each.dropped is None)
-    return max(
-        (each for each in others if each.candidate.name not in decision.picked[:1]),
-        key=lambda each: each.total,
-        default=None,
     )
 
 

@@ -20,7 +20,8 @@ export function showDecisions(frame, last) {
     shown = null;
     legend.replaceChildren();
     place.replaceChildren(el("p.empty", {}, frame.decisionCount
-      ? "No decision is kept." : "No request has come yet. Decisions on requests over ext-proc appear here."));
+      ? "No decision is kept."
+      : "No request has come yet. Decisions on requests over ext-proc appear here, unless decisions.maxCount is 0."));
     return;
   }
   if (!shown) {
@@ -61,6 +62,7 @@ function row() {
     update(decision) {
       setText(time, clock(decision.time));
       setText(request, decision.requestId);
+      request.title = decision.requestId;
       setText(tokens, count(decision.tokens));
       const known = decision.usableTokens != null && decision.tokens > 0;
       setText(cached, percent(known ? decision.usableTokens / decision.tokens : null));

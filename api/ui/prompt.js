@@ -8,6 +8,7 @@ const form = document.getElementById("prompt-form");
 const input = document.getElementById("prompt-input");
 const model = document.getElementById("prompt-model");
 const understood = document.getElementById("prompt-understood");
+const lead = document.getElementById("prompt-lead");
 const answerPlace = document.getElementById("prompt-answer");
 const MAX_CELLS = 160; // more blocks than this are too narrow to be told apart
 let sizes = new Map();
@@ -45,31 +46,34 @@ form.addEventListener("submit", async (event) => {
   button.disabled = true;
   try {
     const body = { ...asked.body, model: asked.model ?? model.value };
-    answerPlace.replaceChildren(...located(await call("v1/score", { method: "POST", body, insist: true })));
+    showAnswer(await call("v1/score", { method: "POST", body, insist: true }));
   } catch (error) {
-    answerPlace.replaceChildren(el("p.error", { role: "alert" }, error.message));
+    showNothing(error.message);
   } finally {
     button.disabled = false;
   }
 });
 
-function located(answer) {
-  const { tokens, blocks, picked, endpoints, noPrefixReason, cutReason } = answer;
-  if (noPrefixReason) return [el("p.error", { role: "alert" }, `Its token ids cannot be known here: ${noPrefixReason}.`)];
+function showNothing(why) {
+  setText(lead, "");
+  answerPlace.replaceChildren(el("p.error", { role: "alert" }, why));
+}
+
+function showAnswer({ tokens, blocks, picked, endpoints, noPrefixReason, cutReason }) {
+  if (noPrefixReason) return showNothing(`Its token ids cannot be known here: ${noPrefixReason}.`);
+  if (!blocks) return showNothing(`It has ${counted(tokens, "token")}, and no full block that could be cached.`);
   const ordered = [...endpoints].sort((a, b) => usable(b) - usable(a) || a.name.localeCompare(b.name));
   const tiers = [...new Set(ordered.flatMap(({ prefix }) => Object.keys(prefix?.tierTokens ?? {})))];
-  return [
-    el("p.lead", {}, lead(answer, ordered)),
-    cutReason ? el("p.hint", {}, `Only the first token ids are known: ${cutReason}.`) : null,
+  setText(lead, told(tokens, blocks, picked, ordered[0]) + (cutReason ? ` Only the first token ids are known: ${cutReason}.` : ""));
+  answerPlace.replaceChildren(
     el("div.legend", {}, tiers.map((tier, number) => el("span", {}, swatch(number), tier))),
     heat(ordered, tokens, blocks),
-    el("ul.strips", {}, ordered.map((endpoint) => strip(endpoint, { tokens, blocks, tiers, picked }))),
-  ].filter((each) => each != null);
+    el("ul.strips", {}, ordered.map((endpoint) => strip(endpoint, { tokens, blocks, tiers, picked }))));
 }
 
 const usable = ({ prefix }) => prefix?.usableTokens ?? 0;
 
-function lead({ tokens, blocks, picked }, [best]) {
+function told(tokens, blocks, picked, best) {
   const what = `${counted(tokens, "token")}, ${counted(blocks, "full block")}. `;
   const most = usable(best)
     ? `${best.name} can reuse most of it, ${counted(usable(best), "token")} (${percent(usable(best) / tokens)}).`
@@ -99,8 +103,8 @@ function heat(endpoints, tokens, blocks) {
     const begin = number ? edges[number - 1] : 0;
     return { begin, end, holders: ends.filter((each) => each >= end).length };
   });
-  const told = parts.map(({ begin, end, holders }) => `tokens ${count(begin + 1)} to ${count(end)} on ${counted(holders, "endpoint")}`);
-  const track = el("span.heat", { role: "img", "aria-label": `Whole fleet: ${told.join(", ")}` });
+  const words = parts.map(({ begin, end, holders }) => `tokens ${count(begin + 1)} to ${count(end)} on ${counted(holders, "endpoint")}`);
+  const track = el("span.heat", { role: "img", "aria-label": `Whole fleet: ${words.join(", ")}` });
   for (const { begin, end, holders } of parts) {
     const piece = el("span");
     piece.style.setProperty("width", `${(100 * (end - begin)) / tokens}%`);

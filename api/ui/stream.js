@@ -43,10 +43,8 @@ async function run(signal, onFrame, onState) {
         return;
       }
     }
-    for (let left = Math.round(pause / 1000); left > 0 && !signal.aborted; left -= 1) {
-      onState("gone", `${why}; again in ${left} s`);
-      await new Promise((resolve) => setTimeout(resolve, 1000));
-    }
+    onState("gone", `${why}; trying again`);
+    await new Promise((resolve) => setTimeout(resolve, pause));
     pause = Math.min(2 * pause, LONGEST_PAUSE_MS);
   }
 }

@@ -214,6 +214,41 @@ async def test_prompt_is_found_where_it_is_cached(
         assert re.fullmatch(r"Whole fleet: tokens 1 to [\d,]+ on [34] endpoints, .* on 0 endpoints", whole)
         assert viewed.errors == []
 
+        await viewed.page.get_by_label("Text, chat messages").fill("x")
+        await viewed.page.get_by_role("button", name="Find it").click()
+        await expect(viewed.page.locator("#prompt-answer")).to_contain_text(
+            "no full block that could be cached"
+        )
+
+
+ROLE = '{"role": "user", "content": "x"}'
+
+
+@pytest.mark.parametrize(
+    ("text", "told", "body"),
+    [
+        pytest.param("Hello", "text", {"prompt": "Hello"}, id="text"),
+        pytest.param("[1, 2]", "text", {"prompt": "[1, 2]"}, id="json_that_is_no_chat"),
+        pytest.param("null", "text", {"prompt": "null"}, id="json_of_nothing"),
+        pytest.param(f"[{ROLE}]", "1 chat message", {"messages": [json.loads(ROLE)]}, id="messages"),
+        pytest.param(
+            f'{{"model": "m", "messages": [{ROLE}, {ROLE}]}}', "2 chat messages",
+            {"messages": [json.loads(ROLE)] * 2}, id="request_of_a_chat",
+        ),
+        pytest.param(
+            '{"model": "m", "prompt": "Hello"}', "the prompt of a request", {"prompt": "Hello"}, id="request_of_a_completion"
+        ),
+    ],
+)  # fmt: skip
+async def test_pasted_text_is_understood(
+    text: str, told: str, body: dict[str, Any], one: Installation, browser: Browser
+) -> None:
+    async with viewing(browser, f"{one.url}/ui") as viewed:
+        read = "async text => (await import('/ui/prompt.js')).question(text)"
+        found = await viewed.value(read, text)
+        assert (found["told"], found["body"]) == (told, body)
+        assert found.get("model") == ("m" if '"model"' in text else None)
+
 
 async def find(viewed: Viewed, question: Question) -> None:
     """Paste the chat, and wait for the answer."""
@@ -395,7 +430,7 @@ async def test_page_fits_is_legible_and_asks_nobody_else(
         await viewed.value("document.activeElement.blur(), scrollTo(0, 0)")
         for name, selector in (("page", None), ("decision", DECISIONS)):
             if selector is not None:
-                await viewed.page.locator(selector).get_by_role("button").first.click()
+                await viewed.page.locator(selector).get_by_role("button").nth(5).click()
                 await expect(viewed.page.locator("#decision-body tbody tr").first).to_be_visible()
             assert await viewed.value("document.documentElement.scrollWidth") == size[0]
             looked, hard = await hard_to_read(viewed.page)

@@ -111,6 +111,7 @@ def test_decision_keeps_the_order_of_the_fleet_and_picks_best_first() -> None:
     assert [entry.candidate.name for entry in decision.scored] == ["a", "b", "c"]
     assert decision.picked == ("b", "c")
     assert decision.first.candidate.name == "b"
+    assert decision.runner_up == decision.scored[2]
 
 
 def test_profile_without_scorers_picks_at_random() -> None:
