@@ -23,7 +23,7 @@ BLOCK = 16
 
 
 def cached(name: str, n_blocks: int) -> Candidate:
-    held = RankMatch((n_blocks, 0, 0), (n_blocks, 0, 0), ((0, n_blocks),), n_blocks)
+    held = RankMatch((n_blocks, 0, 0), (n_blocks, 0, 0), n_blocks)
     return endpoint(name, prefix=PrefixMatch(TIERS, BLOCK, 4, held, 0, {0: n_blocks * BLOCK}))
 
 

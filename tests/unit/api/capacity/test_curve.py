@@ -29,7 +29,7 @@ from unit.indexer.test_reuse_distance import brute_force
 CHUNK, BLOCK = 64, 16
 KV = KvSize(GIB / (10 * CHUNK), "a test")
 """A GiB is ten chunks."""
-NOTHING = RankMatch((0,), (0,), (), 0)
+NOTHING = RankMatch((0,), (0,), 0)
 NOW = 1000.0
 
 
