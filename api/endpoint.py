@@ -44,6 +44,13 @@ class Endpoint:
                 return publisher
         return None
 
+    def trust_in(self, rank: int) -> Trust | None:
+        """Trust in the events of a rank, None for one without."""
+        publisher = self.publisher(rank)
+        if publisher is None or publisher.subscription is None:
+            return None
+        return publisher.subscription.trust
+
     @property
     def trust(self) -> Trust:
         """The least trusted rank's."""

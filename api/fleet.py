@@ -14,14 +14,13 @@ from ..events.stream import Trust
 from ..events.subscriber import Subscriber
 from ..events.subscription import Subscription
 from ..indexer.atlas import Atlas
-from ..indexer.match import PrefixMatch
 from ..indexer.predicted import Prediction
 from ..indexer.prefix import Prefix
 from ..indexer.snapshot import SavedEndpoint, SavedRank
 from ..indexer.tiers import TierId, TierSource
 from ..scorers.audit import Audit, Audited
 from ..scorers.in_flight import InFlight, Siblings
-from ..scorers.model import Candidate, Load
+from ..scorers.model import IDLE, Candidate, Load
 from .auto_capacities import AutoCapacities
 from .endpoint import Endpoint
 from .instance import Instance
@@ -207,13 +206,32 @@ class Fleet:
         """
         matches = self.predictions.matches(prefix, now=now)
         self._settle(now)
-        return [
-            self._candidate(endpoint, serving, matches.get(endpoint.name), now)
-            for endpoint in self._endpoints.values()
-            if (serving := endpoint.addresses.serving) is not None
-            and (subset is None or _allowed(serving, subset))
-            and (not labels or endpoint.has_labels(labels))
-        ]
+        loads, in_flight = self._loads.believed(now), self.in_flight.loads(self._endpoints)
+        # what is known from routing needs no trust in events
+        worth: Mapping[Trust, float] = {} if self.is_from_routing else self.settings.trust_credit
+        doubts = self.audit.doubts(now=now) if self.settings.audit_lowers_credit else {}
+        found: list[Candidate] = []
+        for name, endpoint in self._endpoints.items():
+            serving = endpoint.addresses.serving
+            if serving is None or (subset is not None and not _allowed(serving, subset)):
+                continue
+            if labels and not endpoint.has_labels(labels):
+                continue
+            match = matches.get(name)
+            trust = endpoint.trust_in(match.rank if match is not None else 0)
+            found.append(
+                Candidate(
+                    name,
+                    serving,
+                    endpoint.labels,
+                    loads.get(name),
+                    match,
+                    (worth.get(trust, 1.0) if trust is not None else 1.0) * doubts.get(name, 1.0),
+                    in_flight.get(name, IDLE),
+                    trust or Trust.DARK,
+                )
+            )
+        return found
 
     def routed(self, picked: Candidate, prefix: Prefix | None, *, now: float) -> Prediction | None:
         """A request was sent to the endpoint: its blocks are in use, and its load is about to change.
@@ -347,28 +365,6 @@ class Fleet:
 
     def _settle(self, now: float) -> None:
         self.in_flight.settle(lambda name: self._loads.get(name, now), now=now)
-
-    def _candidate(
-        self, endpoint: Endpoint, serving: str, match: PrefixMatch | None, now: float
-    ) -> Candidate:
-        publisher = endpoint.publisher(match.rank if match is not None else 0)
-        trust, credit = Trust.DARK, 1.0
-        if publisher is not None and publisher.subscription is not None:
-            trust = publisher.trust
-            if not self.is_from_routing:  # what is known from routing needs no trust in events
-                credit = self.settings.trust_credit[trust]
-        if self.settings.audit_lowers_credit:
-            credit *= self.audit.credit(endpoint.name, now=now)
-        return Candidate(
-            name=endpoint.name,
-            address=serving,
-            labels=endpoint.labels,
-            load=self._loads.get(endpoint.name, now),
-            prefix=match,
-            credit=credit,
-            in_flight=self.in_flight.of(endpoint.name),
-            trust=trust,
-        )
 
     def _note_start(self, endpoint: Endpoint, started: float) -> None:
         """A new process start time is a restart, also where the event streams have not told of it."""

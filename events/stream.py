@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from enum import Enum
+from enum import StrEnum
 from math import inf
 from typing import Generic, TypeVar
 
@@ -24,7 +24,7 @@ from .stamps import BatchStamps
 ItemT = TypeVar("ItemT")
 
 
-class Trust(Enum):
+class Trust(StrEnum):
     """How far the index believes its view of a publisher."""
 
     LIVE = "live"

@@ -122,18 +122,14 @@ class Subscription:
         self._checked_at = self._heard_at = 0.0
         self._replay_answers = False
         self._silent = self.stream.trust is Trust.STALE and not sees_disconnects
-        self._told = self.trust
+        self.trust = self._believed()
+        """Belief in the publisher's state, as the sink was told."""
         self._source = open_source(self)
 
     @property
     def replay(self) -> str | None:
         """Address of the publisher's replay socket, None when it has none."""
         return self._replay.address if self._replay else None
-
-    @property
-    def trust(self) -> Trust:
-        """Belief in the publisher's state."""
-        return Trust.STALE if self._silent else self.stream.trust
 
     def tick(self) -> None:
         """Let time pass: replay time-outs, and looks at publishers that have been silent."""
@@ -260,10 +256,13 @@ class Subscription:
         self._tell_trust()
 
     def _tell_trust(self) -> None:
-        trust = self.trust
-        if trust is not self._told:
-            old, self._told = self._told, trust
+        trust = self._believed()
+        if trust is not self.trust:
+            old, self.trust = self.trust, trust
             self._sink.trust_changed(old, trust)
+
+    def _believed(self) -> Trust:
+        return Trust.STALE if self._silent else self.stream.trust
 
     def _now(self) -> float:
         return asyncio.get_running_loop().time()

@@ -228,16 +228,20 @@ class EndpointAudit:
             self._weighed_reused = MEMORY * self._weighed_reused + expected - max(0, audited.error_tokens)
             self._last_at = now
 
+    @property
+    def is_doubted(self) -> bool:
+        """Whether enough is known of the endpoint, and less than `TOLERANCE` of what was expected was reused."""
+        expected = self._weighed_expected
+        return expected >= ENOUGH_TOKENS and self._weighed_reused / expected < TOLERANCE
+
     def credit(self, now: float) -> float:
         """What the index's word on this endpoint is worth, 0 to 1: the part of what was expected that was reused.
 
-        1 until enough is known, and while the part is at least `TOLERANCE`; lost credit comes back with time.
+        1 unless it is doubted; lost credit comes back with time.
         """
-        if self._weighed_expected < ENOUGH_TOKENS:
+        if not self.is_doubted:
             return 1.0
         part = self._weighed_reused / self._weighed_expected
-        if part >= TOLERANCE:
-            return 1.0
         return 1.0 - (1.0 - part) * math.exp(-max(0.0, now - self._last_at) / FORGIVEN_S)
 
 
@@ -246,20 +250,26 @@ class Audit:
 
     def __init__(self) -> None:
         self._endpoints: dict[str, EndpointAudit] = {}
+        self._doubted: dict[str, EndpointAudit] = {}
 
     def add(self, audited: Audited, *, now: float) -> None:
         """One more request; `now` in monotonic seconds."""
-        self._endpoints.setdefault(audited.endpoint, EndpointAudit()).add(audited, now=now)
+        books = self._endpoints.setdefault(audited.endpoint, EndpointAudit())
+        books.add(audited, now=now)
+        if books.is_doubted:
+            self._doubted[audited.endpoint] = books
+        else:
+            self._doubted.pop(audited.endpoint, None)
 
     def of(self, endpoint: str) -> EndpointAudit | None:
         """The endpoint's books, None before its first judged request."""
         return self._endpoints.get(endpoint)
 
-    def credit(self, endpoint: str, *, now: float) -> float:
-        """See `EndpointAudit.credit`; 1 without books. Cost: O(1)."""
-        books = self._endpoints.get(endpoint)
-        return books.credit(now) if books is not None else 1.0
+    def doubts(self, *, now: float) -> dict[str, float]:
+        """See `EndpointAudit.credit`, of the doubted endpoints. Cost: O(doubted endpoints)."""
+        return {endpoint: books.credit(now) for endpoint, books in self._doubted.items()}
 
     def forget(self, endpoint: str) -> None:
         """The endpoint is gone."""
         self._endpoints.pop(endpoint, None)
+        self._doubted.pop(endpoint, None)

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from .base import Filter, MarksResponses, Picker, Rng, Scorer, Verdicts
 from .decision import Decision, PluginFault
-from .model import Candidate, Rating, Ratings, RequestView
+from .model import UNRATED, Candidate, Rating, Ratings, RequestView
 from .rating_column import RatingColumn
 
 T = TypeVar("T")
@@ -52,14 +52,14 @@ def sound_ratings(
     try:
         ratings, scores = _listed(scorer.rate(request, candidates))
         outside = [score for score in scores if not 0.0 <= score <= 1.0]
+        if not outside and len(ratings) == len(candidates):
+            return ratings, scores, None
         n_not_finite = sum(not math.isfinite(score) for score in outside)
     except Exception as error:  # noqa: BLE001 - see `called`; written out, since this is the hot path
         return *_unknown(candidates), PluginFault(name, "raised", _description(error))
     if len(ratings) != len(candidates):
         detail = f"rated {len(ratings)} endpoints, want {len(candidates)}"
         return *_unknown(candidates), PluginFault(name, "wrong_length", detail)
-    if not outside:
-        return ratings, scores, None
     if n_not_finite:
         reason, detail = "not_finite", f"{n_not_finite} of {len(ratings)} scores are not finite, taken as 0"
     else:
@@ -71,17 +71,15 @@ def sound_pick(
     picker: Picker, totals: Sequence[float], rng: Rng, fallback: Picker
 ) -> tuple[list[int], bool, PluginFault | None]:
     """Distinct indices into `totals`, best first; `fallback` picks where `picker` gives no usable answer."""
-
-    def checked() -> tuple[list[int], bool] | PluginFault:
+    try:
         picked, by_chance = picker.pick(totals, rng=rng)
         if picked and len(set(picked)) == len(picked) and all(_is_row(row, len(totals)) for row in picked):
-            return picked, by_chance
-        return PluginFault(picker.type, "wrong_answer", f"picked {len(picked)} of {len(totals)} endpoints")
-
-    answer = called(picker.type, checked)
-    if isinstance(answer, PluginFault):
-        return *fallback.pick(totals, rng=rng), answer
-    return *answer, None
+            return picked, by_chance, None
+        detail = f"picked {len(picked)} of {len(totals)} endpoints"
+        fault = PluginFault(picker.type, "wrong_answer", detail)
+    except Exception as error:  # noqa: BLE001 - see `called`; written out, since this is the hot path
+        fault = PluginFault(picker.type, "raised", _description(error))
+    return *fallback.pick(totals, rng=rng), fault
 
 
 def sound_headers(
@@ -105,7 +103,7 @@ def _listed(ratings: Ratings) -> tuple[Ratings, Sequence[float]]:
 
 
 def _unknown(candidates: Sequence[Candidate]) -> tuple[Ratings, Sequence[float]]:
-    return _listed([Rating(raw=None, score=0.0)] * len(candidates))
+    return _listed([UNRATED] * len(candidates))
 
 
 def _is_verdict(answer: object) -> bool:

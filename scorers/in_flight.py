@@ -7,7 +7,7 @@ that so many requests cannot be there any more, or until it is too old.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
 from .model import IDLE, InFlightLoad, Load
@@ -32,27 +32,50 @@ class Siblings(Protocol):
 
 
 class _Account:
-    """One endpoint's load, from when it was first booked to when it is forgotten."""
+    """One endpoint's bookings, from the first one to when it is forgotten.
 
-    __slots__ = ("_endpoint", "compared_at", "load", "siblings", "unseen")
+    Args:
+        endpoint: its name.
+        loads: of all endpoints, where its load is written.
+        hiding: the accounts with unseen bookings, of which it may be one.
+        siblings: who is told of its load.
+    """
 
-    def __init__(self, endpoint: str, siblings: Siblings | None) -> None:
-        self.load = IDLE
+    __slots__ = ("_compared_at", "_endpoint", "_hiding", "_load", "_loads", "_siblings", "unseen")
+
+    def __init__(
+        self,
+        endpoint: str,
+        loads: dict[str, InFlightLoad],
+        hiding: dict[str, _Account],
+        siblings: Siblings | None,
+    ) -> None:
         self.unseen: dict[Booking, None] = {}
-        self.compared_at = -math.inf
-        self.siblings = siblings
-        self._endpoint = endpoint
+        self._compared_at = -math.inf
+        self._endpoint, self._load, self._siblings = endpoint, IDLE, siblings
+        self._loads, self._hiding = loads, hiding
 
-    def add(self, *, requests: int, tokens: int) -> None:
-        self.load = InFlightLoad(self.load.requests + requests, self.load.tokens + tokens)
-        if self.siblings is not None:
-            self.siblings.tell(self._endpoint, self.load)
+    def add(self, requests: int, tokens: int) -> None:
+        load = InFlightLoad(self._load.requests + requests, self._load.tokens + tokens)
+        self._load = self._loads[self._endpoint] = load
+        if self._siblings is not None:
+            self._siblings.tell(self._endpoint, load)
+
+    def hide(self, booking: Booking) -> None:
+        self.unseen[booking] = None
+        self._hiding[self._endpoint] = self
+
+    def leave(self) -> None:
+        """The endpoint is forgotten: nobody asks for what is still booked there."""
+        if self._siblings is not None:
+            self._siblings.tell(self._endpoint, IDLE)
+        self._loads, self._hiding, self._siblings = {}, {}, None
 
     def compare(self, load: Load) -> None:
         """End unseen bookings that the endpoint's own counts leave no room for, the oldest first."""
-        if load.updated_at <= self.compared_at:
+        if load.updated_at <= self._compared_at:
             return
-        self.compared_at = load.updated_at
+        self._compared_at = load.updated_at
         settled = [each for each in self.unseen if each.at <= load.updated_at - SETTLE_S]
         settled.sort(key=lambda each: each.at)
         n_gone = max(0, len(settled) - load.waiting - load.running)
@@ -74,25 +97,25 @@ class Booking:
     def __init__(self, account: _Account, tokens: int, at: float) -> None:
         self.at = at
         self._account, self._tokens, self._is_open = account, tokens, True
-        account.add(requests=1, tokens=tokens)
+        account.add(1, tokens)
 
     def begun(self) -> None:
         """The answer began: the prompt is computed. Further calls change nothing."""
-        self._account.add(requests=0, tokens=-self._tokens)
-        self._tokens = 0
+        if self._tokens:
+            self._account.add(0, -self._tokens)
+            self._tokens = 0
 
     def ended(self) -> None:
         """The answer ended, or will not come. Further calls change nothing."""
-        self.begun()
         if self._is_open:
-            self._account.add(requests=-1, tokens=0)
+            self._account.add(-1, -self._tokens)
             self._account.unseen.pop(self, None)
-            self._is_open = False
+            self._tokens, self._is_open = 0, False
 
     def unseen(self) -> None:
         """Nobody will tell how the request goes on. Nothing happens to one that has ended."""
         if self._is_open:
-            self._account.unseen[self] = None
+            self._account.hide(self)
 
 
 class InFlight:
@@ -104,12 +127,22 @@ class InFlight:
 
     def __init__(self, siblings: Siblings | None = None) -> None:
         self._accounts: dict[str, _Account] = {}
+        self._loads: dict[str, InFlightLoad] = {}
+        self._hiding: dict[str, _Account] = {}
         self._siblings = siblings
 
     def own(self, endpoint: str) -> InFlightLoad:
         """What this process has sent there; nothing for an endpoint that was never booked. Cost: O(1), nothing is made."""
-        account = self._accounts.get(endpoint)
-        return account.load if account is not None else IDLE
+        return self._loads.get(endpoint, IDLE)
+
+    def loads(self, endpoints: Iterable[str]) -> Mapping[str, InFlightLoad]:
+        """`of` each of these endpoints; those with nothing in flight may be absent, and others may be there.
+
+        Cost: O(1), and O(endpoints) with siblings. Good until the next booking.
+        """
+        if self._siblings is None:
+            return self._loads
+        return {endpoint: self.of(endpoint) for endpoint in endpoints}
 
     def of(self, endpoint: str) -> InFlightLoad:
         """The endpoint's load, with what the siblings have sent there. Cost: O(1)."""
@@ -130,15 +163,15 @@ class InFlight:
         Args:
             load_of: endpoint -> its own load, None where it is not known.
             now: monotonic seconds.
-        Cost: O(endpoints + unseen bookings), and once a new load a sort of those there.
+        Cost: O(unseen bookings), and once a new load a sort of those there.
         """
-        for endpoint, account in self._accounts.items():
-            if not account.unseen:
-                continue
+        for endpoint, account in list(self._hiding.items()):
             if (load := load_of(endpoint)) is not None:
                 account.compare(load)
             for booking in [each for each in account.unseen if each.at <= now - UNSEEN_S]:
                 booking.ended()
+            if not account.unseen:
+                del self._hiding[endpoint]
 
     def book(self, endpoint: str, *, tokens: int, now: float) -> Booking:
         """A request goes to the endpoint.
@@ -150,12 +183,13 @@ class InFlight:
         """
         account = self._accounts.get(endpoint)
         if account is None:
-            account = self._accounts[endpoint] = _Account(endpoint, self._siblings)
+            account = self._accounts[endpoint] = _Account(endpoint, self._loads, self._hiding, self._siblings)
         return Booking(account, tokens, now)
 
     def forget(self, endpoint: str) -> None:
         """The endpoint is gone. Bookings of it may still end; they do not touch one of the same name."""
         account = self._accounts.pop(endpoint, None)
-        if account is not None and account.siblings is not None:
-            account.siblings.tell(endpoint, IDLE)
-            account.siblings = None
+        if account is not None:
+            account.leave()
+            self._loads.pop(endpoint, None)
+            self._hiding.pop(endpoint, None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .model import Adapters, Candidate, Rating, Ratings, RequestView
+from .model import UNRATED, Adapters, Candidate, Rating, Ratings, RequestView
 from .params import NoParams
 from .registry import Registry
 
@@ -20,7 +20,7 @@ class LoraAffinityScorer:
         for candidate in candidates:
             load = candidate.load
             if load is None or load.adapters is None:
-                ratings.append(Rating(raw=None, score=0.0))
+                ratings.append(UNRATED)
                 continue
             adapters = load.adapters
             n = len(adapters.active) + len(adapters.waiting)

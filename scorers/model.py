@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 
 import msgspec
 
@@ -11,8 +10,7 @@ from ..events.stream import Trust
 from ..indexer.match import PrefixMatch
 
 
-@dataclass(frozen=True, slots=True)
-class Adapters:
+class Adapters(msgspec.Struct, frozen=True, gc=False):
     """LoRA adapters of one endpoint as its own `/metrics` told them.
 
     Attributes:
@@ -26,8 +24,7 @@ class Adapters:
     max_active: int
 
 
-@dataclass(frozen=True, slots=True)
-class Load:
+class Load(msgspec.Struct, frozen=True, gc=False):
     """Load of one endpoint as its own `/metrics` told it.
 
     Attributes:
@@ -46,11 +43,13 @@ class Load:
 
     def age_s(self, now: float) -> float:
         """Seconds since the scrape, never negative."""
-        return max(0.0, now - self.updated_at)
+        age_s = now - self.updated_at
+        return (
+            age_s if age_s > 0.0 else 0.0
+        )  # a tenth of `max` and its arguments, for every scorer and candidate
 
 
-@dataclass(frozen=True, slots=True)
-class InFlightLoad:
+class InFlightLoad(msgspec.Struct, frozen=True, gc=False):
     """What this process has sent to one endpoint and not yet seen end; known without scraping.
 
     Attributes:
@@ -94,8 +93,7 @@ class Candidate(msgspec.Struct, frozen=True, gc=False):
         return max(0, request.n_tokens - cached)
 
 
-@dataclass(frozen=True, slots=True)
-class RequestView:
+class RequestView(msgspec.Struct, frozen=True, gc=False):
     """What scorers may know about the request.
 
     Attributes:
@@ -108,7 +106,7 @@ class RequestView:
     model: str
     now: float
     n_tokens: int = 0
-    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+    headers: Mapping[str, str] = {}
 
 
 class Rating(msgspec.Struct, frozen=True, gc=False):
@@ -126,6 +124,9 @@ class Rating(msgspec.Struct, frozen=True, gc=False):
     score: float
     age_s: float | None = None
 
+
+UNRATED = Rating(raw=None, score=0.0)
+"""Rating of what is not known, shared."""
 
 Ratings = Sequence[Rating]
 """One rating a candidate, in the candidates' order."""

@@ -70,7 +70,7 @@ class Profile:
         if not candidates:
             raise NoCandidatesError(f"no endpoint to score for model {request.model!r}")
         faults: list[PluginFault] = []
-        dropped = self._filtered(request, candidates, rng, faults)
+        dropped = self._filtered(request, candidates, rng, faults) if self._filters else {}
         kept = [each for each in candidates if each.name not in dropped] if dropped else candidates
         columns, totals = self._rated(request, kept, faults)
         rows, tie = self._picked(totals, rng, faults)
@@ -91,6 +91,8 @@ class Profile:
 
     def picked(self, request: RequestView, decision: Decision) -> tuple[PluginFault, ...]:
         """Tell the plugins that the request was routed; the faults of those that failed on it."""
+        if not self._learn_picks:
+            return ()
         calls = ((name, partial(each.picked, request, decision)) for name, each in self._learn_picks)
         return _told(calls)
 
@@ -103,6 +105,8 @@ class Profile:
 
     def response_headers(self, decision: Decision) -> tuple[dict[str, str], tuple[PluginFault, ...]]:
         """Headers to set on the response to a routed request, and the faults of plugins that failed on it."""
+        if not self._mark:
+            return {}, ()
         headers: dict[str, str] = {}
         faults: list[PluginFault] = []
         for name, each in self._mark:

@@ -17,6 +17,11 @@ class LoadTable:
         load = self._loads.get(name)
         return None if load is None or load.age_s(now) > self.stale_after_s else load
 
+    def believed(self, now: float) -> dict[str, Load]:
+        """Loads by endpoint, without those that are too old at `now`. Cost: O(endpoints)."""
+        oldest_s = self.stale_after_s
+        return {name: load for name, load in self._loads.items() if now - load.updated_at <= oldest_s}
+
     def put(self, name: str, load: Load) -> None:
         """Takes the newest load of an endpoint."""
         self._loads[name] = load

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
 from typing import cast
 
 from jinja2 import TemplateSyntaxError
+from msgspec.structs import replace
 
 from .content_format import wants_content_parts
 from .conversation import Entry, Message, conversation, has_media, merged_system_messages

@@ -1,12 +1,16 @@
-"""What a request asks for, before and after tokenization."""
+"""What a request asks for, before and after tokenization.
+
+Several of these are made for every request: as msgspec structs they cost a tenth of frozen dataclasses.
+"""
 
 from __future__ import annotations
 
 from array import array
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
+
+import msgspec
 
 from ...indexer.prefix import MediaSpan
 from .conversation import Message
@@ -51,8 +55,7 @@ class NoPrefixReason(StrEnum):
     """A field has the wrong type; the engine will say so."""
 
 
-@dataclass(frozen=True, slots=True)
-class Truncation:
+class Truncation(msgspec.Struct, frozen=True, gc=False):
     """How the engine shortens a prompt.
 
     Attributes:
@@ -66,8 +69,7 @@ class Truncation:
     spares_added: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class TextPrompt:
+class TextPrompt(msgspec.Struct, frozen=True, gc=False):
     """A text to encode.
 
     Attributes:
@@ -84,8 +86,7 @@ class TextPrompt:
     fork: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class TokenPrompt:
+class TokenPrompt(msgspec.Struct, frozen=True, gc=False):
     """Token ids.
 
     Attributes:
@@ -99,8 +100,7 @@ class TokenPrompt:
     cut: NoPrefixReason | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ChatPrompt:
+class ChatPrompt(msgspec.Struct, frozen=True, gc=False):
     """A conversation to render.
 
     Attributes:
@@ -134,8 +134,7 @@ class ChatPrompt:
     anthropic: AnthropicChat | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class AnthropicChat:
+class AnthropicChat(msgspec.Struct, frozen=True, gc=False):
     """What of a request to Anthropic's API can be told only with the model's chat template.
 
     Attributes:
@@ -145,8 +144,7 @@ class AnthropicChat:
     disables_thinking: bool
 
 
-@dataclass(frozen=True, slots=True)
-class NoPrompt:
+class NoPrompt(msgspec.Struct, frozen=True, gc=False):
     """No prompt that could be tokenized. `detail` is for people and quotes nothing of the body."""
 
     reason: NoPrefixReason
@@ -156,8 +154,7 @@ class NoPrompt:
 AnyPrompt = TextPrompt | TokenPrompt | ChatPrompt | NoPrompt
 
 
-@dataclass(frozen=True, slots=True)
-class RawRequest:
+class RawRequest(msgspec.Struct, frozen=True, gc=False):
     """A request as it came, for whoever reads it by other means.
 
     Attributes:
@@ -169,8 +166,7 @@ class RawRequest:
     body: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class ParsedRequest:
+class ParsedRequest(msgspec.Struct, frozen=True, gc=False):
     """The needed fields of one body.
 
     Attributes:
@@ -192,8 +188,7 @@ class ParsedRequest:
     raw: RawRequest | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Prompt:
+class Prompt(msgspec.Struct, frozen=True, gc=False):
     """One request, ready for block keys.
 
     Attributes:

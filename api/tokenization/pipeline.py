@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from array import array
 from collections.abc import Collection, Coroutine, Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from .chat import ChatRenderer
 from .encoding import prompt_of, texts_of
@@ -34,8 +35,7 @@ _REASONS: Mapping[type[TokenizationError], NoPrefixReason] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class _Encoding:
+class _Encoding(msgspec.Struct, frozen=True, gc=False):
     """A text with what is to encode it."""
 
     encoder: SegmentEncoder

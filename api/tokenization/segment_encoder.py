@@ -6,9 +6,10 @@ import logging
 from array import array
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple
 
+import msgspec
 from tokenizers import Tokenizer
 
 from .cuts import SEGMENT_CHARS, WHOLE, Cuts, proven_cuts
@@ -29,8 +30,7 @@ class Frame(NamedTuple):
 NO_FRAME = Frame(b"", b"")
 
 
-@dataclass(frozen=True, slots=True)
-class Draft:
+class Draft(msgspec.Struct, frozen=True, gc=False):
     """A prompt on its way to token ids.
 
     Attributes:

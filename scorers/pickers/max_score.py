@@ -28,8 +28,11 @@ class MaxScorePicker:
         Shuffling first and sorting stably keeps every order of a group of ties equally likely.
         """
         order = shuffled(len(totals), rng)
+        best = max(totals)
+        tie = totals.count(best) > 1
+        if self._count == 1:  # the first of the sorted ones, without sorting them
+            return [next(row for row in order if totals[row] == best)], tie
         order.sort(key=lambda index: totals[index], reverse=True)
-        tie = len(order) > 1 and totals[order[0]] == totals[order[1]]
         return order[: self._count], tie
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal, cast
 
 import msgspec
@@ -37,8 +36,7 @@ TruncatedTo = Annotated[int, Meta(ge=-1)]
 Side = Literal["left", "right"]
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(msgspec.Struct, frozen=True, gc=False):
     """The prompt of a body.
 
     Attributes:

@@ -5,11 +5,11 @@ Source: vLLM 0.32.0 entrypoints/scale_out, SGLang 0.5.23 managers/io_struct.py.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Annotated, Any, cast
 
 import msgspec
 from msgspec import Meta
+from msgspec.structs import replace
 
 from ....indexer.prefix import MediaSpan
 from ..model import NoPrefixReason, TokenPrompt

@@ -158,7 +158,7 @@ def test_credit_falls_with_what_was_not_reused_and_comes_back_when_it_is_again()
     credit: list[float] = []
     for each in [GOOD] * 20 + [BAD] * 40 + [GOOD] * 60:
         audit.add(each, now=0.0)
-        credit.append(audit.credit("e", now=0.0))
+        credit.append(audit.doubts(now=0.0).get("e", 1.0))
 
     good, bad, again = credit[:20], credit[20:60], credit[60:]
     assert set(good) == {1.0}
@@ -173,11 +173,15 @@ def test_credit_needs_evidence() -> None:
     for _ in range(4):
         audit.add(BAD, now=0.0)
 
-    before = audit.credit("e", now=0.0)
+    before = audit.doubts(now=0.0).get("e", 1.0)
     for _ in range(3):
         audit.add(BAD, now=0.0)
 
-    assert (before, audit.credit("e", now=0.0), audit.credit("unknown", now=0.0)) == (1.0, 0.0, 1.0)
+    assert (before, audit.doubts(now=0.0).get("e", 1.0), audit.doubts(now=0.0).get("unknown", 1.0)) == (
+        1.0,
+        0.0,
+        1.0,
+    )
 
 
 @pytest.mark.parametrize(
@@ -188,7 +192,7 @@ def test_credit_does_not_fall_by_what_is_no_fault_of_the_index(verdict: Verdict)
     for _ in range(20):
         audit.add(audited(1000, 0, verdict), now=0.0)
 
-    assert audit.credit("e", now=0.0) == 1.0
+    assert audit.doubts(now=0.0).get("e", 1.0) == 1.0
 
 
 def test_lost_credit_comes_back_with_time_and_is_lost_again() -> None:
@@ -197,9 +201,11 @@ def test_lost_credit_comes_back_with_time_and_is_lost_again() -> None:
         audit.add(BAD, now=100.0)
 
     times = [100.0, 100.0 + FORGIVEN_S, 100.0 + 100 * FORGIVEN_S]
-    assert [audit.credit("e", now=now) for now in times] == pytest.approx([0.0, 0.632, 1.0], abs=0.001)
+    assert [audit.doubts(now=now).get("e", 1.0) for now in times] == pytest.approx(
+        [0.0, 0.632, 1.0], abs=0.001
+    )
     audit.add(BAD, now=times[-1])
-    assert audit.credit("e", now=times[-1]) == 0.0
+    assert audit.doubts(now=times[-1]).get("e", 1.0) == 0.0
 
 
 def test_books_have_everything_that_was_judged() -> None:

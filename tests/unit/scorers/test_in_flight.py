@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
 from kvatlas.scorers.in_flight import SETTLE_S, UNSEEN_S, Booking, InFlight
-from kvatlas.scorers.model import InFlightLoad, Load
+from kvatlas.scorers.model import IDLE, InFlightLoad, Load
 
 
 def test_tokens_are_in_flight_until_the_answer_begins_and_requests_until_it_ends() -> None:
@@ -161,6 +161,7 @@ class Accounting(RuleBasedStateMachine):
             entries = [each for each in self.open.values() if each.endpoint == endpoint]
             wanted = InFlightLoad(len(entries), sum(each.tokens for each in entries))
             assert self.accounts.of(endpoint) == wanted
+            assert self.accounts.loads("abc").get(endpoint, IDLE) == wanted
             assert self.accounts.n_unseen(endpoint) == sum(each.is_unseen for each in entries)
 
 

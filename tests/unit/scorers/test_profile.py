@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from kvatlas.scorers.base import Filter, Picker, Rng, Scorer, Verdicts
 from kvatlas.scorers.builtin import builtin_registry
-from kvatlas.scorers.decision import Dropped
+from kvatlas.scorers.decision import Decision, Dropped
 from kvatlas.scorers.errors import NoCandidatesError, ProfileError
 from kvatlas.scorers.model import Candidate, Rating, Ratings, RequestView
 from kvatlas.scorers.params import BuildContext
@@ -101,6 +101,13 @@ def test_total_is_the_undivided_weighted_sum() -> None:
     ]
     assert (decision.model, decision.n_tokens) == ("m", 33)
     assert (decision.picked, decision.tie, decision.faults) == (("a",), False, ())
+
+
+def test_decision_that_picked_nobody_it_knows_has_no_best() -> None:
+    decision = Decision("m", 0, candidates("a"), (), (0.0,), picked=("b",), tie=False)
+
+    with pytest.raises(LookupError, match="'b' was picked and is no candidate"):
+        _ = decision.best
 
 
 def test_decision_keeps_the_order_of_the_fleet_and_picks_best_first() -> None:

@@ -28,6 +28,7 @@ def loads() -> LoadTable:
 )
 def test_load_is_believed_until_it_is_stale(loads: LoadTable, now: float, *, known: bool) -> None:
     assert loads.get("a", now) == (LOAD if known else None)
+    assert loads.believed(now) == ({"a": LOAD} if known else {})
 
 
 def test_unknown_endpoint_has_no_load(loads: LoadTable) -> None:

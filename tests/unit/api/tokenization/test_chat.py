@@ -1,10 +1,10 @@
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from kvatlas.api.tokenization.chat import ChatRenderer, ChatTemplate
 from kvatlas.api.tokenization.conversation import Message

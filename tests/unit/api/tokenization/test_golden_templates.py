@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from kvatlas.api.tokenization.chat import ChatRenderer, ChatTemplate
 from kvatlas.api.tokenization.conversation import Message

@@ -101,6 +101,7 @@ def test_accounts_add_what_siblings_have_sent() -> None:
 
     assert (accounts.of("e"), accounts.own("e")) == (InFlightLoad(2, 17), InFlightLoad(1, 10))
     assert others.of("e") == InFlightLoad(2, 17)
+    assert accounts.loads(["e", "idle"]) == {"e": InFlightLoad(2, 17), "idle": InFlightLoad()}
     accounts.forget("e")
     booking.ended()  # of an endpoint that is gone: nobody is told
     give(siblings.news(), other)
