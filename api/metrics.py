@@ -9,6 +9,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from .tallies import Tally, Times
+
 _FAST_SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
 _LAG_SECONDS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0)
 
@@ -21,20 +23,20 @@ class Metrics:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
-        self._batches = self._counter("batches_applied", "Event batches taken into the index.", "endpoint")
-        self._events = self._counter("events_applied", "KV events taken into the index.", "endpoint")
+        self._batches = self._tally("batches_applied", "Event batches taken into the index.", "endpoint")
+        self._events = self._tally("events_applied", "KV events taken into the index.", "endpoint")
         self._rejected = self._counter(
             "events_rejected", "Messages or events that could not be read.", "endpoint", "reason"
         )
         self._trust = self._counter(
             "trust_transitions", "Changes of a publisher's trust, by new state.", "state"
         )
-        self._picks = self._counter("picks", "Requests sent to an endpoint.", "endpoint")
-        self._refusals = self._counter("refusals", "Requests answered without being routed.", "code")
-        self._no_prefix = self._counter(
+        self._picks = self._tally("picks", "Requests sent to an endpoint.", "endpoint")
+        self._refusals = self._tally("refusals", "Requests answered without being routed.", "code")
+        self._no_prefix = self._tally(
             "prompts_without_prefix", "Routed requests without token ids.", "reason"
         )
-        self._prefix_cut = self._counter(
+        self._prefix_cut = self._tally(
             "prompts_cut", "Routed requests whose token ids are known only at the start.", "reason"
         )
         self._faults = self._counter(
@@ -46,8 +48,8 @@ class Metrics:
         self._remote = self._counter(
             "remote_tokenizations", "Questions to engines for token ids, by how they ended.", "outcome"
         )
-        self.prompt_tokens = self._counter("prompt_tokens", "Tokens of routed prompts.")
-        self.usable_tokens = self._counter(
+        self._prompt_tokens = self._tally("prompt_tokens", "Tokens of routed prompts.")
+        self._usable_tokens = self._tally(
             "usable_prefix_tokens", "Prompt tokens cached on the picked endpoint."
         )
         self._config_loads = self._counter(
@@ -62,14 +64,16 @@ class Metrics:
         self.config_refused = Gauge(
             "kvatlas_config_refused", "Files whose present content is not in force.", registry=self.registry
         )
-        self.event_lag = Histogram(
-            "kvatlas_event_lag_seconds", "Receive time minus the publisher's time stamp of live batches.",
-            buckets=_LAG_SECONDS, registry=self.registry,
+        self.event_lag = Times(
+            "event_lag_seconds", "Receive time minus the publisher's time stamp of live batches.", _LAG_SECONDS,
+            registry=self.registry,
         )  # fmt: skip
-        self.decision_seconds = Histogram(
-            "kvatlas_decision_seconds", "Time from the whole body to the decision.",
-            buckets=_FAST_SECONDS, registry=self.registry,
-        )  # fmt: skip
+        self.decision_seconds = Times(
+            "decision_seconds",
+            "Time from the whole body to the decision.",
+            _FAST_SECONDS,
+            registry=self.registry,
+        )
         self._remote_seconds = Histogram(
             "kvatlas_remote_tokenization_seconds", "Time that questions to engines for token ids took.",
             buckets=_FAST_SECONDS, registry=self.registry,
@@ -82,8 +86,8 @@ class Metrics:
 
     def batch_applied(self, endpoint: str, n_events: int) -> None:
         """An event batch was applied."""
-        self._batches.labels(endpoint).inc()
-        self._events.labels(endpoint).inc(n_events)
+        self._batches.add(endpoint)
+        self._events.add(endpoint, n_events)
 
     def event_rejected(self, endpoint: str, reason: str) -> bool:
         """Something unreadable came; returns whether it is the first of its kind from this endpoint."""
@@ -99,15 +103,15 @@ class Metrics:
 
     def picked(self, endpoint: str) -> None:
         """A request was sent to the endpoint."""
-        self._picks.labels(endpoint).inc()
+        self._picks.add(endpoint)
 
     def refused(self, code: str) -> None:
         """A request was answered without being routed."""
-        self._refusals.labels(code).inc()
+        self._refusals.add(code)
 
     def no_prefix(self, reason: str) -> None:
         """A request has no token ids."""
-        self._no_prefix.labels(reason).inc()
+        self._no_prefix.add(reason)
 
     def plugin_fault(self, plugin: str, reason: str) -> None:
         """A plugin's answer had to be repaired."""
@@ -115,7 +119,12 @@ class Metrics:
 
     def prefix_cut(self, reason: str) -> None:
         """A request's token ids end before its prompt does."""
-        self._prefix_cut.labels(reason).inc()
+        self._prefix_cut.add(reason)
+
+    def prompt_known(self, *, tokens: int, usable: int) -> None:
+        """A routed request has token ids, some of them cached on the picked endpoint."""
+        self._prompt_tokens.add(n=tokens)
+        self._usable_tokens.add(n=usable)
 
     def remote_tokenized(self, outcome: str, seconds: float) -> None:
         """An engine was asked for token ids, or they were kept from before (`cached`)."""
@@ -133,11 +142,15 @@ class Metrics:
 
     def forget(self, endpoint: str) -> None:
         """The endpoint is gone: its series end."""
-        for counter in (self._batches, self._events, self._rejected, self._picks):
-            counter.remove_by_labels({"endpoint": endpoint})
+        for tally in (self._batches, self._events, self._picks):
+            tally.forget(endpoint)
+        self._rejected.remove_by_labels({"endpoint": endpoint})
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
         return Counter(f"kvatlas_{name}", text, labels, registry=self.registry)
+
+    def _tally(self, name: str, text: str, label: str | None = None) -> Tally:
+        return Tally(name, text, label, registry=self.registry)
 
 
 class SnapshotMetrics:

@@ -329,8 +329,11 @@ class Picker(Router):
 
     def _addresses(self, decision: Decision) -> tuple[str, ...]:
         """Where the gateway may send the request: the picked endpoints, then the next best as fallbacks."""
-        addresses = {candidate.name: candidate.address for candidate in decision.candidates}
-        picked = tuple(addresses[name] for name in decision.picked)
+        if len(decision.picked) == 1:
+            picked: tuple[str, ...] = (decision.best.address,)
+        else:
+            addresses = {candidate.name: candidate.address for candidate in decision.candidates}
+            picked = tuple(addresses[name] for name in decision.picked)
         if not self._n_fallbacks:
             return picked
         # Draws break ties, so that the load of an endpoint that fails does not all go to one other.
@@ -350,8 +353,7 @@ class Picker(Router):
             return  # how many tokens it has is a guess, if that
         if decision.cut_reason is not None:
             self._metrics.prefix_cut(decision.cut_reason)
-        self._metrics.prompt_tokens.inc(decision.n_tokens)
-        self._metrics.usable_tokens.inc(_usable_tokens(decision))
+        self._metrics.prompt_known(tokens=decision.n_tokens, usable=_usable_tokens(decision))
 
     def _count_faults(self, faults: Iterable[PluginFault]) -> None:
         for fault in faults:

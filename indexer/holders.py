@@ -146,6 +146,8 @@ class RankHolders:
         self._capacities = capacities
         self._on_change = on_change
         self._own: dict[Place, HolderId] = {}
+        self._all: tuple[HolderId, ...] | None = None
+        """Own and shared holders; made when first needed after a change of the own ones, since shared ones stay."""
 
     @property
     def index(self) -> BlockIndex:
@@ -193,14 +195,14 @@ class RankHolders:
         for holder in self._own.values():
             self._index.close(holder)
         self._own.clear()
-        self._on_change()
+        self._changed()
 
     def close_place(self, place: Place) -> None:
         """Forget one place."""
         holder = self._own.pop(place, None)
         if holder is not None:
             self._index.close(holder)
-            self._on_change()
+            self._changed()
 
     def dump(self) -> tuple[tuple[Place, HolderColumns], ...]:
         """Everything this rank holds for itself, to be saved. Cost: O(residencies)."""
@@ -216,7 +218,9 @@ class RankHolders:
 
     def touch(self, keys: array[int]) -> None:
         """Renew the recency of `keys` wherever this rank has them, shared tiers included."""
-        for holder in (*self._own.values(), *self.shared_in_use()):
+        if self._all is None:
+            self._all = (*self._own.values(), *self.shared_in_use())
+        for holder in self._all:
             self._index.touch(holder, keys)
 
     def set_capacity(self, tier: TierId, n_blocks: int | None) -> int:
@@ -269,6 +273,10 @@ class RankHolders:
             return 1
         return -(-(group.window - 1) // self._block_size)
 
+    def _changed(self) -> None:
+        self._all = None
+        self._on_change()
+
     def _of(self, tier: TierId) -> list[HolderId]:
         return [holder for place, holder in self._own.items() if place.tier == tier]
 
@@ -276,6 +284,6 @@ class RankHolders:
         holder = self._own.get(place)
         if holder is None:
             holder = self._own[place] = self._index.open()
-            self._on_change()
+            self._changed()
             self._index.set_capacity(holder, self._capacities.get(place.tier, MAX_TIER_BLOCKS))
         return holder

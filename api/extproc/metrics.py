@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client import CollectorRegistry
 from prometheus_client.metrics_core import Metric
 
 from ..metrics import StateCollector, gauge
+from ..tallies import Tally, Times
 from .intake import Intake
 from .stream import Answer, Completion, Outcome
 from .usage import Usage, UsageGap
@@ -24,8 +25,8 @@ class StreamMetrics:
     """
 
     def __init__(self, registry: CollectorRegistry, intake: Intake) -> None:
-        def counter(name: str, text: str, *labels: str) -> Counter:
-            return Counter(f"kvatlas_{name}", text, labels, registry=registry)
+        def counter(name: str, text: str, label: str | None = None) -> Tally:
+            return Tally(name, text, label, registry=registry)
 
         self._requests = counter("requests", "Requests that ended, by how.", "outcome")
         self._responses = counter("responses", "Responses seen, by their status.", "status")
@@ -34,19 +35,19 @@ class StreamMetrics:
         self._cached_tokens = counter("response_cached_tokens", "Of these, found in the engine's cache.")
         self._output_tokens = counter("response_output_tokens", "Generated tokens that engines counted.")
         self._gaps = counter("responses_without_usage", "Answers whose tokens are not known.", "reason")
-        self._first_byte = Histogram(
-            "kvatlas_response_first_byte_seconds", "Time from the decision to the first byte of the answer.",
-            buckets=_FIRST_BYTE_SECONDS, registry=registry,
+        self._first_byte = Times(
+            "response_first_byte_seconds", "Time from the decision to the first byte of the answer.",
+            _FIRST_BYTE_SECONDS, registry=registry,
         )  # fmt: skip
         registry.register(StateCollector(lambda: _intake_families(intake)))
 
     def completed(self, completion: Completion) -> None:
         """A request ended."""
-        self._requests.labels(completion.outcome.value).inc()
+        self._requests.add(completion.outcome.value)
         answer = completion.answer
         if answer.status is not None:
-            self._responses.labels(f"{answer.status // 100}xx").inc()
-            self._served.labels(_served_by(completion)).inc()
+            self._responses.add(f"{answer.status // 100}xx")
+            self._served.add(_served_by(completion))
         if answer.time_to_first_byte_s is not None:
             self._first_byte.observe(answer.time_to_first_byte_s)
         self._count_usage(answer, has_ended=completion.outcome is Outcome.COMPLETED)
@@ -54,11 +55,11 @@ class StreamMetrics:
     def _count_usage(self, answer: Answer, *, has_ended: bool) -> None:
         match answer.usage:
             case Usage(prompt_tokens=prompt, cached_tokens=cached, output_tokens=output):
-                self._prompt_tokens.inc(prompt or 0)
-                self._cached_tokens.inc(cached or 0)
-                self._output_tokens.inc(output or 0)
+                self._prompt_tokens.add(n=prompt or 0)
+                self._cached_tokens.add(n=cached or 0)
+                self._output_tokens.add(n=output or 0)
             case UsageGap() as gap if has_ended:
-                self._gaps.labels(gap.value).inc()
+                self._gaps.add(gap.value)
             case _:
                 pass
 

@@ -168,13 +168,15 @@ class ChatRenderer:
 
     def _resolved(self, chat: ChatPrompt) -> ChatPrompt:
         """`chat` with everything that depends on the templates or the options filled in."""
+        hidden = chat.forbids_tools and self.options.hides_forbidden_tools
+        if chat.anthropic is None and not hidden and not self.options.variables:
+            return chat
         variables, messages = dict(chat.variables or {}), chat.messages
         if chat.anthropic is not None:
             if chat.anthropic.disables_thinking:
                 variables = with_effort(variables, self._disabled_effort)
             if self._system_first:
                 messages = merged_system_messages(messages)
-        hidden = chat.forbids_tools and self.options.hides_forbidden_tools
         return replace(
             chat,
             messages=messages,

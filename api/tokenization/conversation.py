@@ -111,12 +111,8 @@ def tool_entry(function: ToolFunction, *, defer_loading: bool | None = None) -> 
 
 def has_media(messages: Iterable[Message]) -> bool:
     """Whether any message holds an image, audio, video or embeddings."""
-    return any(
-        not isinstance(part, str) and modality(part) is not None
-        for message in messages
-        if isinstance(message.content, list)
-        for part in message.content
-    )
+    parts = [part for message in messages if isinstance(message.content, list) for part in message.content]
+    return bool(parts) and any(not isinstance(part, str) and modality(part) is not None for part in parts)
 
 
 def modality(part: Mapping[str, Any]) -> str | None:
@@ -130,10 +126,10 @@ def modality(part: Mapping[str, Any]) -> str | None:
 def first_malformed(messages: Iterable[Message]) -> str | None:
     """Where the first part of no known kind, text part without text or tool call without function stands, if any does."""
     for i, message in enumerate(messages):
-        parts = message.content if isinstance(message.content, list) else ()
-        for j, part in enumerate(parts):
-            if not isinstance(part, str) and not _is_known(part):
-                return f"messages[{i}].content[{j}]"
+        if isinstance(message.content, list):
+            for j, part in enumerate(message.content):
+                if not isinstance(part, str) and not _is_known(part):
+                    return f"messages[{i}].content[{j}]"
         for j, call in enumerate(message.tool_calls or ()):
             if call.get("type", "function") != "function" or not _is_object(call.get("function")):
                 return f"messages[{i}].tool_calls[{j}]"
@@ -165,7 +161,7 @@ def conversation(
         entry: Entry = {"role": message.role, "content": content}
         _add_details(entry, message, calls_in_order=calls_in_order)
         entries.append(entry)
-    if not developer_role and any(entry["role"] == "developer" for entry in entries):
+    if not developer_role and "developer" in [message.role for message in messages]:
         return _one_system_message([_as_system(entry) for entry in entries])
     return entries
 

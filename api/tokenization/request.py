@@ -164,9 +164,13 @@ def parse_body(path: str, body: bytes) -> ParsedRequest:
     Source: path matching and the wording of the errors are those of llm-d-router's parsers.
     """
     clean = path.partition("?")[0].rstrip("/")
-    api = next((api for api in _APIS if clean.endswith(api.suffix)), None)
-    if api is None:
-        return ParsedRequest(model="", prompt=_not_read(clean))
+    for api in _APIS:
+        if clean.endswith(api.suffix):
+            return _read(api, body)
+    return ParsedRequest(model="", prompt=_not_read(clean))
+
+
+def _read(api: _Api, body: bytes) -> ParsedRequest:
     try:
         head, found = _decoded(api.read, body)
     except msgspec.ValidationError:
@@ -177,9 +181,11 @@ def parse_body(path: str, body: bytes) -> ParsedRequest:
     if found is None:
         raise PromptMissingError(api.missing)
     prompt = found.prompt
-    cache_salt = _string(head.cache_salt)
-    if cache_salt is None and bytes(head.cache_salt) != b"null":
-        prompt = NoPrompt(NoPrefixReason.MALFORMED, "cache_salt is no string")
+    cache_salt = None
+    if head.cache_salt is not ABSENT:
+        cache_salt = _string(head.cache_salt)
+        if cache_salt is None and bytes(head.cache_salt) != b"null":
+            prompt = NoPrompt(NoPrefixReason.MALFORMED, "cache_salt is no string")
     return ParsedRequest(
         model=model or "",
         prompt=prompt,

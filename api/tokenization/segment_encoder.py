@@ -20,6 +20,9 @@ from .segment_cache import CACHE_BYTES, Ids, SegmentCache
 log = logging.getLogger(__name__)
 
 
+ID_BYTES = array("I").itemsize
+
+
 class Frame(NamedTuple):
     """Ids that the tokenizer's post-processor puts around those of a text."""
 
@@ -48,10 +51,12 @@ class Draft(msgspec.Struct, frozen=True, gc=False):
     @property
     def n_known(self) -> int:
         """Tokens of the segments with ids."""
-        return sum(len(ids) for ids in self.ids if ids is not None) // array("I").itemsize
+        return sum(map(len, filter(None, self.ids))) // ID_BYTES
 
     def missing(self) -> list[str]:
         """Segments without ids, each once."""
+        if None not in self.ids:
+            return []
         return list(dict.fromkeys(s for s, ids in zip(self.segments, self.ids, strict=True) if ids is None))
 
     def tokens(self, encoded: Mapping[str, Ids]) -> array[int]:

@@ -19,6 +19,8 @@ def template_variables(given: Mapping[str, Any] | None, reasoning_effort: str | 
         given: `chat_template_kwargs`.
         reasoning_effort: as the API has it; None when the request does not say.
     """
+    if not given and reasoning_effort is None:
+        return {}
     variables = with_effort(dict(given or {}), reasoning_effort)
     return {
         name: value
