@@ -69,7 +69,8 @@ async def test_where_is_this_prefix_cached(served: Served) -> None:
     async def is_known() -> bool:
         endpoints = (await served.ask_json(*question))["endpoints"]
         held = {each["name"]: each["prefix"]["usableTokens"] for each in endpoints if each["prefix"]}
-        return held[served.by] > 200 and max(held, key=lambda name: held[name]) == served.by
+        best: str = max(held, key=lambda name: held[name])
+        return bool(held[served.by] > 200) and best == served.by
 
     await until(is_known, what=f"the prompt on {served.by}")
     status, table = await served.ask(*question)
