@@ -2,8 +2,8 @@
 
 Use: python -m bench.extproc [--seconds 4] [--rounds 3] [--body-bytes 1000 64000] [--without-envoy]
 
-`no-op` reads and answers as many messages and looks at none: what gRPC itself costs. `protocol` is kvatlas's ext-proc server
-with one address for every request. `kvatlas` is `kvatlas serve` with 8 endpoints that publish events: every request is a
+`no-op` is a server of the gRPC library that reads and answers as many messages and looks at none. `grpc` and `http2` are kvatlas's
+ext-proc server on its two transports, with one address for every request. `kvatlas` is `kvatlas serve` with 8 endpoints that publish events: every request is a
 chat that is rendered, tokenized, matched and scored; it is the same chat each time, so that its text is encoded once.
 Each server runs on one core and h2load (Debian: nghttp2-client) on another, with one connection, as Envoy has; the servers
 take turns, and the best round of each counts. A second part sends the same requests with wrk through a real Envoy.
@@ -175,7 +175,7 @@ def h2load(port: int, data: Path, seconds: float) -> list[str]:
 async def alone(options: argparse.Namespace, others: Mapping[str, Running], ours: Running) -> None:
     """Prints a table: one row a mode and size of body, one column a server."""
     servers = {**others, "kvatlas": ours}
-    print(f"{'':24}{'':>9}" + "".join(f"{name:>20}" for name in servers) + f"{'protocol':>12}{'kvatlas':>9}")
+    print(f"{'':24}{'':>9}" + "".join(f"{name:>26}" for name in servers))
     for n_bytes in options.body_bytes:
         for mode in MODES:
             with tempfile.NamedTemporaryFile() as file:
@@ -183,9 +183,11 @@ async def alone(options: argparse.Namespace, others: Mapping[str, Running], ours
                 file.flush()
                 best = await _best_of(options, servers, Path(file.name))
             floor = best["no-op"].per_second
-            cells = "".join(f"{each.per_second:>9,.0f}/s {each.cpu_us:>6.0f} µs" for each in best.values())
-            shares = [f"{best[name].per_second / floor:.0%}" for name in ("protocol", "kvatlas")]
-            print(f"{mode:24}{n_bytes:>7} B{cells}{shares[0]:>12}{shares[1]:>9}", flush=True)
+            cells = "".join(
+                f"{each.per_second:>9,.0f}/s {each.cpu_us:>4.0f} µs {each.per_second / floor:>6.0%}"
+                for each in best.values()
+            )
+            print(f"{mode:24}{n_bytes:>7} B{cells}", flush=True)
 
 
 async def _best_of(

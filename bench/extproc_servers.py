@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing.connection import Connection
 
 import grpc
@@ -17,6 +18,7 @@ from kvatlas.api.extproc.health import EXT_PROC_SERVICE, HealthService
 from kvatlas.api.extproc.listener import GrpcListener
 from kvatlas.api.extproc.server import ExtProcServer
 from kvatlas.api.routing import Refusal, Route, Router, RoutingRequest
+from kvatlas.configs.listeners import ExtProcTransport
 from kvatlas.scorers.decision import Decision
 
 HOST = "127.0.0.1"
@@ -61,9 +63,14 @@ class NoOp:
 
 
 class Protocol(Router):
-    """kvatlas's ext-proc server, with one address for every request."""
+    """kvatlas's ext-proc server, with one address for every request.
 
-    def __init__(self) -> None:
+    Args:
+        transport: what carries the calls.
+    """
+
+    def __init__(self, transport: ExtProcTransport) -> None:
+        self._transport: ExtProcTransport = transport
         decision = Decision(
             model="", n_tokens=0, candidates=(), columns=(), totals=(), picked=("a",), tie=False
         )
@@ -72,7 +79,7 @@ class Protocol(Router):
 
     async def start(self) -> int:
         """Listens, and returns the port."""
-        self._server = ExtProcServer(self, HealthService(ready=True))
+        self._server = ExtProcServer(self, HealthService(ready=True), transport=self._transport)
         return await self._server.start(HOST, 0)
 
     async def route(self, request: RoutingRequest) -> Route | Refusal:  # noqa: ARG002 (Router)
@@ -81,7 +88,11 @@ class Protocol(Router):
         return self._route
 
 
-SERVERS: dict[str, type[NoOp | Protocol]] = {"no-op": NoOp, "protocol": Protocol}
+SERVERS: dict[str, Callable[[], NoOp | Protocol]] = {
+    "no-op": NoOp,
+    "grpc": partial(Protocol, "grpc"),
+    "http2": partial(Protocol, "http2"),
+}
 
 
 def serve(pipe: Connection, name: str, cpu: int) -> None:

@@ -12,8 +12,6 @@ namespace {
 using nghttp2::Field;
 using nghttp2::Frame;
 
-constexpr size_t PREFIX_BYTES = 5;  // of a gRPC message: a flag and its length
-
 // What a client may send before it has to wait: a body of usual size in one go, and no more memory for one that stalls.
 constexpr int32_t STREAM_WINDOW = 1 << 20, CONNECTION_WINDOW = 1 << 24;
 
@@ -22,6 +20,9 @@ constexpr size_t MAX_UNSENT = 1 << 20;
 
 // Streams that a client may reset, by default 33 a second. A gateway resets every stream that it is done with.
 constexpr uint64_t MAX_RESETS = 1'000'000;
+
+// Memory that is taken on the word of a prefix; for what is longer it grows as it comes.
+constexpr size_t MAX_RESERVED = 1 << 20;
 
 constexpr size_t MAX_HEADER_BYTES = 64 * 1024;
 constexpr size_t FIELD_OVERHEAD = 32;  // RFC 9113 section 6.5.2
@@ -190,7 +191,7 @@ void Session::frame_received(const Frame& frame) {
     }
     if ((header.flags & nghttp2::END_STREAM) == 0) return;
     stream->client_ended = true;
-    if (!stream->partial.empty()) {
+    if (stream->n_prefix != 0) {
         break_off(header.stream_id, *stream, INTERNAL, "the call ended within a message");
     } else if (!stream->is_broken) {
         events_.push_back({EventKind::ended, header.stream_id});
@@ -218,8 +219,7 @@ void Session::data(int32_t stream_id, std::string_view bytes) {
         library_.session_consume_stream(session_, stream_id, bytes.size());
     }
     if (stream->is_broken || stream->is_finished) return;
-    stream->partial.append(bytes);
-    take_messages(stream_id, *stream);
+    take_messages(stream_id, *stream, bytes);
 }
 
 void Session::closed(int32_t stream_id) {
@@ -252,29 +252,47 @@ ssize_t Session::read(int32_t stream_id, uint8_t* out, size_t n_out, uint32_t* f
     return static_cast<ssize_t>(n);
 }
 
-void Session::take_messages(int32_t stream_id, Stream& stream) {
-    std::string& partial = stream.partial;
-    size_t at = 0;
-    while (partial.size() - at >= PREFIX_BYTES) {
-        const auto* prefix = reinterpret_cast<const uint8_t*>(partial.data() + at);
-        const size_t n = size_t{prefix[1]} << 24 | size_t{prefix[2]} << 16 | size_t{prefix[3]} << 8 | prefix[4];
-        if (prefix[0] != 0) return break_off(stream_id, stream, UNIMPLEMENTED, "compressed messages are not taken");
-        if (n > limits_.n_message_bytes) {
-            return break_off(stream_id, stream, RESOURCE_EXHAUSTED,
-                             "a message of " + std::to_string(n) + " bytes, more than the " +
-                                 std::to_string(limits_.n_message_bytes) + " that are taken");
-        }
-        if (partial.size() - at < PREFIX_BYTES + n) break;
-        events_.push_back({EventKind::message, stream_id, 0, partial.substr(at + PREFIX_BYTES, n)});
-        at += PREFIX_BYTES + n;
+void Session::take_messages(int32_t stream_id, Stream& stream, std::string_view bytes) {
+    while (!bytes.empty()) {
+        if (!take_prefix(stream_id, stream, bytes)) return;
+        const size_t n = std::min(bytes.size(), stream.n_message - stream.message.size());
+        stream.message.append(bytes.substr(0, n));
+        bytes.remove_prefix(n);
+        if (stream.message.size() < stream.n_message) return;
+        events_.push_back({EventKind::message, stream_id, 0, std::exchange(stream.message, {})});
+        stream.n_prefix = 0;
     }
-    partial.erase(0, at);
+}
+
+// Whether the prefix is there and allows its message.
+bool Session::take_prefix(int32_t stream_id, Stream& stream, std::string_view& bytes) {
+    auto& prefix = stream.prefix;
+    if (stream.n_prefix == prefix.size()) return true;
+    const size_t n_new = std::min(bytes.size(), prefix.size() - stream.n_prefix);
+    std::memcpy(prefix.data() + stream.n_prefix, bytes.data(), n_new);
+    bytes.remove_prefix(n_new);
+    stream.n_prefix += n_new;
+    if (stream.n_prefix < prefix.size()) return false;
+    const size_t n = size_t{prefix[1]} << 24 | size_t{prefix[2]} << 16 | size_t{prefix[3]} << 8 | prefix[4];
+    if (prefix[0] != 0) {
+        break_off(stream_id, stream, UNIMPLEMENTED, "compressed messages are not taken");
+        return false;
+    }
+    if (n > limits_.n_message_bytes) {
+        break_off(stream_id, stream, RESOURCE_EXHAUSTED,
+                  "a message of " + std::to_string(n) + " bytes, more than the " + std::to_string(limits_.n_message_bytes) +
+                      " that are taken");
+        return false;
+    }
+    stream.n_message = n;
+    stream.message.reserve(std::min(n, MAX_RESERVED));
+    return true;
 }
 
 void Session::break_off(int32_t stream_id, Stream& stream, int status, std::string text) {
     stream.is_broken = true;
-    stream.partial.clear();
-    stream.partial.shrink_to_fit();
+    stream.n_prefix = 0;
+    stream.message = {};
     events_.push_back({EventKind::broken, stream_id, status, std::move(text)});
 }
 

@@ -1,6 +1,7 @@
 // The server's side of one HTTP/2 connection that carries gRPC calls, without I/O: bytes in, events out, and back.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -12,6 +13,8 @@
 #include "nghttp2.h"
 
 namespace kvatlas::http2 {
+
+constexpr size_t PREFIX_BYTES = 5;  // of a gRPC message: a flag and its length
 
 struct Limits {
     uint32_t n_streams;
@@ -70,7 +73,9 @@ private:
     struct Stream {
         std::string path, content_type, timeout;
         size_t n_header_bytes = 0;
-        std::string partial;   // prefix and message as far as they came
+        std::array<uint8_t, PREFIX_BYTES> prefix{};  // of the message that is coming, as far as it came
+        size_t n_prefix = 0, n_message = 0;
+        std::string message;
         std::string outbound;  // framed messages from `sent` on
         size_t sent = 0;
         size_t unconsumed = 0;  // bytes taken from the client for which it got no new window yet
@@ -89,7 +94,8 @@ private:
     void closed(int32_t stream_id);
     ssize_t read(int32_t stream_id, uint8_t* out, size_t n_out, uint32_t* flags);
 
-    void take_messages(int32_t stream_id, Stream& stream);
+    void take_messages(int32_t stream_id, Stream& stream, std::string_view bytes);
+    bool take_prefix(int32_t stream_id, Stream& stream, std::string_view& bytes);
     void break_off(int32_t stream_id, Stream& stream, int status, std::string text);
     void answer(int32_t stream_id, Stream& stream);
     void submit_trailer(int32_t stream_id, const Stream& stream);
