@@ -66,7 +66,11 @@ class PrefixCacheScorer:
     def rate(self, request: RequestView, candidates: Sequence[Candidate]) -> Ratings:  # noqa: ARG002 (Scorer)
         """One rating a candidate; raw is the number of blocks, None when the request has no block keys."""
         blocks = [
-            None if (prefix := each.prefix) is None else self._source.blocks(prefix) if prefix.held.runs else 0
+            None
+            if (prefix := each.prefix) is None
+            else self._source.blocks(prefix)
+            if prefix.held.runs
+            else 0
             for each in candidates
         ]
         scores = [self._score(each, n) if n else 0.0 for each, n in zip(candidates, blocks, strict=True)]
