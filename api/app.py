@@ -118,7 +118,7 @@ class App:
         config = self.live.in_force
         self.ports: dict[str, int] = {}
         """Where the process listens, by configuration key; absent when switched off."""
-        self._health = HealthService()
+        self._health = HealthService(elects=config.leader_election.enabled)
         self._settled = self._draining = False
         # The library's own threads would come on top of those that are configured.
         os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")

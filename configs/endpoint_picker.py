@@ -6,19 +6,20 @@ that kvatlas has built in; they are checked and have no effect.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Annotated, Any, Literal
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Annotated, Any, Literal, cast
 
 import msgspec
 from msgspec import Meta
 
 from .checks import check_plugins, reference_problems
+from .data_source import interval_of, is_source, source_notes, source_problems
 from .decode import decode
 from .errors import KeyPath, Problem
 from .extractor import extracted, extractor_problems, is_extractor
-from .schema import AdmissionConfig, EndpointsConfig, KVAtlasConfig, PluginConfig, SchedulingProfileConfig
+from .saturation import SaturationDetectorConfig, detected, detector, detector_problems
+from .schema import EndpointsConfig, KVAtlasConfig, PluginConfig, SchedulingProfileConfig
 from .section import Section
-from .units import Duration
 from .words import nearest
 
 KIND = "EndpointPickerConfig"
@@ -86,28 +87,6 @@ class FileDiscoveryParams(Section, frozen=True):
     """No effect: the file is always watched."""
 
 
-class SaturationDetectorConfig(Section, frozen=True):
-    """What counts as saturated: a plugin, or as older files have it the thresholds themselves."""
-
-    plugin_ref: str | None = None
-    """Name of a plugin in `plugins`."""
-    queue_depth_threshold: Annotated[int, Meta(ge=0)] | None = None
-    """As `admission.queueDepthThreshold`."""
-    kv_cache_util_threshold: Annotated[float, Meta(ge=0, le=1)] | None = None
-    """As `admission.kvCacheUtilThreshold`."""
-    metrics_staleness_threshold: Duration | None = None
-    """As `admission.metricsStalenessThreshold`."""
-
-    def admission(self) -> AdmissionConfig:
-        """The thresholds that are given, the others as they are by default."""
-        given = {
-            name: value
-            for name in ("queue_depth_threshold", "kv_cache_util_threshold", "metrics_staleness_threshold")
-            if (value := getattr(self, name)) is not None
-        }
-        return AdmissionConfig(**given)
-
-
 class EndpointPickerConfig(Section, frozen=True, tag_field="kind", tag=KIND):
     """The whole file."""
 
@@ -126,9 +105,9 @@ class EndpointPickerConfig(Section, frozen=True, tag_field="kind", tag=KIND):
     request_handler: RequestHandlerConfig = RequestHandlerConfig()
     """Parsers."""
     flow_control: dict[str, Any] = msgspec.field(default_factory=dict[str, Any])
-    """Queues; kvatlas has none."""
+    """Queues; kvatlas has none. What counts as saturated is looked at."""
     saturation_detector: SaturationDetectorConfig = SaturationDetectorConfig()
-    """Deprecated in the reference; thresholds in it count."""
+    """What counts as saturated, by its older place."""
     parser: PluginRefConfig | None = None
     """Deprecated in the reference; no effect."""
 
@@ -140,15 +119,20 @@ def check_endpoint_picker(config: EndpointPickerConfig) -> list[Problem]:
         *_gate_problems(config.feature_gates),
         *reference_problems(_references(config), config.plugins),
         *_discovery_problems(config),
-        *_extractor_problems(config),
+        *_parameter_problems(config),
     ]
 
 
 def kvatlas_config(config: EndpointPickerConfig) -> KVAtlasConfig:
     """The same plugins, profiles, file of endpoints and series, with the producer spelled out that is made unasked."""
     _, discovery = _file_discovery(config)
+    detecting = detector(config.plugins, _detector_name(config))
+    sources = [each for each in config.plugins if is_source(each)]
     scrape, _ = extracted(filter(is_extractor, config.plugins))
-    given = tuple(each for each in config.plugins if each is not discovery and not is_extractor(each))
+    for interval in filter(None, map(interval_of, sources)):
+        scrape = msgspec.structs.replace(scrape, interval=interval)
+    said_otherwise = [discovery, detecting, *sources]
+    given = tuple(each for each in config.plugins if each not in said_otherwise and not is_extractor(each))
     plugins = tuple(map(_with_producer, given))
     if plugins != given and DEFAULT_PRODUCER not in {plugin.known_as for plugin in plugins}:
         plugins = (*plugins, PluginConfig(type=DEFAULT_PRODUCER))
@@ -158,7 +142,7 @@ def kvatlas_config(config: EndpointPickerConfig) -> KVAtlasConfig:
         scheduling_profiles=config.scheduling_profiles,
         endpoints=EndpointsConfig(file=discovery.parameters["path"] if discovery is not None else ""),
         metrics_scrape=scrape,
-        admission=config.saturation_detector.admission(),
+        admission=detected(detecting) if detecting is not None else config.saturation_detector.admission(),
     )
 
 
@@ -168,7 +152,8 @@ def notes(config: EndpointPickerConfig) -> list[str]:
     gates = [
         f"feature gate {gate}: kvatlas sends requests on at once and queues none" for gate in sorted(asked)
     ]
-    return gates + extracted(filter(is_extractor, config.plugins))[1]
+    sources = (note for each in config.plugins if is_source(each) for note in source_notes(each))
+    return [*gates, *extracted(filter(is_extractor, config.plugins))[1], *sources]
 
 
 def _file_discovery(config: EndpointPickerConfig) -> tuple[int, PluginConfig | None]:
@@ -187,10 +172,25 @@ def _discovery_problems(config: EndpointPickerConfig) -> Iterator[Problem]:
         yield Problem(problem.message, ("plugins", number, "parameters", *problem.path))
 
 
-def _extractor_problems(config: EndpointPickerConfig) -> Iterator[Problem]:
+def _parameter_problems(config: EndpointPickerConfig) -> Iterator[Problem]:
+    """Of plugins whose parameters become sections of kvatlas' own."""
     for number, plugin in enumerate(config.plugins):
-        for problem in extractor_problems(plugin) if is_extractor(plugin) else ():
+        problems: Iterable[Problem] = ()
+        if is_extractor(plugin):
+            problems = extractor_problems(plugin)
+        elif is_source(plugin):
+            problems = source_problems(plugin)
+        elif plugin is detector(config.plugins, _detector_name(config)):
+            problems = detector_problems(plugin)
+        for problem in problems:
             yield Problem(problem.message, ("plugins", number, "parameters", *problem.path))
+
+
+def _detector_name(config: EndpointPickerConfig) -> str | None:
+    """Of the plugin that says what counts as saturated, None where none is named."""
+    named = config.flow_control.get("saturationDetector")
+    name = cast("Mapping[object, object]", named).get("pluginRef") if isinstance(named, dict) else None
+    return name if isinstance(name, str) else config.saturation_detector.plugin_ref
 
 
 def _with_producer(plugin: PluginConfig) -> PluginConfig:
@@ -215,13 +215,12 @@ def _references(config: EndpointPickerConfig) -> Iterator[tuple[KeyPath, str]]:
     yield from _layer_references("data", config.data)
     for number, parser in enumerate(config.request_handler.parsers):
         yield ("requestHandler", "parsers", number, "pluginRef"), parser.plugin_ref
-    single = {
-        "saturationDetector": config.saturation_detector.plugin_ref,
-        "parser": config.parser.plugin_ref if config.parser is not None else None,
-    }
-    for key, name in single.items():
-        if name is not None:
-            yield (key, "pluginRef"), name
+    in_flow_control = bool(config.flow_control.get("saturationDetector"))
+    if (name := _detector_name(config)) is not None:
+        path = ("flowControl", "saturationDetector") if in_flow_control else ("saturationDetector",)
+        yield (*path, "pluginRef"), name
+    if config.parser is not None:
+        yield ("parser", "pluginRef"), config.parser.plugin_ref
 
 
 def _layer_references(key: str, layer: DataLayerConfig) -> Iterator[tuple[KeyPath, str]]:

@@ -118,9 +118,14 @@ def _endpoint_picker(data: object, base: KVAtlasConfig | None) -> LoadedConfig |
 
 
 def _with_engines(own: MetricsScrapeConfig, other: MetricsScrapeConfig) -> MetricsScrapeConfig:
-    """Scraping by `own`, with the engines of `other` where it says nothing of them."""
-    engine = other.engine if own.engine == MetricsScrapeConfig().engine else own.engine
-    return replace_fields(own, engine=engine, engines={**other.engines, **own.engines})
+    """Scraping by `own`, with the engines and the interval of `other` where it says nothing of them."""
+    default = MetricsScrapeConfig()
+    return replace_fields(
+        own,
+        engine=other.engine if own.engine == default.engine else own.engine,
+        engines={**other.engines, **own.engines},
+        interval=other.interval if own.interval == default.interval else own.interval,
+    )
 
 
 def _with_thresholds(own: AdmissionConfig, other: AdmissionConfig) -> AdmissionConfig:

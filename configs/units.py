@@ -15,7 +15,7 @@ class Duration(float):
     """A positive time in seconds, written `50ms`, `2s`, `1m` or `1h`."""
 
     def __str__(self) -> str:
-        return f"{float(self):g}s" if self >= 1 else f"{self * 1000:g}ms"
+        return f"{float(self):.12g}s" if self >= 1 else f"{self * 1000:.12g}ms"
 
     @classmethod
     def parse(cls, text: object) -> Duration:

@@ -16,9 +16,10 @@ from .bounds import Bounds
 from .chunks import Chunks
 from .counters import LedgerCounters
 from .foreign import ForeignChunks
+from .groups import LEARNED_GROUP, Groups
 from .hash_table import DictTable, HashTable
 from .hashmap import HashMap
-from .holders import FASTEST, Group, Place, RankHolders, SharedHolders
+from .holders import FASTEST, Place, RankHolders, SharedHolders
 from .index import BlockIndex
 from .keys import BlockKey, PrefixKeys
 from .match import RankLayout
@@ -26,12 +27,6 @@ from .pending import Claim, Pending
 from .saved import SavedBooks
 from .sources import SourceChange, Sources
 from .tiers import TierId, TierSource, TierTable
-
-MAX_GROUPS = 64
-"""KV-cache groups followed per publisher; engines have one for each kind of layer. Each costs a holder."""
-
-LEARNED_GROUP = -1
-"""Group of blocks that no event named: inferred from stores in a faster tier, or from routing."""
 
 
 class RankLedger:
@@ -66,13 +61,12 @@ class RankLedger:
         self._on_source, self._on_layout = on_source, on_layout
         self._bounds = Bounds(tiers)
         self._holders: RankHolders | None = None
-        self._groups: dict[int, Group] = {}
+        self._groups = Groups()
         self._version = 0
         self._layout: RankLayout | None = None
         self._chunks = Chunks(tiers, self.hashes, on_change=self._changed)
         self._foreign = ForeignChunks(seed=seed, make_keys=make_keys)
-        self._pending = Pending()
-        self._tells_extra_keys = False
+        self._pending, self._tells_extra_keys = Pending(), False
 
     # -- events ---------------------------------------------------------------------------------------------------
 
@@ -189,7 +183,7 @@ class RankLedger:
         return SavedBooks(
             block_size=self.block_size,
             tells_extra_keys=self._tells_extra_keys,
-            groups=self._groups.copy(),
+            groups=dict(self._groups),
             sources=self.sources.dump(now=now),
             hashes=self.hashes.dump(),
             chunks=self._chunks.dump(),
@@ -250,16 +244,11 @@ class RankLedger:
         if not self.sources.believes_events(tier):
             self.counters.ignored_tiers += 1
             return False
-        group = self._groups.get(event.group)
-        if group is None and len(self._groups) == MAX_GROUPS:
-            self.counters.ignored_groups += 1
-            return False
-        if group is None or (event.kind is not None and group != (event.kind, event.window)):
-            group = self._groups[event.group] = Group(event.kind, event.window)
+        if self._groups.told(event):
             self._changed()
-        if not group.matters:
-            self.counters.ignored_groups += 1
-        return group.matters
+        matters = self._groups.matters(event.group)
+        self.counters.ignored_groups += not matters
+        return matters
 
     def _may_learn(self, event: BlockStored, tier: TierId) -> bool:
         """Whether the event's tokens tell the meaning of its hashes.
@@ -282,11 +271,13 @@ class RankLedger:
         return True
 
     def _stored_foreign(self, event: BlockStored, place: Place) -> None:
-        keys = self._foreign.learn(event, self._known_block_size())
+        size = self.block_size
+        assert size is not None, "a foreign chunk is recognised only beside a block size"  # noqa: S101
+        keys = self._foreign.learn(event, size)
         if keys is None:
             self.counters.foreign_orphans += 1
             return
-        self._chunks.learn(place.tier, event.block_size // self._known_block_size() - 1)
+        self._chunks.learn(place.tier, event.block_size // size - 1)
         self._store(place, keys)
 
     def _adopt(self, engine_hash: EngineHash) -> None:
@@ -309,11 +300,9 @@ class RankLedger:
 
     def _infer(self, keys: Sequence[BlockKey]) -> None:
         """Copy what was stored in the fastest tier to the tiers whose copies the engine does not announce."""
-        for number in range(1, len(self._tiers.names)):
-            tier = TierId(number)
+        for tier in map(TierId, range(1, len(self._tiers.names))):
             if self.sources.of(tier) is TierSource.INFERRED:
-                place = Place(tier, LEARNED_GROUP)
-                self.counters.evicted += self._known_holders().keep(place, keys)
+                self.counters.evicted += self._known_holders().keep(Place(tier, LEARNED_GROUP), keys)
 
     # -- offload chunks -------------------------------------------------------------------------------------------
 
@@ -409,7 +398,3 @@ class RankLedger:
     def _known_holders(self) -> RankHolders:
         assert self._holders is not None, "a key is known only after the block size"  # noqa: S101
         return self._holders
-
-    def _known_block_size(self) -> int:
-        assert self.block_size is not None, "a foreign chunk is recognised only beside a block size"  # noqa: S101
-        return self.block_size

@@ -14,10 +14,11 @@ from typing import NamedTuple
 
 from ..events.model import BlockStored, EngineHash, Event, MediumName
 from . import _native
+from .groups import LEARNED_GROUP
 from .hash_table import HashColumns, HashTable, Known
 from .holders import FASTEST, Place, RankHolders
 from .index import HolderId
-from .ledger import LEARNED_GROUP, RankLedger
+from .ledger import RankLedger
 from .native_batch import NativeBatch
 from .native_index import NativeIndex
 from .tiers import TierId, TierSource

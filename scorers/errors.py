@@ -10,7 +10,16 @@ KVAtlasError
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from ..events.errors import KVAtlasError
+
+
+class UnknownName(NamedTuple):
+    """A name that was written, and those that there are."""
+
+    found: str
+    known: tuple[str, ...]
 
 
 class ScorersError(KVAtlasError):
@@ -24,12 +33,16 @@ class RegistryError(ScorersError):
 class ParametersError(ScorersError):
     """A plugin was given parameters it does not take.
 
-    `key` is the parameter as the configuration writes it, empty when it is not one alone.
+    Attributes:
+        key: the parameter as the configuration writes it, empty when it is not one alone.
+        unknown: the name that nothing has, None where something else is wrong.
     """
 
-    def __init__(self, message: str, key: str = "") -> None:
-        super().__init__(message)
-        self.key = key
+    def __init__(self, message: str, key: str = "", *, unknown: UnknownName | None = None) -> None:
+        super().__init__(
+            message if unknown is None else f"{message}; known: {', '.join(unknown.known) or 'none'}"
+        )
+        self.message, self.key, self.unknown = message, key, unknown
 
 
 class ProfileError(ScorersError):

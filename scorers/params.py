@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import msgspec
 
-from .errors import ParametersError
+from .errors import ParametersError, UnknownName
 from .prefix_source import OneTier, PrefixSource
 
 
@@ -41,9 +40,8 @@ class BuildContext:
             ParametersError: no such tier is configured.
         """
         if tier not in self.tiers:
-            raise ParametersError(
-                f"found {tier!r}, expected a configured tier; {nearest(tier, self.tiers)}", key
-            )
+            unknown = UnknownName(tier, self.tiers)
+            raise ParametersError(f"found {tier!r}, expected a configured tier", key, unknown=unknown)
         return tier
 
     def prefix_source(self, *, tier: str | None, producer: str) -> PrefixSource:
@@ -60,15 +58,8 @@ class BuildContext:
             return OneTier(self.tiers[0] if self.tiers else None)
         if producer not in self.sources:
             raise ParametersError(
-                f"found {producer!r}, expected the name of a prefix cache producer; {nearest(producer, self.sources)}",
+                f"found {producer!r}, expected the name of a prefix cache producer",
                 "prefixMatchInfoProducerName",
+                unknown=UnknownName(producer, tuple(self.sources)),
             )
         return self.sources[producer]
-
-
-def nearest(name: str, known: Iterable[str]) -> str:
-    """What is known, for people who wrote something else; begins with the nearest when one is near."""
-    names = list(known)
-    near = difflib.get_close_matches(name, names, n=1)
-    hint = f"did you mean {near[0]!r}? " if near else ""
-    return f"{hint}known: {', '.join(names) or 'none'}"

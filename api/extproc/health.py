@@ -17,7 +17,10 @@ LIVENESS = "liveness"
 _messages: Any = health_pb2
 """List is younger than the oldest library we take, and its messages are in no type stubs."""
 
-_LISTED = ("", LIVENESS, "readiness", EXT_PROC_SERVICE, "inference-extension")
+ELECTED = ("", LIVENESS, "readiness", EXT_PROC_SERVICE)
+"""Names that there are where replicas elect a leader."""
+
+_LISTED = (*ELECTED, "inference-extension")
 """Names that charts and gateways ask for."""
 
 
@@ -26,17 +29,21 @@ class HealthService:
 
     `liveness` is SERVING as long as the process answers. Every other name, also one never heard of, answers
     readiness: charts probe different names for one and for several replicas, and a probe that names an unknown
-    service must not restart a good process.
+    service must not restart a good process. Where replicas elect a leader, only the names of `ELECTED` do, and any
+    other is SERVICE_UNKNOWN. Source: the reference, in both.
 
     Use it from the event loop's thread only.
+
+    Args:
+        elects: whether readiness depends on being the leader of several replicas.
 
     Attributes:
         is_used: whether a gateway has asked: one that sends requests here as long as the answer is good.
     """
 
-    def __init__(self, *, ready: bool = False) -> None:
+    def __init__(self, *, ready: bool = False, elects: bool = False) -> None:
         self.is_used = False
-        self._ready = ready
+        self._ready, self._elects = ready, elects
         self._changed = asyncio.Event()
         self._n_closings = 0
 
@@ -78,6 +85,8 @@ class HealthService:
         changed.set()
 
     def _status(self, service: str) -> HealthCheckResponse:
+        if self._elects and service not in ELECTED:
+            return HealthCheckResponse(status=HealthCheckResponse.SERVICE_UNKNOWN)
         serving = self._ready or service == LIVENESS
         return HealthCheckResponse(
             status=HealthCheckResponse.SERVING if serving else HealthCheckResponse.NOT_SERVING
@@ -88,7 +97,8 @@ class HealthService:
         return self._status(request.service)
 
     async def _list(self, _request: object, _context: object) -> object:
-        return _messages.HealthListResponse(statuses={service: self._status(service) for service in _LISTED})
+        listed = ELECTED if self._elects else _LISTED
+        return _messages.HealthListResponse(statuses={service: self._status(service) for service in listed})
 
     async def _watch(
         self, request: HealthCheckRequest, _context: object

@@ -290,7 +290,8 @@ class _Planner:
                 plugin = blueprint.make(params, context)
         except ParametersError as error:
             keys = (error.key,) if error.key else ()
-            problem = Problem(str(error), (*declared.path, "parameters", *keys))
+            text = f"{error.message}; {nearest(*error.unknown)}" if error.unknown else error.message
+            problem = Problem(text, (*declared.path, "parameters", *keys))
         except PluginLoadError as error:
             problem = Problem(str(error), (*declared.path, "type"))
         except Exception as error:  # noqa: BLE001 - the constructor may be another package's

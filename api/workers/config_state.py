@@ -21,8 +21,13 @@ class _Told(msgspec.Struct, array_like=True):
 
 def encoded_state(state: ConfigState) -> bytes:
     """To be told. Cost: O(endpoints)."""
-    config: dict[str, object] = msgspec.to_builtins(state.config, enc_hook=str)
+    config: dict[str, object] = msgspec.to_builtins(state.config, enc_hook=_exactly)
     return msgspec.msgpack.encode(_Told(state.generation, config, dict(state.refusals), dict(state.seen)))
+
+
+def _exactly(value: object) -> str:
+    """A duration, the only type that needs this, to the picosecond and however long."""
+    return f"{value:.12f}s"
 
 
 def decoded_state(told: bytes, *, like: KVAtlasConfig) -> ConfigState:

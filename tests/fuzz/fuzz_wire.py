@@ -46,8 +46,8 @@ with atheris.instrument_imports(include=["kvatlas.events", "kvatlas.indexer"]):
     from kvatlas.indexer.atlas import Atlas
     from kvatlas.indexer.errors import IndexerError
     from kvatlas.indexer.factory import IndexCore, index_core
+    from kvatlas.indexer.groups import MAX_GROUPS
     from kvatlas.indexer.hashmap import MAX_PARKED_BLOCKS
-    from kvatlas.indexer.ledger import MAX_GROUPS
     from kvatlas.indexer.pending import MAX_PENDING_HASHES
     from kvatlas.indexer.tiers import MAX_UNKNOWN_TIERS, TierId, TierSpec, TierTable
 

@@ -95,8 +95,19 @@ async def test_every_name_but_liveness_answers_readiness(
             assert await check(channel, "liveness") == SERVING
 
 
-async def test_list_tells_the_status_of_the_known_names() -> None:
-    async with health_alone(HealthService()) as channel:
+async def test_only_known_names_answer_when_replicas_elect_a_leader() -> None:
+    health = HealthService(elects=True)
+    async with health_alone(health) as channel:
+        for ready, status in ((False, NOT_SERVING), (True, SERVING)):
+            health.ready = ready
+            found = [await check(channel, name) for name in READINESS_NAMES]
+            assert found == [status] * 3 + [HealthCheckResponse.SERVICE_UNKNOWN] * 2
+            assert await check(channel, "liveness") == SERVING
+
+
+@pytest.mark.parametrize(("elects", "n_listed"), [(False, 4), (True, 3)], ids=["alone", "elected"])
+async def test_list_tells_the_status_of_the_known_names(elects: bool, n_listed: int) -> None:
+    async with health_alone(HealthService(elects=elects)) as channel:
         messages: Any = health_pb2  # those of List are in no type stubs
         method = channel.unary_unary(
             "/grpc.health.v1.Health/List",
@@ -107,7 +118,7 @@ async def test_list_tells_the_status_of_the_known_names() -> None:
 
     assert {name: answer.status for name, answer in statuses.items()} == {
         "liveness": SERVING,
-        **dict.fromkeys(READINESS_NAMES[:-1], NOT_SERVING),
+        **dict.fromkeys(READINESS_NAMES[:n_listed], NOT_SERVING),
     }
 
 

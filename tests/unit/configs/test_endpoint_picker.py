@@ -11,6 +11,8 @@ import pytest
 from kvatlas.configs.errors import ConfigError
 from kvatlas.configs.loader import load_config, load_file
 from kvatlas.configs.schema import AdmissionConfig, EndpointsConfig, EventsConfig, KVAtlasConfig
+from kvatlas.configs.scraping import MetricsScrapeConfig
+from kvatlas.configs.units import Duration
 
 VERSIONS = ("llm-d.ai/v1alpha1", "llm-d.ai/v1", "inference.networking.x-k8s.io/v1alpha1")
 APPROX = "approx-prefix-cache-producer"
@@ -293,3 +295,103 @@ def test_each_mistake_is_named_with_line_and_path(file: Path, more: dict[str, An
     assert message.startswith("epp.yaml: line ")
     assert message.partition(", ")[2].startswith(problem)
     assert "\n" not in message
+
+
+DETECTOR = {"type": "utilization-detector", "parameters": {"queueDepthThreshold": 9, "headroom": 0.2}}
+BY_NAME = DETECTOR | {"name": "busy"}
+QUEUE = {"type": "queue-scorer"}
+
+
+@pytest.mark.parametrize(
+    ("plugins", "sections", "threshold"),
+    [
+        pytest.param([DETECTOR], {}, 9, id="usual_name"),
+        pytest.param([BY_NAME], {}, 5, id="not_named"),
+        pytest.param([BY_NAME], {"saturationDetector": {"pluginRef": "busy"}}, 9, id="named"),
+        pytest.param(
+            [BY_NAME], {"flowControl": {"saturationDetector": {"pluginRef": "busy"}}}, 9, id="in_flow_control"
+        ),
+        pytest.param(
+            [DETECTOR, {"type": "concurrency-detector"}],
+            {"saturationDetector": {"pluginRef": "concurrency-detector"}},
+            5,
+            id="another_detector",
+        ),
+        pytest.param(
+            [DETECTOR], {"saturationDetector": {"queueDepthThreshold": 7}}, 9, id="before_the_section"
+        ),
+    ],
+)
+def test_thresholds_of_the_detector_in_force_count(
+    file: Path, plugins: list[dict[str, Any]], sections: dict[str, Any], threshold: int
+) -> None:
+    config = load_config(write(file, [QUEUE, *plugins], **sections))
+
+    assert config.admission == AdmissionConfig(queue_depth_threshold=threshold)
+    left = [plugin.type for plugin in config.plugins]
+    assert ("utilization-detector" in left) == (threshold == 5)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "interval", "note"),
+    [
+        pytest.param({}, 0.05, "", id="nothing"),
+        pytest.param({"interval": "200ms", "insecureSkipVerify": False}, 0.2, "", id="interval"),
+        pytest.param({"interval": "1ms"}, 0.05, "", id="shortest"),
+        pytest.param(
+            {"scheme": "https", "path": "/m", "caCertPath": "/ca"},
+            0.05,
+            "plugin metrics-data-source: scheme, path, caCertPath without effect; endpoints are scraped at ",
+            id="without_effect",
+        ),
+    ],
+)
+def test_interval_of_the_data_source_counts(
+    file: Path, parameters: dict[str, Any], interval: float, note: str
+) -> None:
+    loaded = load_file(write(file, [QUEUE, {"type": "metrics-data-source", "parameters": parameters}]))
+
+    assert loaded.config.metrics_scrape.interval == interval
+    assert len(loaded.config.plugins) == (1 if parameters else 2)
+    assert "".join(loaded.notes).startswith(note)
+    assert bool(loaded.notes) == bool(note)
+
+
+@pytest.mark.parametrize(("own", "interval"), [(0.05, 0.2), (0.1, 0.1)], ids=["default", "own"])
+def test_interval_of_the_data_source_counts_where_another_file_has_none(
+    file: Path, own: float, interval: float
+) -> None:
+    scrape = MetricsScrapeConfig(interval=Duration(own))
+    base = KVAtlasConfig(api_version="kvatlas/v1", metrics_scrape=scrape)
+    source = {"type": "metrics-data-source", "parameters": {"interval": "200ms"}}
+
+    assert load_file(write(file, [QUEUE, source]), base=base).config.metrics_scrape.interval == interval
+
+
+@pytest.mark.parametrize(
+    ("plugin", "sections", "problem"),
+    [
+        pytest.param(
+            DETECTOR | {"parameters": {"kvCacheUtilThreshold": 2}},
+            {},
+            "plugins[1].parameters.kvCacheUtilThreshold: found 2, expected",
+            id="detector",
+        ),
+        pytest.param(
+            {"type": "metrics-data-source", "parameters": {"interval": "soon"}},
+            {},
+            "plugins[1].parameters.interval: found 'soon', expected",
+            id="source",
+        ),
+        pytest.param(
+            BY_NAME,
+            {"flowControl": {"saturationDetector": {"pluginRef": "bussy"}}},
+            "flowControl.saturationDetector.pluginRef: found 'bussy'",
+            id="reference",
+        ),
+    ],
+)
+def test_impossible_parameters_of_the_reference_are_refused_with_their_place(
+    file: Path, plugin: dict[str, Any], sections: dict[str, Any], problem: str
+) -> None:
+    assert problem in message_of(write(file, [QUEUE, plugin], **sections))

@@ -19,7 +19,8 @@ from kvatlas.events.model import (
 )
 from kvatlas.indexer.atlas import Atlas
 from kvatlas.indexer.factory import REFERENCE
-from kvatlas.indexer.ledger import MAX_GROUPS, RankLedger
+from kvatlas.indexer.groups import MAX_GROUPS
+from kvatlas.indexer.ledger import RankLedger
 from kvatlas.indexer.match import PrefixMatch
 from kvatlas.indexer.prefix import Prefix
 from kvatlas.indexer.tiers import TierId, TierSpec, TierTable

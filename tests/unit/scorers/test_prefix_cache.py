@@ -152,13 +152,13 @@ def test_prefix_scorers_read_what_their_parameters_name(
         pytest.param(
             "prefix-cache-scorer",
             {"tier": "gpus"},
-            "found 'gpus', expected a configured tier; did you mean 'gpu'? known: gpu, cpu, storage",
+            "found 'gpus', expected a configured tier; known: gpu, cpu, storage",
             id="tier",
         ),
         pytest.param(
             "prefix-cache-scorer",
             {"prefixMatchInfoProducerName": "cpu"},
-            "found 'cpu', expected the name of a prefix cache producer; did you mean 'cpu-lru'? known: cpu-lru",
+            "found 'cpu', expected the name of a prefix cache producer; known: cpu-lru",
             id="producer",
         ),
         pytest.param(
