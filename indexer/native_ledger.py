@@ -120,9 +120,9 @@ class NativeLedger(RankLedger):
     def _renew_routes(self) -> None:
         """Make the routes anew when something they rest on has changed."""
         self._tidy_expected()
-        holders = self._holders
+        holders, block_size = self._holders, self.block_size
         state = (self._version, self.sources.version, self._tells_extra_keys)
-        if holders is None or state == self._routed_state:
+        if holders is None or block_size is None or state == self._routed_state:
             return
         self._routed_state = state
         kinds = sorted(self._routes, key=repr)
@@ -130,7 +130,7 @@ class NativeLedger(RankLedger):
         self._books.forget_routes()
         index = holders.index
         assert isinstance(index, NativeIndex)  # noqa: S101 - they come from one core
-        self._books.bind(index, self._known_block_size(), holders.own(), holders.shared_in_use())
+        self._books.bind(index, block_size, holders.own(), holders.shared_in_use())
         for kind in kinds:
             self._route(kind)
 

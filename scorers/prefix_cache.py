@@ -65,14 +65,13 @@ class PrefixCacheScorer:
 
     def rate(self, request: RequestView, candidates: Sequence[Candidate]) -> Ratings:  # noqa: ARG002 (Scorer)
         """One rating a candidate; raw is the number of blocks, None when the request has no block keys."""
-        blocks = [
-            None
-            if (prefix := each.prefix) is None
-            else self._source.blocks(prefix)
-            if prefix.held.runs
-            else 0
-            for each in candidates
-        ]
+        blocks: list[float | None] = []
+        prefix, n_blocks = None, None
+        for candidate in candidates:
+            if candidate.prefix is not prefix:  # those that hold nothing share one
+                prefix = candidate.prefix
+                n_blocks = self._source.blocks(prefix) if prefix is not None else None
+            blocks.append(n_blocks)
         scores = [self._score(each, n) if n else 0.0 for each, n in zip(candidates, blocks, strict=True)]
         return RatingColumn(scores, blocks)
 
