@@ -185,7 +185,15 @@ _POD_MONITOR = _object(
 _POD_MONITORING = _object(
     "selector endpoints",
     selector=_object("matchLabels", matchLabels=STRINGS),
-    endpoints=_list(_object("port", port={"type": "string"}, path={"type": "string"}, interval=_SCRAPED)),
+    endpoints=_list(
+        _object(
+            "port",
+            port={"type": "string"},
+            path={"type": "string"},
+            interval=_SCRAPED,
+            authorization=_object("credentials", credentials=_object("secret", secret=_SECRET)),
+        )
+    ),
 )
 
 POOL_GROUP = "inference.networking.k8s.io"

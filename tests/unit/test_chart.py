@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import re
 from pathlib import Path
+from typing import cast
 
 import pytest
 import yaml
-from helm_python import HelmError, lint
+from helm_python import HelmError, lint, parse_set_string
 
 from kvatlas.configs.loader import load_config
 from kvatlas.sim.envoy import find_envoy
@@ -240,8 +241,13 @@ def test_objectives_name_the_pool_that_is_made_beside_them() -> None:
     ],
 )
 def test_metrics_are_scraped_from_the_port_that_the_pod_has(provider: str, kind: str, endpoints: str) -> None:
-    monitoring = {"provider": {"name": provider}, "prometheus": {"enabled": True}}
+    authorization = {"credentials": {"name": "s", "key": "k"}}
+    monitoring = {
+        "provider": {"name": provider},
+        "prometheus": {"enabled": True, "authorization": authorization},
+    }
     manifests = helm({"router": SERVERS | {"monitoring": monitoring}})
+    check(only(manifests, kind))
     monitor, deployment = only(manifests, kind), only(manifests, "Deployment")
     ports = {port["name"] for port in container(deployment, "epp")["ports"]}
     assert {each["port"] for each in monitor["spec"][endpoints]} <= ports
@@ -263,3 +269,42 @@ def test_picker_of_another_is_left_alone_when_kvatlas_is_beside_it() -> None:
     ]  # fmt: skip
     args = serve_arguments(only(manifests, "Deployment"), "epp")
     assert (args["pool_name"], args["ha_enable_leader_election"]) == ("theirs", "false")
+
+
+def commands_of_the_guide() -> list[str]:
+    """Every `helm install` of the guide, in one line."""
+    text = (ROOT / "docs" / "kubernetes.md").read_text().replace("\\\n", " ")
+    return re.findall(r"^\$ (helm install .*)$", text, re.MULTILINE)
+
+
+def over(under: Manifest, values: Manifest) -> Manifest:
+    """Values over those of a file, as helm has them."""
+    both = {
+        name: over(under[name], cast("Manifest", value))
+        for name, value in values.items()
+        if isinstance(value, dict) and name in under
+    }
+    return under | values | both
+
+
+@pytest.mark.parametrize(
+    ("number", "provider", "kinds"),
+    [
+        pytest.param(0, "istio", {"Gateway", "HTTPRoute", "InferencePool", "DestinationRule"}, id="istio"),
+        pytest.param(0, "gke", {"Gateway", "HTTPRoute", "InferencePool", "HealthCheckPolicy"}, id="gke"),
+        pytest.param(0, "kgateway", {"Gateway", "HTTPRoute", "InferencePool"}, id="kgateway"),
+        pytest.param(1, "none", {"Deployment", "Service"}, id="standalone"),
+    ],
+)
+def test_commands_of_the_guide_make_what_an_api_server_takes(
+    number: int, provider: str, kinds: set[str]
+) -> None:
+    command = commands_of_the_guide()[number].replace("provider.name=istio", f"provider.name={provider}")
+    settings = ",".join(re.findall(r"--set (\S+)", command))
+    (file,) = re.findall(r"--values (\S+)", command)
+    manifests = helm(over(yaml.safe_load((ROOT / file).read_text()), parse_set_string(settings)))
+    assert kinds <= {each["kind"] for each in manifests}
+    for manifest in manifests:
+        check(manifest)
+    image = container(only(manifests, "Deployment"), "epp")["image"]
+    assert image.startswith("REGISTRY/kvatlas:")
