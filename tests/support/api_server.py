@@ -13,15 +13,14 @@ import ssl
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 from aiohttp import web
 
 from kvatlas.api.kubernetes.access import Access
+from support.api_watch import Happening, Json, Watching, cut, line, selects, status, status_body
 from support.custom_resources import custom_resource
-
-Json = dict[str, Any]
 
 NAMESPACED = re.compile(
     r"(?P<collection>/(?:api|apis/[^/]+)/[^/]+/namespaces/[^/]+/[^/]+)(?:/(?P<name>[^/]+))?"
@@ -43,16 +42,6 @@ NEEDED = frozenset({
     ("get", "leases"), ("create", "leases"), ("update", "leases"),
 })  # fmt: skip
 """Verb and kind of every request that kvatlas makes; Roles allow exactly these."""
-
-
-@dataclass(frozen=True)
-class Happening:
-    """One change: the object before and after it, None where it was not there."""
-
-    position: int
-    collection: str
-    before: Json | None
-    after: Json | None
 
 
 @dataclass
@@ -236,11 +225,9 @@ class ApiServerDouble:
         faults = self.faults
         wanted = self.bearer is None or request.headers.get("Authorization") == f"Bearer {self.bearer}"
         if faults.unauthorized or not wanted:
-            return _status(401, "Unauthorized", "Unauthorized")
+            return status(401, "Unauthorized", "Unauthorized")
         if collection in faults.forbidden:
-            return _status(
-                403, "Forbidden", f"{collection.rpartition('/')[2]} is forbidden: User cannot list"
-            )
+            return status(403, "Forbidden", f"{collection.rpartition('/')[2]} is forbidden: User cannot list")
         if collection in faults.not_served:
             return web.Response(status=404, text="404 page not found\n")
         if faults.n_throttled:
@@ -250,7 +237,7 @@ class ApiServerDouble:
             )
         if faults.n_failing:
             faults.n_failing -= 1
-            return _status(500, "InternalError", "etcdserver: request timed out")
+            return status(500, "InternalError", "etcdserver: request timed out")
         return None
 
     async def _one(self, request: web.Request, collection: str, name: str | None) -> web.Response:
@@ -260,33 +247,33 @@ class ApiServerDouble:
         there = self.objects(collection).get(name)
         match request.method:
             case "POST" if there is not None:
-                return _status(409, "AlreadyExists", f'"{name}" already exists')
+                return status(409, "AlreadyExists", f'"{name}" already exists')
             case "POST":
                 return web.json_response(self.put(collection, name, body), status=201)
             case _ if there is None:
-                return _status(404, "NotFound", f'"{name}" not found')
+                return status(404, "NotFound", f'"{name}" not found')
             case "GET":
                 return web.json_response(there)
             case "PUT" if body["metadata"].get("resourceVersion") not in (
                 None,
                 there["metadata"]["resourceVersion"],
             ):
-                return _status(409, "Conflict", "the object has been modified")
+                return status(409, "Conflict", "the object has been modified")
             case "PUT":
                 return web.json_response(self.put(collection, name, body))
             case _:
-                return _status(405, "MethodNotAllowed", request.method)
+                return status(405, "MethodNotAllowed", request.method)
 
     async def _list(self, request: web.Request, collection: str) -> web.StreamResponse:
         limit = min(int(request.query.get("limit", 0)) or 10**9, self.max_page)
         token = request.query.get("continue")
         if token is None:
-            chosen = [each for each in self.objects(collection).values() if _selects(request.query, each)]
+            chosen = [each for each in self.objects(collection).values() if selects(request.query, each)]
             position, offset = self.position, 0
         else:
             snapshot, _, text = token.partition(":")
             if snapshot not in self._snapshots:
-                return _status(410, "Expired", "The provided continue parameter is too old")
+                return status(410, "Expired", "The provided continue parameter is too old")
             (position, chosen), offset = self._snapshots[snapshot], int(text)
         meta: Json = {"resourceVersion": str(position)}
         if offset + limit < len(chosen) and request.query.get("limit"):
@@ -297,7 +284,7 @@ class ApiServerDouble:
         body = msgspec.json.encode({"kind": f"{kind}List", "metadata": meta, "items": items or None})
         if self.faults.n_cut_lists:
             self.faults.n_cut_lists -= 1
-            return await _cut(request, body)
+            return await cut(request, body)
         return web.Response(body=body, content_type="application/json")
 
     async def _watch(self, request: web.Request, collection: str) -> web.StreamResponse:
@@ -305,15 +292,15 @@ class ApiServerDouble:
         lags = self.faults.n_lagging > 0
         self.faults.n_lagging -= lags
         if position > self.position or lags:
-            return _status(504, "Timeout", "Too large resource version", retryAfterSeconds=1)
+            return status(504, "Timeout", "Too large resource version", retryAfterSeconds=1)
         expired = position < self.forgotten
         if expired and self.faults.expired_by == "http":
-            return _status(410, "Expired", f"too old resource version: {position}")
+            return status(410, "Expired", f"too old resource version: {position}")
         response = web.StreamResponse(headers={"Content-Type": "application/json"})
         response.enable_chunked_encoding()
         await response.prepare(request)
         if expired:
-            await response.write(_line("ERROR", _status_body(410, "Expired", "too old resource version")))
+            await response.write(line("ERROR", status_body(410, "Expired", "too old resource version")))
             return response
         kind = KINDS[collection.rpartition("/")[2]]
         watching = Watching(self, request, response, collection, kind, position)
@@ -329,70 +316,13 @@ class ApiServerDouble:
         return response
 
     @property
+    def is_silent(self) -> bool:
+        return self.faults.stalled
+
+    @property
     def changed(self) -> asyncio.Event:
         """Set by the next thing that happens."""
         return self._changed
-
-
-@dataclass(eq=False)
-class Watching:
-    """One open watch."""
-
-    server: ApiServerDouble
-    request: web.Request
-    response: web.StreamResponse
-    collection: str
-    kind: str
-    position: int
-    bookmark_due: bool = False
-    end: Literal["", "close", "reset", "mid_line", "error"] = ""
-
-    async def run(self) -> None:
-        while not self.end:
-            changed = self.server.changed
-            if not self.server.faults.stalled:
-                await self._catch_up()
-            await changed.wait()
-        match self.end:
-            case "reset":
-                self._abort()
-            case "mid_line":
-                await self.response.write(_line("ADDED", {"metadata": {"name": "cut"}})[:-9])
-            case "error":
-                await self.response.write(_line("ERROR", _status_body(500, "InternalError", "etcd is away")))
-            case _:
-                pass
-
-    async def _catch_up(self) -> None:
-        for happening in [each for each in self.server.history if each.position > self.position]:
-            self.position = happening.position
-            if happening.collection == self.collection:
-                await self._tell(happening)
-        if self.bookmark_due:
-            self.bookmark_due = False
-            self.position = self.server.position
-            await self._write(
-                _line("BOOKMARK", {"kind": self.kind, "metadata": {"resourceVersion": str(self.position)}})
-            )
-
-    async def _tell(self, happening: Happening) -> None:
-        before, after = happening.before, happening.after
-        was = before is not None and _selects(self.request.query, before)
-        if after is not None and _selects(self.request.query, after):
-            await self._write(_line("MODIFIED" if was else "ADDED", after | {"kind": self.kind}))
-        elif was and before is not None:
-            last = copy.deepcopy(after or before)
-            last["metadata"]["resourceVersion"] = str(happening.position)
-            await self._write(_line("DELETED", last | {"kind": self.kind}))
-
-    async def _write(self, line: bytes) -> None:
-        size = self.server.piece_bytes or len(line)
-        for start in range(0, len(line), size):
-            await self.response.write(line[start : start + size])
-
-    def _abort(self) -> None:
-        if self.request.transport is not None:
-            self.request.transport.abort()
 
 
 def _verb(request: web.Request, name: str | None) -> str:
@@ -401,42 +331,3 @@ def _verb(request: web.Request, name: str | None) -> str:
     if request.method == "GET":
         return "list" if name is None else "get"
     return {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}[request.method]
-
-
-def _selects(query: Mapping[str, str], found: Json) -> bool:
-    meta = found["metadata"]
-    field_selector = query.get("fieldSelector", "")
-    if field_selector and field_selector != f"metadata.name={meta['name']}":
-        return False
-    wanted = [pair.partition("=") for pair in query.get("labelSelector", "").split(",") if pair]
-    return all(meta.get("labels", {}).get(name) == value for name, _, value in wanted)
-
-
-def _line(kind: str, found: Json) -> bytes:
-    return msgspec.json.encode({"type": kind, "object": found}) + b"\n"
-
-
-def _status_body(code: int, reason: str, message: str, **details: int) -> Json:
-    return {
-        "kind": "Status",
-        "apiVersion": "v1",
-        "status": "Failure",
-        "code": code,
-        "reason": reason,
-        "message": message,
-        "details": details,
-    }
-
-
-def _status(code: int, reason: str, message: str, **details: int) -> web.Response:
-    return web.json_response(_status_body(code, reason, message, **details), status=code)
-
-
-async def _cut(request: web.Request, body: bytes) -> web.StreamResponse:
-    response = web.StreamResponse(headers={"Content-Type": "application/json"})
-    response.content_length = len(body)
-    await response.prepare(request)
-    await response.write(body[: len(body) // 2])
-    if request.transport is not None:
-        request.transport.abort()
-    return response
