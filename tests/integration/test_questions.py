@@ -58,8 +58,14 @@ async def served(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Ser
     (folder / "messages.json").write_text(json.dumps(chat_messages(SYSTEM, QUESTION)))
     server = ANY_PORTS | {"auth": {"bearerTokenFile": str(folder / "token")}}
     async with installation(folder, "--log-level", "debug", server=server) as one:
-        for _ in range(2):  # twenty requests for each endpoint, which the doctor asks for
+
+        async def is_judged() -> bool:
+            """Whether each endpoint has had the twenty requests that the doctor asks for; if not, they get more."""
             await used(one)
+            checks = (await one.served.get("/v1/doctor"))["checks"]
+            return all(each["state"] != "unknown" for each in checks if each["name"] == "expectations-held")
+
+        await until(is_judged, what="enough requests of each endpoint", timeout_s=60)
         yield Served(one, await one.chat(SYSTEM, QUESTION), folder)
 
 
