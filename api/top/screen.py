@@ -23,10 +23,15 @@ EIGHTHS = " ▏▎▍▌▋▊▉"
 WARM, HOT = 0.8, 0.95
 """Parts of a capacity from which it is shown in yellow, and in red."""
 
-FIXED_LINES = 6
-"""Lines that are no rows: title, rates, an empty one, two headings, one between the tables."""
+TOP_LINES = 4
+"""Title, rates, an empty line, and the headings of endpoints."""
 
-FEWEST_DECISIONS = 3
+DECISIONS_LINES = 2
+"""An empty line and the headings of decisions."""
+
+FEWEST_ENDPOINTS, FEWEST_DECISIONS = 2, 3
+"""Rows that either table gets before the other has more; decisions come second."""
+
 _ID_CHARS = 12
 
 
@@ -42,7 +47,7 @@ def screen(
         n_lines: lines there are; None for as many as it takes.
         gone: why it cannot be asked any more; empty while it answers.
     """
-    n_endpoints, n_decisions = _shares(len(frame.endpoints), len(frame.decisions), n_lines)
+    n_endpoints, n_decisions = _shares(frame.endpoint_count, len(frame.decisions), n_lines)
     parts = [_title(url, frame, gone), _rates(rates), Text(), _endpoints(frame, n_endpoints)]
     if n_decisions:
         parts += [Text(), _decisions(frame.decisions[:n_decisions])]
@@ -53,13 +58,14 @@ def _shares(n_endpoints: int, n_decisions: int, n_lines: int | None) -> tuple[in
     """Rows of either table: decisions get what endpoints leave, but a few in any case."""
     if n_lines is None:
         return n_endpoints, n_decisions
-    room = max(1, n_lines - FIXED_LINES)
-    kept = min(n_decisions, FEWEST_DECISIONS, room // 2)
-    endpoints = min(n_endpoints, max(1, room - kept))
-    if endpoints < n_endpoints:
-        endpoints = max(1, endpoints - 1)  # a line says how many are not shown
-        return endpoints, kept
-    return endpoints, max(0, min(n_decisions, room - endpoints))
+    room = max(1, n_lines - TOP_LINES)
+    kept = min(n_decisions, FEWEST_DECISIONS)
+    if room - kept - DECISIONS_LINES < FEWEST_ENDPOINTS:
+        kept = 0
+    left = room - kept - (DECISIONS_LINES if kept else 0)
+    if n_endpoints > left:
+        return max(1, left - 1), kept  # a line says how many are not shown
+    return n_endpoints, max(0, min(n_decisions, room - n_endpoints - DECISIONS_LINES))
 
 
 def _title(url: str, frame: LiveFrame, gone: str) -> Text:

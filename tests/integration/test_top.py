@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -10,9 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
+from kvatlas.api.asking import Credentials
 from kvatlas.api.cli import app as command_line
+from kvatlas.api.top.watch import watch
 from support.gateway import FLEET, Gateway, gateway
 from support.publishing import stored
 from support.recording import player
@@ -40,6 +44,20 @@ async def routed(folder: Path, **server: Any) -> AsyncGenerator[Gateway]:
             yield gate
 
 
+class Written:
+    """What was written to stdout and stderr."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
+        self._capsys = capsys
+        self.out = self.err = ""
+
+    def n_lines(self) -> int:
+        """Lines on stdout up to this moment."""
+        out, err = self._capsys.readouterr()
+        self.out, self.err = self.out + out, self.err + err
+        return self.out.count("\n")
+
+
 async def run(*arguments: str) -> tuple[int, str, str]:
     """Exit status, stdout and stderr of `kvatlas top` in a pipe."""
     runner = CliRunner(env={"COLUMNS": "120"})
@@ -47,7 +65,9 @@ async def run(*arguments: str) -> tuple[int, str, str]:
     return result.exit_code, result.stdout, result.stderr
 
 
-async def test_terminal_shows_the_process_in_its_size_and_misses_it_until_it_is_back(tmp_path: Path) -> None:
+async def test_terminal_shows_the_process_in_its_size_and_misses_it_until_it_is_back(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     async with routed(tmp_path) as gate:
         port = gate.served.ports["rest"]
         command = ("top", "--url", gate.url, "--interval", "0.2")
@@ -64,14 +84,28 @@ async def test_terminal_shows_the_process_in_its_size_and_misses_it_until_it_is_
 
         await until(is_narrow, what="the same within 60 columns")
         narrow = shown.screen
+        console = Console(file=io.StringIO())
+        lines = asyncio.create_task(
+            watch(gate.url, Credentials(), console, interval_s=0.1, once=False, as_json=True)
+        )
+        texts = asyncio.create_task(
+            watch(gate.url, Credentials(), console, interval_s=0.1, once=False, as_json=False)
+        )
+        written = Written(capsys)
+        await until(lambda: written.n_lines() > 2, what="a line a look")
     try:
         await shown.until_shown("  gone: ")
         again = {"endpoints": FLEET, "server": ANY_PORTS | {"rest": f"127.0.0.1:{port}"}}
         async with serving(again, tmp_path):
             await shown.until_shown("  ready  2 endpoints")
+            n_before = written.n_lines()
+            await until(lambda: written.n_lines() > n_before, what="lines again")
             shown.interrupt()
             status = await shown.process.wait()
     finally:
+        for task in (lines, texts):
+            task.cancel()
+        await asyncio.gather(lines, texts, return_exceptions=True)
         await terminals.__aexit__(None, None, None)
     assert wide[0].startswith(f"kvatlas {gate.url}  ready  2 endpoints, 64 keys")
     assert (len(wide) <= 24, len(narrow) <= 10, narrow[0].endswith("…")) == (True, True, True)
@@ -79,6 +113,11 @@ async def test_terminal_shows_the_process_in_its_size_and_misses_it_until_it_is_
     assert LEAVES_SCREEN in shown.written
     assert SHOWS_CURSOR in shown.written
     assert "Traceback" not in shown.written
+    assert written.err.count("; asking again every 0.1 s\n") == 2, "once for each"
+    first, *_, last = (json.loads(line) for line in written.out.splitlines())
+    assert (first["rates"], last["frame"]["endpointCount"]) == (None, 2)
+    assert isinstance(console.file, io.StringIO)
+    assert console.file.getvalue().count("  ready  2 endpoints") > 2
 
 
 async def test_pipes_and_dumb_terminals_get_plain_text_and_programs_json_with_the_token(
