@@ -89,6 +89,7 @@ function tierCell(column) {
       const share = tier?.capacity ? tier.residencies / tier.capacity : null;
       setText(of, share == null ? tier?.source ?? "" : `of ${count(tier.capacity)}, ${percent(share)}`);
       held.title = tier?.advice ?? "";
+      fill.node.hidden = share == null;
       fill.update(share == null ? [] : [{ key: column.color, color: column.color, share }]);
     },
   };

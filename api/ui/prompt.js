@@ -60,11 +60,15 @@ function showNothing(why) {
 }
 
 function showAnswer({ tokens, blocks, picked, endpoints, noPrefixReason, cutReason }) {
-  if (noPrefixReason) return showNothing(`Its token ids cannot be known here: ${noPrefixReason}.`);
-  if (!blocks) return showNothing(`It has ${counted(tokens, "token")}, and no full block that could be cached.`);
+  if (noPrefixReason && !blocks) return showNothing(`Its token ids cannot be known here: ${noPrefixReason}.`);
+  if (!tokens) return showNothing("It has no tokens.");
   const ordered = [...endpoints].sort((a, b) => usable(b) - usable(a) || a.name.localeCompare(b.name));
   const tiers = [...new Set(ordered.flatMap(({ prefix }) => Object.keys(prefix?.tierTokens ?? {})))];
-  setText(lead, told(tokens, blocks, picked, ordered[0]) + (cutReason ? ` Only the first token ids are known: ${cutReason}.` : ""));
+  const limits = [
+    noPrefixReason && ` Its token ids are not known (${noPrefixReason}), so only endpoints without events are matched, by its bytes.`,
+    cutReason && ` Only its first token ids are known (${cutReason}).`,
+  ];
+  setText(lead, told(tokens, blocks, picked, ordered[0]) + limits.filter(Boolean).join(""));
   answerPlace.replaceChildren(
     el("div.legend", {}, tiers.map((tier, number) => el("span", {}, swatch(number), tier))),
     heat(ordered, tokens, blocks),
@@ -74,7 +78,7 @@ function showAnswer({ tokens, blocks, picked, endpoints, noPrefixReason, cutReas
 const usable = ({ prefix }) => prefix?.usableTokens ?? 0;
 
 function told(tokens, blocks, picked, best) {
-  const what = `${counted(tokens, "token")}, ${counted(blocks, "full block")}. `;
+  const what = `${counted(tokens, "token")}${blocks ? `, ${counted(blocks, "full block")}` : ""}. `;
   const most = usable(best)
     ? `${best.name} can reuse most of it, ${counted(usable(best), "token")} (${percent(usable(best) / tokens)}).`
     : "Nobody can reuse any of it.";

@@ -216,9 +216,7 @@ async def test_prompt_is_found_where_it_is_cached(
 
         await viewed.page.get_by_label("Text, chat messages").fill("x")
         await viewed.page.get_by_role("button", name="Find it").click()
-        await expect(viewed.page.locator("#prompt-answer")).to_contain_text(
-            "no full block that could be cached"
-        )
+        await expect(viewed.page.locator("#prompt-lead")).to_contain_text("Nobody can reuse any of it.")
 
 
 ROLE = '{"role": "user", "content": "x"}'

@@ -16,16 +16,20 @@ from playwright.async_api import Browser, expect
 from kvatlas.sim.demo_model import MODEL_NAME, write_demo_model
 from kvatlas.sim.fleet import free_ports
 from support.browser import Viewed, chromium, viewing
+from support.engine_metrics import metrics_of
 from support.ext_proc import DUPLEX, request_body, request_headers
 from support.gateway import FLEET, Gateway, gateway
+from support.scraping import metrics
 from support.serve import ANY_PORTS, serving
 from support.tree import ROOT
+from support.waiting import until
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.slow]
 
 ROWS, DECISIONS = "#fleet-table tbody tr", "#decisions-table tbody tr"
 TOKEN = "a-token-that-is-not-to-be-shown"  # noqa: S105 - of this test alone
 SECRET = "zebra quartz lantern"  # noqa: S105 - a prompt
+CHAT = [{"role": "user", "content": SECRET * 20}]
 READS = ("/v1/decisions", "/v1/decisions/r1", "/v1/endpoints", "/v1/index", "/v1/config", "/v1/weights", "/v1/audit",
          "/v1/doctor", "/workers", "/metrics", "/openapi.json")  # fmt: skip
 PAGE = sorted(
@@ -53,7 +57,7 @@ async def guarded(folder: Path, **auth: bool) -> AsyncGenerator[Gateway]:
 
 async def ask(gate: Gateway) -> None:
     """A chat with the secret, through the picker."""
-    body = {"model": MODEL_NAME, "messages": [{"role": "user", "content": SECRET * 20}]}
+    body = {"model": MODEL_NAME, "messages": CHAT}
     call = gate.open()
     headers = request_headers(("x-request-id", "r1"), config=DUPLEX)
     for message in (headers, request_body(json.dumps(body).encode(), end=True)):
@@ -81,7 +85,7 @@ async def give(viewed: Viewed, token: str) -> None:
 
 async def look_for_the_secret(viewed: Viewed) -> None:
     """Ask where the secret prompt is cached."""
-    await viewed.page.get_by_label("Text, chat messages").fill(SECRET)
+    await viewed.page.get_by_label("Text, chat messages").fill(SECRET * 20)
     await viewed.page.get_by_role("button", name="Find it").click()
     await expect(viewed.page.locator(".strips > li")).to_have_count(2)
 
@@ -152,6 +156,26 @@ async def test_weights_are_applied_with_the_token_after_they_were_confirmed(
     assert "200 /v1/decisions/r1 " in said
     for secret in (TOKEN, SECRET, "zebra"):
         assert secret not in said
+
+
+async def test_prompt_without_token_ids_is_found_by_its_bytes(tmp_path: Path, browser: Browser) -> None:
+    async with AsyncExitStack() as stack:
+        url, _ = await stack.enter_async_context(metrics_of(metrics().decode()))
+        static = [{"name": "a", "address": "127.0.0.1:1", "events": "", "metrics": url}]
+        gate = await stack.enter_async_context(gateway(tmp_path, endpoints={"static": static}))
+
+        async def has_block_size() -> bool:
+            return bool((await gate.served.get("/v1/endpoints/a"))["publishers"][0]["blockSize"])
+
+        await until(has_block_size, what="a block size")
+        await ask(gate)
+        async with viewing(browser, f"{gate.url}/ui") as viewed:
+            await viewed.page.get_by_label("Text, chat messages").fill(json.dumps(CHAT))
+            await viewed.page.get_by_role("button", name="Find it").click()
+            await expect(viewed.page.locator(".strips > li")).to_have_count(1)
+            lead = await viewed.text("#prompt-lead")
+    assert "Its token ids are not known (no_tokenizer), so only endpoints without events are matched" in lead
+    assert "a can reuse most of it, 128 tokens" in lead
 
 
 async def test_page_says_that_kvatlas_is_gone_and_comes_back_with_it(
