@@ -24,7 +24,9 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from pathlib import Path
 
 import aiohttp
@@ -53,8 +55,10 @@ QUIET_S = 60.0
 GROWTH, GROWTH_BYTES, MORE_FILES = 0.05, 16 * 2**20, 8
 """By how much memory may be larger in the last quarter than in the second, and how many more files may be open."""
 
-ANSWERS = frozenset({200, 400, 404, 412, 503, 504})
-"""What clients may hear; engines that start again make for some 503."""
+ANSWERS = frozenset(
+    {"200", "400", "404", "412", "503 connection termination", "503 remote connection failure", "504"}
+)
+"""What clients may hear; 503 with these words of Envoy is for requests under way on an engine that dies."""
 
 
 @dataclass
@@ -110,22 +114,28 @@ async def running(folder: Path, seed: int) -> AsyncGenerator[Rig]:
         yield Rig(random.Random(seed), fleet, kvatlas, client, session, channel, envoy)
 
 
-async def whole(rig: Rig) -> int:
+async def heard(asked: AbstractAsyncContextManager[aiohttp.ClientResponse]) -> str:
+    """The status of an answer that was read to its end; of a 503 with why, as Envoy or kvatlas says."""
+    async with asked as answer:
+        text = await answer.text(errors="replace")
+        if answer.status != HTTPStatus.SERVICE_UNAVAILABLE:
+            return f"{answer.status}"
+        reason = text.rpartition("reset reason: ")[2].partition(",")[0].strip()
+        return f"503 {reason[:100]}"
+
+
+async def whole(rig: Rig) -> str:
     """A chat answered in one piece."""
-    async with rig.client.post(CHAT, json=rig.chat()) as answer:
-        await answer.read()
-        return answer.status
+    return await heard(rig.client.post(CHAT, json=rig.chat()))
 
 
-async def streamed(rig: Rig) -> int:
+async def streamed(rig: Rig) -> str:
     """A chat answered token by token."""
     body = rig.chat(stream=True, stream_options={"include_usage": True})
-    async with rig.client.post(CHAT, json=body) as answer:
-        await answer.read()
-        return answer.status
+    return await heard(rig.client.post(CHAT, json=body))
 
 
-async def leaves_early(rig: Rig) -> int:
+async def leaves_early(rig: Rig) -> str:
     """A client that goes away while its answer comes, or before."""
     rig.n_leavers += 1
     with contextlib.suppress(TimeoutError):
@@ -135,43 +145,35 @@ async def leaves_early(rig: Rig) -> int:
         ):
             await answer.content.readline()
             answer.close()
-    return 200
+    return "200"
 
 
-async def token_ids(rig: Rig) -> int:
+async def token_ids(rig: Rig) -> str:
     """Token ids, with a wish for a cached prefix now and then."""
     headers = {"prefer": "if-available"} if rig.rng.random() < 0.3 else {}
     start = rig.rng.randrange(N_PROMPTS)
     body = {"model": MODEL_NAME, "prompt": list(range(start, start + 400)), "max_tokens": 4}
-    async with rig.client.post(COMPLETIONS, json=body, headers=headers) as answer:
-        await answer.read()
-        return answer.status
+    return await heard(rig.client.post(COMPLETIONS, json=body, headers=headers))
 
 
-async def large(rig: Rig) -> int:
+async def large(rig: Rig) -> str:
     """A body of some megabytes that no engine takes for a prompt."""
     data = json.dumps(rig.chat(user="x" * rig.rng.randrange(1_000_000, 3_000_000))).encode()
-    async with rig.client.post("/elsewhere", data=data) as answer:
-        await answer.read()
-        return answer.status
+    return await heard(rig.client.post("/elsewhere", data=data))
 
 
-async def bad(rig: Rig) -> int:
+async def bad(rig: Rig) -> str:
     """What is refused."""
     data = rig.rng.choice([b"{", b"{}", b"[]", b'{"model":"m"}', b"\xff\xfe"])
-    async with rig.client.post(CHAT, data=data) as answer:
-        await answer.read()
-        return answer.status
+    return await heard(rig.client.post(CHAT, data=data))
 
 
-async def bare(rig: Rig) -> int:
+async def bare(rig: Rig) -> str:
     """A request without body."""
-    async with rig.client.get("/v1/models") as answer:
-        await answer.read()
-        return answer.status
+    return await heard(rig.client.get("/v1/models"))
 
 
-KINDS: Mapping[Callable[[Rig], Awaitable[int]], int] = {
+KINDS: Mapping[Callable[[Rig], Awaitable[str]], int] = {
     whole: 6, streamed: 6, leaves_early: 4, token_ids: 4, large: 1, bad: 2, bare: 2,
 }  # fmt: skip
 """Kind of request -> how often beside the others."""
@@ -182,7 +184,7 @@ async def keep_asking(rig: Rig, until: float) -> None:
     while time.monotonic() < until:
         (kind,) = rig.rng.choices(list(KINDS), list(KINDS.values()))
         try:
-            rig.answers[f"{await kind(rig)}"] += 1
+            rig.answers[await kind(rig)] += 1
         except (aiohttp.ClientError, TimeoutError) as error:
             rig.answers[type(error).__name__] += 1
 
@@ -327,7 +329,7 @@ async def soak(minutes: float, n_clients: int, seed: int) -> list[str]:
                 keep_sampling(rig, until, memory, files),
             )
             print(f"{sum(rig.answers.values())} requests: {dict(rig.answers)}")
-            unexpected = [each for each in rig.answers if each.isdigit() and int(each) not in ANSWERS]
+            unexpected = [each for each in rig.answers if each[0].isdigit() and each not in ANSWERS]
             problems = [f"{rig.answers[each]} requests were answered {each}" for each in unexpected]
             problems += await left_behind(rig)
             return problems + await miscounted(rig) + grown(memory, files)
