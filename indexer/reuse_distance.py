@@ -19,7 +19,7 @@ import math
 from array import array
 from collections import OrderedDict
 from collections.abc import Sequence
-from itertools import accumulate, groupby
+from itertools import accumulate, groupby, repeat
 
 _SPACE = 1 << 64
 _MAX_EXPONENT = 64.0
@@ -76,8 +76,8 @@ class ReuseDistances:
             return
         weight *= 1 << self._halvings
         self._n_sampled += weight * len(followed)
-        forget = self._last_user.pop
-        users = [(user, sum(1 for _ in run)) for user, run in groupby(forget(key, 0) for key in followed)]
+        last_users = map(self._last_user.pop, followed, repeat(0))  # no line of Python for a key
+        users = [(user, len(list(run))) for user, run in groupby(last_users)]
         for user, n_keys in users:
             if user:
                 distance = self._users.after(user)
