@@ -24,6 +24,7 @@ from .audits import audit_families, audited
 from .capacities import CapacityDrift
 from .config_file import ConfigFiles
 from .decisions import DecisionLog, decision_families
+from .errors import ConfigRefusedError
 from .extproc.configured import make_ext_proc
 from .extproc.health import HealthService
 from .extproc.listener import GrpcListener
@@ -107,6 +108,7 @@ class App:
         self.live = LiveConfig(
             config,
             files=files,
+            prepare=self._prepare,
             switch=self._switch,
             settle=self._settle,
             metrics=self._metrics,
@@ -373,10 +375,22 @@ class App:
         if self._crew is not None and self._crew.leads:
             yield spawn(self._crew.lead(), "workers")
 
+    async def _prepare(self, plan: Plan) -> None:
+        """Connect to the publishers of new endpoints."""
+        try:
+            for _ in self._roster.preparing(wanted_endpoints(plan.config)):
+                await asyncio.sleep(0)
+        except ConfigRefusedError:
+            self.fleet.prepared()
+            raise
+
     def _switch(self, plan: Plan, generation: int) -> None:
         """See `live.Switch`."""
         config = plan.config
-        self._roster.bring_to(wanted_endpoints(config))
+        try:
+            self._roster.bring_to(wanted_endpoints(config))
+        finally:
+            self.fleet.prepared()
         self.fleet.configure(fleet_settings(config))
         self._scraper.configure(scrape_settings(config.metrics_scrape))
         self._loads.stale_after_s = config.metrics_scrape.stale_after

@@ -115,6 +115,22 @@ class Fleet:
         if addresses.metrics is not None:
             self._scraper.add(name, addresses.metrics, self.settings.engines.of(labels))
 
+    def preparing(self, addresses: EndpointAddresses) -> Iterator[None]:
+        """Connect to the publishers of an endpoint that is about to be added, in steps between which others may run.
+
+        `prepared` is to be called when it has been added, or will not be.
+
+        Raises:
+            SubscriptionError: as `add`.
+        """
+        if addresses.connects_to_us:
+            return iter(())
+        return self._subscriber.prepare(rank.events for rank in addresses.ranks if rank.events is not None)
+
+    def prepared(self) -> None:
+        """Close what `preparing` opened and nobody took."""
+        self._subscriber.discard_prepared()
+
     def add_rank(self, name: str, rank: RankAddresses, *, saved: SavedRank | None = None) -> None:
         """Start to follow one more rank of an endpoint, from what was saved of it or from nothing.
 

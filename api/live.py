@@ -58,6 +58,7 @@ class LiveConfig:
     Args:
         config: the configuration of the start, generation 1, with the endpoints that its `endpoints.file` lists.
         files: where it came from, None when it came from nowhere that can change.
+        prepare: does before what of that takes long and changes nothing; None for nothing.
         switch: puts another in force, between two decisions.
         settle: does what that left to be done in time: frees, shrinks.
         metrics: counters.
@@ -76,6 +77,7 @@ class LiveConfig:
         settle: Callable[[], Awaitable[None]],
         metrics: Metrics,
         present: ConfigState | None = None,
+        prepare: Callable[[Plan], Awaitable[None]] | None = None,
     ) -> None:
         start = present or ConfigState(1, config)
         self._loaded = start.config
@@ -89,6 +91,7 @@ class LiveConfig:
         """Called when the generation or the refusals are others."""
         self.files = files
         self._switch, self._settle, self._metrics = switch, settle, metrics
+        self._prepare = prepare
         self._watches: dict[Path, FileWatch] = {}
         self._go_on_from(start)
         self._turn = asyncio.Lock()
@@ -223,6 +226,8 @@ class LiveConfig:
             found = _live_changes(self.in_force, plan.config)
             if found or generation is not None:
                 generation = generation or self.generation + 1
+                if self._prepare is not None:
+                    await self._prepare(plan)
                 self._switch(plan, generation)
         except (ConfigRefusedError, SchedulingError) as error:
             raise ConfigRefusedError(f"{origin}: {error}") from error

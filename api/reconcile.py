@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from ..configs.endpoints import EndpointAddresses, endpoint_addresses
@@ -84,6 +84,19 @@ class Roster:
         """
         self._fleet.add(name, wanted.addresses, wanted.labels, saved=saved)
         self._wanted[name] = wanted
+
+    def preparing(self, wanted: Mapping[str, Wanted]) -> Iterator[None]:
+        """Do what of `bring_to` takes long and changes nothing, in steps between which others may run.
+
+        Raises:
+            ConfigRefusedError: an event address cannot be used.
+        """
+        plan = plan_fleet(self._wanted, wanted)
+        for name, each in (*plan.new.items(), *plan.moved.items()):
+            try:
+                yield from self._fleet.preparing(each.addresses)
+            except SubscriptionError as error:
+                raise ConfigRefusedError(f"endpoint {name!r}: {error}") from error
 
     def bring_to(
         self, wanted: Mapping[str, Wanted], *, saved: Mapping[str, SavedEndpoint] | None = None

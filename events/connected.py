@@ -16,37 +16,62 @@ from .subscription import SubscriberOptions, Subscription, read_message
 log = logging.getLogger(__name__)
 
 
-class ConnectedSource:
-    """One publisher's live messages over a connection of our own. Implements `subscription.LiveSource`.
+class Connection:
+    """A SUB socket that connects to a publisher; what comes waits in it until somebody receives. Cost: 0.3 ms.
 
     Args:
         context: owner of the sockets.
         address: of the publisher's PUB socket.
         options: settings.
-        subscription: takes the messages.
+
+    Attributes:
+        socket: where messages come.
+        monitor: where connections and lost connections are told.
 
     Raises:
         SubscriptionError: an address that ZMQ cannot use, or too many sockets.
     """
 
-    def __init__(
-        self,
-        context: zmq.asyncio.Context,
-        address: str,
-        options: SubscriberOptions,
-        subscription: Subscription,
-    ) -> None:
-        self._address, self._decode, self._subscription = address, options.decode, subscription
-        self._socket = open_socket(context, zmq.SUB, receive_hwm=options.receive_hwm, ipv6="[" in address)
+    def __init__(self, context: zmq.asyncio.Context, address: str, options: SubscriberOptions) -> None:
+        self.socket = open_socket(context, zmq.SUB, receive_hwm=options.receive_hwm, ipv6="[" in address)
         try:
-            self._socket.subscribe(options.topic_prefix)
-            self._monitor = open_monitor(self._socket, zmq.Event.HANDSHAKE_SUCCEEDED | zmq.Event.DISCONNECTED)
-            self._connect()
+            self.socket.subscribe(options.topic_prefix)
+            self.monitor = open_monitor(self.socket, zmq.Event.HANDSHAKE_SUCCEEDED | zmq.Event.DISCONNECTED)
         except SubscriptionError:
-            self._socket.close(linger=0)
+            self.socket.close(linger=0)
             raise
+        try:
+            self.socket.connect(address)
+        except zmq.ZMQError as error:
+            self.close()
+            raise SubscriptionError(
+                f"cannot subscribe to {address!r}: {error}; want tcp://HOST:PORT or ipc://PATH"
+            ) from None
+
+    def close(self) -> None:
+        """Free the sockets."""
+        self.socket.disable_monitor()
+        self.monitor.close(linger=0)
+        self.socket.close(linger=0)
+
+
+class ConnectedSource:
+    """One publisher's live messages over a connection of our own. Implements `subscription.LiveSource`.
+
+    Args:
+        connection: to the publisher; closed with this.
+        address: of the publisher's PUB socket.
+        options: settings.
+        subscription: takes the messages.
+    """
+
+    def __init__(
+        self, connection: Connection, address: str, options: SubscriberOptions, subscription: Subscription
+    ) -> None:
+        self._connection = connection
+        self._address, self._decode, self._subscription = address, options.decode, subscription
         self._tasks = [
-            spawn(receive_all(self._socket, self._take), f"events {address}"),
+            spawn(receive_all(connection.socket, self._take), f"events {address}"),
             spawn(self._watch(), f"connection {address}"),
         ]
 
@@ -58,21 +83,7 @@ class ConnectedSource:
     async def close(self) -> None:
         """See `LiveSource.close`."""
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        self._close_monitor()
-        self._socket.close(linger=0)
-
-    def _connect(self) -> None:
-        try:
-            self._socket.connect(self._address)
-        except zmq.ZMQError as error:
-            self._close_monitor()
-            raise SubscriptionError(
-                f"cannot subscribe to {self._address!r}: {error}; want tcp://HOST:PORT or ipc://PATH"
-            ) from None
-
-    def _close_monitor(self) -> None:
-        self._socket.disable_monitor()
-        self._monitor.close(linger=0)
+        self._connection.close()
 
     def _take(self, frames: list[bytes]) -> None:
         try:
@@ -85,7 +96,7 @@ class ConnectedSource:
 
     async def _watch(self) -> None:
         while True:
-            message = await recv_monitor_message(self._monitor)
+            message = await recv_monitor_message(self._connection.monitor)
             if message["event"] == zmq.Event.HANDSHAKE_SUCCEEDED:
                 self._subscription.connected()
             else:

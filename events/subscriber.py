@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import zmq
 import zmq.asyncio
 
 from .bound import BoundPublisher, BoundSocket
-from .connected import ConnectedSource
+from .connected import ConnectedSource, Connection
 from .errors import SubscriptionError
 from .position import StreamPosition
 from .replay import ReplayServer
@@ -29,6 +29,8 @@ class Subscriber:
         self._slots = asyncio.Semaphore(self._options.max_concurrent_replays)
         self._bound: BoundSocket | None = None
         self._subscriptions: set[Subscription] = set()
+        self._prepared: dict[str, Connection] = {}
+        """Connections to publishers that are about to be followed, by address."""
         self._ticker: asyncio.Task[None] | None = None
 
     def bind(self, address: str) -> str:
@@ -48,6 +50,24 @@ class Subscriber:
         """Messages on the bound socket that no known publisher sent, by reason."""
         return self._bound.unrouted if self._bound else {}
 
+    def prepare(self, addresses: Iterable[str]) -> Iterator[None]:
+        """Connect to publishers that are about to be followed, one a step; `subscribe` then costs little.
+
+        Args:
+            addresses: of their PUB sockets.
+        Raises:
+            SubscriptionError: as `subscribe`.
+        """
+        for address in addresses:
+            if address not in self._prepared:
+                self._prepared[address] = Connection(self._context, address, self._options)
+            yield
+
+    def discard_prepared(self) -> None:
+        """Close the connections that `prepare` made and nobody took."""
+        while self._prepared:
+            self._prepared.popitem()[1].close()
+
     def subscribe(
         self, events: str, replay: str | None, sink: EventSink, position: StreamPosition | None = None
     ) -> Subscription:
@@ -61,6 +81,7 @@ class Subscriber:
         Raises:
             SubscriptionError: an address that ZMQ cannot use, or too many sockets.
         """
+        connection = self._prepared.pop(events, None) or Connection(self._context, events, self._options)
         subscription = Subscription(
             events=events,
             replay=self._replay(replay),
@@ -68,7 +89,7 @@ class Subscriber:
             options=self._options,
             position=position,
             sees_disconnects=True,
-            open_source=lambda taker: ConnectedSource(self._context, events, self._options, taker),
+            open_source=lambda taker: ConnectedSource(connection, events, self._options, taker),
         )
         return self._add(subscription)
 
@@ -122,6 +143,7 @@ class Subscriber:
                 await self._ticker
         for subscription in list(self._subscriptions):
             await self.unsubscribe(subscription)
+        self.discard_prepared()
         if self._bound is not None:
             await self._bound.close()
         self._context.destroy(linger=0)

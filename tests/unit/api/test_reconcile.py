@@ -226,3 +226,28 @@ async def test_refused_list_is_planned_anew_from_the_one_before() -> None:
         plan = roster.bring_to(wanted_endpoints(with_endpoints(make_endpoint("b", 2, events=""))))
 
         assert (set(plan.new), plan.gone, names(fleet)) == ({"b"}, ("a",), ["b"])
+
+
+async def test_connection_that_was_prepared_is_taken_and_none_is_opened_beside_it() -> None:
+    async with make_fleet(max_sockets=FEW_SOCKETS) as fleet:
+        roster, wanted = Roster(fleet), wanted_endpoints(with_endpoints(A))
+        assert len(list(roster.preparing(wanted))) == 1
+        assert names(fleet) == []
+
+        roster.bring_to(wanted)
+        fleet.prepared()
+
+        assert names(fleet) == ["a"]
+
+
+async def test_connections_that_cannot_be_made_are_refused_before_anything_has_changed() -> None:
+    async with make_fleet(max_sockets=FEW_SOCKETS) as fleet:
+        roster, wanted = (
+            Roster(fleet),
+            wanted_endpoints(with_endpoints(A, B | {"events": "tcp://127.0.0.1:2"})),
+        )
+        with pytest.raises(ConfigRefusedError, match=r"^endpoint 'b': cannot open another event socket"):
+            list(roster.preparing(wanted))
+        fleet.prepared()
+
+        assert names(fleet) == []
