@@ -40,6 +40,9 @@ LEAD_LOOK_S = 0.2
 HANDOVER_PERIODS = 3
 """Looks of other processes at a Lease that was given up, after which there is none that wants it."""
 
+LEAST_HANDOVER_S = 2.0
+"""Time that they get all the same: a machine may be busy."""
+
 
 class Cluster:
     """The process's part in a cluster; without `endpoints.kubernetes` and `leaderElection` it has none.
@@ -74,7 +77,7 @@ class Cluster:
         self._tasks: list[asyncio.Task[None]] = []
         self._election: list[asyncio.Task[None]] = []
         self._hands_over = False
-        self._handover_s = HANDOVER_PERIODS * config.leader_election.retry_period
+        self._handover_s = max(LEAST_HANDOVER_S, HANDOVER_PERIODS * config.leader_election.retry_period)
         self._server: ApiServer | None = None
         self._discovery: Discovery | None = None
         self._elector: Elector | None = None

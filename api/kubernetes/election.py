@@ -72,15 +72,28 @@ class Elector:
 
     async def resign(self) -> bool:
         """Give the Lease up, so that another process can lead at once; whether it was held, and is no more."""
-        write = self._election.release(wall=self._wall())
-        self._look()
-        if write is None:
-            return False
+        try:
+            for _ in range(2):
+                write = self._election.release(wall=self._wall())
+                self._look()
+                if write is None:
+                    return False
+                if await self._replaced(write):
+                    return True
+                # a renewal that was cut short may have been written all the same
+                self._election.found(read_lease(await self._fetch()), now=self._clock())
+        except RequestFailedError as error:
+            log.warning("the Lease could not be given up, others wait for its end: %s", error)
+        return False
+
+    async def _replaced(self, write: WriteLease) -> bool:
+        """Whether the Lease was replaced; not when it is another by now."""
         try:
             body = msgspec.json.encode(write.lease)
             await self._server.send("PUT", self._path, body=body, limit_s=self._limit_s)
         except RequestFailedError as error:
-            log.warning("the Lease could not be given up, others wait for its end: %s", error)
+            if error.failure.status != 409:
+                raise
             return False
         return True
 

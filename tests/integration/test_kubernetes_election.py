@@ -26,7 +26,14 @@ class Process:
     """One that stands for election, and what it was told."""
 
     elector: Elector
+    tasks: list[asyncio.Task[None]]
     told: list[bool] = field(default_factory=list[bool])
+
+    async def stop(self) -> None:
+        """Take part no longer, in the middle of whatever is done."""
+        for task in self.tasks:
+            task.cancel()
+        await asyncio.wait(self.tasks)
 
 
 @pytest.fixture
@@ -51,14 +58,11 @@ async def standing(double: ApiServerDouble, identity: str) -> AsyncGenerator[Pro
         clock=time.monotonic,
         wall=time.time,
     )
-    process = Process(elector)
-    tasks = [asyncio.create_task(elector.run()), asyncio.create_task(elector.watch(0.02))]
+    process = Process(elector, [asyncio.create_task(elector.run()), asyncio.create_task(elector.watch(0.02))])
     try:
         yield process
     finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.wait(tasks)
+        await process.stop()
         await elector.resign()
         await server.stop()
 
@@ -111,3 +115,24 @@ async def test_nobody_leads_when_the_lease_cannot_be_read(double: ApiServerDoubl
         await until(lambda: double.requests["get", LEASES] > 3)
         assert not one.elector.leads
     assert ("create", LEASES) not in double.requests
+
+
+async def test_lease_is_given_up_when_a_renewal_was_cut_short_after_it_was_written(
+    double: ApiServerDouble,
+) -> None:
+    async with standing(double, "a") as one:
+        await until(lambda: one.elector.leads)
+        await one.stop()
+        double.put(LEASES, "kvatlas", double.objects(LEASES)["kvatlas"])
+        assert await one.elector.resign()
+    assert double.objects(LEASES)["kvatlas"]["spec"]["holderIdentity"] == ""
+
+
+async def test_lease_of_somebody_else_stays_when_it_changed_hands_unseen(double: ApiServerDouble) -> None:
+    async with standing(double, "a") as one:
+        await until(lambda: one.elector.leads)
+        await one.stop()
+        taken = double.objects(LEASES)["kvatlas"]
+        double.put(LEASES, "kvatlas", taken | {"spec": taken["spec"] | {"holderIdentity": "thief"}})
+        assert not await one.elector.resign()
+    assert double.objects(LEASES)["kvatlas"]["spec"]["holderIdentity"] == "thief"
