@@ -15,6 +15,7 @@ import yaml
 from kvatlas.configs.address import HostPort, ZmqAddress
 from kvatlas.configs.loader import load_config
 from kvatlas.events.topics import parse_topic
+from support.api_server import NEEDED
 from support.chart_values import ROUTER
 from support.custom_resources import Manifest
 from support.manifests import (
@@ -130,6 +131,19 @@ REFERENCE_PICKER: Manifest = {
 
 TAKEN_PORTS = {9002, 9003, 9090, 5557, 8081}
 """Ports of the reference picker, of its ZMQ socket, and of Envoy beside it."""
+
+ITS_RIGHTS = {
+    (verb, kind)
+    for verb in ("get", "list", "watch")
+    for kind in ("pods", "inferencepools", "inferenceobjectives", "inferencemodelrewrites")
+}
+"""What the Roles of that chart allow."""
+
+
+def test_sidecar_asks_for_no_more_than_the_other_picker_may() -> None:
+    args = serve_arguments(patched(REFERENCE_PICKER, SIDECAR / "patch.yaml"), "kvatlas")
+    assert "ha_enable_leader_election" not in args
+    assert {(verb, kind) for verb, kind in NEEDED if kind != "leases"} <= ITS_RIGHTS
 
 
 def test_sidecar_fits_into_the_pod_of_another_picker(tmp_path: Path) -> None:
