@@ -13,7 +13,7 @@ from .units import Duration
 class PredictionsConfig(Section, frozen=True):
     """Prompts just sent to an endpoint, taken as held there until its events come."""
 
-    enabled: bool = False
+    enabled: bool = True
     """Whether they are, so that a burst of equal prompts stays together."""
     ttl: Duration = Duration(2.0)
     """How long, where no events confirm it."""

@@ -112,8 +112,8 @@ class PreciseParams(PluginParams, frozen=True):
     """Where events come from; used where `events` is not configured."""
     token_processor_config: dict[str, Any] = field(default_factory=dict[str, Any])
     """Accepted, no effect: block size and hashes of the engines are learned from their events."""
-    speculative_indexing: bool = False
-    """Whether prompts just routed count as held until events come, as `predictions.enabled`."""
+    speculative_indexing: bool = True
+    """Whether prompts just routed count as held until events come, as `predictions.enabled`; the reference's default is false."""
     speculative_ttl: Lifetime = field(default="2s", name="speculativeTTL")
     """How long, as `predictions.ttl`."""
 

@@ -127,8 +127,10 @@ def _events(events: EventsConfig, precise: Iterable[PreciseProducer]) -> EventsC
 
 
 def _predictions(predictions: PredictionsConfig, precise: Iterable[PreciseProducer]) -> PredictionsConfig:
-    """Those of the first precise producer that makes some, where the configuration has none of its own."""
-    ttl = next((each.predicted_ttl for each in precise if each.predicted_ttl is not None), None)
-    if ttl is None or predictions != PredictionsConfig():
+    """As the first precise producer has them, where the configuration has none of its own."""
+    producer = next(iter(precise), None)
+    if producer is None or predictions != PredictionsConfig():
         return predictions
-    return PredictionsConfig(enabled=True, ttl=Duration.parse(ttl))
+    if producer.predicted_ttl is None:
+        return PredictionsConfig(enabled=False)
+    return PredictionsConfig(ttl=Duration.parse(producer.predicted_ttl))

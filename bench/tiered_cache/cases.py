@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
+from kvatlas.configs.decisions import PredictionsConfig
+from kvatlas.configs.schema import DEFAULT_TIERS, KVAtlasConfig
 from kvatlas.sim import hardware
 from kvatlas.sim.replay.comparison import Case, Plan, replay_all
 from kvatlas.sim.replay.figures import Estimate, estimate
@@ -21,6 +23,9 @@ from .published import CPU_BLOCKS, FIGURES, SERVERS, WORKLOADS
 SEEDS, GRANULARITY = 10, 4
 
 FLEET = FleetSpec(servers=SERVERS, cpu_blocks=CPU_BLOCKS)
+
+ROUTED = Policy("approximate")
+"""As published: contents learned from what was routed."""
 
 Figures = Mapping[str, float]
 
@@ -37,7 +42,7 @@ class Setup:
     """
 
     name: str
-    policy: str = "approximate"
+    policy: Policy = ROUTED
     fleet: FleetSpec = FLEET
     is_warm: bool = False
 
@@ -59,12 +64,24 @@ _HALF_LINK = replace(
 
 PUBLISHED = Setup("as published")
 WARM = Setup("the same, caches warm", is_warm=True)
-PRECISE = Setup("contents from events", policy="precise")
+PRECISE = Setup("contents from events", policy=Policy("precise"))
+UNPREDICTED = Setup(
+    "contents from events, none predicted",
+    policy=Policy(
+        "unpredicted",
+        KVAtlasConfig(
+            api_version="kvatlas/v1",
+            tiers=DEFAULT_TIERS[:2],
+            predictions=PredictionsConfig(enabled=False),
+        ),
+    ),
+)
 
 VARIATIONS = (
     PUBLISHED,
     WARM,
     PRECISE,
+    UNPREDICTED,
     Setup(
         "CPU tier of 100 GiB by this model's block",
         fleet=replace(FLEET, cpu_blocks=hardware.blocks_in(100)),
@@ -75,7 +92,7 @@ VARIATIONS = (
         fleet=replace(FLEET, times=replace(hardware.service_times(), store_s_per_token=0.0)),
     ),
     Setup("link at half its bandwidth", fleet=replace(FLEET, times=hardware.service_times(gpu=_HALF_LINK))),
-    Setup("round robin", policy="round-robin"),
+    Setup("round robin", policy=Policy("round-robin")),
 )
 
 
@@ -89,7 +106,7 @@ def run_setup(
         spec = msgspec.structs.replace(spec, num_prompts_per_group=2 * spec.num_prompts_per_group)
     plan = Plan(_traces(spec, seeds), Timing(), granularity, warm_up=n_counted if setup.is_warm else 0)
     fleets = (replace(setup.fleet, cpu_blocks=0), setup.fleet)
-    cases = [Case(Policy(setup.policy), fleet, fleet.cpu_blocks) for fleet in fleets]
+    cases = [Case(setup.policy, fleet, fleet.cpu_blocks) for fleet in fleets]
     baseline, offloading = replay_all(plan, cases, jobs=jobs, progress=progress)
     return Result(
         _estimates(baseline),

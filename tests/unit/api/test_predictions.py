@@ -174,8 +174,9 @@ def test_endpoint_without_events_knows_from_routing_and_predicts_nothing(fleet: 
     assert blocks(fleet, SENT, "c") == (10, 0)
 
 
-async def test_nothing_is_predicted_until_it_is_asked_for() -> None:
+async def test_nothing_is_predicted_while_that_is_switched_off() -> None:
     async with make_fleet() as fleet:
+        fleet.configure(fleet_settings(make_config(predictions={"enabled": False})))
         fleet.add("a", addresses(1, events="tcp://127.0.0.1:1"), {})
         tell(fleet, "a", stored([99] * BLOCK))
         before = send(fleet, SENT)

@@ -51,14 +51,13 @@ def test_a_type_may_be_of_several_kinds() -> None:
         ),
         pytest.param(
             "precise-prefix-cache-producer",
-            {"speculativeTTL": "5s"},
+            {"speculativeIndexing": False, "speculativeTTL": "5s"},
             PreciseProducer({"gpu": 1.0, "cpu": 0.8, "shared_storage": 0.4, "object_store": 0.2}),
-            id="precise_defaults",
+            id="precise_without_predictions",
         ),
         pytest.param(
             "precise-prefix-cache-producer",
             {
-                "speculativeIndexing": True,
                 "indexerConfig": {"kvCacheBackendConfigs": [{"name": "gpu", "weight": 1}]},
             },
             PreciseProducer({"gpu": 1.0}, predicted_ttl="2s"),
@@ -75,21 +74,25 @@ def test_a_type_may_be_of_several_kinds() -> None:
                     "podDiscoveryConfig": {"socketPort": 5556, "replaySocketPort": 5560},
                 },
             },
-            PreciseProducer({"gpu": 1.0, "cpu": 0.4}, None, 5556, 5560, "kv@"),
+            PreciseProducer({"gpu": 1.0, "cpu": 0.4}, None, 5556, 5560, "kv@", "2s"),
             id="precise_credits_and_ports",
         ),
         pytest.param(
             "precise-prefix-cache-producer",
             {"kvEventsConfig": {"discoverPods": False, "zmqEndpoint": "tcp://*:5557"}},
             PreciseProducer(
-                {"gpu": 1.0, "cpu": 0.8, "shared_storage": 0.4, "object_store": 0.2}, "tcp://*:5557"
+                {"gpu": 1.0, "cpu": 0.8, "shared_storage": 0.4, "object_store": 0.2},
+                "tcp://*:5557",
+                predicted_ttl="2s",
             ),
             id="precise_bound",
         ),
         pytest.param(
             "precise-prefix-cache-producer",
             {"kvEventsConfig": {"zmqEndpoint": "tcp://*:5557"}},
-            PreciseProducer({"gpu": 1.0, "cpu": 0.8, "shared_storage": 0.4, "object_store": 0.2}),
+            PreciseProducer(
+                {"gpu": 1.0, "cpu": 0.8, "shared_storage": 0.4, "object_store": 0.2}, predicted_ttl="2s"
+            ),
             id="address_without_effect_while_pods_are_discovered",
         ),
     ],

@@ -155,21 +155,11 @@ def test_credits_of_a_precise_producer_go_by_the_words_of_the_engines(
 @pytest.mark.parametrize(
     ("parameters", "own", "predictions"),
     [
+        pytest.param({}, {}, PredictionsConfig(enabled=True, ttl=Duration(2)), id="default"),
+        pytest.param({"speculativeIndexing": False}, {}, PredictionsConfig(enabled=False), id="switched_off"),
+        pytest.param({"speculativeTTL": "500ms"}, {}, PredictionsConfig(ttl=Duration(0.5)), id="own_ttl"),
         pytest.param(
-            {"speculativeIndexing": True},
-            {},
-            PredictionsConfig(enabled=True, ttl=Duration(2)),
-            id="default_ttl",
-        ),
-        pytest.param(
-            {"speculativeIndexing": True, "speculativeTTL": "500ms"},
-            {},
-            PredictionsConfig(enabled=True, ttl=Duration(0.5)),
-            id="own_ttl",
-        ),
-        pytest.param({"speculativeTTL": "500ms"}, {}, PredictionsConfig(), id="not_enabled"),
-        pytest.param(
-            {"speculativeIndexing": True},
+            {"speculativeIndexing": False},
             {"ttl": Duration(3)},
             PredictionsConfig(ttl=Duration(3)),
             id="own_section_wins",
