@@ -14,6 +14,7 @@ from ..events.subscription import Subscription
 from ..indexer.atlas import Atlas
 from ..indexer.auto_bound import AutoBound
 from ..indexer.capacity import CapacityGauge, ObservedCapacity
+from ..indexer.holders import FASTEST
 from ..indexer.learned_bound import LearnedBound
 from ..indexer.snapshot import SavedRank
 from ..indexer.tiers import TierId, TierSource
@@ -108,7 +109,7 @@ class Publisher:
             return self.auto_bounds[tier].follow(
                 self.observed(tier),
                 n_held=ledger.residencies(tier),
-                n_lost=self.subscription.stream.counters.lost,
+                n_doubts=self.subscription.stream.counters.lost + self.gauges[FASTEST].n_clears,
             )
         learned = self.learned.get(tier)
         return learned.n_blocks if source is TierSource.INFERRED and learned is not None else None

@@ -14,7 +14,8 @@ hide that there is more."""
 class AutoBound:
     """Bounds one tier of one publisher, for one life of it.
 
-    Events tell themselves what an engine gives up; the bound is for those that are lost, whose blocks would stay for ever.
+    Events tell themselves what an engine gives up; the bound is for removals that are lost or never told, whose blocks would stay
+    for ever.
 
     An engine's capacity does not change while it lives, so the bound never falls. It is lifted when the engine fills it,
     and comes back only for a higher observation: at least `HEADROOM` more each time, so it settles after a few.
@@ -23,20 +24,20 @@ class AutoBound:
     def __init__(self) -> None:
         self._bound: int | None = None
         self._outgrown = 0
-        self._n_lost = 0
+        self._n_doubts = 0
 
-    def follow(self, observed: ObservedCapacity | None, *, n_held: int, n_lost: int) -> int | None:
+    def follow(self, observed: ObservedCapacity | None, *, n_held: int, n_doubts: int) -> int | None:
         """The bound from now on, None for none.
 
         Args:
             observed: what the tier holds when it is full, None while that is not known.
             n_held: blocks in it.
-            n_lost: batches of the publisher lost so far. Since one was, a full tier may just hold blocks whose removal
-                was lost, and the bound stays.
+            n_doubts: times that removals may have gone unsaid: batches lost, and resets, of which engines tell nothing for
+                slower tiers. Since there was one, a full tier may just hold blocks that are gone, and the bound stays.
         """
         if self._bound is not None:
-            if n_held >= self._bound and n_lost == self._n_lost:
+            if n_held >= self._bound and n_doubts == self._n_doubts:
                 self._outgrown, self._bound = self._bound, None
         elif observed is not None and observed.n_blocks >= self._outgrown:
-            self._bound, self._n_lost = math.ceil(observed.n_blocks * (1 + HEADROOM)), n_lost
+            self._bound, self._n_doubts = math.ceil(observed.n_blocks * (1 + HEADROOM)), n_doubts
         return self._bound

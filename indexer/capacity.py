@@ -58,6 +58,8 @@ class CapacityGauge:
     """Watches the size of one tier of one publisher, batch by batch. Cost: O(1) a batch."""
 
     def __init__(self) -> None:
+        self.n_clears = 0
+        """Times that the tier was emptied rather than evicted from."""
         self._held = 0
         self._peaks: deque[int] = deque(maxlen=MAX_PEAKS)
 
@@ -68,7 +70,9 @@ class CapacityGauge:
             n_blocks: blocks in it.
             replaced: whether the batch removed blocks that the tier held, so that with as many as before it was full.
         """
-        if self._held * CLEARED <= n_blocks < self._held + replaced:
+        if n_blocks < self._held * CLEARED:
+            self.n_clears += 1
+        elif n_blocks < self._held + replaced:
             self._peaks.append(self._held)
         self._held = n_blocks
 

@@ -79,6 +79,32 @@ async def test_bound_follows_what_the_evictions_of_an_engine_show(
 
 
 @pytest.mark.parametrize(
+    ("run", "gpu_bound", "cpu_bound"),
+    [
+        pytest.param("run3", 50, 68, id="whole_chunks_without_tokens"),
+        pytest.param("run5", 50, 68, id="storage_behind"),
+        pytest.param("run8", 67, 135, id="gpu_and_cpu"),
+    ],
+)
+async def test_bound_of_a_recorded_engine_lies_just_above_what_it_has(
+    run: str, gpu_bound: int, cpu_bound: int, golden: Path
+) -> None:
+    """GPU tiers of 48, 48 and 64 blocks, of which vLLM keeps one; CPU tiers of 64, 64 and 128.
+
+    In the first two runs the engine was told to empty its CPU tier, and said nothing of it: in the index that tier then
+    fills its bound, which must not be lifted for that.
+    """
+    async with make_fleet(tiers()) as fleet:
+        engine = AuditedEndpoint(fleet)
+        for frame in read_frames(golden / f"{run}_zmq.jsonl"):
+            engine.publish(decode_batch(frame.parts[2]))
+
+        bounds = engine.bound(GPU), engine.bound(CPU)
+        assert fleet.atlas.ledger("e", 0).counters.evicted == 0
+    assert bounds == (gpu_bound, cpu_bound)
+
+
+@pytest.mark.parametrize(
     ("workload", "gpu_blocks", "cpu_blocks", "chunk_blocks"),
     [
         ("few_documents", 100, 400, 1),

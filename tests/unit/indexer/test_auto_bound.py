@@ -19,26 +19,26 @@ def shown(n_blocks: int) -> ObservedCapacity:
 def test_tier_has_no_bound_until_its_evictions_show_one() -> None:
     bound = AutoBound()
 
-    assert bound.follow(None, n_held=100, n_lost=0) is None
-    assert bound.follow(shown(100), n_held=100, n_lost=0) == 105
-    assert bound.follow(None, n_held=80, n_lost=0) == 105
+    assert bound.follow(None, n_held=100, n_doubts=0) is None
+    assert bound.follow(shown(100), n_held=100, n_doubts=0) == 105
+    assert bound.follow(None, n_held=80, n_doubts=0) == 105
 
 
 def test_bound_that_the_engine_fills_is_lifted_until_more_is_shown() -> None:
     bound = AutoBound()
-    bound.follow(shown(100), n_held=100, n_lost=0)
+    bound.follow(shown(100), n_held=100, n_doubts=0)
 
-    assert bound.follow(shown(100), n_held=105, n_lost=0) is None
-    assert bound.follow(shown(104), n_held=110, n_lost=0) is None
-    assert bound.follow(shown(200), n_held=190, n_lost=0) == 210
+    assert bound.follow(shown(100), n_held=105, n_doubts=0) is None
+    assert bound.follow(shown(104), n_held=110, n_doubts=0) is None
+    assert bound.follow(shown(200), n_held=190, n_doubts=0) == 210
 
 
-def test_bound_that_is_filled_after_a_loss_stays() -> None:
-    """What fills it may be blocks whose removal was lost."""
+def test_bound_that_is_filled_after_a_loss_or_a_reset_stays() -> None:
+    """What fills it may be blocks whose removal nobody told."""
     bound = AutoBound()
-    bound.follow(shown(100), n_held=100, n_lost=2)
+    bound.follow(shown(100), n_held=100, n_doubts=2)
 
-    assert bound.follow(None, n_held=105, n_lost=3) == 105
+    assert bound.follow(None, n_held=105, n_doubts=3) == 105
 
 
 @given(
@@ -53,7 +53,7 @@ def test_bound_rises_a_few_times_and_stays_where_it_takes_nothing(capacity: int,
         for n_blocks in (math.ceil(fill * capacity), math.floor(0.9 * fill * capacity)):
             held = n_blocks if in_force is None else min(n_blocks, in_force)
             gauge.observe(held)
-            in_force = bound.follow(gauge.observed(), n_held=held, n_lost=0)
+            in_force = bound.follow(gauge.observed(), n_held=held, n_doubts=0)
             if in_force is not None and in_force not in bounds:
                 bounds.append(in_force)
 
