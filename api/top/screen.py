@@ -84,7 +84,7 @@ def _title(url: str, frame: LiveFrame, gone: str) -> Text:
 def _rates(rates: RatesOut | None) -> Text:
     line = Text(no_wrap=True, overflow="ellipsis")
     if rates is None:
-        return line.append("a second: not known yet", "dim")
+        return line.append("a second: not known", "dim")
     cached = rates.cached_tokens / rates.prompt_tokens if rates.prompt_tokens else 0.0
     line.append(
         f"a second: {_rate(rates.requests)} requests, {_rate(rates.prompt_tokens)} prompt tokens "

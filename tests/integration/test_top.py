@@ -11,12 +11,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 from rich.console import Console
 from typer.testing import CliRunner
 
 from kvatlas.api.asking import Credentials
 from kvatlas.api.cli import app as command_line
 from kvatlas.api.top.watch import watch
+from support.clinic import clinic
 from support.gateway import FLEET, Gateway, gateway
 from support.publishing import stored
 from support.recording import player
@@ -143,3 +146,31 @@ async def test_pipes_and_dumb_terminals_get_plain_text_and_programs_json_with_th
     assert HOME not in dumb.written
     assert [endpoint["name"] for endpoint in answer["frame"]["endpoints"]] == ["a", "b"]
     assert answer["rates"]["requests"] == 0
+
+
+@pytest.mark.parametrize(
+    ("events", "shown"),
+    [
+        pytest.param(b"", "/v1/live: ended without an event", id="about_to_stop"),
+        pytest.param(b"id: 1\ndata: {}\n\n", "answered 200, not as kvatlas does", id="something_else"),
+    ],
+)
+async def test_stream_that_is_none_of_kvatlas_is_said_to_be(events: bytes, shown: str) -> None:
+    async def live(_request: web.Request) -> web.Response:
+        return web.Response(body=events, content_type="text/event-stream")
+
+    app = web.Application()
+    app.router.add_get("/v1/live", live)
+    async with TestServer(app) as server:
+        status, _, stderr = await run("--once", "--url", str(server.make_url("/")))
+    assert (status, shown in stderr) == (2, True), stderr
+
+
+async def test_rates_are_not_known_where_the_token_is_not_that_of_metrics(tmp_path: Path) -> None:
+    (tmp_path / "metrics-token").write_text("watcher")
+    auth = {"metricsTokenFile": str(tmp_path / "metrics-token")}
+    async with clinic(server=ANY_PORTS | {"auth": auth}) as at:
+        status, stdout, _ = await run("--once", "--url", at.url)
+        as_json = await run("--once", "--json", "--url", at.url)
+    assert (status, "a second: not known" in stdout) == (0, True)
+    assert json.loads(as_json[1])["rates"] is None
