@@ -69,8 +69,8 @@ export function cell({ name, kind }, ...children) {
 }
 
 /** A bar of parts, for the eye alone: the figures stand beside it. */
-export function bar(kind = "bar") {
-  const node = el(`span.${kind}`, { "aria-hidden": "true" });
+export function bar() {
+  const node = el("span.bar", { "aria-hidden": "true" });
   const update = (parts) =>
     keyed(node, parts, (part) => part.key, (part) => {
       const piece = el("span");

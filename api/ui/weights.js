@@ -22,14 +22,14 @@ const REST = "Move a slider to see how the kept decisions would have gone. Nothi
 
 let inForce = null; // { generation, weights: [{ name, scorer, weight }] }
 let chosen = {}; // name -> weight, of those that differ
-let asking = null;
+let isAsking = false;
 let timer = null;
 let picks = null;
 
 /** Looks at the weights again when another configuration is in force. */
 export async function followWeights(generation) {
-  if (inForce?.generation === generation || asking === "weights") return;
-  asking = "weights";
+  if (inForce?.generation === generation || isAsking) return;
+  isAsking = true;
   try {
     inForce = await call("v1/weights");
     const known = new Set(inForce.weights.map(({ name }) => name));
@@ -39,7 +39,7 @@ export async function followWeights(generation) {
   } catch (error) {
     setText(facts, error.message);
   } finally {
-    asking = null;
+    isAsking = false;
   }
 }
 

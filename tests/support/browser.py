@@ -49,7 +49,7 @@ async def write_picture(page: Page, file: Path) -> None:
     """A picture of what is in view, in as few colors as such a page has."""
     taken = Image.open(BytesIO(await page.screenshot())).convert("RGB")
     packed = BytesIO()
-    taken.quantize(128, dither=Image.Dither.NONE).save(packed, "PNG", optimize=True)
+    taken.quantize(200, dither=Image.Dither.NONE).save(packed, "PNG", optimize=True)
     assert packed.tell() < MAX_PICTURE_BYTES, f"{file.name}: {packed.tell()} bytes"
     file.write_bytes(packed.getvalue())  # noqa: ASYNC240 - small, and nobody waits
 

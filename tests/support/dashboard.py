@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -65,6 +66,35 @@ class Installation:
             tokens = [(step * n) % 401 for n in range(GPU_BLOCKS * BLOCK_SIZE // 2 + 1000)]
             await self._post(f"{self._server(name)}/v1/completions", prompt=tokens)
 
+    @asynccontextmanager
+    async def busy(self, name: str) -> AsyncGenerator[None]:
+        """One server computes a long answer, and kvatlas knows."""
+        prompt = [(5 * n) % 401 for n in range(GPU_BLOCKS * BLOCK_SIZE // 2)]
+        long = self._post(f"{self._server(name)}/v1/completions", prompt=prompt, max_tokens=3000)
+        task = asyncio.create_task(long)
+        try:
+            await until(lambda: self._is_computing(name), what=f"load of {name}")
+            yield
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    async def would_take(self, name: str, *texts: str) -> bool:
+        """Whether a chat would go to an endpoint."""
+        body = {"model": MODEL_NAME, "messages": chat_messages(*texts)}
+        return bool((await self.served.post("/v1/score", body))["picked"] == [name])
+
+    async def is_at_rest(self) -> bool:
+        """Whether no endpoint has a load, and the newest decision has been audited."""
+        newest = (await self.served.get("/v1/decisions?limit=1"))["decisions"][0]
+        audited = (await self.served.get(f"/v1/decisions/{newest['requestId']}"))["audited"]
+        endpoints = (await self.served.get("/v1/endpoints"))["endpoints"]
+        return audited is not None and all(each["load"]["kvUtilization"] == 0 for each in endpoints)
+
+    async def _is_computing(self, name: str) -> bool:
+        load = (await self.served.get(f"/v1/endpoints/{name}"))["load"]
+        return bool(load["kvUtilization"] > 0)
+
     def _server(self, name: str) -> str:
         return next(f"http://{server.address}" for server in self.fleet.servers if server.config.name == name)
 
@@ -127,7 +157,7 @@ async def installation(folder: Path, *flags: str, **sections: Any) -> AsyncGener
 
 
 async def used(one: Installation) -> None:
-    """Put traffic through it, until the last decision has been audited."""
+    """Put traffic through it, of which the last goes to a busy endpoint for its cache, and wait until it is at rest."""
 
     async def picked_once() -> bool:
         await one.chat("You are brief.", "Hello")
@@ -136,3 +166,9 @@ async def used(one: Installation) -> None:
     await until(picked_once, what="Envoy's first use of kvatlas")
     result = await run_workload(one.gateway_url, MODEL_NAME, WORKLOAD)
     assert not result.errors, result.errors[:3]
+    known = ("You have read this before. " * 60, "Hello")
+    server = await one.chat(*known)
+    await until(lambda: one.would_take(server, *known), what=f"a chat that {server} would take for its cache")
+    async with one.busy(server):
+        assert await one.chat(*known) == server
+    await until(one.is_at_rest, what="rest")
