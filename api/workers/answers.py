@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import time
 from collections.abc import Mapping
 from heapq import merge
 
@@ -18,7 +20,10 @@ from ..rest.models import WeightsOut
 from .talk import Talk
 
 CHANGE_S = 5.0
-"""How long a change is waited for, which the leader brings to everybody, asking three times."""
+"""How long a change is waited for, which the leader brings to everybody."""
+
+AGREEMENT_S, ASK_AGAIN_S = 2.0, 0.02
+"""How long workers may take to decide by a change, and how long between two questions whether they do."""
 
 
 class _Outcome(msgspec.Struct, array_like=True):
@@ -126,11 +131,20 @@ class CrewAnswers:
             return msgspec.msgpack.encode(_Outcome(file=error.file, problems=list(error.problems)))
         except ConfigRefusedError as error:
             return msgspec.msgpack.encode(_Outcome(refused=str(error)))
-        told = await self._talk.ask("generation")  # the change itself has told them
-        wanted = msgspec.msgpack.encode(answer.generation)
-        agreeing = {worker: each for worker, each in told.items() if each == wanted}
-        answer = answer.model_copy(update={"missing_workers": list(self._talk.silent(agreeing))})
+        missing = await self._behind(msgspec.msgpack.encode(answer.generation))
+        answer = answer.model_copy(update={"missing_workers": missing})
         return msgspec.msgpack.encode(_Outcome(answer.model_dump_json(by_alias=True).encode()))
+
+    async def _behind(self, generation: bytes) -> list[int]:
+        """Workers that do not tell in time that they decide by it; the change itself has told them to."""
+        end = time.monotonic() + AGREEMENT_S
+        while True:
+            told = await self._talk.ask("generation")
+            agreeing = {worker for worker, each in told.items() if each == generation}
+            behind = list(self._talk.silent(agreeing))
+            if not behind or time.monotonic() > end:
+                return behind
+            await asyncio.sleep(ASK_AGAIN_S)
 
     async def _tell_generation(self, _: bytes) -> bytes:
         return msgspec.msgpack.encode(self._own.generation)

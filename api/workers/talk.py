@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Container, Iterable, Iterator, Sequence
 
 import msgspec
 
@@ -101,7 +101,7 @@ class Talk:
         done = ((worker, answer.result()) for worker, answer in answers.items() if answer.done())
         return {worker: answer for worker, answer in done if answer is not None}
 
-    def silent(self, answers: Mapping[int, bytes]) -> tuple[int, ...]:
+    def silent(self, answers: Container[int]) -> tuple[int, ...]:
         """The others that are not among `answers`."""
         return tuple(worker for worker in self._others if worker not in answers)
 
