@@ -19,6 +19,7 @@ from .errors import AskError
 from .explain import fetch_decision, print_decision
 from .query import fetch_score, make_question, print_score
 from .recorder.report import fetch_recorder, print_recorder
+from .shadow.report import fetch_shadow, print_shadow
 from .top.watch import watch
 
 NOT_GOOD, USAGE_ERROR = 1, 2
@@ -42,6 +43,7 @@ def register(app: typer.Typer) -> None:
     app.command()(top)
     app.command()(capacity)
     app.command()(recorder)
+    app.command()(shadow)
 
 
 def explain(
@@ -148,6 +150,26 @@ def capacity(
         sys.stdout.write(found.model_dump_json(by_alias=True, indent=2) + "\n")
     else:
         print_capacity(Console(), found, by_endpoint=by_endpoint)
+
+
+def shadow(
+    *,
+    url: Url = LOCAL,
+    token_file: TokenFile = None,
+    ca_file: CaFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say what another configuration would have picked. Status 1: its file cannot be used."""
+    try:
+        found = fetch_shadow(url, Credentials(token_file, ca_file))
+    except AskError as error:
+        _fail(str(error))
+    if as_json:
+        sys.stdout.write(found.model_dump_json(by_alias=True, indent=2) + "\n")
+    else:
+        print_shadow(Console(), found)
+    if found.refusal is not None:
+        raise typer.Exit(NOT_GOOD)
 
 
 def recorder(

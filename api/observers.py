@@ -8,7 +8,10 @@ from prometheus_client.metrics_core import Metric
 
 from ..configs.schema import KVAtlasConfig
 from ..indexer.prefix import Prefix
+from ..scorers.base import Rng
 from ..scorers.decision import Decision
+from ..scorers.model import RequestView
+from ..scorers.shadow import Draws
 from .capacity.curve import CapacityCurve
 from .capacity.kv_size import KvSize, kv_size
 from .capacity.metrics import capacity_families
@@ -18,6 +21,8 @@ from .fleet import Fleet
 from .recorder.metrics import recorder_families
 from .recorder.recorder import Recorder
 from .routing import Arrival
+from .shadow.metrics import shadow_families
+from .shadow.shadow import Shadow
 
 
 class Observers:
@@ -40,11 +45,15 @@ class Observers:
             else None
         )
         """None where no curve is kept."""
+        self.shadow = Shadow(config.shadow, config) if config.shadow.file else None
+        """None where no other configuration decides too."""
 
     def start(self) -> None:
         """Work from now on."""
         if self.capacity is not None:
             self.capacity.start()
+        if self.shadow is not None:
+            self.shadow.start()
         if self.recorder is not None:
             self.recorder.start()
 
@@ -52,14 +61,29 @@ class Observers:
         """Finish what was begun; to be called when no more requests come."""
         if self.capacity is not None:
             await self.capacity.stop()
+        if self.shadow is not None:
+            await self.shadow.stop()
         if self.recorder is not None:
             await self.recorder.stop()
 
-    def routed(self, decision: Decision, prefix: Prefix | None) -> Arrival | None:
+    def draws(self, rng: Rng) -> Draws | None:
+        """Draws for a decision on a request, to be handed to `routed`; None where `rng` itself will do."""
+        return self.shadow.draws(rng) if self.shadow is not None else None
+
+    def routed(
+        self, view: RequestView, decision: Decision, prefix: Prefix | None, draws: Draws | None
+    ) -> Arrival | None:
         """A request was routed; what `ended` needs of it."""
+        if self.shadow is not None and draws is not None:
+            self.shadow.routed(view, decision, draws)
         if self.capacity is not None:
             self.capacity.routed(decision, prefix)
         return self.recorder.routed(decision, prefix) if self.recorder is not None else None
+
+    def answered(self, decision: Decision, *, ttft_s: float) -> None:
+        """The first token of a routed request came."""
+        if self.shadow is not None:
+            self.shadow.answered(decision, ttft_s=ttft_s)
 
     def ended(self, completion: Completion) -> None:
         """A request ended."""
@@ -70,6 +94,7 @@ class Observers:
         """Metrics of all of them."""
         yield from capacity_families(self.capacity)
         yield from recorder_families(self.recorder)
+        yield from shadow_families(self.shadow)
 
 
 class _KvSizes:

@@ -13,9 +13,11 @@ import msgspec
 
 from ..configs.schema import AdmissionConfig
 from ..indexer.prefix import Prefix
+from ..scorers.base import Rng
 from ..scorers.decision import Decision, Origin, PluginFault
 from ..scorers.model import RequestView
 from ..scorers.profile import Profile
+from ..scorers.shadow import Draws
 from .admission import Admission
 from .control_headers import MAX_ID_CHARS, fairness_id, model_rewrite, objective, only_if_cached, traceparent
 from .decisions import DecisionLog
@@ -183,6 +185,8 @@ class Picker(Router):
         if is_first_token and served in (None, route.addresses[0]):
             ttft_s = time.monotonic() - route.booking.at
             self._count_faults(self._policy.profile.answered(route.decision, ttft_s=ttft_s))
+            if self._observers is not None:
+                self._observers.answered(route.decision, ttft_s=ttft_s)
 
     def answer_ended(self, route: Route, *, was_computed: bool, is_hidden: bool = False) -> None:
         """The answer ended, or will not come, or nothing of it will be shown.
@@ -256,15 +260,22 @@ class Picker(Router):
     ) -> Route | Refusal:
         prefix = self.prefix(prompt)
         view = _view(prompt.model if prompt else "", prefix, request.headers)
+        draws = self._observers.draws(self._rng) if self._observers is not None else None
         decision = self._decide(
-            view, prefix, prompt=prompt, subset=request.subset, overload=request.overload, origin=origin
+            view,
+            prefix,
+            prompt=prompt,
+            subset=request.subset,
+            overload=request.overload,
+            origin=origin,
+            rng=draws,
         )
         if decision is None:
             return NO_CANDIDATES
         if decision.picked and only_if_cached(request.headers) and not _usable_tokens(decision):
             return NOT_CACHED
         self.decisions.add(decision, request_id=origin.request_id, at=time.time())
-        return self._routed(view, prefix, decision, rewrite) if decision.picked else NONE_LEFT
+        return self._routed(view, prefix, decision, rewrite, draws) if decision.picked else NONE_LEFT
 
     def _origin(self, request: RoutingRequest) -> Origin:
         headers = request.headers
@@ -293,6 +304,7 @@ class Picker(Router):
         subset: frozenset[str] | None,
         overload: Overload | None = None,
         origin: Origin | None = None,
+        rng: Rng | None = None,
     ) -> Decision | None:
         labels = self._endpoint_labels(view.model) if self._endpoint_labels is not None else None
         candidates = self.fleet.candidates(prefix, now=view.now, subset=subset, labels=labels)
@@ -300,7 +312,7 @@ class Picker(Router):
             return None
         policy = self._policy
         return msgspec.structs.replace(
-            policy.profile.decide(view, candidates, rng=self._rng),
+            policy.profile.decide(view, candidates, rng=rng if rng is not None else self._rng),
             no_prefix_reason=prompt.reason if prompt is not None else overload,
             cut_reason=prompt.cut if prompt is not None else None,
             n_prompts=prompt.n_prompts if prompt is not None else 1,
@@ -309,7 +321,12 @@ class Picker(Router):
         )
 
     def _routed(
-        self, view: RequestView, prefix: Prefix | None, decision: Decision, rewrite: ModelRewrite | None
+        self,
+        view: RequestView,
+        prefix: Prefix | None,
+        decision: Decision,
+        rewrite: ModelRewrite | None,
+        draws: Draws | None,
     ) -> Route:
         """The route of a decision, told to all who learn from it. Nothing waits here, so that no booking is lost."""
         best, profile = decision.best, self._policy.profile
@@ -324,7 +341,7 @@ class Picker(Router):
             self.fleet.in_flight.book(best.name, tokens=best.uncached_tokens(view), now=view.now),
             rewrite,
             prediction,
-            self._observers.routed(decision, prefix) if self._observers is not None else None,
+            self._observers.routed(view, decision, prefix, draws) if self._observers is not None else None,
         )
 
     def _addresses(self, decision: Decision) -> tuple[str, ...]:

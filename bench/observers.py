@@ -17,19 +17,26 @@ import time
 from array import array
 from collections.abc import Callable, Sequence
 from itertools import count
+from pathlib import Path
 
 from kvatlas.api.capacity.curve import CHUNK_TOKENS, MAX_CHUNKS
 from kvatlas.api.extproc.stream import Answer, Completion, Outcome
 from kvatlas.api.extproc.usage import Usage
 from kvatlas.api.recorder.recorder import Recorder
 from kvatlas.api.routing import Route
-from kvatlas.configs.observers import CapacityCurveConfig, RecorderConfig
+from kvatlas.api.shadow.shadow import Shadow
+from kvatlas.configs.observers import CapacityCurveConfig, RecorderConfig, ShadowConfig
+from kvatlas.configs.schema import KVAtlasConfig
 from kvatlas.indexer.factory import index_core
 from kvatlas.indexer.prefix import Prefix
 from kvatlas.indexer.reuse_distance import ReuseDistances
 from kvatlas.scorers.decision import Decision
+from kvatlas.scorers.shadow import Draws
+
+from .decision import PROFILE, REQUEST, Fleet
 
 BATCH = 20
+N_ENDPOINTS = 64
 BLOCK_SIZE = 16
 DECISION = Decision("", 0, (), (), (), picked=("a",), tie=False)
 
@@ -51,7 +58,7 @@ def _tokens(count: int) -> array[int]:
     return array("I", (random.getrandbits(17) for _ in range(count)))
 
 
-def microseconds(step: Callable[[Prefix], None], prefixes: Sequence[Prefix]) -> float:
+def microseconds(step: Callable[[Prefix], object], prefixes: Sequence[Prefix]) -> float:
     """CPU time of one step."""
     times: list[float] = []
     for start in range(0, len(prefixes), BATCH):
@@ -106,6 +113,28 @@ async def recorder_costs(prefixes: Sequence[Prefix]) -> None:
     )
 
 
+async def shadow_costs(n_requests: int) -> None:
+    """Print what a shadow with the default weights costs, beside a decision."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "shadow.yaml"
+        await asyncio.to_thread(file.write_text, "apiVersion: kvatlas/v1\nkind: KVAtlasConfig\n")
+        shadow = Shadow(ShadowConfig(file=str(file), max_cpu=1.0), KVAtlasConfig(api_version="kvatlas/v1"))
+        await shadow.look()
+        await shadow.look()
+    fleet = Fleet(N_ENDPOINTS)
+    decisions = [fleet.decide() for _ in range(n_requests)]
+    for decision in decisions:
+        shadow.routed(REQUEST, decision, Draws(random.random))
+    begin = time.thread_time_ns()
+    await asyncio.sleep(0)
+    taken = (time.thread_time_ns() - begin) / n_requests / 1000
+    candidates = decisions[0].candidates
+    alone = microseconds(
+        lambda _: PROFILE.decide(REQUEST, candidates, rng=random.random), [Prefix(array("I"))] * n_requests
+    )
+    print(f"shadow             {taken:8.1f} us, {N_ENDPOINTS} endpoints; the decision itself {alone:.1f} us")
+
+
 def main() -> None:
     """Print the costs."""
     parser = argparse.ArgumentParser(
@@ -119,6 +148,7 @@ def main() -> None:
     print(f"a request with {arguments.tokens} tokens costs")
     curve_costs(prefixes)
     asyncio.run(recorder_costs(prefixes))
+    asyncio.run(shadow_costs(arguments.requests))
 
 
 if __name__ == "__main__":

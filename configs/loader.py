@@ -165,6 +165,7 @@ def _with_absolute_paths(config: KVAtlasConfig, folder: Path) -> KVAtlasConfig:
     recorder = replace_fields(
         recorder, folder=absolute(recorder.folder), key_file=absolute(recorder.key_file)
     )
+    shadow = replace_fields(config.shadow, file=absolute(config.shadow.file))
     kubernetes = config.endpoints.kubernetes
     kubernetes = replace_fields(kubernetes, kubeconfig=absolute(kubernetes.kubeconfig))
     endpoints = replace_fields(config.endpoints, file=absolute(config.endpoints.file), kubernetes=kubernetes)
@@ -175,5 +176,6 @@ def _with_absolute_paths(config: KVAtlasConfig, folder: Path) -> KVAtlasConfig:
         models=tuple(map(with_files, config.models)),
         snapshot=snapshot,
         recorder=recorder,
+        shadow=shadow,
         endpoints=endpoints,
     )

@@ -21,6 +21,17 @@ class CapacityCurveConfig(Section, frozen=True):
     """Time after which a request counts half."""
 
 
+class ShadowConfig(Section, frozen=True):
+    """Another configuration whose profile decides on routed requests too, and routes none."""
+
+    file: str = ""
+    """Its file, of which weights, plugins and profiles count, watched for changes; empty: none."""
+    fraction: Annotated[float, Meta(gt=0, le=1)] = 1.0
+    """Part of the requests on which it decides, chosen by chance."""
+    max_cpu: Annotated[float, Meta(gt=0, le=1)] = 0.05
+    """Part of a core that its decisions may take; past it requests are left out."""
+
+
 class RecorderConfig(Section, frozen=True):
     """Routed requests, written as traces that `kvatlas replay` and `kvatlas tune` read."""
 

@@ -9,7 +9,7 @@ from msgspec import Meta
 from .cluster import KubernetesConfig, LeaderElectionConfig
 from .decisions import AuditConfig, DecisionsConfig, PredictionsConfig
 from .listeners import ExtProcConfig, RestConfig, ServerConfig
-from .observers import CapacityCurveConfig, RecorderConfig
+from .observers import CapacityCurveConfig, RecorderConfig, ShadowConfig
 from .scraping import MetricsScrapeConfig
 from .section import BlockCount, Port, Section, Weight
 from .units import Duration
@@ -299,6 +299,8 @@ class KVAtlasConfig(Section, frozen=True, tag_field="kind", tag="KVAtlasConfig")
     """Size curve."""
     recorder: RecorderConfig = RecorderConfig()
     """Traces of requests."""
+    shadow: ShadowConfig = ShadowConfig()
+    """Shadow configuration."""
     leader_election: LeaderElectionConfig = LeaderElectionConfig()
     """Leader election."""
     index: IndexConfig = IndexConfig()

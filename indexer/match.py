@@ -117,6 +117,19 @@ class PrefixMatch(msgspec.Struct, frozen=True, gc=False):
         return {self.rank: self.usable_tokens, **self.other_ranks} if self.holds_any else self.other_ranks
 
     @property
+    def usable_tier_tokens(self) -> dict[str, int]:
+        """Tier name -> tokens the engine would not compute again, by the fastest tier that has them; in prompt order."""
+        tokens: dict[str, int] = {}
+        left = self.held.usable_blocks
+        for tier, held in self.held.runs:
+            n_blocks = min(left, held)
+            if n_blocks:
+                name = self.tiers[tier]
+                tokens[name] = tokens.get(name, 0) + n_blocks * self.block_size
+            left -= n_blocks
+        return tokens
+
+    @property
     def tier_blocks(self) -> dict[str, int]:
         """Tier name -> gap-free blocks from block 0 held in that tier alone; every configured tier is there."""
         return dict(zip(self.tiers, self.held.tier_blocks, strict=True))

@@ -118,7 +118,7 @@ def judged(
     prefix = decision.best.prefix
     if prefix is None or decision.n_prompts != 1 or decision.no_prefix_reason or decision.cut_reason:
         return None
-    expected = _by_tier(prefix)
+    expected = prefix.usable_tier_tokens
     reused, failed_in = _laid_out(expected, cached_tokens)
     concerned = tiers[failed_in or prefix.tiers[0]]
     verdict = _verdict(decision, prefix, prompt_tokens, cached_tokens, n_ranks, concerned)
@@ -139,18 +139,6 @@ def tier_reuse(audited: Audited, tier: str) -> TierReuse | None:
             return TierReuse(expected, reused, audited.reused.get(BEYOND, 0))
         case _:
             return None
-
-
-def _by_tier(prefix: PrefixMatch) -> dict[str, int]:
-    """Usable tokens by tier, in the order of the prompt."""
-    tokens: dict[str, int] = {}
-    left = prefix.usable_blocks
-    for run in prefix.runs:
-        n_blocks = min(left, run.n_blocks)
-        if n_blocks:
-            tokens[run.tier] = tokens.get(run.tier, 0) + n_blocks * prefix.block_size
-        left -= n_blocks
-    return tokens
 
 
 def _laid_out(expected: Mapping[str, int], cached_tokens: int) -> tuple[dict[str, int], str | None]:

@@ -35,6 +35,7 @@ from .openapi import describe
 from .recorder import recorder_routes
 from .registration import registration_routes
 from .score import score_routes
+from .shadow import shadow_routes
 from .standard import standard_routes
 from .ui import ui_routes
 from .weights import weight_routes
@@ -92,6 +93,7 @@ def rest_app(
     app.include_router(index_routes(picker.fleet))
     app.include_router(capacity_routes(observers.capacity))
     app.include_router(recorder_routes(observers.recorder))
+    app.include_router(shadow_routes(observers.shadow))
     app.include_router(doctor_routes(picker.fleet, live, registry))
     app.include_router(_process_routes(registry, is_ready))
     app.include_router(ui_routes())

@@ -332,6 +332,23 @@ EXAMPLES: Mapping[tuple[str, str], Example] = {
         },
         body={"queue": 3},
     ),
+    ("get", "/v1/shadow"): Example(
+        {
+            "file": "new.yaml",
+            "refusal": None,
+            "seconds": 3600.0,
+            "requests": {"agreed": 9200, "disagreed": 800, "refused": 0, "not_chosen": 0, "over_budget": 0},
+            "disagreement": {"share": 0.08, "low": 0.075, "high": 0.085},
+            "promptTokens": 12_000_000,
+            "liveTokens": {"gpu": 6_000_000, "cpu": 1_500_000},
+            "shadowTokens": {"gpu": 6_300_000, "cpu": 1_500_000},
+            "cachedGainTokens": {"mean": 30.0, "margin": 4.1, "requests": 10_000},
+            "ttftGainSeconds": {"mean": 0.002, "margin": 0.0004, "requests": 9000},
+            "terms": {"queue-scorer": {"mean": -0.21, "margin": 0.02, "requests": 800}},
+            "faults": 0,
+            "cpuSeconds": 1.9,
+        }
+    ),
     ("get", "/v1/doctor"): Example({"state": "warn", "checks": [_CHECK]}),
     ("get", "/healthz"): Example({"status": "ok"}),
     ("get", "/readyz"): Example({"status": "ready"}),

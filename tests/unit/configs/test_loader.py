@@ -387,12 +387,14 @@ def test_paths_are_taken_from_the_folder_of_the_file(config_file: Path, written:
     recorder = f"recorder: {{folder: '{written}', keyFile: '{written}'}}"
     config_file.write_text(
         f"{HEAD}model: {{tokenizer: '{written}'}}\nsnapshot: {{file: '{written}'}}\n{recorder}\n"
+        f"shadow: {{file: '{written}'}}\n"
     )
 
     config = load_config(config_file)
     wanted = resolved.format(folder=config_file.parent)
     assert (config.model.tokenizer, config.snapshot.file) == (wanted, wanted)
     assert (config.recorder.folder, config.recorder.key_file) == (wanted, wanted)
+    assert config.shadow.file == wanted
 
 
 def test_other_paths_of_the_model_are_taken_from_the_folder_of_the_file(config_file: Path) -> None:

@@ -1,0 +1,1 @@
+"""A second configuration that scores live requests and routes none."""

@@ -1,0 +1,106 @@
+"""A shadow beside a running process: REST, command line, metrics, and a file that changes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from kvatlas.api.cli import app
+from support.clinic import Clinic, clinic, until_held
+from support.fleets import make_endpoint
+from support.recording import player
+from support.waiting import until
+
+HEAD = "apiVersion: kvatlas/v1\nkind: KVAtlasConfig\n"
+NO_PREFIX = HEAD + "weights: {queue: 1, kvCacheUtilization: 0, gpuPrefixCache: 0, cpuPrefixCache: 0}\n"
+
+
+async def shadow(at: Clinic, *arguments: str) -> tuple[int, str]:
+    """Exit status and output of `kvatlas shadow`."""
+    runner = CliRunner(env={"COLUMNS": "200"})
+    result = await asyncio.to_thread(runner.invoke, app, ["shadow", "--url", at.url, *arguments])
+    return result.exit_code, result.stdout or result.stderr
+
+
+async def until_loaded(at: Clinic) -> None:
+    async def is_loaded() -> bool:
+        async with at.session.get(f"{at.url}/v1/shadow") as answer:
+            return (await answer.json())["refusal"] is None
+
+    await until(is_loaded, what="the shadow's file")
+
+
+async def test_shadow_is_compared_told_and_read_again(tmp_path: Path) -> None:
+    file = tmp_path / "new.yaml"
+    file.write_text(HEAD)
+    async with player() as engine:
+        endpoints = [make_endpoint("a", events=engine.events), make_endpoint("b", 2)]
+        async with clinic(*endpoints, shadow={"file": str(file)}) as at:
+            unread = await shadow(at)
+            await until_held(at, engine)
+            await until_loaded(at)
+            nothing = await shadow(at)
+            await at.requests(6)
+            _, as_json = await shadow(at, "--json")
+            told = await shadow(at)
+            async with at.session.get(f"{at.url}/metrics") as answer:
+                metrics = await answer.text()
+            file.write_text(HEAD + "weights: {queue: -1}\n")
+
+            async def is_refused() -> bool:
+                return (await shadow(at))[0] == 1
+
+            await until(is_refused, what="the refusal")
+            refused = await shadow(at)
+    assert unread == (
+        1,
+        f"{file} does not decide: it was not read yet\n{file}: no request was compared yet\n",
+    )
+    assert nothing == (0, f"{file}: no request was compared yet\n")
+    found = json.loads(as_json)
+    assert (found["requests"]["agreed"], found["requests"]["disagreed"]) == (6, 0)
+    assert found["disagreement"]["share"] == 0
+    assert found["disagreement"]["high"] < 0.5
+    assert found["liveTokens"] == found["shadowTokens"] == {"gpu": 6 * 48}
+    assert found["cachedGainTokens"] == {"mean": 0.0, "margin": 0.0, "requests": 6}
+    assert found["ttftGainSeconds"] is None
+    assert told[1].splitlines()[1:] == [
+        "picks another endpoint  0.0% of requests (0.0% to 39.0%)",
+        "tokens cached           +0.0 ± 0.0 a request",
+        "  in gpu                75.0% of prompt tokens, 75.0% by the shadow",
+    ]
+    assert 'kvatlas_shadow_requests_total{outcome="agreed"} 6.0' in metrics
+    assert 'kvatlas_shadow_cached_tokens_total{choice="shadow",tier="gpu"} 288.0' in metrics
+    assert "weights.queue" in refused[1]
+    assert "6 requests in" in refused[1], "what was in force goes on"
+
+
+async def test_shadow_that_ignores_prefixes_loses_what_they_bring(tmp_path: Path) -> None:
+    file = tmp_path / "new.yaml"
+    file.write_text(NO_PREFIX)
+    async with player() as engine:
+        endpoints = [make_endpoint("a", events=engine.events), make_endpoint("b", 2), make_endpoint("c", 3)]
+        async with clinic(*endpoints, shadow={"file": str(file)}) as at:
+            await until_held(at, engine)
+            await until_loaded(at)
+            await at.requests(30)
+            _, told = await shadow(at)
+            _, as_json = await shadow(at, "--json")
+    found = json.loads(as_json)
+    n = found["requests"]["disagreed"]
+    assert 5 < n < 30, "it picks one of three by chance"
+    assert found["liveTokens"] == {"gpu": 30 * 48}
+    assert found["shadowTokens"] == {"gpu": (30 - n) * 48}
+    assert found["cachedGainTokens"]["mean"] == pytest.approx(-n * 48 / 30)
+    assert found["terms"]["queue-scorer"]["mean"] == 0.0
+    assert "queue-scorer          +0.000 ± 0.000 for its picks, where they differ" in told
+
+
+async def test_process_without_shadow_says_how_to_have_one() -> None:
+    async with clinic(make_endpoint("a", events="")) as at:
+        await at.requests(1)
+        assert await shadow(at) == (0, "there is no shadow; shadow.file names its configuration\n")
