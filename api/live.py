@@ -93,6 +93,8 @@ class LiveConfig:
         self._switch, self._settle, self._metrics = switch, settle, metrics
         self._prepare = prepare
         self._watches: dict[Path, FileWatch] = {}
+        self._unread: KVAtlasConfig | None = start.config
+        """What the files said at the start, until they are looked at for the first time."""
         self._go_on_from(start)
         self._turn = asyncio.Lock()
         metrics.config_generation.set_function(lambda: self.generation)
@@ -208,7 +210,11 @@ class LiveConfig:
         async with self._turn:
             try:
                 loaded = await asyncio.to_thread(read)  # a long list takes a while
-                await self._put_in_force(loaded, why, name)
+                unread, self._unread = self._unread, None
+                if why == "file" and loaded.config == unread:  # weights that were set meanwhile stay
+                    self._metrics.config_loaded(why, "unchanged")
+                else:
+                    await self._put_in_force(loaded, why, name)
             except (ConfigError, ConfigRefusedError) as error:
                 refusal = str(error)
         self.refusals.pop(name, None)

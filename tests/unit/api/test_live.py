@@ -365,3 +365,29 @@ async def test_changes_that_come_together_are_made_one_after_the_other(
     assert [generation for generation, _ in process.switched] == list(range(2, 13))
     assert live.in_force.events.trust_credit.stale == 0.1
     assert live.in_force.weights.queue == 19
+
+
+async def test_weights_set_before_the_file_was_first_looked_at_stay(tmp_path: Path, process: Process) -> None:
+    path = tmp_path / "kvatlas.yaml"
+    live = live_config(path, "weights: {queue: 2}", process)
+
+    await live.set_weights({"queue": 7})
+    await look(live)
+    kept = live.in_force.weights.queue
+    await live.reload()
+
+    assert (kept, live.in_force.weights.queue) == (7, 2)
+    assert process.value("loads_total", source="file", outcome="unchanged") == 1
+
+
+async def test_file_that_changed_before_it_was_first_looked_at_counts(
+    tmp_path: Path, process: Process
+) -> None:
+    path = tmp_path / "kvatlas.yaml"
+    live = live_config(path, "weights: {queue: 2}", process)
+
+    await live.set_weights({"queue": 7})
+    write(path, HEAD + "weights: {queue: 3}")
+    await look(live)
+
+    assert live.in_force.weights.queue == 3
