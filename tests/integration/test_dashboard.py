@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 import pytest
 import pytest_asyncio
-from playwright.async_api import Browser, Locator, expect
+from playwright.async_api import Browser, expect
 
 from kvatlas.sim.demo_model import MODEL_NAME
 from kvatlas.sim.words import prose
@@ -28,6 +28,7 @@ from support.dashboard import (
     installation,
     used,
 )
+from support.dashboard_page import MINUS, cells, drawn, figures, rounded
 from support.waiting import until
 
 PICTURES = {
@@ -51,7 +52,6 @@ HIDE = """isHidden => {
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.slow]
 
 ROWS = "#fleet-table tbody tr"
-MINUS = "\N{MINUS SIGN}"
 DECISIONS = "#decisions-table tbody tr"
 
 
@@ -104,25 +104,6 @@ async def held_of(one: Installation, question: Question) -> dict[str, dict[str, 
     """Endpoint -> what the API says it holds of the prompt."""
     answer = await one.served.post("/v1/score", {"model": MODEL_NAME, "messages": question.messages})
     return {each["name"]: each["prefix"] for each in answer["endpoints"]}
-
-
-async def cells(viewed: Viewed, row: str) -> dict[str, str]:
-    """Column -> what a person reads in it."""
-    found: dict[str, str] = await viewed.page.locator(row).first.evaluate(
-        "row => Object.fromEntries([...row.cells].map(cell => [cell.dataset.name, cell.innerText]))"
-    )
-    return found
-
-
-def figures(text: str) -> list[float]:
-    """The numbers in a text."""
-    plain = text.replace(MINUS, "-").replace(",", "")
-    return [float(each) for each in re.findall(r"(?<![\w-])-?\d+(?:\.\d+)?", plain)]
-
-
-def rounded(number: float, digits: int = 2) -> Any:
-    """What a text with so many digits says of a number."""
-    return pytest.approx(number, abs=0.51 * 10**-digits)
 
 
 async def test_fleet_shows_what_each_endpoint_holds(one: Installation, browser: Browser) -> None:
@@ -267,14 +248,6 @@ async def find(viewed: Viewed, question: Question) -> None:
     await viewed.page.get_by_label("Model").fill(MODEL_NAME)
     await viewed.page.get_by_role("button", name="Find it").click()
     await expect(viewed.page.locator(".strips > li")).to_have_count(N_SERVERS)
-
-
-async def drawn(lane: Locator) -> float:
-    """How far a lane is filled from its begin on, 0 to 1."""
-    end: float = await lane.evaluate(
-        "lane => Math.max(0, ...[...lane.children].map(each => each.offsetLeft + each.offsetWidth)) / lane.clientWidth"
-    )
-    return end
 
 
 async def test_audit_tells_whether_the_index_is_right(one: Installation, browser: Browser) -> None:
@@ -435,7 +408,7 @@ async def test_page_fits_is_legible_and_asks_nobody_else(
         await expect(viewed.page.locator(ROWS).first).to_be_visible()
         await expect(viewed.page.locator("#doctor-problems > li").first).to_be_visible()
         await find(viewed, spread)
-        await viewed.page.get_by_label("kvCacheUtilization").fill("0")
+        await viewed.page.get_by_label("gpuPrefixCache").fill("0")
         await expect(viewed.page.locator("#weights-picks tbody tr")).to_have_count(N_SERVERS)
         await viewed.value("document.activeElement.blur(), scrollTo(0, 0)")
         for name, selector in (("page", None), ("decision", DECISIONS)):
