@@ -100,7 +100,12 @@ async def test_workers_share_what_is_in_flight_and_are_started_again(tmp_path: P
 
         os.kill(pid_of(1, served.process.pid), signal.SIGKILL)
         await until(lambda: ports_of(served, "extProc")[1] != ports[1], what="the second worker again")
-        assert await destination(call_on(await channel(1))) in ADDRESSES
+        again = await channel(1)
+
+        async def routes() -> bool:
+            return await destination(call_on(again)) in ADDRESSES
+
+        await until(routes, what="the second worker with its endpoints")
 
 
 @pytest.mark.slow
