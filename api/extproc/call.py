@@ -70,9 +70,16 @@ class ExtProcCall:
         self._act(step)
 
     async def _wait(self, coming: Coroutine[None, None, Answer]) -> None:
-        answer = await coming
+        try:
+            step = self._conversation.routed(await coming)
+        except asyncio.CancelledError:
+            self._conversation.close()
+            raise
         self._routing = None
-        self._act(self._conversation.routed(answer))
+        if self._is_over:  # the answer was there before the end of the wait for it
+            self._conversation.close()
+            return
+        self._act(step)
         waiting, self._waiting = self._waiting, deque()
         for message in waiting:
             if message is None:
@@ -91,7 +98,8 @@ class ExtProcCall:
             return
         self._is_over = True
         self._waiting.clear()
-        if self._routing is not None:
-            self._routing.cancel()
-        self._conversation.close()
         self._responder.finish(status, text)
+        if self._routing is None:
+            self._conversation.close()
+        else:  # closes it; cancelled after its first step, without which what it awaits would never be awaited
+            asyncio.get_running_loop().call_soon(self._routing.cancel)

@@ -1,0 +1,131 @@
+"""An ext-proc stream over http2 whose routing has to be waited for."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from dataclasses import dataclass, field
+
+import pytest
+from grpc import StatusCode
+
+from kvatlas.api.extproc import ext_proc_pb2 as pb
+from kvatlas.api.extproc.call import MAX_WAITING, ExtProcCall
+from kvatlas.api.extproc.conversation import Circle
+from kvatlas.api.extproc.dialect import Proposal
+from kvatlas.api.extproc.intake import Intake
+from kvatlas.api.extproc.stream import Completion, Outcome, StreamOptions
+from kvatlas.api.routing import Refusal, Route, Router, RoutingRequest
+from support.ext_proc import DUPLEX, make_route, request_body, request_headers
+
+ROUTE = make_route("10.0.0.1:8000")
+REQUEST = (request_headers(config=DUPLEX), request_body(b"{}", end=True))
+
+
+class Patient(Router):
+    """Routes once it may."""
+
+    def __init__(self) -> None:
+        self.may_answer = asyncio.Event()
+        self.n_asked = 0
+
+    async def route(self, request: RoutingRequest) -> Route | Refusal:  # noqa: ARG002
+        self.n_asked += 1
+        await self.may_answer.wait()
+        return ROUTE
+
+
+@dataclass
+class Gateway:
+    """A responder, and all that is told of the stream."""
+
+    sent: list[bytes] = field(default_factory=list[bytes])
+    ended: list[StatusCode] = field(default_factory=list[StatusCode])
+    completions: list[Completion] = field(default_factory=list[Completion])
+
+    def send(self, message: bytes) -> None:
+        self.sent.append(message)
+
+    def finish(self, status: StatusCode, text: str = "") -> None:  # noqa: ARG002
+        self.ended.append(status)
+
+    async def drained(self) -> None:
+        raise AssertionError("nobody waits for that here")
+
+
+def call_on(gateway: Gateway, router: Router, intake: Intake | None = None) -> ExtProcCall:
+    options = StreamOptions(
+        new_request_id=lambda: "made", dialect=Proposal(), intake=intake or Intake(), max_body_bytes=1000, read_usage=True
+    )  # fmt: skip
+    circle = Circle(options, router, lambda _: None, lambda _: None, gateway.completions.append)
+    return ExtProcCall(circle, gateway)
+
+
+def say(call: ExtProcCall, *messages: pb.ProcessingRequest) -> None:
+    for message in messages:
+        call.received(message.SerializeToString())
+
+
+async def turns(n: int = 5) -> None:
+    """Let everything happen that can."""
+    for _ in range(n):
+        await asyncio.sleep(0)
+
+
+async def test_messages_wait_their_turn_while_the_request_is_routed() -> None:
+    gateway, router = Gateway(), Patient()
+    call = call_on(gateway, router)
+    say(call, *REQUEST, pb.ProcessingRequest(response_headers=pb.HttpHeaders()))
+    call.ended()
+    await turns()
+    assert (router.n_asked, gateway.sent, gateway.ended) == (1, [], [])
+
+    router.may_answer.set()
+    await turns()
+
+    assert [pb.ProcessingResponse.FromString(each).WhichOneof("response") for each in gateway.sent] == [
+        "request_headers",
+        "request_body",
+        "response_headers",
+    ]
+    assert gateway.ended == [StatusCode.OK]
+    assert [each.route for each in gateway.completions] == [ROUTE]
+
+
+@pytest.mark.parametrize(
+    ("is_ready", "route"),
+    [
+        pytest.param(True, ROUTE, id="the_route_is_told_that_nobody_took"),
+        pytest.param(False, None, id="the_wait_is_given_up"),
+    ],
+)
+async def test_request_ends_once_when_its_client_leaves_in_the_same_breath(
+    is_ready: bool, route: Route | None
+) -> None:
+    gateway, router, intake = Gateway(), Patient(), Intake()
+    if is_ready:
+        router.may_answer.set()
+    call = call_on(gateway, router, intake)
+    say(call, *REQUEST)
+    call.gone()
+    call.gone()
+    await turns()
+    gc.collect()  # a coroutine that was never awaited would say so
+
+    assert gateway.sent == []
+    assert [(each.outcome, each.route) for each in gateway.completions] == [(Outcome.ABORTED, route)]
+    assert (intake.n_streams, intake.n_requests, intake.n_bytes) == (0, 0, 0)
+    say(call, *REQUEST)
+    call.ended()
+    assert len(gateway.completions) == 1
+
+
+async def test_gateway_that_goes_on_and_on_is_stopped() -> None:
+    gateway, router = Gateway(), Patient()
+    call = call_on(gateway, router)
+
+    say(call, *REQUEST, *[request_body(b"x")] * (MAX_WAITING + 1))
+    await turns()
+
+    assert gateway.ended == [StatusCode.RESOURCE_EXHAUSTED]
+    assert [each.outcome for each in gateway.completions] == [Outcome.ABORTED]
