@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
+from heapq import heappop, heappush
 from typing import Protocol
 
 from .model import IDLE, InFlightLoad, Load
@@ -41,7 +42,7 @@ class _Account:
         siblings: who is told of its load.
     """
 
-    __slots__ = ("_compared_at", "_endpoint", "_hiding", "_load", "_loads", "_siblings", "unseen")
+    __slots__ = ("_by_age", "_compared_at", "_endpoint", "_hiding", "_load", "_loads", "_siblings", "unseen")
 
     def __init__(
         self,
@@ -51,6 +52,8 @@ class _Account:
         siblings: Siblings | None,
     ) -> None:
         self.unseen: dict[Booking, None] = {}
+        self._by_age: list[tuple[float, int, Booking]] = []
+        """A heap of all that were unseen, the oldest first; some have ended since."""
         self._compared_at = -math.inf
         self._endpoint, self._load, self._siblings = endpoint, IDLE, siblings
         self._loads, self._hiding = loads, hiding
@@ -63,6 +66,7 @@ class _Account:
 
     def hide(self, booking: Booking) -> None:
         self.unseen[booking] = None
+        heappush(self._by_age, (booking.at, id(booking), booking))
         self._hiding[self._endpoint] = self
 
     def leave(self) -> None:
@@ -70,6 +74,13 @@ class _Account:
         if self._siblings is not None:
             self._siblings.tell(self._endpoint, IDLE)
         self._loads, self._hiding, self._siblings = {}, {}, None
+
+    def expire(self, *, until: float) -> None:
+        """End unseen bookings that are as old, or older."""
+        while self._by_age and self._by_age[0][0] <= until:
+            heappop(self._by_age)[2].ended()
+        if not self.unseen:
+            self._by_age.clear()
 
     def compare(self, load: Load) -> None:
         """End unseen bookings that the endpoint's own counts leave no room for, the oldest first."""
@@ -163,13 +174,12 @@ class InFlight:
         Args:
             load_of: endpoint -> its own load, None where it is not known.
             now: monotonic seconds.
-        Cost: O(unseen bookings), and once a new load a sort of those there.
+        Cost: O(endpoints with unseen bookings), and once a new load a sort of those there.
         """
         for endpoint, account in list(self._hiding.items()):
             if (load := load_of(endpoint)) is not None:
                 account.compare(load)
-            for booking in [each for each in account.unseen if each.at <= now - UNSEEN_S]:
-                booking.ended()
+            account.expire(until=now - UNSEEN_S)
             if not account.unseen:
                 del self._hiding[endpoint]
 
