@@ -2,9 +2,9 @@
 
 Use: python -m bench.request_path [--rounds 20] [--sizes 1000 8000 ...]
 
-Each round takes a conversation nobody has seen: its first request, one more turn of about 500 tokens, and that request
-again; the same for a plain completion that grows at its end. The whole encoding of the same bytes comes between them, so
-that both meet the same state of the machine. Latencies are those of an otherwise idle event loop, CPU time is that of the
+Five conversations that nobody has seen go on side by side: their first requests, one more turn of about 500 tokens each, and
+these requests again; the same for plain completions that grow at their end. Then the same bytes are encoded whole, before
+the next five, so that both meet the same hour of the machine. Latencies are those of an otherwise idle event loop, CPU time is that of the
 whole process. `bench.request_server` drives a running server.
 """
 
@@ -42,6 +42,7 @@ BLOCK_SIZE = 16
 SIZES = (1_000, 8_000, 30_000, 100_000, 240_000)
 CHAT, COMPLETION = "/v1/chat/completions", "/v1/completions"
 Step = Literal["first sight", "next turn", "repeat"]
+SIDE_BY_SIDE = 5
 STEPS: tuple[Step, ...] = ("first sight", "next turn", "repeat")
 
 
@@ -110,21 +111,25 @@ async def bench_in_process(sizes: list[int], rounds: int) -> None:
         for n_tokens in sizes:
             series = {step: (Series(), Series()) for step in STEPS}
             seen = 0
-            for _ in range(rounds):
-                for step, path, body in requests(kind, n_tokens, next(numbers)):
-                    ours, theirs = series[step]
-                    with Stopwatch(ours):
+            for _ in range(rounds // SIDE_BY_SIDE):
+                talks = [list(requests(kind, n_tokens, next(numbers))) for _ in range(SIDE_BY_SIDE)]
+                asked = [request for step in zip(*talks, strict=True) for request in step]
+                found: list[array[int] | None] = []
+                for step, path, body in asked:
+                    with Stopwatch(series[step][0]):
                         prompt = await pipeline.prompt(path, body)
                         keys = make_keys(prompt.tokens or array("I"), BLOCK_SIZE, seed=0)
-                    with Stopwatch(theirs):
+                    found.append(prompt.tokens)
+                    seen = len(keys) * BLOCK_SIZE
+                for (step, path, body), ours in zip(asked, found, strict=True):
+                    with Stopwatch(series[step][1]):
                         tokens = whole(tokenizer, path, body)
                         make_keys(tokens, BLOCK_SIZE, seed=0)
-                    if prompt.tokens != tokens:
+                    if ours != tokens:
                         raise SystemExit(f"{kind} of {n_tokens} tokens, {step}: the ids differ")
-                    seen = len(keys) * BLOCK_SIZE
-            for step, (ours, theirs) in series.items():
-                ratio = statistics.median(theirs.latencies) / statistics.median(ours.latencies)
-                print(f"{kind:12}{seen:9} {step:12}{ours.row()}        {theirs.row()}{ratio:8.1f}")
+            for step, (kvatlas, other) in series.items():
+                ratio = statistics.median(other.latencies) / statistics.median(kvatlas.latencies)
+                print(f"{kind:12}{seen:9} {step:12}{kvatlas.row()}        {other.row()}{ratio:8.1f}")
     pool.close()
 
 

@@ -70,7 +70,6 @@ constexpr uint32_t NO_ERROR = 0, CANCEL = 8;                                   /
     X(session_callbacks_set_on_begin_headers_callback, void (*)(Callbacks*, OnFrame))                                  \
     X(session_callbacks_set_on_header_callback, void (*)(Callbacks*, OnHeader))                                        \
     X(session_callbacks_set_on_frame_recv_callback, void (*)(Callbacks*, OnFrame))                                     \
-    X(session_callbacks_set_on_frame_send_callback, void (*)(Callbacks*, OnFrame))                                     \
     X(session_callbacks_set_on_data_chunk_recv_callback, void (*)(Callbacks*, OnData))                                 \
     X(session_callbacks_set_on_stream_close_callback, void (*)(Callbacks*, OnClose))                                   \
     X(option_new, int (*)(Option**))                                                                                   \

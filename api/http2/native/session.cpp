@@ -21,6 +21,10 @@ constexpr size_t MAX_UNSENT = 1 << 20;
 // Streams that a client may reset, by default 33 a second. A gateway resets every stream that it is done with.
 constexpr uint64_t MAX_RESETS = 1'000'000;
 
+// What a client may send on a call that is over, before it is told to stop. Clients end such a call by themselves, and some take
+// the end of what they were about to send for a failure of the call.
+constexpr size_t MAX_IGNORED = 1 << 24;
+
 // Memory that is taken on the word of a prefix; for what is longer it grows as it comes.
 constexpr size_t MAX_RESERVED = 1 << 20;
 
@@ -64,10 +68,6 @@ struct Session::Callbacks {
         of(user).frame_received(*frame);
         return 0;
     }
-    static int frame_sent(nghttp2::Session*, const Frame* frame, void* user) {
-        of(user).frame_sent(*frame);
-        return 0;
-    }
     static int data(nghttp2::Session*, uint8_t, int32_t stream_id, const uint8_t* data, size_t n_data, void* user) {
         of(user).data(stream_id, {reinterpret_cast<const char*>(data), n_data});
         return 0;
@@ -89,7 +89,6 @@ Session::Session(Limits limits) : library_(nghttp2::library()), limits_(limits) 
     library_.session_callbacks_set_on_begin_headers_callback(callbacks, Callbacks::begin_headers);
     library_.session_callbacks_set_on_header_callback(callbacks, Callbacks::header);
     library_.session_callbacks_set_on_frame_recv_callback(callbacks, Callbacks::frame_received);
-    library_.session_callbacks_set_on_frame_send_callback(callbacks, Callbacks::frame_sent);
     library_.session_callbacks_set_on_data_chunk_recv_callback(callbacks, Callbacks::data);
     library_.session_callbacks_set_on_stream_close_callback(callbacks, Callbacks::closed);
     if (library_.option_new(&option) == 0) {
@@ -157,10 +156,18 @@ void Session::ping() { library_.submit_ping(session_, 0, nullptr); }
 void Session::announce_end() { library_.submit_shutdown_notice(session_); }
 
 void Session::refuse_new() {
+    is_refusing_ = true;
     library_.submit_goaway(session_, 0, library_.session_get_last_proc_stream_id(session_), nghttp2::NO_ERROR, nullptr, 0);
 }
 
-bool Session::is_over() const { return library_.session_want_read(session_) == 0 && library_.session_want_write(session_) == 0; }
+bool Session::is_over() const {
+    if (library_.session_want_write(session_) != 0) return false;
+    if (library_.session_want_read(session_) == 0) return true;
+    // A call that is finished and sent may still be open on the client's side.
+    return is_refusing_ && std::ranges::all_of(streams_, [](const auto& each) {
+        return each.second.is_finished && each.second.n_unsent() == 0;
+    });
+}
 
 int Session::begin_headers(const Frame& frame) {
     streams_.try_emplace(frame.header.stream_id);  // trailers begin on a stream that is there
@@ -198,17 +205,6 @@ void Session::frame_received(const Frame& frame) {
     }
 }
 
-// A server that is done tells a client that goes on sending to stop. Source: RFC 9113 section 8.1. One that is amid a
-// message is not told so: its library may take the message that it cannot send to the end for a failure of its own.
-void Session::frame_sent(const Frame& frame) {
-    const nghttp2::FrameHeader& header = frame.header;
-    if (header.type != nghttp2::HEADERS || (header.flags & nghttp2::END_STREAM) == 0) return;
-    const Stream* const stream = find(header.stream_id);
-    if (stream != nullptr && !stream->client_ended && !stream->is_broken) {
-        library_.submit_rst_stream(session_, 0, header.stream_id, nghttp2::NO_ERROR);
-    }
-}
-
 void Session::data(int32_t stream_id, std::string_view bytes) {
     library_.session_consume_connection(session_, bytes.size());
     Stream* const stream = find(stream_id);
@@ -218,7 +214,11 @@ void Session::data(int32_t stream_id, std::string_view bytes) {
     } else {
         library_.session_consume_stream(session_, stream_id, bytes.size());
     }
-    if (stream->is_broken || stream->is_finished) return;
+    if (stream->is_broken || stream->is_finished) {
+        stream->n_ignored += bytes.size();
+        if (stream->n_ignored > MAX_IGNORED) library_.submit_rst_stream(session_, 0, stream_id, nghttp2::NO_ERROR);
+        return;
+    }
     take_messages(stream_id, *stream, bytes);
 }
 

@@ -78,6 +78,7 @@ private:
         std::string message;
         std::string outbound;  // framed messages from `sent` on
         size_t sent = 0;
+        size_t n_ignored = 0;
         size_t unconsumed = 0;  // bytes taken from the client for which it got no new window yet
         std::string status_text;
         int status = 0;
@@ -89,7 +90,6 @@ private:
     int begin_headers(const nghttp2::Frame& frame);
     int header(const nghttp2::Frame& frame, std::string_view name, std::string_view value);
     void frame_received(const nghttp2::Frame& frame);
-    void frame_sent(const nghttp2::Frame& frame);
     void data(int32_t stream_id, std::string_view bytes);
     void closed(int32_t stream_id);
     ssize_t read(int32_t stream_id, uint8_t* out, size_t n_out, uint32_t* flags);
@@ -109,6 +109,7 @@ private:
     std::unordered_map<int32_t, Stream> streams_;
     std::vector<Event> events_;
     size_t n_pongs_ = 0;
+    bool is_refusing_ = false;
 };
 
 }  // namespace kvatlas::http2

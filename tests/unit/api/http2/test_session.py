@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from h2.exceptions import StreamClosedError
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -62,19 +63,22 @@ def test_status_alone_is_one_block_of_headers_when_nothing_was_sent() -> None:
     assert not answer.body
 
 
-def test_client_that_goes_on_is_told_to_stop_when_the_call_is_finished() -> None:
+def test_client_that_goes_on_for_long_is_told_to_stop_when_the_call_is_finished() -> None:
     client = Client(session())
     stream = client.open()
     client.send(stream, framed(b"one"))
 
     client.session.finish(stream, 3, "enough")
     assert client.pump() == []
-
     assert client.answers[stream].headers["grpc-status"] == "3"
-    assert client.answers[stream].reset == 0
+    assert client.answers[stream].reset is None  # a client may take that for a failure of the call
     client.session.send(stream, b"late")
     client.session.finish(stream, 0, "late")
     assert client.session.output() == b""
+
+    with pytest.raises(StreamClosedError):
+        client.send(stream, bytes(17 << 20))
+    assert client.answers[stream].reset == 0
 
 
 @pytest.mark.parametrize(
