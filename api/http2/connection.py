@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from collections.abc import Set as AbstractSet
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from grpc import StatusCode
 
+from ..errors import place_of
 from ._native import Session
 from .call import Call, OpenCall
 from .timeout import timeout_s
+
+if TYPE_CHECKING:
+    from ._native import Event
+
+_log = logging.getLogger(__name__)
 
 MAX_CONCURRENT_STREAMS = 40_000
 """One stream is one request in flight, response included; the circuit breakers in configs/envoy/ are as wide."""
@@ -79,29 +86,16 @@ class Connection(asyncio.Protocol):
         self._is_flush_due = True  # one flush for all that the events give rise to
         try:
             events = self._session.receive(data)
-        except (
-            ValueError
-        ):  # no HTTP/2: what the session has to say about it goes out, and nothing comes in any more
+        except ValueError:
+            # No HTTP/2: what the session has to say about it goes out, and nothing comes in any more.
             self._flush()
             self._transport.close()
             return
-        calls = self._calls
         for event in events:
-            kind, stream = event[0], event[1]
-            if kind == _OPENED:
-                self._open(stream, *cast("tuple[str, str, str]", event[2:]))
-            elif (call := calls.get(stream)) is None:
-                continue  # over on our side
-            elif kind == _MESSAGE:
-                call.received(cast("tuple[int, int, bytes]", event)[2])
-            elif kind == _ENDED:
-                call.ended()
-            elif kind == _GONE:
-                self._forget(stream)
-                call.gone()
-            else:
-                _, _, status, text = cast("tuple[int, int, int, str]", event)
-                self._break_off(stream, _STATUS[status], text)
+            try:
+                self._take(event)
+            except Exception as error:  # noqa: BLE001 - a fault in one call must cost that call alone
+                self._fail(event[1], error)
         if self._ends_after_pong is not None and self._session.n_pongs() >= self._ends_after_pong:
             self._refuse_new()
         self._flush()
@@ -120,9 +114,7 @@ class Connection(asyncio.Protocol):
         if self._timer is not None:
             self._timer.cancel()
         for stream in list(self._calls):
-            call = self._calls[stream]
-            self._forget(stream)
-            call.gone()
+            self._give_up(stream)
         self._on_lost(self)
 
     def drain(self) -> None:
@@ -157,6 +149,36 @@ class Connection(asyncio.Protocol):
             self._waiting.setdefault(stream, []).append(waiting)
             await waiting
 
+    def _take(self, event: Event) -> None:
+        kind, stream = event[0], event[1]
+        if kind == _OPENED:
+            self._open(stream, *cast("tuple[str, str, str]", event[2:]))
+        elif (call := self._calls.get(stream)) is None:
+            pass  # over on our side
+        elif kind == _MESSAGE:
+            call.received(cast("tuple[int, int, bytes]", event)[2])
+        elif kind == _ENDED:
+            call.ended()
+        elif kind == _GONE:
+            self._give_up(stream)
+        else:
+            _, _, status, text = cast("tuple[int, int, int, str]", event)
+            self._break_off(stream, _STATUS[status], text)
+
+    def _fail(self, stream: int, error: Exception) -> None:
+        _log.error("a call failed with %s\n%s", type(error).__name__, place_of(error))
+        if stream in self._calls:
+            self._give_up(stream)
+        self._session.finish(stream, _NUMBER[StatusCode.INTERNAL], "the service failed on this call")
+
+    def _give_up(self, stream: int) -> None:
+        call = self._calls[stream]
+        self._forget(stream)
+        try:
+            call.gone()
+        except Exception as error:  # noqa: BLE001 - see `data_received`
+            _log.error("the end of a call failed with %s\n%s", type(error).__name__, place_of(error))
+
     def _open(self, stream: int, path: str, content_type: str, timeout: str) -> None:
         opens = self._resolve(path)
         if opens is None or not content_type.startswith("application/grpc"):
@@ -176,9 +198,7 @@ class Connection(asyncio.Protocol):
         self._flush_soon()
 
     def _break_off(self, stream: int, status: StatusCode, text: str) -> None:
-        call = self._calls[stream]
-        self._forget(stream)
-        call.gone()
+        self._give_up(stream)
         self._session.finish(stream, _NUMBER[status], text)
 
     def _forget(self, stream: int) -> None:

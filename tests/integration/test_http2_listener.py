@@ -78,6 +78,8 @@ class Mirror:
         self._responder = responder
 
     def received(self, message: bytes) -> None:
+        if message == b"fail":
+            raise RuntimeError("prompt: secret")
         self._responder.send(message)
 
     def ended(self) -> None:
@@ -167,6 +169,26 @@ async def test_call_fails_with_its_status_and_others_go_on(
         assert words in str(raised.value.details())
         assert "secret" not in caplog.text
         assert (await unary(channel, "Upper", "on")).value == "ON"
+
+
+async def test_call_that_fails_where_it_is_read_costs_no_other(caplog: pytest.LogCaptureFixture) -> None:
+    async with listening() as (_, port), channel_to(port) as channel:
+        method: grpc.aio.StreamStreamMultiCallable[bytes, bytes] = channel.stream_stream(
+            "/test.Direct/Mirror"
+        )
+        other = method()
+        await other.write(b"before")
+        assert await other.read() == b"before"
+
+        with pytest.raises(grpc.aio.AioRpcError) as raised:
+            await mirrored(channel, [b"fail"])
+
+        assert raised.value.code() is grpc.StatusCode.INTERNAL
+        assert "RuntimeError" in caplog.text
+        assert "secret" not in caplog.text
+        await other.write(b"after")
+        assert await other.read() == b"after"
+        await other.done_writing()
 
 
 async def test_handler_is_cancelled_when_the_client_waits_no_longer() -> None:
