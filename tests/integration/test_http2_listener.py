@@ -78,8 +78,8 @@ class Mirror:
         self._responder = responder
 
     def received(self, message: bytes) -> None:
-        if message == b"fail":
-            raise RuntimeError("prompt: secret")
+        if message.startswith(b"fail"):
+            raise RuntimeError(message)
         self._responder.send(message)
 
     def ended(self) -> None:
@@ -181,7 +181,7 @@ async def test_call_that_fails_where_it_is_read_costs_no_other(caplog: pytest.Lo
         assert await other.read() == b"before"
 
         with pytest.raises(grpc.aio.AioRpcError) as raised:
-            await mirrored(channel, [b"fail"])
+            await mirrored(channel, [b"fail: secret"])
 
         assert raised.value.code() is grpc.StatusCode.INTERNAL
         assert "RuntimeError" in caplog.text
