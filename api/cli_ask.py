@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated, NoReturn, TypeVar
 
 import typer
+from pydantic import BaseModel
 from rich.console import Console
 
 from ..configs.errors import ConfigError
@@ -21,6 +25,8 @@ from .query import fetch_score, make_question, print_score
 from .recorder.report import fetch_recorder, print_recorder
 from .shadow.report import fetch_shadow, print_shadow
 from .top.watch import watch
+
+Answer = TypeVar("Answer", bound=BaseModel)
 
 NOT_GOOD, USAGE_ERROR = 1, 2
 
@@ -58,18 +64,13 @@ def explain(
     """Say why a request went where it did."""
     if (request_id is not None) == last:
         _fail("give the REQUEST_ID of a request, or --last for the newest one")
-    try:
+    with _asking():
         decision = fetch_decision(url, request_id, Credentials(token_file, ca_file))
-    except AskError as error:
-        _fail(str(error))
     if decision is None:
         what = "no decision is kept" if last else f"no decision on request {request_id} is kept"
         _say_on_stderr(f"{what}; the last ones are listed at {url}/v1/decisions")
         raise typer.Exit(NOT_GOOD)
-    if as_json:
-        sys.stdout.write(decision.model_dump_json(by_alias=True, indent=2) + "\n")
-    else:
-        print_decision(Console(), decision)
+    _show(decision, print_decision, as_json=as_json)
 
 
 def query(
@@ -88,15 +89,10 @@ def query(
     as_json: AsJson = False,
 ) -> None:
     """Say where a prompt is cached, in tokens by endpoint and tier; nothing is routed."""
-    try:
+    with _asking():
         question = make_question(model, prompt=prompt, messages=messages, token_ids=token_ids)
         found = fetch_score(url, question, Credentials(token_file, ca_file))
-    except AskError as error:
-        _fail(str(error))
-    if as_json:
-        sys.stdout.write(found.model_dump_json(by_alias=True, indent=2) + "\n")
-    else:
-        print_score(Console(), found)
+    _show(found, print_score, as_json=as_json)
 
 
 def doctor(
@@ -111,17 +107,12 @@ def doctor(
     as_json: AsJson = False,
 ) -> None:
     """Say what is wrong with a deployment, and which line mends it. Status 1: something that is configured does not work."""
-    try:
+    with _asking():
         if config is not None:
             found = diagnose(ConfigFiles(config).load().config)
         else:
             found = fetch_diagnosis(url, Credentials(token_file, ca_file))
-    except (AskError, ConfigError) as error:
-        _fail(str(error))
-    if as_json:
-        sys.stdout.write(found.model_dump_json(by_alias=True, indent=2) + "\n")
-    else:
-        print_diagnosis(Console(), found)
+    _show(found, print_diagnosis, as_json=as_json)
     if found.state == "fail":
         raise typer.Exit(NOT_GOOD)
 
@@ -142,14 +133,9 @@ def capacity(
         sizes = [float(each) for each in gib.split(",")] if gib else []
     except ValueError:
         _fail(f"--gib: found {gib!r}, expected numbers with commas between, such as 0,50,100")
-    try:
+    with _asking():
         found = fetch_capacity(url, sizes, Credentials(token_file, ca_file))
-    except AskError as error:
-        _fail(str(error))
-    if as_json:
-        sys.stdout.write(found.model_dump_json(by_alias=True, indent=2) + "\n")
-    else:
-        print_capacity(Console(), found, by_endpoint=by_endpoint)
+    _show(found, partial(print_capacity, by_endpoint=by_endpoint), as_json=as_json)
 
 
 def shadow(
@@ -160,14 +146,9 @@ def shadow(
     as_json: AsJson = False,
 ) -> None:
     """Say what another configuration would have picked. Status 1: its file cannot be used."""
-    try:
+    with _asking():
         found = fetch_shadow(url, Credentials(token_file, ca_file))
-    except AskError as error:
-        _fail(str(error))
-    if as_json:
-        sys.stdout.write(found.model_dump_json(by_alias=True, indent=2) + "\n")
-    else:
-        print_shadow(Console(), found)
+    _show(found, print_shadow, as_json=as_json)
     if found.refusal is not None:
         raise typer.Exit(NOT_GOOD)
 
@@ -180,14 +161,9 @@ def recorder(
     as_json: AsJson = False,
 ) -> None:
     """Say how recording of requests goes. Status 1: the last write failed."""
-    try:
+    with _asking():
         found = fetch_recorder(url, Credentials(token_file, ca_file))
-    except AskError as error:
-        _fail(str(error))
-    if as_json:
-        sys.stdout.write(found.model_dump_json(by_alias=True, indent=2) + "\n")
-    else:
-        print_recorder(Console(), found)
+    _show(found, print_recorder, as_json=as_json)
     if found.failure is not None:
         raise typer.Exit(NOT_GOOD)
 
@@ -211,6 +187,22 @@ def top(
         raise typer.Exit from None
     except AskError as error:
         _fail(str(error))
+
+
+@contextmanager
+def _asking() -> Generator[None]:
+    """What cannot be asked ends the command with one line."""
+    try:
+        yield
+    except (AskError, ConfigError) as error:
+        _fail(str(error))
+
+
+def _show(found: Answer, show: Callable[[Console, Answer], None], *, as_json: bool) -> None:
+    if as_json:
+        sys.stdout.write(found.model_dump_json(by_alias=True, indent=2) + "\n")
+    else:
+        show(Console(), found)
 
 
 def _fail(message: str) -> NoReturn:
