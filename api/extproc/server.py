@@ -11,7 +11,7 @@ import grpc
 import grpc.aio
 
 from ...configs.listeners import ExtProcTransport
-from ..errors import ExtProcError
+from ..errors import ExtProcError, ListenError
 from ..http2.native import has_http2
 from ..routing import Refusal, Route, Router
 from ..tls.certificates import Certificates
@@ -61,6 +61,9 @@ class ExtProcServer:
             `out_of_order`.
         on_begun: called when the first bytes of an answer's body come, at most once for each request.
         on_complete: called once for each request, as soon as its end is known and however it ended.
+
+    Raises:
+        ListenError: the transport that is asked for cannot be had on this machine.
     """
 
     def __init__(
@@ -91,6 +94,11 @@ class ExtProcServer:
         self._circle = Circle(options, router, on_error, on_begun, on_complete)
         if transport == "auto":
             transport = "http2" if has_http2() else "grpc"
+        elif transport == "http2" and not has_http2():
+            raise ListenError(
+                "extProc.transport: http2 needs libnghttp2.so.14 (Debian: libnghttp2-14) and kvatlas built where a C++20 "
+                "compiler is; install them, or set auto"
+            )
         self.transport: ExtProcTransport = transport
         """What carries the calls."""
         handlers = [health.handler(), *(services or {}).values()]

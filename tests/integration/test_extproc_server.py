@@ -406,3 +406,10 @@ async def test_frequent_pings_of_a_gateway_are_all_answered() -> None:
             assert payload == number.to_bytes(8)
         writer.close()
         await writer.wait_closed()
+
+
+def test_transport_that_is_asked_for_and_cannot_be_had_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kvatlas.api.extproc.server.has_http2", lambda: False)
+
+    with pytest.raises(ListenError, match=r"extProc\.transport: http2 .*libnghttp2-14.* auto"):
+        ExtProcServer(FixedRouter(ROUTE), HealthService(ready=True), transport="http2")

@@ -34,6 +34,14 @@ BODY = json.dumps({"model": "m", "prompt": IDS}).encode()
 TEXT = "The quick brown fox jumps over the lazy dog, again and again and again. " * 8
 
 
+@pytest.fixture(params=["http2", "grpc"], autouse=True)
+def transport(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Every test runs on a machine with the native transport, and on one without."""
+    monkeypatch.setattr("kvatlas.api.extproc.server.has_http2", lambda: request.param == "http2")
+    carrier: str = request.param
+    return carrier
+
+
 @asynccontextmanager
 async def serving(parts: PickerParts) -> AsyncGenerator[grpc.Channel]:
     """A client of a server that answers from `parts`."""
