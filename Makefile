@@ -32,7 +32,7 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' Makefile
 
-NATIVE := setup.py $(wildcard indexer/native/*.cpp indexer/native/*.h api/http2/native/*.cpp api/http2/native/*.h)
+NATIVE := setup.py $(wildcard $(foreach folder,indexer api/http2 api/tokenization,$(folder)/native/*.cpp $(folder)/native/*.h))
 
 $(INSTALLED): pyproject.toml constraints.txt scripts/venv.sh scripts/debian.sh $(NATIVE)
 	@scripts/venv.sh $(VENV)
@@ -90,13 +90,15 @@ format: $(INSTALLED) ## Mend what ruff can mend
 
 SANITIZER := -fsanitize=address,undefined -fno-sanitize-recover=undefined
 
+NATIVE_TOKENIZATION_TESTS := $(addprefix tests/unit/api/tokenization/,test_byte_pairs.py test_cuts.py test_segment_encoder.py)
+
 sanitize: $(INSTALLED) ## Tests of the native parts under ASAN and UBSAN
 	rm -rf build/sanitize
 	CXXFLAGS="$(SANITIZER) -g -fno-omit-frame-pointer" LDFLAGS="$(SANITIZER)" \
 		$(BIN)/python setup.py -q build --build-base build/sanitize --build-lib build/sanitize/lib
 	PYTHONPATH=build/sanitize/lib ASAN_OPTIONS=detect_leaks=0 PYTHONMALLOC=malloc \
 		LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libstdc++.so)" \
-		$(BIN)/pytest tests/contract tests/unit/indexer tests/unit/api/http2
+		$(BIN)/pytest tests/contract tests/unit/indexer tests/unit/api/http2 $(NATIVE_TOKENIZATION_TESTS)
 
 vllm-check: $(INSTALLED) ## Check against two real vLLM servers (optional, about 4 GB of packages)
 	@bench/vllm_check/run.sh .vllm-check $(ARGS)

@@ -4,7 +4,9 @@ from pathlib import Path
 
 from setuptools import Extension, setup
 
-INDEX, HTTP2 = Path("indexer/native"), Path("api/http2/native")
+INDEX, HTTP2, TOKENIZATION = (
+    Path(folder, "native") for folder in ("indexer", "api/http2", "api/tokenization")
+)
 
 
 def native(name: str, folder: Path) -> Extension:
@@ -13,7 +15,7 @@ def native(name: str, folder: Path) -> Extension:
         name,
         sources=[str(path) for path in sorted(folder.glob("*.cpp"))],
         depends=[str(path) for path in sorted((*folder.glob("*.h"), *INDEX.glob("*.h")))],
-        include_dirs=[str(INDEX)],  # python.h, for both
+        include_dirs=[str(INDEX)],  # python.h, for all
         define_macros=[("Py_LIMITED_API", "0x030B0000")],
         py_limited_api=True,
         optional=True,
@@ -22,7 +24,11 @@ def native(name: str, folder: Path) -> Extension:
 
 
 setup(
-    ext_modules=[native("kvatlas.indexer._native", INDEX), native("kvatlas.api.http2._native", HTTP2)],
+    ext_modules=[
+        native("kvatlas.indexer._native", INDEX),
+        native("kvatlas.api.http2._native", HTTP2),
+        native("kvatlas.api.tokenization._native", TOKENIZATION),
+    ],
     include_package_data=False,  # C++ sources are for the sdist; `package-data` names what is installed
     options={"bdist_wheel": {"py_limited_api": "cp311"}},
 )

@@ -26,11 +26,16 @@ def tokenization_families(tokenizations: Sequence[Tokenization]) -> Iterator[Met
     )
     if encoders:
         segmented.add_metric([], all(encoder.is_segmented for encoder in encoders))
+    native = gauge(
+        "tokenizer_native", "1 when most new text needs no library, 0 when all does for some model."
+    )
+    if encoders:
+        native.add_metric([], all(encoder.is_native for encoder in encoders))
     reloads = counter("tokenizer_reloads", "Changes of the tokenizer's files.", "outcome")
     if files:
         reloads.add_metric(["used"], sum(each.n_reloads for each in files))
         reloads.add_metric(["failed"], sum(each.n_failures for each in files))
-    yield from (segmented, reloads)
+    yield from (segmented, native, reloads)
     for name, text, value in (
         (
             "cached_tokens",

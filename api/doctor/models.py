@@ -68,6 +68,7 @@ def _loaded(model: ModelConfig) -> Iterator[Finding]:
 
 def _size(tokenizer: ModelTokenizer) -> str:
     how = "" if tokenizer.segments.is_segmented else ", texts encoded whole"
+    how += "" if tokenizer.segments.is_native else ", by the library alone"
     return f"{tokenizer.encoder.get_vocab_size()} tokens{how}"
 
 

@@ -13,12 +13,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
 
-from tokenizers import Tokenizer
+from .tokenizer_fields import AddedToken, TokenizerFields
+from .word_cuts import LETTERS, followers, letter_ranges
 
-from .tokenizer_fields import AddedToken, tokenizer_fields
-from .word_cuts import word_cut
+if TYPE_CHECKING:
+    from ._native import Cutter
 
 SEGMENT_CHARS = 2048
 """A segment is cut at the first proven place after so many characters, about 500 tokens, and before an added token if it
@@ -31,29 +35,38 @@ looking up a text of 400,000 characters 0.4 ms.
 _SIGNS = frozenset(r"""!"#$%&'()*+,-./:;<=>?@[\]^`{|}~""")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Cuts:
     """Both kinds of places.
 
     Attributes:
-        token: finds added tokens to cut before; None without any.
-        word: finds characters to cut before, from a place on; None where nothing is proven.
+        tokens: contents of added tokens to cut before.
+        followers: characters to cut before when a letter stands before them; empty where nothing is proven.
     """
 
-    token: re.Pattern[str] | None
-    word: re.Pattern[str] | None
+    tokens: frozenset[str]
+    followers: str
 
     def segments(self, text: str, size: int) -> list[str]:
         """`text` in segments, none empty; about `size` characters long where words can be told apart.
 
-        Cost: 0.4 ns a character and 1.5 µs a segment.
+        Cost: 0.2 ns a character and 0.1 µs a segment; without the native part 0.8 ns and 1.5 µs.
         """
-        ends = [token.start() for token in self.token.finditer(text)] if self.token else []
+        if self._native is not None:
+            with suppress(UnicodeEncodeError):  # half a surrogate pair
+                return self._native.segments(text, size)
+        return self.segments_by_patterns(text, size)
+
+    def segments_by_patterns(self, text: str, size: int) -> list[str]:
+        """As `segments`, without the native part."""
+        ends = [token.start() for token in self._token.finditer(text)] if self.tokens else []
         shortest = max(1, size // 8)
         found: list[str] = []
         begin = 0
         for end in (*ends, len(text)):
-            while end - begin > size and self.word and (word := self.word.search(text, begin + size, end)):
+            while (
+                end - begin > size and self.followers and (word := self._word.search(text, begin + size, end))
+            ):
                 found.append(text[begin : word.start()])
                 begin = word.start()
             if end - begin >= shortest or begin < end == len(text):
@@ -61,21 +74,33 @@ class Cuts:
                 begin = end
         return found
 
+    @cached_property
+    def _native(self) -> Cutter | None:
+        try:
+            from ._native import Cutter  # noqa: PLC0415 - absent where no compiler was
+        except ImportError:
+            return None
+        return Cutter(tokens=sorted(self.tokens), letters=letter_ranges(), followers=self.followers)
 
-WHOLE = Cuts(token=None, word=None)
+    @cached_property
+    def _token(self) -> re.Pattern[str]:
+        # Longest first, since the first alternative that matches wins.
+        return re.compile(
+            "|".join(re.escape(content) for content in sorted(self.tokens, key=len, reverse=True))
+        )
+
+    @cached_property
+    def _word(self) -> re.Pattern[str]:
+        return re.compile(f"(?<=[{LETTERS}])[{self.followers}]")
+
+
+WHOLE = Cuts(tokens=frozenset(), followers="")
 """No cut at all."""
 
 
-def proven_cuts(encoder: Tokenizer) -> Cuts:
-    """Where texts of this tokenizer may be cut. Cost: 0.5 µs a vocabulary entry."""
-    fields = tokenizer_fields(encoder)
-    contents = _cut_tokens(fields.added_tokens)
-    # Longest first, since the first alternative that matches wins.
-    token = "|".join(re.escape(content) for content in sorted(contents, key=len, reverse=True))
-    return Cuts(
-        token=re.compile(token) if token else None,
-        word=word_cut(fields, lambda: encoder.get_vocab(with_added_tokens=False)),
-    )
+def proven_cuts(fields: TokenizerFields) -> Cuts:
+    """Where texts of this tokenizer may be cut."""
+    return Cuts(tokens=frozenset(_cut_tokens(fields.added_tokens)), followers=followers(fields))
 
 
 def _cut_tokens(tokens: Iterable[AddedToken]) -> set[str]:

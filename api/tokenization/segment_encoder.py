@@ -7,15 +7,20 @@ from array import array
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 from tokenizers import Tokenizer
 
+from .byte_pairs import byte_pair_encoder, vocabulary_text
 from .cuts import SEGMENT_CHARS, WHOLE, Cuts, proven_cuts
 from .errors import EncodeError
 from .probes import probe_texts
 from .segment_cache import CACHE_BYTES, Ids, SegmentCache
+from .tokenizer_fields import tokenizer_fields
+
+if TYPE_CHECKING:
+    from ._native import Encoder
 
 log = logging.getLogger(__name__)
 
@@ -96,23 +101,44 @@ class SegmentEncoder:
     ) -> None:
         self._tokenizer, self._segment_chars = tokenizer, segment_chars
         self.cache = SegmentCache(cache_bytes)
-        wanted = cuts or proven_cuts(tokenizer)
-        self._cuts, self._frame = _tested(tokenizer, wanted)
+        fields = tokenizer_fields(tokenizer)
+        wanted = cuts or proven_cuts(fields)
+        texts = probe_texts(tokenizer)
+        self._cuts, self._frame = _tested(tokenizer, wanted, texts)
         self.is_segmented = self._cuts == wanted and self._frame is not None
         """Whether every test text got the same ids in segments as whole; if not, texts are encoded with fewer cuts."""
+        native = byte_pair_encoder(fields)
+        self._native = native and _agreeing(tokenizer, native, [*texts, vocabulary_text(fields)])
         if not self.is_segmented:
             log.warning(
                 "texts cut into segments do not get the ids of whole ones from this tokenizer: long prompts will be "
                 "slow; please report the model"
             )
 
+    @property
+    def is_native(self) -> bool:
+        """Whether most texts need not go to the library, which takes twenty times as long for them."""
+        return self._native is not None
+
     def draft(self, text: str, *, add_special_tokens: bool) -> Draft:
-        """`text` in segments, with the ids of those seen before. Cost: 1 ns a character and 3 µs a segment."""
+        """`text` in segments, with the ids of those seen before. Cost: 0.5 ns a character and 1 µs a segment."""
         if add_special_tokens and self._frame is None:
             return Draft([text], [None], NO_FRAME, adds=True)
         segments = self._cuts.segments(text, self._segment_chars)
         frame = self._frame if add_special_tokens and self._frame is not None else NO_FRAME
         return Draft(segments, self.cache.find(segments), frame, adds=False)
+
+    def encode_quickly(self, segments: Sequence[str]) -> dict[str, Ids]:
+        """Ids of those segments that need no library; none where the draft is one that `adds`.
+
+        Cost: 0.1 µs a token, while other threads run.
+        """
+        if self._native is None:
+            return {}
+        found = zip(segments, self._native.encode(segments), strict=True)
+        encoded = {segment: ids for segment, ids in found if ids is not None}
+        self.cache.put(encoded.items())
+        return encoded
 
     def encode(self, segments: Sequence[str], *, adds: bool) -> dict[str, Ids]:
         """Ids of missing segments of a draft; those the tokenizer does not take are left out.
@@ -120,8 +146,15 @@ class SegmentEncoder:
         Args:
             segments: of the draft.
             adds: as in the draft.
-        Cost: 1.3 µs a token with a vocabulary of 32,000, while other threads run.
+        Cost: that of `encode_quickly`, and for what it leaves 1.3 µs a token with a vocabulary of 32,000.
         """
+        if adds:
+            return self._encode_by_library(segments, adds=True)
+        encoded = self.encode_quickly(segments)
+        left = [segment for segment in segments if segment not in encoded]
+        return encoded | self._encode_by_library(left, adds=False) if left else encoded
+
+    def _encode_by_library(self, segments: Sequence[str], *, adds: bool) -> dict[str, Ids]:
         try:
             encoded = dict(zip(segments, encode_texts(self._tokenizer, segments, adds=adds), strict=True))
         except EncodeError:
@@ -163,9 +196,8 @@ def encode_texts(tokenizer: Tokenizer, texts: Sequence[str], *, adds: bool) -> l
     return [array("I", encoding.ids).tobytes() for encoding in encodings]
 
 
-def _tested(tokenizer: Tokenizer, wanted: Cuts) -> tuple[Cuts, Frame | None]:
+def _tested(tokenizer: Tokenizer, wanted: Cuts, texts: Sequence[str]) -> tuple[Cuts, Frame | None]:
     """The finest cuts that give every test text the ids of the whole, and the frame; None when there is none."""
-    texts = probe_texts(tokenizer)
     try:
         plain = encode_texts(tokenizer, texts, adds=False)
         framed = encode_texts(tokenizer, texts, adds=True)
@@ -174,10 +206,24 @@ def _tested(tokenizer: Tokenizer, wanted: Cuts) -> tuple[Cuts, Frame | None]:
     frame = _frame(plain[0], framed[0])
     if frame is not None and [frame.before + ids + frame.after for ids in plain] != framed:
         frame = None
-    for cuts in (wanted, replace(wanted, word=None)):
+    for cuts in (wanted, replace(wanted, followers="")):
         if all(_joined(tokenizer, cuts, texts, size) == plain for size in (1, 8)):
             return cuts, frame
     return WHOLE, frame
+
+
+def _agreeing(tokenizer: Tokenizer, native: Encoder, texts: Sequence[str]) -> Encoder | None:
+    """`native`, if it gives the library's ids for every text that it takes."""
+    found = native.encode(texts)
+    taken = [text for text, ids in zip(texts, found, strict=True) if ids is not None]
+    with suppress(EncodeError):
+        if encode_texts(tokenizer, taken, adds=False) == [ids for ids in found if ids is not None]:
+            return native
+    log.warning(
+        "the native encoder does not give the ids of this tokenizer's library: new text will take twenty times as long; "
+        "please report the model"
+    )
+    return None
 
 
 def _joined(tokenizer: Tokenizer, cuts: Cuts, texts: Sequence[str], size: int) -> list[Ids] | None:

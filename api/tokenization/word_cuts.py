@@ -16,8 +16,11 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Collection, Mapping
+from array import array
+from collections.abc import Collection, Mapping
+from itertools import chain
 
+from .patterns import alternatives
 from .tokenizer_fields import AddedToken, Component, TokenizerFields
 
 LETTERS = (
@@ -67,17 +70,17 @@ KEEPS_ENDS = frozenset({("Isolated", False), ("Removed", True)})
 _PAIR = re.compile(r"[^\s▁][\s▁]")
 
 
-def word_cut(fields: TokenizerFields, vocabulary: Callable[[], Collection[str]]) -> re.Pattern[str] | None:
-    """What to search for to find the character that the next part begins with; None where nothing is proven.
+def letter_ranges() -> bytes:
+    """`LETTERS` as pairs of u32: the first character of a range, and the code point behind its last."""
+    bounds = ((ord(first), ord(last) + 1) for first, last in re.findall("(.)-(.)", LETTERS))
+    return array("I", chain.from_iterable(bounds)).tobytes()
 
-    Args:
-        fields: of the tokenizer.
-        vocabulary: gives the model's tokens.
-    """
-    followers = _by_pre_tokenizer(fields) or _by_vocabulary(fields, vocabulary)
-    if not followers or not all(map(_is_harmless, fields.added_tokens)):
-        return None
-    return re.compile(f"(?<=[{LETTERS}])[{followers}]")
+
+def followers(fields: TokenizerFields) -> str:
+    """Characters that a part may begin with when a letter stands before; empty where nothing is proven."""
+    if not all(map(_is_harmless, fields.added_tokens)):
+        return ""
+    return _by_pre_tokenizer(fields) or _by_vocabulary(fields)
 
 
 def _by_pre_tokenizer(fields: TokenizerFields) -> str:
@@ -107,35 +110,15 @@ def _by_pre_tokenizer(fields: TokenizerFields) -> str:
 
 def _letters_matched(pattern: str) -> frozenset[str] | None:
     """Letters that are never left over between matches; None for a pattern with an unknown alternative."""
-    alternatives = _alternatives(pattern.replace("\r", r"\r").replace("\n", r"\n"))
-    if not all(alternative in ALTERNATIVES for alternative in alternatives):
+    parts = alternatives(pattern)
+    if not all(part in ALTERNATIVES for part in parts):
         return None
-    return frozenset[str]().union(*(ALTERNATIVES[alternative] for alternative in alternatives))
+    return frozenset[str]().union(*(ALTERNATIVES[part] for part in parts))
 
 
-def _alternatives(pattern: str) -> list[str]:
-    """`pattern` cut at the `|` that stand in no group and no character class."""
-    found, depth, in_class = [""], 0, False
-    for part in re.findall(r"\\.|.", pattern, flags=re.DOTALL):
-        if in_class:
-            in_class = part != "]"
-        elif part == "[":
-            in_class = True
-        else:
-            depth += {"(": 1, ")": -1}.get(part, 0)
-        if part == "|" and not in_class and depth == 0:
-            found.append("")
-        else:
-            found[-1] += part
-    return found
-
-
-def _by_vocabulary(fields: TokenizerFields, vocabulary: Callable[[], Collection[str]]) -> str:
+def _by_vocabulary(fields: TokenizerFields) -> str:
     """Characters that no token of a BPE over the whole text has behind another character."""
-    model = fields.model
-    if model.type != "BPE" or model.dropout or model.ignore_merges:
-        return ""
-    if model.continuing_subword_prefix or model.end_of_word_suffix:
+    if not fields.model.is_plain_byte_pairs or fields.model.ignore_merges:
         return ""
     match fields.normalizers, fields.stages:
         case [], [{"type": "Metaspace", "replacement": space, "split": False}]:
@@ -146,7 +129,7 @@ def _by_vocabulary(fields: TokenizerFields, vocabulary: Callable[[], Collection[
             symbols = {" ": space, "\n": "\n"}
         case _:
             return ""
-    tokens = vocabulary()
+    tokens = fields.model.vocabulary()
     return "".join(
         follower
         for follower, symbol in symbols.items()

@@ -59,6 +59,7 @@ async def test_only_new_text_is_encoded_when_a_prompt_grows(folder: Path, tmp_pa
         assert n_second > n_first > cached > 0.99 * n_first
         assert cached + encoded == n_first + n_second
         assert await metric(served, "kvatlas_tokenizer_segmented") == 1
+        assert await metric(served, "kvatlas_tokenizer_native") == 1
         assert await metric(served, "kvatlas_tokenizer_cache_bytes") > len(LONG)
         assert await metric(served, "kvatlas_tokenizer_encode_seconds_total") > 0
 

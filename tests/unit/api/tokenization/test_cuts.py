@@ -1,17 +1,29 @@
 from __future__ import annotations
 
+from functools import cache
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tokenizers import AddedToken
+from tokenizers import AddedToken, Tokenizer
 
 from kvatlas.api.tokenization.cuts import WHOLE, Cuts, proven_cuts
-from support.tokenizer_families import QWEN2, TEXTS, byte_level, token
+from kvatlas.api.tokenization.tokenizer_fields import tokenizer_fields
+from support.tokenizer_families import FAMILIES, QWEN2, TEXTS, byte_level, token
+
+
+def cuts_of(tokenizer: Tokenizer) -> Cuts:
+    return proven_cuts(tokenizer_fields(tokenizer))
+
+
+@cache
+def family_cuts(name: str) -> Cuts:
+    return cuts_of(FAMILIES[name]())
 
 
 @pytest.fixture(scope="module")
 def cuts() -> Cuts:
-    return proven_cuts(byte_level(QWEN2))
+    return cuts_of(byte_level(QWEN2))
 
 
 @pytest.mark.parametrize(
@@ -44,6 +56,14 @@ def cuts() -> Cuts:
 )
 def test_text_is_cut(cuts: Cuts, text: str, size: int, wanted: list[str]) -> None:
     assert cuts.segments(text, size) == wanted
+    assert cuts.segments_by_patterns(text, size) == wanted
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+@given(text=TEXTS, size=st.integers(1, 40))
+def test_native_segments_are_those_of_the_patterns_whatever_the_text(name: str, text: str, size: int) -> None:
+    cuts = family_cuts(name)
+    assert cuts.segments(text, size) == cuts.segments_by_patterns(text, size)
 
 
 def test_text_stays_whole_when_there_is_no_cut() -> None:
@@ -65,8 +85,7 @@ def test_common_beginning_has_the_same_segments_but_for_the_last_when_texts_diff
 
 def tokens_of(*added: AddedToken) -> set[str]:
     """The contents of those of the added tokens that texts are cut before."""
-    token_cut = proven_cuts(byte_level(added=added)).token
-    return {each.content for each in added if token_cut and token_cut.fullmatch(each.content)}
+    return set(cuts_of(byte_level(added=added)).tokens)
 
 
 @pytest.mark.parametrize(
@@ -116,9 +135,8 @@ def test_texts_are_not_cut_before_a_token_that_overlaps_with_one_left_out() -> N
 
 
 def test_texts_are_cut_before_the_longest_when_special_tokens_overlap() -> None:
-    found = proven_cuts(byte_level(added=[token("<a>"), token("<a>b"), token("<a")])).token
-    assert found is not None
-    assert found.findall("<a>b<a><a") == ["<a>b", "<a>", "<a"]
+    cuts = cuts_of(byte_level(added=[token("<a>"), token("<a>b"), token("<a"), token("b<")]))
+    assert cuts.segments("<a>b<a><a", 1) == ["<a>b", "<a>", "<a"]
 
 
 def test_texts_are_not_cut_before_a_word_when_another_token_wants_to_stand_alone() -> None:

@@ -6,14 +6,17 @@ from collections.abc import Iterator
 from contextlib import closing
 
 import pytest
+from tokenizers import normalizers
 
-from kvatlas.api.tokenization.encoding_pool import INLINE_CHARS, SLICE_CHARS, EncodingPool
+from kvatlas.api.tokenization.encoding_pool import INLINE_CHARS, QUICK_CHARS, SLICE_CHARS, EncodingPool
 from kvatlas.api.tokenization.errors import EncodeError, EncoderBusyError, EncodeTimeoutError
 from kvatlas.api.tokenization.segment_encoder import SegmentEncoder
-from support.tokenizer_families import LLAMA3, byte_level, metaspace, template
+from support.tokenizer_families import CHATML, LLAMA3, QWEN2, byte_level, metaspace, template, token
 from support.waiting import until
 
-TOKENIZER = byte_level(LLAMA3, frame=template("<|im_start|> $A"))
+# A token that takes in blanks leaves all texts to the library, so that long ones take their time.
+STRIPS = [*CHATML, token("<mask>", lstrip=True)]
+TOKENIZER = byte_level(LLAMA3, added=STRIPS, frame=template("<|im_start|> $A"))
 LONG = "".join(f"line {number} of the long text\n" for number in range(4500))
 """Some 120,000 characters."""
 
@@ -71,6 +74,26 @@ async def test_short_new_text_is_encoded_on_the_event_loop_when_the_rest_is_know
     assert await pool.tokens(encoder, text, add_special_tokens=True) == whole(text)
     with pytest.raises(RuntimeError, match="shutdown"):
         await pool.tokens(encoder, "y" * (INLINE_CHARS + 1), add_special_tokens=True)
+
+
+async def test_text_that_needs_no_library_is_encoded_on_the_event_loop_when_it_is_not_very_long() -> None:
+    tokenizer = byte_level(QWEN2, normalizer=normalizers.NFC())
+    encoder = SegmentEncoder(tokenizer)
+    assert encoder.is_native
+    known, new = LONG[: QUICK_CHARS - 5000], "word " * 2000
+    with closing(EncodingPool(timeout_s=60)) as pool:
+        got = await pool.tokens(encoder, LONG, add_special_tokens=False)
+    assert got == array("I", tokenizer.encode(LONG).ids)
+    # A closed pool has no threads to encode anything.
+    for text in (known, new, f"{new}e\u0301{new}"):  # the last has a character that the library normalizes
+        got = await pool.tokens(encoder, text, add_special_tokens=False)
+        assert got == array("I", tokenizer.encode(text).ids)
+    for text in (
+        LONG.replace("line", "row"),
+        "".join(f"e\u0301 {number} " for number in range(INLINE_CHARS)),
+    ):
+        with pytest.raises(RuntimeError, match="shutdown"):
+            await pool.tokens(encoder, text, add_special_tokens=False)
 
 
 async def test_timeout_error_is_raised_when_the_time_is_up_and_the_text_is_known_later(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
 from array import array
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -159,7 +158,7 @@ def test_words_stay_together_with_one_warning_when_cutting_them_apart_fails_the_
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     tokenizer = family("nfkc_lowercase_strip")  # strips blanks wherever a text begins or ends
-    wrong = Cuts(token=re.compile(re.escape("<|im_start|>")), word=re.compile("(?<=[a-z]) "))
+    wrong = Cuts(tokens=frozenset({"<|im_start|>"}), followers=" ")
     with caplog.at_level(logging.WARNING):
         careful = SegmentEncoder(tokenizer, segment_chars=1, cuts=wrong)
     (record,) = caplog.records
@@ -178,7 +177,7 @@ def only_whole_texts() -> Tokenizer:
 
 @pytest.mark.parametrize("make", [FAMILIES["qwen2"], only_whole_texts])
 def test_texts_stay_whole_when_cutting_at_tokens_fails_the_test(make: Callable[[], Tokenizer]) -> None:
-    wrong = Cuts(token=re.compile("o"), word=None)
+    wrong = Cuts(tokens=frozenset("o"), followers="")
     careful = SegmentEncoder(make(), segment_chars=1, cuts=wrong)
     assert not careful.is_segmented
     assert careful.draft(TEXT, add_special_tokens=False).segments == [TEXT]

@@ -1,0 +1,26 @@
+from collections.abc import Sequence
+from typing import TypeAlias, final
+
+Element: TypeAlias = tuple[int, int, int, int, bool] | tuple[int, Sequence[Sequence[int]], int]
+Stage: TypeAlias = tuple[bool, Sequence[Sequence[Element]]]
+
+@final
+class Cutter:
+    def __new__(cls, *, tokens: Sequence[str], letters: bytes, followers: str) -> Cutter: ...
+    def segments(self, text: str, size: int) -> list[str]: ...
+
+@final
+class Encoder:
+    def __new__(
+        cls,
+        *,
+        known: bytes,
+        classes: Sequence[bytes],
+        stages: Sequence[Stage],
+        byte_tokens: bytes,
+        merges: bytes,
+        words: Sequence[tuple[bytes, int]],
+        literal: Sequence[tuple[str, int]],
+        normalized: Sequence[tuple[str, int]],
+    ) -> Encoder: ...
+    def encode(self, texts: Sequence[str], /) -> list[bytes | None]: ...

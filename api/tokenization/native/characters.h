@@ -1,0 +1,69 @@
+// Classes of characters, and the way through a text in UTF-8.
+#pragma once
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+namespace kvatlas::tokenization {
+
+// The classes that a character belongs to, a bit each.
+using Classes = uint32_t;
+
+// The classes of every character of the ranges looked at; none for others.
+class CharacterTable {
+public:
+    struct Range {
+        uint32_t begin, end;
+    };
+
+    CharacterTable() : classes_(kBasic.end - kBasic.begin + kSymbols.end - kSymbols.begin) {}
+
+    Classes operator[](uint32_t character) const {
+        const size_t at = place(character);
+        return at < classes_.size() ? classes_[at] : 0;
+    }
+
+    void add(Range characters, Classes classes) {
+        for (uint32_t character = characters.begin; character < characters.end; ++character) {
+            const size_t at = place(character);
+            if (at < classes_.size()) classes_[at] |= classes;
+        }
+    }
+
+    // Leaves nothing of characters that `known` has not, and adds what it has of others.
+    void keep(const CharacterTable& known) {
+        for (size_t at = 0; at < classes_.size(); ++at) classes_[at] = known.classes_[at] == 0 ? 0 : classes_[at] | known.classes_[at];
+    }
+
+private:
+    static constexpr Range kBasic{0, 0x10000}, kSymbols{0x1F000, 0x1FC00};  // CHARACTERS in characters.py
+
+    static size_t place(uint32_t character) {
+        if (character < kBasic.end) return character;
+        return character < kSymbols.begin ? ~size_t{0} : kBasic.end + character - kSymbols.begin;
+    }
+
+    std::vector<Classes> classes_;
+};
+
+inline bool continues_character(char byte) { return (static_cast<uint8_t>(byte) & 0xC0) == 0x80; }
+
+// The character that begins at `at` of a well-formed text, and where the next one begins.
+inline uint32_t next_character(std::string_view text, size_t& at) {
+    const auto first = static_cast<uint8_t>(text[at++]);
+    if (first < 0x80) return first;
+    uint32_t character = first & (0x7fu >> std::countl_one(first));
+    while (at < text.size() && continues_character(text[at])) character = character << 6 | (static_cast<uint8_t>(text[at++]) & 0x3f);
+    return character;
+}
+
+// The character that ends before `end`, which is not 0.
+inline uint32_t character_before(std::string_view text, size_t end) {
+    do --end; while (end > 0 && continues_character(text[end]));
+    return next_character(text, end);
+}
+
+}  // namespace kvatlas::tokenization

@@ -1,0 +1,72 @@
+#include "encoder.h"
+
+namespace kvatlas::tokenization {
+
+namespace {
+
+// Calls token(id) for each added token in a text, and plain(part) for what is between them; false once `plain` is.
+template <class Token, class Plain>
+bool take_apart(const AddedTokens& added, std::string_view text, Token token, Plain plain) {
+    size_t begin = 0;
+    AddedTokens::Search search(added, text);
+    for (AddedTokens::Match match{}; search.find(begin, match); begin = match.end) {
+        if (begin < match.begin && !plain(text.substr(begin, match.begin - begin))) return false;
+        token(match.id);
+    }
+    return begin == text.size() || plain(text.substr(begin));
+}
+
+}  // namespace
+
+std::optional<std::vector<uint32_t>> Encoder::encode(std::string_view text) {
+    std::vector<uint32_t> tokens;
+    tokens.reserve(text.size() / 3 + 8);
+    const auto token = [&](uint32_t id) { tokens.push_back(id); };
+    const bool is_known = take_apart(literal_, text, token, [&](std::string_view part) {
+        return take_apart(normalized_, part, token, [&](std::string_view plain) { return add_plain(plain, tokens); });
+    });
+    if (!is_known) return std::nullopt;
+    return tokens;
+}
+
+bool Encoder::add_plain(std::string_view text, std::vector<uint32_t>& tokens) {
+    const auto characters = classified(text);
+    if (!characters) return false;
+    const auto& offsets = characters->offsets;
+    bool is_short = true;
+    const bool is_split = splitter_.split(characters->classes, [&](size_t begin, size_t end) {
+        if (!offsets.empty()) {
+            begin = offsets[begin];
+            end = offsets[end];
+        }
+        if (end - begin > BytePairs::kLongestWord) {
+            is_short = false;
+        } else {
+            pairs_.encode(text.substr(begin, end - begin), tokens);
+        }
+    });
+    return is_split && is_short;
+}
+
+std::optional<Encoder::Characters> Encoder::classified(std::string_view text) const {
+    Characters found;
+    auto& [classes, offsets] = found;
+    classes.reserve(text.size());
+    size_t at = 0;
+    for (; at < text.size() && static_cast<uint8_t>(text[at]) < 0x80; ++at) {
+        classes.push_back(characters_[static_cast<uint8_t>(text[at])]);
+        if (classes.back() == 0) return std::nullopt;
+    }
+    if (at == text.size()) return found;
+    offsets.reserve(text.size() + 1);
+    for (size_t before = 0; before < at; ++before) offsets.push_back(before);
+    while (at < text.size()) {
+        offsets.push_back(at);
+        classes.push_back(characters_[next_character(text, at)]);
+        if (classes.back() == 0) return std::nullopt;
+    }
+    offsets.push_back(at);
+    return found;
+}
+
+}  // namespace kvatlas::tokenization

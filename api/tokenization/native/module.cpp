@@ -1,0 +1,277 @@
+// kvatlas.api.tokenization._native: the Python side of cutter and encoder. _native.pyi describes what it offers.
+
+#include <string>
+#include <unordered_map>
+
+#include "cutter.h"
+#include "encoder.h"
+#include "python.h"
+
+namespace {
+
+using namespace kvatlas;
+using namespace kvatlas::python;
+using namespace kvatlas::tokenization;
+
+// As many characters are worth letting other threads run meanwhile.
+constexpr size_t kLongText = 4096;
+
+uint32_t number_of(PyObject* object, const char* what) {
+    const size_t value = as_count(object, 0, what);
+    if (value > ~uint32_t{0}) raise(PyExc_ValueError, "numbers here have 32 bits");
+    return static_cast<uint32_t>(value);
+}
+
+std::string_view text_of(PyObject* object) {
+    Py_ssize_t n = 0;
+    const char* text = PyUnicode_AsUTF8AndSize(object, &n);
+    if (text == nullptr) throw Raised();
+    return {text, static_cast<size_t>(n)};
+}
+
+// A buffer of rows of `n` u32.
+std::vector<uint32_t> rows_of(PyObject* object, size_t n, const char* what) {
+    const Buffer buffer(object, 4, "IL", what);
+    if (buffer.n_bytes() % (4 * n) != 0) {
+        PyErr_Format(PyExc_ValueError, "%s must be rows of %zu numbers, not %zu bytes", what, n, buffer.n_bytes());
+        throw Raised();
+    }
+    const auto* first = static_cast<const uint32_t*>(buffer.data());
+    return {first, first + buffer.n_bytes() / 4};
+}
+
+template <class Visit>
+void for_each_range(PyObject* ranges, Visit visit) {
+    const auto bounds = rows_of(ranges, 2, "ranges");
+    for (size_t at = 0; at < bounds.size(); at += 2) visit(CharacterTable::Range{bounds[at], bounds[at + 1]});
+}
+
+CharacterTable characters_of(PyObject* known, PyObject* classes) {
+    CharacterTable characters;
+    Classes bit = 1;
+    for_each(classes, [&](PyObject* ranges) {
+        if (bit == kKnown) raise(PyExc_ValueError, "there may be 31 classes at most");
+        for_each_range(ranges, [&](CharacterTable::Range range) { characters.add(range, bit); });
+        bit <<= 1;
+    });
+    CharacterTable kept;
+    for_each_range(known, [&](CharacterTable::Range range) { kept.add(range, kKnown); });
+    characters.keep(kept);
+    return characters;
+}
+
+Classes class_of(PyObject* number) {
+    const uint32_t bit = number_of(number, "class");
+    if (bit >= 31) raise(PyExc_ValueError, "classes are numbered 0 .. 30");
+    return Classes{1} << bit;
+}
+
+// (kind, class, lowest, highest, is_possessive), or for a choice (kind, choices, lowest).
+Element element_of(PyObject* tuple) {
+    const auto part = [&](Py_ssize_t at) {
+        PyObject* found = PyTuple_GetItem(tuple, at);
+        if (found == nullptr) throw Raised();
+        return found;
+    };
+    const uint32_t kind = number_of(part(0), "kind");
+    Element element{.kind = static_cast<Element::Kind>(kind), .choices = {}};
+    element.lowest = number_of(part(2), "lowest");
+    if (element.kind == Element::Kind::one_of) {
+        for_each(part(1), [&](PyObject* choice) {
+            auto& classes = element.choices.emplace_back();
+            for_each(choice, [&](PyObject* number) { classes.push_back(class_of(number)); });
+        });
+        return element;
+    }
+    if (kind > static_cast<uint32_t>(Element::Kind::one_of)) raise(PyExc_ValueError, "there is no such kind of element");
+    element.classes = class_of(part(1));
+    element.highest = number_of(part(3), "highest");
+    element.is_possessive = number_of(part(4), "possessive") != 0;
+    return element;
+}
+
+// What a match of the elements can begin with.
+Classes first_of(const std::vector<Element>& elements) {
+    Classes first = 0;
+    for (const Element& element : elements) {
+        if (element.kind == Element::Kind::set) first |= element.classes;
+        for (const auto& choice : element.choices) first |= choice.empty() ? 0 : choice.front();
+        if (element.kind != Element::Kind::not_ahead && element.lowest > 0) break;
+    }
+    return first;
+}
+
+std::vector<Stage> stages_of(PyObject* list) {
+    std::vector<Stage> stages;
+    for_each(list, [&](PyObject* pair) {
+        PyObject *drops_gaps = nullptr, *alternatives = nullptr;
+        if (PyArg_ParseTuple(pair, "OO", &drops_gaps, &alternatives) == 0) throw Raised();
+        Stage& stage = stages.emplace_back();
+        stage.drops_gaps = number_of(drops_gaps, "drops_gaps") != 0;
+        for_each(alternatives, [&](PyObject* elements) {
+            Alternative& alternative = stage.alternatives.emplace_back();
+            for_each(elements, [&](PyObject* element) { alternative.elements.push_back(element_of(element)); });
+            alternative.first = first_of(alternative.elements);
+        });
+    });
+    return stages;
+}
+
+template <class Add>
+void for_each_token(PyObject* tokens, Add add) {
+    for_each(tokens, [&](PyObject* pair) {
+        PyObject* id = nullptr;
+        const char* content = nullptr;
+        Py_ssize_t n = 0;
+        if (PyArg_ParseTuple(pair, "s#O", &content, &n, &id) == 0) throw Raised();
+        add(std::string_view(content, static_cast<size_t>(n)), number_of(id, "token"));
+    });
+}
+
+AddedTokens added_of(PyObject* tokens) {
+    AddedTokens added;
+    for_each_token(tokens, [&](std::string_view content, uint32_t id) { added.add(content, id); });
+    return added;
+}
+
+PyObject* new_encoder(PyTypeObject* type, PyObject* args, PyObject* named) {
+    return guarded([&]() -> PyObject* {
+        static const char* const names[] = {"known", "classes", "stages", "byte_tokens", "merges", "words", "literal", "normalized", nullptr};
+        PyObject *known = nullptr, *classes = nullptr, *stages = nullptr, *byte_tokens = nullptr, *merges = nullptr, *words = nullptr;
+        PyObject *literal = nullptr, *normalized = nullptr;
+        if (PyArg_ParseTupleAndKeywords(args, named, "OOOOOOOO", const_cast<char**>(names), &known, &classes, &stages, &byte_tokens, &merges,
+                                        &words, &literal, &normalized) == 0) {
+            throw Raised();
+        }
+        std::array<uint32_t, 256> bytes{};
+        const auto given = rows_of(byte_tokens, bytes.size(), "byte_tokens");
+        if (given.size() != bytes.size()) raise(PyExc_ValueError, "byte_tokens must be 256 numbers");
+        std::copy(given.begin(), given.end(), bytes.begin());
+        const auto triples = rows_of(merges, 3, "merges");
+        std::vector<Merge> ranked;
+        for (size_t at = 0; at < triples.size(); at += 3) ranked.push_back({triples[at], triples[at + 1], triples[at + 2]});
+        std::unordered_map<std::string, uint32_t> whole;
+        for_each_token(words, [&](std::string_view word, uint32_t id) { whole.emplace(word, id); });
+        return wrap(type, new Encoder(characters_of(known, classes), Splitter(stages_of(stages)), BytePairs(bytes, ranked, std::move(whole)),
+                                      added_of(literal), added_of(normalized)));
+    }, nullptr);
+}
+
+PyObject* encode(PyObject* self, PyObject* texts) {
+    return guarded([&]() -> PyObject* {
+        const Reference held(PySequence_Tuple(texts));  // as long as other threads may run
+        const auto n = static_cast<size_t>(PyTuple_Size(held.get()));
+        std::vector<std::optional<std::string_view>> contents(n);
+        size_t n_bytes = 0;
+        for (size_t i = 0; i < n; ++i) {
+            try {
+                contents[i] = text_of(PyTuple_GetItem(held.get(), static_cast<Py_ssize_t>(i)));
+                n_bytes += contents[i]->size();
+            } catch (const Raised&) {
+                if (PyErr_ExceptionMatches(PyExc_UnicodeEncodeError) == 0) throw;
+                PyErr_Clear();  // half a surrogate pair has no UTF-8
+            }
+        }
+        std::vector<std::optional<std::vector<uint32_t>>> encoded(n);
+        {
+            std::optional<WithoutGil> others_run;
+            if (n_bytes >= kLongText) others_run.emplace();
+            Encoder& encoder = value_of<Encoder>(self);
+            const std::lock_guard one_at_a_time(encoder.mutex());
+            for (size_t i = 0; i < n; ++i) {
+                if (contents[i]) encoded[i] = encoder.encode(*contents[i]);
+            }
+        }
+        Reference list(PyList_New(static_cast<Py_ssize_t>(n)));
+        for (size_t i = 0; i < n; ++i) {
+            PyObject* ids = encoded[i] ? bytes_of(*encoded[i]) : Py_NewRef(Py_None);
+            PyList_SetItem(list.get(), static_cast<Py_ssize_t>(i), Reference(ids).release());
+        }
+        return list.release();
+    }, nullptr);
+}
+
+PyObject* new_cutter(PyTypeObject* type, PyObject* args, PyObject* named) {
+    return guarded([&]() -> PyObject* {
+        static const char* const names[] = {"tokens", "letters", "followers", nullptr};
+        PyObject *tokens = nullptr, *ranges = nullptr;
+        const char* followers = nullptr;
+        if (PyArg_ParseTupleAndKeywords(args, named, "OOs", const_cast<char**>(names), &tokens, &ranges, &followers) == 0) throw Raised();
+        AddedTokens added;
+        for_each(tokens, [&](PyObject* token) { added.add(text_of(token), 0); });
+        CharacterTable letters;
+        for_each_range(ranges, [&](CharacterTable::Range range) { letters.add(range, 1); });
+        return wrap(type, new Cutter(std::move(added), std::move(letters), followers));
+    }, nullptr);
+}
+
+// A text in UTF-8. One that is mostly ASCII gets there at a third of the cost in parts, which Python narrows as it cuts them out.
+std::string utf8_of(PyObject* text) {
+    constexpr Py_ssize_t kPart = 4096;
+    const Py_ssize_t n = PyUnicode_GetLength(text);
+    if (n < 0) throw Raised();
+    std::string utf8;
+    utf8.reserve(static_cast<size_t>(n + n / 16));
+    for (Py_ssize_t at = 0; at < n; at += kPart) utf8 += text_of(Reference(PyUnicode_Substring(text, at, at + kPart)).get());
+    return utf8;
+}
+
+PyObject* segments(PyObject* self, Call call) {
+    return guarded([&]() -> PyObject* {
+        const auto args = call.arguments({"text", "size"});
+        const std::string text = utf8_of(args[0]);
+        const bool is_ascii = PyUnicode_GetLength(args[0]) == static_cast<Py_ssize_t>(text.size());
+        Reference list(PyList_New(0));
+        value_of<Cutter>(self).cut(text, is_ascii, as_count(args[1], 1, "size"), [&](std::string_view part) {
+            const Reference segment(PyUnicode_FromStringAndSize(part.data(), static_cast<Py_ssize_t>(part.size())));
+            if (PyList_Append(list.get(), segment.get()) < 0) throw Raised();
+        });
+        return list.release();
+    }, nullptr);
+}
+
+PyMethodDef cutter_methods[] = {
+    method<segments>("segments"),
+    {nullptr, nullptr, 0, nullptr},
+};
+PyType_Slot cutter_slots[] = {
+    {Py_tp_new, reinterpret_cast<void*>(new_cutter)},
+    {Py_tp_dealloc, reinterpret_cast<void*>(deallocate<Cutter>)},
+    {Py_tp_methods, cutter_methods},
+    {Py_tp_doc, const_cast<char*>("Cuts a text before added tokens and between words.")},
+    {0, nullptr},
+};
+PyType_Spec cutter_spec = {"kvatlas.api.tokenization._native.Cutter", sizeof(Object<Cutter>), 0, Py_TPFLAGS_DEFAULT, cutter_slots};
+
+PyMethodDef encoder_methods[] = {
+    {"encode", encode, METH_O, nullptr},
+    {nullptr, nullptr, 0, nullptr},
+};
+PyType_Slot encoder_slots[] = {
+    {Py_tp_new, reinterpret_cast<void*>(new_encoder)},
+    {Py_tp_dealloc, reinterpret_cast<void*>(deallocate<Encoder>)},
+    {Py_tp_methods, encoder_methods},
+    {Py_tp_doc, const_cast<char*>("Text to tokens of a byte-level BPE, for the characters whose classes are known.")},
+    {0, nullptr},
+};
+PyType_Spec encoder_spec = {"kvatlas.api.tokenization._native.Encoder", sizeof(Object<Encoder>), 0, Py_TPFLAGS_DEFAULT, encoder_slots};
+
+int add_types(PyObject* module) {
+    return guarded([&] {
+        Py_DECREF(add_type(module, "Cutter", &cutter_spec));
+        Py_DECREF(add_type(module, "Encoder", &encoder_spec));
+        return 0;
+    }, -1);
+}
+
+PyModuleDef_Slot module_slots[] = {
+    {Py_mod_exec, reinterpret_cast<void*>(add_types)},
+    {0, nullptr},
+};
+PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT, "kvatlas.api.tokenization._native", nullptr, 0, nullptr, module_slots, nullptr, nullptr, nullptr,
+};
+
+}  // namespace
+
+extern "C" PyMODINIT_FUNC PyInit__native() { return PyModuleDef_Init(&definition); }

@@ -1,0 +1,82 @@
+// Cuts a text into words by regular expressions, as a tokenizer's Split stages do.
+//
+// Expressions come compiled: characters are sets of classes, and an expression is a list of alternatives of which the first
+// that matches wins, found by backtracking as Oniguruma does it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "characters.h"
+
+namespace kvatlas::tokenization {
+
+// A character that the splitter knows has this bit, and one that it does not know has none.
+constexpr Classes kKnown = Classes{1} << 31;
+
+struct Element {
+    enum class Kind : uint8_t {
+        set,        // lowest .. highest characters of a class, as many as possible
+        not_ahead,  // no character of a class follows
+        one_of,     // the first of `choices` that leads to a match
+    };
+    Kind kind;
+    Classes classes = 0;
+    uint32_t lowest = 1, highest = 1;  // of a choice: lowest 0 makes it optional
+    bool is_possessive = false;
+    std::vector<std::vector<Classes>> choices;  // each a sequence of characters
+};
+
+struct Alternative {
+    Classes first = 0;  // what it can begin with
+    std::vector<Element> elements;
+};
+
+struct Stage {
+    bool drops_gaps = false;  // what no alternative matches is no word, but left out
+    std::vector<Alternative> alternatives;
+};
+
+class Splitter {
+public:
+    explicit Splitter(std::vector<Stage> stages) : stages_(std::move(stages)) {}
+
+    // Calls visit(begin, end) with each word in order; false where a text has what would be dropped.
+    template <class Visit>
+    bool split(std::span<const Classes> text, Visit&& visit) const {
+        return split_by(0, text, 0, text.size(), visit);
+    }
+
+private:
+    static constexpr size_t kNoMatch = ~size_t{0};
+
+    template <class Visit>
+    bool split_by(size_t number, std::span<const Classes> text, size_t begin, size_t end, Visit& visit) const {
+        if (number == stages_.size()) {
+            visit(begin, end);
+            return true;
+        }
+        const Stage& stage = stages_[number];
+        size_t gap = begin;
+        for (size_t at = begin; at < end;) {
+            const size_t match = match_at(stage, text.first(end), at);
+            if (match == kNoMatch) {
+                ++at;
+                continue;
+            }
+            if (gap < at && (stage.drops_gaps || !split_by(number + 1, text, gap, at, visit))) return false;
+            if (!split_by(number + 1, text, at, match, visit)) return false;
+            gap = at = match;
+        }
+        return gap == end || (!stage.drops_gaps && split_by(number + 1, text, gap, end, visit));
+    }
+
+    static size_t match_at(const Stage& stage, std::span<const Classes> text, size_t at);
+
+    std::vector<Stage> stages_;
+};
+
+}  // namespace kvatlas::tokenization

@@ -1,0 +1,115 @@
+"""How a tokenizer splits texts into words before it turns these into bytes, for the native splitter."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import TYPE_CHECKING, NamedTuple
+
+from tokenizers.pre_tokenizers import Digits
+
+from .characters import all_of, kept, members
+from .patterns import UNBOUNDED, CharacterSet, Element, NotAhead, OneOf, alternatives, elements
+from .tokenizer_fields import Component
+from .word_cuts import ALTERNATIVES, KEEPS_ENDS
+
+if TYPE_CHECKING:
+    from . import _native
+
+NUMBER = r"\p{N}"
+
+BYTE_LEVEL = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
+"""What the library's `ByteLevel` splits by."""
+
+_SET, _NOT_AHEAD, _ONE_OF = range(3)
+"""Kinds of elements in the native part."""
+
+
+class Stage(NamedTuple):
+    """One split of the text.
+
+    Attributes:
+        drops_gaps: what no alternative matches is left out of the text.
+        alternatives: the first one that matches wins.
+    """
+
+    drops_gaps: bool
+    alternatives: list[list[Element]]
+
+
+def split_stages(components: Sequence[Component]) -> list[Stage] | None:
+    """What splits texts before the last pre-tokenizer turns words into bytes; None where something is not known.
+
+    Args:
+        components: pre-tokenizers in order.
+    """
+    if not components:
+        return None
+    *splits, last = components
+    match last:
+        case {"type": "ByteLevel", "add_prefix_space": False, "use_regex": by_itself}:
+            stages = [_stage(each) for each in splits]
+            if by_itself:
+                stages.append(
+                    Stage(drops_gaps=False, alternatives=list(map(elements, alternatives(BYTE_LEVEL))))
+                )
+        case _:
+            return None
+    known = [stage for stage in stages if stage is not None]
+    return known if known and len(known) == len(stages) else None
+
+
+def _stage(component: Component) -> Stage | None:
+    match component:
+        case {"type": "Split", "pattern": {"Regex": pattern}, "behavior": kind, "invert": invert}:
+            parts = alternatives(pattern)
+            if (kind, invert) not in KEEPS_ENDS or not ALTERNATIVES.keys() >= set(parts):
+                return None
+            return Stage(drops_gaps=kind == "Removed", alternatives=list(map(elements, parts)))
+        case {"type": "Digits", "individual_digits": individual} if _digits_are_numbers():
+            digits = CharacterSet(NUMBER, 1, 1 if individual else UNBOUNDED)
+            return Stage(drops_gaps=False, alternatives=[[digits]])
+        case _:
+            return None
+
+
+@cache
+def _digits_are_numbers() -> bool:
+    """Whether `Digits` takes the characters of the class for digits."""
+    text = "a" + "a".join(all_of(kept(None))) + "a"
+    pieces = {piece for piece, _ in Digits(individual_digits=True).pre_tokenize_str(text)}
+    return {piece for piece in pieces if len(piece) == 1} - {"a"} == set(all_of(members(NUMBER))) & set(text)
+
+
+def classes(stages: Sequence[Stage]) -> list[str]:
+    """Every class of characters that the stages ask for, each once."""
+    found: dict[str, None] = {}
+    for element in (element for stage in stages for parts in stage.alternatives for element in parts):
+        match element:
+            case OneOf(choices):
+                found |= dict.fromkeys(name for choice in choices for name in choice)
+            case _:
+                found[element.characters] = None
+    return list(found)
+
+
+def native_stages(stages: Sequence[Stage], names: Sequence[str]) -> list[_native.Stage]:
+    """The stages with the place of each class in `names` for its name."""
+    bits = {name: bit for bit, name in enumerate(names)}
+    return [
+        (
+            stage.drops_gaps,
+            [[_native_element(element, bits) for element in parts] for parts in stage.alternatives],
+        )
+        for stage in stages
+    ]
+
+
+def _native_element(element: Element, bits: Mapping[str, int]) -> _native.Element:
+    match element:
+        case OneOf(choices, is_optional):
+            return _ONE_OF, [[bits[name] for name in choice] for choice in choices], int(not is_optional)
+        case NotAhead(characters):
+            return _NOT_AHEAD, bits[characters], 0, 0, False
+        case CharacterSet(characters, lowest, highest, is_possessive):
+            return _SET, bits[characters], lowest, highest, is_possessive

@@ -1,0 +1,247 @@
+"""The native encoder against the library, for every family of tokenizers that it takes."""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from collections.abc import Callable
+from functools import cache
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
+
+from kvatlas.api.tokenization._native import Encoder
+from kvatlas.api.tokenization.byte_pairs import BYTES, byte_pair_encoder, vocabulary_text
+from kvatlas.api.tokenization.characters import CHARACTERS, all_of, kept, members
+from kvatlas.api.tokenization.stages import classes, split_stages
+from kvatlas.api.tokenization.tokenizer_fields import tokenizer_fields
+from support.tokenizer_families import (
+    CHATML,
+    FAMILIES,
+    LLAMA3,
+    O200K,
+    QWEN2,
+    TEXT,
+    TEXTS,
+    byte_level,
+    token,
+    trained,
+)
+
+TAKEN = (
+    "byte_level", "llama3", "qwen2", "qwen35", "o200k", "tekken", "gpt4", "deepseek", "deepseek_coder", "starcoder",
+    "nfc", "nfkc", "normalized_tokens", "ordinary_tokens", "overlapping", "blank_inside",
+)  # fmt: skip
+PLAIN = st.text(st.characters(min_codepoint=9, max_codepoint=126), max_size=40)
+LETTERS = st.text(st.characters(categories=("Lu", "Ll", "Lo", "Nd", "Zs", "Po", "So")), max_size=20)
+
+
+def whole_words(tokenizer: Tokenizer) -> Tokenizer:
+    """The same, but a word of the vocabulary is one token, merged or not, as in Llama 3."""
+    tokenizer.model.ignore_merges = True
+    return tokenizer
+
+
+MORE: dict[str, Callable[[], Tokenizer]] = {
+    "whole_words": lambda: whole_words(byte_level(LLAMA3)),
+    "removed": lambda: trained(
+        stages=[
+            pre_tokenizers.Split(Regex(QWEN2), "removed", invert=True),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    ),
+    "gaps_removed": lambda: trained(
+        stages=[
+            pre_tokenizers.Split(Regex(r"\p{L}+| ?\p{N}+"), "removed", invert=True),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    ),
+    "gaps_kept": lambda: byte_level(r"\p{N}{1,2}", r"\s?\p{L}+"),
+    "digits_in_runs": lambda: trained(
+        stages=[pre_tokenizers.Digits(), pre_tokenizers.ByteLevel(add_prefix_space=False)]
+    ),
+    "two_normalized": lambda: byte_level(
+        normalizer=normalizers.NFC(),
+        added=[*CHATML, token("<é>", normalized=True), token("<é", normalized=True, special=False)],
+    ),
+}
+
+
+@cache
+def tokenizer(name: str) -> Tokenizer:
+    return (MORE.get(name) or FAMILIES[name])()
+
+
+@cache
+def encoder(name: str) -> Encoder:
+    made = made_of(tokenizer(name))
+    assert made is not None
+    return made
+
+
+def made_of(tokenizer: Tokenizer) -> Encoder | None:
+    return byte_pair_encoder(tokenizer_fields(tokenizer))
+
+
+def ids(encoder: Encoder, text: str) -> array[int] | None:
+    (found,) = encoder.encode([text])
+    return None if found is None else array("I", found)
+
+
+@pytest.mark.parametrize("name", [*TAKEN, *MORE])
+@given(text=st.one_of(TEXTS, PLAIN, LETTERS))
+@example(TEXT)
+@example("IT'S I'm we'LL 'S '\u017f don'ta \t\n\r\n  x   \n  y\u3000z\u00a0 1234567 ½²Ⅷ٣")
+@example("aaaa" * 60 + " " + "a" * 256 + " " + "b" * 257)
+def test_ids_are_those_of_the_library_when_the_text_is_taken(name: str, text: str) -> None:
+    found = ids(encoder(name), text)
+    if found is not None:
+        assert found.tolist() == tokenizer(name).encode(text, add_special_tokens=False).ids
+
+
+@pytest.mark.parametrize("name", [*TAKEN, *MORE])
+def test_texts_are_taken_when_they_are_ordinary(name: str) -> None:
+    removes = name == "gaps_removed"
+    for text in (
+        "one two",
+        "x 12",
+        "Größe",
+        "слово",
+        "你好",
+        "안녕",
+        "שלום",
+        "<|im_start|>",
+        "" if removes else "a, b! 🙂\n",
+    ):
+        assert (ids(encoder(name), text) is None) is (removes and " t" in text), text
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        pytest.param("qwen2", "e\u0301", id="composes"),
+        pytest.param("qwen2", "\u1100\u1161", id="hangul_composes"),
+        pytest.param("qwen2", "\u212b", id="normal_form_is_another"),
+        pytest.param("nfkc", "\ufb01ne", id="compatible_form_is_another"),
+        pytest.param("llama3", "a" * 257, id="long_word"),
+        pytest.param("llama3", "\U00012000", id="rare_plane"),
+        pytest.param("llama3", "\u0378", id="not_assigned"),
+        pytest.param("llama3", "\ue000", id="private"),
+        pytest.param("llama3", "a\ud800", id="half_a_pair"),
+        pytest.param("gaps_removed", "a, b", id="dropped_part"),
+    ],
+)
+def test_text_is_left_to_the_library_when_something_is_not_known(name: str, text: str) -> None:
+    assert ids(encoder(name), text) is None
+    assert encoder(name).encode(["x", text, "x"])[::2] == encoder(name).encode(["x", "x"])
+
+
+def changed(name: str, **changes: object) -> Encoder | None:
+    """The encoder of a family with a model of other fields."""
+    fields = tokenizer_fields(tokenizer(name))
+    return byte_pair_encoder(replace(fields, model=replace(fields.model, **changes)))
+
+
+def test_tokenizer_is_left_to_the_library_when_it_is_of_another_kind() -> None:
+    left = {name for name in FAMILIES if name != "text_twice" and made_of(FAMILIES[name]()) is None}
+    assert left == FAMILIES.keys() - {*TAKEN, "text_twice"}
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        pytest.param(lambda: changed("qwen2", dropout=0.1), id="chance"),
+        pytest.param(lambda: changed("qwen2", end_of_word_suffix="</w>"), id="suffix"),
+        pytest.param(lambda: changed("qwen2", vocab=b'{"a": 0}'), id="bytes_without_a_token"),
+        pytest.param(lambda: made_of(byte_level(normalizer=normalizers.NFD())), id="other_form"),
+        pytest.param(
+            lambda: made_of(byte_level(normalizer=normalizers.Sequence([normalizers.NFC(), normalizers.NFKC()]))),
+            id="two_forms",
+        ),
+        pytest.param(lambda: made_of(byte_level(added=[token("x", lstrip=True)])), id="strips"),
+        pytest.param(
+            lambda: made_of(byte_level(normalizer=normalizers.NFC(), added=[token("<q\u0301>", normalized=True)])),
+            id="token_that_composes",
+        ),
+        pytest.param(lambda: made_of(trained(stages=[pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])), id="unsplit"),
+        pytest.param(lambda: made_of(trained()), id="no_pre_tokenizer"),
+        pytest.param(lambda: made_of(byte_level(r"\w+|\s+")), id="unknown_alternative"),
+        pytest.param(
+            lambda: made_of(
+                trained(
+                    stages=[
+                        pre_tokenizers.Split(Regex(QWEN2), "merged_with_next"),
+                        pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+                    ]
+                )
+            ),
+            id="other_behavior",
+        ),
+    ],
+)  # fmt: skip
+def test_tokenizer_is_left_to_the_library_when_something_is_not_known(
+    made: Callable[[], Encoder | None],
+) -> None:
+    assert made() is None
+
+
+def test_words_stay_the_same_when_more_were_seen_than_are_remembered() -> None:
+    native, library = encoder("llama3"), tokenizer("llama3")
+    texts = [f" w{number:x} {number * 7919 % 65537}q{'z' * (number % 25)}" for number in range(30_000)]
+    first = native.encode(texts)
+    assert native.encode(texts) == first
+    for text, found in list(zip(texts, first, strict=True))[::500]:
+        assert found is not None
+        assert array("I", found).tolist() == library.encode(text, add_special_tokens=False).ids
+
+
+def test_bytes_are_those_of_the_library() -> None:
+    assert set(BYTES) == set(pre_tokenizers.ByteLevel.alphabet())
+    assert sorted(BYTES.values()) == list(range(256))
+    split = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False).pre_tokenize_str
+    for text in ("\x00 a~\x7f", "é", "\u00ad", "漢", "🙂"):
+        ((mapped, _),) = split(text)
+        assert bytes(BYTES[char] for char in mapped) == text.encode()
+
+
+def test_vocabulary_text_has_words_from_all_over_the_vocabulary() -> None:
+    model = models.BPE(dict(BYTES) | {f"w{n}": 256 + n for n in range(10_000)}, [])
+    text = vocabulary_text(tokenizer_fields(Tokenizer(model)))
+    assert "w1" in text
+    assert "w99" in text
+    assert 1000 < len(text.split()) < 5000
+
+
+@pytest.mark.parametrize("name", ["qwen35", "o200k", "deepseek", "deepseek_coder", "gpt4", "byte_level"])
+def test_classes_have_the_characters_that_the_library_finds(name: str) -> None:
+    """All of them, though members() asks for some of the ideographs and syllables alone."""
+    text = all_of(kept(None))
+    assert len(text) > 50_000
+    stages = split_stages(tokenizer_fields(FAMILIES[name]()).stages)
+    assert stages is not None
+    for characters in classes(stages):
+        split = pre_tokenizers.Split(Regex(characters), "removed", invert=True)
+        wanted = {char for char, _ in split.pre_tokenize_str(text)}
+        assert set(all_of(members(characters))) & set(text) == wanted, characters
+
+
+def test_kept_characters_stay_as_they_are_in_any_order() -> None:
+    text = all_of(kept("NFC"))
+    assert set(map(ord, text)) < set(CHARACTERS)
+    mixed = "".join(text[place * 7919 % len(text)] for place in range(len(text)))
+    assert normalizers.NFC().normalize_str(mixed) == mixed
+    assert len(all_of(kept("NFKC"))) < len(text) < len(all_of(kept(None)))
+
+
+def test_encoder_is_absent_when_the_native_part_was_not_built(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "kvatlas.api.tokenization._native", None)
+    assert made_of(FAMILIES["qwen2"]()) is None
+
+
+def test_patterns_with_the_most_classes_fit() -> None:
+    stages = split_stages(tokenizer_fields(byte_level(O200K)).stages)
+    assert stages is not None
+    assert len(classes(stages)) <= 31
