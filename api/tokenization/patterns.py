@@ -38,7 +38,7 @@ class OneOf(NamedTuple):
 Element = CharacterSet | NotAhead | OneOf
 
 _PART = re.compile(r"\\.|.", re.DOTALL)
-_CLASS = r"\\p\{\w+\}|\\.|\[(?:\\.|[^\]\\])+\]|[^()\[\]{}|?*+\\]"
+_CLASS = r"\\p\{\w+\}|\\[rnsSd]|\\\W|\[(?:\\.|[^\]\\])+\]|[^()\[\]{}|?*+\\^$.]"
 _COUNTS = {"": (1, 1), "?": (0, 1), "*": (0, UNBOUNDED), "+": (1, UNBOUNDED)}
 _ELEMENT = re.compile(
     rf"\(\?!(?P<behind>{_CLASS})\)"

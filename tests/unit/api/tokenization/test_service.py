@@ -46,6 +46,7 @@ async def test_figures_tell_what_was_encoded_and_what_was_known(models: dict[str
     assert found.pop("cache_bytes") > 2 * 128
     assert found == {
         "segmented": 1,
+        "native": 1,
         "cached_tokens_total": 2,
         "encoded_tokens_total": 3,
         "timeouts_total": 0,
