@@ -15,6 +15,7 @@ class Encoder:
         cls,
         *,
         known: bytes,
+        marks: bytes,
         classes: Sequence[bytes],
         stages: Sequence[Stage],
         byte_tokens: bytes,

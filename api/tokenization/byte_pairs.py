@@ -13,14 +13,14 @@ from collections.abc import Mapping
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from .characters import NormalForm, all_of, kept, members, normalizer_of
+from .characters import NormalForm, all_of, kept, kept_marks, members, normalizer_of
 from .stages import classes, native_stages, split_stages
 from .tokenizer_fields import AddedToken, TokenizerFields
 
 if TYPE_CHECKING:
     from ._native import Encoder
 
-MAX_CLASSES = 31
+MAX_CLASSES = 30
 
 _SHOWN = (*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100))
 """Bytes that a vocabulary writes as the character of the same number; the others follow from U+0100 on."""
@@ -55,6 +55,7 @@ def byte_pair_encoder(fields: TokenizerFields) -> Encoder | None:
     merges = ((vocabulary[a], vocabulary[b], vocabulary[a + b]) for a, b in fields.model.pairs())
     return Encoder(
         known=kept(form),
+        marks=kept_marks(form),
         classes=[members(name) for name in names],
         stages=native_stages(stages, names),
         byte_tokens=array("I", byte_tokens).tobytes(),

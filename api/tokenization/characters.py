@@ -53,11 +53,24 @@ def kept(form: NormalForm | None) -> Ranges:
 
     Cost: 50 ms, once for each form.
     """
-    ranges = _ranges(_runs(code for code in _assigned() if form is None or _is_inert(chr(code), form)))
-    text = all_of(ranges)
-    if form is not None and normalizer_of(form).normalize_str(text) != text:
-        return b""  # the library's Unicode version is not compatible with Python's
-    return ranges
+    if form is None:
+        return _ranges(_runs(_assigned()))
+    return _unless_changed(
+        form, (code for code in _assigned() if not _combines(code) and _stays(code, form)), ""
+    )
+
+
+@cache
+def kept_marks(form: NormalForm | None) -> Ranges:
+    """Combining marks of which a text with those of `kept` stays as it is too, as long as no two stand side by side.
+
+    Two have an order of their own. Cost: as `kept`.
+    """
+    if form is None:
+        return b""
+    return _unless_changed(
+        form, (code for code in _assigned() if _combines(code) and _stays(code, form)), "a"
+    )
 
 
 def normalizer_of(form: NormalForm) -> Normalizer:
@@ -73,11 +86,20 @@ def all_of(ranges: Ranges) -> str:
     )
 
 
-def _is_inert(char: str, form: NormalForm) -> bool:
-    """Whether it is a starter that the form keeps, and that composes with nothing before it."""
-    return (
-        not unicodedata.combining(char) and char not in _seconds() and unicodedata.is_normalized(form, char)
-    )
+def _unless_changed(form: NormalForm, codes: Iterable[int], between: str) -> Ranges:
+    """Their ranges; none where the library's Unicode version does not keep them, with something between."""
+    ranges = _ranges(_runs(codes))
+    text = between.join(all_of(ranges))
+    return ranges if normalizer_of(form).normalize_str(text) == text else b""
+
+
+def _combines(code: int) -> bool:
+    return unicodedata.combining(chr(code)) != 0
+
+
+def _stays(code: int, form: NormalForm) -> bool:
+    """Whether the form keeps it by itself, and it composes with nothing before it."""
+    return chr(code) not in _seconds() and unicodedata.is_normalized(form, chr(code))
 
 
 @cache

@@ -117,7 +117,7 @@ class SegmentEncoder:
 
     @property
     def is_native(self) -> bool:
-        """Whether most texts need not go to the library, which takes twenty times as long for them."""
+        """Whether most texts need not go to the library, which takes ten to thirty times as long for them."""
         return self._native is not None
 
     def draft(self, text: str, *, add_special_tokens: bool) -> Draft:
@@ -220,7 +220,7 @@ def _agreeing(tokenizer: Tokenizer, native: Encoder, texts: Sequence[str]) -> En
         if encode_texts(tokenizer, taken, adds=False) == [ids for ids in found if ids is not None]:
             return native
     log.warning(
-        "the native encoder does not give the ids of this tokenizer's library: new text will take twenty times as long; "
+        "the native encoder does not give the ids of this tokenizer's library: new text will take ten times as long; "
         "please report the model"
     )
     return None

@@ -12,6 +12,10 @@ namespace kvatlas::tokenization {
 // The classes that a character belongs to, a bit each.
 using Classes = uint32_t;
 
+// Not classes: set for every character that is known, and for marks that may not stand side by side.
+constexpr Classes kKnown = Classes{1} << 31, kMark = Classes{1} << 30;
+constexpr uint32_t kMaxClasses = 30;
+
 // The classes of every character of the ranges looked at; none for others.
 class CharacterTable {
 public:

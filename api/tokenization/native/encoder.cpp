@@ -53,6 +53,7 @@ std::optional<Encoder::Characters> Encoder::classified(std::string_view text) co
     auto& [classes, offsets] = found;
     classes.reserve(text.size());
     size_t at = 0;
+    // ASCII at the front, which has no marks.
     for (; at < text.size() && static_cast<uint8_t>(text[at]) < 0x80; ++at) {
         classes.push_back(characters_[static_cast<uint8_t>(text[at])]);
         if (classes.back() == 0) return std::nullopt;
@@ -62,8 +63,9 @@ std::optional<Encoder::Characters> Encoder::classified(std::string_view text) co
     for (size_t before = 0; before < at; ++before) offsets.push_back(before);
     while (at < text.size()) {
         offsets.push_back(at);
+        const Classes before = classes.empty() ? 0 : classes.back();
         classes.push_back(characters_[next_character(text, at)]);
-        if (classes.back() == 0) return std::nullopt;
+        if (classes.back() == 0 || (before & classes.back() & kMark) != 0) return std::nullopt;
     }
     offsets.push_back(at);
     return found;

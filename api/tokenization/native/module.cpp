@@ -46,23 +46,24 @@ void for_each_range(PyObject* ranges, Visit visit) {
     for (size_t at = 0; at < bounds.size(); at += 2) visit(CharacterTable::Range{bounds[at], bounds[at + 1]});
 }
 
-CharacterTable characters_of(PyObject* known, PyObject* classes) {
+CharacterTable characters_of(PyObject* known, PyObject* marks, PyObject* classes) {
     CharacterTable characters;
-    Classes bit = 1;
+    uint32_t bit = 0;
     for_each(classes, [&](PyObject* ranges) {
-        if (bit == kKnown) raise(PyExc_ValueError, "there may be 31 classes at most");
-        for_each_range(ranges, [&](CharacterTable::Range range) { characters.add(range, bit); });
-        bit <<= 1;
+        if (bit == kMaxClasses) raise(PyExc_ValueError, "there may be 30 classes at most");
+        for_each_range(ranges, [&](CharacterTable::Range range) { characters.add(range, Classes{1} << bit); });
+        ++bit;
     });
     CharacterTable kept;
     for_each_range(known, [&](CharacterTable::Range range) { kept.add(range, kKnown); });
+    for_each_range(marks, [&](CharacterTable::Range range) { kept.add(range, kKnown | kMark); });
     characters.keep(kept);
     return characters;
 }
 
 Classes class_of(PyObject* number) {
     const uint32_t bit = number_of(number, "class");
-    if (bit >= 31) raise(PyExc_ValueError, "classes are numbered 0 .. 30");
+    if (bit >= kMaxClasses) raise(PyExc_ValueError, "classes are numbered 0 .. 29");
     return Classes{1} << bit;
 }
 
@@ -136,10 +137,10 @@ AddedTokens added_of(PyObject* tokens) {
 
 PyObject* new_encoder(PyTypeObject* type, PyObject* args, PyObject* named) {
     return guarded([&]() -> PyObject* {
-        static const char* const names[] = {"known", "classes", "stages", "byte_tokens", "merges", "words", "literal", "normalized", nullptr};
-        PyObject *known = nullptr, *classes = nullptr, *stages = nullptr, *byte_tokens = nullptr, *merges = nullptr, *words = nullptr;
+        static const char* const names[] = {"known", "marks", "classes", "stages", "byte_tokens", "merges", "words", "literal", "normalized", nullptr};
+        PyObject *known = nullptr, *marks = nullptr, *classes = nullptr, *stages = nullptr, *byte_tokens = nullptr, *merges = nullptr, *words = nullptr;
         PyObject *literal = nullptr, *normalized = nullptr;
-        if (PyArg_ParseTupleAndKeywords(args, named, "OOOOOOOO", const_cast<char**>(names), &known, &classes, &stages, &byte_tokens, &merges,
+        if (PyArg_ParseTupleAndKeywords(args, named, "OOOOOOOOO", const_cast<char**>(names), &known, &marks, &classes, &stages, &byte_tokens, &merges,
                                         &words, &literal, &normalized) == 0) {
             throw Raised();
         }
@@ -152,7 +153,7 @@ PyObject* new_encoder(PyTypeObject* type, PyObject* args, PyObject* named) {
         for (size_t at = 0; at < triples.size(); at += 3) ranked.push_back({triples[at], triples[at + 1], triples[at + 2]});
         std::unordered_map<std::string, uint32_t> whole;
         for_each_token(words, [&](std::string_view word, uint32_t id) { whole.emplace(word, id); });
-        return wrap(type, new Encoder(characters_of(known, classes), Splitter(stages_of(stages)), BytePairs(bytes, ranked, std::move(whole)),
+        return wrap(type, new Encoder(characters_of(known, marks, classes), Splitter(stages_of(stages)), BytePairs(bytes, ranked, std::move(whole)),
                                       added_of(literal), added_of(normalized)));
     }, nullptr);
 }

@@ -14,9 +14,6 @@
 
 namespace kvatlas::tokenization {
 
-// A character that the splitter knows has this bit, and one that it does not know has none.
-constexpr Classes kKnown = Classes{1} << 31;
-
 struct Element {
     enum class Kind : uint8_t {
         set,        // lowest .. highest characters of a class, as many as possible

@@ -183,6 +183,22 @@ def test_texts_stay_whole_when_cutting_at_tokens_fails_the_test(make: Callable[[
     assert careful.draft(TEXT, add_special_tokens=False).segments == [TEXT]
 
 
+def test_all_texts_go_to_the_library_with_one_warning_when_the_native_encoder_fails_the_test(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    assert encoder("llama3", 1).is_native
+    assert not encoder("llama2", 1).is_native
+    caplog.clear()
+    with caplog.at_level(logging.WARNING):
+        careful = SegmentEncoder(family("text_twice"))  # the library puts the text after itself once more
+    (record,) = [record for record in caplog.records if "native" in record.message]
+    assert record.message.startswith("the native encoder does not give the ids of this tokenizer's library")
+    assert not careful.is_native
+    assert careful.tokens("a b", add_special_tokens=False) == whole(
+        family("text_twice"), "a b", add_special_tokens=False
+    )
+
+
 def test_special_tokens_are_left_to_the_tokenizer_when_it_is_not_clear_where_it_adds_them() -> None:
     tokenizer = Tokenizer(models.WordLevel({UNKNOWN: 0, "hello world": 1}, unk_token=UNKNOWN))
     tokenizer.post_processor = processors.TemplateProcessing(single="b $A", special_tokens=[("b", 1)])
