@@ -13,6 +13,7 @@ import os
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 
 from tokenizers import Tokenizer
 
@@ -46,9 +47,10 @@ def main() -> None:
     n_left = 0
     for number in range(1, arguments.rounds + 1):
         part = text(int(arguments.chars / CHARS_PER_TOKEN), number)
-        times = [cpu_us(lambda: native.encode([part])) for _ in ("new", "again")]  # noqa: B023 - called at once
-        times.append(cpu_us(lambda: encode_texts(library, [part], adds=False)))  # noqa: B023
-        (found,), (wanted,) = native.encode([part]), encode_texts(library, [part], adds=False)
+        natively = partial(native.encode, [part])
+        by_library = partial(encode_texts, library, [part], adds=False)
+        times = [cpu_us(natively), cpu_us(natively), cpu_us(by_library)]
+        (found,), (wanted,) = natively(), by_library()
         if found is None:
             n_left += 1
             continue
