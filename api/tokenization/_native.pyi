@@ -15,13 +15,13 @@ class Encoder:
         cls,
         *,
         known: bytes,
-        marks: bytes,
+        inert: bytes,
         classes: Sequence[bytes],
         stages: Sequence[Stage],
-        byte_tokens: bytes,
-        merges: bytes,
-        words: Sequence[tuple[bytes, int]],
+        vocabulary: dict[str, int],
+        merges: Sequence[tuple[str, str]],
+        whole_words: bool,
         literal: Sequence[tuple[str, int]],
         normalized: Sequence[tuple[str, int]],
     ) -> Encoder: ...
-    def encode(self, texts: Sequence[str], /) -> list[bytes | None]: ...
+    def encode(self, texts: Sequence[str], normalized: bool) -> list[bytes | None]: ...

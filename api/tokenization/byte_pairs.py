@@ -8,12 +8,12 @@ Source: tokenizers 0.23 added_vocabulary.rs, pre_tokenizers/split.rs and byte_le
 
 from __future__ import annotations
 
-from array import array
-from collections.abc import Mapping
-from itertools import chain
+import unicodedata
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from .characters import NormalForm, all_of, kept, kept_marks, members, normalizer_of
+from .characters import NormalForm, all_of, inert, known, members, normalizer_of
+from .segment_cache import Ids
 from .stages import classes, native_stages, split_stages
 from .tokenizer_fields import AddedToken, TokenizerFields
 
@@ -31,10 +31,45 @@ BYTES: Mapping[str, int] = {chr(byte): byte for byte in _SHOWN} | {
 """Character of a vocabulary -> the byte it stands for."""
 
 
-def byte_pair_encoder(fields: TokenizerFields) -> Encoder | None:
+class BytePairEncoder:
+    """Encodes texts as the library does. Usable from any thread.
+
+    Args:
+        native: does so with texts in normal form.
+        form: that normal form; None for no form.
+        words: out of the vocabulary.
+
+    Attributes:
+        sample: a text of words out of the vocabulary, to compare both with.
+    """
+
+    def __init__(self, native: Encoder, form: NormalForm | None, words: Sequence[str]) -> None:
+        self._native = native
+        self._form: NormalForm | None = form
+        self.sample = "".join(words) + " ".join(words)
+
+    def encode(self, texts: Sequence[str]) -> list[Ids | None]:
+        """Ids of each text; None for those that are left to the library.
+
+        Cost: 0.05 to 0.15 µs a token, while other threads run.
+        """
+        found = self._native.encode(texts, normalized=self._form is None)
+        if self._form is not None and None in found:
+            left = [
+                place
+                for place, ids in enumerate(found)
+                if ids is None and unicodedata.is_normalized(self._form, texts[place])
+            ]
+            again = self._native.encode([texts[place] for place in left], normalized=True)
+            for place, ids in zip(left, again, strict=True):
+                found[place] = ids
+        return found
+
+
+def byte_pair_encoder(fields: TokenizerFields) -> BytePairEncoder | None:
     """The native encoder of a tokenizer; None where it is of another kind, or the native part was not built.
 
-    Cost: 1 µs a vocabulary entry, and 0.3 s the first time in a process.
+    Cost: 2 µs a vocabulary entry, and 0.3 s the first time in a process.
     """
     try:
         from ._native import Encoder  # noqa: PLC0415 - absent where no compiler was
@@ -51,52 +86,37 @@ def byte_pair_encoder(fields: TokenizerFields) -> Encoder | None:
         return None
     if not all(_is_found_anywhere(token, form) for token in fields.added_tokens):
         return None
-    byte_tokens = (vocabulary[char] for char in sorted(BYTES, key=BYTES.__getitem__))
-    merges = ((vocabulary[a], vocabulary[b], vocabulary[a + b]) for a, b in fields.model.pairs())
-    return Encoder(
-        known=kept(form),
-        marks=kept_marks(form),
+    native = Encoder(
+        known=known(form),
+        inert=inert(form),
         classes=[members(name) for name in names],
         stages=native_stages(stages, names),
-        byte_tokens=array("I", byte_tokens).tobytes(),
-        merges=array("I", chain.from_iterable(merges)).tobytes(),
-        words=_words(vocabulary) if fields.model.ignore_merges else [],
+        vocabulary=vocabulary,
+        merges=fields.model.pairs(),
+        whole_words=fields.model.ignore_merges,
         literal=[(token.content, token.id) for token in fields.added_tokens if not token.normalized],
         normalized=[
             (_normalized(token, form), token.id) for token in fields.added_tokens if token.normalized
         ],
     )
-
-
-def vocabulary_text(fields: TokenizerFields) -> str:
-    """Words from all over the vocabulary of a byte-level BPE, with and without a blank between. Cost: 5 ms."""
-    tokens = list(fields.model.vocabulary())
-    sample = tokens[:: max(1, len(tokens) // 2000)]
-    words = [
-        bytes(map(BYTES.__getitem__, token)).decode(errors="replace") for token in sample if _is_word(token)
-    ]
-    return "".join(words) + " ".join(words)
+    return BytePairEncoder(native, form, _words(vocabulary))
 
 
 def _is_found_anywhere(token: AddedToken, form: NormalForm | None) -> bool:
     """Whether it is found wherever it stands, and, where it is looked for in normalized text, as well in the text itself."""
     if token.lstrip or token.rstrip or token.single_word:
         return False
-    return not token.normalized or set(all_of(kept(form))).issuperset(_normalized(token, form))
+    return (
+        not token.normalized or form is None or set(all_of(inert(form))).issuperset(_normalized(token, form))
+    )
 
 
 def _normalized(token: AddedToken, form: NormalForm | None) -> str:
     return normalizer_of(form).normalize_str(token.content) if form else token.content
 
 
-def _words(vocabulary: Mapping[str, int]) -> list[tuple[bytes, int]]:
-    return [
-        (bytes(map(BYTES.__getitem__, token)), number)
-        for token, number in vocabulary.items()
-        if _is_word(token)
-    ]
-
-
-def _is_word(token: str) -> bool:
-    """Whether it is made of bytes; tokens that were in the vocabulary before need not be."""
-    return BYTES.keys() >= set(token)
+def _words(vocabulary: Mapping[str, int]) -> list[str]:
+    """Two thousand words from all over a vocabulary; tokens that are not made of bytes are left out."""
+    tokens = list(vocabulary)[:: max(1, len(vocabulary) // 2000)]
+    words = (bytes(BYTES[char] for char in token) for token in tokens if BYTES.keys() >= set(token))
+    return [word.decode(errors="replace") for word in words]

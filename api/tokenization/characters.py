@@ -28,6 +28,9 @@ _HANGUL_PARTS = (*range(0x1161, 0x1176), *range(0x11A8, 0x11C3))
 
 NormalForm = Literal["NFC", "NFKC"]
 
+SEPARATOR = "\n"
+"""Stands alone in every form."""
+
 Ranges = bytes
 """Code points as pairs of u32 in the machine's byte order: the first of a range, and the one behind its last."""
 
@@ -48,28 +51,21 @@ def members(characters: str) -> Ranges:
 
 
 @cache
-def kept(form: NormalForm | None) -> Ranges:
-    """Assigned characters of which every text stays as it is in a normal form; None for no form.
+def known(form: NormalForm | None) -> Ranges:
+    """Characters that Python's Unicode version has, and that the library brings into the same form as Python.
 
-    Cost: 50 ms, once for each form.
+    By itself, and where it composes with another one; its version may be older. Cost: 70 ms, once for each form.
     """
-    if form is None:
-        return _ranges(_runs(_assigned()))
-    return _unless_changed(
-        form, (code for code in _assigned() if not _combines(code) and _stays(code, form)), ""
-    )
+    return _ranges(_runs(_assigned() if form is None else _agreed(form)))
 
 
 @cache
-def kept_marks(form: NormalForm | None) -> Ranges:
-    """Combining marks of which a text with those of `kept` stays as it is too, as long as no two stand side by side.
-
-    Two have an order of their own. Cost: as `kept`.
-    """
-    if form is None:
-        return b""
-    return _unless_changed(
-        form, (code for code in _assigned() if _combines(code) and _stays(code, form)), "a"
+def inert(form: NormalForm | None) -> Ranges:
+    """Known characters of which every text is in a normal form; None for no form. Cost: 50 ms, once for each form."""
+    return (
+        known(None)
+        if form is None
+        else _ranges(_runs(code for code in _agreed(form) if _is_inert(chr(code), form)))
     )
 
 
@@ -86,28 +82,38 @@ def all_of(ranges: Ranges) -> str:
     )
 
 
-def _unless_changed(form: NormalForm, codes: Iterable[int], between: str) -> Ranges:
-    """Their ranges; none where the library's Unicode version does not keep them, with something between."""
-    ranges = _ranges(_runs(codes))
-    text = between.join(all_of(ranges))
-    return ranges if normalizer_of(form).normalize_str(text) == text else b""
+@cache
+def _agreed(form: NormalForm) -> Sequence[int]:
+    texts = [text for text in (*map(chr, _assigned()), *_pairs()) if text != SEPARATOR]
+    joined = SEPARATOR.join(texts)
+    ours, theirs = unicodedata.normalize(form, joined), normalizer_of(form).normalize_str(joined)
+    results = zip(texts, ours.split(SEPARATOR), theirs.split(SEPARATOR), strict=True)
+    differing = {ord(char) for text, one, other in results if one != other for char in text}
+    return [code for code in _assigned() if code not in differing]
 
 
-def _combines(code: int) -> bool:
-    return unicodedata.combining(chr(code)) != 0
+def _is_inert(char: str, form: NormalForm) -> bool:
+    """Whether it is a starter that the form keeps, and that composes with nothing before it."""
+    return (
+        not unicodedata.combining(char) and char not in _seconds() and unicodedata.is_normalized(form, char)
+    )
 
 
-def _stays(code: int, form: NormalForm) -> bool:
-    """Whether the form keeps it by itself, and it composes with nothing before it."""
-    return chr(code) not in _seconds() and unicodedata.is_normalized(form, chr(code))
+@cache
+def _pairs() -> Sequence[str]:
+    """Pairs of characters that have a composed form."""
+    found = (unicodedata.decomposition(chr(code)).split() for code in CHARACTERS)
+    return [
+        "".join(chr(int(part, 16)) for part in parts)
+        for parts in found
+        if len(parts) == 2 and parts[0][0] != "<"
+    ]
 
 
 @cache
 def _seconds() -> frozenset[str]:
     """Characters that compose with one before them."""
-    pairs = (unicodedata.decomposition(chr(code)).split() for code in range(0x20000))
-    seconds = (pair[1] for pair in pairs if len(pair) == 2 and not pair[0].startswith("<"))
-    return frozenset(map(chr, chain((int(second, 16) for second in seconds), _HANGUL_PARTS)))
+    return frozenset(pair[1] for pair in _pairs()) | set(map(chr, _HANGUL_PARTS))
 
 
 @cache

@@ -7,20 +7,17 @@ from array import array
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 from tokenizers import Tokenizer
 
-from .byte_pairs import byte_pair_encoder, vocabulary_text
+from .byte_pairs import BytePairEncoder, byte_pair_encoder
 from .cuts import SEGMENT_CHARS, WHOLE, Cuts, proven_cuts
 from .errors import EncodeError
 from .probes import probe_texts
 from .segment_cache import CACHE_BYTES, Ids, SegmentCache
 from .tokenizer_fields import tokenizer_fields
-
-if TYPE_CHECKING:
-    from ._native import Encoder
 
 log = logging.getLogger(__name__)
 
@@ -108,7 +105,7 @@ class SegmentEncoder:
         self.is_segmented = self._cuts == wanted and self._frame is not None
         """Whether every test text got the same ids in segments as whole; if not, texts are encoded with fewer cuts."""
         native = byte_pair_encoder(fields)
-        self._native = native and _agreeing(tokenizer, native, [*texts, vocabulary_text(fields)])
+        self._native = native and _agreeing(tokenizer, native, [*texts, native.sample])
         if not self.is_segmented:
             log.warning(
                 "texts cut into segments do not get the ids of whole ones from this tokenizer: long prompts will be "
@@ -212,7 +209,7 @@ def _tested(tokenizer: Tokenizer, wanted: Cuts, texts: Sequence[str]) -> tuple[C
     return WHOLE, frame
 
 
-def _agreeing(tokenizer: Tokenizer, native: Encoder, texts: Sequence[str]) -> Encoder | None:
+def _agreeing(tokenizer: Tokenizer, native: BytePairEncoder, texts: Sequence[str]) -> BytePairEncoder | None:
     """`native`, if it gives the library's ids for every text that it takes."""
     found = native.encode(texts)
     taken = [text for text, ids in zip(texts, found, strict=True) if ids is not None]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tokenizers.pre_tokenizers import Digits
 
-from .characters import all_of, kept, members
+from .characters import all_of, known, members
 from .patterns import UNBOUNDED, CharacterSet, Element, NotAhead, OneOf, alternatives, elements
 from .tokenizer_fields import Component
 from .word_cuts import ALTERNATIVES, KEEPS_ENDS
@@ -76,7 +76,7 @@ def _stage(component: Component) -> Stage | None:
 @cache
 def _digits_are_numbers() -> bool:
     """Whether `Digits` takes the characters of the class for digits."""
-    text = "a" + "a".join(all_of(kept(None))) + "a"
+    text = "a" + "a".join(all_of(known(None))) + "a"
     pieces = {piece for piece, _ in Digits(individual_digits=True).pre_tokenize_str(text)}
     return {piece for piece in pieces if len(piece) == 1} - {"a"} == set(all_of(members(NUMBER))) & set(text)
 

@@ -20,7 +20,7 @@ uint64_t pair_of(uint32_t left, uint32_t right) { return uint64_t{left} << 32 | 
 
 }  // namespace
 
-BytePairs::BytePairs(const std::array<uint32_t, 256>& bytes, std::span<const Merge> merges, std::unordered_map<std::string, uint32_t> words)
+BytePairs::BytePairs(const std::array<uint32_t, 256>& bytes, const std::vector<Merge>& merges, std::unordered_map<std::string, uint32_t> words)
     : bytes_(bytes), merges_(std::bit_ceil(merges.size() + merges.size() / 2 + 2)),
       shift_(64 - static_cast<unsigned>(std::countr_zero(merges_.size()))), words_(std::move(words)), known_(size_t{1} << kKnownBits) {
     for (uint32_t rank = 0; rank < merges.size(); ++rank) {

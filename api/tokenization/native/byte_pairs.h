@@ -22,7 +22,7 @@ public:
     static constexpr size_t kLongestWord = 256;
 
     // `bytes`: the token of each byte. `merges`: by rank. `words`: tokens that a word equal to them becomes at once.
-    BytePairs(const std::array<uint32_t, 256>& bytes, std::span<const Merge> merges, std::unordered_map<std::string, uint32_t> words);
+    BytePairs(const std::array<uint32_t, 256>& bytes, const std::vector<Merge>& merges, std::unordered_map<std::string, uint32_t> words);
 
     // Adds the tokens of a word, neither empty nor longer than kLongestWord.
     void encode(std::string_view word, std::vector<uint32_t>& tokens);

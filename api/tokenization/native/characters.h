@@ -12,8 +12,8 @@ namespace kvatlas::tokenization {
 // The classes that a character belongs to, a bit each.
 using Classes = uint32_t;
 
-// Not classes: set for every character that is known, and for marks that may not stand side by side.
-constexpr Classes kKnown = Classes{1} << 31, kMark = Classes{1} << 30;
+// Not classes: set for every character that is known, and for those of which every text is in normal form.
+constexpr Classes kKnown = Classes{1} << 31, kInert = Classes{1} << 30;
 constexpr uint32_t kMaxClasses = 30;
 
 // The classes of every character of the ranges looked at; none for others.
@@ -37,9 +37,9 @@ public:
         }
     }
 
-    // Leaves nothing of characters that `known` has not, and adds what it has of others.
-    void keep(const CharacterTable& known) {
-        for (size_t at = 0; at < classes_.size(); ++at) classes_[at] = known.classes_[at] == 0 ? 0 : classes_[at] | known.classes_[at];
+    // Leaves nothing of characters that are not known.
+    void forget_unknown() {
+        for (Classes& classes : classes_) classes = (classes & kKnown) == 0 ? 0 : classes;
     }
 
 private:

@@ -18,19 +18,20 @@ bool take_apart(const AddedTokens& added, std::string_view text, Token token, Pl
 
 }  // namespace
 
-std::optional<std::vector<uint32_t>> Encoder::encode(std::string_view text) {
+std::optional<std::vector<uint32_t>> Encoder::encode(std::string_view text, bool is_normalized) {
+    const Classes needed = is_normalized ? kKnown : kInert;
     std::vector<uint32_t> tokens;
     tokens.reserve(text.size() / 3 + 8);
     const auto token = [&](uint32_t id) { tokens.push_back(id); };
     const bool is_known = take_apart(literal_, text, token, [&](std::string_view part) {
-        return take_apart(normalized_, part, token, [&](std::string_view plain) { return add_plain(plain, tokens); });
+        return take_apart(normalized_, part, token, [&](std::string_view plain) { return add_plain(plain, needed, tokens); });
     });
     if (!is_known) return std::nullopt;
     return tokens;
 }
 
-bool Encoder::add_plain(std::string_view text, std::vector<uint32_t>& tokens) {
-    const auto characters = classified(text);
+bool Encoder::add_plain(std::string_view text, Classes needed, std::vector<uint32_t>& tokens) {
+    const auto characters = classified(text, needed);
     if (!characters) return false;
     const auto& offsets = characters->offsets;
     bool is_short = true;
@@ -48,24 +49,22 @@ bool Encoder::add_plain(std::string_view text, std::vector<uint32_t>& tokens) {
     return is_split && is_short;
 }
 
-std::optional<Encoder::Characters> Encoder::classified(std::string_view text) const {
+std::optional<Encoder::Characters> Encoder::classified(std::string_view text, Classes needed) const {
     Characters found;
     auto& [classes, offsets] = found;
     classes.reserve(text.size());
     size_t at = 0;
-    // ASCII at the front, which has no marks.
     for (; at < text.size() && static_cast<uint8_t>(text[at]) < 0x80; ++at) {
         classes.push_back(characters_[static_cast<uint8_t>(text[at])]);
-        if (classes.back() == 0) return std::nullopt;
+        if ((classes.back() & needed) == 0) return std::nullopt;
     }
     if (at == text.size()) return found;
     offsets.reserve(text.size() + 1);
     for (size_t before = 0; before < at; ++before) offsets.push_back(before);
     while (at < text.size()) {
         offsets.push_back(at);
-        const Classes before = classes.empty() ? 0 : classes.back();
         classes.push_back(characters_[next_character(text, at)]);
-        if (classes.back() == 0 || (before & classes.back() & kMark) != 0) return std::nullopt;
+        if ((classes.back() & needed) == 0) return std::nullopt;
     }
     offsets.push_back(at);
     return found;

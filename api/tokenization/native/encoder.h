@@ -21,8 +21,9 @@ public:
         : characters_(std::move(characters)), splitter_(std::move(splitter)), pairs_(std::move(pairs)), literal_(std::move(literal)),
           normalized_(std::move(normalized)) {}
 
-    // Tokens of a text in UTF-8; nullopt where it has a character that is not known, or a word that is too long.
-    std::optional<std::vector<uint32_t>> encode(std::string_view text);
+    // Tokens of a text in UTF-8; nullopt where it has a character that is not known, or a word that is too long. One that is not
+    // known to be in normal form may have inert characters alone.
+    std::optional<std::vector<uint32_t>> encode(std::string_view text, bool is_normalized);
 
     // Encoding changes the memory of words: one thread at a time.
     std::mutex& mutex() { return mutex_; }
@@ -34,8 +35,8 @@ private:
         std::vector<size_t> offsets;  // of each, and of the end; empty for ASCII, where they count up
     };
 
-    bool add_plain(std::string_view text, std::vector<uint32_t>& tokens);
-    std::optional<Characters> classified(std::string_view text) const;
+    bool add_plain(std::string_view text, Classes needed, std::vector<uint32_t>& tokens);
+    std::optional<Characters> classified(std::string_view text, Classes needed) const;
 
     CharacterTable characters_;
     Splitter splitter_;

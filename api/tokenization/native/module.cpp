@@ -1,11 +1,12 @@
 // kvatlas.api.tokenization._native: the Python side of cutter and encoder. _native.pyi describes what it offers.
 
+#include <stdexcept>
 #include <string>
-#include <unordered_map>
 
 #include "cutter.h"
 #include "encoder.h"
 #include "python.h"
+#include "vocabulary.h"
 
 namespace {
 
@@ -29,24 +30,15 @@ std::string_view text_of(PyObject* object) {
     return {text, static_cast<size_t>(n)};
 }
 
-// A buffer of rows of `n` u32.
-std::vector<uint32_t> rows_of(PyObject* object, size_t n, const char* what) {
-    const Buffer buffer(object, 4, "IL", what);
-    if (buffer.n_bytes() % (4 * n) != 0) {
-        PyErr_Format(PyExc_ValueError, "%s must be rows of %zu numbers, not %zu bytes", what, n, buffer.n_bytes());
-        throw Raised();
-    }
-    const auto* first = static_cast<const uint32_t*>(buffer.data());
-    return {first, first + buffer.n_bytes() / 4};
-}
-
 template <class Visit>
 void for_each_range(PyObject* ranges, Visit visit) {
-    const auto bounds = rows_of(ranges, 2, "ranges");
-    for (size_t at = 0; at < bounds.size(); at += 2) visit(CharacterTable::Range{bounds[at], bounds[at + 1]});
+    const Buffer bounds(ranges, 4, "IL", "ranges");
+    if (bounds.n_bytes() % 8 != 0) raise(PyExc_ValueError, "ranges must be pairs of numbers");
+    const auto* bound = static_cast<const uint32_t*>(bounds.data());
+    for (size_t at = 0; at < bounds.n_bytes() / 4; at += 2) visit(CharacterTable::Range{bound[at], bound[at + 1]});
 }
 
-CharacterTable characters_of(PyObject* known, PyObject* marks, PyObject* classes) {
+CharacterTable characters_of(PyObject* known, PyObject* inert, PyObject* classes) {
     CharacterTable characters;
     uint32_t bit = 0;
     for_each(classes, [&](PyObject* ranges) {
@@ -54,10 +46,9 @@ CharacterTable characters_of(PyObject* known, PyObject* marks, PyObject* classes
         for_each_range(ranges, [&](CharacterTable::Range range) { characters.add(range, Classes{1} << bit); });
         ++bit;
     });
-    CharacterTable kept;
-    for_each_range(known, [&](CharacterTable::Range range) { kept.add(range, kKnown); });
-    for_each_range(marks, [&](CharacterTable::Range range) { kept.add(range, kKnown | kMark); });
-    characters.keep(kept);
+    for_each_range(known, [&](CharacterTable::Range range) { characters.add(range, kKnown); });
+    for_each_range(inert, [&](CharacterTable::Range range) { characters.add(range, kInert); });
+    characters.forget_unknown();
     return characters;
 }
 
@@ -118,49 +109,68 @@ std::vector<Stage> stages_of(PyObject* list) {
     return stages;
 }
 
-template <class Add>
-void for_each_token(PyObject* tokens, Add add) {
-    for_each(tokens, [&](PyObject* pair) {
-        PyObject* id = nullptr;
-        const char* content = nullptr;
-        Py_ssize_t n = 0;
-        if (PyArg_ParseTuple(pair, "s#O", &content, &n, &id) == 0) throw Raised();
-        add(std::string_view(content, static_cast<size_t>(n)), number_of(id, "token"));
-    });
+std::vector<std::pair<std::string_view, uint32_t>> tokens_of(PyObject* dict) {
+    std::vector<std::pair<std::string_view, uint32_t>> tokens;
+    PyObject *content = nullptr, *id = nullptr;
+    for (Py_ssize_t at = 0; PyDict_Next(dict, &at, &content, &id) != 0;) tokens.emplace_back(text_of(content), number_of(id, "token"));
+    return tokens;
 }
 
-AddedTokens added_of(PyObject* tokens) {
+std::vector<std::pair<std::string_view, std::string_view>> pairs_of(PyObject* list) {
+    std::vector<std::pair<std::string_view, std::string_view>> pairs;
+    for_each(list, [&](PyObject* pair) {
+        PyObject *left = nullptr, *right = nullptr;
+        if (PyArg_ParseTuple(pair, "UU", &left, &right) == 0) throw Raised();
+        pairs.emplace_back(text_of(left), text_of(right));
+    });
+    return pairs;
+}
+
+AddedTokens added_of(PyObject* pairs) {
     AddedTokens added;
-    for_each_token(tokens, [&](std::string_view content, uint32_t id) { added.add(content, id); });
+    for_each(pairs, [&](PyObject* pair) {
+        PyObject *content = nullptr, *id = nullptr;
+        if (PyArg_ParseTuple(pair, "UO", &content, &id) == 0) throw Raised();
+        added.add(text_of(content), number_of(id, "token"));
+    });
     return added;
+}
+
+// Takes as long as all merges take, during which other threads run.
+BytePairs byte_pairs_of(PyObject* vocabulary, PyObject* merges, bool whole_words) {
+    auto tokens = tokens_of(vocabulary);
+    const auto pairs = pairs_of(merges);
+    try {
+        const WithoutGil others_run;
+        const Vocabulary known(std::move(tokens));
+        return BytePairs(known.bytes(), known.merges(pairs), whole_words ? known.words() : std::unordered_map<std::string, uint32_t>());
+    } catch (const std::invalid_argument& error) {
+        raise(PyExc_ValueError, error.what());
+    }
 }
 
 PyObject* new_encoder(PyTypeObject* type, PyObject* args, PyObject* named) {
     return guarded([&]() -> PyObject* {
-        static const char* const names[] = {"known", "marks", "classes", "stages", "byte_tokens", "merges", "words", "literal", "normalized", nullptr};
-        PyObject *known = nullptr, *marks = nullptr, *classes = nullptr, *stages = nullptr, *byte_tokens = nullptr, *merges = nullptr, *words = nullptr;
+        static const char* const names[] = {"known",      "inert",   "classes",    "stages", "vocabulary",
+                                            "merges",     "whole_words", "literal", "normalized", nullptr};
+        PyObject *known = nullptr, *inert = nullptr, *classes = nullptr, *stages = nullptr, *vocabulary = nullptr, *merges = nullptr;
         PyObject *literal = nullptr, *normalized = nullptr;
-        if (PyArg_ParseTupleAndKeywords(args, named, "OOOOOOOOO", const_cast<char**>(names), &known, &marks, &classes, &stages, &byte_tokens, &merges,
-                                        &words, &literal, &normalized) == 0) {
+        int whole_words = 0;
+        if (PyArg_ParseTupleAndKeywords(args, named, "OOOOO!OpOO", const_cast<char**>(names), &known, &inert, &classes, &stages,
+                                        &PyDict_Type, &vocabulary, &merges, &whole_words, &literal, &normalized) == 0) {
             throw Raised();
         }
-        std::array<uint32_t, 256> bytes{};
-        const auto given = rows_of(byte_tokens, bytes.size(), "byte_tokens");
-        if (given.size() != bytes.size()) raise(PyExc_ValueError, "byte_tokens must be 256 numbers");
-        std::copy(given.begin(), given.end(), bytes.begin());
-        const auto triples = rows_of(merges, 3, "merges");
-        std::vector<Merge> ranked;
-        for (size_t at = 0; at < triples.size(); at += 3) ranked.push_back({triples[at], triples[at + 1], triples[at + 2]});
-        std::unordered_map<std::string, uint32_t> whole;
-        for_each_token(words, [&](std::string_view word, uint32_t id) { whole.emplace(word, id); });
-        return wrap(type, new Encoder(characters_of(known, marks, classes), Splitter(stages_of(stages)), BytePairs(bytes, ranked, std::move(whole)),
-                                      added_of(literal), added_of(normalized)));
+        return wrap(type, new Encoder(characters_of(known, inert, classes), Splitter(stages_of(stages)),
+                                      byte_pairs_of(vocabulary, merges, whole_words != 0), added_of(literal), added_of(normalized)));
     }, nullptr);
 }
 
-PyObject* encode(PyObject* self, PyObject* texts) {
+PyObject* encode(PyObject* self, Call call) {
     return guarded([&]() -> PyObject* {
-        const Reference held(PySequence_Tuple(texts));  // as long as other threads may run
+        const auto args = call.arguments({"texts", "normalized"});
+        const int is_normalized = PyObject_IsTrue(args[1]);
+        if (is_normalized < 0) throw Raised();
+        const Reference held(PySequence_Tuple(args[0]));  // as long as other threads may run
         const auto n = static_cast<size_t>(PyTuple_Size(held.get()));
         std::vector<std::optional<std::string_view>> contents(n);
         size_t n_bytes = 0;
@@ -180,7 +190,7 @@ PyObject* encode(PyObject* self, PyObject* texts) {
             Encoder& encoder = value_of<Encoder>(self);
             const std::lock_guard one_at_a_time(encoder.mutex());
             for (size_t i = 0; i < n; ++i) {
-                if (contents[i]) encoded[i] = encoder.encode(*contents[i]);
+                if (contents[i]) encoded[i] = encoder.encode(*contents[i], is_normalized != 0);
             }
         }
         Reference list(PyList_New(static_cast<Py_ssize_t>(n)));
@@ -245,7 +255,7 @@ PyType_Slot cutter_slots[] = {
 PyType_Spec cutter_spec = {"kvatlas.api.tokenization._native.Cutter", sizeof(Object<Cutter>), 0, Py_TPFLAGS_DEFAULT, cutter_slots};
 
 PyMethodDef encoder_methods[] = {
-    {"encode", encode, METH_O, nullptr},
+    method<encode>("encode"),
     {nullptr, nullptr, 0, nullptr},
 };
 PyType_Slot encoder_slots[] = {

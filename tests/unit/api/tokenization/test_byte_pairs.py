@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import sys
+import unicodedata
 from array import array
 from collections.abc import Callable
 from functools import cache
@@ -13,9 +15,16 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
 
-from kvatlas.api.tokenization._native import Encoder
-from kvatlas.api.tokenization.byte_pairs import BYTES, MAX_CLASSES, byte_pair_encoder, vocabulary_text
-from kvatlas.api.tokenization.characters import CHARACTERS, all_of, kept, kept_marks, members
+from kvatlas.api.tokenization.byte_pairs import BYTES, MAX_CLASSES, BytePairEncoder, byte_pair_encoder
+from kvatlas.api.tokenization.characters import (
+    CHARACTERS,
+    NormalForm,
+    all_of,
+    inert,
+    known,
+    members,
+    normalizer_of,
+)
 from kvatlas.api.tokenization.stages import classes, split_stages
 from kvatlas.api.tokenization.tokenizer_fields import tokenizer_fields
 from support.tokenizer_families import (
@@ -26,6 +35,7 @@ from support.tokenizer_families import (
     QWEN2,
     TEXT,
     TEXTS,
+    assembled,
     byte_level,
     token,
     trained,
@@ -76,17 +86,17 @@ def tokenizer(name: str) -> Tokenizer:
 
 
 @cache
-def encoder(name: str) -> Encoder:
+def encoder(name: str) -> BytePairEncoder:
     made = made_of(tokenizer(name))
     assert made is not None
     return made
 
 
-def made_of(tokenizer: Tokenizer) -> Encoder | None:
+def made_of(tokenizer: Tokenizer) -> BytePairEncoder | None:
     return byte_pair_encoder(tokenizer_fields(tokenizer))
 
 
-def ids(encoder: Encoder, text: str) -> array[int] | None:
+def ids(encoder: BytePairEncoder, text: str) -> array[int] | None:
     (found,) = encoder.encode([text])
     return None if found is None else array("I", found)
 
@@ -116,7 +126,6 @@ def test_texts_are_taken_when_they_are_ordinary(name: str) -> None:
     ("name", "text"),
     [
         pytest.param("qwen2", "e\u0301", id="composes"),
-        pytest.param("qwen2", "\u0e01\u0e38\u0e48", id="marks_side_by_side"),
         pytest.param("qwen2", "\u1100\u1161", id="hangul_composes"),
         pytest.param("qwen2", "\u212b", id="normal_form_is_another"),
         pytest.param("nfkc", "\ufb01ne", id="compatible_form_is_another"),
@@ -133,7 +142,7 @@ def test_text_is_left_to_the_library_when_something_is_not_known(name: str, text
     assert encoder(name).encode(["x", text, "x"])[::2] == encoder(name).encode(["x", "x"])
 
 
-def changed(name: str, **changes: object) -> Encoder | None:
+def changed(name: str, **changes: object) -> BytePairEncoder | None:
     """The encoder of a family with a model of other fields."""
     fields = tokenizer_fields(tokenizer(name))
     return byte_pair_encoder(replace(fields, model=replace(fields.model, **changes)))
@@ -177,7 +186,7 @@ def test_tokenizer_is_left_to_the_library_when_it_is_of_another_kind() -> None:
     ],
 )  # fmt: skip
 def test_tokenizer_is_left_to_the_library_when_something_is_not_known(
-    made: Callable[[], Encoder | None],
+    made: Callable[[], BytePairEncoder | None],
 ) -> None:
     assert made() is None
 
@@ -201,18 +210,21 @@ def test_bytes_are_those_of_the_library() -> None:
         assert bytes(BYTES[char] for char in mapped) == text.encode()
 
 
-def test_vocabulary_text_has_words_from_all_over_the_vocabulary() -> None:
-    model = models.BPE(dict(BYTES) | {f"w{n}": 256 + n for n in range(10_000)}, [])
-    text = vocabulary_text(tokenizer_fields(Tokenizer(model)))
-    assert "w1" in text
-    assert "w99" in text
-    assert 1000 < len(text.split()) < 5000
+def test_sample_has_words_from_all_over_the_vocabulary() -> None:
+    words = {f"Ġw{n}": 256 + n for n in range(10_000)}
+    model = models.BPE({**dict(BYTES), **words, "▁": 20_000}, [])
+    found = made_of(assembled(Tokenizer(model), stages=[pre_tokenizers.ByteLevel(add_prefix_space=False)]))
+    assert found is not None
+    numbers = {int(word[1:]) for word in found.sample.split() if re.fullmatch(r"w\d+", word)}
+    assert len(numbers) > 1500
+    assert min(numbers) < 10
+    assert max(numbers) > 9990
 
 
 @pytest.mark.parametrize("name", ["qwen35", "o200k", "deepseek", "deepseek_coder", "gpt4", "byte_level"])
 def test_classes_have_the_characters_that_the_library_finds(name: str) -> None:
     """All of them, though members() asks for some of the ideographs and syllables alone."""
-    text = all_of(kept(None))
+    text = all_of(known(None))
     assert len(text) > 50_000
     stages = split_stages(tokenizer_fields(FAMILIES[name]()).stages)
     assert stages is not None
@@ -222,14 +234,21 @@ def test_classes_have_the_characters_that_the_library_finds(name: str) -> None:
         assert set(all_of(members(characters))) & set(text) == wanted, characters
 
 
-def test_kept_characters_stay_as_they_are_in_any_order() -> None:
-    text = all_of(kept("NFC"))
+@pytest.mark.parametrize("form", ["NFC", "NFKC"])
+def test_inert_characters_stay_as_they_are_in_any_order(form: NormalForm) -> None:
+    text = all_of(inert(form))
     assert set(map(ord, text)) < set(CHARACTERS)
     mixed = "".join(text[place * 7919 % len(text)] for place in range(len(text)))
-    assert normalizers.NFC().normalize_str(mixed) == mixed
-    marked = "".join(f"{char}{mark}" for mark in all_of(kept_marks("NFC")) for char in text[::997])
-    assert normalizers.NFC().normalize_str(marked) == marked
-    assert len(all_of(kept("NFKC"))) < len(text) < len(all_of(kept(None)))
+    assert normalizer_of(form).normalize_str(mixed) == mixed
+    assert 50_000 < len(text) < len(all_of(known(None)))
+
+
+def test_text_in_normal_form_is_taken_whatever_its_characters() -> None:
+    native, library = encoder("qwen2"), tokenizer("qwen2")
+    for text in ("ที่นี่", "कृपया फ़िर", "বাংলা ভাষা", "தமிழ்", "فَعَّلَ", "q\u0323\u0307"):
+        found = ids(native, unicodedata.normalize("NFC", text))
+        assert found is not None, text
+        assert found.tolist() == library.encode(text).ids
 
 
 def test_encoder_is_absent_when_the_native_part_was_not_built(monkeypatch: pytest.MonkeyPatch) -> None:
