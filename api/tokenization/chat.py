@@ -72,8 +72,9 @@ class ChatTemplate:
         """The text for these variables.
 
         Raises:
-            RenderError: the template failed, refused, or wrote more than `MAX_RENDERED_CHARS`. The message tells the
-                kind of failure and the line; what a template says itself may hold parts of the prompt.
+            RenderError: the template failed, refused, took longer than `MAX_RENDER_S`, or wrote more than
+                `MAX_RENDERED_CHARS`. The message tells the kind of failure and the line; what a template says itself may
+                hold parts of the prompt.
         """
         pieces: list[str] = []
         n_chars = 0
@@ -83,6 +84,8 @@ class ChatTemplate:
                 n_chars += len(piece)
                 if n_chars > MAX_RENDERED_CHARS:
                     break
+        except RenderError as error:
+            raise RenderError(f"{error}{_place(error)}") from error
         except Exception as error:
             # A template is a program: any exception can come out of it.
             raise RenderError(f"chat template raised {type(error).__name__}{_place(error)}") from error

@@ -1,23 +1,28 @@
 """The Jinja environment that chat templates run in.
 
 Templates come from model repositories and requests, so they are not trusted: they run in Jinja's immutable sandbox,
-see nothing but JSON values and a handful of functions, and write a bounded text. What no sandbox inside the process
-bounds is the time of a loop and the memory of one expression, so only templates the operator chose should run here.
+see nothing but JSON values and a handful of functions, write a bounded text and have a bounded time. What no sandbox inside
+the process bounds is the memory of an expression, and the time of one that has no loop written in Python. So only templates
+the operator chose should run here.
 Source of the environment's settings: transformers 5.19 utils/chat_template_utils.py.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sized
+from collections.abc import Callable, Mapping, Sequence, Sized
 from datetime import datetime
+from types import CodeType
 from typing import NoReturn
 
 from jinja2 import Template, ext, nodes
 from jinja2.exceptions import SecurityError, TemplateError
+from jinja2.nodes import EvalContext
 from jinja2.parser import Parser
-from jinja2.runtime import Context, Macro
+from jinja2.runtime import Context, Macro, Undefined
 from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from .time_bound import TimedContext, compile_timed
 
 MAX_RENDERED_CHARS = 16 * 2**20
 """Longest text a template may write: four times a prompt of one million tokens at four characters each."""
@@ -27,9 +32,28 @@ MAX_EXPONENT = 1024
 
 
 class Sandbox(ImmutableSandboxedEnvironment):
-    """Immutable sandbox that also refuses huge results of the two operators that make them most easily."""
+    """Immutable sandbox with a bound on time, and on the results of the two operators that make huge ones most easily."""
 
     intercepted_binops = frozenset({"*", "**"})
+    context_class: type[Context] = TimedContext
+
+    def _compile(self, source: str, filename: str) -> CodeType:
+        return compile_timed(source, filename)
+
+    def _filter_test_common(
+        self,
+        name: str | Undefined,
+        value: object,
+        args: Sequence[object] | None,
+        kwargs: Mapping[str, object] | None,
+        context: Context | None,
+        eval_ctx: EvalContext | None,
+        is_filter: bool,  # noqa: FBT001 - Jinja passes it by position
+    ) -> object:
+        """What `map`, `select` and their like do with one item."""
+        if isinstance(context, TimedContext):
+            context.stopwatch.step()
+        return super()._filter_test_common(name, value, args, kwargs, context, eval_ctx, is_filter)
 
     def call_binop(self, context: Context, operator: str, left: object, right: object) -> object:
         """`left operator right`, unless the result would be huge."""
