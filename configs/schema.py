@@ -29,7 +29,7 @@ class ChatConfig(Section, frozen=True):
     exclude_tools_when_tool_choice_none: bool = False
     """Whether requests that forbid tools are rendered without them (the flag of that name)."""
     trust_request_template: bool = False
-    """Render templates out of requests (`--trust-request-chat-template`); they can hold the process as long as they like."""
+    """Render templates out of requests (`--trust-request-chat-template`), in a process of their own with limits."""
 
 
 class RemoteTokenizerConfig(Section, frozen=True):

@@ -8,7 +8,7 @@ from collections.abc import Collection, Coroutine, Mapping
 
 import msgspec
 
-from .chat import ChatRenderer
+from .chat import ForeignChat
 from .encoding import prompt_of, texts_of
 from .encoding_pool import EncodingPool
 from .errors import EncodeError, EncoderBusyError, EncodeTimeoutError, RenderError, TokenizationError
@@ -26,6 +26,7 @@ from .own_renderer import OwnRenderer
 from .remote.client import RemoteTokenizer
 from .request import parse_body
 from .segment_encoder import SegmentEncoder
+from .template_process import TemplateProcess
 from .tokenizer import ModelTokenizer
 
 _REASONS: Mapping[type[TokenizationError], NoPrefixReason] = {
@@ -75,14 +76,36 @@ class _Encoding(msgspec.Struct, frozen=True, gc=False):
             return NoPrompt(NoPrefixReason.ENCODE_FAILED, str(error))
 
 
+class _Foreign(msgspec.Struct, frozen=True, gc=False):
+    """A chat with a template out of the request, with what is to render and to encode it."""
+
+    process: TemplateProcess
+    encoder: SegmentEncoder
+    chat: ForeignChat
+
+    async def rendered(self) -> _Encoding | NoPrompt:
+        """Its text, or why there is none."""
+        try:
+            return _Encoding(self.encoder, await self.process.rendered(self.chat))
+        except RenderError as error:
+            return _failed(error)
+
+    def run(self) -> TokenPrompt | NoPrompt:
+        """What the engine will compute, however long the encoding takes."""
+        try:
+            return _Encoding(self.encoder, self.process.render(self.chat)).run()
+        except RenderError as error:
+            return _failed(error)
+
+
 class PromptPipeline:
     """Turns requests for one model into prompts.
 
     Args:
         tokenizer: of the served model; None when none is configured: then only token ids given by the client count.
         model_names: served names and aliases; another name is taken for an adapter. Empty: every name is the model's.
-        trust_request_chat_template: render chat templates that requests bring along. vLLM refuses such requests unless
-            started with the option of the same name; templates can hold the process for as long as they like.
+        template_process: renders chat templates that requests bring along; None: such requests have no prefix. vLLM refuses
+            them unless started with `--trust-request-chat-template`.
         own_renderer: what is known of an engine that writes this model's prompts with code of its own; None for nothing.
         remote: asked for ids that cannot be computed here; None for nobody.
         pool: encodes texts; None makes one with the defaults.
@@ -96,14 +119,14 @@ class PromptPipeline:
         tokenizer: ModelTokenizer | None,
         *,
         model_names: Collection[str] = (),
-        trust_request_chat_template: bool = False,
+        template_process: TemplateProcess | None = None,
         own_renderer: OwnRenderer | None = None,
         remote: RemoteTokenizer | None = None,
         pool: EncodingPool | None = None,
     ) -> None:
         self.tokenizer = tokenizer
         self._model_names = frozenset(model_names)
-        self._trust_request_chat_template = trust_request_chat_template
+        self._template_process = template_process
         self.own_renderer = own_renderer
         self._remote, self._pool = remote, pool or EncodingPool()
 
@@ -126,6 +149,11 @@ class PromptPipeline:
     def begin(self, request: ParsedRequest) -> Prompt | Coroutine[None, None, Prompt]:
         """What `tokenize` answers where nothing has to be waited for, else what to await, once, for it."""
         known = self._rendered(request.prompt)
+        return self._foreign(request, known) if isinstance(known, _Foreign) else self._begin(request, known)
+
+    def _begin(
+        self, request: ParsedRequest, known: TokenPrompt | NoPrompt | _Encoding
+    ) -> Prompt | Coroutine[None, None, Prompt]:
         prompt = known.prompt if isinstance(known, _Encoding) else known
         if self._remote is not None and self._remote.may_help(prompt):
             return self._asked(self._remote, request, known)
@@ -137,7 +165,11 @@ class PromptPipeline:
     def tokenize_inline(self, request: ParsedRequest) -> Prompt:
         """The prompt of `request`, encoded by the calling thread."""
         outcome = self._rendered(request.prompt)
-        return self._prompt(request, outcome.run() if isinstance(outcome, _Encoding) else outcome)
+        return self._prompt(request, outcome.run() if isinstance(outcome, _Encoding | _Foreign) else outcome)
+
+    async def _foreign(self, request: ParsedRequest, foreign: _Foreign) -> Prompt:
+        outcome = self._begin(request, await foreign.rendered())
+        return outcome if isinstance(outcome, Prompt) else await outcome
 
     async def _encoded(
         self, request: ParsedRequest, coming: Coroutine[None, None, TokenPrompt | NoPrompt]
@@ -154,7 +186,7 @@ class PromptPipeline:
         told, computed = await asyncio.gather(remote.tokenize(request), own())
         return self._prompt(request, told or computed)
 
-    def _rendered(self, prompt: AnyPrompt) -> TokenPrompt | NoPrompt | _Encoding:
+    def _rendered(self, prompt: AnyPrompt) -> TokenPrompt | NoPrompt | _Encoding | _Foreign:
         if isinstance(prompt, NoPrompt | TokenPrompt):
             return prompt
         if self.own_renderer is not None and (self.own_renderer.texts or isinstance(prompt, ChatPrompt)):
@@ -162,21 +194,22 @@ class PromptPipeline:
         if self.tokenizer is None:
             return NoPrompt(NoPrefixReason.NO_TOKENIZER, "no tokenizer is configured (model.tokenizer)")
         if isinstance(prompt, ChatPrompt):
-            rendered = self._render(self.tokenizer.chat, prompt)
-            return (
-                rendered if isinstance(rendered, NoPrompt) else _Encoding(self.tokenizer.segments, rendered)
-            )
+            return self._chat(self.tokenizer, prompt)
         return _Encoding(self.tokenizer.segments, prompt)
 
-    def _render(self, chat: ChatRenderer | None, prompt: ChatPrompt) -> TextPrompt | NoPrompt:
-        if prompt.template is not None and not self._trust_request_chat_template:
+    def _chat(self, tokenizer: ModelTokenizer, prompt: ChatPrompt) -> NoPrompt | _Encoding | _Foreign:
+        process = self._template_process
+        if prompt.template is not None and process is None:
             return NoPrompt(NoPrefixReason.REQUEST_TEMPLATE, "chat templates out of requests are not trusted")
-        if chat is None:
+        if tokenizer.chat is None:
             return NoPrompt(NoPrefixReason.NO_CHAT_TEMPLATE, "the tokenizer has no chat template")
         try:
-            return chat.render(prompt)
+            foreign = tokenizer.chat.foreign(prompt)
+            if foreign is not None and process is not None:
+                return _Foreign(process, tokenizer.segments, foreign)
+            return _Encoding(tokenizer.segments, tokenizer.chat.render(prompt))
         except RenderError as error:
-            return NoPrompt(NoPrefixReason.TEMPLATE_FAILED, str(error))
+            return _failed(error)
 
     def _prompt(self, request: ParsedRequest, outcome: TokenPrompt | NoPrompt) -> Prompt:
         known = outcome if isinstance(outcome, TokenPrompt) else None
@@ -202,3 +235,7 @@ class PromptPipeline:
             return None
         base = next((name for name in self._model_names if model.startswith(f"{name}:")), None)
         return model if base is None else model[len(base) + 1 :].strip() or None
+
+
+def _failed(error: RenderError) -> NoPrompt:
+    return NoPrompt(NoPrefixReason.TEMPLATE_FAILED, str(error))

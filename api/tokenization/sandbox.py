@@ -3,7 +3,7 @@
 Templates come from model repositories and requests, so they are not trusted: they run in Jinja's immutable sandbox,
 see nothing but JSON values and a handful of functions, write a bounded text and have a bounded time. What no sandbox inside
 the process bounds is the memory of an expression, and the time of one that has no loop written in Python. So only templates
-the operator chose should run here.
+the operator chose run in this process; for those out of requests there is `template_process`.
 Source of the environment's settings: transformers 5.19 utils/chat_template_utils.py.
 """
 

@@ -13,6 +13,7 @@ from .errors import TokenizerLoadError
 from .pipeline import PromptPipeline
 from .remote.client import RemoteTokenizer
 from .segment_encoder import SegmentEncoder
+from .template_process import TemplateProcess
 from .tokenizer_files import TokenizerFiles
 
 log = logging.getLogger(__name__)
@@ -38,10 +39,11 @@ class Tokenization:
         self._model, self.remote = model, remote
         self.files = _files(model, config) if own is None or not own.texts else None
         self.pool = EncodingPool(threads=config.threads, timeout_s=config.timeout)
+        self._template_process = TemplateProcess() if model.chat.trust_request_template else None
         self.pipeline = PromptPipeline(
             self.files.tokenizer if self.files else None,
             model_names=model.names,
-            trust_request_chat_template=model.chat.trust_request_template,
+            template_process=self._template_process,
             own_renderer=own,
             remote=remote,
             pool=self.pool,
@@ -63,8 +65,10 @@ class Tokenization:
                 self._look_for_renderer()
 
     def close(self) -> None:
-        """Let go of the threads."""
+        """Let go of the threads, and of the process that renders templates out of requests."""
         self.pool.close()
+        if self._template_process is not None:
+            self._template_process.close()
 
     def _look_for_renderer(self) -> None:
         try:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import shutil
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from support.gateway import gateway
 from support.serve import Served, serving
 from support.waiting import until
 
@@ -102,3 +104,35 @@ async def test_changed_tokenizer_is_used_and_a_broken_one_is_not(folder: Path, t
         assert await score(served, "hello world") == (3, None)
     assert sum("the tokenizer stays as it was" in line for line in served.log) == 1
     assert sum("the tokenizer was loaded again" in line for line in served.log) == 1
+
+
+@pytest.mark.slow
+async def test_other_requests_are_routed_with_their_prefix_while_templates_of_requests_do_harm(
+    folder: Path, tmp_path: Path
+) -> None:
+    model = {"names": ["tiny"], "tokenizer": str(folder), "chat": {"trustRequestTemplate": True}}
+    harm = {
+        "loop": "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
+        "memory": "{{ 'a' | center(99999999999) }}",
+        "hang": "{{ ([[0]] * 9999999) | sum(start=[]) | length }}",
+    }
+    async with gateway(tmp_path, model=model) as gate:
+
+        async def reason(name: str, **fields: str) -> str | None:
+            """Why a chat was routed without prefix."""
+            body = {"model": "tiny", "messages": [{"role": "user", "content": name}], **fields}
+            request = await gate.post("/v1/chat/completions", body, ("x-request-id", name))
+            await request.end()
+            decision = await gate.served.get(f"/v1/decisions/{name}")
+            return cast("str | None", decision["noPrefixReason"])
+
+        bad = [asyncio.create_task(reason(name, chat_template=harm[name])) for name in harm]
+        assert await reason("plain") is None
+        assert await asyncio.gather(*bad) == ["template_failed"] * len(harm)
+        failed = 'kvatlas_prompts_without_prefix_total{reason="template_failed"}'
+        assert await metric(gate.served, failed) == len(harm)
+
+        async def known() -> bool:
+            return await reason("good", chat_template="{{ messages[0].content }}") is None
+
+        await until(known, what="the text of a good template")

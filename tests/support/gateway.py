@@ -69,10 +69,14 @@ class Gateway:
 
     async def request(self, tokens: int = 100, *headers: tuple[str, str]) -> Request:
         """A completion with `tokens` token ids, sent as far as its destination is known."""
+        body = {"model": "m", "prompt": list(range(tokens)), "stream": True}
+        return await self.post("/v1/completions", body, *headers)
+
+    async def post(self, path: str, body: dict[str, Any], *headers: tuple[str, str]) -> Request:
+        """A request sent as far as its destination is known."""
         call = self.open()
-        body = json.dumps({"model": "m", "prompt": list(range(tokens)), "stream": True}).encode()
-        path = (":path", "/v1/completions")
-        for message in (request_headers(path, *headers, config=DUPLEX), request_body(body, end=True)):
+        head = request_headers((":path", path), *headers, config=DUPLEX)
+        for message in (head, request_body(json.dumps(body).encode(), end=True)):
             await call.write(message.SerializeToString())
         first = await call.read()
         assert isinstance(first, pb.ProcessingResponse)

@@ -153,9 +153,6 @@ def test_start_is_refused_when_the_engines_tokenize_would_give_other_ids(folder:
             "default 1 [hi] ",
             id="allowed_tools",
         ),
-        pytest.param(
-            {"trustRequestTemplate": True}, {"chat_template": "{{ messages[0].content }}"}, "hi", id="trusted"
-        ),
     ],
 )
 def test_chats_are_rendered_as_the_engine_was_told(
@@ -171,6 +168,21 @@ def test_chats_are_rendered_as_the_engine_was_told(
     pipeline = pipeline_of(configured(tokenizer=str(folder), chat=chat))
     expected = prompt_of(pipeline, TEXT, prompt=text)
     assert prompt_of(pipeline, **fields).tokens == expected.tokens
+
+
+@pytest.mark.parametrize(
+    ("trusted", "reason"),
+    [pytest.param(True, None, id="trusted"), pytest.param(False, "request_template", id="not")],
+)
+def test_template_of_a_request_is_rendered_when_the_engine_trusts_it(
+    folder: Path, trusted: bool, reason: str | None
+) -> None:
+    model = configured(tokenizer=str(folder), chat={"trustRequestTemplate": trusted})
+    with closing(Tokenization(model, TokenizationConfig())) as tokenization:
+        found = prompt_of(tokenization.pipeline, chat_template="{{ messages[0].content }}lo")
+        expected = prompt_of(tokenization.pipeline, TEXT, prompt="hilo")
+    assert found.reason == reason
+    assert found.tokens == (expected.tokens if trusted else None)
 
 
 @pytest.mark.parametrize(

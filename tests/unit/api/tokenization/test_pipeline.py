@@ -9,15 +9,19 @@ import json
 from array import array
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
+from kvatlas.api.tokenization.chat import ChatRenderer, ChatTemplate
 from kvatlas.api.tokenization.encoding_pool import EncodingPool
 from kvatlas.api.tokenization.errors import ModelMissingError
 from kvatlas.api.tokenization.model import NoPrefixReason
 from kvatlas.api.tokenization.pipeline import PromptPipeline
+from kvatlas.api.tokenization.request import parse_body
+from kvatlas.api.tokenization.template_process import TemplateProcess
 from kvatlas.api.tokenization.tokenizer import ModelTokenizer, load_tokenizer
 
 HERE = Path(__file__).parent
@@ -50,6 +54,13 @@ def tokenizers(models: dict[str, Path]) -> dict[str, ModelTokenizer]:
     return {name: load_tokenizer(folder) for name, folder in models.items()}
 
 
+@pytest.fixture
+def template_process() -> Iterator[TemplateProcess]:
+    """With time for a loaded machine."""
+    with closing(TemplateProcess(render_s=60, wait_s=60)) as process:
+        yield process
+
+
 @pytest.fixture(scope="module")
 def tiny(tokenizers: dict[str, ModelTokenizer]) -> ModelTokenizer:
     return tokenizers["tiny"]
@@ -76,9 +87,9 @@ async def test_ids_are_the_engines_when_a_recorded_request_is_tokenized(
 
 @pytest.mark.parametrize("line", RENDERED)
 async def test_ids_are_the_engines_when_a_request_uses_this_feature(
-    tokenizers: dict[str, ModelTokenizer], line: dict[str, Any]
+    tokenizers: dict[str, ModelTokenizer], template_process: TemplateProcess, line: dict[str, Any]
 ) -> None:
-    pipeline = PromptPipeline(tokenizers[line["model"]], trust_request_chat_template=True)
+    pipeline = PromptPipeline(tokenizers[line["model"]], template_process=template_process)
     prompt = await pipeline.prompt(line["path"], encoded(line["body"]))
     assert (prompt.tokens, prompt.cut, prompt.detail) == (array("I", line["tokens"]), None, "")
 
@@ -134,8 +145,10 @@ async def test_reason_is_given_when_there_is_no_prefix(
     assert prompt.detail
 
 
-async def test_reason_is_encode_failed_when_text_is_no_unicode(tiny: ModelTokenizer) -> None:
-    pipeline = PromptPipeline(tiny, trust_request_chat_template=True)
+async def test_reason_is_encode_failed_when_text_is_no_unicode(
+    tiny: ModelTokenizer, template_process: TemplateProcess
+) -> None:
+    pipeline = PromptPipeline(tiny, template_process=template_process)
     body = {
         "model": "m",
         "messages": SURROGATE,
@@ -143,6 +156,26 @@ async def test_reason_is_encode_failed_when_text_is_no_unicode(tiny: ModelTokeni
     }
     prompt = await pipeline.prompt(CHAT, encoded(body))
     assert (prompt.tokens, prompt.reason) == (None, "encode_failed")
+
+
+LOOP = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"
+
+
+async def test_reason_is_template_failed_when_a_template_does_not_end(
+    tiny: ModelTokenizer, template_process: TemplateProcess
+) -> None:
+    """Of the request, and of the model, in which case a loop depends on what the client sends."""
+    request = encoded({"model": "m", "messages": MESSAGES, "chat_template": LOOP})
+    foreign = PromptPipeline(tiny, template_process=template_process)
+    loop = "{% for a in messages %}" * 4 + "{% endfor %}" * 4
+    own = PromptPipeline(replace(tiny, chat=ChatRenderer({"default": ChatTemplate(loop)}, {})))
+    for pipeline, body in ((foreign, request), (own, encoded({"model": "m", "messages": MESSAGES * 500}))):
+        prompts = [await pipeline.prompt(CHAT, body), pipeline.tokenize_inline(parse_body(CHAT, body))]
+        for prompt in prompts:
+            assert (prompt.tokens, prompt.reason) == (None, "template_failed")
+            assert prompt.detail == "chat template took longer than 0.25 s in line 1"
+    good = await foreign.prompt(CHAT, encoded({"model": "m", "messages": MESSAGES, "chat_template": "hello"}))
+    assert good.tokens == array("I", [418])
 
 
 async def test_reason_is_no_chat_template_when_the_tokenizer_is_one_file(models: dict[str, Path]) -> None:
