@@ -10,7 +10,6 @@ from prometheus_client.metrics_core import Metric
 
 from ..events.stream import StreamCounters, Trust
 from ..events.subscriber import Subscriber
-from ..indexer.tiers import TierId
 from .capacities import observed_capacity
 from .fleet import Fleet
 from .metrics import counter, gauge
@@ -101,9 +100,9 @@ def _residencies(fleet: Fleet) -> Iterator[Metric]:
     capacity = gauge("capacity_blocks", "Blocks a tier of an endpoint is bounded to.", "endpoint", "tier")
     real = gauge("observed_capacity_blocks", "Blocks a tier holds when it is full.", "endpoint", "tier")
     for endpoint in fleet:
-        for number, tier in enumerate(fleet.atlas.occupancy(endpoint.name)):
+        for tier in fleet.atlas.occupancy(endpoint.name):
             held.add_metric([endpoint.name, tier.tier], tier.residencies)
-            if (observed := observed_capacity(endpoint, TierId(number))) is not None:
+            if (observed := observed_capacity(endpoint, tier.tier_id)) is not None:
                 real.add_metric([endpoint.name, tier.tier], observed.n_blocks)
             if tier.capacity is not None:
                 capacity.add_metric([endpoint.name, tier.tier], tier.capacity)

@@ -25,7 +25,9 @@ from .tiers import TierId, TierSource, TierTable
 class TierOccupancy:
     """Blocks one endpoint holds in one tier, over all its ranks."""
 
+    tier_id: TierId
     tier: str
+    """Its name."""
     residencies: int
     capacity: int | None
     chunk_blocks: int | None
@@ -251,6 +253,7 @@ class Atlas:
         held = sum(ledger.residencies(tier) for ledger in ledgers)
         bounds = [bound for ledger in ledgers if (bound := ledger.capacity(tier)) is not None]
         return TierOccupancy(
+            tier_id=tier,
             tier=spec.name,
             residencies=shared.residencies(tier) if spec.shared else held,
             capacity=sum(bounds) if len(bounds) == len(ledgers) else None,

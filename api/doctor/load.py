@@ -93,15 +93,14 @@ def _capacity(patient: Patient) -> Iterator[Finding]:
                 f"tiers[{tiers[0].name}].lruCapacityPerServer: auto",
             )
         yield from _drift(patient, endpoint)
-        for number, held in enumerate(fleet.atlas.occupancy(endpoint.name)):
+        for held in fleet.atlas.occupancy(endpoint.name):
             if held.source is TierSource.INFERRED and held.tier in unbounded:
                 evidence = f"{endpoint.name}: tier {held.tier} is inferred"
-                if observed_capacity(endpoint, TierId(number)) is None:
+                if observed_capacity(endpoint, held.tier_id) is None:
                     yield _unbounded(evidence, unbounded[held.tier])
                 else:
-                    yield Finding(
-                        State.OK, f"{evidence}: {capacity_summary('auto', endpoint, TierId(number))}"
-                    )
+                    summary = capacity_summary("auto", endpoint, held.tier_id)
+                    yield Finding(State.OK, f"{evidence}: {summary}")
     yield Finding(State.OK, f"{len(tiers)} tiers are bounded as far as their sources need it")
 
 

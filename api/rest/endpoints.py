@@ -9,6 +9,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query
 
 from ...events.stream import StreamCounters, Trust
+from ...indexer.atlas import TierOccupancy
 from ...indexer.counters import LedgerCounters
 from ...indexer.tiers import TierId
 from ..capacities import capacity_summary, observed_capacity
@@ -111,24 +112,24 @@ def endpoint_out(endpoint: Endpoint, fleet: Fleet) -> EndpointOut:
         )
         if scrape
         else None,
-        tiers=[
-            TierOut(
-                name=tier.tier,
-                residencies=tier.residencies,
-                capacity=tier.capacity,
-                configured_capacity=fleet.settings.configured_capacity(TierId(number)),
-                capacity_summary=capacity_summary(
-                    fleet.settings.configured_capacity(TierId(number)), endpoint, TierId(number)
-                ),
-                observed_capacity=_observed(endpoint, TierId(number)),
-                chunk_blocks=tier.chunk_blocks,
-                source=tier.source.value if tier.source else None,
-                dark=tier.dark,
-                advice=DARK_ADVICE if tier.dark else None,
-            )
-            for number, tier in enumerate(fleet.atlas.occupancy(endpoint.name))
-        ],
+        tiers=[_tier(tier, endpoint, fleet) for tier in fleet.atlas.occupancy(endpoint.name)],
         publishers=[_publisher(publisher, fleet, now) for publisher in endpoint.publishers],
+    )
+
+
+def _tier(tier: TierOccupancy, endpoint: Endpoint, fleet: Fleet) -> TierOut:
+    configured = fleet.settings.configured_capacity(tier.tier_id)
+    return TierOut(
+        name=tier.tier,
+        residencies=tier.residencies,
+        capacity=tier.capacity,
+        configured_capacity=configured,
+        capacity_summary=capacity_summary(configured, endpoint, tier.tier_id),
+        observed_capacity=_observed(endpoint, tier.tier_id),
+        chunk_blocks=tier.chunk_blocks,
+        source=tier.source.value if tier.source else None,
+        dark=tier.dark,
+        advice=DARK_ADVICE if tier.dark else None,
     )
 
 

@@ -280,6 +280,18 @@ def test_unknown_medium_becomes_a_tier_of_its_own_without_credit() -> None:
     assert match(atlas).tier_blocks == {"gpu": 1, "cpu": 0}
 
 
+def test_occupancy_names_its_tier_when_an_endpoint_holds_nothing_in_an_unknown_one_before_it() -> None:
+    atlas = make_atlas()
+    atlas.add("other")
+    atlas.apply("other", 0, [store(0), store(0, medium="MOON")])
+    taken(atlas, store(0), store(0, medium="MARS"))
+
+    rows = atlas.occupancy("e")
+
+    assert [(row.tier, row.residencies) for row in rows] == [("gpu", 1), ("cpu", 0), ("mars", 1)]
+    assert [atlas.tiers.specs[row.tier_id].name for row in rows] == ["gpu", "cpu", "mars"]
+
+
 def test_unknown_medium_with_the_name_of_a_configured_tier_is_told_apart() -> None:
     atlas = Atlas(tiers=TierTable([TierSpec("gpu", ("CUDA",))]), seed=0, core=REFERENCE)
     atlas.add("e")
