@@ -6,7 +6,7 @@ import logging
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Literal, NoReturn
+from typing import Annotated, Literal
 
 import msgspec
 import typer
@@ -25,6 +25,7 @@ from . import cli_ask, cli_sim
 from .app import App
 from .cluster_flags import ClusterFlags
 from .config_file import ConfigFiles
+from .exit_status import NOT_GOOD, WRONG_USE, fail, say_on_stderr
 from .reference_flags import our_command_line
 from .scheduling.json_schema import json_schema
 from .scheduling.load import load_scheduled
@@ -32,8 +33,6 @@ from .scheduling.plan import make_plan
 from .workers.link import Mailboxes
 from .workers.supervisor import Supervisor
 from .workers.worker import run_worker
-
-NOT_GOOD, USAGE_ERROR = 1, 2
 
 log = logging.getLogger(__name__)
 
@@ -136,7 +135,7 @@ def serve(
         leader_election=ha_enable_leader_election,
     )
     if config is None and config_file is None and not cluster.name_endpoints:
-        _fail("--config FILE is missing; an EndpointPickerConfig may come as --config-file FILE")
+        fail("--config FILE is missing; an EndpointPickerConfig may come as --config-file FILE")
 
     def with_flags(said: KVAtlasConfig) -> KVAtlasConfig:
         server = _with_ports(said.server, ext_proc=grpc_port, health=grpc_health_port, metrics=metrics_port)
@@ -155,7 +154,7 @@ def serve(
     try:
         uvloop.run(App(loaded.config, files).run())
     except KVAtlasError as error:
-        _fail(str(error))
+        fail(str(error))
 
 
 @app.command()
@@ -172,8 +171,8 @@ def demo(
 
 @config_app.command("check")
 def config_check(file: FileArgument, *, ignore_unknown_plugins: IgnoreUnknown = False) -> None:
-    """Say whether a file and the endpoints it lists are valid, and if not, where and why."""
-    loaded = _load(ConfigFiles(file, ignore_unknown=ignore_unknown_plugins).load)
+    """Say whether a file and the endpoints it lists are valid, and if not, where and why. Status 1: they are not."""
+    loaded = _load(ConfigFiles(file, ignore_unknown=ignore_unknown_plugins).load, refused=NOT_GOOD)
     plan = make_plan(loaded.config)
     console = Console(soft_wrap=True, highlight=False)
     for note in (*loaded.notes, *plan.notes):
@@ -186,8 +185,8 @@ def config_check(file: FileArgument, *, ignore_unknown_plugins: IgnoreUnknown = 
 
 @config_app.command("show")
 def config_show(file: FileArgument, *, ignore_unknown_plugins: IgnoreUnknown = False) -> None:
-    """Print a file as kvatlas understands it, defaults included."""
-    loaded = _load(lambda: load_scheduled(file, ignore_unknown=ignore_unknown_plugins))
+    """Print a file as kvatlas understands it, defaults included. Status 1: it is not valid."""
+    loaded = _load(lambda: load_scheduled(file, ignore_unknown=ignore_unknown_plugins), refused=NOT_GOOD)
     sys.stdout.write(msgspec.yaml.encode(plain(make_plan(loaded.config).config)).decode())
 
 
@@ -204,17 +203,17 @@ def main() -> None:
     if command == "serve":
         line = our_command_line(arguments)
         if line.without_effect:
-            _say_on_stderr(f"flags that have no effect here: {', '.join(line.without_effect)}")
+            say_on_stderr(f"flags that have no effect here: {', '.join(line.without_effect)}")
         app(args=[command, *line.arguments])
     else:
         app()
 
 
-def _load(load: Callable[[], LoadedConfig]) -> LoadedConfig:
+def _load(load: Callable[[], LoadedConfig], *, refused: int = WRONG_USE) -> LoadedConfig:
     try:
         return load()
     except ConfigError as error:
-        _fail(str(error))
+        fail(str(error), refused)
 
 
 def _with_addresses(server: ServerConfig, **flags: str | None) -> ServerConfig:
@@ -236,7 +235,7 @@ def _with_cluster(said: KVAtlasConfig, flags: ClusterFlags) -> KVAtlasConfig:
     try:
         return flags.of(said)
     except ValueError as error:
-        _fail(str(error))
+        fail(str(error))
 
 
 def _with_compat(streams: ExtProcConfig, compat: Literal["none", "llm-d"] | None) -> ExtProcConfig:
@@ -263,7 +262,7 @@ def _listener(name: str, address: str) -> str:
     try:
         return str(HostPort.parse(address, lowest_port=0)) if address else ""
     except ValueError as error:
-        _fail(f"--{name.replace('_', '-')}: {error}")
+        fail(f"--{name.replace('_', '-')}: {error}")
 
 
 def _serve_with_workers(config: KVAtlasConfig, files: ConfigFiles, log_level: str) -> int:
@@ -275,26 +274,17 @@ def _serve_with_workers(config: KVAtlasConfig, files: ConfigFiles, log_level: st
         try:
             run_worker(config, files, mailboxes, worker)
         except KVAtlasError as error:
-            _say_on_stderr(str(error))
-            return USAGE_ERROR
+            say_on_stderr(str(error))
+            return WRONG_USE
         return 0
 
-    return Supervisor(config.server.workers, run, gives_up=USAGE_ERROR).serve()
-
-
-def _fail(message: str) -> NoReturn:
-    _say_on_stderr(message)
-    raise typer.Exit(USAGE_ERROR)
-
-
-def _say_on_stderr(message: str) -> None:
-    Console(stderr=True, soft_wrap=True).print(f"kvatlas: {message}", markup=False, highlight=False)
+    return Supervisor(config.server.workers, run, gives_up=WRONG_USE).serve()
 
 
 def _log_to_stderr(level: str, *, who: str = "") -> None:
     names = ("debug", "info", "warning", "error")
     if level.lower() not in names:
-        _fail(f"--log-level is {level!r}, want one of {', '.join(names)}")
+        fail(f"--log-level is {level!r}, want one of {', '.join(names)}")
     logging.getLogger("uvicorn").setLevel(logging.WARNING)  # it tells of every start and stop
     form = f"%(asctime)s {who}%(levelname)-7s %(name)s: %(message)s"
     logging.basicConfig(level=level.upper(), format=form, force=True)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Annotated, NoReturn, TypeVar
+from typing import Annotated, TypeVar
 
 import typer
 from pydantic import BaseModel
@@ -20,6 +20,7 @@ from .capacity.report import fetch_capacity, print_capacity
 from .config_file import ConfigFiles
 from .doctor.report import diagnose, fetch_diagnosis, print_diagnosis
 from .errors import AskError
+from .exit_status import NOT_GOOD, fail
 from .explain import fetch_decision, print_decision
 from .query import fetch_score, make_question, print_score
 from .recorder.report import fetch_recorder, print_recorder
@@ -27,8 +28,6 @@ from .shadow.report import fetch_shadow, print_shadow
 from .top.watch import watch
 
 Answer = TypeVar("Answer", bound=BaseModel)
-
-NOT_GOOD, USAGE_ERROR = 1, 2
 
 LOCAL = "http://localhost:8080"
 Url = Annotated[str, typer.Option(help="REST address of the running kvatlas.")]
@@ -63,13 +62,12 @@ def explain(
 ) -> None:
     """Say why a request went where it did."""
     if (request_id is not None) == last:
-        _fail("give the REQUEST_ID of a request, or --last for the newest one")
+        fail("give the REQUEST_ID of a request, or --last for the newest one")
     with _asking():
         decision = fetch_decision(url, request_id, Credentials(token_file, ca_file))
     if decision is None:
         what = "no decision is kept" if last else f"no decision on request {request_id} is kept"
-        _say_on_stderr(f"{what}; the last ones are listed at {url}/v1/decisions")
-        raise typer.Exit(NOT_GOOD)
+        fail(f"{what}; the last ones are listed at {url}/v1/decisions", NOT_GOOD)
     _show(decision, print_decision, as_json=as_json)
 
 
@@ -107,11 +105,14 @@ def doctor(
     as_json: AsJson = False,
 ) -> None:
     """Say what is wrong with a deployment, and which line mends it. Status 1: something that is configured does not work."""
-    with _asking():
+    try:
         if config is not None:
             found = diagnose(ConfigFiles(config).load().config)
         else:
-            found = fetch_diagnosis(url, Credentials(token_file, ca_file))
+            with _asking():
+                found = fetch_diagnosis(url, Credentials(token_file, ca_file))
+    except ConfigError as error:
+        fail(str(error), NOT_GOOD)
     _show(found, print_diagnosis, as_json=as_json)
     if found.state == "fail":
         raise typer.Exit(NOT_GOOD)
@@ -132,7 +133,7 @@ def capacity(
     try:
         sizes = [float(each) for each in gib.split(",")] if gib else []
     except ValueError:
-        _fail(f"--gib: found {gib!r}, expected numbers with commas between, such as 0,50,100")
+        fail(f"--gib: found {gib!r}, expected numbers with commas between, such as 0,50,100")
     with _asking():
         found = fetch_capacity(url, sizes, Credentials(token_file, ca_file))
     _show(found, partial(print_capacity, by_endpoint=by_endpoint), as_json=as_json)
@@ -186,7 +187,7 @@ def top(
     except KeyboardInterrupt:
         raise typer.Exit from None
     except AskError as error:
-        _fail(str(error))
+        fail(str(error))
 
 
 @contextmanager
@@ -194,8 +195,8 @@ def _asking() -> Generator[None]:
     """What cannot be asked ends the command with one line."""
     try:
         yield
-    except (AskError, ConfigError) as error:
-        _fail(str(error))
+    except AskError as error:
+        fail(str(error))
 
 
 def _show(found: Answer, show: Callable[[Console, Answer], None], *, as_json: bool) -> None:
@@ -203,12 +204,3 @@ def _show(found: Answer, show: Callable[[Console, Answer], None], *, as_json: bo
         sys.stdout.write(found.model_dump_json(by_alias=True, indent=2) + "\n")
     else:
         show(Console(), found)
-
-
-def _fail(message: str) -> NoReturn:
-    _say_on_stderr(message)
-    raise typer.Exit(USAGE_ERROR)
-
-
-def _say_on_stderr(message: str) -> None:
-    Console(stderr=True, soft_wrap=True).print(f"kvatlas: {message}", markup=False, highlight=False)

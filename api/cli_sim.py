@@ -12,8 +12,7 @@ from rich.console import Console
 
 from ..configs.errors import ConfigError
 from ..events.errors import KVAtlasError
-
-USAGE_ERROR = 2
+from .exit_status import fail
 
 T = TypeVar("T", int, float)
 
@@ -229,8 +228,7 @@ def _run(command: Callable[[Console], None]) -> None:
     try:
         command(Console())
     except (ConfigError, KVAtlasError) as error:
-        Console(stderr=True, soft_wrap=True).print(f"kvatlas: {error}", markup=False, highlight=False)
-        raise typer.Exit(USAGE_ERROR) from None
+        fail(str(error))
 
 
 def _numbers(flag: str, text: str, number: type[T], *, at_least: T, separator: str = ",") -> tuple[T, ...]:
