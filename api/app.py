@@ -381,7 +381,7 @@ class App:
             for _ in self._roster.preparing(wanted_endpoints(plan.config)):
                 await asyncio.sleep(0)
         except ConfigRefusedError:
-            self.fleet.prepared()
+            self.fleet.publishers.prepared()
             raise
 
     def _switch(self, plan: Plan, generation: int) -> None:
@@ -390,7 +390,7 @@ class App:
         try:
             self._roster.bring_to(wanted_endpoints(config))
         finally:
-            self.fleet.prepared()
+            self.fleet.publishers.prepared()
         self.fleet.configure(fleet_settings(config))
         self._scraper.configure(scrape_settings(config.metrics_scrape))
         self._loads.stale_after_s = config.metrics_scrape.stale_after

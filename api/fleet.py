@@ -7,31 +7,28 @@ import time
 from collections.abc import Iterator, Mapping
 
 from ..configs.endpoints import EndpointAddresses, RankAddresses
-from ..events.bound import BoundPublisher
-from ..events.errors import SubscriptionError
-from ..events.position import StreamPosition
 from ..events.stream import Trust
 from ..events.subscriber import Subscriber
-from ..events.subscription import Subscription
 from ..indexer.atlas import Atlas
 from ..indexer.predicted import Prediction
 from ..indexer.prefix import Prefix
 from ..indexer.snapshot import SavedEndpoint, SavedRank
-from ..indexer.tiers import TierId, TierSource
+from ..indexer.tiers import TierSource
 from ..scorers.audit import Audit, Audited
 from ..scorers.in_flight import InFlight, Siblings
 from ..scorers.model import IDLE, Candidate, Load
-from .auto_capacities import AutoCapacities
 from .endpoint import Endpoint
 from .instance import Instance
 from .metrics import Metrics
 from .predictions import Predictions
-from .publisher import SAME_RESTART_S, Publisher
+from .publisher import SAME_RESTART_S
+from .publishers import Publishers
 from .scrape.loads import LoadTable
 from .scrape.report import EngineFacts
 from .scrape.scraper import Scraper
 from .scrape.target import ScrapeStatus
 from .settings import FleetSettings
+from .tier_bounds import TierBounds
 
 log = logging.getLogger(__name__)
 
@@ -62,16 +59,15 @@ class Fleet:
     ) -> None:
         self.atlas = atlas
         self.predictions = Predictions(atlas, ttl_s=settings.predict_s)
-        self._subscriber, self._scraper, self._loads, self._metrics = subscriber, scraper, loads, metrics
+        self._scraper, self._loads, self._metrics = scraper, loads, metrics
+        self.publishers = Publishers(subscriber, atlas=atlas, predictions=self.predictions, metrics=metrics)
         self.in_flight = InFlight(siblings)
         self.audit = Audit()
-        self._auto = AutoCapacities(atlas)
+        self._bounds = TierBounds(atlas, settings)
         self.is_from_routing = atlas.tiers.specs[0].source is TierSource.ROUTING
         """Whether blocks are known from routing by configuration, whatever an event stream says."""
         self.settings = settings
         self._endpoints: dict[str, Endpoint] = {}
-        self._leaving: list[Publisher] = []
-        self._to_shrink: set[TierId] = set()
 
     def __iter__(self) -> Iterator[Endpoint]:
         return iter(self._endpoints.values())
@@ -115,42 +111,13 @@ class Fleet:
         if addresses.metrics is not None:
             self._scraper.add(name, addresses.metrics, self.settings.engines.of(labels))
 
-    def preparing(self, addresses: EndpointAddresses) -> Iterator[None]:
-        """Connect to the publishers of an endpoint that is about to be added, in steps between which others may run.
-
-        `prepared` is to be called when it has been added, or will not be.
-
-        Raises:
-            SubscriptionError: as `add`.
-        """
-        if addresses.connects_to_us:
-            return iter(())
-        return self._subscriber.prepare(rank.events for rank in addresses.ranks if rank.events is not None)
-
-    def prepared(self) -> None:
-        """Close what `preparing` opened and nobody took."""
-        self._subscriber.discard_prepared()
-
     def add_rank(self, name: str, rank: RankAddresses, *, saved: SavedRank | None = None) -> None:
         """Start to follow one more rank of an endpoint, from what was saved of it or from nothing.
 
         Raises:
             SubscriptionError: an event address that cannot be used; the rank is not added.
         """
-        endpoint = self._endpoints[name]
-        publisher = Publisher(name, rank.rank, self.atlas, self.predictions, self._metrics)
-        self.atlas.add_rank(name, rank.rank)
-        if saved is not None:
-            self.atlas.load(name, rank.rank, saved.books, now=time.monotonic())
-        position = saved.position if saved is not None else None
-        try:
-            publisher.subscription = self._follow(endpoint.addresses, rank, publisher, position)
-        except SubscriptionError:
-            self.atlas.remove_rank(name, rank.rank)
-            raise
-        endpoint.publishers.append(publisher)
-        if publisher.subscription is None:
-            self.atlas.ledger(name, rank.rank).without_events()
+        self.publishers.follow(self._endpoints[name], rank, saved)
 
     async def remove(self, name: str) -> None:
         """Stop following an endpoint and forget all it holds, and free its sockets."""
@@ -166,8 +133,7 @@ class Fleet:
         if endpoint.addresses.metrics is not None:
             self._scraper.remove(name)
         for publisher in endpoint.publishers:
-            self._stop(publisher)
-        self._leaving += endpoint.publishers
+            self.publishers.leave(publisher)
         self.atlas.remove(name)
         self.predictions.forget(name)
         self.in_flight.forget(name)
@@ -176,8 +142,7 @@ class Fleet:
 
     async def release(self) -> None:
         """Free the sockets of forgotten endpoints."""
-        while self._leaving:
-            await self._close(self._leaving.pop())
+        await self.publishers.release()
 
     def reset(self, name: str) -> None:
         """Forget all that an endpoint holds and learn it anew: from its publishers' replay, from events, from routing."""
@@ -200,9 +165,9 @@ class Fleet:
             return
         publisher = next(publisher for publisher in endpoint.publishers if publisher.rank == rank)
         endpoint.publishers.remove(publisher)
-        self._stop(publisher)
+        self.publishers.leave(publisher)
         self.atlas.remove_rank(name, rank)
-        await self._close(publisher)
+        await self.release()
 
     def candidates(
         self,
@@ -274,7 +239,7 @@ class Fleet:
         self.audit.add(found, now=now)
         endpoint = self._endpoints.get(found.endpoint)
         if endpoint is not None:
-            self._auto.learn(endpoint, found, self.settings.auto_capacity_tiers)
+            self._bounds.learn(endpoint, found)
 
     def load(self, name: str, *, now: float) -> Load | None:
         """Last load of the endpoint, None when it was never read or is too old."""
@@ -294,7 +259,7 @@ class Fleet:
             self._note_start(endpoint, facts.process_start_s)
         if facts.gpu_blocks_per_engine is not None:
             endpoint.gpu_blocks = facts.gpu_blocks_per_engine
-            self._auto.follow(endpoint, self.settings.auto_capacity_tiers)
+            self._bounds.follow(endpoint)
         endpoint.offloads = facts.offloads
         if facts.block_size is not None:  # after a restart, which forgets the size
             for ledger in self.atlas.ledgers(name):
@@ -303,29 +268,15 @@ class Fleet:
 
     def configure(self, settings: FleetSettings) -> None:
         """Look at endpoints otherwise from now on; `shrinking` makes tiers smaller where they are to be."""
-        before, self.settings = self.settings, settings
+        self.settings = settings
         self.predictions.ttl_s = settings.predict_s
-        for number, capacity in enumerate(settings.capacities):
-            tier = TierId(number)
-            self.atlas.tiers.bound(tier, capacity)
-            is_auto = tier in settings.auto_capacity_tiers
-            if (capacity, is_auto) != (before.capacities[number], tier in before.auto_capacity_tiers):
-                self._to_shrink.add(tier)
+        self._bounds.configure(settings)
         for endpoint in self:
             self._name_series(endpoint)
 
     def shrinking(self) -> Iterator[None]:
-        """Bring tiers to the bounds that `configure` gave them, in steps between which others may run.
-
-        Cost: a step evicts at most `MAX_SURPLUS_EVICTED` blocks for each rank and group of an endpoint.
-        """
-        while self._to_shrink:
-            tier = self._to_shrink.pop()
-            while self.atlas.set_shared_capacity(tier, self.settings.capacities[tier]):
-                yield
-            for name in list(self._endpoints):
-                while name in self._endpoints and self._bound(self._endpoints[name], tier):
-                    yield
+        """Bring tiers to the bounds that `configure` gave them, in steps between which others may run."""
+        return self._bounds.shrinking(self._endpoints)
 
     def settled(self, *, now: float, patience_s: float) -> bool:
         """Whether every endpoint's history was fetched or, `patience_s` after it was added, waited for in vain."""
@@ -341,43 +292,15 @@ class Fleet:
         self.predictions.expire(now=now)
         self._settle(now)
         for endpoint in self:
-            self._auto.follow(endpoint, self.settings.auto_capacity_tiers)
+            self._bounds.follow(endpoint)
             if endpoint.offloads:
                 for ledger in self.atlas.ledgers(endpoint.name):
                     ledger.offloads(now=now)
-
-    def _bound(self, endpoint: Endpoint, tier: TierId) -> int:
-        """Bound a tier of an endpoint as the settings say; returns blocks evicted on the way there."""
-        if tier in self.settings.auto_capacity_tiers:
-            return self._auto.bound(endpoint, tier)
-        return self.atlas.set_capacity(endpoint.name, tier, self.settings.capacities[tier])
 
     def _name_series(self, endpoint: Endpoint) -> None:
         """Scrape an endpoint under other names, where settings or labels have changed them."""
         if endpoint.addresses.metrics is not None:
             self._scraper.rename(endpoint.name, self.settings.engines.of(endpoint.labels))
-
-    def _follow(
-        self,
-        addresses: EndpointAddresses,
-        rank: RankAddresses,
-        publisher: Publisher,
-        position: StreamPosition | None,
-    ) -> Subscription | None:
-        if rank.events is None:
-            return None
-        if addresses.connects_to_us and addresses.serving is not None:
-            expected = BoundPublisher(publisher.endpoint, addresses.serving, rank.rank)
-            return self._subscriber.expect(expected, rank.replay, publisher, position)
-        return self._subscriber.subscribe(rank.events, rank.replay, publisher, position)
-
-    def _stop(self, publisher: Publisher) -> None:
-        if publisher.subscription is not None:
-            self._subscriber.stop(publisher.subscription)
-
-    async def _close(self, publisher: Publisher) -> None:
-        if publisher.subscription is not None:
-            await self._subscriber.unsubscribe(publisher.subscription)
 
     def _settle(self, now: float) -> None:
         self.in_flight.settle(lambda name: self._loads.get(name, now), now=now)

@@ -235,7 +235,7 @@ async def test_connection_that_was_prepared_is_taken_and_none_is_opened_beside_i
         assert names(fleet) == []
 
         roster.bring_to(wanted)
-        fleet.prepared()
+        fleet.publishers.prepared()
 
         assert names(fleet) == ["a"]
 
@@ -248,6 +248,6 @@ async def test_connections_that_cannot_be_made_are_refused_before_anything_has_c
         )
         with pytest.raises(ConfigRefusedError, match=r"^endpoint 'b': cannot open another event socket"):
             list(roster.preparing(wanted))
-        fleet.prepared()
+        fleet.publishers.prepared()
 
         assert names(fleet) == []
