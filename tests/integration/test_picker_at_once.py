@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from msgspec.structs import asdict, replace
 
 from kvatlas.api.routing import Overload, Refusal, Route, RoutingRequest
-from kvatlas.api.tokenization.encoding_pool import INLINE_CHARS, EncodingPool
+from kvatlas.api.tokenization.encoding_pool import QUICK_CHARS, EncodingPool
 from kvatlas.api.tokenization.model import ParsedRequest, Prompt
 from kvatlas.api.tokenization.pipeline import PromptPipeline
 from kvatlas.api.tokenization.tokenizer import load_tokenizer
@@ -21,7 +21,7 @@ from support.models import TINY
 from support.picker_parts import PickerParts, picker_parts
 
 NAMES = {"a": 1, "b": 0, "c": 2}
-LONG = "the quick brown fox " * (INLINE_CHARS // 10)
+LONG = "".join(f"the quick brown fox {number} " for number in range(QUICK_CHARS // 20))
 
 
 def chat(text: str, **fields: object) -> RoutingRequest:
