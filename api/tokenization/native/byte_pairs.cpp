@@ -22,7 +22,7 @@ uint64_t pair_of(uint32_t left, uint32_t right) { return uint64_t{left} << 32 | 
 
 BytePairs::BytePairs(const std::array<uint32_t, 256>& bytes, const std::vector<Merge>& merges, std::unordered_map<std::string, uint32_t> words)
     : bytes_(bytes), merges_(std::bit_ceil(merges.size() + merges.size() / 2 + 2)),
-      shift_(64 - static_cast<unsigned>(std::countr_zero(merges_.size()))), words_(std::move(words)), known_(size_t{1} << kKnownBits) {
+      shift_(64 - static_cast<unsigned>(std::countr_zero(merges_.size()))), words_(std::move(words)) {
     for (uint32_t rank = 0; rank < merges.size(); ++rank) {
         const uint64_t pair = pair_of(merges[rank].left, merges[rank].right);
         size_t at = pair * kOdd1 >> shift_;
@@ -39,12 +39,12 @@ const BytePairs::Slot* BytePairs::find(uint32_t left, uint32_t right) const {
     }
 }
 
-void BytePairs::encode(std::string_view word, std::vector<uint32_t>& tokens) {
+void BytePairs::encode(std::string_view word, Memory& memory, std::vector<uint32_t>& tokens) const {
     std::array<uint64_t, 3> bytes{};
     if (word.size() > sizeof bytes) return merge(word, tokens);
     std::memcpy(bytes.data(), word.data(), word.size());
     const uint64_t hash = fold(bytes[0] ^ kOdd1, bytes[1] ^ kOdd2) ^ fold(bytes[2] ^ kOdd3, word.size() ^ kOdd1);
-    Known& known = known_[hash * kOdd2 >> (64 - kKnownBits)];
+    Known& known = memory.at(hash * kOdd2);
     if (known.length == word.size() && known.bytes == bytes) {
         tokens.insert(tokens.end(), known.tokens.begin(), known.tokens.begin() + known.n_tokens);
         return;
@@ -59,7 +59,7 @@ void BytePairs::encode(std::string_view word, std::vector<uint32_t>& tokens) {
     std::copy_n(tokens.begin() + static_cast<std::ptrdiff_t>(before), n_tokens, known.tokens.begin());
 }
 
-void BytePairs::merge(std::string_view word, std::vector<uint32_t>& tokens) {
+void BytePairs::merge(std::string_view word, std::vector<uint32_t>& tokens) const {
     if (!words_.empty()) {
         const auto found = words_.find(std::string(word));
         if (found != words_.end()) {

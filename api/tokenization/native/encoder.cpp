@@ -18,19 +18,35 @@ bool take_apart(const AddedTokens& added, std::string_view text, Token token, Pl
 
 }  // namespace
 
-std::optional<std::vector<uint32_t>> Encoder::encode(std::string_view text, bool is_normalized) {
-    const Classes needed = is_normalized ? kKnown : kInert;
+std::vector<Encoder::Tokens> Encoder::encode(std::span<const std::optional<std::string_view>> texts, bool is_normalized) {
+    std::unique_lock<std::mutex> held;
+    Lane* free = nullptr;
+    for (Lane& lane : lanes_) {
+        held = std::unique_lock(lane.mutex, std::try_to_lock);
+        free = &lane;
+        if (held) break;
+    }
+    if (!held) held = std::unique_lock(free->mutex);
+    std::vector<Tokens> found;
+    found.reserve(texts.size());
+    for (const auto& text : texts) {
+        found.push_back(text ? encode(*text, is_normalized ? kKnown : kInert, free->memory) : std::nullopt);
+    }
+    return found;
+}
+
+Encoder::Tokens Encoder::encode(std::string_view text, Classes needed, BytePairs::Memory& memory) const {
     std::vector<uint32_t> tokens;
     tokens.reserve(text.size() / 3 + 8);
     const auto token = [&](uint32_t id) { tokens.push_back(id); };
     const bool is_known = take_apart(literal_, text, token, [&](std::string_view part) {
-        return take_apart(normalized_, part, token, [&](std::string_view plain) { return add_plain(plain, needed, tokens); });
+        return take_apart(normalized_, part, token, [&](std::string_view plain) { return add_plain(plain, needed, memory, tokens); });
     });
     if (!is_known) return std::nullopt;
     return tokens;
 }
 
-bool Encoder::add_plain(std::string_view text, Classes needed, std::vector<uint32_t>& tokens) {
+bool Encoder::add_plain(std::string_view text, Classes needed, BytePairs::Memory& memory, std::vector<uint32_t>& tokens) const {
     const auto characters = classified(text, needed);
     if (!characters) return false;
     const auto& offsets = characters->offsets;
@@ -43,7 +59,7 @@ bool Encoder::add_plain(std::string_view text, Classes needed, std::vector<uint3
         if (end - begin > BytePairs::kLongestWord) {
             is_short = false;
         } else {
-            pairs_.encode(text.substr(begin, end - begin), tokens);
+            pairs_.encode(text.substr(begin, end - begin), memory, tokens);
         }
     });
     return is_split && is_short;

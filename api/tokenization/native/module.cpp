@@ -183,16 +183,10 @@ PyObject* encode(PyObject* self, Call call) {
                 PyErr_Clear();  // half a surrogate pair has no UTF-8
             }
         }
-        std::vector<std::optional<std::vector<uint32_t>>> encoded(n);
-        {
-            std::optional<WithoutGil> others_run;
-            if (n_bytes >= kLongText) others_run.emplace();
-            Encoder& encoder = value_of<Encoder>(self);
-            const std::lock_guard one_at_a_time(encoder.mutex());
-            for (size_t i = 0; i < n; ++i) {
-                if (contents[i]) encoded[i] = encoder.encode(*contents[i], is_normalized != 0);
-            }
-        }
+        std::optional<WithoutGil> others_run;
+        if (n_bytes >= kLongText) others_run.emplace();
+        const auto encoded = value_of<Encoder>(self).encode(contents, is_normalized != 0);
+        others_run.reset();
         Reference list(PyList_New(static_cast<Py_ssize_t>(n)));
         for (size_t i = 0; i < n; ++i) {
             PyObject* ids = encoded[i] ? bytes_of(*encoded[i]) : Py_NewRef(Py_None);
