@@ -149,7 +149,8 @@ class App:
             if (port := self._configured.bind(self.live.in_force.events)) is not None:
                 self.ports["events"] = port
             await self._snapshots.read()
-            await self._configured.fill(self.live.in_force, self._snapshots)
+            async with self.live.held() as config:
+                await self._configured.fill(config, self._snapshots)
         except BaseException:
             await self.stop(grace_s=0)
             raise

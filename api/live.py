@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -110,6 +111,12 @@ class LiveConfig:
         """For another process to go on from."""
         seen = {str(path): each.told for path, each in self._watches.items() if each.told is not None}
         return ConfigState(self.generation, self._loaded, self.refusals.copy(), seen)
+
+    @contextlib.asynccontextmanager
+    async def held(self) -> AsyncGenerator[KVAtlasConfig]:
+        """The configuration in force, which stays so within: changes wait."""
+        async with self._turn:
+            yield self.in_force
 
     async def follow(self, state: ConfigState) -> None:
         """Put in force what another process has, as its generation; nothing happens where that is not a later one.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -10,9 +11,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from kvatlas.api.app import App
+from support.fleets import make_config
 from support.recording import player, read_frames
 from support.scraping import MetricsServer
-from support.serve import Served, config_text, serving
+from support.serve import ANY_PORTS, Served, config_text, serving
 from support.waiting import until
 
 pytestmark = pytest.mark.slow
@@ -281,3 +284,21 @@ async def test_moved_endpoint_starts_over_and_the_others_keep_what_they_hold(
     assert kept["tiers"] == before["tiers"]
     assert kept["tiers"][0]["residencies"] > 0
     assert kept["publishers"][0]["epoch"] == before["publishers"][0]["epoch"]
+
+
+async def test_weights_that_are_set_while_endpoints_are_added_come_after_them() -> None:
+    metrics = "http://127.0.0.1:1/metrics"
+    static = [endpoint(f"e{number}", number, metrics=metrics) for number in range(1, 101)]
+    app = App(make_config(server=ANY_PORTS, endpoints={"static": static}))
+    starting = asyncio.create_task(app.start())
+    try:
+        while not len(app.fleet):  # noqa: ASYNC110 - nothing signals a step of the start
+            await asyncio.sleep(0)
+        assert len(app.fleet) < len(static), "a start that goes on"
+        await app.live.set_weights({"queue": 7})
+        assert len(app.fleet) == len(static)
+        await starting
+        assert (app.live.generation, app.live.in_force.weights.queue) == (2, 7)
+    finally:
+        await asyncio.gather(starting, return_exceptions=True)
+        await app.stop(grace_s=0)
