@@ -124,6 +124,18 @@ class Fleet:
         self.forget(name)
         await self.release()
 
+    async def remove_rank(self, name: str, rank: int) -> None:
+        """As `remove`, one rank; with the last one goes the endpoint."""
+        endpoint = self._endpoints[name]
+        if len(endpoint.publishers) == 1:
+            await self.remove(name)
+            return
+        publisher = next(publisher for publisher in endpoint.publishers if publisher.rank == rank)
+        endpoint.publishers.remove(publisher)
+        self.publishers.leave(publisher)
+        self.atlas.remove_rank(name, rank)
+        await self.release()
+
     def forget(self, name: str) -> None:
         """Stop following an endpoint and forget all it holds, at once; a re-add starts clean.
 
@@ -156,18 +168,6 @@ class Fleet:
         """Give an endpoint other labels; it keeps all it has."""
         self._endpoints[name].labels = labels
         self._name_series(self._endpoints[name])
-
-    async def remove_rank(self, name: str, rank: int) -> None:
-        """As `remove`, one rank; with the last one goes the endpoint."""
-        endpoint = self._endpoints[name]
-        if len(endpoint.publishers) == 1:
-            await self.remove(name)
-            return
-        publisher = next(publisher for publisher in endpoint.publishers if publisher.rank == rank)
-        endpoint.publishers.remove(publisher)
-        self.publishers.leave(publisher)
-        self.atlas.remove_rank(name, rank)
-        await self.release()
 
     def candidates(
         self,
