@@ -261,10 +261,9 @@ class Fleet:
             endpoint.gpu_blocks = facts.gpu_blocks_per_engine
             self._bounds.follow(endpoint)
         endpoint.offloads = facts.offloads
-        if facts.block_size is not None:  # after a restart, which forgets the size
+        if facts.block_size is not None:  # after a restart, which forgets the old one
             for ledger in self.atlas.ledgers(name):
-                if self.is_from_routing or not endpoint.has_events:
-                    ledger.use_block_size(facts.block_size)
+                ledger.use_block_size(facts.block_size)
 
     def configure(self, settings: FleetSettings) -> None:
         """Look at endpoints otherwise from now on; `shrinking` makes tiers smaller where they are to be."""

@@ -61,6 +61,10 @@ class Predictions:
         size, has = ledger.block_size, ledger.has
         self._predicted.confirm(endpoint, lambda each: each.block_size == size and has(each.last_key))
 
+    def resized(self, endpoint: str, block_size: int) -> None:
+        """Events have shown the endpoint's block size: what was predicted by another one is worth nothing."""
+        self._predicted.resized(endpoint, block_size)
+
     def withdraw(self, prediction: Prediction) -> None:
         """The endpoint did not compute the prompt."""
         self._predicted.withdraw(prediction)

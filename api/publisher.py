@@ -63,13 +63,16 @@ class Publisher:
     def apply(self, batch: Batch, *, live: bool) -> None:
         """Take a batch into the index."""
         self.last_batch_at = time.monotonic()
-        counters = self.atlas.ledger(self.endpoint, self.rank).counters
+        ledger = self.atlas.ledger(self.endpoint, self.rank)
+        counters, block_size = ledger.counters, ledger.block_size
         n_unknown = counters.unknown_removals
         self.atlas.apply(self.endpoint, self.rank, batch)
         # an engine removes what this process never heard of long before its tiers look full from here
         self._gauge(batch.removed_media if counters.unknown_removals == n_unknown else frozenset())
         if len(self.adapters) < MAX_ADAPTERS:
             self.adapters |= batch.adapters
+        if (shown := ledger.block_size) is not None and shown != block_size:
+            self.predictions.resized(self.endpoint, shown)
         self.predictions.events_came(self.endpoint, self.rank)
         self.metrics.batch_applied(self.endpoint, len(batch))
         for reason in batch.rejected:

@@ -73,7 +73,7 @@ class Atlas:
 
     @property
     def block_sizes(self) -> tuple[int, ...]:
-        """Block sizes that any endpoint's events have shown."""
+        """Block sizes of all endpoints."""
         return tuple(self._indexes)
 
     def add(self, endpoint: str, *, n_ranks: int = 1, space: str = "") -> None:
@@ -216,6 +216,7 @@ class Atlas:
         change of where blocks are costs O(endpoints) more.
         """
         if self._plan is None:
+            self._drop_unused_indexes()
             self._plan = MatchPlan(self._planned_ranks(), tiers=self.tiers.names, index_for=self._index_for)
         return self._plan.match(prefix)
 
@@ -296,9 +297,10 @@ class Atlas:
         return self._shared[space]
 
     def _drop_unused_indexes(self) -> None:
-        """A publisher may come back with another block size every time: indexes nobody uses do not stay."""
+        """A publisher may tell another block size again and again: indexes nobody uses do not stay."""
         used = {ledger.block_size for ledgers in self._endpoints.values() for ledger in ledgers.values()}
         for shared in self._shared.values():
+            shared.close_empty(but=used)
             used |= shared.block_sizes
         for size in self._indexes.keys() - used:
             del self._indexes[size]

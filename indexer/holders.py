@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, NamedTuple
 
 from msgspec import Meta
@@ -86,6 +86,13 @@ class SharedHolders:
     def block_sizes(self) -> set[int]:
         """Block sizes of the holders."""
         return {block_size for _, block_size in self._holders}
+
+    def close_empty(self, *, but: Container[int | None]) -> None:
+        """Close the holders in which nothing is, of all block sizes `but` these."""
+        for tier, block_size in list(self._holders):
+            index, holder = self._index_for(block_size), self._holders[tier, block_size]
+            if block_size not in but and not index.size(holder):
+                index.close(self._holders.pop((tier, block_size)))
 
     def residencies(self, tier: TierId) -> int:
         """Blocks in a shared tier, over all block sizes."""

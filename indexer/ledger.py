@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import assert_never
 
 from ..events.model import AllBlocksCleared, BlockRemoved, BlockStored, EngineHash, Event
+from .block_size import BlockSize
 from .bounds import Bounds
 from .chunks import Chunks
 from .counters import LedgerCounters
@@ -56,7 +57,7 @@ class RankLedger:
         self.counters = LedgerCounters()
         self.hashes = HashMap(seed=seed, make_keys=make_keys, table=self._new_table(seed))
         self.sources = Sources(tiers)
-        self.block_size: int | None = None
+        self._size = BlockSize()
         self._tiers, self._index_for, self._shared = tiers, index_for, shared
         self._on_source, self._on_layout = on_source, on_layout
         self._bounds = Bounds(tiers)
@@ -91,9 +92,8 @@ class RankLedger:
 
     def reset(self) -> None:
         """The publisher began a new life: nothing of the old one holds."""
-        if self._holders is not None:
-            self._holders.close()
-        self._holders = self.block_size = None
+        self._size.certain = None
+        self._open_holders()
         self.hashes.clear()
         self.sources.clear()
         for tier in self._bounds.followers():
@@ -107,13 +107,18 @@ class RankLedger:
     # -- what is known without events ------------------------------------------------------------------------------
 
     def use_block_size(self, block_size: int) -> None:
-        """Block size of an endpoint that sends no events; one that events have shown stays."""
-        if self.block_size is None:
-            self._set_block_size(block_size)
+        """Block size that the endpoint's metrics tell: for good where it learns from routing, else until events show one."""
+        before, self._size.expected = self.block_size, block_size
+        if self.learns_from_routing:
+            self._size.settle()
+        if self.block_size != before:
+            self._open_holders()
 
     def without_events(self) -> None:
         """The endpoint has no event stream: learn from routing what it has."""
         self._note(self.sources.no_events())
+        if self.learns_from_routing:
+            self._size.settle()
 
     def offloads(self, *, now: float) -> None:
         """The engine's metrics show that it offloads; `now` in monotonic seconds."""
@@ -139,6 +144,11 @@ class RankLedger:
         self._holders.touch(keys)
 
     # -- what others ask ------------------------------------------------------------------------------------------
+
+    @property
+    def block_size(self) -> int | None:
+        """Tokens a block, as events show or, before them, as the endpoint's metrics tell; None while not known."""
+        return self._size.in_use
 
     def layout(self) -> RankLayout | None:
         """Where this rank's blocks are, None while no block size is known."""
@@ -181,7 +191,7 @@ class RankLedger:
     def dump(self, *, now: float) -> SavedBooks:
         """All that was learned, to be saved; `now` in monotonic seconds. Cost: O(hashes + residencies)."""
         return SavedBooks(
-            block_size=self.block_size,
+            block_size=self._size.certain,
             tells_extra_keys=self._tells_extra_keys,
             groups=dict(self._groups),
             sources=self.sources.dump(now=now),
@@ -189,7 +199,7 @@ class RankLedger:
             chunks=self._chunks.dump(),
             foreign=self._foreign.dump(),
             pending=self._pending.dump(),
-            holders=() if self._holders is None else self._holders.dump(),
+            holders=() if self._size.certain is None else self._known_holders().dump(),
         )
 
     def load(self, saved: SavedBooks, *, now: float) -> None:
@@ -205,7 +215,7 @@ class RankLedger:
         for engine_hash in self._pending:
             self.hashes.table.expect(engine_hash)
         if saved.block_size is not None:
-            self._set_block_size(saved.block_size)
+            self._show_block_size(saved.block_size)
             self._known_holders().load(saved.holders)
 
     # -- stores ---------------------------------------------------------------------------------------------------
@@ -215,7 +225,7 @@ class RankLedger:
         if not self._takes(event, tier):
             return
         place = Place(tier, event.group)
-        if tier != FASTEST and ForeignChunks.speaks(event, self.block_size):
+        if tier != FASTEST and ForeignChunks.speaks(event, self._size.certain):
             self._stored_foreign(event, place)
             return
         if event.hashes and self._may_learn(event, tier):
@@ -261,9 +271,9 @@ class RankLedger:
             return False
         if tier == FASTEST:
             self._tells_extra_keys |= event.extra_keys is not None
-            if self.block_size is None:
-                self._set_block_size(event.block_size)
-        elif event.extra_keys is None and (self._tells_extra_keys or self.block_size is None):
+            if self._size.certain is None:
+                self._show_block_size(event.block_size)
+        elif self._size.certain is None or (event.extra_keys is None and self._tells_extra_keys):
             return False
         if event.block_size != self.block_size:
             self.counters.block_size_mismatches += 1
@@ -271,7 +281,7 @@ class RankLedger:
         return True
 
     def _stored_foreign(self, event: BlockStored, place: Place) -> None:
-        size = self.block_size
+        size = self._size.certain
         assert size is not None, "a foreign chunk is recognised only beside a block size"  # noqa: S101
         keys = self._foreign.learn(event, size)
         if keys is None:
@@ -374,16 +384,24 @@ class RankLedger:
             self.set_capacity(change.tier, None)
         self._on_source(change)
 
-    def _set_block_size(self, block_size: int) -> None:
-        self.block_size = block_size
-        self._holders = RankHolders(
-            index=self._index_for(block_size),
-            block_size=block_size,
-            tiers=self._tiers,
-            shared=self._shared,
-            capacities=self._bounds.blocks,
-            on_change=self._changed,
-        )
+    def _show_block_size(self, block_size: int) -> None:
+        self._size.certain = block_size
+        self._open_holders()
+
+    def _open_holders(self) -> None:
+        """Begin to hold blocks of the size in use; nothing is held before that is certain."""
+        if self._holders is not None:
+            self._holders.close()
+        self._holders = None
+        if (block_size := self.block_size) is not None:
+            self._holders = RankHolders(
+                index=self._index_for(block_size),
+                block_size=block_size,
+                tiers=self._tiers,
+                shared=self._shared,
+                capacities=self._bounds.blocks,
+                on_change=self._changed,
+            )
         self._changed()
 
     def _changed(self) -> None:

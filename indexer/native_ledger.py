@@ -120,7 +120,7 @@ class NativeLedger(RankLedger):
     def _renew_routes(self) -> None:
         """Make the routes anew when something they rest on has changed."""
         self._tidy_expected()
-        holders, block_size = self._holders, self.block_size
+        holders, block_size = self._holders, self._size.certain
         state = (self._version, self.sources.version, self._tells_extra_keys)
         if holders is None or block_size is None or state == self._routed_state:
             return
@@ -144,7 +144,7 @@ class NativeLedger(RankLedger):
         """Let the core take events of a kind, where all that such an event needs is there."""
         holders = self._holders
         tier, group = self._tiers.of(kind.medium), self._groups.get(kind.group)
-        if holders is None:
+        if holders is None or self._size.certain is None:
             return
         is_followed = group is not None and group.matters and self.sources.of(tier) is TierSource.EVENTS
         if not is_followed or (kind.cache_kind is not None and group != (kind.cache_kind, kind.window)):

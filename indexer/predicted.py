@@ -98,7 +98,7 @@ class PredictionCounters:
         confirmed: events told the same.
         expired: events told nothing in time.
         withdrawn: the request failed before the endpoint computed anything.
-        forgotten: the endpoint went away or began a new life.
+        forgotten: the endpoint went away, began a new life, or turned out to have another block size.
         displaced: there was no room for more.
     """
 
@@ -197,6 +197,11 @@ class PredictedPrefixes:
     def forget(self, endpoint: str) -> None:
         """The endpoint is gone or began a new life."""
         self.counters.forgotten += sum(map(self._drop, list(self._by_endpoint.get(endpoint, ()))))
+
+    def resized(self, endpoint: str, block_size: int) -> None:
+        """Events have shown the block size of the endpoint: drop what was predicted by another one."""
+        others = [each for each in self._by_endpoint.get(endpoint, ()) if each.block_size != block_size]
+        self.counters.forgotten += sum(map(self._drop, others))
 
     def expire(self, *, now: float) -> None:
         """Drop what does not count any more at `now`, in monotonic seconds."""

@@ -154,7 +154,9 @@ class Worker(Standard):
         description="null for configured endpoints: they serve the configured model"
     )
     lora_name: Text | None
-    block_size: int | None = Field(description="as events show it, before them as registered")
+    block_size: int | None = Field(
+        description="as events show it, before them as /metrics tells it or as registered"
+    )
     endpoints: dict[str, str] = Field(description="rank -> ZMQ PUB address")
     listeners: dict[str, Listener] = Field(description="by rank")
 
@@ -230,7 +232,7 @@ class PublisherOut(Own):
     epoch: int
     last_seq: int | None
     lag_seconds: float | None = Field(description="seconds since the last batch was applied")
-    block_size: int | None
+    block_size: int | None = Field(description="as events show it, before them as /metrics tells it")
     counters: dict[str, int]
 
 

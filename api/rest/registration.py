@@ -116,7 +116,7 @@ def _worker(endpoint: Endpoint, fleet: Fleet, registry: Registry) -> Worker:
     listeners = {
         str(p.rank): _listener(p.subscription) for p in endpoint.publishers if p.subscription is not None
     }
-    shown = (ledger.block_size for ledger in fleet.atlas.ledgers(endpoint.name))
+    known = (ledger.block_size for ledger in fleet.atlas.ledgers(endpoint.name))
     return Worker(
         instance_id=first.given_id if first else endpoint.instance.name,
         tenant_id=endpoint.instance.tenant,
@@ -125,7 +125,7 @@ def _worker(endpoint: Endpoint, fleet: Fleet, registry: Registry) -> Worker:
         type=first.engine if first else None,
         model_name=endpoint.instance.model,
         lora_name=first.lora if first else None,
-        block_size=next((size for size in shown if size), first.block_size if first else None),
+        block_size=next((size for size in known if size), first.block_size if first else None),
         endpoints={rank: listener.endpoint for rank, listener in listeners.items()},
         listeners=listeners,
     )

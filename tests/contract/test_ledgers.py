@@ -156,7 +156,7 @@ class NativeAgainstReference(RuleBasedStateMachine):
 
     @rule(
         endpoint=ENDPOINT,
-        how=st.sampled_from(["offloads", "offloads", "offloads", "no events", "new life", "gone"]),
+        how=st.sampled_from(["offloads", "offloads", "offloads", "told", "no events", "new life", "gone"]),
     )
     def change(self, endpoint: str, how: str) -> None:
         self.now += 3
@@ -165,6 +165,8 @@ class NativeAgainstReference(RuleBasedStateMachine):
             match how:
                 case "offloads":
                     ledger.offloads(now=self.now)
+                case "told":
+                    ledger.use_block_size(2 * BLOCK)
                 case "no events":
                     ledger.without_events()
                     ledger.use_block_size(BLOCK)

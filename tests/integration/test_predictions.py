@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 
+from support.engine_metrics import metrics_of
 from support.ext_proc import response_headers
 from support.gateway import ADDRESSES, Gateway, gateway
 from support.publishing import stored
 from support.recording import player
+from support.scraping import metrics
 from support.waiting import until
 
 PRECISE = {
@@ -64,5 +66,38 @@ async def test_burst_of_equal_prompts_stays_together_until_events_take_over(tmp_
         await gate.served.until_metric('kvatlas_predictions_total{outcome="confirmed"} 4.0')
         await gate.served.until_metric("kvatlas_predictions_open 0.0")
         for request in burst[4:]:
+            request.call.cancel()
+        await until(gate.now(), what="nothing in flight")
+
+
+@pytest.mark.slow
+async def test_burst_stays_together_when_no_engine_has_sent_an_event_yet(tmp_path: Path) -> None:
+    """Right after a start: the block size is known from /metrics, and that nothing was missed from the replay's end."""
+    async with AsyncExitStack() as stack:
+        url, _ = await stack.enter_async_context(metrics_of(metrics(waiting=0).decode()))
+        players = {name: await stack.enter_async_context(player()) for name in ADDRESSES.values()}
+        static = [
+            {"name": name, "address": address, "metrics": url}
+            | {"events": players[name].events, "replay": players[name].replay}
+            for address, name in ADDRESSES.items()
+        ]
+        gate = await stack.enter_async_context(
+            gateway(tmp_path, plugins=[PRECISE, SCORER], endpoints={"static": static})
+        )
+
+        async def is_known() -> bool:
+            rows = (await gate.served.get("/v1/endpoints"))["endpoints"]
+            firsts = [row["publishers"][0] for row in rows]
+            return all((each["blockSize"], each["trust"]) == (16, "live") for each in firsts)
+
+        await until(is_known, what="block sizes, and histories without a batch")
+        burst = [await gate.request(N_TOKENS) for _ in range(8)]
+        (endpoint,) = {request.endpoint for request in burst}
+        assert await usable_and_predicted(gate, endpoint) == (N_TOKENS, N_TOKENS)
+
+        await players[endpoint].say(stored(0, range(N_TOKENS)))
+        await gate.served.until_metric('kvatlas_predictions_total{outcome="confirmed"} 8.0')
+        assert await usable_and_predicted(gate, endpoint) == (N_TOKENS, 0)
+        for request in burst:
             request.call.cancel()
         await until(gate.now(), what="nothing in flight")

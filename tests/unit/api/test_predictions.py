@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 
 from kvatlas.api.fleet import Fleet
+from kvatlas.api.scrape.report import EngineFacts
 from kvatlas.api.settings import fleet_settings
 from kvatlas.configs.endpoints import EndpointAddresses, RankAddresses
 from kvatlas.events.model import BlockRemoved, BlockStored, EngineHash, Event
@@ -37,18 +38,18 @@ def addresses(number: int, *, events: str | None) -> EndpointAddresses:
     return EndpointAddresses(f"10.0.0.{number}:8000", None, (RankAddresses(0, events, None),))
 
 
-def stored(tokens: list[int], *, begin: int = 0) -> BlockStored:
+def stored(tokens: list[int], *, begin: int = 0, size: int = BLOCK) -> BlockStored:
     """The blocks of a prompt from block `begin` on."""
-    ends = range(BLOCK, len(tokens) + 1, BLOCK)
+    ends = range(size, len(tokens) + 1, size)
     hashes = [EngineHash(hash(tuple(tokens[:end])) & 2**62 - 1) for end in ends]
     parent = hashes[begin - 1] if begin else None
-    return BlockStored(tuple(hashes[begin:]), parent, array("I", tokens[begin * BLOCK :]), BLOCK)
+    return BlockStored(tuple(hashes[begin:]), parent, array("I", tokens[begin * size :]), size)
 
 
-def tell(fleet: Fleet, name: str, *events: Event) -> None:
+def tell(fleet: Fleet, name: str, *events: Event, rank: int = 0) -> None:
     endpoint = fleet.get(name)
     assert endpoint is not None
-    endpoint.publishers[0].apply(index_core().decode_batch(payload(events)), live=True)
+    endpoint.publishers[rank].apply(index_core().decode_batch(payload(events)), live=True)
 
 
 def prompt(tokens: list[int]) -> Prefix:
@@ -190,16 +191,76 @@ async def test_nothing_is_predicted_while_that_is_switched_off() -> None:
         assert blocks(fleet, SENT) == (10, 10)
 
 
+def metrics(fleet: Fleet) -> dict[tuple[str, ...], float]:
+    """Value by name and label values."""
+    return {
+        (sample.name, *sample.labels.values()): sample.value
+        for family in fleet.predictions.families()
+        for sample in family.samples
+    }
+
+
+def add_without_events_yet(fleet: Fleet, facts: EngineFacts, *, n_ranks: int = 1) -> None:
+    """Endpoint `new`, of which only a scrape has come."""
+    ranks = tuple(RankAddresses(rank, "tcp://127.0.0.1:1", None) for rank in range(n_ranks))
+    fleet.add("new", EndpointAddresses("10.0.0.9:8000", None, ranks), {})
+    fleet.facts_changed("new", facts)
+
+
+@pytest.mark.parametrize("n_ranks", [1, 2])
+async def test_prompt_is_predicted_before_the_first_event_when_metrics_tell_the_block_size(
+    fleet: Fleet, n_ranks: int
+) -> None:
+    add_without_events_yet(fleet, EngineFacts(n_engines=n_ranks, block_size=BLOCK), n_ranks=n_ranks)
+
+    send(fleet, SENT, "new")
+    assert blocks(fleet, OTHER, "new") == (3, 3)
+
+    tell(fleet, "new", stored(SENT[: 4 * BLOCK]), rank=n_ranks - 1)
+    assert blocks(fleet, SENT, "new") == (10, 6), "an event of the told size goes on with it"
+    assert metrics(fleet)["kvatlas_predictions_total", "forgotten"] == 0
+
+
+async def test_prediction_is_forgotten_when_events_show_another_block_size(fleet: Fleet) -> None:
+    add_without_events_yet(fleet, EngineFacts(n_engines=1, block_size=2 * BLOCK))
+    send(fleet, SENT, "new")
+    assert (blocks(fleet, SENT, "new"), match(fleet, SENT, "new").block_size) == ((5, 5), 2 * BLOCK)
+    send(fleet, SENT)
+
+    tell(fleet, "new", stored([99] * BLOCK))
+
+    assert (blocks(fleet, SENT, "new"), match(fleet, SENT, "new").block_size) == ((0, 0), BLOCK)
+    assert blocks(fleet, SENT) == (10, 10), "that of another endpoint goes on"
+    assert metrics(fleet)["kvatlas_predictions_total", "forgotten"] == 1
+    send(fleet, SENT, "new")
+    tell(fleet, "new", stored([98] * BLOCK))
+    assert blocks(fleet, SENT, "new") == (10, 10)
+
+
+async def test_nothing_is_predicted_before_the_first_event_when_metrics_tell_no_block_size(
+    fleet: Fleet,
+) -> None:
+    add_without_events_yet(fleet, EngineFacts(n_engines=1))
+
+    assert send(fleet, SENT, "new") is None
+
+
+async def test_prompt_is_predicted_right_after_a_restart_by_the_block_size_told_last(fleet: Fleet) -> None:
+    add_without_events_yet(fleet, EngineFacts(n_engines=1, block_size=2 * BLOCK, process_start_s=1.0))
+    tell(fleet, "new", stored(SENT, size=2 * BLOCK))
+
+    fleet.facts_changed("new", EngineFacts(n_engines=1, block_size=BLOCK, process_start_s=2.0))
+    send(fleet, SENT, "new")
+
+    assert blocks(fleet, SENT, "new") == (10, 10)
+
+
 def test_metrics_tell_what_became_of_predictions(fleet: Fleet) -> None:
     send(fleet, SENT)
     send(fleet, SENT, "b")
     tell(fleet, "b", stored(SENT))
 
-    samples = {
-        (sample.name, *sample.labels.values()): sample.value
-        for family in fleet.predictions.families()
-        for sample in family.samples
-    }
+    samples = metrics(fleet)
     assert samples["kvatlas_predictions_total", "confirmed"] == 1
     assert samples["kvatlas_predictions_total", "withdrawn"] == 0
     assert samples["kvatlas_predictions_open",] == 1

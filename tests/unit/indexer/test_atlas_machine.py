@@ -138,6 +138,10 @@ class AskedAllTheTime(RuleBasedStateMachine):
     @rule(name=NAMES, rank=RANKS, size=st.sampled_from(SIZES))
     def live_without_events(self, name: str, rank: int, size: int) -> None:
         self.step_on(name, rank, lambda atlas: atlas.ledger(name, rank).without_events())
+        self.tell_block_size(name, rank, size)
+
+    @rule(name=NAMES, rank=RANKS, size=st.sampled_from(SIZES))
+    def tell_block_size(self, name: str, rank: int, size: int) -> None:
         self.step_on(name, rank, lambda atlas: atlas.ledger(name, rank).use_block_size(size))
 
     @rule(name=NAMES, n_blocks=st.integers(1, N_BLOCKS))

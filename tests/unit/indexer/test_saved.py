@@ -115,6 +115,7 @@ class SavedAtlas(RuleBasedStateMachine):
         self.now = 0.0
         self.first, self.second = (make_atlas(core, self.specs) for core in self.cores)
         self.capacities: dict[str, int] = {}
+        self.told: dict[tuple[str, int], int] = {}
 
     def apply(self, rank: tuple[str, int], event: Event) -> None:
         for atlas, core in zip((self.first, self.second), self.cores, strict=True):
@@ -122,12 +123,14 @@ class SavedAtlas(RuleBasedStateMachine):
 
     @rule()
     def save_and_load(self) -> None:
-        """Only what is saved goes over; bounds are told again, as they are after a start."""
+        """Only what is saved goes over; bounds and block sizes are told again, as they are after a start."""
         data = saved(self.first, ENDPOINTS, now=self.now)
         self.second = make_atlas(self.cores[1], self.specs)
         load(data, self.second, now=self.now)
         for name, n_blocks in self.capacities.items():
             self.second.set_capacity(name, TierId(0), n_blocks)
+        for rank, block_size in self.told.items():
+            self.second.ledger(*rank).use_block_size(block_size)
 
     @rule(
         rank=RANK,
@@ -185,6 +188,14 @@ class SavedAtlas(RuleBasedStateMachine):
     def reset(self, rank: tuple[str, int]) -> None:
         for atlas in (self.first, self.second):
             atlas.reset(*rank)
+        if rank in self.told:
+            self.tell_block_size(rank, self.told[rank])
+
+    @rule(rank=RANK, block_size=st.sampled_from([BLOCK, 2 * BLOCK]))
+    def tell_block_size(self, rank: tuple[str, int], block_size: int) -> None:
+        self.told[rank] = block_size
+        for atlas in (self.first, self.second):
+            atlas.ledger(*rank).use_block_size(block_size)
 
     @rule(name=st.sampled_from([*ENDPOINTS]), trunk=TRUNK)
     def route(self, name: str, trunk: int) -> None:
@@ -201,10 +212,11 @@ class SavedAtlas(RuleBasedStateMachine):
     def have_no_events(self, rank: tuple[str, int]) -> None:
         for atlas in (self.first, self.second):
             atlas.ledger(*rank).without_events()
-            atlas.ledger(*rank).use_block_size(BLOCK)
+        self.tell_block_size(rank, BLOCK)
 
-    @rule(name=st.sampled_from([*ENDPOINTS]), n_blocks=st.integers(2, 9))
+    @rule(name=st.sampled_from([*ENDPOINTS]), n_blocks=st.integers(2, 8))
     def bound(self, name: str, n_blocks: int) -> None:
+        """No further than the tier's own bound, within which books are loaded before other bounds are told."""
         self.capacities[name] = n_blocks
         for atlas in (self.first, self.second):
             atlas.set_capacity(name, TierId(0), n_blocks)

@@ -1,0 +1,157 @@
+"""A block size that metrics tell counts until events show one, and nothing is kept by it that events would contradict."""
+
+from __future__ import annotations
+
+from array import array
+
+import pytest
+
+from kvatlas.events.model import BlockStored, EngineHash, MediumName
+from kvatlas.indexer.atlas import Atlas
+from kvatlas.indexer.factory import IndexCore
+from kvatlas.indexer.prefix import Prefix
+from kvatlas.indexer.tiers import TierId, TierSource, TierSpec, TierTable
+from support.cores import CORES
+from support.payloads import payload
+
+BLOCK, OTHER = 4, 8
+TOKENS = array("I", range(4 * OTHER))
+SPECS = (TierSpec("gpu", ("GPU",)), TierSpec("cpu", ("CPU",)), TierSpec("disk", ("FS",), shared=True))
+ROUTED = (TierSpec("gpu", ("GPU",), source=TierSource.ROUTING), *SPECS[1:])
+
+
+def store(n_blocks: int = 4, *, medium: str = "GPU", size: int = BLOCK, base: int = 0) -> BlockStored:
+    """The first blocks of the prompt; `base` tells the hashes of other engines apart."""
+    hashes = tuple(EngineHash(base + number) for number in range(1, n_blocks + 1))
+    return BlockStored(hashes, None, TOKENS[: n_blocks * size], size, MediumName(medium))
+
+
+@pytest.fixture(params=CORES.values(), ids=list(CORES))
+def core(request: pytest.FixtureRequest) -> IndexCore:
+    found = request.param
+    assert isinstance(found, IndexCore)
+    return found
+
+
+@pytest.fixture
+def atlas(core: IndexCore) -> Atlas:
+    return make_atlas(core, SPECS)
+
+
+def make_atlas(core: IndexCore, specs: tuple[TierSpec, ...]) -> Atlas:
+    atlas = Atlas(tiers=TierTable(specs), seed=0, core=core)
+    atlas.add("e", n_ranks=2)
+    return atlas
+
+
+def tell(atlas: Atlas, core: IndexCore, *events: BlockStored, endpoint: str = "e") -> None:
+    atlas.apply(endpoint, 0, core.decode_batch(payload(events)))
+
+
+def told(atlas: Atlas, block_size: int) -> None:
+    for ledger in atlas.ledgers("e"):
+        ledger.use_block_size(block_size)
+
+
+def held(atlas: Atlas, endpoint: str = "e") -> tuple[int, dict[str, int]]:
+    """Block size, and blocks of the prompt by tier."""
+    found = atlas.match(Prefix(TOKENS))[endpoint]
+    return found.block_size, found.tier_blocks
+
+
+def test_told_size_counts_until_events_show_another(atlas: Atlas, core: IndexCore) -> None:
+    assert atlas.match(Prefix(TOKENS)) == {}
+    told(atlas, OTHER)
+    assert held(atlas) == (OTHER, {"gpu": 0, "cpu": 0, "disk": 0})
+
+    tell(atlas, core, store())
+
+    assert held(atlas) == (BLOCK, {"gpu": 4, "cpu": 0, "disk": 0})
+    assert [ledger.block_size for ledger in atlas.ledgers("e")] == [BLOCK, OTHER], (
+        "the other rank told nothing"
+    )
+    assert atlas.ledger("e", 0).counters.block_size_mismatches == 0
+
+
+def test_size_that_events_have_shown_stays_when_another_is_told(atlas: Atlas, core: IndexCore) -> None:
+    tell(atlas, core, store())
+    told(atlas, OTHER)
+
+    assert held(atlas) == (BLOCK, {"gpu": 4, "cpu": 0, "disk": 0})
+
+
+def test_indexes_of_sizes_that_were_told_before_do_not_stay(atlas: Atlas) -> None:
+    for block_size in range(1, 50):
+        told(atlas, block_size)
+        held(atlas)
+
+    assert atlas.block_sizes == (49,)
+
+
+def test_new_life_goes_by_what_was_told_last(atlas: Atlas, core: IndexCore) -> None:
+    told(atlas, BLOCK)
+    tell(atlas, core, store())
+    told(atlas, OTHER)
+
+    atlas.reset("e", 0)
+    assert held(atlas) == (OTHER, {"gpu": 0, "cpu": 0, "disk": 0})
+    tell(atlas, core, store(size=2))
+    assert held(atlas)[0] == 2
+
+
+@pytest.mark.parametrize("size", [pytest.param(BLOCK, id="same"), pytest.param(2 * BLOCK, id="as_a_chunk")])
+def test_slower_tier_is_not_read_by_a_told_size(atlas: Atlas, core: IndexCore, size: int) -> None:
+    """Its events may leave out what entered the hash, and only the fastest tier's tell whether they do."""
+    told(atlas, BLOCK)
+    tell(atlas, core, store(2, medium="CPU", size=size))
+    ledger = atlas.ledger("e", 0)
+    assert (ledger.residencies(TierId(1)), ledger.n_pending) == (0, 2)
+
+    tell(atlas, core, store(2, size=size))
+
+    assert held(atlas) == (size, {"gpu": 2, "cpu": 2, "disk": 0})
+
+
+def test_shared_tier_is_there_for_an_endpoint_before_its_first_event(atlas: Atlas, core: IndexCore) -> None:
+    atlas.add("other")
+    tell(atlas, core, store(base=100), store(3, medium="FS", base=100), endpoint="other")
+
+    told(atlas, BLOCK)
+
+    assert held(atlas) == (BLOCK, {"gpu": 0, "cpu": 0, "disk": 3})
+
+
+def test_told_size_is_not_saved(atlas: Atlas) -> None:
+    told(atlas, BLOCK)
+    atlas.ledger("e", 0).offloads(now=0.0)
+    atlas.ledger("e", 0).offloads(now=10.0)
+
+    books = atlas.dump("e", 0, now=10.0)
+
+    assert (books.block_size, books.holders) == (None, ())
+
+
+@pytest.mark.parametrize("by_configuration", [False, True])
+def test_told_size_stays_where_blocks_are_learned_from_routing(
+    core: IndexCore, by_configuration: bool
+) -> None:
+    atlas = make_atlas(core, ROUTED if by_configuration else SPECS)
+    if not by_configuration:
+        for ledger in atlas.ledgers("e"):
+            ledger.without_events()
+    told(atlas, BLOCK)
+    atlas.routed("e", Prefix(TOKENS))
+
+    told(atlas, OTHER)
+
+    assert held(atlas) == (BLOCK, {"gpu": 8, "cpu": 0, "disk": 0})
+
+
+def test_size_told_before_an_endpoint_turns_out_to_have_no_events_is_certain(atlas: Atlas) -> None:
+    told(atlas, BLOCK)
+    for ledger in atlas.ledgers("e"):
+        ledger.without_events()
+    atlas.routed("e", Prefix(TOKENS))
+
+    assert atlas.dump("e", 0, now=0.0).block_size == BLOCK
+    assert held(atlas) == (BLOCK, {"gpu": 8, "cpu": 0, "disk": 0})
