@@ -69,7 +69,7 @@ class BytePairEncoder:
 def byte_pair_encoder(fields: TokenizerFields) -> BytePairEncoder | None:
     """The native encoder of a tokenizer; None where it is of another kind, or the native part was not built.
 
-    Cost: 2 µs a vocabulary entry, and 0.3 s the first time in a process.
+    Cost: 2 µs a vocabulary entry, and 0.1 s the first time in a process.
     """
     try:
         from ._native import Encoder  # noqa: PLC0415 - absent where no compiler was

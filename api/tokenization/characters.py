@@ -6,6 +6,7 @@ Characters that Python's own Unicode version does not know are left out, and so 
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
@@ -24,6 +25,11 @@ UNIFORM = (range(0x3400, 0x4DB6), range(0x4E00, 0x9FA6), range(0xAC00, 0xD7A4))
 """Ideographs and Hangul syllables: as good as all texts' letters without case; some of each stand for all, to save time."""
 
 _STRIDE = 512
+_ANY_CASE = "(?i:[a-z'])"
+"""What patterns ask for without regard to case."""
+_OF_ANY_CASE = re.compile(r"\(\?i:([a-z']|\[[a-z']{2,5}\])\)")
+"""One of them, or a few; not the class of all."""
+
 _HANGUL_PARTS = (*range(0x1161, 0x1176), *range(0x11A8, 0x11C3))
 
 NormalForm = Literal["NFC", "NFKC"]
@@ -42,9 +48,12 @@ def members(characters: str) -> Ranges:
     Args:
         characters: regular expression that matches one character.
 
-    Cost: 10 ms, once for each class.
+    Cost: 10 ms, once for each class; nothing to speak of for one character, with its case or without.
     """
-    probes = _probes()
+    if len(characters) == 1:
+        return _ranges([(ord(characters), ord(characters) + 1)])
+    few = all_of(members(_ANY_CASE)) if _OF_ANY_CASE.fullmatch(characters) else ""
+    probes = list(map(ord, few)) or _probes()
     split = Split(Regex(f"{characters}+"), "removed", invert=True)
     spans = (span for _, span in split.pre_tokenize_str("".join(map(chr, probes))))
     return _ranges((probes[begin], probes[end - 1] + 1) for begin, end in spans)

@@ -58,7 +58,7 @@ def load_tokenizer(
 
     Raises:
         TokenizerLoadError: a file is missing or broken; the message says which and what to do.
-    Cost: 5 µs a vocabulary entry, most of which other threads of the process stand still, and 0.3 s once in a process.
+    Cost: 5 µs a vocabulary entry, most of which other threads of the process stand still, and 0.1 s once in a process.
     """
     path = Path(path)
     if path.is_file():
