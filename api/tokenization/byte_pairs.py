@@ -12,6 +12,9 @@ import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from tokenizers import decoders
+from tokenizers.pre_tokenizers import ByteLevel
+
 from .characters import NormalForm, all_of, inert, known, members, normalizer_of
 from .segment_cache import Ids
 from .stages import classes, native_stages, split_stages
@@ -21,14 +24,6 @@ if TYPE_CHECKING:
     from ._native import Encoder
 
 MAX_CLASSES = 30
-
-_SHOWN = (*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100))
-"""Bytes that a vocabulary writes as the character of the same number; the others follow from U+0100 on."""
-
-BYTES: Mapping[str, int] = {chr(byte): byte for byte in _SHOWN} | {
-    chr(0x100 + place): byte for place, byte in enumerate(sorted({*range(0x100)}.difference(_SHOWN)))
-}
-"""Character of a vocabulary -> the byte it stands for."""
 
 
 class BytePairEncoder:
@@ -82,7 +77,7 @@ def byte_pair_encoder(fields: TokenizerFields) -> BytePairEncoder | None:
     form: NormalForm | None = forms[0] if forms else None
     names = classes(stages)
     vocabulary = fields.model.vocabulary()
-    if len(names) > MAX_CLASSES or not BYTES.keys() <= vocabulary.keys():
+    if len(names) > MAX_CLASSES or not vocabulary.keys() >= set(ByteLevel.alphabet()):
         return None
     if not all(_is_found_anywhere(token, form) for token in fields.added_tokens):
         return None
@@ -116,7 +111,7 @@ def _normalized(token: AddedToken, form: NormalForm | None) -> str:
 
 
 def _words(vocabulary: Mapping[str, int]) -> list[str]:
-    """Two thousand words from all over a vocabulary; tokens that are not made of bytes are left out."""
+    """Two thousand words from all over a vocabulary."""
     tokens = list(vocabulary)[:: max(1, len(vocabulary) // 2000)]
-    words = (bytes(BYTES[char] for char in token) for token in tokens if BYTES.keys() >= set(token))
-    return [word.decode(errors="replace") for word in words]
+    decoder = decoders.ByteLevel()
+    return [decoder.decode([token]) for token in tokens]

@@ -50,7 +50,7 @@ class Cuts:
     def segments(self, text: str, size: int) -> list[str]:
         """`text` in segments, none empty; about `size` characters long where words can be told apart.
 
-        Cost: 0.2 ns a character and 0.1 µs a segment; without the native part 0.8 ns and 1.5 µs.
+        Cost: 0.3 ns a character, 0.7 ns where some are not ASCII; without the native part 1.2 ns.
         """
         if self._native is not None:
             with suppress(UnicodeEncodeError):  # half a surrogate pair

@@ -116,7 +116,10 @@ class EncodingPool:
         if sum(map(len, missing)) > INLINE_CHARS:
             return self._in_threads(encoder, draft, missing, encoded)
         if missing:
-            encoded = {**encoded, **self._counted(partial(encoder.encode, adds=draft.adds), missing)}
+            encoded = {
+                **encoded,
+                **self._counted(partial(encoder.encode_by_library, adds=draft.adds), missing),
+            }
         return draft.tokens(encoded)
 
     def close(self) -> None:

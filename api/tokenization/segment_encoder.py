@@ -118,7 +118,7 @@ class SegmentEncoder:
         return self._native is not None
 
     def draft(self, text: str, *, add_special_tokens: bool) -> Draft:
-        """`text` in segments, with the ids of those seen before. Cost: 0.5 ns a character and 1 µs a segment."""
+        """`text` in segments, with the ids of those seen before. Cost: 0.7 ns a character, twice that where some are not ASCII."""
         if add_special_tokens and self._frame is None:
             return Draft([text], [None], NO_FRAME, adds=True)
         segments = self._cuts.segments(text, self._segment_chars)
@@ -145,13 +145,12 @@ class SegmentEncoder:
             adds: as in the draft.
         Cost: that of `encode_quickly`, and for what it leaves 1.3 µs a token with a vocabulary of 32,000.
         """
-        if adds:
-            return self._encode_by_library(segments, adds=True)
-        encoded = self.encode_quickly(segments)
+        encoded = {} if adds else self.encode_quickly(segments)
         left = [segment for segment in segments if segment not in encoded]
-        return encoded | self._encode_by_library(left, adds=False) if left else encoded
+        return encoded | self.encode_by_library(left, adds=adds) if left else encoded
 
-    def _encode_by_library(self, segments: Sequence[str], *, adds: bool) -> dict[str, Ids]:
+    def encode_by_library(self, segments: Sequence[str], *, adds: bool) -> dict[str, Ids]:
+        """As `encode`, for segments that `encode_quickly` has left."""
         try:
             encoded = dict(zip(segments, encode_texts(self._tokenizer, segments, adds=adds), strict=True))
         except EncodeError:

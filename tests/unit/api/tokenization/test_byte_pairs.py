@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
 
-from kvatlas.api.tokenization.byte_pairs import BYTES, MAX_CLASSES, BytePairEncoder, byte_pair_encoder
+from kvatlas.api.tokenization.byte_pairs import MAX_CLASSES, BytePairEncoder, byte_pair_encoder
 from kvatlas.api.tokenization.characters import (
     CHARACTERS,
     NormalForm,
@@ -201,18 +201,27 @@ def test_words_stay_the_same_when_more_were_seen_than_are_remembered() -> None:
         assert array("I", found).tolist() == library.encode(text, add_special_tokens=False).ids
 
 
-def test_bytes_are_those_of_the_library() -> None:
-    assert set(BYTES) == set(pre_tokenizers.ByteLevel.alphabet())
-    assert sorted(BYTES.values()) == list(range(256))
-    split = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False).pre_tokenize_str
-    for text in ("\x00 a~\x7f", "é", "\u00ad", "漢", "🙂"):
-        ((mapped, _),) = split(text)
-        assert bytes(BYTES[char] for char in mapped) == text.encode()
+ALPHABET = {char: number for number, char in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
+"""A vocabulary in which every byte is a token."""
+
+
+@pytest.mark.parametrize("ignore_merges", [False, True])
+def test_every_byte_has_its_token(ignore_merges: bool) -> None:
+    model = models.BPE(ALPHABET, [], ignore_merges=ignore_merges)
+    library = assembled(Tokenizer(model), stages=[pre_tokenizers.ByteLevel(add_prefix_space=False)])
+    native = made_of(library)
+    assert native is not None
+    chars = all_of(known(None))
+    for place in (*range(0, 0x900, 60), *range(0x900, len(chars), 997)):
+        text = chars[place : place + 60]  # words of up to 180 bytes
+        found = ids(native, text)
+        assert found is not None
+        assert found.tolist() == library.encode(text, add_special_tokens=False).ids
 
 
 def test_sample_has_words_from_all_over_the_vocabulary() -> None:
     words = {f"Ġw{n}": 256 + n for n in range(10_000)}
-    model = models.BPE({**dict(BYTES), **words, "▁": 20_000}, [])
+    model = models.BPE({**ALPHABET, **words, "▁": 20_000}, [])
     found = made_of(assembled(Tokenizer(model), stages=[pre_tokenizers.ByteLevel(add_prefix_space=False)]))
     assert found is not None
     numbers = {int(word[1:]) for word in found.sample.split() if re.fullmatch(r"w\d+", word)}
