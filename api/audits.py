@@ -10,8 +10,6 @@ from ..indexer.atlas import Atlas
 from ..indexer.tiers import TierId
 from ..scorers.audit import Audited, TierState, judged
 from ..scorers.decision import Decision
-from .extproc.stream import Completion
-from .extproc.usage import Usage
 from .fleet import Fleet
 from .metrics import counter, gauge
 
@@ -19,25 +17,24 @@ FULL = 0.95
 """Part of a tier's bound from which it counts as full: engines keep some blocks for requests under way."""
 
 
-def audited(completion: Completion, fleet: Fleet) -> Audited | None:
-    """A finished request beside what was expected of it.
+def audited(decision: Decision, fleet: Fleet, *, prompt_tokens: int, cached_tokens: int) -> Audited | None:
+    """Compare what the engine counted for a finished request with what was expected of the picked endpoint.
 
-    None where the engine did not count what it reused, the answer is not the picked endpoint's, that endpoint is gone, or
-    nothing was expected of the whole prompt.
+    Args:
+        decision: of the request, which the picked endpoint answered.
+        fleet: the endpoints as they are.
+        prompt_tokens: of the whole prompt, as the engine counted them.
+        cached_tokens: found in the engine's cache, as it counted them.
+    Returns:
+        None if the endpoint is gone, or nothing was expected of the whole prompt.
     """
-    usage = completion.answer.usage
-    if completion.route is None or not completion.was_computed or not isinstance(usage, Usage):
-        return None
-    if usage.prompt_tokens is None or usage.cached_tokens is None:
-        return None
-    decision: Decision = completion.route.decision
     endpoint, prefix = fleet.get(decision.best.name), decision.best.prefix
     if endpoint is None or prefix is None or endpoint.publisher(prefix.rank) is None:
         return None
     return judged(
         decision,
-        prompt_tokens=usage.prompt_tokens,
-        cached_tokens=usage.cached_tokens,
+        prompt_tokens=prompt_tokens,
+        cached_tokens=cached_tokens,
         n_ranks=len(endpoint.publishers),
         tiers=_tier_states(fleet.atlas, endpoint.name, prefix.rank),
     )

@@ -30,9 +30,9 @@ from .reference_flags import our_command_line
 from .scheduling.json_schema import json_schema
 from .scheduling.load import load_scheduled
 from .scheduling.plan import make_plan
+from .worker import run_worker
 from .workers.link import Mailboxes
 from .workers.supervisor import Supervisor
-from .workers.worker import run_worker
 
 log = logging.getLogger(__name__)
 

@@ -23,11 +23,10 @@ from .fleet import Fleet
 from .fleet_metrics import fleet_families
 from .metrics import Metrics
 from .reconcile import Roster, Wanted, wanted_endpoints
-from .scheduling.tiers import tier_specs
 from .scrape.loads import LoadTable
 from .scrape.report import EngineFacts
 from .scrape.scraper import Scraper
-from .settings import fleet_settings, scrape_settings
+from .settings import fleet_settings, scrape_settings, tier_specs
 from .snapshots import Snapshots
 from .tier_sources import log_source
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 
+from ..scorers.decision import Decision
 from .audits import audited
-from .extproc.stream import AnswerBegun, Completion
 from .observers import Observers
+from .outcome import AnswerBegun, Completion, Usage
 from .picker import Picker
 
 
@@ -38,7 +39,17 @@ class Feedback:
             was_computed=completion.was_computed,
             is_hidden=completion.is_hidden,
         )
+        self._audit(completion.route.decision, completion)
+
+    def _audit(self, decision: Decision, completion: Completion) -> None:
+        """Audit a request if the engine counted what it reused, and the response is the picked endpoint's."""
+        usage = completion.answer.usage
+        if not completion.was_computed or not isinstance(usage, Usage):
+            return
+        if usage.prompt_tokens is None or usage.cached_tokens is None:
+            return
         fleet = self._picker.fleet
-        if (found := audited(completion, fleet)) is not None:
+        found = audited(decision, fleet, prompt_tokens=usage.prompt_tokens, cached_tokens=usage.cached_tokens)
+        if found is not None:
             fleet.audited(found, now=time.monotonic())
-            self._picker.decisions.audited(completion.route.decision, found)
+            self._picker.decisions.audited(decision, found)

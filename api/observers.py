@@ -16,8 +16,8 @@ from .capacity.curve import CapacityCurve
 from .capacity.kv_size import KvSize, kv_size
 from .capacity.metrics import capacity_families
 from .endpoint import Endpoint
-from .extproc.stream import Completion
 from .fleet import Fleet
+from .outcome import Completion
 from .recorder.metrics import recorder_families
 from .recorder.recorder import Recorder
 from .routing import Arrival

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 from ..configs.engines import EngineCatalog
-from ..configs.schema import KVAtlasConfig
+from ..configs.schema import KVAtlasConfig, TierConfig
 from ..configs.scraping import MetricsScrapeConfig
 from ..events.stream import Trust
-from ..indexer.tiers import TierId
-from .scheduling.tiers import tier_specs
+from ..indexer.tiers import TierId, TierSource, TierSpec
 from .scrape.schedule import Rhythm
 from .scrape.target import ScrapeSettings
 
@@ -64,3 +63,20 @@ def fleet_settings(config: KVAtlasConfig) -> FleetSettings:
 def scrape_settings(config: MetricsScrapeConfig) -> ScrapeSettings:
     """How endpoints are scraped by a configuration."""
     return ScrapeSettings(Rhythm(config.interval, config.idle_interval_s), timeout_s=config.timeout)
+
+
+def tier_specs(tiers: Iterable[TierConfig]) -> list[TierSpec]:
+    """One spec a tier, in the same order."""
+    return [_tier_spec(tier) for tier in tiers]
+
+
+def _tier_spec(tier: TierConfig) -> TierSpec:
+    return TierSpec(
+        name=tier.name,
+        media=tier.media,
+        capacity=tier.lru_capacity_per_server if isinstance(tier.lru_capacity_per_server, int) else None,
+        chunk_blocks=tier.offload_chunk_blocks if isinstance(tier.offload_chunk_blocks, int) else None,
+        source=None if tier.source == "auto" else TierSource(tier.source),
+        shared=tier.scope == "shared",
+        cleared_on_reset=tier.clear_on_reset,
+    )

@@ -20,8 +20,7 @@ from itertools import count
 from pathlib import Path
 
 from kvatlas.api.capacity.curve import CHUNK_TOKENS, MAX_CHUNKS
-from kvatlas.api.extproc.stream import Answer, Completion, Outcome
-from kvatlas.api.extproc.usage import Usage
+from kvatlas.api.outcome import Answer, Completion, Outcome, Usage
 from kvatlas.api.recorder.recorder import Recorder
 from kvatlas.api.routing import Route
 from kvatlas.api.shadow.shadow import Shadow

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from .decision import Decision, ScoredCandidate, ScoreTerm
-from .pickers.max_score import MaxScorePicker
+from .max_score import MaxScorePicker
 
 MAX_STEPS = 16
 """Doublings of the step past a tie; rounding of the totals is overcome after two or three."""

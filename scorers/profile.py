@@ -11,8 +11,8 @@ from .base import Filter, LearnsFromAnswers, LearnsFromPicks, MarksResponses, Pi
 from .decision import Column, Decision, Dropped, PluginFault
 from .errors import NoCandidatesError, ProfileError
 from .guard import called, sound_headers, sound_pick, sound_ratings, sound_verdicts
+from .max_score import MaxScorePicker
 from .model import Candidate, RequestView
-from .pickers.max_score import MaxScorePicker
 
 
 class Profile:

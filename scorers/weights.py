@@ -7,7 +7,7 @@ from typing import Protocol
 
 from .base import Scorer
 from .kv_cache_utilization import KVCacheUtilizationScorer
-from .pickers.max_score import MaxScorePicker
+from .max_score import MaxScorePicker
 from .prefix_cache import PrefixCacheScorer
 from .prefix_source import OneTier
 from .profile import Profile

@@ -8,6 +8,7 @@ import grpc
 
 from ...configs.listeners import ExtProcConfig
 from ..metrics import Metrics
+from ..outcome import AnswerBegun, Completion
 from ..routing import Router
 from ..tls.certificates import Certificates
 from .dialect import DIALECTS
@@ -15,7 +16,6 @@ from .health import HealthService
 from .intake import Intake
 from .metrics import StreamMetrics
 from .server import ExtProcServer
-from .stream import AnswerBegun, Completion
 
 
 def make_ext_proc(

@@ -11,10 +11,11 @@ from typing import TypeAlias
 from google.protobuf.message import DecodeError
 
 from ..errors import ExtProcError, place_of
+from ..outcome import AnswerBegun, Completion
 from ..routing import Refusal, RefusalCode, Route, Router, RoutingRequest
 from . import ext_proc_pb2 as pb
 from .machine import ExtProcMachine
-from .stream import AnswerBegun, Completion, Step, StreamOptions
+from .stream import Step, StreamOptions
 
 _log = logging.getLogger(__name__)
 

@@ -20,11 +20,12 @@ from typing import assert_never
 import msgspec
 
 from ..errors import ExtProcError
+from ..outcome import AnswerBegun, Completion, Outcome
 from ..routing import Refusal, Route
 from . import ext_proc_pb2 as pb
 from .request_phase import Mode, RequestPhase
 from .response_phase import FULL_DUPLEX_STREAMED, ResponsePhase
-from .stream import AnswerBegun, Completion, Outcome, Step, StreamOptions
+from .stream import Step, StreamOptions
 
 _MODES = {FULL_DUPLEX_STREAMED: Mode.DUPLEX, pb.ProcessingMode.BUFFERED: Mode.BUFFERED}
 

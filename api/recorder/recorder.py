@@ -15,12 +15,11 @@ from ...configs.observers import RecorderConfig
 from ...events.sockets import spawn
 from ...indexer.prefix import Prefix
 from ...scorers.decision import Decision
-from ...sim.traces.mooncake import MooncakeLine
-from ..extproc.stream import Completion
-from ..extproc.usage import Usage
+from ..outcome import Completion, Usage
 from ..routing import Arrival
 from .aliases import block_aliases
 from .trace_files import TraceFiles
+from .trace_line import MooncakeLine
 
 log = logging.getLogger(__name__)
 

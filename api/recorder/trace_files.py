@@ -7,7 +7,7 @@ import os
 import time
 from pathlib import Path
 
-from ...sim.traces.mooncake import BLOCK_SIZE, MooncakeLine, encode_line
+from .trace_line import BLOCK_SIZE, MooncakeLine, encode_line
 
 PATTERN = "requests-*.jsonl"
 

@@ -15,8 +15,8 @@ from ...configs.words import nearest
 from ...scorers.base import Filter, Picker, Scorer
 from ...scorers.builtin import builtin_registry
 from ...scorers.errors import ParametersError, ProfileError
+from ...scorers.max_score import MaxScorePicker
 from ...scorers.params import BuildContext, PluginParams
-from ...scorers.pickers.max_score import MaxScorePicker
 from ...scorers.prefix_source import PrefixProducer
 from ...scorers.profile import Profile
 from ...scorers.registry import Plugins

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from ..base import Rng
 from ..registry import Registry
+from ..shuffle import shuffled
 from .params import PickerParams
-from .shuffle import shuffled
 
 
 class RandomPicker:

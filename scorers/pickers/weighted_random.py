@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from ..base import Rng
 from ..registry import Registry
+from ..shuffle import shuffled
 from .params import PickerParams
-from .shuffle import shuffled
 
 LEAST_DRAW = 1e-10
 """Stands for a draw of exactly 0, which would lose against every other. Source: the reference."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ...scorers.max_score import MaxScorePicker
 from ...scorers.model import Candidate, Rating, Ratings, RequestView
-from ...scorers.pickers.max_score import MaxScorePicker
 from ...scorers.profile import Profile
 
 TIER_WEIGHTS = (1.0, 0.75, 0.25)

@@ -8,7 +8,7 @@ import msgspec
 
 from ...api.predictions import Predictions
 from ...api.scheduling.plan import make_plan
-from ...api.scheduling.tiers import tier_specs
+from ...api.settings import tier_specs
 from ...configs.schema import KVAtlasConfig, TierConfig
 from ...indexer.atlas import Atlas
 from ...indexer.factory import IndexCore

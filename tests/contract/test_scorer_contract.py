@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from kvatlas.scorers.base import Filter, LearnsFromAnswers, LearnsFromPicks, Picker, Scorer
 from kvatlas.scorers.builtin import builtin_registry
+from kvatlas.scorers.max_score import MaxScorePicker
 from kvatlas.scorers.model import Candidate, RequestView
 from kvatlas.scorers.params import BuildContext
-from kvatlas.scorers.pickers.max_score import MaxScorePicker
 from kvatlas.scorers.prefix_source import TierCredits
 from kvatlas.scorers.profile import Profile
 from support.built import built

@@ -6,8 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from kvatlas.api.extproc.stream import Outcome
-from kvatlas.api.extproc.usage import Usage, UsageGap
+from kvatlas.api.outcome import Outcome, Usage, UsageGap
 from kvatlas.api.routing import ModelRewrite, Refusal, RefusalCode
 from kvatlas.sim.envoy import EnvoyConfig
 from support.envoy_gateway import Gateway, Mode, gateway, shipped, with_processing_mode

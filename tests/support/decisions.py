@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from kvatlas.scorers.base import Picker
 from kvatlas.scorers.decision import Decision
+from kvatlas.scorers.max_score import MaxScorePicker
 from kvatlas.scorers.model import Candidate, Rating, Ratings, RequestView
-from kvatlas.scorers.pickers.max_score import MaxScorePicker
 from kvatlas.scorers.profile import Profile
 from support.candidates import endpoint, no_chance
 

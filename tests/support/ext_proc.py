@@ -10,7 +10,8 @@ from kvatlas.api.extproc import ext_proc_pb2 as pb
 from kvatlas.api.extproc.dialect import Dialect, Proposal
 from kvatlas.api.extproc.intake import Intake
 from kvatlas.api.extproc.machine import ExtProcMachine
-from kvatlas.api.extproc.stream import AnswerBegun, Completion, StreamOptions
+from kvatlas.api.extproc.stream import StreamOptions
+from kvatlas.api.outcome import AnswerBegun, Completion
 from kvatlas.api.routing import ModelRewrite, Refusal, Route, Router, RoutingRequest
 from kvatlas.scorers.decision import Decision
 

@@ -11,11 +11,10 @@ import msgspec
 
 from kvatlas.api.fleet import Fleet
 from kvatlas.api.metrics import Metrics
-from kvatlas.api.scheduling.tiers import tier_specs
 from kvatlas.api.scrape.loads import LoadTable
 from kvatlas.api.scrape.report import EngineFacts
 from kvatlas.api.scrape.scraper import Scraper
-from kvatlas.api.settings import fleet_settings, scrape_settings
+from kvatlas.api.settings import fleet_settings, scrape_settings, tier_specs
 from kvatlas.configs.schema import KVAtlasConfig
 from kvatlas.configs.units import Duration
 from kvatlas.events.subscriber import Subscriber

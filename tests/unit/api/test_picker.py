@@ -31,8 +31,8 @@ from kvatlas.indexer.factory import REFERENCE
 from kvatlas.indexer.tiers import TierSource, TierSpec, TierTable
 from kvatlas.scorers.decision import Decision
 from kvatlas.scorers.filters.decode_role import DecodeFilter
+from kvatlas.scorers.max_score import MaxScorePicker
 from kvatlas.scorers.model import InFlightLoad
-from kvatlas.scorers.pickers.max_score import MaxScorePicker
 from kvatlas.scorers.prefix_cache import PrefixCacheScorer
 from kvatlas.scorers.prefix_source import OneTier
 from kvatlas.scorers.profile import Profile

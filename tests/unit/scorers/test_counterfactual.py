@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from kvatlas.scorers.counterfactual import leaders, smallest_change
 from kvatlas.scorers.filters.decode_role import DecodeFilter
+from kvatlas.scorers.max_score import MaxScorePicker
 from kvatlas.scorers.model import RequestView
-from kvatlas.scorers.pickers.max_score import MaxScorePicker
 from kvatlas.scorers.pickers.random_choice import RandomPicker
 from kvatlas.scorers.profile import Profile
 from support.candidates import endpoint, no_chance

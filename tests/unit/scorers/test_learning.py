@@ -9,8 +9,8 @@ import pytest
 
 from kvatlas.scorers.decision import Decision
 from kvatlas.scorers.load_aware import LoadAwareScorer
+from kvatlas.scorers.max_score import MaxScorePicker
 from kvatlas.scorers.model import Candidate, Rating, Ratings, RequestView
-from kvatlas.scorers.pickers.max_score import MaxScorePicker
 from kvatlas.scorers.profile import Profile
 from support.candidates import endpoint, no_chance
 

@@ -15,9 +15,9 @@ from kvatlas.scorers.base import Filter, Picker, Rng, Scorer, Verdicts
 from kvatlas.scorers.builtin import builtin_registry
 from kvatlas.scorers.decision import Decision, Dropped
 from kvatlas.scorers.errors import NoCandidatesError, ProfileError
+from kvatlas.scorers.max_score import MaxScorePicker
 from kvatlas.scorers.model import Candidate, Rating, Ratings, RequestView
 from kvatlas.scorers.params import BuildContext
-from kvatlas.scorers.pickers.max_score import MaxScorePicker
 from kvatlas.scorers.profile import Profile
 from support.built import built
 from support.candidates import REQUESTS, TIERS, fleets, no_chance

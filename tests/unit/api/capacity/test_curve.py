@@ -21,7 +21,7 @@ from kvatlas.indexer.match import PrefixMatch, RankMatch
 from kvatlas.indexer.prefix import Prefix
 from kvatlas.scorers.decision import Decision
 from kvatlas.scorers.model import Candidate
-from kvatlas.sim.tuning.size_curve import SizeCurve
+from kvatlas.sim.replay.size_curve import SizeCurve
 from support.fleets import make_config, make_fleet
 from support.waiting import until
 from unit.indexer.test_reuse_distance import brute_force

@@ -7,8 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from kvatlas.api.extproc.stream import Answer, Completion, Outcome
-from kvatlas.api.extproc.usage import Usage, UsageGap
+from kvatlas.api.outcome import Answer, Completion, Outcome, Usage, UsageGap
 from kvatlas.api.recorder import recorder as module
 from kvatlas.api.recorder.recorder import Fate, Recorder
 from kvatlas.api.routing import Route

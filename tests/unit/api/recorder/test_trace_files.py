@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from kvatlas.api.recorder.trace_files import TraceFiles
-from kvatlas.sim.traces.mooncake import MooncakeLine, read_trace
+from kvatlas.api.recorder.trace_line import MooncakeLine
+from kvatlas.sim.traces.mooncake import read_trace
 
 STARTED = 1_700_000_000.0
 RUN = "requests-20231114T221320Z"

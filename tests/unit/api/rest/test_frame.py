@@ -7,8 +7,8 @@ from kvatlas.api.rest.frame import live_decision
 from kvatlas.scorers.audit import Audited, Verdict
 from kvatlas.scorers.decision import Decision
 from kvatlas.scorers.filters.decode_role import DecodeFilter
+from kvatlas.scorers.max_score import MaxScorePicker
 from kvatlas.scorers.model import RequestView
-from kvatlas.scorers.pickers.max_score import MaxScorePicker
 from kvatlas.scorers.profile import Profile
 from support.candidates import endpoint, no_chance
 from support.decisions import Column, decided

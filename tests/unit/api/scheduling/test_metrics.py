@@ -5,7 +5,7 @@ from __future__ import annotations
 from kvatlas.api.scheduling.metrics import latency_families
 from kvatlas.scorers.decision import Decision
 from kvatlas.scorers.latency.cost import LatencyCostParams, LatencyCostScorer
-from kvatlas.scorers.pickers.max_score import MaxScorePicker
+from kvatlas.scorers.max_score import MaxScorePicker
 from kvatlas.scorers.profile import Profile
 from kvatlas.scorers.queue import QueueScorer
 from support.candidates import endpoint

@@ -6,11 +6,7 @@ from typing import Any
 
 import pytest
 
-from kvatlas.api.tokenization.errors import (
-    BodyFormatError,
-    ModelMissingError,
-    PromptMissingError,
-)
+from kvatlas.api.tokenization.errors import BodyFormatError, ModelMissingError, PromptMissingError
 from kvatlas.api.tokenization.model import (
     ChatPrompt,
     NoPrefixReason,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from kvatlas.api.workers.worker import worker_config
+from kvatlas.api.worker import worker_config
 from kvatlas.configs.listeners import ServerConfig
 from kvatlas.configs.observers import RecorderConfig
 from kvatlas.configs.schema import KVAtlasConfig, SnapshotConfig

@@ -6,10 +6,7 @@ from typing import Any
 
 import pytest
 
-from kvatlas.api.tokenization.model import (
-    NoPrefixReason,
-    TokenPrompt,
-)
+from kvatlas.api.tokenization.model import NoPrefixReason, TokenPrompt
 from kvatlas.api.tokenization.request import parse_body
 from kvatlas.indexer.prefix import MediaSpan
 

@@ -7,12 +7,7 @@ from typing import Any
 import pytest
 
 from kvatlas.api.tokenization.conversation import Message
-from kvatlas.api.tokenization.model import (
-    ChatPrompt,
-    TextPrompt,
-    TokenPrompt,
-    Truncation,
-)
+from kvatlas.api.tokenization.model import ChatPrompt, TextPrompt, TokenPrompt, Truncation
 from kvatlas.api.tokenization.request import parse_body
 
 CHAT = "/v1/chat/completions"

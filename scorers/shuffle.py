@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..base import Rng
+from .base import Rng
 
 
 def shuffled(n: int, rng: Rng) -> list[int]:

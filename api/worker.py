@@ -5,15 +5,15 @@ from __future__ import annotations
 import msgspec
 import uvloop
 
-from ...configs.address import HostPort
-from ...configs.listeners import ServerConfig
-from ...configs.observers import RecorderConfig
-from ...configs.schema import KVAtlasConfig, SnapshotConfig
-from ..app import App
-from ..config_file import ConfigFiles
-from .crew import Crew
-from .link import Mailboxes
-from .supervisor import END
+from ..configs.address import HostPort
+from ..configs.listeners import ServerConfig
+from ..configs.observers import RecorderConfig
+from ..configs.schema import KVAtlasConfig, SnapshotConfig
+from .app import App
+from .config_file import ConfigFiles
+from .workers.crew import Crew
+from .workers.link import Mailboxes
+from .workers.supervisor import END
 
 
 def run_worker(config: KVAtlasConfig, files: ConfigFiles, mailboxes: Mailboxes, worker: int) -> None:
