@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 import grpc
 
 from ...configs.listeners import ExtProcConfig
-from ..metrics import Metrics
-from ..outcome import AnswerBegun, Completion
-from ..routing import Router
+from ...fleet.metrics import Metrics
+from ...routing.outcome import AnswerBegun, Completion
+from ...routing.router import Router
 from ..tls.certificates import Certificates
 from .dialect import DIALECTS
 from .health import HealthService

@@ -19,9 +19,9 @@ from typing import assert_never
 
 import msgspec
 
+from ...routing.outcome import AnswerBegun, Completion, Outcome
+from ...routing.router import Refusal, Route
 from ..errors import ExtProcError
-from ..outcome import AnswerBegun, Completion, Outcome
-from ..routing import Refusal, Route
 from . import ext_proc_pb2 as pb
 from .request_phase import Mode, RequestPhase
 from .response_phase import FULL_DUPLEX_STREAMED, ResponsePhase

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from prometheus_client import CollectorRegistry
 from prometheus_client.metrics_core import Metric
 
-from ..metrics import StateCollector, gauge
-from ..outcome import Answer, Completion, Outcome, Usage, UsageGap
-from ..tallies import Tally, Times
+from ...fleet.metrics import StateCollector, gauge
+from ...fleet.tallies import Tally, Times
+from ...routing.outcome import Answer, Completion, Outcome, Usage, UsageGap
 from .intake import Intake
 
 _FIRST_BYTE_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)

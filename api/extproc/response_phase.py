@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from ..outcome import Answer
-from ..routing import Route
+from ...routing.outcome import Answer
+from ...routing.router import Route
 from . import answers
 from . import ext_proc_pb2 as pb
 from .headers import read_headers, read_served

@@ -11,10 +11,10 @@ import grpc
 import grpc.aio
 
 from ...configs.listeners import ExtProcTransport
+from ...routing.outcome import AnswerBegun, Completion
+from ...routing.router import Refusal, Route, Router
 from ..errors import ExtProcError, ListenError
 from ..http2.native import has_http2
-from ..outcome import AnswerBegun, Completion
-from ..routing import Refusal, Route, Router
 from ..tls.certificates import Certificates
 from .call import ExtProcCall
 from .conversation import Circle, Conversation

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ..outcome import AnswerBegun, Completion
-from ..routing import RoutingRequest
+from ...routing.outcome import AnswerBegun, Completion
+from ...routing.router import RoutingRequest
 from .dialect import Dialect
 from .intake import Intake
 

@@ -12,7 +12,7 @@ from typing import Any, Protocol, cast
 import msgspec
 from msgspec import Raw
 
-from ..outcome import Usage, UsageGap
+from ...routing.outcome import Usage, UsageGap
 
 MAX_HELD_BYTES = 1024 * 1024
 """Longest JSON answer and longest line of an event stream that is read. An answer of 100,000 tokens has half of it."""

@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 from pydantic import Field
 
-from ..capacity.curve import MAX_GIB, SIZES_GIB, CapacityCurve, CurvePoint, ServerCurve
+from ...routing.observers.capacity.curve import MAX_GIB, SIZES_GIB, CapacityCurve, CurvePoint, ServerCurve
 from .models import Own
 
 Size = Annotated[float, Field(ge=0, le=MAX_GIB)]

@@ -10,11 +10,11 @@ from fastapi import APIRouter
 from prometheus_client import CollectorRegistry
 from pydantic import Field
 
+from ...fleet.fleet import Fleet
+from ...routing.plan.live import LiveConfig
 from ..doctor.check import Result, examine, worst
 from ..doctor.checks import CHECKS
 from ..doctor.patient import Counts, Patient
-from ..fleet import Fleet
-from ..live import LiveConfig
 from .models import Own
 
 StateOut = Literal["ok", "unknown", "warn", "fail"]

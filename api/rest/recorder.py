@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter
 from pydantic import Field
 
-from ..recorder.recorder import Recorder
+from ...routing.observers.recorder.recorder import Recorder
 from .models import Own
 
 

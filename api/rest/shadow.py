@@ -5,8 +5,8 @@ from __future__ import annotations
 from fastapi import APIRouter
 from pydantic import Field
 
-from ...scorers.shadow import RunningMean, share_interval
-from ..shadow.shadow import Shadow
+from ...routing.observers.shadow.shadow import Shadow
+from ...scorers.core.shadow import RunningMean, share_interval
 from .models import Own
 
 

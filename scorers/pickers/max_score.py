@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ..max_score import MaxScorePicker
-from ..registry import Registry
+from ..core.max_score import MaxScorePicker
+from ..core.registry import Registry
 from .params import PickerParams
 
 

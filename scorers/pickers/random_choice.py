@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..base import Rng
-from ..registry import Registry
-from ..shuffle import shuffled
+from ..core.base import Rng
+from ..core.registry import Registry
+from ..core.shuffle import shuffled
 from .params import PickerParams
 
 

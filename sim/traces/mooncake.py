@@ -9,7 +9,7 @@ from statistics import median_low
 
 import msgspec
 
-from ...api.recorder.trace_line import BLOCK_SIZE, MooncakeLine, encode_line
+from ...routing.observers.recorder.trace_line import BLOCK_SIZE, MooncakeLine, encode_line
 from ..errors import TraceError
 from .trace import Assumed, Trace, TraceRequest
 

@@ -16,9 +16,9 @@ from aiohttp.test_utils import TestServer
 from rich.console import Console
 from typer.testing import CliRunner
 
-from kvatlas.api.asking import Credentials
-from kvatlas.api.cli import app as command_line
-from kvatlas.api.top.watch import watch
+from kvatlas.app.cli.client import Credentials
+from kvatlas.app.cli.main import app as command_line
+from kvatlas.app.cli.top.watch import watch
 from support.clinic import clinic
 from support.gateway import FLEET, Gateway, gateway
 from support.publishing import stored

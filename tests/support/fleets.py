@@ -9,16 +9,16 @@ from typing import Any
 
 import msgspec
 
-from kvatlas.api.fleet import Fleet
-from kvatlas.api.metrics import Metrics
-from kvatlas.api.scrape.loads import LoadTable
-from kvatlas.api.scrape.report import EngineFacts
-from kvatlas.api.scrape.scraper import Scraper
-from kvatlas.api.settings import fleet_settings, scrape_settings, tier_specs
 from kvatlas.configs.schema import KVAtlasConfig
 from kvatlas.configs.units import Duration
 from kvatlas.events.subscriber import Subscriber
 from kvatlas.events.subscription import SubscriberOptions
+from kvatlas.fleet.fleet import Fleet
+from kvatlas.fleet.metrics import Metrics
+from kvatlas.fleet.scrape.loads import LoadTable
+from kvatlas.fleet.scrape.report import EngineFacts
+from kvatlas.fleet.scrape.scraper import Scraper
+from kvatlas.fleet.settings import fleet_settings, scrape_settings, tier_specs
 from kvatlas.indexer.atlas import Atlas
 from kvatlas.indexer.factory import index_core
 from kvatlas.indexer.tiers import TierSpec, TierTable

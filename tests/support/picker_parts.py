@@ -7,30 +7,30 @@ import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 
-from kvatlas.api.admission import Admission
-from kvatlas.api.decisions import DecisionLog
-from kvatlas.api.fleet import Fleet
-from kvatlas.api.metrics import Metrics
-from kvatlas.api.model_rewrite import ModelRules
-from kvatlas.api.picker import Picker, Policy
-from kvatlas.api.scrape.loads import LoadTable
-from kvatlas.api.scrape.report import EngineFacts
-from kvatlas.api.scrape.schedule import Rhythm
-from kvatlas.api.scrape.scraper import Scraper
-from kvatlas.api.scrape.target import ScrapeSettings
-from kvatlas.api.settings import FleetSettings
-from kvatlas.api.tokenization.pipeline import PromptPipeline
 from kvatlas.configs.endpoints import endpoint_addresses
 from kvatlas.configs.engines import EngineCatalog
 from kvatlas.configs.schema import AdmissionConfig, EventsConfig, StaticEndpoint, WeightsConfig
 from kvatlas.configs.scraping import MetricsScrapeConfig
 from kvatlas.configs.units import Duration
 from kvatlas.events.subscriber import Subscriber
+from kvatlas.fleet.fleet import Fleet
+from kvatlas.fleet.metrics import Metrics
+from kvatlas.fleet.scrape.loads import LoadTable
+from kvatlas.fleet.scrape.report import EngineFacts
+from kvatlas.fleet.scrape.schedule import Rhythm
+from kvatlas.fleet.scrape.scraper import Scraper
+from kvatlas.fleet.scrape.target import ScrapeSettings
+from kvatlas.fleet.settings import FleetSettings
 from kvatlas.indexer.atlas import Atlas
 from kvatlas.indexer.factory import index_core
 from kvatlas.indexer.tiers import TierSpec, TierTable
-from kvatlas.scorers.model import Load
+from kvatlas.routing.admission import Admission
+from kvatlas.routing.decision_log import DecisionLog
+from kvatlas.routing.model_rewrite import ModelRules
+from kvatlas.routing.picker import Picker, Policy
+from kvatlas.scorers.core.model import Load
 from kvatlas.scorers.weights import default_profile
+from kvatlas.tokenization.pipeline import PromptPipeline
 
 
 class PickerParts:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from kvatlas.api.extproc.intake import Intake
 from kvatlas.api.extproc.usage import MAX_HELD_BYTES, usage_reader
-from kvatlas.api.outcome import Usage, UsageGap
+from kvatlas.routing.outcome import Usage, UsageGap
 
 JSON, EVENTS = "application/json", "text/event-stream"
 CHAT = {"prompt_tokens": 11, "completion_tokens": 7, "total_tokens": 18}

@@ -1,0 +1,265 @@
+"""The composition root: configuration in, a running process out."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import os
+import random
+import signal
+import time
+from collections.abc import Iterator, Mapping, Sequence
+
+from ..api.extproc.health import HealthService
+from ..configs.decisions import DecisionsConfig
+from ..configs.schema import KVAtlasConfig
+from ..events.sockets import spawn
+from ..fleet.audits import audit_families
+from ..fleet.configured import ConfiguredFleet
+from ..fleet.kubernetes.cluster import Cluster
+from ..fleet.metrics import Metrics, StateCollector
+from ..fleet.roster import Wanted
+from ..fleet.snapshots import Snapshots
+from ..routing.admission import Admission
+from ..routing.decision_log import DecisionLog, decision_families
+from ..routing.feedback import Feedback
+from ..routing.models import ServedModels
+from ..routing.observers.observers import Observers
+from ..routing.picker import Picker, Policy
+from ..routing.plan.config_files import ConfigFiles
+from ..routing.plan.live import LiveConfig
+from ..routing.plan.metrics import latency_families
+from ..routing.plan.plan import Plan
+from .housekeeping import keep_house, sweep
+from .listeners import Listeners
+from .readiness import LOOK_S, Readiness
+from .tokenization_metrics import tokenization_families
+from .workers.crew import Crew
+
+log = logging.getLogger(__name__)
+
+NOTICE_S = 2.5
+"""Time that a gateway gets to see that the process is not ready, before new requests are refused: two health checks of
+the shipped Envoy configurations, and a half."""
+
+DRAIN_S = 30.0
+"""Time that requests in flight get when the process is told to stop."""
+
+
+class App:
+    """One kvatlas process.
+
+    Args:
+        config: validated configuration, with the endpoints that its `endpoints.file` lists.
+        files: where it came from, to follow their changes; None for a configuration that stays.
+        crew: the other workers of the same kvatlas; None for none.
+
+    Raises:
+        TokenizerLoadError: the tokenizer cannot be loaded.
+        SchedulingError: the plugins make no profile.
+        AccessError: no API server can be reached, and one is needed.
+        TlsError: the certificate cannot be used.
+        AuthError: the file with the bearer token cannot be used.
+        RecorderError: the recorder's secret cannot be used.
+    """
+
+    def __init__(
+        self, config: KVAtlasConfig, files: ConfigFiles | None = None, *, crew: Crew | None = None
+    ) -> None:
+        # The tokenizer library's own threads would come on top of those that are configured.
+        os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+        self._crew = crew
+        self._metrics = Metrics()
+        self.live = LiveConfig(
+            config,
+            files=files,
+            prepare=self._prepare,
+            switch=self._switch,
+            settle=self._settle,
+            metrics=self._metrics,
+            present=crew.present if crew is not None else None,
+        )
+        """The configuration in force."""
+        for note in self.live.plan.notes:
+            log.info("%s", note)
+        config = self.live.in_force
+        self.ports: dict[str, int] = {}
+        """Where the process listens, by configuration key; absent when switched off."""
+        self._configured = ConfiguredFleet(
+            config, self._metrics, siblings=crew.loads if crew is not None else None
+        )
+        self.fleet = self._configured.fleet
+        self._models = ServedModels(
+            config, endpoint_urls=self.fleet.answering_urls, on_outcome=self._metrics.remote_tokenized
+        )
+        self._snapshots = Snapshots(
+            config.snapshot,
+            fleet=self.fleet,
+            models=self._models.names,
+            wanted=self._wanted,
+            metrics=self._metrics.snapshot,
+        )
+        self._cluster = Cluster(
+            config,
+            fleet=self.fleet,
+            snapshots=self._snapshots,
+            on_change=self._cluster_changed,
+            environment=os.environ,
+        )
+        self._health = HealthService(elects=config.leader_election.enabled)
+        self._readiness = Readiness(self.fleet, self._cluster, self._health, self._metrics)
+        self._observers = Observers(config, self.fleet)
+        self._picker = Picker(
+            pipeline=self._models,
+            fleet=self.fleet,
+            policy=_policy(self.live.plan, self.live.generation, self._cluster.priorities),
+            metrics=self._metrics,
+            decisions=_decision_log(config.decisions, worker=crew.worker if crew is not None else 0),
+            rng=random.random,
+            n_fallbacks=config.ext_proc.fallback_endpoints,
+            rules=self._cluster.rewrites,
+            endpoint_labels=self._models.endpoint_labels if self._models.differ else None,
+            observers=self._observers,
+        )
+        self._feedback = Feedback(self._picker, self._observers)
+        self._listeners = Listeners(
+            self.live,
+            picker=self._picker,
+            feedback=self._feedback,
+            observers=self._observers,
+            model_names=self._models.names,
+            health=self._health,
+            metrics=self._metrics,
+            crew=crew,
+        )
+        self._show_state()
+        self._reload = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def start(self) -> None:
+        """Listen, and follow every configured endpoint.
+
+        Raises:
+            ListenError: an address is taken; nothing is left listening.
+            SubscriptionError: an event address cannot be used; nothing is left running.
+        """
+        try:
+            self.ports.update(await self._listeners.start(self.live.in_force.server))
+            await self._models.start()
+            if (port := self._configured.bind(self.live.in_force.events)) is not None:
+                self.ports["events"] = port
+            await self._snapshots.read()
+            async with self.live.held() as config:
+                await self._configured.fill(config, self._snapshots)
+        except BaseException:
+            await self.stop(grace_s=0)
+            raise
+        await self._cluster.start()
+        self._observers.start()
+        self._tasks = [
+            spawn(self._settle_in(), "readiness"),
+            spawn(keep_house(self.fleet, self._readiness), "housekeeping"),
+            spawn(sweep(self.fleet), "sweep"),
+            *self._configuration_tasks(),
+            spawn(self._models.watch(), "tokenizer files"),
+        ]
+
+    async def stop(self, *, grace_s: float = DRAIN_S) -> None:
+        """Say not ready, let requests in flight end for at most `grace_s` seconds, and stop everything.
+
+        A gateway that uses this process is first given the time to notice, and its requests are answered meanwhile. Who
+        leads hands over before that, so that at any time somebody is ready.
+        """
+        if grace_s:
+            await self._cluster.hand_over(notice_s=NOTICE_S)
+        self._readiness.drain()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._cluster.resign()
+        await self._snapshots.stop()  # at once: who drains for long may be killed
+        if (self._feedback.has_come or self._health.is_used) and grace_s:
+            await asyncio.sleep(NOTICE_S)
+        await self._listeners.drain(grace_s)
+        await self._observers.stop()
+        await self._listeners.stop()
+        await self._configured.stop()
+        await self._models.stop()
+
+    async def run(self, *, ends: Sequence[signal.Signals] = (signal.SIGTERM, signal.SIGINT)) -> None:
+        """Start, serve until a signal `ends` it, drain and stop. A second signal stops at once. SIGHUP loads the files."""
+        stop = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in ends:
+            loop.add_signal_handler(number, stop.set)
+        loop.add_signal_handler(signal.SIGHUP, self._reload.set)
+        await self.start()
+        # Nearly all of what there is now stays: full collections would look at it again and again, 80 ms each time.
+        gc.collect()
+        gc.freeze()
+        log.info("following %d endpoint(s)", len(self.fleet))
+        await stop.wait()
+        for number in ends:
+            loop.remove_signal_handler(number)
+            signal.signal(number, signal.SIG_DFL)
+        log.info("stopping: finishing requests in flight, at most %.0f s", DRAIN_S)
+        await self.stop()
+        log.info("stopped")
+
+    def _wanted(self, name: str) -> Wanted | None:
+        """An endpoint as the configuration or the cluster has it; None for one that somebody registered."""
+        return self._configured.endpoints.get(name) or self._cluster.endpoints.get(name)
+
+    def _cluster_changed(self) -> None:
+        self._readiness.look()
+
+    def _show_state(self) -> None:
+        """Register metrics that are read from the parts when they are scraped."""
+        for families in (
+            lambda: decision_families(self._picker.decisions),
+            lambda: audit_families(self.fleet, now=time.monotonic()),
+            self._configured.families,
+            lambda: tokenization_families(self._models.tokenizations),
+            lambda: latency_families(self.live.plan.profile),
+            self._cluster.families,
+            self._observers.families,
+            self._listeners.families,
+        ):
+            self._metrics.registry.register(StateCollector(families))
+
+    async def _settle_in(self) -> None:
+        """Once it is known which endpoints there are, snapshots can be written; once their history is, requests can come."""
+        while not self._cluster.is_synced:  # noqa: ASYNC110 - once, at start
+            await asyncio.sleep(LOOK_S)
+        self._snapshots.begin()
+        await self._readiness.settle()
+
+    def _configuration_tasks(self) -> Iterator[asyncio.Task[None]]:
+        """Of several workers one follows the files, and sees that the others have what it has."""
+        if self._crew is None or self._crew.leads:
+            yield spawn(self.live.watch(self._reload), "configuration")
+        if self._crew is not None and self._crew.leads:
+            yield spawn(self._crew.lead(), "workers")
+
+    async def _prepare(self, plan: Plan) -> None:
+        await self._configured.prepare(plan.config)
+
+    def _switch(self, plan: Plan, generation: int) -> None:
+        """See `live.Switch`."""
+        self._configured.bring_to(plan.config)
+        self._picker.use(_policy(plan, generation, self._cluster.priorities))
+        self._cluster.configure(plan.config.events)
+
+    async def _settle(self) -> None:
+        await self._configured.settle()
+
+
+def _decision_log(config: DecisionsConfig, *, worker: int) -> DecisionLog:
+    return DecisionLog(max_count=config.max_count, max_bytes=config.max_mebibytes * 2**20, worker=worker)
+
+
+def _policy(plan: Plan, generation: int, priorities: Mapping[str, int]) -> Policy:
+    idle_interval_s = plan.config.metrics_scrape.idle_interval_s
+    admission = Admission(plan.config.admission, discovered=priorities, idle_interval_s=idle_interval_s)
+    return Policy(generation, plan.profile, admission)

@@ -1,0 +1,206 @@
+"""Commands that ask a running process."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Annotated, TypeVar
+
+import typer
+from pydantic import BaseModel
+from rich.console import Console
+
+from ...configs.errors import ConfigError
+from ...routing.plan.config_files import ConfigFiles
+from ..errors import AskError
+from .client import Credentials
+from .exit_status import NOT_GOOD, fail
+from .explain import fetch_decision, print_decision
+from .query import fetch_score, make_question, print_score
+from .reports.capacity import fetch_capacity, print_capacity
+from .reports.doctor import diagnose, fetch_diagnosis, print_diagnosis
+from .reports.recorder import fetch_recorder, print_recorder
+from .reports.shadow import fetch_shadow, print_shadow
+from .top.watch import watch
+
+Answer = TypeVar("Answer", bound=BaseModel)
+
+LOCAL = "http://localhost:8080"
+Url = Annotated[str, typer.Option(help="REST address of the running kvatlas.")]
+TokenFile = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Holds the bearer token, where the process wants one.")
+]
+CaFile = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="PEM file that vouches for its certificate.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Everything, as JSON.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command()(explain)
+    app.command()(query)
+    app.command()(doctor)
+    app.command()(top)
+    app.command()(capacity)
+    app.command()(recorder)
+    app.command()(shadow)
+
+
+def explain(
+    request_id: Annotated[str | None, typer.Argument(metavar="REQUEST_ID", help="Its x-request-id.")] = None,
+    *,
+    last: Annotated[bool, typer.Option("--last", help="The newest decision.")] = False,
+    url: Url = LOCAL,
+    token_file: TokenFile = None,
+    ca_file: CaFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say why a request went where it did."""
+    if (request_id is not None) == last:
+        fail("give the REQUEST_ID of a request, or --last for the newest one")
+    with _asking():
+        decision = fetch_decision(url, request_id, Credentials(token_file, ca_file))
+    if decision is None:
+        what = "no decision is kept" if last else f"no decision on request {request_id} is kept"
+        fail(f"{what}; the last ones are listed at {url}/v1/decisions", NOT_GOOD)
+    _show(decision, print_decision, as_json=as_json)
+
+
+def query(
+    *,
+    model: Annotated[str, typer.Option(help="Model, as requests name it.")] = "",
+    prompt: Annotated[str | None, typer.Option(help="Text of the prompt.")] = None,
+    messages: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="JSON list of chat messages; - for standard input.")
+    ] = None,
+    token_ids: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="JSON list of token ids; - for standard input.")
+    ] = None,
+    url: Url = LOCAL,
+    token_file: TokenFile = None,
+    ca_file: CaFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say where a prompt is cached, in tokens by endpoint and tier; nothing is routed."""
+    with _asking():
+        question = make_question(model, prompt=prompt, messages=messages, token_ids=token_ids)
+        found = fetch_score(url, question, Credentials(token_file, ca_file))
+    _show(found, print_score, as_json=as_json)
+
+
+def doctor(
+    *,
+    config: Annotated[
+        Path | None,
+        typer.Option("--config", metavar="FILE", help="Look at a file, not at a running kvatlas."),
+    ] = None,
+    url: Url = LOCAL,
+    token_file: TokenFile = None,
+    ca_file: CaFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say what is wrong with a deployment, and which line mends it. Status 1: something that is configured does not work."""
+    try:
+        if config is not None:
+            found = diagnose(ConfigFiles(config).load().config)
+        else:
+            with _asking():
+                found = fetch_diagnosis(url, Credentials(token_file, ca_file))
+    except ConfigError as error:
+        fail(str(error), NOT_GOOD)
+    _show(found, print_diagnosis, as_json=as_json)
+    if found.state == "fail":
+        raise typer.Exit(NOT_GOOD)
+
+
+def capacity(
+    *,
+    gib: Annotated[
+        str, typer.Option(help="Sizes of the CPU tier of a server, with commas between; else 0 to 1000.")
+    ] = "",
+    by_endpoint: Annotated[bool, typer.Option("--by-endpoint", help="Each endpoint too.")] = False,
+    url: Url = LOCAL,
+    token_file: TokenFile = None,
+    ca_file: CaFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say what CPU tiers of other sizes would find of the prompts that are routed."""
+    try:
+        sizes = [float(each) for each in gib.split(",")] if gib else []
+    except ValueError:
+        fail(f"--gib: found {gib!r}, expected numbers with commas between, such as 0,50,100")
+    with _asking():
+        found = fetch_capacity(url, sizes, Credentials(token_file, ca_file))
+    _show(found, partial(print_capacity, by_endpoint=by_endpoint), as_json=as_json)
+
+
+def shadow(
+    *,
+    url: Url = LOCAL,
+    token_file: TokenFile = None,
+    ca_file: CaFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say what another configuration would have picked. Status 1: its file cannot be used."""
+    with _asking():
+        found = fetch_shadow(url, Credentials(token_file, ca_file))
+    _show(found, print_shadow, as_json=as_json)
+    if found.refusal is not None:
+        raise typer.Exit(NOT_GOOD)
+
+
+def recorder(
+    *,
+    url: Url = LOCAL,
+    token_file: TokenFile = None,
+    ca_file: CaFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say how recording of requests goes. Status 1: the last write failed."""
+    with _asking():
+        found = fetch_recorder(url, Credentials(token_file, ca_file))
+    _show(found, print_recorder, as_json=as_json)
+    if found.failure is not None:
+        raise typer.Exit(NOT_GOOD)
+
+
+def top(
+    *,
+    interval: Annotated[float, typer.Option(min=0.1, help="Seconds between two looks.")] = 1.0,
+    once: Annotated[
+        bool, typer.Option("--once", help="Print it once; rates are those of one interval.")
+    ] = False,
+    url: Url = LOCAL,
+    token_file: TokenFile = None,
+    ca_file: CaFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Watch a running kvatlas: endpoints, rates and the last decisions, until Ctrl-C. With --json a line a look."""
+    credentials = Credentials(token_file, ca_file)
+    try:
+        asyncio.run(watch(url, credentials, Console(), interval_s=interval, once=once, as_json=as_json))
+    except KeyboardInterrupt:
+        raise typer.Exit from None
+    except AskError as error:
+        fail(str(error))
+
+
+@contextmanager
+def _asking() -> Generator[None]:
+    """What cannot be asked ends the command with one line."""
+    try:
+        yield
+    except AskError as error:
+        fail(str(error))
+
+
+def _show(found: Answer, show: Callable[[Console, Answer], None], *, as_json: bool) -> None:
+    if as_json:
+        sys.stdout.write(found.model_dump_json(by_alias=True, indent=2) + "\n")
+    else:
+        show(Console(), found)

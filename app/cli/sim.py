@@ -1,0 +1,245 @@
+"""Commands that simulate: `kvatlas replay`, `kvatlas tune`, `kvatlas simulate`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import inf
+from pathlib import Path
+from typing import Annotated, TypeVar
+
+import typer
+from rich.console import Console
+
+from ...configs.errors import ConfigError
+from ...events.errors import KVAtlasError
+from .exit_status import fail
+
+T = TypeVar("T", int, float)
+
+GpuBlocks = Annotated[int, typer.Option(min=16, help="Blocks of a server's GPUs.")]
+BlockSize = Annotated[int, typer.Option(min=1, help="Tokens a block.")]
+Granularity = Annotated[int, typer.Option(min=1, help="Blocks simulated as one: faster, coarser.")]
+Storage = Annotated[bool, typer.Option("--storage", help="Shared storage behind the CPU tiers.")]
+Speed = Annotated[float, typer.Option(min=0.01, help="Times faster than recorded.")]
+Limit = Annotated[int | None, typer.Option(min=1, help="Requests at most.")]
+WarmUp = Annotated[int, typer.Option(min=0, help="Requests that are not counted, the first.")]
+Chance = Annotated[float, typer.Option(min=0.0, max=1.0, metavar="0..1")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command()(replay)
+    app.command()(tune)
+    app.command()(simulate)
+
+
+def replay(
+    trace: Annotated[
+        str,
+        typer.Argument(
+            metavar="TRACE",
+            help="Trace file (Mooncake format), or shared-prefix:NAME=VALUE,... or agents:NAME=VALUE,...",
+        ),
+    ],
+    *,
+    config: Annotated[list[Path] | None, typer.Option(metavar="FILE", help="Compare it; repeatable.")] = None,
+    policy: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Compare it; repeatable. Alone: all.")
+    ] = None,
+    cpu_gb: Annotated[str, typer.Option(metavar="N,...", help="CPU tier of a server in GiB.")] = "0,100",
+    endpoints: Annotated[str, typer.Option(metavar="N,...", help="Servers.")] = "8",
+    gpu_blocks: GpuBlocks = 9271,
+    block_size: BlockSize = 16,
+    granularity: Granularity = 4,
+    storage: Storage = False,
+    speed: Speed = 1.0,
+    seeds: Annotated[int, typer.Option(min=1, help="Replays of each case.")] = 1,
+    limit: Limit = None,
+    warm_up: WarmUp = 0,
+    curve: Annotated[
+        str | None,
+        typer.Option(metavar="N,...", help="Hit rate for CPU tiers of these GiB, by reuse distances."),
+    ] = None,
+    jobs: Annotated[int, typer.Option(min=1, help="Processes.")] = 1,
+    json: Annotated[bool, typer.Option("--json", help="Print all figures as JSON.")] = False,
+    plots: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Write plots there (SVG).")] = None,
+) -> None:
+    """Say what weights, policies, CPU memory or servers would do to a trace, on simulated engines."""
+    from ...sim.replay.command import ReplayOptions, run_replay  # noqa: PLC0415 - not needed to serve
+
+    options = ReplayOptions(
+        trace=trace,
+        configs=config or (),
+        policies=policy or (),
+        cpu_gib=_numbers("--cpu-gb", cpu_gb, float, at_least=0.0),
+        endpoints=_numbers("--endpoints", endpoints, int, at_least=1),
+        gpu_blocks=gpu_blocks,
+        block_size=block_size,
+        granularity=granularity,
+        storage=storage,
+        speed=speed,
+        seeds=seeds,
+        limit=limit,
+        warm_up=warm_up,
+        curve_gib=() if curve is None else _numbers("--curve", curve, float, at_least=0.0),
+        jobs=jobs,
+        json=json,
+        plots=plots,
+    )
+    _run(lambda console: run_replay(console, options))
+
+
+def tune(
+    trace: Annotated[str, typer.Argument(metavar="TRACE", help="As for replay.")],
+    *,
+    config: Annotated[Path, typer.Option(metavar="FILE", help="Its weights and credits are tuned.")],
+    trials: Annotated[int, typer.Option(min=3, help="Settings to try.")] = 40,
+    objective: Annotated[
+        str, typer.Option(help="What of the time to first token: mean, p50, p90, p99.")
+    ] = "mean",
+    max_p99: Annotated[float, typer.Option(min=0.0, help="Times its p99 may grow.")] = 1.1,
+    max_busiest: Annotated[float, typer.Option(min=0.0, help="Times the busiest's share may grow.")] = 1.1,
+    cpu_gb: Annotated[
+        str, typer.Option(metavar="N|LOW..HIGH", help="CPU tier of a server in GiB; a range is tuned.")
+    ] = "100",
+    gb_price: Annotated[
+        float | None,
+        typer.Option(
+            min=0.0, metavar="MS", help="Milliseconds of the objective a GiB must bring. Default: the knee."
+        ),
+    ] = None,
+    endpoints: Annotated[int, typer.Option(min=1, help="Servers.")] = 8,
+    gpu_blocks: GpuBlocks = 9271,
+    block_size: BlockSize = 16,
+    granularity: Granularity = 8,
+    storage: Storage = False,
+    speed: Speed = 1.0,
+    seeds: Annotated[int, typer.Option(min=2, help="Replays of each trial, and one that judges.")] = 2,
+    limit: Limit = None,
+    warm_up: WarmUp = 0,
+    json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the tuned file there.")] = None,
+    plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the Pareto plot (SVG).")] = None,
+) -> None:
+    """Find weights, tier credits and a CPU tier that bring first tokens sooner on a trace, within guard rails."""
+    from ...sim.replay.command import ReplayOptions  # noqa: PLC0415 - not needed to serve
+
+    low, *more = _numbers("--cpu-gb", cpu_gb, float, at_least=0.0, separator="..")
+    if len(more) > 1 or (more and low >= more[0]):
+        raise typer.BadParameter(f"found {cpu_gb!r}, want N or LOW..HIGH", param_hint="--cpu-gb")
+    options = ReplayOptions(
+        trace=trace,
+        configs=(config,),
+        cpu_gib=(low,),
+        endpoints=(endpoints,),
+        gpu_blocks=gpu_blocks,
+        block_size=block_size,
+        granularity=granularity,
+        storage=storage,
+        speed=speed,
+        seeds=seeds,
+        limit=limit,
+        warm_up=warm_up,
+        json=json,
+    )
+
+    def run(console: Console) -> None:
+        from ...sim.tuning.command import TuneOptions, run_tune  # noqa: PLC0415 - needs the extra `tune`
+        from ...sim.tuning.cpu_sizes import CpuSizes  # noqa: PLC0415
+        from ...sim.tuning.search import Goal  # noqa: PLC0415
+
+        price_s = None if gb_price is None else gb_price / 1000
+        cpu_sizes = CpuSizes(low, more[0], price_s) if more else None
+        goal = Goal(objective, max_p99=max_p99, max_busiest=max_busiest, cpu_sizes=cpu_sizes)
+        run_tune(console, TuneOptions(replay=options, goal=goal, trials=trials, out=out, plot=plot))
+
+    _run(run)
+
+
+def simulate(
+    *,
+    servers: Annotated[int, typer.Option(min=1, help="How many.")] = 4,
+    host: Annotated[str, typer.Option(help="Address they listen on; ports are free ones.")] = "127.0.0.1",
+    gpu_blocks: GpuBlocks = 9271,
+    cpu_blocks: Annotated[int, typer.Option(min=0, help="Blocks of its CPU tier.")] = 0,
+    chunk_blocks: Annotated[int, typer.Option(min=1, help="Blocks a chunk of the CPU tier.")] = 1,
+    block_size: BlockSize = 16,
+    storage: Storage = False,
+    placeholders: Annotated[
+        bool, typer.Option("--placeholders", help="Events of slower tiers carry hashes alone.")
+    ] = False,
+    time_scale: Annotated[float, typer.Option(min=0.0, help="Real seconds a simulated second takes.")] = 1.0,
+    config: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write a configuration for kvatlas serve there.")
+    ] = None,
+    drop_events: Chance = 0.0,
+    duplicate_events: Chance = 0.0,
+    reorder_events: Chance = 0.0,
+    corrupt_events: Chance = 0.0,
+    truncate_events: Chance = 0.0,
+    foreign_events: Chance = 0.0,
+    event_lag: Annotated[float, typer.Option(min=0.0, metavar="SECONDS")] = 0.0,
+    replay_batches: Annotated[int, typer.Option(min=0, help="Event batches kept for replay.")] = 10_000,
+    refuse: Chance = 0.0,
+    abort: Chance = 0.0,
+    slow: Chance = 0.0,
+    slow_by: Annotated[float, typer.Option(min=0.0, metavar="SECONDS")] = 5.0,
+    restart_every: Annotated[
+        float, typer.Option(min=0.0, metavar="SECONDS", help="Mean time between deaths.")
+    ] = 0.0,
+    down_for: Annotated[float, typer.Option(min=0.0, metavar="SECONDS")] = 2.0,
+    seed: Annotated[int, typer.Option(help="Of faults and restarts.")] = 0,
+) -> None:
+    """Run simulated servers with the OpenAI API, metrics and KV events on real sockets, with faults if asked for."""
+    from ...sim.faults import EventFaults, HttpFaults  # noqa: PLC0415 - not needed to serve
+    from ...sim.live import SimulateOptions, run_simulate  # noqa: PLC0415
+
+    options = SimulateOptions(
+        servers=servers,
+        host=host,
+        block_size=block_size,
+        gpu_blocks=gpu_blocks,
+        cpu_blocks=cpu_blocks,
+        chunk_blocks=chunk_blocks,
+        storage=storage,
+        self_describing=not placeholders,
+        time_scale=time_scale,
+        replay_batches=replay_batches,
+        event_faults=EventFaults(
+            drop=drop_events,
+            duplicate=duplicate_events,
+            reorder=reorder_events,
+            corrupt=corrupt_events,
+            truncate=truncate_events,
+            foreign=foreign_events,
+            lag_s=event_lag,
+        ),
+        http_faults=HttpFaults(refuse=refuse, abort=abort, slow=slow, slow_s=slow_by),
+        restart_every_s=restart_every,
+        down_s=down_for,
+        config=config,
+        seed=seed,
+    )
+    _run(lambda console: run_simulate(console, options))
+
+
+def _run(command: Callable[[Console], None]) -> None:
+    """Run it; what it cannot use ends with status 2 and one line."""
+    try:
+        command(Console())
+    except (ConfigError, KVAtlasError) as error:
+        fail(str(error))
+
+
+def _numbers(flag: str, text: str, number: type[T], *, at_least: T, separator: str = ",") -> tuple[T, ...]:
+    """Numbers with a separator between them."""
+    try:
+        numbers = tuple(number(part) for part in text.split(separator))
+    except ValueError:
+        numbers = ()
+    if not numbers or not all(at_least <= each < inf for each in numbers):
+        raise typer.BadParameter(
+            f"found {text!r}, want numbers of at least {at_least:g}, separated by {separator!r}",
+            param_hint=flag,
+        )
+    return numbers

@@ -1,0 +1,179 @@
+"""Answers over REST for all workers, whichever of them is asked."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Mapping
+from heapq import merge
+
+import msgspec
+
+from ...api.rest.answers import Numbered, OwnAnswers, PageQuery, page_of
+from ...api.rest.audit_models import AuditOut, EndpointAuditOut
+from ...api.rest.decision_models import DecisionOut, DecisionsOut, DecisionSummaryOut
+from ...api.rest.errors import UnavailableError
+from ...api.rest.models import WeightsOut
+from ...configs.errors import ConfigError, Problem
+from ...fleet.errors import ConfigRefusedError
+from .talk import Talk
+
+CHANGE_S = 5.0
+"""How long a change is waited for, which the leader brings to everybody."""
+
+AGREEMENT_S, ASK_AGAIN_S = 2.0, 0.02
+"""How long workers may take to decide by a change, and how long between two questions whether they do."""
+
+
+class _Outcome(msgspec.Struct, array_like=True):
+    """What became of a change of weights: the answer, or why there is none."""
+
+    answer: bytes = b""
+    refused: str = ""
+    file: str = ""
+    problems: list[Problem] = []
+
+
+class CrewAnswers:
+    """Implements `rest.answers.Answers` for all workers.
+
+    Args:
+        talk: with the others.
+        own: answers of this worker alone.
+        leader: the worker that changes what all decide by.
+    """
+
+    def __init__(self, talk: Talk, own: OwnAnswers, *, leader: int) -> None:
+        self._talk, self._own, self._leader = talk, own, leader
+        talk.on("decisions", self._tell_decisions)
+        talk.on("decision", self._tell_decision)
+        talk.on("audit", self._tell_audit)
+        talk.on("generation", self._tell_generation)
+        if talk.worker == leader:
+            talk.on("weights", self._tell_weights)
+
+    async def decisions(self, query: PageQuery) -> DecisionsOut:
+        """See `Answers.decisions`; pages of all workers in one order."""
+        query = query._replace(limit=query.limit + 1)
+        told = await self._talk.ask("decisions", msgspec.msgpack.encode(query))
+        pages = [
+            [Numbered(number, DecisionSummaryOut.model_validate_json(body)) for number, body in page]
+            for page in (msgspec.msgpack.decode(each, type=list[tuple[int, bytes]]) for each in told.values())
+        ]
+        newest = merge(self._own.newest(query), *pages, key=lambda each: each.number, reverse=True)
+        return page_of(list(newest), query.limit - 1, self._talk.silent(told))
+
+    async def decision(self, request_id: str) -> DecisionOut | None:
+        """See `Answers.decision`; the newest of all workers.
+
+        Raises:
+            UnavailableError: nobody has it, and not everybody answers.
+        """
+        told = await self._talk.ask("decision", request_id.encode())
+        found = [DecisionOut.model_validate_json(each) for each in told.values() if each]
+        own = await self._own.decision(request_id)
+        newest = max([*found, own] if own else found, key=lambda each: each.time, default=None)
+        if newest is None and (silent := self._talk.silent(told)):
+            raise UnavailableError(
+                f"no worker that answers keeps it, and workers {list(silent)} do not answer"
+            )
+        return newest
+
+    async def audit(self) -> AuditOut:
+        """See `Answers.audit`; the sums over all workers."""
+        told = await self._talk.ask("audit")
+        total: dict[str, EndpointAuditOut] = {}
+        for each in (await self._own.audit(), *map(AuditOut.model_validate_json, told.values())):
+            for endpoint in each.endpoints:
+                before = total.get(endpoint.name)
+                total[endpoint.name] = _sum(before, endpoint) if before is not None else endpoint
+        return AuditOut(endpoints=list(total.values()), missing_workers=list(self._talk.silent(told)))
+
+    async def set_weights(self, changed: Mapping[str, object]) -> WeightsOut:
+        """See `Answers.set_weights`; returns once every worker that answers decides by them.
+
+        Raises:
+            UnavailableError: the leader does not answer.
+        """
+        asked = json.dumps(changed).encode()  # what REST took as JSON, infinities and all
+        if self._talk.worker == self._leader:
+            return _unpacked(await self._tell_weights(asked))
+        leader = [self._leader]
+        told = await self._talk.ask("generation", of=leader)  # one that is gone is not waited for any longer
+        if told:
+            told = await self._talk.ask("weights", asked, of=leader, patience_s=CHANGE_S)
+        if not told:
+            raise UnavailableError(
+                f"worker {self._leader}, which changes weights for all, does not answer; see with GET /v1/config "
+                "what is in force, and try again"
+            )
+        return _unpacked(told[self._leader])
+
+    async def _tell_decisions(self, asked: bytes) -> bytes:
+        newest = self._own.newest(msgspec.msgpack.decode(asked, type=PageQuery))
+        return msgspec.msgpack.encode(
+            [(number, each.model_dump_json(by_alias=True).encode()) for number, each in newest]
+        )
+
+    async def _tell_decision(self, request_id: bytes) -> bytes:
+        found = await self._own.decision(request_id.decode())
+        return found.model_dump_json(by_alias=True).encode() if found is not None else b""
+
+    async def _tell_audit(self, _: bytes) -> bytes:
+        return (await self._own.audit()).model_dump_json(by_alias=True).encode()
+
+    async def _tell_weights(self, asked: bytes) -> bytes:
+        """Change them, as the leader."""
+        try:
+            answer = await self._own.set_weights(json.loads(asked))
+        except ConfigError as error:
+            return msgspec.msgpack.encode(_Outcome(file=error.file, problems=list(error.problems)))
+        except ConfigRefusedError as error:
+            return msgspec.msgpack.encode(_Outcome(refused=str(error)))
+        missing = await self._behind(msgspec.msgpack.encode(answer.generation))
+        answer = answer.model_copy(update={"missing_workers": missing})
+        return msgspec.msgpack.encode(_Outcome(answer.model_dump_json(by_alias=True).encode()))
+
+    async def _behind(self, generation: bytes) -> list[int]:
+        """Workers that do not tell in time that they decide by it; the change itself has told them to."""
+        end = time.monotonic() + AGREEMENT_S
+        while True:
+            told = await self._talk.ask("generation")
+            agreeing = {worker for worker, each in told.items() if each == generation}
+            behind = list(self._talk.silent(agreeing))
+            if not behind or time.monotonic() > end:
+                return behind
+            await asyncio.sleep(ASK_AGAIN_S)
+
+    async def _tell_generation(self, _: bytes) -> bytes:
+        return msgspec.msgpack.encode(self._own.generation)
+
+
+def _unpacked(told: bytes) -> WeightsOut:
+    outcome = msgspec.msgpack.decode(told, type=_Outcome)
+    if outcome.problems:
+        raise ConfigError(outcome.file, outcome.problems)
+    if outcome.refused:
+        raise ConfigRefusedError(outcome.refused)
+    return WeightsOut.model_validate_json(outcome.answer)
+
+
+def _sum(one: EndpointAuditOut, other: EndpointAuditOut) -> EndpointAuditOut:
+    return EndpointAuditOut(
+        name=one.name,
+        requests=one.requests + other.requests,
+        verdicts=_added(one.verdicts, other.verdicts),
+        expected_tokens=_added(one.expected_tokens, other.expected_tokens),
+        reused_tokens=_added(one.reused_tokens, other.reused_tokens),
+        over_tokens=one.over_tokens + other.over_tokens,
+        under_tokens=one.under_tokens + other.under_tokens,
+        credit=min(one.credit, other.credit),
+    )
+
+
+def _added(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
+    return {
+        key: one.get(key, 0) + other.get(key, 0)
+        for key in (*one, *(each for each in other if each not in one))
+    }
