@@ -11,6 +11,8 @@ import signal
 import time
 from collections.abc import Iterator, Mapping, Sequence
 
+from prometheus_client import CollectorRegistry, ProcessCollector
+
 from ..api.extproc.health import HealthService
 from ..configs.decisions import DecisionsConfig
 from ..configs.schema import KVAtlasConfig
@@ -18,19 +20,21 @@ from ..events.sockets import spawn
 from ..fleet.audits import audit_families
 from ..fleet.configured import ConfiguredFleet
 from ..fleet.kubernetes.cluster import Cluster
-from ..fleet.metrics import Metrics, StateCollector
+from ..fleet.metrics import FleetMetrics, SnapshotMetrics, StateCollector
 from ..fleet.roster import Wanted
 from ..fleet.snapshots import Snapshots
 from ..routing.admission import Admission
 from ..routing.decision_log import DecisionLog, decision_families
 from ..routing.feedback import Feedback
+from ..routing.metrics import RoutingMetrics
 from ..routing.models import ServedModels
 from ..routing.observers.observers import Observers
 from ..routing.picker import Picker, Policy
 from ..routing.plan.config_files import ConfigFiles
 from ..routing.plan.live import LiveConfig
-from ..routing.plan.metrics import latency_families
+from ..routing.plan.metrics import ConfigMetrics, latency_families
 from ..routing.plan.plan import Plan
+from ..tokenization.remote.metrics import RemoteMetrics
 from .housekeeping import keep_house, sweep
 from .listeners import Listeners
 from .readiness import LOOK_S, Readiness
@@ -70,14 +74,15 @@ class App:
         # The tokenizer library's own threads would come on top of those that are configured.
         os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
         self._crew = crew
-        self._metrics = Metrics()
+        self._registry = CollectorRegistry()
+        ProcessCollector(registry=self._registry)
         self.live = LiveConfig(
             config,
             files=files,
             prepare=self._prepare,
             switch=self._switch,
             settle=self._settle,
-            metrics=self._metrics,
+            metrics=ConfigMetrics(self._registry),
             present=crew.present if crew is not None else None,
         )
         """The configuration in force."""
@@ -87,18 +92,18 @@ class App:
         self.ports: dict[str, int] = {}
         """Where the process listens, by configuration key; absent when switched off."""
         self._configured = ConfiguredFleet(
-            config, self._metrics, siblings=crew.loads if crew is not None else None
+            config, FleetMetrics(self._registry), siblings=crew.loads if crew is not None else None
         )
         self.fleet = self._configured.fleet
         self._models = ServedModels(
-            config, endpoint_urls=self.fleet.answering_urls, on_outcome=self._metrics.remote_tokenized
+            config, endpoint_urls=self.fleet.answering_urls, on_outcome=RemoteMetrics(self._registry).ended
         )
         self._snapshots = Snapshots(
             config.snapshot,
             fleet=self.fleet,
             models=self._models.names,
             wanted=self._wanted,
-            metrics=self._metrics.snapshot,
+            metrics=SnapshotMetrics(self._registry),
         )
         self._cluster = Cluster(
             config,
@@ -108,13 +113,13 @@ class App:
             environment=os.environ,
         )
         self._health = HealthService(elects=config.leader_election.enabled)
-        self._readiness = Readiness(self.fleet, self._cluster, self._health, self._metrics)
+        self._readiness = Readiness(self.fleet, self._cluster, self._health, self._registry)
         self._observers = Observers(config, self.fleet)
         self._picker = Picker(
             pipeline=self._models,
             fleet=self.fleet,
             policy=_policy(self.live.plan, self.live.generation, self._cluster.priorities),
-            metrics=self._metrics,
+            metrics=RoutingMetrics(self._registry),
             decisions=_decision_log(config.decisions, worker=crew.worker if crew is not None else 0),
             rng=random.random,
             n_fallbacks=config.ext_proc.fallback_endpoints,
@@ -130,7 +135,7 @@ class App:
             observers=self._observers,
             model_names=self._models.names,
             health=self._health,
-            metrics=self._metrics,
+            registry=self._registry,
             crew=crew,
         )
         self._show_state()
@@ -226,7 +231,7 @@ class App:
             self._observers.families,
             self._listeners.families,
         ):
-            self._metrics.registry.register(StateCollector(families))
+            self._registry.register(StateCollector(families))
 
     async def _settle_in(self) -> None:
         """Once it is known which endpoints there are, snapshots can be written; once their history is, requests can come."""

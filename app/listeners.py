@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 
+from prometheus_client import CollectorRegistry
 from prometheus_client.metrics_core import Metric
 
 from ..api.extproc.configured import make_ext_proc
@@ -22,7 +23,6 @@ from ..api.tls.http import http_context
 from ..api.tls.metrics import tls_families
 from ..configs.address import HostPort
 from ..configs.listeners import ServerConfig
-from ..fleet.metrics import Metrics
 from ..fleet.registered import Registry
 from ..routing.feedback import Feedback
 from ..routing.observers.observers import Observers
@@ -43,7 +43,7 @@ class Listeners:
         observers: what looks on, for REST to show.
         model_names: served names and aliases.
         health: readiness of the process.
-        metrics: shown, and counters.
+        registry: metrics of the whole process, theirs among them.
         crew: the other workers, with whom REST answers; None for none.
 
     Raises:
@@ -61,7 +61,7 @@ class Listeners:
         observers: Observers,
         model_names: frozenset[str],
         health: HealthService,
-        metrics: Metrics,
+        registry: CollectorRegistry,
         crew: Crew | None,
     ) -> None:
         server, ext_proc = live.in_force.server, live.in_force.ext_proc
@@ -71,7 +71,7 @@ class Listeners:
             ext_proc,
             picker,
             health,
-            metrics,
+            registry,
             services=make_services(picker),
             certificates=self._certificates,
             on_begun=feedback.begun,
@@ -83,7 +83,7 @@ class Listeners:
                 "or the part of kvatlas that is built with a C++20 compiler is missing"
             )
         self._health = GrpcListener("server.health", (health.handler(),))
-        rest_metrics = RestMetrics(metrics.registry)
+        rest_metrics = RestMetrics(registry)
         self._feed = LiveFeed(
             lambda: frame_pieces(picker, live, ready=health.ready),
             max_viewers=live.in_force.rest.max_live_viewers,
@@ -97,15 +97,13 @@ class Listeners:
             live=live,
             instances=Registry(picker.fleet),
             model_names=model_names,
-            registry=metrics.registry,
+            registry=registry,
             metrics=rest_metrics,
             feed=self._feed,
             is_ready=lambda: health.ready,
         )
         self._rest = HttpListener("server.rest", rest, tls)
-        self._metrics = HttpListener(
-            "server.metrics", metrics_app(metrics.registry, server.auth, rest_metrics), tls
-        )
+        self._metrics = HttpListener("server.metrics", metrics_app(registry, server.auth, rest_metrics), tls)
 
     async def start(self, server: ServerConfig) -> dict[str, int]:
         """Listen; returns ports by configuration key, without those that are switched off.

@@ -6,10 +6,11 @@ import asyncio
 import logging
 import time
 
+from prometheus_client import CollectorRegistry, Gauge
+
 from ..api.extproc.health import HealthService
 from ..fleet.fleet import Fleet
 from ..fleet.kubernetes.cluster import Cluster
-from ..fleet.metrics import Metrics
 
 log = logging.getLogger(__name__)
 
@@ -27,12 +28,15 @@ class Readiness:
         fleet: whose history is waited for.
         cluster: may have its own reasons against it.
         health: told of every change.
-        metrics: told as well.
+        registry: where readiness is shown.
     """
 
-    def __init__(self, fleet: Fleet, cluster: Cluster, health: HealthService, metrics: Metrics) -> None:
+    def __init__(
+        self, fleet: Fleet, cluster: Cluster, health: HealthService, registry: CollectorRegistry
+    ) -> None:
         self._fleet, self._cluster = fleet, cluster
-        self._health, self._metrics = health, metrics
+        self._health = health
+        self._shown = Gauge("kvatlas_ready", "1 when requests should be sent here.", registry=registry)
         self._settled = self._draining = False
 
     async def settle(self) -> None:
@@ -54,5 +58,5 @@ class Readiness:
         ready = self._settled and self._cluster.is_ready and not self._draining
         if ready != self._health.ready:
             self._health.ready = ready
-            self._metrics.ready.set(ready)
+            self._shown.set(ready)
             log.info("ready" if ready else "not ready")

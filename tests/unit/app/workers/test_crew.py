@@ -13,6 +13,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry
 
 from kvatlas.api.rest.answers import Answers, OwnAnswers, PageQuery
 from kvatlas.api.rest.errors import UnavailableError
@@ -24,12 +25,12 @@ from kvatlas.configs.schema import KVAtlasConfig, SnapshotConfig, WeightsConfig
 from kvatlas.fleet.audit import Audited, Verdict
 from kvatlas.fleet.errors import ConfigRefusedError
 from kvatlas.fleet.fleet import Fleet
-from kvatlas.fleet.metrics import Metrics
 from kvatlas.fleet.roster import wanted_endpoints
 from kvatlas.routing.decision_log import DecisionLog
 from kvatlas.routing.plan.config_files import ConfigFiles
 from kvatlas.routing.plan.live import ConfigState, LiveConfig
 from kvatlas.routing.plan.load import load_scheduled
+from kvatlas.routing.plan.metrics import ConfigMetrics
 from kvatlas.routing.plan.plan import Plan
 from support.decisions import decided
 from support.fleets import make_endpoint, make_fleet, with_endpoints
@@ -73,7 +74,7 @@ class Kvatlas:
             files=ConfigFiles(self.path),
             switch=self.switch,
             settle=nothing,
-            metrics=Metrics(),
+            metrics=ConfigMetrics(CollectorRegistry()),
             present=crew.present,
         )
         self.note(live.generation, live.in_force)
