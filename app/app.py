@@ -39,7 +39,7 @@ from .housekeeping import keep_house, sweep
 from .listeners import Listeners
 from .readiness import LOOK_S, Readiness
 from .tokenization_metrics import tokenization_families
-from .workers.crew import Crew
+from .workers.workers import Workers
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +57,7 @@ class App:
     Args:
         config: validated configuration, with the endpoints that its `endpoints.file` lists.
         files: where it came from, to follow their changes; None for a configuration that stays.
-        crew: the other workers of the same kvatlas; None for none.
+        workers: the other workers of the same kvatlas; None if there are none.
 
     Raises:
         TokenizerLoadError: the tokenizer cannot be loaded.
@@ -69,11 +69,11 @@ class App:
     """
 
     def __init__(
-        self, config: KVAtlasConfig, files: ConfigFiles | None = None, *, crew: Crew | None = None
+        self, config: KVAtlasConfig, files: ConfigFiles | None = None, *, workers: Workers | None = None
     ) -> None:
         # The tokenizer library's own threads would come on top of those that are configured.
         os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-        self._crew = crew
+        self._workers = workers
         self._registry = CollectorRegistry()
         ProcessCollector(registry=self._registry)
         self.live = LiveConfig(
@@ -83,7 +83,7 @@ class App:
             switch=self._switch,
             settle=self._settle,
             metrics=ConfigMetrics(self._registry),
-            present=crew.present if crew is not None else None,
+            present=workers.present if workers is not None else None,
         )
         """The configuration in force."""
         for note in self.live.plan.notes:
@@ -92,7 +92,7 @@ class App:
         self.ports: dict[str, int] = {}
         """Where the process listens, by configuration key; absent when switched off."""
         self._configured = ConfiguredFleet(
-            config, FleetMetrics(self._registry), siblings=crew.loads if crew is not None else None
+            config, FleetMetrics(self._registry), siblings=workers.loads if workers is not None else None
         )
         self.fleet = self._configured.fleet
         self._models = ServedModels(
@@ -120,7 +120,7 @@ class App:
             fleet=self.fleet,
             policy=_policy(self.live.plan, self.live.generation, self._cluster.priorities),
             metrics=RoutingMetrics(self._registry),
-            decisions=_decision_log(config.decisions, worker=crew.worker if crew is not None else 0),
+            decisions=_decision_log(config.decisions, worker=workers.worker if workers is not None else 0),
             rng=random.random,
             n_fallbacks=config.ext_proc.fallback_endpoints,
             rules=self._cluster.rewrites,
@@ -136,7 +136,7 @@ class App:
             model_names=self._models.names,
             health=self._health,
             registry=self._registry,
-            crew=crew,
+            workers=workers,
         )
         self._show_state()
         self._reload = asyncio.Event()
@@ -242,10 +242,10 @@ class App:
 
     def _configuration_tasks(self) -> Iterator[asyncio.Task[None]]:
         """Of several workers one follows the files, and sees that the others have what it has."""
-        if self._crew is None or self._crew.leads:
+        if self._workers is None or self._workers.leads:
             yield spawn(self.live.watch(self._reload), "configuration")
-        if self._crew is not None and self._crew.leads:
-            yield spawn(self._crew.lead(), "workers")
+        if self._workers is not None and self._workers.leads:
+            yield spawn(self._workers.lead(), "workers")
 
     async def _prepare(self, plan: Plan) -> None:
         await self._configured.prepare(plan.config)

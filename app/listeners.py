@@ -28,7 +28,7 @@ from ..routing.feedback import Feedback
 from ..routing.observers.observers import Observers
 from ..routing.picker import Picker
 from ..routing.plan.live import LiveConfig
-from .workers.crew import Crew
+from .workers.workers import Workers
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +44,7 @@ class Listeners:
         model_names: served names and aliases.
         health: readiness of the process.
         registry: metrics of the whole process, theirs among them.
-        crew: the other workers, with whom REST answers; None for none.
+        workers: the other workers, whose answers REST includes; None if there are none.
 
     Raises:
         TlsError: the certificate cannot be used.
@@ -62,7 +62,7 @@ class Listeners:
         model_names: frozenset[str],
         health: HealthService,
         registry: CollectorRegistry,
-        crew: Crew | None,
+        workers: Workers | None,
     ) -> None:
         server, ext_proc = live.in_force.server, live.in_force.ext_proc
         self._certificates = make_certificates(server.tls, by_default=ext_proc.compat == "llm-d")
@@ -92,7 +92,7 @@ class Listeners:
         answers = OwnAnswers(picker.decisions, picker.fleet, live)
         rest = rest_app(
             picker=picker,
-            answers=crew.join(answers, live) if crew is not None else answers,
+            answers=workers.join(answers, live) if workers is not None else answers,
             observers=observers,
             live=live,
             instances=Registry(picker.fleet),

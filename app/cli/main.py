@@ -27,7 +27,7 @@ from ...routing.plan.load import load_scheduled
 from ...routing.plan.plan import make_plan
 from ..app import App
 from ..worker import run_worker
-from ..workers.link import Mailboxes
+from ..workers.link import WorkerSockets
 from ..workers.supervisor import Supervisor
 from . import ask, sim
 from .cluster_flags import ClusterFlags
@@ -267,18 +267,21 @@ def _listener(name: str, address: str) -> str:
 
 def _serve_with_workers(config: KVAtlasConfig, files: ConfigFiles, log_level: str) -> int:
     """Exit status of several workers on successive ports."""
-    mailboxes = Mailboxes(config.server.workers)
+    sockets = WorkerSockets(config.server.workers)
 
     def run(worker: int) -> int:
         _log_to_stderr(log_level, who=f"worker {worker} ")
         try:
-            run_worker(config, files, mailboxes, worker)
+            run_worker(config, files, sockets, worker)
         except KVAtlasError as error:
             say_on_stderr(str(error))
             return WRONG_USE
         return 0
 
-    return Supervisor(config.server.workers, run, gives_up=WRONG_USE).serve()
+    try:
+        return Supervisor(config.server.workers, run, gives_up=WRONG_USE).serve()
+    finally:
+        sockets.close()
 
 
 def _log_to_stderr(level: str, *, who: str = "") -> None:
