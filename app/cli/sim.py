@@ -65,7 +65,7 @@ def replay(
     plots: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Write plots there (SVG).")] = None,
 ) -> None:
     """Say what weights, policies, CPU memory or servers would do to a trace, on simulated engines."""
-    from ...sim.replay.command import ReplayOptions, run_replay  # noqa: PLC0415 - not needed to serve
+    from ...sim.replay.command import ReplayOptions, run_replay
 
     options = ReplayOptions(
         trace=trace,
@@ -122,7 +122,7 @@ def tune(
     plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the Pareto plot (SVG).")] = None,
 ) -> None:
     """Find weights, tier credits and a CPU tier that bring first tokens sooner on a trace, within guard rails."""
-    from ...sim.replay.command import ReplayOptions  # noqa: PLC0415 - not needed to serve
+    from ...sim.replay.command import ReplayOptions
 
     low, *more = _numbers("--cpu-gb", cpu_gb, float, at_least=0.0, separator="..")
     if len(more) > 1 or (more and low >= more[0]):
@@ -144,9 +144,9 @@ def tune(
     )
 
     def run(console: Console) -> None:
-        from ...sim.tuning.command import TuneOptions, run_tune  # noqa: PLC0415 - needs the extra `tune`
-        from ...sim.tuning.cpu_sizes import CpuSizes  # noqa: PLC0415
-        from ...sim.tuning.search import Goal  # noqa: PLC0415
+        from ...sim.tuning.command import TuneOptions, run_tune
+        from ...sim.tuning.cpu_sizes import CpuSizes
+        from ...sim.tuning.search import Goal
 
         price_s = None if gb_price is None else gb_price / 1000
         cpu_sizes = CpuSizes(low, more[0], price_s) if more else None
@@ -191,8 +191,8 @@ def simulate(
     seed: Annotated[int, typer.Option(help="Of faults and restarts.")] = 0,
 ) -> None:
     """Run simulated servers with the OpenAI API, metrics and KV events on real sockets, with faults if asked for."""
-    from ...sim.faults import EventFaults, HttpFaults  # noqa: PLC0415 - not needed to serve
-    from ...sim.live import SimulateOptions, run_simulate  # noqa: PLC0415
+    from ...sim.faults import EventFaults, HttpFaults
+    from ...sim.live import SimulateOptions, run_simulate
 
     options = SimulateOptions(
         servers=servers,

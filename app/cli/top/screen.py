@@ -11,7 +11,7 @@ from rich.text import Text
 from ....api.rest.frame_models import LiveDecisionOut, LiveFrame
 from ....api.rest.models import EndpointOut, TierOut
 from ....events.stream import Trust
-from .glance import RatesOut
+from .rates import RatesOut
 
 TRUST_STYLES = {"live": "green", "replaying": "cyan", "partial": "yellow", "stale": "red", "dark": "bold red"}
 
