@@ -1,4 +1,4 @@
-"""What the process listens on: ext-proc, gRPC health, REST and metrics."""
+"""Listeners of the process: ext-proc, gRPC health, REST and metrics."""
 
 from __future__ import annotations
 
@@ -34,22 +34,22 @@ log = logging.getLogger(__name__)
 
 
 class Listeners:
-    """By the configuration of the start; with a certificate, all but the one for health alone talk TLS.
+    """All listeners, by the configuration at the start; with a certificate all but plain health use TLS.
 
     Args:
         live: the configuration.
         picker: routes requests.
-        feedback: told of their answers.
-        observers: what looks on, for REST to show.
+        feedback: receives the ends of requests.
+        observers: shown over REST.
         model_names: served names and aliases.
         health: readiness of the process.
-        registry: metrics of the whole process, theirs among them.
+        registry: metrics of the whole process.
         workers: the other workers, whose answers REST includes; None if there are none.
 
     Raises:
         TlsError: the certificate cannot be used.
         AuthError: the file with the bearer token cannot be used.
-        ListenError: the transport that is asked for cannot be had on this machine.
+        ListenError: this machine lacks the configured transport.
     """
 
     def __init__(
@@ -106,10 +106,10 @@ class Listeners:
         self._metrics = HttpListener("server.metrics", metrics_app(registry, server.auth, rest_metrics), tls)
 
     async def start(self, server: ServerConfig) -> dict[str, int]:
-        """Listen; returns ports by configuration key, without those that are switched off.
+        """Open the listeners and return their ports by configuration key; one that is off is absent.
 
         Raises:
-            ListenError: an address is taken; those before it listen until `stop`.
+            ListenError: an address is taken; the ones before it stay open until `stop`.
         """
         ports: dict[str, int] = {}
         for name, address, listener in (
@@ -125,16 +125,16 @@ class Listeners:
         return ports
 
     async def drain(self, grace_s: float) -> None:
-        """Take no new requests to route, and wait at most `grace_s` seconds for those in flight, responses included."""
+        """Refuse new requests and wait at most `grace_s` seconds for those in flight, responses included."""
         await self._ext_proc.stop(grace_s)
 
     async def stop(self) -> None:
-        """Stop what `drain` has left."""
+        """Close what is left after `drain`."""
         await self._health.stop(0)
         self._feed.close()
         await self._rest.stop()
         await self._metrics.stop()
 
     def families(self) -> Iterator[Metric]:
-        """Metrics of the certificate."""
+        """Yield the metrics of the certificate."""
         return tls_families(self._certificates)

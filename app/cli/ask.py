@@ -1,6 +1,6 @@
 """Commands that ask a running process."""
 
-# Reports are imported by the command that prints them: an import of all would take longer than the question.
+# Each command imports its own report: importing all of them would take longer than the request.
 
 from __future__ import annotations
 
@@ -37,7 +37,9 @@ def register(app: typer.Typer) -> None:
 
 
 def explain(
-    request_id: Annotated[str | None, typer.Argument(metavar="REQUEST_ID", help="Its x-request-id.")] = None,
+    request_id: Annotated[
+        str | None, typer.Argument(metavar="REQUEST_ID", help="x-request-id of the request.")
+    ] = None,
     *,
     last: Annotated[bool, typer.Option("--last", help="The newest decision.")] = False,
     url: Url = LOCAL,
@@ -45,7 +47,7 @@ def explain(
     ca_file: CaFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say why a request went where it did."""
+    """Explain why a request went to its endpoint."""
     if (request_id is not None) == last:
         fail("give the REQUEST_ID of a request, or --last for the newest one")
     from .explain import fetch_decision, print_decision
@@ -73,7 +75,7 @@ def query(
     ca_file: CaFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say where a prompt is cached, in tokens by endpoint and tier; nothing is routed."""
+    """Show where a prompt is cached, in tokens per endpoint and tier; nothing is routed."""
     from .query import fetch_score, make_question, print_score
 
     with _client(url, token_file, ca_file) as client:
@@ -86,14 +88,14 @@ def doctor(
     *,
     config: Annotated[
         Path | None,
-        typer.Option("--config", metavar="FILE", help="Look at a file, not at a running kvatlas."),
+        typer.Option("--config", metavar="FILE", help="Check a file instead of a running kvatlas."),
     ] = None,
     url: Url = LOCAL,
     token_file: TokenFile = None,
     ca_file: CaFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say what is wrong with a deployment, and which line mends it. Status 1: something that is configured does not work."""
+    """Find what is wrong with a deployment, and the line that fixes it. Status 1: a configured part does not work."""
     from .reports.doctor import fetch_diagnosis, print_diagnosis
 
     if config is not None:
@@ -115,21 +117,21 @@ def doctor(
 def capacity(
     *,
     gib: Annotated[
-        str, typer.Option(help="Sizes of the CPU tier of a server, with commas between; else 0 to 1000.")
+        str, typer.Option(help="Sizes of a server's CPU tier, separated by commas; default 0 to 1000.")
     ] = "",
-    by_endpoint: Annotated[bool, typer.Option("--by-endpoint", help="Each endpoint too.")] = False,
+    by_endpoint: Annotated[bool, typer.Option("--by-endpoint", help="Show each endpoint too.")] = False,
     url: Url = LOCAL,
     token_file: TokenFile = None,
     ca_file: CaFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say what CPU tiers of other sizes would find of the prompts that are routed."""
+    """Show the hit rate that CPU tiers of other sizes would have on the routed prompts."""
     from .reports.capacity import fetch_capacity, print_capacity
 
     try:
         sizes = [float(each) for each in gib.split(",")] if gib else []
     except ValueError:
-        fail(f"--gib: found {gib!r}, expected numbers with commas between, such as 0,50,100")
+        fail(f"--gib: found {gib!r}, expected numbers separated by commas, such as 0,50,100")
     with _client(url, token_file, ca_file) as client:
         found = fetch_capacity(client, sizes)
     _show(found, partial(print_capacity, by_endpoint=by_endpoint), as_json=as_json)
@@ -142,7 +144,7 @@ def shadow(
     ca_file: CaFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say what another configuration would have picked. Status 1: its file cannot be used."""
+    """Show what another configuration would have picked. Status 1: its file cannot be used."""
     from .reports.shadow import fetch_shadow, print_shadow
 
     with _client(url, token_file, ca_file) as client:
@@ -159,7 +161,7 @@ def recorder(
     ca_file: CaFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say how recording of requests goes. Status 1: the last write failed."""
+    """Show the state of request recording. Status 1: the last write failed."""
     from .reports.recorder import fetch_recorder, print_recorder
 
     with _client(url, token_file, ca_file) as client:
@@ -171,16 +173,14 @@ def recorder(
 
 def top(
     *,
-    interval: Annotated[float, typer.Option(min=0.1, help="Seconds between two looks.")] = 1.0,
-    once: Annotated[
-        bool, typer.Option("--once", help="Print it once; rates are those of one interval.")
-    ] = False,
+    interval: Annotated[float, typer.Option(min=0.1, help="Seconds between two samples.")] = 1.0,
+    once: Annotated[bool, typer.Option("--once", help="Print one sample; rates cover one interval.")] = False,
     url: Url = LOCAL,
     token_file: TokenFile = None,
     ca_file: CaFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Watch a running kvatlas: endpoints, rates and the last decisions, until Ctrl-C. With --json a line a look."""
+    """Watch a running kvatlas: endpoints, rates and the last decisions, until Ctrl-C. With --json one line per sample."""
     import asyncio
 
     from .top.watch import watch

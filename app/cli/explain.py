@@ -72,7 +72,7 @@ def _row(endpoint: ScoredEndpointOut, decision: DecisionOut, *, n_terms: int) ->
 
 
 def _term(product: float, raw: float | None, age_s: float | None) -> str:
-    """`1.5 (12, 40 ms)`: what it adds, the input, its age."""
+    """Return `1.5 (12, 40 ms)`: product, input and age of the input."""
     inputs = [] if raw is None else [f"{raw:.4g}"]
     inputs += [] if age_s is None else [f"{age_s * 1000:.0f} ms"]
     return f"{product:.4g}" + (f" ({', '.join(inputs)})" if inputs else "")

@@ -64,7 +64,7 @@ def replay(
     json: Annotated[bool, typer.Option("--json", help="Print all figures as JSON.")] = False,
     plots: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Write plots there (SVG).")] = None,
 ) -> None:
-    """Say what weights, policies, CPU memory or servers would do to a trace, on simulated engines."""
+    """Replay a trace on simulated engines with other weights, policies, CPU memory or servers."""
     from ...sim.replay.command import ReplayOptions, run_replay
 
     options = ReplayOptions(
@@ -121,7 +121,7 @@ def tune(
     out: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the tuned file there.")] = None,
     plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the Pareto plot (SVG).")] = None,
 ) -> None:
-    """Find weights, tier credits and a CPU tier that bring first tokens sooner on a trace, within guard rails."""
+    """Search weights, tier credits and CPU memory that lower the time to first token on a trace, within guard rails."""
     from ...sim.replay.command import ReplayOptions
 
     low, *more = _numbers("--cpu-gb", cpu_gb, float, at_least=0.0, separator="..")
@@ -190,7 +190,7 @@ def simulate(
     down_for: Annotated[float, typer.Option(min=0.0, metavar="SECONDS")] = 2.0,
     seed: Annotated[int, typer.Option(help="Of faults and restarts.")] = 0,
 ) -> None:
-    """Run simulated servers with the OpenAI API, metrics and KV events on real sockets, with faults if asked for."""
+    """Run simulated servers with the OpenAI API, metrics and KV events on real sockets; faults are optional."""
     from ...sim.faults import EventFaults, HttpFaults
     from ...sim.live import SimulateOptions, run_simulate
 
@@ -224,7 +224,7 @@ def simulate(
 
 
 def _run(command: Callable[[Console], None]) -> None:
-    """Run it; what it cannot use ends with status 2 and one line."""
+    """Run a command; an input that it cannot use ends it with status 2 and one line."""
     try:
         command(Console())
     except (ConfigError, KVAtlasError) as error:
@@ -232,7 +232,7 @@ def _run(command: Callable[[Console], None]) -> None:
 
 
 def _numbers(flag: str, text: str, number: type[T], *, at_least: T, separator: str = ",") -> tuple[T, ...]:
-    """Numbers with a separator between them."""
+    """Parse numbers with a separator between them."""
     try:
         numbers = tuple(number(part) for part in text.split(separator))
     except ValueError:
