@@ -17,21 +17,21 @@ PickerFile = Annotated[
     Path | None,
     typer.Option(
         "--config-file",
-        help="EndpointPickerConfig file; beside --config it gives plugins and profiles only.",
+        help="EndpointPickerConfig file; with --config it sets plugins and profiles only.",
         metavar="FILE",
     ),
 ]
 Compat = Annotated[
     Literal["none", "llm-d"] | None,
-    typer.Option(help="Overrides extProc.compat: do as the reference endpoint picker does."),
+    typer.Option(help="Overrides extProc.compat: behave as the reference endpoint picker."),
 ]
 SecureServing = Annotated[
     Literal["true", "false"] | None,
-    typer.Option(help="Whether extProc speaks TLS; true makes a certificate where no file has one."),
+    typer.Option(help="Whether extProc uses TLS; true makes a self-signed certificate if no file has one."),
 ]
 CertPath = Annotated[
     Path | None,
-    typer.Option(metavar="DIR", help="Folder with tls.crt and tls.key, read again when they change."),
+    typer.Option(metavar="DIR", help="Folder with tls.crt and tls.key; reloaded when they change."),
 ]
 PoolName = Annotated[
     str | None, typer.Option(metavar="NAME", help="InferencePool whose pods are the endpoints.")
@@ -44,18 +44,23 @@ PoolGroup = Annotated[
     typer.Option(help="API group of the pool."),
 ]
 EndpointSelector = Annotated[
-    str | None, typer.Option(metavar="SELECTOR", help="Label selector of pods, in place of a pool.")
+    str | None, typer.Option(metavar="SELECTOR", help="Label selector of pods, instead of a pool.")
 ]
 EndpointTargetPorts = Annotated[
-    str | None, typer.Option(metavar="PORTS", help="Their ports, with commas between.")
+    str | None, typer.Option(metavar="PORTS", help="Ports of these pods, separated by commas.")
 ]
-Kubeconfig = Annotated[str | None, typer.Option(metavar="FILE", help="How to reach the API server.")]
+Kubeconfig = Annotated[str | None, typer.Option(metavar="FILE", help="Kubeconfig file for the API server.")]
 LeaderElection = Annotated[
     Literal["true", "false"] | None,
-    typer.Option("--ha-enable-leader-election", help="Whether one of several processes is ready at a time."),
+    typer.Option(
+        "--ha-enable-leader-election",
+        help="Elect a leader: only one of several processes is ready at a time.",
+    ),
 ]
-Address = Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Overrides the file's listener.")]
-Port = Annotated[int | None, typer.Option(metavar="PORT", min=0, max=65535, help="Overrides its port alone.")]
+Address = Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Overrides the listener of the file.")]
+Port = Annotated[
+    int | None, typer.Option(metavar="PORT", min=0, max=65535, help="Overrides the port of the listener.")
+]
 
 
 def serve(
@@ -80,7 +85,7 @@ def serve(
     endpoint_target_ports: EndpointTargetPorts = None,
     kubeconfig: Kubeconfig = None,
     ha_enable_leader_election: LeaderElection = None,
-    log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
+    log_level: Annotated[str, typer.Option(help="Log level: debug, info, warning or error.")] = "info",
 ) -> None:
     """Run the endpoint picker, the index and its REST API until SIGTERM."""
     from .serving import log_to_stderr, run_server

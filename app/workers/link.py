@@ -98,8 +98,8 @@ class WorkerLink:
     def flush(self) -> None:
         """Send the changes that have waited for others."""
         self._flush = None
-        if self._loads.has_news:
-            self._broadcast(self._loads.news())
+        if self._loads.has_changes:
+            self._broadcast(self._loads.changes())
 
     async def __aenter__(self) -> Self:
         incoming = self._context.socket(zmq.PULL)
@@ -142,7 +142,7 @@ class WorkerLink:
 
     async def _send_full_states(self) -> None:
         while True:
-            self._broadcast(self._loads.everything())
+            self._broadcast(self._loads.full_state())
             self._loads.forget_silent(now=time.monotonic())
             await asyncio.sleep(FULL_STATE_S)
 
@@ -168,7 +168,7 @@ class WorkerLink:
     def _receive(self, frames: list[bytes]) -> None:
         match frames:
             case [subject, message] if subject == _LOADS:
-                self._loads.heard(message, now=time.monotonic())
+                self._loads.receive(message, now=time.monotonic())
             case [subject, message] if subject == _REQUESTS:
                 self.requests.receive(message)
             case _:
