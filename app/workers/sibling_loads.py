@@ -86,10 +86,10 @@ class SiblingLoads:
         self._changed.clear()
         return self._messages(self._own, is_all=True)
 
-    def receive(self, message: bytes, *, now: float) -> None:
+    def receive(self, data: bytes, *, now: float) -> None:
         """Take in a message of another worker; one that cannot be decoded is ignored."""
         try:
-            message = self._decode(message)
+            message = self._decode(data)
         except msgspec.DecodeError:
             return
         sibling = self._siblings.get(message.worker)
