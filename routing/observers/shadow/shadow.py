@@ -159,7 +159,7 @@ class Shadow:
             self.over_budget += 1
         else:
             begin = self._cpu()
-            own = plan.profile.decide(view, decision.candidates, rng=draws.again())
+            own = plan.profile.decide(view, decision.candidates, rng=draws.replay())
             self.tally.add(decision, own, self._expected_ttft_s(view, decision, own))
             self._count(own.faults)
             spent = self._cpu() - begin
