@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
+from ...configs.file_watch import FileWatch
 from ..chats.chat import ChatOptions
 from ..chats.chat_files import MORE_TEMPLATES
 from ..errors import TokenizerLoadError
@@ -15,9 +16,6 @@ log = logging.getLogger(__name__)
 
 SUFFIXES = frozenset({".json", ".jinja", ".model", ".txt"})
 """Kinds of files that a tokenizer is made from."""
-
-_Signature = tuple[tuple[str, int, int, int], ...]
-"""Path, inode, size and time of change in nanoseconds of every file."""
 
 
 class TokenizerFiles:
@@ -41,8 +39,8 @@ class TokenizerFiles:
         self, path: Path, *, chat: ChatOptions | None = None, cache_bytes: int = CACHE_BYTES
     ) -> None:
         self._path, self._chat, self._cache_bytes = path, chat, cache_bytes
-        # Read before the files are, so that a change meanwhile counts as one.
-        self._loaded = self._seen = _signature(path)
+        self._watch = FileWatch(path, path / MORE_TEMPLATES, suffixes=SUFFIXES)
+        self._watch.mark()
         self.tokenizer = self._load()
         self.n_reloads = self.n_failures = 0
 
@@ -52,10 +50,8 @@ class TokenizerFiles:
         To be called from time to time. Files that still change between two calls are left alone, and files that cannot
         be used are tried once. Cost: that of `load_tokenizer` after a change, some `stat` calls else.
         """
-        before, self._seen = self._seen, _signature(self._path)
-        if self._seen == self._loaded or self._seen != before:
+        if not self._watch.settled():
             return None
-        self._loaded = self._seen
         try:
             tokenizer = self._load()
         except TokenizerLoadError as error:
@@ -68,17 +64,3 @@ class TokenizerFiles:
 
     def _load(self) -> ModelTokenizer:
         return load_tokenizer(self._path, chat=self._chat, cache_bytes=self._cache_bytes)
-
-
-def _signature(path: Path) -> _Signature:
-    folders = (path, path / MORE_TEMPLATES)
-    files = [path] if path.is_file() else [file for folder in folders for file in folder.glob("*")]
-    found: list[tuple[str, int, int, int]] = []
-    for file in sorted(files):
-        if file.suffix in SUFFIXES:
-            try:
-                status = file.stat()
-            except FileNotFoundError:
-                continue  # removed since it was listed
-            found.append((str(file), status.st_ino, status.st_size, status.st_mtime_ns))
-    return tuple(found)
