@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..events.errors import WireError
-from ..events.model import DEFAULT_MEDIUM, Batch, BlockRemoved, BlockStored, Event, MediumName
-from ..events.wire import MAX_PAYLOAD_BYTES, decode_event
-from ..events.wire import decode_batch as decode_in_python
 from . import _native
+from .errors import WireError
+from .model import DEFAULT_MEDIUM, Batch, BlockRemoved, BlockStored, Event, MediumName
+from .wire import MAX_PAYLOAD_BYTES, decode_event
+from .wire import decode_batch as decode_in_python
 
 
 class NativeBatch:
