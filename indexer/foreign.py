@@ -51,7 +51,7 @@ class ForeignChunks:
         self._chunks: OrderedDict[EngineHash, array[int]] = OrderedDict()
 
     @staticmethod
-    def speaks(event: BlockStored, block_size: int | None) -> bool:
+    def matches(event: BlockStored, block_size: int | None) -> bool:
         """Whether the event is in such a library's terms: tokens in runs of several engine blocks."""
         return (
             block_size is not None

@@ -15,7 +15,7 @@ LEARNED_GROUP = -1
 class Groups(dict[int, Group]):
     """What each group is, by its number; bounded, since numbers come from outside."""
 
-    def told(self, event: BlockStored) -> bool:
+    def learn(self, event: BlockStored) -> bool:
         """Take in what a store says of its group; returns whether that is new. Nothing is noted of one group too many."""
         known = self.get(event.group)
         group = Group(event.kind, event.window)

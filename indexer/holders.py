@@ -187,7 +187,7 @@ class RankHolders:
         """Hold the keys once and renew their recency; returns blocks evicted."""
         return self._index.keep(self._holder(place), array("Q", keys))
 
-    def take(self, place: Place, keys: Sequence[BlockKey]) -> int:
+    def remove(self, place: Place, keys: Sequence[BlockKey]) -> int:
         """One copy less of each key; returns keys that were not there."""
         holder = self.at(place)
         return len(keys) if holder is None else self._index.remove(holder, array("Q", keys))

@@ -1,9 +1,9 @@
-"""The books of a publisher with their daily part in the native core.
+"""The ledger of one publisher with its fast path in the native core.
 
-`Books.apply` takes events whose meaning is plain; the first that is not comes here, goes through `RankLedger`, and so
-does what only that knows: parked events, pending copies, chunk tails, sources. A `route` tells the core how events of
-one tier and group are taken. It is given when one such event has gone through `RankLedger`, and taken back as soon as
-anything it rests on has changed.
+`_native.Ledger.apply` applies plain events. It stops at the first event that is not plain, which `RankLedger` applies; so
+parked events, pending copies, chunk tails and sources are handled only there. A route describes to the core how to
+apply events of one tier and group. It is added after one such event went through `RankLedger`, and removed as soon as
+anything that it depends on has changed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .tiers import TierId, TierSource
 
 
 class _Kind(NamedTuple):
-    """What a route is found by: an event's medium, group, cache kind and window."""
+    """The key of a route: an event's medium, group, cache kind and window."""
 
     medium: MediumName
     group: int
@@ -34,6 +34,7 @@ class _Kind(NamedTuple):
 
 
 _EXPECTED_SLACK = 1024
+"""Outdated expected hashes that are tolerated before they are dropped."""
 
 
 class NativeTable:
@@ -78,7 +79,7 @@ class NativeTable:
 
 
 class NativeLedger(RankLedger):
-    """`RankLedger` for a `NativeIndex`: same state, batches of `NativeBatch` in a tenth of the time."""
+    """A `RankLedger` for a `NativeIndex`: same state, and a `NativeBatch` in a tenth of the time."""
 
     _core: _native.Ledger
     _routes: set[_Kind]
@@ -118,9 +119,9 @@ class NativeLedger(RankLedger):
         return NativeTable(self._core)
 
     def _renew_routes(self) -> None:
-        """Make the routes anew when something they rest on has changed."""
+        """Rebuild the routes if anything that they depend on has changed."""
         self._tidy_expected()
-        holders, block_size = self._holders, self._size.certain
+        holders, block_size = self._blocks.holders, self._blocks.size.certain
         state = (self._version, self.sources.version, self._tells_extra_keys)
         if holders is None or block_size is None or state == self._routed_state:
             return
@@ -135,16 +136,16 @@ class NativeLedger(RankLedger):
             self._route(kind)
 
     def _tidy_expected(self) -> None:
-        """Drop hashes for which nothing waits any more; they would only make events slow."""
+        """Drop expected hashes for which nothing waits any more; they would only slow events down."""
         n_waiting = len(self._pending) + len(self.hashes.parents_awaited)
         if self._core.n_expected() > 2 * n_waiting + _EXPECTED_SLACK:
             self._core.expect_only(array("Q", [*self._pending, *self.hashes.parents_awaited]))
 
     def _route(self, kind: _Kind) -> None:
-        """Let the core take events of a kind, where all that such an event needs is there."""
-        holders = self._holders
+        """Let the core apply events of a kind, if all that such an event needs exists."""
+        holders = self._blocks.holders
         tier, group = self._tiers.of(kind.medium), self._groups.get(kind.group)
-        if holders is None or self._size.certain is None:
+        if holders is None or self._blocks.size.certain is None:
             return
         is_followed = group is not None and group.matters and self.sources.of(tier) is TierSource.EVENTS
         if not is_followed or (kind.cache_kind is not None and group != (kind.cache_kind, kind.window)):
@@ -172,7 +173,7 @@ class NativeLedger(RankLedger):
         self._routes.add(kind)
 
     def _copies(self, holders: RankHolders) -> list[HolderId] | None:
-        """Holders of the tiers that copy what the fastest stores; None while one has none."""
+        """Return the holders of the tiers inferred from the fastest one; None if one has no holder yet."""
         tiers = [TierId(tier) for tier in range(1, len(self._tiers.names))]
         places = [Place(t, LEARNED_GROUP) for t in tiers if self.sources.of(t) is TierSource.INFERRED]
         copies = [holder for place in places if (holder := holders.at(place)) is not None]
