@@ -32,7 +32,7 @@ class BoundSocket:
 
     Args:
         context: owner of the socket.
-        address: `tcp://HOST:PORT` of ours, `tcp://*:PORT` for every interface, or `ipc://PATH`.
+        address: a local `tcp://HOST:PORT`, `tcp://*:PORT` for every interface, or `ipc://PATH`.
         options: settings.
 
     Attributes:
