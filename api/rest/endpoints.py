@@ -8,7 +8,8 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
 
-from ...events.stream import StreamCounters, Trust
+from ...events.counters import StreamCounters
+from ...events.stream import Trust
 from ...fleet.endpoint import Endpoint
 from ...fleet.fleet import Fleet
 from ...fleet.observed_capacity import capacity_summary, observed_capacity
