@@ -2,7 +2,7 @@
 
 Jinja turns a template into Python. In that Python every loop takes its items through a stopwatch, and every function
 reports to it: macros, blocks and recursive loops are functions. So do filters that call another one for each item. The clock
-is looked at after `STEPS_PER_LOOK` of these steps. A single step is not bounded; what it can do grows with its values.
+is looked at after `STEPS_PER_CHECK` of these steps. A single step is not bounded; what it can do grows with its values.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 MAX_RENDER_S = 0.25
 """CPU time of one rendering. The golden templates take up to 0.1 s for a chat of 4,000 messages, three million characters."""
 
-STEPS_PER_LOOK = 512
+STEPS_PER_CHECK = 512
 """A step of an ordinary template takes 0.5 µs, a look 0.2 µs."""
 
 _HEAD = "timed, step = context.stopwatch.timed, context.stopwatch.step;"
@@ -42,14 +42,14 @@ class Stopwatch:
     def __init__(self) -> None:
         # The clock on the wall is read ten times faster than CPU time, and shows no less.
         self._wall_end, self._end = time.monotonic() + MAX_RENDER_S, time.thread_time() + MAX_RENDER_S
-        self._steps = STEPS_PER_LOOK  # left until the next look
+        self._steps = STEPS_PER_CHECK  # left until the next look
 
     def timed(self, items: Iterable[T]) -> Iterable[T]:
         """The same items, each a step. Those of a short list are counted before they are taken, which costs least."""
         if isinstance(items, list) and len(items) < self._steps:
             self._steps -= len(items)
             return items
-        return compress(items, chain.from_iterable(iter(self._look, None)))
+        return compress(items, chain.from_iterable(iter(self._check, None)))
 
     def step(self) -> None:
         """Count one step.
@@ -59,14 +59,14 @@ class Stopwatch:
         """
         self._steps -= 1
         if self._steps <= 0:
-            self._look()
+            self._check()
 
-    def _look(self) -> Iterator[bool]:
+    def _check(self) -> Iterator[bool]:
         """As many times True as there are steps until the next look."""
         if time.monotonic() > self._wall_end and time.thread_time() > self._end:
             raise RenderError(f"chat template took longer than {MAX_RENDER_S:g} s")
-        self._steps = STEPS_PER_LOOK
-        return repeat(True, STEPS_PER_LOOK)
+        self._steps = STEPS_PER_CHECK
+        return repeat(True, STEPS_PER_CHECK)
 
 
 class TimedContext(Context):

@@ -17,7 +17,7 @@ from kvatlas.tokenization.model import (
     TokenPrompt,
     Truncation,
 )
-from kvatlas.tokenization.remote.wire import Question, RemoteApi, question, read_answer
+from kvatlas.tokenization.remote.wire import RemoteApi, RemoteRequest, read_response, remote_request
 from kvatlas.tokenization.requests.request import parse_body
 
 CHAT = "/v1/chat/completions"
@@ -27,8 +27,8 @@ RENDER, TOKENIZE = RemoteApi.RENDER, RemoteApi.TOKENIZE
 
 
 def asked(api: RemoteApi, path: str, **fields: Any) -> tuple[str, Any] | None:
-    """Path and decoded body of the question about a request."""
-    found = question(api, parse_body(path, json.dumps({"model": "m", **fields}).encode()))
+    """Path and decoded body of the remote_request about a request."""
+    found = remote_request(api, parse_body(path, json.dumps({"model": "m", **fields}).encode()))
     return None if found is None else (found.path, json.loads(found.body))
 
 
@@ -209,29 +209,29 @@ def test_engine_is_not_asked_when_its_api_cannot_tell(
 
 def test_engine_is_not_asked_when_the_text_is_no_unicode() -> None:
     request = ParsedRequest(model="m", prompt=TextPrompt("\ud800", add_special_tokens=True))
-    assert question(RENDER, request) is None
+    assert remote_request(RENDER, request) is None
 
 
 def test_model_is_left_out_when_the_request_names_none() -> None:
     truncation = Truncation(3, "left", spares_added=True)
     prompt = TextPrompt("a", add_special_tokens=True, truncation=truncation)
-    found = question(RENDER, ParsedRequest(model="", prompt=prompt))
+    found = remote_request(RENDER, ParsedRequest(model="", prompt=prompt))
     assert found is not None
     assert "model" not in json.loads(found.body)
 
 
 def test_digests_differ_by_path_and_body() -> None:
     paths = (f"{CHAT}/render", "/v1/completions/render")
-    questions = [Question(path, body) for path in paths for body in (b"x", b"y")]
+    questions = [RemoteRequest(path, body) for path in paths for body in (b"x", b"y")]
     assert len({each.digest for each in questions}) == 4
-    assert Question("/a", b"x").digest == Question("/a", b"x").digest
+    assert RemoteRequest("/a", b"x").digest == RemoteRequest("/a", b"x").digest
 
 
 def test_unreadable_request_is_asked_about_when_the_engine_may_read_it() -> None:
     raw = RawRequest("/v1/responses", b'{"input": "a"}')
     request = ParsedRequest(model="m", prompt=NoPrompt(NoPrefixReason.UNSUPPORTED_ITEM, "x"), raw=raw)
-    assert question(RENDER, request) is not None
-    assert question(TOKENIZE, request) is None
+    assert remote_request(RENDER, request) is not None
+    assert remote_request(TOKENIZE, request) is None
 
 
 MEDIA = {"mm_hashes": {"image": ["a"]}, "mm_placeholders": {"image": [{"offset": 1, "length": 2}]}}
@@ -259,7 +259,7 @@ MEDIA = {"mm_hashes": {"image": ["a"]}, "mm_placeholders": {"image": [{"offset":
     ],
 )
 def test_ids_and_media_are_read_from_an_answer(path: str, answer: object, prompt: TokenPrompt) -> None:
-    assert read_answer(path, json.dumps(answer).encode()) == prompt
+    assert read_response(path, json.dumps(answer).encode()) == prompt
 
 
 @pytest.mark.parametrize(
@@ -279,5 +279,5 @@ def test_ids_and_media_are_read_from_an_answer(path: str, answer: object, prompt
 )
 def test_remote_error_is_raised_when_an_answer_is_odd(path: str, answer: bytes) -> None:
     with pytest.raises(RemoteError) as raised:
-        read_answer(path, answer)
+        read_response(path, answer)
     assert raised.value.outcome == "malformed"

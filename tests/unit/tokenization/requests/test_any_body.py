@@ -16,7 +16,7 @@ from kvatlas.tokenization.encoding.byte_form import prompt_bytes
 from kvatlas.tokenization.encoding.tokenizer import load_tokenizer
 from kvatlas.tokenization.errors import RequestError
 from kvatlas.tokenization.pipeline import PromptPipeline
-from kvatlas.tokenization.remote.wire import RemoteApi, question
+from kvatlas.tokenization.remote.wire import RemoteApi, remote_request
 from kvatlas.tokenization.requests.request import parse_body
 from support.models import STRICT_TEMPLATE, TINY, VISION_TEMPLATE
 
@@ -207,5 +207,5 @@ def test_only_request_errors_are_raised_whatever_the_body(
         if prompt.unencoded is not None:
             assert isinstance(prompt_bytes(prompt.unencoded), bytes | None)
     for api in RemoteApi:
-        asked = question(api, request)
+        asked = remote_request(api, request)
         assert asked is None or isinstance(json.loads(asked.body), dict)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvatlas.tokenization.encoding.encoding import n_common, prompt_of, shortened, texts_of
+from kvatlas.tokenization.encoding.truncation import n_common, prompt_of, shortened, texts_of
 from kvatlas.tokenization.errors import EncodeError
 from kvatlas.tokenization.model import NoPrefixReason, TextPrompt, TokenPrompt, Truncation
 
