@@ -25,7 +25,7 @@ def opened(at: float = 0.0) -> CircuitBreaker:
     return breaker
 
 
-def test_server_is_asked_when_it_failed_less_often_in_a_row() -> None:
+def test_breaker_stays_closed_below_the_limit_of_failures() -> None:
     breaker = CircuitBreaker(failures=FAILURES, cooldown_s=COOLDOWN_S)
     for _ in range(5):
         breaker.failed(Permit.NORMAL, 0)
@@ -37,16 +37,14 @@ def test_server_is_asked_when_it_failed_less_often_in_a_row() -> None:
 @pytest.mark.parametrize(
     ("now", "permit"), [(0, None), (COOLDOWN_S - 0.1, None), (COOLDOWN_S, Permit.PROBE), (1e6, Permit.PROBE)]
 )
-def test_server_that_failed_is_tried_by_one_request_when_time_has_passed(
-    now: float, permit: Permit | None
-) -> None:
+def test_breaker_allows_one_probe_when_the_cooldown_has_passed(now: float, permit: Permit | None) -> None:
     breaker = opened()
     assert breaker.is_open
     assert breaker.acquire(now) is permit
     assert breaker.acquire(now) is None
 
 
-def test_server_is_asked_again_when_the_probe_succeeds() -> None:
+def test_breaker_closes_when_the_probe_succeeds() -> None:
     breaker = opened()
     permit = breaker.acquire(COOLDOWN_S)
     assert permit is Permit.PROBE
@@ -54,7 +52,7 @@ def test_server_is_asked_again_when_the_probe_succeeds() -> None:
     assert (breaker.is_open, breaker.acquire(COOLDOWN_S)) == (False, Permit.NORMAL)
 
 
-def test_server_is_left_alone_as_long_again_when_the_probe_fails() -> None:
+def test_breaker_stays_open_for_another_cooldown_when_the_probe_fails() -> None:
     breaker = opened()
     permit = breaker.acquire(COOLDOWN_S)
     assert permit is Permit.PROBE
@@ -63,7 +61,7 @@ def test_server_is_left_alone_as_long_again_when_the_probe_fails() -> None:
     assert breaker.acquire(2 * COOLDOWN_S + 1) is Permit.PROBE
 
 
-def test_next_request_is_the_probe_when_nobody_waited_for_the_last_one() -> None:
+def test_next_request_is_the_probe_when_the_last_one_was_cancelled() -> None:
     breaker = opened()
     permit = breaker.acquire(COOLDOWN_S)
     assert permit is Permit.PROBE
@@ -71,14 +69,14 @@ def test_next_request_is_the_probe_when_nobody_waited_for_the_last_one() -> None
     assert breaker.acquire(COOLDOWN_S) is Permit.PROBE
 
 
-def test_late_failures_do_not_keep_a_server_out_for_longer() -> None:
+def test_late_failures_do_not_extend_the_cooldown() -> None:
     breaker = opened()
     breaker.failed(Permit.NORMAL, COOLDOWN_S - 1)
     assert breaker.acquire(COOLDOWN_S) is Permit.PROBE
 
 
 class BreakerMachine(RuleBasedStateMachine):
-    """Requests that end in any order and way."""
+    """Concurrent requests that end in any order and with any outcome."""
 
     permits: Bundle[Permit] = Bundle("permits")
 

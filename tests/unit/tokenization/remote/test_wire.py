@@ -26,8 +26,8 @@ NOTHING: dict[str, Any] = {}
 RENDER, TOKENIZE = RemoteApi.RENDER, RemoteApi.TOKENIZE
 
 
-def asked(api: RemoteApi, path: str, **fields: Any) -> tuple[str, Any] | None:
-    """Path and decoded body of the remote_request about a request."""
+def engine_request(api: RemoteApi, path: str, **fields: Any) -> tuple[str, Any] | None:
+    """Return path and decoded body of the engine request for an HTTP request."""
     found = remote_request(api, parse_body(path, json.dumps({"model": "m", **fields}).encode()))
     return None if found is None else (found.path, json.loads(found.body))
 
@@ -165,10 +165,10 @@ def asked(api: RemoteApi, path: str, **fields: Any) -> tuple[str, Any] | None:
         ),
     ],
 )
-def test_engine_is_asked_for_what_shapes_the_prompt(
+def test_engine_request_has_the_fields_that_affect_the_prompt(
     api: RemoteApi, path: str, fields: dict[str, Any], wanted: tuple[str, Any]
 ) -> None:
-    assert asked(api, path, **fields) == wanted
+    assert engine_request(api, path, **fields) == wanted
 
 
 @pytest.mark.parametrize(
@@ -201,13 +201,13 @@ def test_engine_is_asked_for_what_shapes_the_prompt(
         pytest.param(TOKENIZE, CHAT, {"messages": [{"content": 1}]}, id="malformed_chat_by_tokenize"),
     ],
 )
-def test_engine_is_not_asked_when_its_api_cannot_tell(
+def test_there_is_no_engine_request_when_the_api_cannot_return_the_ids(
     api: RemoteApi, path: str, fields: dict[str, Any]
 ) -> None:
-    assert asked(api, path, **fields) is None
+    assert engine_request(api, path, **fields) is None
 
 
-def test_engine_is_not_asked_when_the_text_is_no_unicode() -> None:
+def test_there_is_no_engine_request_when_the_text_is_not_unicode() -> None:
     request = ParsedRequest(model="m", prompt=TextPrompt("\ud800", add_special_tokens=True))
     assert remote_request(RENDER, request) is None
 
@@ -227,7 +227,7 @@ def test_digests_differ_by_path_and_body() -> None:
     assert RemoteRequest("/a", b"x").digest == RemoteRequest("/a", b"x").digest
 
 
-def test_unreadable_request_is_asked_about_when_the_engine_may_read_it() -> None:
+def test_engine_request_is_made_when_only_the_engine_may_support_the_body() -> None:
     raw = RawRequest("/v1/responses", b'{"input": "a"}')
     request = ParsedRequest(model="m", prompt=NoPrompt(NoPrefixReason.UNSUPPORTED_ITEM, "x"), raw=raw)
     assert remote_request(RENDER, request) is not None
@@ -258,7 +258,7 @@ MEDIA = {"mm_hashes": {"image": ["a"]}, "mm_placeholders": {"image": [{"offset":
         pytest.param("/tokenize", {"tokens": [4], "count": 1}, TokenPrompt(array("I", [4])), id="tokenize"),
     ],
 )
-def test_ids_and_media_are_read_from_an_answer(path: str, answer: object, prompt: TokenPrompt) -> None:
+def test_ids_and_media_are_read_from_a_response(path: str, answer: object, prompt: TokenPrompt) -> None:
     assert read_response(path, json.dumps(answer).encode()) == prompt
 
 
@@ -277,7 +277,7 @@ def test_ids_and_media_are_read_from_an_answer(path: str, answer: object, prompt
         ),
     ],
 )
-def test_remote_error_is_raised_when_an_answer_is_odd(path: str, answer: bytes) -> None:
+def test_remote_error_is_raised_when_a_response_is_malformed(path: str, answer: bytes) -> None:
     with pytest.raises(RemoteError) as raised:
         read_response(path, answer)
     assert raised.value.outcome == "malformed"

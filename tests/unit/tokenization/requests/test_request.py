@@ -101,7 +101,7 @@ def test_body_is_not_read_when_the_path_is_unknown(body: bytes) -> None:
         pytest.param(b'{"model": "m", "messages": ' + DEEP, "nested too deeply", id="nested_in_known_field"),
     ],
 )
-def test_body_format_error_is_raised_when_the_body_is_no_json_object(
+def test_body_format_error_is_raised_when_the_body_is_not_a_json_object(
     path: str, body: bytes, detail: str
 ) -> None:
     with pytest.raises(BodyFormatError, match=f"^error unmarshaling request bodyMap: .*{detail}"):
