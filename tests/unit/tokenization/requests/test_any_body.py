@@ -207,5 +207,5 @@ def test_only_request_errors_are_raised_whatever_the_body(
         if prompt.unencoded is not None:
             assert isinstance(prompt_bytes(prompt.unencoded), bytes | None)
     for api in RemoteApi:
-        sent = remote_request(api, request)
-        assert sent is None or isinstance(json.loads(sent.body), dict)
+        engine_request = remote_request(api, request)
+        assert engine_request is None or isinstance(json.loads(engine_request.body), dict)
