@@ -123,7 +123,7 @@ def build(folder: Path) -> int:
     site = folder / project["site_dir"]
     shutil.rmtree(site, ignore_errors=True)
     extensions = str(Path(__file__).parent)  # repository_links.py
-    zensical = [Path(sys.executable).with_name("zensical"), "build", "--strict", "--clean"]
+    zensical = [str(Path(sys.executable).with_name("zensical")), "build", "--strict", "--clean"]
     environment = {**os.environ, "PYTHONPATH": extensions}
     done = subprocess.run(zensical, cwd=folder, env=environment, check=False)  # noqa: S603 - a fixed command
     shutil.rmtree(folder / ".cache", ignore_errors=True)  # every build is a clean one

@@ -129,8 +129,10 @@ def url(site: Path) -> Iterator[str]:
 
 async def test_browser_finds_pages_and_loads_nothing_of_another_origin(url: str) -> None:
     async with chromium() as browser, viewing(browser, f"{url}scorers/queue-scorer/") as viewed:
+        field = viewed.page.get_by_placeholder("Search")
+        await field.wait_for(state="attached")  # the page's program has started
         await viewed.page.keyboard.press("Control+k")
-        await viewed.page.get_by_placeholder("Search").fill("saturation")
+        await field.fill("saturation")
         await expect(viewed.page.get_by_text(re.compile(r"[1-9]\d* result"))).to_be_visible()
 
         assert (await viewed.text("h1")).startswith("queue-scorer")
