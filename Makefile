@@ -32,7 +32,7 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' Makefile
 
-NATIVE := setup.py $(wildcard $(foreach folder,indexer api/http2 api/tokenization,$(folder)/native/*.cpp $(folder)/native/*.h))
+NATIVE := setup.py $(wildcard $(foreach folder,indexer api/http2 tokenization/encoding,$(folder)/native/*.cpp $(folder)/native/*.h))
 
 $(INSTALLED): pyproject.toml constraints.txt scripts/venv.sh scripts/debian.sh $(NATIVE)
 	@scripts/venv.sh $(VENV)
@@ -85,7 +85,7 @@ paper: $(INSTALLED) ## The published tiered-cache benchmark on simulated servers
 cov: $(INSTALLED) ## Branch coverage: 100 % of the core, 90 % of the shells
 	$(BIN)/pytest --cov --cov-report= $(ARGS)
 	$(BIN)/coverage report --include='$(CORE)' --omit='$(SHELLS_IN_CORE)' --fail-under=100
-	$(BIN)/coverage report --include='api/*,sim/*,$(SHELLS_IN_CORE)' --fail-under=90
+	$(BIN)/coverage report --include='tokenization/*,fleet/*,routing/*,api/*,app/*,sim/*,$(SHELLS_IN_CORE)' --fail-under=90
 
 format: $(INSTALLED) ## Mend what ruff can mend
 	$(BIN)/ruff check --fix
@@ -93,7 +93,7 @@ format: $(INSTALLED) ## Mend what ruff can mend
 
 SANITIZER := -fsanitize=address,undefined -fno-sanitize-recover=undefined
 
-NATIVE_TOKENIZATION_TESTS := $(addprefix tests/unit/api/tokenization/,test_byte_pairs.py test_cuts.py test_segment_encoder.py)
+NATIVE_TOKENIZATION_TESTS := $(addprefix tests/unit/tokenization/encoding/,test_byte_pairs.py test_cuts.py test_segment_encoder.py)
 
 sanitize: $(INSTALLED) ## Tests of the native parts under ASAN and UBSAN
 	rm -rf build/sanitize

@@ -1,16 +1,24 @@
-"""The native parts. All other metadata is in pyproject.toml."""
+"""The packages and native parts. All other metadata is in pyproject.toml."""
 
 from pathlib import Path
 
-from setuptools import Extension, setup
+from setuptools import Extension, find_packages, setup
 
-INDEX, HTTP2, TOKENIZATION = (
-    Path(folder, "native") for folder in ("indexer", "api/http2", "api/tokenization")
+ROOMS = ("events", "indexer", "scorers", "configs", "tokenization", "fleet", "routing", "api", "app", "sim")
+"""Top-level folders, each a package of the namespace `kvatlas`."""
+
+INDEX, HTTP2, ENCODING = (
+    Path(folder, "native") for folder in ("indexer", "api/http2", "tokenization/encoding")
 )
 
 
+def packages(room: str) -> list[str]:
+    """Return the full names of a room's packages."""
+    return [f"kvatlas.{room}", *(f"kvatlas.{room}.{name}" for name in sorted(find_packages(room)))]
+
+
 def native(name: str, folder: Path) -> Extension:
-    """One extension module of all sources in a folder; where no compiler is, kvatlas runs on what it has in Python."""
+    """Return one extension module of all sources in a folder; without a compiler kvatlas runs on pure Python."""
     return Extension(
         name,
         sources=[str(path) for path in sorted(folder.glob("*.cpp"))],
@@ -24,10 +32,12 @@ def native(name: str, folder: Path) -> Extension:
 
 
 setup(
+    packages=[name for room in ROOMS for name in packages(room)],
+    package_dir={f"kvatlas.{room}": room for room in ROOMS},
     ext_modules=[
         native("kvatlas.indexer._native", INDEX),
         native("kvatlas.api.http2._native", HTTP2),
-        native("kvatlas.api.tokenization._native", TOKENIZATION),
+        native("kvatlas.tokenization.encoding._native", ENCODING),
     ],
     include_package_data=False,  # C++ sources are for the sdist; `package-data` names what is installed
     options={"bdist_wheel": {"py_limited_api": "cp311"}},

@@ -1,1 +1,1 @@
-"""The process: composition root, ext-proc, REST, metrics, command line, tokenization."""
+"""The doors: ext-proc, gRPC, REST, dashboard."""

@@ -1,75 +1,35 @@
-"""Errors of the process, and the one table of HTTP and gRPC status codes.
+"""Errors of the doors, and the one table of HTTP and gRPC status codes.
 
 KVAtlasError
 └── ApiError
-    ├── AuthError        the token that callers must bring cannot be read
-    ├── AskError         a running process cannot be asked
-    ├── AlreadyRegisteredError  an instance or rank is there already, as something else
-    ├── NotRegisteredError      no such instance or rank was registered
-    ├── ConfigRefusedError      a configuration cannot be put in force while the process runs
-    ├── ListenError      an address cannot be listened on
-    ├── PluginLoadError  another package's plugin cannot be used
-    ├── RecorderError    the secret of recorded block ids cannot be used
-    ├── SchedulingError  the configuration's plugins and profiles make no profile
-    ├── TlsError         the certificate of a listener cannot be used
-    └── ExtProcError     an ext-proc stream says what the protocol does not allow
+    ├── AuthError     the token that callers must send cannot be read
+    ├── ListenError   an address cannot be listened on
+    ├── TlsError      the certificate of a listener cannot be used
+    └── ExtProcError  an ext-proc stream breaks the protocol
 """
 
 from __future__ import annotations
 
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import ClassVar, NamedTuple
 
 import grpc
 
-from ..configs.errors import Problem
 from ..events.errors import KVAtlasError
-from .routing import Refusal, RefusalCode
+from ..routing.router import Refusal, RefusalCode
 
 
 class ApiError(KVAtlasError):
-    """Something is wrong in the process around the index."""
+    """A door cannot be opened, or a peer breaks its protocol."""
 
 
 class AuthError(ApiError):
     """The token that callers must bring cannot be read."""
 
 
-class AskError(ApiError):
-    """A running process cannot be asked: nobody answers, or something else than kvatlas does."""
-
-
-class AlreadyRegisteredError(ApiError):
-    """An instance or rank is there already, as something else."""
-
-
-class NotRegisteredError(ApiError):
-    """No such instance or rank was registered."""
-
-
-class ConfigRefusedError(ApiError):
-    """A configuration cannot be put in force while the process runs; the one before stays."""
-
-
 class ListenError(ApiError):
     """An address cannot be listened on."""
-
-
-class PluginLoadError(ApiError):
-    """Another package's plugin cannot be used."""
-
-
-class RecorderError(ApiError):
-    """The secret of recorded block ids cannot be used."""
-
-
-class SchedulingError(ApiError):
-    """The configuration's plugins and profiles make no profile; `problems` has every reason."""
-
-    def __init__(self, problems: Sequence[Problem]) -> None:
-        super().__init__("; ".join(map(str, problems)))
-        self.problems = tuple(problems)
 
 
 class TlsError(ApiError):

@@ -18,12 +18,12 @@ from pathlib import Path
 from jinja2 import Environment, Template
 from jinja2.runtime import Context
 
-from kvatlas.api.tokenization.chat import ChatRenderer, ChatTemplate, ForeignChat
-from kvatlas.api.tokenization.conversation import Message
-from kvatlas.api.tokenization.errors import RenderError
-from kvatlas.api.tokenization.model import ChatPrompt
-from kvatlas.api.tokenization.sandbox import Sandbox
-from kvatlas.api.tokenization.template_process import TemplateProcess
+from kvatlas.tokenization.chats.chat import ChatRenderer, ChatTemplate, ForeignChat
+from kvatlas.tokenization.chats.conversation import Message
+from kvatlas.tokenization.chats.sandbox import Sandbox
+from kvatlas.tokenization.chats.template_process import TemplateProcess
+from kvatlas.tokenization.errors import RenderError
+from kvatlas.tokenization.model import ChatPrompt
 
 CHATML = (
     "{% for message in messages %}{{'<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n'}}"

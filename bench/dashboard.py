@@ -21,7 +21,7 @@ from pathlib import Path
 import aiohttp
 import grpc.aio
 
-from kvatlas.api.tokenization.tokenizer import load_tokenizer
+from kvatlas.tokenization.encoding.tokenizer import load_tokenizer
 
 from .conversations import model_folder
 from .processes import raise_file_limit

@@ -17,7 +17,6 @@ import tracemalloc
 from array import array
 from collections.abc import Callable
 
-from kvatlas.api.decisions import DecisionLog
 from kvatlas.api.rest.explanation import decision_out
 from kvatlas.configs.decisions import DecisionsConfig
 from kvatlas.configs.schema import WeightsConfig
@@ -25,8 +24,9 @@ from kvatlas.indexer.factory import index_core
 from kvatlas.indexer.match import RankLayout
 from kvatlas.indexer.match_plan import MatchPlan, PlannedRank
 from kvatlas.indexer.prefix import Prefix
-from kvatlas.scorers.decision import Decision
-from kvatlas.scorers.model import Candidate, Load, RequestView
+from kvatlas.routing.decision_log import DecisionLog
+from kvatlas.scorers.core.decision import Decision
+from kvatlas.scorers.core.model import Candidate, Load, RequestView
 from kvatlas.scorers.weights import default_profile
 
 TIERS = ("gpu", "cpu", "storage")

@@ -17,9 +17,9 @@ from functools import partial
 
 from tokenizers import Tokenizer
 
-from kvatlas.api.tokenization.byte_pairs import byte_pair_encoder
-from kvatlas.api.tokenization.segment_encoder import ID_BYTES, encode_texts
-from kvatlas.api.tokenization.tokenizer_fields import tokenizer_fields
+from kvatlas.tokenization.encoding.byte_pairs import byte_pair_encoder
+from kvatlas.tokenization.encoding.segment_encoder import ID_BYTES, encode_texts
+from kvatlas.tokenization.encoding.tokenizer_fields import tokenizer_fields
 
 from .conversations import CHARS_PER_TOKEN, model_folder, text
 

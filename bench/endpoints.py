@@ -16,10 +16,10 @@ import time
 
 import uvloop
 
-from kvatlas.api.app import App
-from kvatlas.api.reconcile import Roster, Wanted
+from kvatlas.app.app import App
 from kvatlas.configs.endpoints import endpoint_addresses
 from kvatlas.configs.schema import EventsConfig, KVAtlasConfig, StaticEndpoint
+from kvatlas.fleet.roster import Roster, Wanted
 
 
 def endpoints(first: int, count: int) -> dict[str, Wanted]:

@@ -29,9 +29,9 @@ import aiohttp
 
 from kvatlas.api.extproc import ext_proc_pb2 as pb
 from kvatlas.api.extproc.health import EXT_PROC_SERVICE
-from kvatlas.api.tokenization.tokenizer import load_tokenizer
 from kvatlas.sim.envoy import EnvoyConfig, EnvoyProcess, find_envoy, gateway_config, without_picker
 from kvatlas.sim.fleet import free_ports
+from kvatlas.tokenization.encoding.tokenizer import load_tokenizer
 
 from .conversations import chat_body, model_folder, text
 from .extproc_servers import HOST, SERVERS, Work, serve

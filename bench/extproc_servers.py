@@ -17,9 +17,9 @@ import uvloop
 from kvatlas.api.extproc.health import EXT_PROC_SERVICE, HealthService
 from kvatlas.api.extproc.listener import GrpcListener
 from kvatlas.api.extproc.server import ExtProcServer
-from kvatlas.api.routing import Refusal, Route, Router, RoutingRequest
 from kvatlas.configs.listeners import ExtProcTransport
-from kvatlas.scorers.decision import Decision
+from kvatlas.routing.router import Refusal, Route, Router, RoutingRequest
+from kvatlas.scorers.core.decision import Decision
 
 HOST = "127.0.0.1"
 _ANSWER = bytes(300)

@@ -19,19 +19,18 @@ from collections.abc import Callable, Sequence
 from itertools import count
 from pathlib import Path
 
-from kvatlas.api.capacity.curve import CHUNK_TOKENS, MAX_CHUNKS
-from kvatlas.api.extproc.stream import Answer, Completion, Outcome
-from kvatlas.api.extproc.usage import Usage
-from kvatlas.api.recorder.recorder import Recorder
-from kvatlas.api.routing import Route
-from kvatlas.api.shadow.shadow import Shadow
 from kvatlas.configs.observers import CapacityCurveConfig, RecorderConfig, ShadowConfig
 from kvatlas.configs.schema import KVAtlasConfig
 from kvatlas.indexer.factory import index_core
 from kvatlas.indexer.prefix import Prefix
 from kvatlas.indexer.reuse_distance import ReuseDistances
-from kvatlas.scorers.decision import Decision
-from kvatlas.scorers.shadow import Draws
+from kvatlas.routing.observers.capacity.curve import CHUNK_TOKENS, MAX_CHUNKS
+from kvatlas.routing.observers.recorder.recorder import Recorder
+from kvatlas.routing.observers.shadow.shadow import Shadow
+from kvatlas.routing.outcome import Answer, Completion, Outcome, Usage
+from kvatlas.routing.router import Route
+from kvatlas.scorers.core.decision import Decision
+from kvatlas.scorers.core.shadow import Draws
 
 from .decision import PROFILE, REQUEST, Fleet
 

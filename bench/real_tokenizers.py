@@ -27,10 +27,10 @@ from typing import Any, NamedTuple
 
 from tokenizers import Tokenizer, normalizers
 
-from kvatlas.api.tokenization.byte_pairs import byte_pair_encoder
-from kvatlas.api.tokenization.segment_encoder import ID_BYTES, SegmentEncoder, encode_texts
-from kvatlas.api.tokenization.stages import BYTE_LEVEL
-from kvatlas.api.tokenization.tokenizer_fields import tokenizer_fields
+from kvatlas.tokenization.encoding.byte_pairs import byte_pair_encoder
+from kvatlas.tokenization.encoding.segment_encoder import ID_BYTES, SegmentEncoder, encode_texts
+from kvatlas.tokenization.encoding.stages import BYTE_LEVEL
+from kvatlas.tokenization.encoding.tokenizer_fields import tokenizer_fields
 
 from .conversations import FOLDER, SPLIT, text
 

@@ -20,12 +20,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
-from kvatlas.api.tokenization.encoding_pool import EncodingPool
-from kvatlas.api.tokenization.model import ChatPrompt, TextPrompt
-from kvatlas.api.tokenization.pipeline import PromptPipeline
-from kvatlas.api.tokenization.request import parse_body
-from kvatlas.api.tokenization.tokenizer import ModelTokenizer, load_tokenizer
 from kvatlas.indexer.factory import index_core
+from kvatlas.tokenization.encoding.encoding_pool import EncodingPool
+from kvatlas.tokenization.encoding.tokenizer import ModelTokenizer, load_tokenizer
+from kvatlas.tokenization.model import ChatPrompt, TextPrompt
+from kvatlas.tokenization.pipeline import PromptPipeline
+from kvatlas.tokenization.requests.request import parse_body
 
 from .conversations import (
     MODEL,

@@ -27,14 +27,14 @@ import msgspec
 
 from kvatlas.api.extproc import ext_proc_pb2 as pb
 from kvatlas.api.extproc.health import EXT_PROC_SERVICE
-from kvatlas.api.tokenization.model import ChatPrompt
-from kvatlas.api.tokenization.request import parse_body
-from kvatlas.api.tokenization.tokenizer import ModelTokenizer, load_tokenizer
 from kvatlas.events.model import EngineHash
 from kvatlas.sim.fleet import free_ports
 from kvatlas.sim.kv_events import GPU, BlockStored, EventBatch
 from kvatlas.sim.kvatlas_process import KVAtlasProcess
 from kvatlas.sim.publisher import Publisher
+from kvatlas.tokenization.encoding.tokenizer import ModelTokenizer, load_tokenizer
+from kvatlas.tokenization.model import ChatPrompt
+from kvatlas.tokenization.requests.request import parse_body
 
 from .conversations import MODEL, Message, conversation, model_folder, next_turn
 

@@ -24,13 +24,13 @@ from pathlib import Path
 import aiohttp
 import uvloop
 
-from kvatlas.api.scrape.loads import LoadTable
-from kvatlas.api.scrape.report import ReportReader
-from kvatlas.api.scrape.schedule import Rhythm
-from kvatlas.api.scrape.scraper import Scraper
-from kvatlas.api.scrape.target import ScrapeSettings
 from kvatlas.configs.engines import ENGINES
-from kvatlas.scorers.model import Load
+from kvatlas.fleet.scrape.loads import LoadTable
+from kvatlas.fleet.scrape.report import ReportReader
+from kvatlas.fleet.scrape.schedule import Rhythm
+from kvatlas.fleet.scrape.scraper import Scraper
+from kvatlas.fleet.scrape.target import ScrapeSettings
+from kvatlas.scorers.core.model import Load
 
 HERE = Path(__file__).parent
 BODY = HERE.parent / "tests" / "golden" / "vllm-0.32.0" / "metrics_run5.txt"

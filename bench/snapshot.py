@@ -32,14 +32,15 @@ from pathlib import Path
 from typing import TypeVar, get_args
 
 import msgspec
+from prometheus_client import CollectorRegistry
 
-from kvatlas.api.app import App
-from kvatlas.api.metrics import Metrics
-from kvatlas.api.publisher import Publisher
-from kvatlas.api.reconcile import wanted_endpoints
-from kvatlas.api.snapshots import Snapshots
+from kvatlas.app.app import App
 from kvatlas.configs.loader import load_config
 from kvatlas.events.model import BlockStored, EngineHash, MediumName
+from kvatlas.fleet.metrics import SnapshotMetrics
+from kvatlas.fleet.rank import Publisher
+from kvatlas.fleet.roster import wanted_endpoints
+from kvatlas.fleet.snapshots import Snapshots
 from kvatlas.indexer.factory import CoreName
 from kvatlas.indexer.tiers import TierId
 
@@ -156,7 +157,7 @@ async def write_filled(path: Path) -> Written:
         fleet=app.fleet,
         models=config.model.names,
         wanted=wanted_endpoints(config).get,
-        metrics=Metrics().snapshot,
+        metrics=SnapshotMetrics(CollectorRegistry()),
     )
     is_done = asyncio.Event()
     pause = asyncio.create_task(longest_pause(is_done))
@@ -231,7 +232,7 @@ def residencies_of(app: App) -> dict[str, int]:
 def start_to_ready(config: Path) -> str:
     """Time from the start of the command to its log line `ready`."""
     begin, cpu = time.perf_counter(), children_cpu()
-    command = [sys.executable, "-m", "kvatlas.api.cli", "serve", "--config", str(config)]
+    command = [sys.executable, "-m", "kvatlas.app.cli.main", "serve", "--config", str(config)]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:  # noqa: S603 - our own
         for line in process.stderr or ():
             if line.rstrip().endswith(": ready"):

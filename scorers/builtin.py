@@ -18,10 +18,10 @@ from . import (
     tiered_prefix_cache,
     token_load,
 )
+from .core.registry import Registry
 from .filters import decode_role, label_selector, prefix_cache_affinity, utilization
 from .latency import cost
 from .pickers import max_score, random_choice, weighted_random
-from .registry import Registry
 
 
 def builtin_registry() -> Registry:

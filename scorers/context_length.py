@@ -7,10 +7,10 @@ from typing import Annotated, NamedTuple
 
 from msgspec import Meta
 
-from .base import Rng, Verdicts
-from .model import Candidate, Rating, Ratings, RequestView
-from .params import PluginParams
-from .registry import Registry
+from .core.base import Rng, Verdicts
+from .core.model import Candidate, Rating, Ratings, RequestView
+from .core.params import PluginParams
+from .core.registry import Registry
 
 PLUGIN_TYPE = "context-length-aware"
 

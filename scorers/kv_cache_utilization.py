@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .model import Candidate, Ratings, RequestView
-from .params import NoParams
-from .rating_column import RatingColumn
-from .registry import Registry
+from .core.model import Candidate, Ratings, RequestView
+from .core.params import NoParams
+from .core.rating_column import RatingColumn
+from .core.registry import Registry
 
 
 class KVCacheUtilizationScorer:

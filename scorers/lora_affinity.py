@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .model import UNRATED, Adapters, Candidate, Rating, Ratings, RequestView
-from .params import NoParams
-from .registry import Registry
+from .core.model import UNRATED, Adapters, Candidate, Rating, Ratings, RequestView
+from .core.params import NoParams
+from .core.registry import Registry
 
 
 class LoraAffinityScorer:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from .decision import Decision
-from .model import Candidate, Rating, Ratings, RequestView
-from .params import PluginParams
+from .core.decision import Decision
+from .core.model import Candidate, Rating, Ratings, RequestView
+from .core.params import PluginParams
+from .core.registry import Registry
 from .producers import Size
-from .registry import Registry
 
 
 class NoHitLruParams(PluginParams, frozen=True):

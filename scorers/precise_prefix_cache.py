@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from .params import BuildContext
+from .core.params import BuildContext
+from .core.registry import Registry
 from .prefix_cache import PrefixCacheScorer
 from .producers import PreciseParams
-from .registry import Registry
 
 
 class PrecisePrefixCacheScorer(PrefixCacheScorer):

@@ -7,12 +7,12 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from .model import Candidate, Ratings, RequestView
-from .params import BuildContext, PluginParams
-from .prefix_source import ApproxProducer, PrefixSource
+from .core.model import Candidate, Ratings, RequestView
+from .core.params import BuildContext, PluginParams
+from .core.prefix_source import ApproxProducer, PrefixSource
+from .core.rating_column import RatingColumn
+from .core.registry import Registry
 from .producers import ApproxParams, Limit, Size
-from .rating_column import RatingColumn
-from .registry import Registry
 
 Share = Annotated[float, Meta(ge=0, le=1)]
 

@@ -10,9 +10,9 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, field
 
-from .params import PluginParams
-from .prefix_source import ApproxProducer, PreciseProducer
-from .registry import Registry
+from .core.params import PluginParams
+from .core.prefix_source import ApproxProducer, PreciseProducer
+from .core.registry import Registry
 
 APPROX = "approx-prefix-cache-producer"
 PRECISE = "precise-prefix-cache-producer"

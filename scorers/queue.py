@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .load_rank import place_between
-from .model import Candidate, Ratings, RequestView
-from .params import NoParams
-from .registry import Registry
+from .core.load_rank import place_between
+from .core.model import Candidate, Ratings, RequestView
+from .core.params import NoParams
+from .core.registry import Registry
 
 
 class QueueScorer:

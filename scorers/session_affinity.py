@@ -9,12 +9,12 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from .base import Scorer
-from .decision import Decision
+from .core.base import Scorer
+from .core.decision import Decision
+from .core.model import Candidate, Rating, Ratings, RequestView
+from .core.params import BuildContext, PluginParams
+from .core.registry import Registry
 from .errors import ParametersError
-from .model import Candidate, Rating, Ratings, RequestView
-from .params import BuildContext, PluginParams
-from .registry import Registry
 
 MAX_SESSIONS = 65_536
 """Sessions remembered; ids come from clients, so their number must have a bound."""

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from msgspec import field
 
-from .params import BuildContext, PluginParams
+from .core.params import BuildContext, PluginParams
+from .core.prefix_source import TierCredits
+from .core.registry import Registry
 from .prefix_cache import PrefixCacheScorer, Share
-from .prefix_source import TierCredits
-from .registry import Registry
 
 DEFAULT_CREDITS = (1.0, 0.8, 0.4)
 """Credits by position, fastest first, and the last for every further tier: the reference's for GPU, CPU and storage."""

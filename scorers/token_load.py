@@ -7,10 +7,10 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from .model import Candidate, Ratings, RequestView
-from .params import PluginParams
-from .rating_column import RatingColumn
-from .registry import Registry
+from .core.model import Candidate, Ratings, RequestView
+from .core.params import PluginParams
+from .core.rating_column import RatingColumn
+from .core.registry import Registry
 
 
 class TokenLoadParams(PluginParams, frozen=True):

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from .base import Scorer
+from .core.base import Scorer
+from .core.max_score import MaxScorePicker
+from .core.prefix_source import OneTier
+from .core.profile import Profile
 from .kv_cache_utilization import KVCacheUtilizationScorer
-from .pickers.max_score import MaxScorePicker
 from .prefix_cache import PrefixCacheScorer
-from .prefix_source import OneTier
-from .profile import Profile
 from .queue import QueueScorer
 
 GPU_PREFIX_NAME = "gpu-prefix-cache-scorer"

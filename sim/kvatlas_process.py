@@ -50,7 +50,7 @@ class KVAtlasProcess:
             with self._log.open("wb") as log:
                 self._process = await asyncio.create_subprocess_exec(
                     sys.executable,
-                    *("-m", "kvatlas.api.cli", "serve", "--config", str(self._config)),
+                    *("-m", "kvatlas.app.cli.main", "serve", "--config", str(self._config)),
                     stdin=asyncio.subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,

@@ -11,11 +11,11 @@ from typing import Protocol
 
 from tokenizers.decoders import DecodeStream
 
-from ..api.tokenization.encoding import prompt_of, texts_of
-from ..api.tokenization.errors import RenderError, RequestError
-from ..api.tokenization.model import ChatPrompt, NoPrompt, TextPrompt, TokenPrompt
-from ..api.tokenization.request import parse_body
-from ..api.tokenization.tokenizer import ModelTokenizer, load_tokenizer
+from ..tokenization.encoding.encoding import prompt_of, texts_of
+from ..tokenization.encoding.tokenizer import ModelTokenizer, load_tokenizer
+from ..tokenization.errors import RenderError, RequestError
+from ..tokenization.model import ChatPrompt, NoPrompt, TextPrompt, TokenPrompt
+from ..tokenization.requests.request import parse_body
 from .errors import RequestRefusedError
 from .words import prose
 

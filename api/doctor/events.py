@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ...events.stream import Trust
-from ..endpoint import Endpoint
-from ..fleet import Fleet
-from ..publisher import Publisher
-from ..tier_sources import DARK_ADVICE
+from ...fleet.endpoint import Endpoint
+from ...fleet.fleet import Fleet
+from ...fleet.rank import Publisher
+from ...fleet.tier_sources import DARK_ADVICE
 from .check import Check, Finding, State
 from .patient import Patient
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from ...configs.schema import TierConfig
+from ...fleet.endpoint import Endpoint
+from ...fleet.observed_capacity import DRIFT, capacity_summary, observed_capacity
 from ...indexer.tiers import TierId, TierSource
-from ..capacities import DRIFT, capacity_summary, observed_capacity
-from ..endpoint import Endpoint
 from .check import Check, Finding, State
 from .patient import Patient
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from ...configs.schema import ModelConfig
 from ...events.errors import TopicError
 from ...events.topics import parse_topic
-from ..tokenization.configured import chat_options, own_renderer
-from ..tokenization.errors import TokenizerLoadError
-from ..tokenization.tokenizer import ModelTokenizer, load_tokenizer
+from ...tokenization.configured import chat_options, own_renderer
+from ...tokenization.encoding.tokenizer import ModelTokenizer, load_tokenizer
+from ...tokenization.errors import TokenizerLoadError
 from .check import Check, Finding, State
 from .patient import Patient
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from prometheus_client import CollectorRegistry
 
 from ...configs.schema import KVAtlasConfig
-from ..endpoint import Endpoint
-from ..fleet import Fleet
+from ...fleet.endpoint import Endpoint
+from ...fleet.fleet import Fleet
 
 Labels = Mapping[str, str]
 

@@ -8,8 +8,8 @@ from ipaddress import ip_address
 from ...configs.address import HostPort
 from ...configs.endpoints import endpoint_addresses
 from ..errors import AuthError, TlsError
-from ..rest.auth import Tokens
 from ..tls.certificates import Certificates
+from ..tokens import TokenFiles
 from .check import Check, Finding, State
 from .patient import Patient
 
@@ -79,7 +79,7 @@ def _is_local(address: str) -> bool:
 def _secrets(patient: Patient) -> Iterator[Finding]:
     server = patient.config.server
     try:
-        if Tokens(server.auth):
+        if TokenFiles(server.auth):
             yield Finding(State.OK, "tokens can be read")
         if server.tls.cert_file:
             left_s = Certificates(server.tls).current().not_after - patient.wall
@@ -89,7 +89,7 @@ def _secrets(patient: Patient) -> Iterator[Finding]:
                 f"{server.tls.cert_file} ends in {left_s / DAYS_S:.1f} days",
                 "server.tls.certFile, keyFile: a renewed pair in the same files; no restart is needed",
             )
-        elif not Tokens(server.auth):
+        elif not TokenFiles(server.auth):
             yield Finding(State.OK, "neither token nor certificate is configured")
     except (AuthError, TlsError) as error:
         yield Finding(State.FAIL, str(error), "the file that the message names")

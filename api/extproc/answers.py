@@ -8,9 +8,9 @@ from typing import Literal, NamedTuple
 
 from google.protobuf.struct_pb2 import Struct, Value
 
-from ..control_headers import DESTINATION_HEADER, DROPPED_REASON_HEADER
+from ...routing.control_headers import DESTINATION_HEADER, DROPPED_REASON_HEADER
+from ...routing.router import Refusal
 from ..errors import refusal_text, status_of
-from ..routing import Refusal
 from . import ext_proc_pb2 as pb
 from .headers import LB_NAMESPACE
 

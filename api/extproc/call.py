@@ -8,9 +8,9 @@ from collections.abc import Coroutine
 
 from grpc import StatusCode
 
+from ...routing.router import Refusal, Route
 from ..errors import ExtProcError
 from ..http2.call import Responder
-from ..routing import Refusal, Route
 from .conversation import Answer, Circle, Conversation
 from .stream import Step
 

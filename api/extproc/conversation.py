@@ -10,11 +10,12 @@ from typing import TypeAlias
 
 from google.protobuf.message import DecodeError
 
+from ...routing.outcome import AnswerBegun, Completion
+from ...routing.router import Refusal, RefusalCode, Route, Router, RoutingRequest
 from ..errors import ExtProcError, place_of
-from ..routing import Refusal, RefusalCode, Route, Router, RoutingRequest
 from . import ext_proc_pb2 as pb
 from .machine import ExtProcMachine
-from .stream import AnswerBegun, Completion, Step, StreamOptions
+from .stream import Step, StreamOptions
 
 _log = logging.getLogger(__name__)
 

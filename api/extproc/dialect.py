@@ -8,8 +8,8 @@ from typing import Protocol
 
 from google.protobuf.struct_pb2 import Value
 
-from ..control_headers import CONTROL_HEADERS, DESTINATION_HEADER
-from ..routing import Refusal, RefusalCode
+from ...routing.control_headers import CONTROL_HEADERS, DESTINATION_HEADER
+from ...routing.router import Refusal, RefusalCode
 from . import ext_proc_pb2 as pb
 from .answers import HeaderFields
 from .headers import field

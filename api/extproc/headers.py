@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from google.protobuf.struct_pb2 import Struct, Value
 
-from ..control_headers import DESTINATION_HEADER
+from ...routing.control_headers import DESTINATION_HEADER
 from . import ext_proc_pb2 as pb
 
 LB_NAMESPACE = "envoy.lb"

@@ -19,12 +19,13 @@ from typing import assert_never
 
 import msgspec
 
+from ...routing.outcome import AnswerBegun, Completion, Outcome
+from ...routing.router import Refusal, Route
 from ..errors import ExtProcError
-from ..routing import Refusal, Route
 from . import ext_proc_pb2 as pb
 from .request_phase import Mode, RequestPhase
 from .response_phase import FULL_DUPLEX_STREAMED, ResponsePhase
-from .stream import AnswerBegun, Completion, Outcome, Step, StreamOptions
+from .stream import Step, StreamOptions
 
 _MODES = {FULL_DUPLEX_STREAMED: Mode.DUPLEX, pb.ProcessingMode.BUFFERED: Mode.BUFFERED}
 

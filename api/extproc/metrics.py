@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, Counter
 from prometheus_client.metrics_core import Metric
 
-from ..metrics import StateCollector, gauge
-from ..tallies import Tally, Times
+from ...fleet.metrics import StateCollector, gauge
+from ...fleet.tallies import Tally, Times
+from ...routing.outcome import Answer, Completion, Outcome, Usage, UsageGap
 from .intake import Intake
-from .stream import Answer, Completion, Outcome
-from .usage import Usage, UsageGap
 
 _FIRST_BYTE_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)
 
@@ -39,7 +38,14 @@ class StreamMetrics:
             "response_first_byte_seconds", "Time from the decision to the first byte of the answer.",
             _FIRST_BYTE_SECONDS, registry=registry,
         )  # fmt: skip
+        self._errors = Counter(
+            "kvatlas_extproc_stream_errors", "ext-proc streams that failed.", ["reason"], registry=registry
+        )
         registry.register(StateCollector(lambda: _intake_families(intake)))
+
+    def failed(self, reason: str) -> None:
+        """Count a stream that failed."""
+        self._errors.labels(reason).inc()
 
     def completed(self, completion: Completion) -> None:
         """A request ended."""

@@ -6,7 +6,7 @@ import re
 
 import msgspec
 
-from ..routing import ModelRewrite
+from ...routing.router import ModelRewrite
 
 
 class ModelName:

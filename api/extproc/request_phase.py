@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from enum import Enum, auto
 
-from ..control_headers import CONTROL_HEADERS, REQUEST_ID_HEADER
+from ...routing.control_headers import CONTROL_HEADERS, REQUEST_ID_HEADER
+from ...routing.router import Overload, Refusal, RefusalCode, Route, RoutingRequest
 from ..errors import ExtProcError
-from ..routing import Overload, Refusal, RefusalCode, Route, RoutingRequest
 from . import answers
 from . import ext_proc_pb2 as pb
 from .answers import NO_EDITS, HeaderEdits

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 
-from ..routing import Route
+from ...routing.outcome import Answer
+from ...routing.router import Route
 from . import answers
 from . import ext_proc_pb2 as pb
 from .headers import read_headers, read_served
 from .intake import Share
 from .model_name import ModelName
-from .stream import Answer, StreamOptions
+from .stream import StreamOptions
 from .usage import UsageReader, is_encoded, is_event_stream, usage_reader
 
 FULL_DUPLEX_STREAMED = pb.ProcessingMode.FULL_DUPLEX_STREAMED

@@ -11,9 +11,10 @@ import grpc
 import grpc.aio
 
 from ...configs.listeners import ExtProcTransport
+from ...routing.outcome import AnswerBegun, Completion
+from ...routing.router import Refusal, Route, Router
 from ..errors import ExtProcError, ListenError
 from ..http2.native import has_http2
-from ..routing import Refusal, Route, Router
 from ..tls.certificates import Certificates
 from .call import ExtProcCall
 from .conversation import Circle, Conversation
@@ -21,7 +22,7 @@ from .dialect import Dialect, Proposal
 from .health import EXT_PROC_SERVICE, HEALTH_SERVICE, HealthService
 from .intake import Intake
 from .listener import GrpcListener, reflection
-from .stream import AnswerBegun, Completion, StreamOptions
+from .stream import StreamOptions
 
 if TYPE_CHECKING:
     from ..http2.listener import Http2Listener

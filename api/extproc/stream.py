@@ -1,19 +1,15 @@
-"""What every ext-proc stream of a server shares, and what it comes to."""
+"""What every ext-proc stream of a server shares, and what it does after each message."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from enum import Enum
-from http import HTTPStatus
 from typing import NamedTuple
 
-import msgspec
-
-from ..routing import Route, RoutingRequest
+from ...routing.outcome import AnswerBegun, Completion
+from ...routing.router import RoutingRequest
 from .dialect import Dialect
 from .intake import Intake
-from .usage import Usage, UsageGap
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,91 +29,6 @@ class StreamOptions:
     intake: Intake
     max_body_bytes: int
     read_usage: bool
-
-
-class Outcome(Enum):
-    """How a request ended; `value` is the word in metrics.
-
-    ROUTED: the request was routed and the gateway does not show its response to the picker.
-    ABORTED: the client or the gateway went away first, or the stream broke the protocol.
-    """
-
-    COMPLETED = "completed"
-    ROUTED = "routed"
-    REFUSED = "refused"
-    ABORTED = "aborted"
-
-
-class Answer(msgspec.Struct, frozen=True):
-    """What was seen of an engine's answer.
-
-    Attributes:
-        status: HTTP status, None when the gateway did not show the headers.
-        usage: tokens the engine counted, or why they are not known; None when nobody looked for them.
-        n_events: events of a streamed answer, without the closing `[DONE]`.
-        time_to_first_byte_s: from the decision to the first byte of the body, None when none was seen.
-        time_to_end_s: from the decision to the end, None when there was no decision.
-    """
-
-    status: int | None = None
-    usage: Usage | UsageGap | None = None
-    n_events: int = 0
-    time_to_first_byte_s: float | None = None
-    time_to_end_s: float | None = None
-
-
-NO_ANSWER = Answer()
-
-
-class Completion(msgspec.Struct, frozen=True):
-    """One finished request, told once: what was decided on it, if anything, and how it ended.
-
-    Attributes:
-        request_id: `x-request-id`, empty when the stream showed no request headers.
-        route: where the request went, None when it was refused or never routed.
-        outcome: how it ended.
-        served: address of the endpoint whose response came, None when the gateway did not tell.
-        answer: what was seen of the response.
-        is_hidden: whether the stream ended with the request's phase, so that the answer goes on for all that is known.
-    """
-
-    request_id: str
-    route: Route | None
-    outcome: Outcome
-    served: str | None = None
-    answer: Answer = NO_ANSWER
-    is_hidden: bool = False
-
-    @property
-    def endpoint(self) -> str | None:
-        """Address of the endpoint the request counts for: who served it, else who was picked; None when nobody was."""
-        if self.served is not None:
-            return self.served
-        return self.route.addresses[0] if self.route is not None else None
-
-    @property
-    def was_computed(self) -> bool:
-        """Whether the picked endpoint can be taken to have computed the prompt; what is not shown is taken as good."""
-        if self.route is None or self.endpoint != self.route.addresses[0]:
-            return False
-        if self.answer.status is not None and self.answer.status >= HTTPStatus.BAD_REQUEST:
-            return False
-        return self.outcome is not Outcome.ABORTED or self.answer.time_to_first_byte_s is not None
-
-
-@dataclass(frozen=True, slots=True)
-class AnswerBegun:
-    """The first bytes of an answer's body came.
-
-    Attributes:
-        route: where the request went.
-        is_first_token: whether they are the model's first token: a streamed answer without error, shown as it comes.
-        served: address of the endpoint whose answer it is, None when the gateway did not tell.
-    """
-
-    route: Route
-    is_first_token: bool
-    served: str | None
 
 
 class Step(NamedTuple):

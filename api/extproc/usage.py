@@ -7,12 +7,12 @@ as one JSON object, or in server-sent events cut into chunks anywhere.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any, Protocol, cast
 
 import msgspec
 from msgspec import Raw
+
+from ...routing.outcome import Usage, UsageGap
 
 MAX_HELD_BYTES = 1024 * 1024
 """Longest JSON answer and longest line of an event stream that is read. An answer of 100,000 tokens has half of it."""
@@ -20,38 +20,6 @@ MAX_HELD_BYTES = 1024 * 1024
 
 _MAX_COUNT = 2**53
 """More is no count of tokens."""
-
-
-@dataclass(frozen=True, slots=True)
-class Usage:
-    """Tokens of one request as the engine counted them; None where it does not say.
-
-    Attributes:
-        prompt_tokens: of the whole prompt, cached ones included.
-        cached_tokens: of the prompt, found in the engine's cache.
-        output_tokens: generated.
-    """
-
-    prompt_tokens: int | None = None
-    cached_tokens: int | None = None
-    output_tokens: int | None = None
-
-
-class UsageGap(StrEnum):
-    """Why an answer's usage is not known; the value is a label of counters."""
-
-    ABSENT = "absent"
-    """The answer has none; streams have it only when the client asks for it."""
-    OTHER_TYPE = "other_type"
-    """Neither JSON nor an event stream."""
-    ENCODED = "encoded"
-    """The body is compressed."""
-    TOO_LONG = "too_long"
-    """A JSON answer or an event is longer than what is read."""
-    OVERLOAD = "overload_bytes"
-    """Bodies fill the memory they may take."""
-    MALFORMED = "malformed"
-    """What should be JSON is not."""
 
 
 class UsageReader(Protocol):

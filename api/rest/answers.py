@@ -6,11 +6,11 @@ import time
 from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
-from ...scorers.audit import EndpointAudit
-from ..decisions import DecisionLog
-from ..fleet import Fleet
-from ..live import LiveConfig
-from ..scheduling.weights import weights_of
+from ...fleet.audit import EndpointAudit
+from ...fleet.fleet import Fleet
+from ...routing.decision_log import DecisionLog
+from ...routing.plan.live import LiveConfig
+from ...routing.plan.weights import weights_of
 from .audit_models import AuditOut, EndpointAuditOut
 from .decision_models import DecisionOut, DecisionsOut, DecisionSummaryOut
 from .explanation import decision_out, summary

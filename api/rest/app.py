@@ -12,10 +12,10 @@ from starlette.requests import Request
 from starlette.routing import Route
 
 from ...configs.listeners import AuthConfig, RestConfig
-from ..live import LiveConfig
-from ..observers import Observers
-from ..picker import Picker
-from ..registration import Registry
+from ...fleet.registered import Registry
+from ...routing.observers.observers import Observers
+from ...routing.picker import Picker
+from ...routing.plan.live import LiveConfig
 from .answers import Answers
 from .audit import audit_routes
 from .auth import METRICS_PATH, BearerAuth, Tokens

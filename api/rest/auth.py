@@ -1,22 +1,17 @@
-"""Who may call: a bearer token, out of a file that may change while the process runs."""
+"""Who may call: the calls that need a bearer token, and the refusal of those without."""
 
 from __future__ import annotations
 
-import hmac
-import logging
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ...configs.listeners import AuthConfig
-from ..errors import AuthError
+from ..tokens import TokenFile, TokenFiles
 from .errors import error_response
 from .metrics import RestMetrics
 from .ui import is_page
-
-log = logging.getLogger(__name__)
 
 PROBES = frozenset({"/healthz", "/readyz"})
 """Paths that orchestrators ask, which have no token."""
@@ -35,59 +30,6 @@ def needs_token(method: str, path: str, *, protect_reads: bool) -> bool:
     return protect_reads or not (method in _READING_METHODS or path in _QUESTIONS)
 
 
-class TokenFile:
-    """The token that callers must bring.
-
-    Args:
-        path: the file; white space around the token does not count.
-        setting: configuration key that names it, for people.
-
-    Raises:
-        AuthError: it cannot be read or holds no token.
-    """
-
-    def __init__(self, path: Path, setting: str = "server.auth.bearerTokenFile") -> None:
-        self._path, self.setting = path, setting
-        self._seen = self._signature()
-        self._token = self._read()
-
-    def admits(self, token: bytes) -> bool:
-        """Whether it is the token in the file as it is; nobody is admitted while the file cannot be used.
-
-        Takes as long for a token that is nearly right as for any other. Cost: a `stat` call, unless the file has changed.
-        """
-        signature = self._signature()
-        if signature != self._seen:
-            self._seen = signature
-            self._reload()
-        return bool(self._token) and hmac.compare_digest(token, self._token)
-
-    def _reload(self) -> None:
-        try:
-            self._token = self._read()
-        except AuthError as error:
-            self._token = b""
-            log.error("nobody is admitted until it is mended: %s", error)  # noqa: TRY400 - the message says all
-            return
-        log.info("%s: another token is in force", self.setting)
-
-    def _signature(self) -> tuple[int, int, int] | None:
-        try:
-            found = self._path.stat()
-        except OSError:
-            return None
-        return found.st_ino, found.st_size, found.st_mtime_ns
-
-    def _read(self) -> bytes:
-        try:
-            token = self._path.read_bytes().strip()
-        except OSError as error:
-            raise AuthError(f"{self.setting}: cannot read {self._path}: {error.strerror}") from None
-        if not token or len(token.split()) > 1:
-            raise AuthError(f"{self.setting}: {self._path} must hold one token, without spaces")
-        return token
-
-
 class Tokens:
     """The configured tokens, and which calls want one of them.
 
@@ -100,25 +42,24 @@ class Tokens:
 
     def __init__(self, config: AuthConfig) -> None:
         self._protect_reads = config.protect_reads
-        self._metrics = _token_file(config.metrics_token_file, "server.auth.metricsTokenFile")
-        self._bearer = _token_file(config.bearer_token_file, "server.auth.bearerTokenFile")
+        self._files = TokenFiles(config)
 
     def __bool__(self) -> bool:
-        return self._bearer is not None or self._metrics is not None
+        return bool(self._files)
 
     def wanted(self, method: str, path: str) -> list[TokenFile]:
         """Of which a call must bring one; none for a call that all may make."""
-        both = [token for token in (self._metrics, self._bearer) if token is not None]
-        if path == METRICS_PATH and self._metrics is not None:
+        both = [token for token in (self._files.metrics, self._files.bearer) if token is not None]
+        if path == METRICS_PATH and self._files.metrics is not None:
             return both
-        if self._bearer is not None and needs_token(method, path, protect_reads=self._protect_reads):
-            return [self._bearer]
+        if self._files.bearer is not None and needs_token(method, path, protect_reads=self._protect_reads):
+            return [self._files.bearer]
         return []
 
     @property
     def of_metrics(self) -> list[TokenFile]:
         """Of which calls on the listener for metrics alone must bring one."""
-        return self.wanted("GET", METRICS_PATH) if self._metrics is not None else []
+        return self.wanted("GET", METRICS_PATH) if self._files.metrics is not None else []
 
 
 class BearerAuth:
@@ -146,10 +87,6 @@ class BearerAuth:
                 await refusal(scope, receive, send)
                 return
         await self._app(scope, receive, send)
-
-
-def _token_file(path: str, setting: str) -> TokenFile | None:
-    return TokenFile(Path(path), setting) if path else None
 
 
 def _bearer(header: str) -> bytes | None:

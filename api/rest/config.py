@@ -6,7 +6,7 @@ from fastapi import APIRouter
 
 from ...configs.plain import plain
 from ...configs.secrets import masked
-from ..live import LiveConfig
+from ...routing.plan.live import LiveConfig
 from .models import ConfigOut
 
 

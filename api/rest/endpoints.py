@@ -9,14 +9,14 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query
 
 from ...events.stream import StreamCounters, Trust
+from ...fleet.endpoint import Endpoint
+from ...fleet.fleet import Fleet
+from ...fleet.observed_capacity import capacity_summary, observed_capacity
+from ...fleet.rank import Publisher
+from ...fleet.tier_sources import DARK_ADVICE
 from ...indexer.atlas import TierOccupancy
 from ...indexer.counters import LedgerCounters
 from ...indexer.tiers import TierId
-from ..capacities import capacity_summary, observed_capacity
-from ..endpoint import Endpoint
-from ..fleet import Fleet
-from ..publisher import Publisher
-from ..tier_sources import DARK_ADVICE
 from .errors import NotFoundError
 from .models import (
     EndpointOut,

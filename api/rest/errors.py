@@ -12,8 +12,9 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from ...events.errors import SocketLimitError
-from ..errors import AlreadyRegisteredError, ApiError, ConfigRefusedError, NotRegisteredError
-from ..tokenization.errors import RequestError
+from ...fleet.errors import AlreadyRegisteredError, ConfigRefusedError, NotRegisteredError
+from ...tokenization.errors import RequestError
+from ..errors import ApiError
 
 log = logging.getLogger(__name__)
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from datetime import UTC, datetime
 
+from ...fleet.audit import Audited
 from ...indexer.match import PrefixMatch
-from ...scorers.audit import Audited
-from ...scorers.counterfactual import WeightChange, smallest_change
-from ...scorers.decision import Decision, ScoredCandidate, ScoreTerm
-from ...scorers.model import Load
-from ..decisions import KeptDecision
+from ...routing.decision_log import KeptDecision
+from ...scorers.core.counterfactual import WeightChange, smallest_change
+from ...scorers.core.decision import Decision, ScoredCandidate, ScoreTerm
+from ...scorers.core.model import Load
 from .decision_models import (
     AuditedOut,
     CounterfactualOut,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from ...scorers.decision import ScoredCandidate
-from ..decisions import KeptDecision
-from ..live import LiveConfig
-from ..picker import Picker
+from ...routing.decision_log import KeptDecision
+from ...routing.picker import Picker
+from ...routing.plan.live import LiveConfig
+from ...scorers.core.decision import ScoredCandidate
 from .endpoints import endpoint_out
 from .explanation import summary
 from .feed import Pieces

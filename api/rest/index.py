@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 
 from fastapi import APIRouter
 
-from ..fleet import Fleet
+from ...fleet.fleet import Fleet
 from .models import IndexOut, IndexTierOut
 
 

@@ -12,10 +12,10 @@ from ...configs.endpoints import RankAddresses
 from ...events.errors import SocketLimitError, SubscriptionError
 from ...events.stream import Trust
 from ...events.subscription import Subscription
-from ..endpoint import Endpoint
-from ..fleet import Fleet
-from ..instance import Instance
-from ..registration import Registration, Registry
+from ...fleet.endpoint import Endpoint
+from ...fleet.fleet import Fleet
+from ...fleet.instance import Instance
+from ...fleet.registered import Registration, Registry
 from .errors import BadRequestError
 from .models import (
     ErrorOut,

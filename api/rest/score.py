@@ -5,8 +5,8 @@ from __future__ import annotations
 from fastapi import APIRouter
 
 from ...indexer.atlas import keys_of
-from ..picker import Picker
-from ..question import Question, decided
+from ...routing.dry_run import Question, decided
+from ...routing.picker import Picker
 from .decision_models import ScoreResponse
 from .errors import UnavailableError
 from .explanation import score_response

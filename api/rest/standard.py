@@ -11,14 +11,14 @@ from dataclasses import dataclass
 
 from fastapi import APIRouter
 
+from ...fleet.endpoint import Endpoint
+from ...fleet.fleet import Fleet
+from ...fleet.instance import DEFAULT_TENANT
+from ...fleet.registered import Registry
 from ...indexer.atlas import keys_of
 from ...indexer.keys import chain_keys
 from ...indexer.match import PrefixMatch
-from ..endpoint import Endpoint
-from ..fleet import Fleet
-from ..instance import DEFAULT_TENANT
-from ..question import prefix_of_keys
-from ..registration import Registry
+from ...routing.dry_run import prefix_of_keys
 from .errors import BadRequestError
 from .models import InstanceMatch, QueryByHashRequest, QueryRequest
 

@@ -10,10 +10,10 @@ from fastapi import APIRouter, Body
 from pydantic import Field
 
 from ...configs.errors import ConfigError
-from ..decisions import DecisionLog
-from ..live import LiveConfig
-from ..preview import Preview, preview
-from ..scheduling.weights import weights_of
+from ...routing.decision_log import DecisionLog
+from ...routing.plan.live import LiveConfig
+from ...routing.plan.weights import weights_of
+from ...routing.preview import Preview, preview
 from .decision_models import DecisionSummaryOut
 from .errors import BadRequestError
 from .explanation import summary

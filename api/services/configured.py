@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import grpc
 
-from ..picker import Picker
+from ...routing.picker import Picker
 from . import pod_scores, scorer
 
 

@@ -7,12 +7,12 @@ from collections.abc import Iterator, Sequence
 import grpc
 import grpc.aio
 
+from ...fleet.endpoint import Endpoint
 from ...indexer.match import PrefixMatch
+from ...routing.picker import Picker
+from ...tokenization.errors import RequestError
+from ...tokenization.requests.request import direct_request
 from ..client import indexer_pb2 as pb
-from ..endpoint import Endpoint
-from ..picker import Picker
-from ..tokenization.errors import RequestError
-from ..tokenization.request import direct_request
 
 SERVICE = "indexer.v1.IndexerService"
 

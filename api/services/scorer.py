@@ -8,11 +8,11 @@ import msgspec
 
 from ...indexer.atlas import keys_of
 from ...indexer.match import PrefixMatch
-from ...scorers.decision import Decision, ScoredCandidate
+from ...routing.dry_run import Question, decided
+from ...routing.picker import Picker
+from ...scorers.core.decision import Decision, ScoredCandidate
+from ...tokenization.errors import BodyFormatError, RequestError
 from ..client import scorer_pb2 as pb
-from ..picker import Picker
-from ..question import Question, decided
-from ..tokenization.errors import BodyFormatError, RequestError
 
 SERVICE = "kvatlas.v1.Scorer"
 

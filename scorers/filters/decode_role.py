@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..base import Rng, Verdicts
-from ..model import Candidate, RequestView
-from ..params import NoParams
-from ..registry import Registry
+from ..core.base import Rng, Verdicts
+from ..core.model import Candidate, RequestView
+from ..core.params import NoParams
+from ..core.registry import Registry
 
 ROLE_LABEL = "llm-d.ai/role"
 DECODE_ROLES = frozenset({"decode", "prefill-decode", "both", "encode-prefill-decode"})

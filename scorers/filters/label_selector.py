@@ -7,11 +7,11 @@ from typing import Literal
 
 from msgspec import field
 
-from ..base import Rng, Verdicts
+from ..core.base import Rng, Verdicts
+from ..core.model import Candidate, RequestView
+from ..core.params import BuildContext, PluginParams
+from ..core.registry import Registry
 from ..errors import ParametersError
-from ..model import Candidate, RequestView
-from ..params import BuildContext, PluginParams
-from ..registry import Registry
 
 Operator = Literal["In", "NotIn", "Exists", "DoesNotExist"]
 

@@ -7,12 +7,12 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, field
 
-from ..base import Rng, Verdicts
+from ..core.base import Rng, Verdicts
+from ..core.model import Candidate, RequestView
+from ..core.params import BuildContext, PluginParams
+from ..core.prefix_source import PrefixSource
+from ..core.registry import Registry
 from ..errors import ParametersError
-from ..model import Candidate, RequestView
-from ..params import BuildContext, PluginParams
-from ..prefix_source import PrefixSource
-from ..registry import Registry
 
 Share = Annotated[float, Meta(ge=0, le=1)]
 Amount = Annotated[float, Meta(ge=0)]

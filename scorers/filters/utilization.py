@@ -7,10 +7,10 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from ..base import Rng, Verdicts
-from ..model import Candidate, RequestView
-from ..params import PluginParams
-from ..registry import Registry
+from ..core.base import Rng, Verdicts
+from ..core.model import Candidate, RequestView
+from ..core.params import PluginParams
+from ..core.registry import Registry
 
 Metric = Literal["active-requests", "running-requests", "waiting-queue", "kv-cache-utilization"]
 

@@ -8,11 +8,11 @@ from typing import Annotated
 
 from msgspec import Meta, field
 
-from ..decision import Decision
-from ..model import Candidate, Ratings, RequestView
-from ..params import BuildContext, PluginParams
-from ..rating_column import RatingColumn
-from ..registry import Registry
+from ..core.decision import Decision
+from ..core.model import Candidate, Ratings, RequestView
+from ..core.params import BuildContext, PluginParams
+from ..core.rating_column import RatingColumn
+from ..core.registry import Registry
 from .features import FIRST_LOAD, OVERHEAD, PREFILL, QUEUE, features
 from .fit import LinearFit
 

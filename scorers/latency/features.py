@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..model import Candidate
+from ..core.model import Candidate
 
 OVERHEAD, QUEUE, PREFILL, FIRST_LOAD = range(4)
 """Positions in a feature vector; loads of the slower tiers follow, fastest first."""

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from ..params import PluginParams
+from ..core.params import PluginParams
 
 
 class PickerParams(PluginParams, frozen=True):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..base import Rng
-from ..registry import Registry
+from ..core.base import Rng
+from ..core.registry import Registry
+from ..core.shuffle import shuffled
 from .params import PickerParams
-from .shuffle import shuffled
 
 
 class RandomPicker:

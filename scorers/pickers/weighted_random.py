@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from ..base import Rng
-from ..registry import Registry
+from ..core.base import Rng
+from ..core.registry import Registry
+from ..core.shuffle import shuffled
 from .params import PickerParams
-from .shuffle import shuffled
 
 LEAST_DRAW = 1e-10
 """Stands for a draw of exactly 0, which would lose against every other. Source: the reference."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from ...api.scheduling.load import load_scheduled
+from ...routing.plan.load import load_scheduled
 from .. import hardware
 from ..errors import ReplayError
 from ..traces.named import named_traces

@@ -14,11 +14,11 @@ import msgspec
 
 from .. import hardware
 from ..traces.trace import Trace
-from ..tuning.size_curve import SizeCurve
 from .figures import Estimate, estimate, figures
 from .fleet_spec import FleetSpec
 from .policies import Policy, make_router
 from .simulation import Replay, Replayed, Timing
+from .size_curve import SizeCurve
 
 
 @dataclass(frozen=True, slots=True)

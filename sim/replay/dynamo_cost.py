@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...scorers.model import Candidate, Rating, Ratings, RequestView
-from ...scorers.pickers.max_score import MaxScorePicker
-from ...scorers.profile import Profile
+from ...scorers.core.max_score import MaxScorePicker
+from ...scorers.core.model import Candidate, Rating, Ratings, RequestView
+from ...scorers.core.profile import Profile
 
 TIER_WEIGHTS = (1.0, 0.75, 0.25)
 """Dynamo's defaults: what a cached block saves on the device, in host memory beyond it, on disk beyond both."""

@@ -6,19 +6,19 @@ from random import Random
 
 import msgspec
 
-from ...api.predictions import Predictions
-from ...api.scheduling.plan import make_plan
-from ...api.scheduling.tiers import tier_specs
 from ...configs.schema import KVAtlasConfig, TierConfig
+from ...fleet.in_flight import Booking, InFlight
+from ...fleet.predictions import Predictions
+from ...fleet.settings import tier_specs
 from ...indexer.atlas import Atlas
 from ...indexer.factory import IndexCore
 from ...indexer.holders import FASTEST
 from ...indexer.prefix import Prefix
 from ...indexer.tiers import TierSource, TierTable
-from ...scorers.decision import Decision
-from ...scorers.in_flight import Booking, InFlight
-from ...scorers.model import Candidate, RequestView
-from ...scorers.profile import Profile
+from ...routing.plan.plan import make_plan
+from ...scorers.core.decision import Decision
+from ...scorers.core.model import Candidate, RequestView
+from ...scorers.core.profile import Profile
 from ..kv_events import EventBatch
 from .fleet_spec import FleetSpec
 from .router import Ask

@@ -9,7 +9,7 @@ from hashlib import blake2b
 from random import Random
 from typing import Protocol
 
-from ...scorers.model import Load
+from ...scorers.core.model import Load
 from ..kv_events import EventBatch
 
 

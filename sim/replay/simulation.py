@@ -8,7 +8,7 @@ from functools import partial
 from math import floor, inf
 from random import Random
 
-from ...scorers.model import Load
+from ...scorers.core.model import Load
 from ..kv_events import EventBatch
 from ..load import Counters
 from ..request import Request

@@ -9,38 +9,15 @@ from statistics import median_low
 
 import msgspec
 
+from ...routing.observers.recorder.trace_line import BLOCK_SIZE, MooncakeLine, encode_line
 from ..errors import TraceError
 from .trace import Assumed, Trace, TraceRequest
-
-BLOCK_SIZE = 512
-"""Tokens an id stands for in the published traces."""
 
 ASSUMED_OUTPUT = 256
 """Tokens generated where no line of a trace knows how many."""
 
 
-class MooncakeLine(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One request as it stands in the file; the last three fields and an unknown output are this project's own."""
-
-    timestamp: float
-    """Milliseconds from the begin of the trace; with `after`, from the end of that request."""
-    input_length: int
-    output_length: int | None
-    """None where the recorder did not see the answer."""
-    hash_ids: tuple[int, ...]
-    session: str = ""
-    after: int | None = None
-    block_size: int | None = None
-    """Tokens an id stands for, in the first line of a trace that does not have 512."""
-
-
 _decode = msgspec.json.Decoder(MooncakeLine).decode
-_encode = msgspec.json.Encoder().encode
-
-
-def encode_line(line: MooncakeLine) -> bytes:
-    """The line as it stands in a file, its end included."""
-    return _encode(line) + b"\n"
 
 
 def read_trace(file: Path, *, limit: int | None = None) -> Trace:

@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
-from ...api.scheduling.plan import make_plan
 from ...configs.schema import KVAtlasConfig
+from ...routing.plan.plan import make_plan
 from ..errors import ReplayError
 
 SHORT_FORM = {

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvatlas.scorers.base import Filter, LearnsFromAnswers, LearnsFromPicks, Picker, Scorer
 from kvatlas.scorers.builtin import builtin_registry
-from kvatlas.scorers.model import Candidate, RequestView
-from kvatlas.scorers.params import BuildContext
-from kvatlas.scorers.pickers.max_score import MaxScorePicker
-from kvatlas.scorers.prefix_source import TierCredits
-from kvatlas.scorers.profile import Profile
+from kvatlas.scorers.core.base import Filter, LearnsFromAnswers, LearnsFromPicks, Picker, Scorer
+from kvatlas.scorers.core.max_score import MaxScorePicker
+from kvatlas.scorers.core.model import Candidate, RequestView
+from kvatlas.scorers.core.params import BuildContext
+from kvatlas.scorers.core.prefix_source import TierCredits
+from kvatlas.scorers.core.profile import Profile
 from support.built import built
 from support.candidates import REQUESTS, TIERS, fleets, no_chance
 from support.tables import key_table

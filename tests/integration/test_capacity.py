@@ -8,8 +8,8 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from kvatlas.api.capacity import curve
-from kvatlas.api.cli import app
+from kvatlas.app.cli.main import app
+from kvatlas.routing.observers.capacity import curve
 from support.clinic import Clinic, clinic, until_held
 from support.fleets import make_endpoint
 from support.recording import player

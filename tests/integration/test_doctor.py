@@ -14,10 +14,10 @@ import pytest
 from google.protobuf.struct_pb2 import Value
 from typer.testing import CliRunner
 
-from kvatlas.api.cli import app as command_line
-from kvatlas.api.config_file import ConfigFiles
 from kvatlas.api.doctor.checks import CHECKS
 from kvatlas.api.extproc import ext_proc_pb2 as pb
+from kvatlas.app.cli.main import app as command_line
+from kvatlas.routing.plan.config_files import ConfigFiles
 from support.certificates import certificate_files
 from support.clinic import Clinic, clinic, evicted, said, until_held
 from support.engine_metrics import metrics_of

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 from typer.testing import CliRunner
 
-from kvatlas.api.cli import app as command_line
+from kvatlas.app.cli.main import app as command_line
 from support.clinic import PROMPT, clinic
 from support.engine_metrics import metrics_of
 from support.fleets import make_endpoint

@@ -8,9 +8,9 @@ from io import BytesIO
 
 import pytest
 
-from kvatlas.api.control_headers import CONTROL_HEADERS
 from kvatlas.api.extproc.dialect import LlmD
-from kvatlas.api.routing import ModelRewrite, Refusal, RefusalCode
+from kvatlas.routing.control_headers import CONTROL_HEADERS
+from kvatlas.routing.router import ModelRewrite, Refusal, RefusalCode
 from kvatlas.sim.envoy import EnvoyConfig, remove_filter, without_picker
 from support.envoy_gateway import DESTINATION, FIRST_EVENT, LAST_EVENT, Mode, gateway, http_filters, shipped
 from support.ext_proc import make_route

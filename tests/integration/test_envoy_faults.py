@@ -15,7 +15,7 @@ import aiohttp
 import pytest
 
 from kvatlas.api.extproc.listener import MAX_CONCURRENT_STREAMS
-from kvatlas.api.extproc.stream import Outcome
+from kvatlas.routing.outcome import Outcome
 from kvatlas.sim.envoy import EnvoyProcess, find_envoy, gateway_config
 from support.envoy_gateway import (
     ANY_PORT,

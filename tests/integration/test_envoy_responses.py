@@ -6,9 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from kvatlas.api.extproc.stream import Outcome
-from kvatlas.api.extproc.usage import Usage, UsageGap
-from kvatlas.api.routing import ModelRewrite, Refusal, RefusalCode
+from kvatlas.routing.outcome import Outcome, Usage, UsageGap
+from kvatlas.routing.router import ModelRewrite, Refusal, RefusalCode
 from kvatlas.sim.envoy import EnvoyConfig
 from support.envoy_gateway import Gateway, Mode, gateway, shipped, with_processing_mode
 from support.ext_proc import make_route

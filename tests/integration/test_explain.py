@@ -12,7 +12,7 @@ import pytest
 from aiohttp import web
 from typer.testing import CliRunner
 
-from kvatlas.api.cli import app
+from kvatlas.app.cli.main import app
 from support.certificates import CertificateFiles
 from support.gateway import Gateway, gateway
 from support.serve import ANY_PORTS, serving

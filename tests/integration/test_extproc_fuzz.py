@@ -16,7 +16,7 @@ from kvatlas.api.extproc import ext_proc_pb2 as pb
 from kvatlas.api.extproc.health import EXT_PROC_SERVICE, HealthService
 from kvatlas.api.extproc.intake import Intake, Share
 from kvatlas.api.extproc.server import ExtProcServer
-from kvatlas.api.extproc.stream import Completion
+from kvatlas.routing.outcome import Completion
 from support.ext_proc import (
     BUFFERED,
     DUPLEX,

@@ -20,8 +20,8 @@ from kvatlas.api.extproc import ext_proc_pb2 as pb
 from kvatlas.api.extproc.health import HealthService
 from kvatlas.api.extproc.intake import Intake
 from kvatlas.api.extproc.server import ExtProcServer
-from kvatlas.api.extproc.stream import AnswerBegun, Completion, Outcome
-from kvatlas.api.routing import Refusal, RefusalCode, Route, Router, RoutingRequest
+from kvatlas.routing.outcome import AnswerBegun, Completion, Outcome
+from kvatlas.routing.router import Refusal, RefusalCode, Route, Router, RoutingRequest
 from support.ext_proc import (
     BUFFERED,
     DUPLEX,

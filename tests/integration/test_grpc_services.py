@@ -25,8 +25,8 @@ from kvatlas.api.client import (
 )
 from kvatlas.api.extproc.health import HealthService
 from kvatlas.api.extproc.server import ExtProcServer
-from kvatlas.api.routing import Route, RoutingRequest
 from kvatlas.api.services.configured import make_services
+from kvatlas.routing.router import Route, RoutingRequest
 from support.picker_parts import PickerParts, picker_parts
 
 IDS = list(range(64))

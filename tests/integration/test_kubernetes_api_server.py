@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 import trustme
 
-from kvatlas.api.kubernetes import api_server
-from kvatlas.api.kubernetes.access import Access
-from kvatlas.api.kubernetes.api_server import ApiServer
-from kvatlas.api.kubernetes.backoff import Pace
-from kvatlas.api.kubernetes.errors import Failure, RequestFailedError
-from kvatlas.api.kubernetes.follower import Collection, Follower
-from kvatlas.api.kubernetes.list_watch import ListWatch
-from kvatlas.api.kubernetes.wire import Named
+from kvatlas.fleet.kubernetes.client import api_server
+from kvatlas.fleet.kubernetes.client.access import Access
+from kvatlas.fleet.kubernetes.client.api_server import ApiServer
+from kvatlas.fleet.kubernetes.client.backoff import Pace
+from kvatlas.fleet.kubernetes.client.errors import Failure, RequestFailedError
+from kvatlas.fleet.kubernetes.client.follower import Collection, Follower
+from kvatlas.fleet.kubernetes.client.list_watch import ListWatch
+from kvatlas.fleet.kubernetes.client.wire import Named
 from support.api_server import ApiServerDouble
 from support.waiting import until
 
@@ -193,7 +193,7 @@ async def test_watch_is_given_up_when_the_server_falls_silent(double: ApiServerD
 async def test_follower_tells_once_when_it_is_refused_and_once_when_it_goes_on(
     double: ApiServerDouble, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level("INFO", logger="kvatlas.api.kubernetes")
+    caplog.set_level("INFO", logger="kvatlas.fleet.kubernetes")
     double.faults.forbidden = {PODS}
     async with following(double, Collection(PODS)) as follower:
         await until(lambda: follower.copy.n_failures["http_status"] > 3)

@@ -1,4 +1,4 @@
-"""An election over real HTTP; tests/unit/api/kubernetes/test_lease.py has its rules."""
+"""An election over real HTTP; tests/unit/fleet/kubernetes/test_lease.py has its rules."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from kvatlas.api.kubernetes.access import Access
-from kvatlas.api.kubernetes.api_server import ApiServer
-from kvatlas.api.kubernetes.election import Elector
-from kvatlas.api.kubernetes.lease import LeaseElection, Terms
+from kvatlas.fleet.kubernetes.client.access import Access
+from kvatlas.fleet.kubernetes.client.api_server import ApiServer
+from kvatlas.fleet.kubernetes.client.election import Elector
+from kvatlas.fleet.kubernetes.client.lease import LeaseElection, Terms
 from support.api_server import ApiServerDouble
 from support.waiting import until
 

@@ -17,9 +17,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import rule, run_state_machine_as_test
 
-from kvatlas.api.kubernetes.follower import Collection, Follower
-from kvatlas.api.kubernetes.list_watch import ListWatch
-from kvatlas.api.kubernetes.wire import Named
+from kvatlas.fleet.kubernetes.client.follower import Collection, Follower
+from kvatlas.fleet.kubernetes.client.list_watch import ListWatch
+from kvatlas.fleet.kubernetes.client.wire import Named
 from support.api_server import ApiServerDouble
 from support.cluster_machine import FAST, NAMES, OTHERS, PODS, POOLS, FaultyServer, WholeDiscovery
 

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from kvatlas.api.app import App
+from kvatlas.app.app import App
 from support.fleets import make_config
 from support.recording import player, read_frames
 from support.scraping import MetricsServer

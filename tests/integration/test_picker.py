@@ -7,9 +7,8 @@ import json
 import pytest
 from msgspec.structs import replace
 
-from kvatlas.api.admission import SHED
-from kvatlas.api.kubernetes.pool_objects import PoolReference
-from kvatlas.api.kubernetes.rewrites import (
+from kvatlas.fleet.kubernetes.pool_objects import PoolReference
+from kvatlas.fleet.kubernetes.rewrites import (
     InferenceModelRewrite,
     ModelMatch,
     ModelRewrites,
@@ -19,10 +18,11 @@ from kvatlas.api.kubernetes.rewrites import (
     RuleMatch,
     RuleTarget,
 )
-from kvatlas.api.model_rewrite import target_by_rules
-from kvatlas.api.picker import NO_CANDIDATES, NOT_CACHED, NOT_REWRITTEN, NOT_TOLD
-from kvatlas.api.routing import Overload, Refusal, Route, RoutingRequest
-from kvatlas.scorers.decision import Origin
+from kvatlas.routing.admission import SHED
+from kvatlas.routing.model_rewrite import target_by_rules
+from kvatlas.routing.picker import NO_CANDIDATES, NOT_CACHED, NOT_REWRITTEN, NOT_TOLD
+from kvatlas.routing.router import Overload, Refusal, Route, RoutingRequest
+from kvatlas.scorers.core.decision import Origin
 from support.picker_parts import PickerParts, picker_parts
 
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"

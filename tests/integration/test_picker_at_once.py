@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import asdict, replace
 
-from kvatlas.api.routing import Overload, Refusal, Route, RoutingRequest
-from kvatlas.api.tokenization.encoding_pool import QUICK_CHARS, EncodingPool
-from kvatlas.api.tokenization.model import ParsedRequest, Prompt
-from kvatlas.api.tokenization.pipeline import PromptPipeline
-from kvatlas.api.tokenization.tokenizer import load_tokenizer
+from kvatlas.routing.router import Overload, Refusal, Route, RoutingRequest
+from kvatlas.tokenization.encoding.encoding_pool import QUICK_CHARS, EncodingPool
+from kvatlas.tokenization.encoding.tokenizer import load_tokenizer
+from kvatlas.tokenization.model import ParsedRequest, Prompt
+from kvatlas.tokenization.pipeline import PromptPipeline
 from support.models import TINY
 from support.picker_parts import PickerParts, picker_parts
 
@@ -83,7 +83,7 @@ def counted(parts: PickerParts) -> dict[tuple[str, str], float]:
     """Every counter of the picker, and how many decisions were timed."""
     return {
         (sample.name, str(sample.labels)): sample.value
-        for family in parts.metrics.registry.collect()
+        for family in parts.registry.collect()
         for sample in family.samples
         if sample.name.startswith("kvatlas_") and sample.name.endswith(("_total", "_count"))
     }

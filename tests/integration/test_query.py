@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from kvatlas.api.cli import app
+from kvatlas.app.cli.main import app
 from support.clinic import PROMPT, clinic, until_held
 from support.fleets import make_endpoint
 from support.recording import player

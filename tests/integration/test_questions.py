@@ -13,7 +13,7 @@ import pytest
 import pytest_asyncio
 from typer.testing import CliRunner
 
-from kvatlas.api.cli import app as command_line
+from kvatlas.app.cli.main import app as command_line
 from kvatlas.sim.demo_model import MODEL_NAME
 from support.dashboard import GPU_BLOCKS, Installation, chat_messages, installation, used
 from support.serve import ANY_PORTS

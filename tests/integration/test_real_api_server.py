@@ -17,9 +17,9 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import rule, run_state_machine_as_test
 
-from kvatlas.api.kubernetes.api_server import ApiServer
-from kvatlas.api.kubernetes.election import Elector
-from kvatlas.api.kubernetes.lease import LeaseElection, Terms
+from kvatlas.fleet.kubernetes.client.api_server import ApiServer
+from kvatlas.fleet.kubernetes.client.election import Elector
+from kvatlas.fleet.kubernetes.client.lease import LeaseElection, Terms
 from support.chart_values import SERVERS, SHAPES
 from support.cluster_machine import OTHERS, PODS, POOLS, WholeDiscovery
 from support.custom_resources import CUSTOM_RESOURCES, Manifest

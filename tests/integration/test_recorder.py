@@ -10,7 +10,7 @@ from random import Random
 import pytest
 from typer.testing import CliRunner
 
-from kvatlas.api.cli import app
+from kvatlas.app.cli.main import app
 from kvatlas.sim import hardware
 from kvatlas.sim.demo_model import MODEL_NAME
 from kvatlas.sim.server import ServerConfig

@@ -104,7 +104,7 @@ async def test_unknown_plugin_is_left_out_and_said_when_it_may_be(unknown: Path,
 @pytest.mark.slow
 async def test_reference_flags_set_ports_on_every_interface(unknown: Path) -> None:
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "kvatlas.api.cli", "serve", "--config-file", str(unknown)),
+        *(sys.executable, "-m", "kvatlas.app.cli.main", "serve", "--config-file", str(unknown)),
         *("--ignore-unknown-plugins", "--grpc-port=0", "--grpc-health-port=0", "--metrics-port=0"),
         *("--rest", "127.0.0.1:0"),
         stderr=asyncio.subprocess.PIPE,

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from kvatlas.api.scrape.report import FACTS_EVERY_S, EngineFacts
-from kvatlas.scorers.model import Load
+from kvatlas.fleet.scrape.report import FACTS_EVERY_S, EngineFacts
+from kvatlas.scorers.core.model import Load
 from support.scraping import (
     LOAD,
     SHORT_TIMEOUT_S,
@@ -113,7 +113,7 @@ async def test_age_of_a_load_counts_from_the_request(server: MetricsServer, flee
 async def test_server_that_dies_and_returns_is_logged_once_each(
     server: MetricsServer, fleet: Fleet, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO, logger="kvatlas.api.scrape.target")
+    caplog.set_level(logging.INFO, logger="kvatlas.fleet.scrape.target")
     fleet.add("a", server.url)
     await until(lambda: fleet.load("a"))
 
@@ -129,7 +129,7 @@ async def test_server_that_dies_and_returns_is_logged_once_each(
     assert str(server.port) in dead.last_error
     assert dead.last_error_at == 100.0
     assert alive.last_error is not None
-    failed, works = [record for record in caplog.records if record.name == "kvatlas.api.scrape.target"]
+    failed, works = [record for record in caplog.records if record.name == "kvatlas.fleet.scrape.target"]
     assert (failed.levelname, works.levelname) == ("WARNING", "INFO")
     assert failed.getMessage().startswith(f"scraping endpoint a fails ({server.url}): ")
     assert works.getMessage() == f"scraping endpoint a works again ({server.url})"

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from kvatlas.api.scrape.connection import Destination, MetricsConnection, connect
-from kvatlas.api.scrape.errors import ScrapeError
+from kvatlas.fleet.scrape.connection import Destination, MetricsConnection, connect
+from kvatlas.fleet.scrape.errors import ScrapeError
 from support.waiting import until
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Coroutine[Any, Any, None]]

@@ -10,11 +10,11 @@ from prometheus_client import CollectorRegistry, Gauge, make_asgi_app  # pyright
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from kvatlas.api.rest.listener import HttpListener
-from kvatlas.api.scrape.report import FACTS_EVERY_S, EngineFacts
-from kvatlas.api.scrape.schedule import Rhythm
-from kvatlas.api.scrape.target import ScrapeSettings
 from kvatlas.configs.engines import ENGINES, EngineSeries, Selector
-from kvatlas.scorers.model import Load
+from kvatlas.fleet.scrape.report import FACTS_EVERY_S, EngineFacts
+from kvatlas.fleet.scrape.schedule import Rhythm
+from kvatlas.fleet.scrape.target import ScrapeSettings
+from kvatlas.scorers.core.model import Load
 from support.scraping import (
     IDLE_S,
     INTERVAL_S,

@@ -35,7 +35,7 @@ async def run_serve(config: str, tmp_path: Path, *flags: str) -> tuple[int, str]
     file = tmp_path / "kvatlas.yaml"
     file.write_text(config)
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "kvatlas.api.cli", "serve", "--config", str(file), *flags,
+        sys.executable, "-m", "kvatlas.app.cli.main", "serve", "--config", str(file), *flags,
         stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
     _, stderr = await asyncio.wait_for(process.communicate(), timeout=30)

@@ -23,7 +23,7 @@ import zmq.asyncio
 from rich.console import Console
 from typer.testing import CliRunner
 
-from kvatlas.api.cli import app
+from kvatlas.app.cli.main import app
 from kvatlas.configs.endpoints import endpoint_addresses
 from kvatlas.configs.loader import load_file
 from kvatlas.configs.schema import EventsConfig, StaticEndpoint

@@ -15,7 +15,7 @@ import pytest
 PROGRAM = r"""
 import os, signal, sys, time
 from pathlib import Path
-from kvatlas.api.workers import supervisor
+from kvatlas.app.workers import supervisor
 supervisor.PAUSE_S = 0.01
 
 def say(*words):

@@ -18,7 +18,7 @@ from typing import Literal
 import msgspec
 from aiohttp import web
 
-from kvatlas.api.kubernetes.access import Access
+from kvatlas.fleet.kubernetes.client.access import Access
 from support.api_watch import Happening, Json, Watching, cut, line, selects, status, status_body
 from support.custom_resources import custom_resource
 

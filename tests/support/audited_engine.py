@@ -9,18 +9,18 @@ from dataclasses import dataclass
 
 import msgspec
 
-from kvatlas.api.endpoint import Endpoint
-from kvatlas.api.fleet import Fleet
-from kvatlas.api.publisher import Publisher
 from kvatlas.configs.endpoints import EndpointAddresses, RankAddresses
 from kvatlas.events.model import Batch
 from kvatlas.events.stream import Trust
+from kvatlas.fleet.audit import TierState, judged
+from kvatlas.fleet.endpoint import Endpoint
+from kvatlas.fleet.fleet import Fleet
+from kvatlas.fleet.rank import Publisher
 from kvatlas.indexer.capacity import ObservedCapacity
 from kvatlas.indexer.factory import index_core
 from kvatlas.indexer.prefix import Prefix
 from kvatlas.indexer.tiers import TierId, TierSource
-from kvatlas.scorers.audit import TierState, judged
-from kvatlas.scorers.decision import Decision
+from kvatlas.scorers.core.decision import Decision
 from kvatlas.sim.block_cache import BlockCache
 from kvatlas.sim.kv_events import AllBlocksCleared, Event, EventBatch
 from kvatlas.sim.request import Request

@@ -7,9 +7,9 @@ from typing import TypeVar
 
 import msgspec
 
+from kvatlas.scorers.core.params import BuildContext
+from kvatlas.scorers.core.registry import Plugins
 from kvatlas.scorers.errors import ParametersError
-from kvatlas.scorers.params import BuildContext
-from kvatlas.scorers.registry import Plugins
 
 T = TypeVar("T")
 

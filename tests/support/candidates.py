@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from hypothesis import strategies as st
 
 from kvatlas.indexer.match import PrefixMatch, RankMatch, leading_blocks
-from kvatlas.scorers.model import Adapters, Candidate, InFlightLoad, Load, RequestView
+from kvatlas.scorers.core.model import Adapters, Candidate, InFlightLoad, Load, RequestView
 from support.matches import prefix_match
 
 TIERS = ("gpu", "cpu", "storage")

@@ -14,9 +14,9 @@ import grpc
 import grpc.aio
 import msgspec
 
-from kvatlas.api.app import App
-from kvatlas.api.config_file import ConfigFiles
 from kvatlas.api.extproc import ext_proc_pb2 as pb
+from kvatlas.app.app import App
+from kvatlas.routing.plan.config_files import ConfigFiles
 from support.ext_proc import DUPLEX, request_body, request_headers
 from support.fleets import make_config
 from support.publishing import stored

@@ -11,13 +11,13 @@ from typing import Any, Protocol
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from kvatlas.api.kubernetes.access import Access
-from kvatlas.api.kubernetes.api_server import ApiServer
-from kvatlas.api.kubernetes.backoff import Pace
-from kvatlas.api.kubernetes.discovery import Discovery
-from kvatlas.api.kubernetes.pods import PodEndpoint
 from kvatlas.configs.cluster import KubernetesConfig
 from kvatlas.configs.schema import EventsConfig
+from kvatlas.fleet.kubernetes.client.access import Access
+from kvatlas.fleet.kubernetes.client.api_server import ApiServer
+from kvatlas.fleet.kubernetes.client.backoff import Pace
+from kvatlas.fleet.kubernetes.discovery import Discovery
+from kvatlas.fleet.kubernetes.pods import PodEndpoint
 from support.waiting import until
 
 PODS = "/api/v1/namespaces/default/pods"

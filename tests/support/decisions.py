@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kvatlas.scorers.base import Picker
-from kvatlas.scorers.decision import Decision
-from kvatlas.scorers.model import Candidate, Rating, Ratings, RequestView
-from kvatlas.scorers.pickers.max_score import MaxScorePicker
-from kvatlas.scorers.profile import Profile
+from kvatlas.scorers.core.base import Picker
+from kvatlas.scorers.core.decision import Decision
+from kvatlas.scorers.core.max_score import MaxScorePicker
+from kvatlas.scorers.core.model import Candidate, Rating, Ratings, RequestView
+from kvatlas.scorers.core.profile import Profile
 from support.candidates import endpoint, no_chance
 
 Rows = Sequence[Sequence[float]]

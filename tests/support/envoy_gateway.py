@@ -17,9 +17,9 @@ from starlette.datastructures import Headers
 from kvatlas.api.extproc.dialect import Dialect
 from kvatlas.api.extproc.health import HealthService
 from kvatlas.api.extproc.server import ExtProcServer
-from kvatlas.api.extproc.stream import Completion
-from kvatlas.api.routing import Refusal, RefusalCode, Route, RoutingRequest
 from kvatlas.api.tls.certificates import Certificates
+from kvatlas.routing.outcome import Completion
+from kvatlas.routing.router import Refusal, RefusalCode, Route, RoutingRequest
 from kvatlas.sim.envoy import Address, EnvoyConfig, EnvoyProcess, find_envoy, gateway_config
 from support.ext_proc import FixedRouter, make_route
 

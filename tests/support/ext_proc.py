@@ -10,9 +10,10 @@ from kvatlas.api.extproc import ext_proc_pb2 as pb
 from kvatlas.api.extproc.dialect import Dialect, Proposal
 from kvatlas.api.extproc.intake import Intake
 from kvatlas.api.extproc.machine import ExtProcMachine
-from kvatlas.api.extproc.stream import AnswerBegun, Completion, StreamOptions
-from kvatlas.api.routing import ModelRewrite, Refusal, Route, Router, RoutingRequest
-from kvatlas.scorers.decision import Decision
+from kvatlas.api.extproc.stream import StreamOptions
+from kvatlas.routing.outcome import AnswerBegun, Completion
+from kvatlas.routing.router import ModelRewrite, Refusal, Route, Router, RoutingRequest
+from kvatlas.scorers.core.decision import Decision
 
 DUPLEX = pb.ProtocolConfiguration(
     request_body_mode=pb.ProcessingMode.FULL_DUPLEX_STREAMED,

@@ -8,18 +8,18 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any
 
 import msgspec
+from prometheus_client import CollectorRegistry
 
-from kvatlas.api.fleet import Fleet
-from kvatlas.api.metrics import Metrics
-from kvatlas.api.scheduling.tiers import tier_specs
-from kvatlas.api.scrape.loads import LoadTable
-from kvatlas.api.scrape.report import EngineFacts
-from kvatlas.api.scrape.scraper import Scraper
-from kvatlas.api.settings import fleet_settings, scrape_settings
 from kvatlas.configs.schema import KVAtlasConfig
 from kvatlas.configs.units import Duration
 from kvatlas.events.subscriber import Subscriber
 from kvatlas.events.subscription import SubscriberOptions
+from kvatlas.fleet.fleet import Fleet
+from kvatlas.fleet.metrics import FleetMetrics
+from kvatlas.fleet.scrape.loads import LoadTable
+from kvatlas.fleet.scrape.report import EngineFacts
+from kvatlas.fleet.scrape.scraper import Scraper
+from kvatlas.fleet.settings import fleet_settings, scrape_settings, tier_specs
 from kvatlas.indexer.atlas import Atlas
 from kvatlas.indexer.factory import index_core
 from kvatlas.indexer.tiers import TierSpec, TierTable
@@ -54,7 +54,7 @@ async def make_fleet(
     config: KVAtlasConfig | None = None,
     *,
     tiers: Sequence[TierSpec] = TIERS,
-    metrics: Metrics | None = None,
+    metrics: FleetMetrics | None = None,
     max_sockets: int = 1000,
 ) -> AsyncGenerator[Fleet]:
     """An empty fleet that looks at endpoints by `config` and has its tiers, or without one has `tiers`."""
@@ -78,7 +78,7 @@ async def make_fleet(
         subscriber=subscriber,
         scraper=scraper,
         loads=loads,
-        metrics=metrics or Metrics(),
+        metrics=metrics or FleetMetrics(CollectorRegistry()),
         settings=fleet_settings(config),
     )
     try:

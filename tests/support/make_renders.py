@@ -1,4 +1,4 @@
-"""Makes the answers in `tests/unit/api/tokenization/vllm_renders.jsonl`: what a vLLM renders each request to.
+"""Makes the answers in `tests/unit/tokenization/vllm_renders.jsonl`: what a vLLM renders each request to.
 
 Use, from the repository: `PYTHONPATH=tests .venv/bin/python -m support.make_renders PATH/TO/vllm [MODEL ...]`, with vLLM
 0.32.0 and torchvision. A line has `id`, `model` (of `support.models.make_models`), `path` and `body`. The render server

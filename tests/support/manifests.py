@@ -14,8 +14,8 @@ import typer.main
 import yaml
 from helm_python import Chart
 
-from kvatlas.api.cli import app
-from kvatlas.api.reference_flags import our_command_line
+from kvatlas.app.cli.main import app
+from kvatlas.app.cli.reference_flags import our_command_line
 from support.custom_resources import STRINGS, Manifest, custom_resource
 from support.tree import ROOT
 

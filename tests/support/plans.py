@@ -6,9 +6,9 @@ from typing import Any
 
 import msgspec
 
-from kvatlas.api.scheduling.plan import Plan, make_plan
 from kvatlas.configs.schema import KVAtlasConfig
-from kvatlas.scorers.model import Candidate, RequestView
+from kvatlas.routing.plan.plan import Plan, make_plan
+from kvatlas.scorers.core.model import Candidate, RequestView
 from support.candidates import endpoint, held, match_of, no_chance
 
 REQUEST = RequestView(model="m", now=0.0, n_tokens=160)

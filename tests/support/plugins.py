@@ -6,8 +6,8 @@ from pathlib import Path
 
 MODULE = """
 import math
-from kvatlas.scorers.model import Rating
-from kvatlas.scorers.params import PluginParams
+from kvatlas.scorers.core.model import Rating
+from kvatlas.scorers.core.params import PluginParams
 
 class NotFinite:
     type = "not-finite"

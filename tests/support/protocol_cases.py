@@ -15,8 +15,8 @@ from typing import Any
 import grpc
 from google.protobuf.struct_pb2 import ListValue, Value
 
-from kvatlas.api.control_headers import CONTROL_HEADERS
 from kvatlas.api.extproc import ext_proc_pb2 as pb
+from kvatlas.routing.control_headers import CONTROL_HEADERS
 from support import ext_proc_answers as heard
 from support.ext_proc import (
     BUFFERED,

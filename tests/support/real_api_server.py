@@ -18,7 +18,7 @@ from typing import Any
 
 import trustme
 
-from kvatlas.api.kubernetes.access import Access
+from kvatlas.fleet.kubernetes.client.access import Access
 
 Json = dict[str, Any]
 

@@ -8,13 +8,13 @@ from typing import Self
 
 from aiohttp import web
 
-from kvatlas.api.scrape.loads import LoadTable
-from kvatlas.api.scrape.report import EngineFacts
-from kvatlas.api.scrape.schedule import Rhythm
-from kvatlas.api.scrape.scraper import Scraper
-from kvatlas.api.scrape.target import ScrapeSettings, ScrapeStatus
 from kvatlas.configs.engines import ENGINES
-from kvatlas.scorers.model import Load
+from kvatlas.fleet.scrape.loads import LoadTable
+from kvatlas.fleet.scrape.report import EngineFacts
+from kvatlas.fleet.scrape.schedule import Rhythm
+from kvatlas.fleet.scrape.scraper import Scraper
+from kvatlas.fleet.scrape.target import ScrapeSettings, ScrapeStatus
+from kvatlas.scorers.core.model import Load
 
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 

@@ -97,7 +97,7 @@ async def serving(
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
-        "kvatlas.api.cli",
+        "kvatlas.app.cli.main",
         "serve",
         "--config",
         str(file),

@@ -76,7 +76,7 @@ async def terminal(
     }
     process = await asyncio.create_subprocess_exec(
         sys.executable,
-        *("-m", "kvatlas.api.cli", *command),
+        *("-m", "kvatlas.app.cli.main", *command),
         stdin=theirs,
         stdout=theirs,
         stderr=theirs,

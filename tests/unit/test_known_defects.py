@@ -19,9 +19,9 @@ from kvatlas.indexer.factory import REFERENCE
 from kvatlas.indexer.match import PrefixMatch
 from kvatlas.indexer.prefix import Prefix
 from kvatlas.indexer.tiers import TierSpec, TierTable
-from kvatlas.scorers.model import Candidate, RequestView
+from kvatlas.scorers.core.model import Candidate, RequestView
+from kvatlas.scorers.core.prefix_source import OneTier
 from kvatlas.scorers.prefix_cache import PrefixCacheScorer
-from kvatlas.scorers.prefix_source import OneTier
 
 CPU, STORAGE = MediumName("CPU"), MediumName("SHARED_STORAGE")
 

@@ -4,22 +4,35 @@ from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
 from support.tree import imports, read, syntax_tree, tracked_files
 
-ALL = frozenset({"events", "indexer", "scorers", "configs", "api", "sim"})
 MAY_IMPORT: dict[str, frozenset[str]] = {
     "events": frozenset(),
     "indexer": frozenset({"events"}),
-    "scorers": frozenset({"indexer", "events"}),
+    "scorers": frozenset({"events", "indexer"}),
     "configs": frozenset(),
-    "api": ALL,
-    "sim": ALL,
+    "tokenization": frozenset({"events", "indexer", "configs"}),
+    "fleet": frozenset({"events", "indexer", "scorers", "configs"}),
+    "routing": frozenset({"events", "indexer", "scorers", "configs", "tokenization", "fleet"}),
+    "api": frozenset({"events", "indexer", "scorers", "configs", "tokenization", "fleet", "routing"}),
+    "app": frozenset(
+        {"events", "indexer", "scorers", "configs", "tokenization", "fleet", "routing", "api", "sim"}
+    ),
+    "sim": frozenset(
+        {"events", "indexer", "scorers", "configs", "tokenization", "fleet", "routing", "api", "app"}
+    ),
 }
+"""The rooms in their order. Only `app` and `sim` know each other: the command line starts simulations."""
+
+ALL = frozenset(MAY_IMPORT)
+
+KNOWS_NO_KVATLAS = Path("fleet/kubernetes/client")
+"""A client of the API server, which imports from the rest of kvatlas no more than the root of its errors."""
 
 CORE = frozenset({"events", "indexer", "scorers"})
 SHELLS_IN_CORE = {
@@ -55,6 +68,61 @@ def layer_violations(source: str, path: Path) -> list[str]:
         elif root == "kvatlas" and folder in MAY_IMPORT and target not in MAY_IMPORT[folder] | {folder}:
             found.append(f"{path}:{line}: {folder} may not import {target}")
     return found
+
+
+def internal_imports(files: Iterable[Path]) -> dict[Path, set[Path]]:
+    """Module to the modules that it imports, of all `files`; a name is the module that defines it, or the package."""
+    known = {module_name(path): path for path in files}
+    found: dict[Path, set[Path]] = {}
+    for path in known.values():
+        targets: set[Path] = set()
+        for _, imported in imports(read(path), path):
+            name = imported
+            while name and name not in known:
+                name = name.rpartition(".")[0]
+            if name and known[name] != path:
+                targets.add(known[name])
+        found[path] = targets
+    return found
+
+
+def module_name(path: Path) -> str:
+    """`kvatlas.events.model` of `events/model.py`; a package's own name of its `__init__.py`."""
+    parts = path.with_suffix("").parts
+    return ".".join(("kvatlas", *(parts[:-1] if parts[-1] == "__init__" else parts)))
+
+
+def sub_folder_imports(modules: Mapping[Path, Iterable[Path]]) -> dict[Path, set[Path]]:
+    """Sub-folder to the sub-folders beside it, of one folder, that its modules or those below it import."""
+    found: dict[Path, set[Path]] = {}
+    for path, targets in modules.items():
+        for target in targets:
+            own, other = path.parent.parts, target.parent.parts
+            depth = next(
+                (n for n, pair in enumerate(zip(own, other, strict=False)) if pair[0] != pair[1]), None
+            )
+            if depth:
+                found.setdefault(Path(*own[: depth + 1]), set()).add(Path(*other[: depth + 1]))
+    return found
+
+
+def cycles(graph: Mapping[Path, Iterable[Path]]) -> list[list[Path]]:
+    """Groups of nodes that reach each other, each sorted."""
+    reached: dict[Path, set[Path]] = {}
+    for start in graph:
+        seen, pending = set[Path](), list(graph[start])
+        while pending:
+            node = pending.pop()
+            if node not in seen:
+                seen.add(node)
+                pending.extend(graph.get(node, ()))
+        reached[start] = seen
+    groups = {
+        tuple(sorted({node, *(each for each in seen if node in reached.get(each, ()))}))
+        for node, seen in reached.items()
+        if node in seen
+    }
+    return [list(group) for group in sorted(groups)]
 
 
 def core_violations(source: str, path: Path) -> list[str]:
@@ -162,6 +230,36 @@ def test_imports_follow_the_layers() -> None:
     assert [each for path in files for each in layer_violations(read(path), path)] == []
 
 
+def test_no_two_modules_import_each_other() -> None:
+    assert cycles(internal_imports(python_files(*ALL))) == []
+
+
+def test_no_two_sub_folders_import_each_other() -> None:
+    assert cycles(sub_folder_imports(internal_imports(python_files(*ALL)))) == []
+
+
+def test_client_of_the_api_server_knows_no_kvatlas() -> None:
+    modules = internal_imports(python_files("events", "configs", "fleet"))
+    targets = {t for path, found in modules.items() if path.is_relative_to(KNOWS_NO_KVATLAS) for t in found}
+    ours = {target for target in targets if not target.is_relative_to(KNOWS_NO_KVATLAS)}
+    assert ours == {Path("events/errors.py"), Path("configs/address.py")}
+
+
+def test_cycle_rule_finds_groups_that_reach_each_other() -> None:
+    a, b, c, d = (Path(name) for name in "abcd")
+    assert cycles({a: {b}, b: {c}, c: {a}, d: {a}}) == [[a, b, c]]
+    assert cycles({a: {b, c}, b: {c}}) == []
+
+
+def test_sub_folder_rule_compares_the_folders_that_lie_side_by_side() -> None:
+    modules = {
+        Path("fleet/scrape/target.py"): {Path("fleet/kubernetes/client/wire.py"), Path("fleet/fleet.py")},
+        Path("fleet/fleet.py"): {Path("fleet/scrape/report.py")},
+        Path("api/rest/app.py"): {Path("fleet/scrape/target.py")},
+    }
+    assert sub_folder_imports(modules) == {Path("fleet/scrape"): {Path("fleet/kubernetes")}}
+
+
 def test_core_touches_no_outside_world() -> None:
     files = [path for path in python_files(*CORE) if path not in SHELLS_IN_CORE]
     assert [each for path in files for each in core_violations(read(path), path)] == []
@@ -183,6 +281,10 @@ def test_modules_hold_no_state() -> None:
         ),
         pytest.param(
             "configs/a.py", "from ..events.errors import X", "configs may not import events", id="configs"
+        ),
+        pytest.param("api/a.py", "from ..sim.engine import X", "api may not import sim", id="simulator"),
+        pytest.param(
+            "fleet/a.py", "from ..routing.router import X", "fleet may not import routing", id="fleet"
         ),
         pytest.param(
             "indexer/native/a.py", "from ...sim import x", "indexer may not import sim", id="sub_package"
@@ -208,7 +310,7 @@ def test_layer_rule_finds_violation_when_there_is_one(path: str, source: str, vi
     [
         pytest.param("scorers/a.py", "from ..indexer.match import PrefixMatch", id="downwards"),
         pytest.param("indexer/native/a.py", "from ..keys import chain", id="own_folder"),
-        pytest.param("api/extproc/a.py", "from ...sim.server import x", id="top"),
+        pytest.param("app/cli/a.py", "from ...sim.server import x", id="top"),
         pytest.param("tests/unit/test_a.py", "from kvatlas.sim import server", id="test"),
         pytest.param("events/a.py", "import array, msgspec", id="library"),
     ],

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -13,6 +15,7 @@ from fnmatch import fnmatch
 from importlib import import_module, metadata
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
@@ -22,8 +25,19 @@ from packaging.utils import canonicalize_name
 from support.tree import ROOT, imports, read, tracked_files
 
 PYPROJECT: dict[str, Any] = tomllib.loads(read(Path("pyproject.toml")))
-SETUPTOOLS: dict[str, Any] = PYPROJECT["tool"]["setuptools"]
-FOLDERS: dict[str, str] = SETUPTOOLS["package-dir"]
+PACKAGE_DATA: dict[str, list[str]] = PYPROJECT["tool"]["setuptools"]["package-data"]
+
+
+def setup_arguments() -> dict[str, Any]:
+    """What `setup.py` passes to setuptools."""
+    with patch("setuptools.setup") as setup, contextlib.chdir(ROOT):
+        runpy.run_path("setup.py")
+    (call,) = setup.call_args_list
+    return dict(call.kwargs)
+
+
+SETUP = setup_arguments()
+FOLDERS: dict[str, str] = SETUP["package_dir"]
 DISTRIBUTIONS = metadata.packages_distributions()
 INSTALLED = {canonicalize_name(each.name) for each in metadata.distributions()}
 OUR_ROOTS = {
@@ -118,11 +132,11 @@ def with_dependencies(requirements: Iterable[Requirement]) -> Iterator[Requireme
 
 
 def test_every_file_in_a_package_is_installed() -> None:
-    assert list(left_out(to_install(), SETUPTOOLS["packages"], SETUPTOOLS["package-data"])) == []
+    assert list(left_out(to_install(), SETUP["packages"], PACKAGE_DATA)) == []
 
 
 def test_every_installed_package_is_on_disk() -> None:
-    assert set(SETUPTOOLS["packages"]) == {package_of(path.parent) for path in to_install()}
+    assert set(SETUP["packages"]) == {package_of(path.parent) for path in to_install()}
     assert {f"kvatlas.{folder}": folder for folder in FOLDERS.values()} == FOLDERS
 
 
@@ -281,8 +295,8 @@ def test_wheel_holds_the_packages_the_native_parts_and_nothing_else(tmp_path: Pa
     info = f"kvatlas-{PYPROJECT['project']['version']}.dist-info"
     assert {name for name in names if name.startswith("kvatlas/")} == {
         "kvatlas/api/http2/_native.abi3.so",
-        "kvatlas/api/tokenization/_native.abi3.so",
         "kvatlas/indexer/_native.abi3.so",
+        "kvatlas/tokenization/encoding/_native.abi3.so",
         *(f"kvatlas/{path}" for path in to_install()),
     }
     assert {name.split("/")[0] for name in names} == {"kvatlas", info}

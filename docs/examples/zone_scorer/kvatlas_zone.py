@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from kvatlas.scorers.model import Candidate, Rating, Ratings, RequestView
-from kvatlas.scorers.params import PluginParams
+from kvatlas.scorers.core.model import Candidate, Rating, Ratings, RequestView
+from kvatlas.scorers.core.params import PluginParams
 
 
 class ZoneParams(PluginParams, frozen=True):

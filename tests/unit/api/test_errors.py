@@ -6,7 +6,7 @@ import grpc
 import pytest
 
 from kvatlas.api.errors import refusal_text, status_of
-from kvatlas.api.routing import Refusal, RefusalCode
+from kvatlas.routing.router import Refusal, RefusalCode
 
 
 @pytest.mark.parametrize(

@@ -26,13 +26,7 @@ from kvatlas.indexer.foreign import ForeignColumns
 from kvatlas.indexer.holders import Place, SavedShared
 from kvatlas.indexer.pending import Claim, PendingColumns
 from kvatlas.indexer.saved_hashes import ParkedStore
-from kvatlas.indexer.snapshot import (
-    FORMAT,
-    MAGIC,
-    SavedFleet,
-    SavedHead,
-    read_snapshot,
-)
+from kvatlas.indexer.snapshot import FORMAT, MAGIC, SavedFleet, SavedHead, read_snapshot
 from kvatlas.indexer.tiers import TierId, TierSpec, TierTable
 from support.snapshots import MAX_AGE_S, encoded, load, make_head, saved, saved_endpoint
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kvatlas.scorers.context_length import ContextLengthFilter, ContextLengthScorer, parse_range
-from kvatlas.scorers.model import Candidate, RequestView
+from kvatlas.scorers.core.model import Candidate, RequestView
 from support.candidates import endpoint, no_chance
 
 LABEL = "llm-d.ai/context-length-range"

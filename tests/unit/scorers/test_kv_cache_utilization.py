@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from kvatlas.scorers.core.model import Candidate, Load, Rating, RequestView
 from kvatlas.scorers.kv_cache_utilization import KVCacheUtilizationScorer
-from kvatlas.scorers.model import Candidate, Load, Rating, RequestView
 
 REQUEST = RequestView(model="m", now=10.0)
 

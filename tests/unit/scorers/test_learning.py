@@ -7,11 +7,11 @@ from typing import cast
 
 import pytest
 
-from kvatlas.scorers.decision import Decision
+from kvatlas.scorers.core.decision import Decision
+from kvatlas.scorers.core.max_score import MaxScorePicker
+from kvatlas.scorers.core.model import Candidate, Rating, Ratings, RequestView
+from kvatlas.scorers.core.profile import Profile
 from kvatlas.scorers.load_aware import LoadAwareScorer
-from kvatlas.scorers.model import Candidate, Rating, Ratings, RequestView
-from kvatlas.scorers.pickers.max_score import MaxScorePicker
-from kvatlas.scorers.profile import Profile
 from support.candidates import endpoint, no_chance
 
 REQUEST = RequestView(model="m", now=0.0)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kvatlas.scorers.active_request import ActiveRequestScorer
+from kvatlas.scorers.core.model import Candidate, Load, Rating, RequestView
 from kvatlas.scorers.load_aware import LoadAwareScorer
-from kvatlas.scorers.model import Candidate, Load, Rating, RequestView
 from kvatlas.scorers.token_load import TokenLoadScorer
 from support.candidates import endpoint, held, load
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from kvatlas.scorers.core.model import Adapters, Rating, RequestView
 from kvatlas.scorers.lora_affinity import LoraAffinityScorer
-from kvatlas.scorers.model import Adapters, Rating, RequestView
 from support.candidates import endpoint, load
 
 REQUEST = RequestView(model="tuned", now=0.5)

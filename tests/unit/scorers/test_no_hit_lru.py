@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvatlas.indexer.match import PrefixMatch
-from kvatlas.scorers.model import Candidate, RequestView
+from kvatlas.scorers.core.max_score import MaxScorePicker
+from kvatlas.scorers.core.model import Candidate, RequestView
+from kvatlas.scorers.core.profile import Profile
 from kvatlas.scorers.no_hit_lru import NoHitLruScorer
-from kvatlas.scorers.pickers.max_score import MaxScorePicker
-from kvatlas.scorers.profile import Profile
 from support.candidates import endpoint, held, no_chance
 
 REQUEST = RequestView(model="m", now=0.0)

@@ -6,11 +6,11 @@ import pytest
 
 from kvatlas.indexer.match import PrefixMatch
 from kvatlas.scorers.builtin import builtin_registry
+from kvatlas.scorers.core.model import Candidate, Rating, RequestView
+from kvatlas.scorers.core.params import BuildContext
+from kvatlas.scorers.core.prefix_source import OneTier, PrefixSource, TierCredits
 from kvatlas.scorers.errors import ParametersError
-from kvatlas.scorers.model import Candidate, Rating, RequestView
-from kvatlas.scorers.params import BuildContext
 from kvatlas.scorers.prefix_cache import PrefixCacheScorer
-from kvatlas.scorers.prefix_source import OneTier, PrefixSource, TierCredits
 from kvatlas.scorers.tiered_prefix_cache import TieredPrefixCacheScorer
 from support.built import built
 from support.candidates import endpoint, held, match_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kvatlas.scorers.model import Candidate, Load, RequestView
+from kvatlas.scorers.core.model import Candidate, Load, RequestView
 from kvatlas.scorers.queue import QueueScorer
 from kvatlas.scorers.running_requests import RunningRequestsScorer
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from kvatlas.scorers.base import LearnsFromPicks, MarksResponses
 from kvatlas.scorers.builtin import builtin_registry
-from kvatlas.scorers.decision import Decision
+from kvatlas.scorers.core.base import LearnsFromPicks, MarksResponses
+from kvatlas.scorers.core.decision import Decision
+from kvatlas.scorers.core.model import RequestView
 from kvatlas.scorers.errors import ParametersError
-from kvatlas.scorers.model import RequestView
 from kvatlas.scorers.session_affinity import (
     MAX_SESSION_ID_CHARS,
     MAX_SESSIONS,

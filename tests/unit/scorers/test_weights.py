@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kvatlas.configs.schema import WeightsConfig
-from kvatlas.scorers.model import Candidate, Load, RequestView
+from kvatlas.scorers.core.model import Candidate, Load, RequestView
 from kvatlas.scorers.weights import default_profile
 from support.matches import prefix_match
 

@@ -14,8 +14,9 @@ from kvatlas.api.extproc.call import MAX_WAITING, ExtProcCall
 from kvatlas.api.extproc.conversation import Circle
 from kvatlas.api.extproc.dialect import Proposal
 from kvatlas.api.extproc.intake import Intake
-from kvatlas.api.extproc.stream import Completion, Outcome, StreamOptions
-from kvatlas.api.routing import Refusal, Route, Router, RoutingRequest
+from kvatlas.api.extproc.stream import StreamOptions
+from kvatlas.routing.outcome import Completion, Outcome
+from kvatlas.routing.router import Refusal, Route, Router, RoutingRequest
 from support.ext_proc import DUPLEX, make_route, request_body, request_headers
 
 ROUTE = make_route("10.0.0.1:8000")

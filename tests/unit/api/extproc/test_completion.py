@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kvatlas.api.extproc.stream import Answer, Completion, Outcome
+from kvatlas.routing.outcome import Answer, Completion, Outcome
 from support.ext_proc import make_route
 
 PICKED, OTHER = "10.0.0.1:8000", "10.0.0.2:8000"

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from kvatlas.api.control_headers import CONTROL_HEADERS
 from kvatlas.api.errors import ExtProcError
 from kvatlas.api.extproc import ext_proc_pb2 as pb
 from kvatlas.api.extproc.answers import MAX_CHUNK_BYTES
-from kvatlas.api.extproc.stream import Outcome
-from kvatlas.api.routing import ModelRewrite, Refusal, RefusalCode
+from kvatlas.routing.control_headers import CONTROL_HEADERS
+from kvatlas.routing.outcome import Outcome
+from kvatlas.routing.router import ModelRewrite, Refusal, RefusalCode
 from support.ext_proc import (
     BUFFERED,
     DUPLEX,

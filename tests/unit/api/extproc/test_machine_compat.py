@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from google.protobuf.struct_pb2 import Value
 
-from kvatlas.api.control_headers import CONTROL_HEADERS
 from kvatlas.api.extproc import ext_proc_pb2 as pb
 from kvatlas.api.extproc.dialect import LlmD
 from kvatlas.api.extproc.intake import Intake
-from kvatlas.api.routing import ModelRewrite, Refusal, RefusalCode, Route
+from kvatlas.routing.control_headers import CONTROL_HEADERS
+from kvatlas.routing.router import ModelRewrite, Refusal, RefusalCode, Route
 from support.ext_proc import (
     BUFFERED,
     DUPLEX,

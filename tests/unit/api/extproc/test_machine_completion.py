@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kvatlas.api.extproc import ext_proc_pb2 as pb
-from kvatlas.api.extproc.stream import Answer, Outcome
-from kvatlas.api.extproc.usage import Usage, UsageGap
-from kvatlas.api.routing import ModelRewrite, Refusal, RefusalCode
+from kvatlas.routing.outcome import Answer, Outcome, Usage, UsageGap
+from kvatlas.routing.router import ModelRewrite, Refusal, RefusalCode
 from support.ext_proc import (
     BUFFERED,
     DUPLEX,

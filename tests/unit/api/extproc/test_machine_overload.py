@@ -8,8 +8,8 @@ from kvatlas.api.errors import ExtProcError
 from kvatlas.api.extproc import ext_proc_pb2 as pb
 from kvatlas.api.extproc.answers import MAX_CHUNK_BYTES
 from kvatlas.api.extproc.intake import Intake
-from kvatlas.api.extproc.stream import Outcome
-from kvatlas.api.routing import Overload, Refusal, RefusalCode
+from kvatlas.routing.outcome import Outcome
+from kvatlas.routing.router import Overload, Refusal, RefusalCode
 from support.ext_proc import (
     BUFFERED,
     DUPLEX,

@@ -14,7 +14,7 @@ from kvatlas.api.errors import ExtProcError
 from kvatlas.api.extproc import ext_proc_pb2 as pb
 from kvatlas.api.extproc.dialect import LlmD, Proposal
 from kvatlas.api.extproc.intake import Intake
-from kvatlas.api.routing import ModelRewrite, Refusal, RefusalCode, Route
+from kvatlas.routing.router import ModelRewrite, Refusal, RefusalCode, Route
 from support.ext_proc import (
     Conversation,
     kind_of,

@@ -7,7 +7,7 @@ from google.protobuf.struct_pb2 import Struct, Value
 from msgspec.structs import replace
 
 from kvatlas.api.extproc import ext_proc_pb2 as pb
-from kvatlas.api.extproc.stream import Answer, AnswerBegun, Completion, Outcome
+from kvatlas.routing.outcome import Answer, AnswerBegun, Completion, Outcome
 from support.ext_proc import (
     BUFFERED,
     DUPLEX,

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvatlas.api.extproc.model_name import ModelName
-from kvatlas.api.routing import ModelRewrite
+from kvatlas.routing.router import ModelRewrite
 
 NAMES = st.text(min_size=1, max_size=8) | st.sampled_from(["m", 'a"b', "a\\1b", "org/model", "mo", "model"])
 

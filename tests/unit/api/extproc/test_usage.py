@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvatlas.api.extproc.intake import Intake
-from kvatlas.api.extproc.usage import MAX_HELD_BYTES, Usage, UsageGap, usage_reader
+from kvatlas.api.extproc.usage import MAX_HELD_BYTES, usage_reader
+from kvatlas.routing.outcome import Usage, UsageGap
 
 JSON, EVENTS = "application/json", "text/event-stream"
 CHAT = {"prompt_tokens": 11, "completion_tokens": 7, "total_tokens": 18}

@@ -16,8 +16,9 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
 from kvatlas.api.errors import AuthError
-from kvatlas.api.rest.auth import BearerAuth, TokenFile, Tokens, needs_token
+from kvatlas.api.rest.auth import BearerAuth, Tokens, needs_token
 from kvatlas.api.rest.metrics import RestMetrics
+from kvatlas.api.tokens import TokenFile
 from kvatlas.configs.listeners import AuthConfig
 
 

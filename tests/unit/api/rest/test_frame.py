@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from kvatlas.api.decisions import DecisionLog
 from kvatlas.api.rest.frame import live_decision
-from kvatlas.scorers.audit import Audited, Verdict
-from kvatlas.scorers.decision import Decision
+from kvatlas.fleet.audit import Audited, Verdict
+from kvatlas.routing.decision_log import DecisionLog
+from kvatlas.scorers.core.decision import Decision
+from kvatlas.scorers.core.max_score import MaxScorePicker
+from kvatlas.scorers.core.model import RequestView
+from kvatlas.scorers.core.profile import Profile
 from kvatlas.scorers.filters.decode_role import DecodeFilter
-from kvatlas.scorers.model import RequestView
-from kvatlas.scorers.pickers.max_score import MaxScorePicker
-from kvatlas.scorers.profile import Profile
 from support.candidates import endpoint, no_chance
 from support.decisions import Column, decided
 

@@ -11,23 +11,24 @@ from typing import Any
 import httpx
 import pytest
 from fastapi import FastAPI
+from prometheus_client import CollectorRegistry
 
-from kvatlas.api.fleet import Fleet
-from kvatlas.api.metrics import Metrics
-from kvatlas.api.registration import Registry
 from kvatlas.api.rest.errors import install_error_handlers
 from kvatlas.api.rest.registration import registration_routes
 from kvatlas.api.rest.standard import standard_routes
-from kvatlas.api.scrape.loads import LoadTable
-from kvatlas.api.scrape.schedule import Rhythm
-from kvatlas.api.scrape.scraper import Scraper
-from kvatlas.api.scrape.target import ScrapeSettings
-from kvatlas.api.settings import fleet_settings
 from kvatlas.configs.endpoints import EndpointAddresses, RankAddresses
 from kvatlas.configs.schema import KVAtlasConfig
 from kvatlas.events.model import BlockStored, EngineHash
 from kvatlas.events.subscriber import Subscriber
 from kvatlas.events.subscription import SubscriberOptions
+from kvatlas.fleet.fleet import Fleet
+from kvatlas.fleet.metrics import FleetMetrics
+from kvatlas.fleet.registered import Registry
+from kvatlas.fleet.scrape.loads import LoadTable
+from kvatlas.fleet.scrape.schedule import Rhythm
+from kvatlas.fleet.scrape.scraper import Scraper
+from kvatlas.fleet.scrape.target import ScrapeSettings
+from kvatlas.fleet.settings import fleet_settings
 from kvatlas.indexer.atlas import Atlas
 from kvatlas.indexer.factory import REFERENCE
 from kvatlas.indexer.tiers import TierSpec, TierTable
@@ -99,7 +100,7 @@ async def rest(model_names: frozenset[str]) -> AsyncGenerator[Rest]:
             rng=lambda: 0,
         ),
         loads=loads,
-        metrics=Metrics(),
+        metrics=FleetMetrics(CollectorRegistry()),
         settings=fleet_settings(KVAtlasConfig(api_version="kvatlas/v1")),
     )
     registry = Registry(fleet)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from kvatlas.scorers.builtin import builtin_registry
+from kvatlas.scorers.core.model import Candidate, RequestView
+from kvatlas.scorers.core.params import BuildContext
 from kvatlas.scorers.errors import ParametersError
-from kvatlas.scorers.model import Candidate, RequestView
-from kvatlas.scorers.params import BuildContext
 from support.built import built
 from support.candidates import TIERS, endpoint, held, load
 

@@ -6,12 +6,12 @@ import msgspec
 import pytest
 
 from kvatlas.scorers.builtin import builtin_registry
-from kvatlas.scorers.decision import Decision
+from kvatlas.scorers.core.decision import Decision
+from kvatlas.scorers.core.model import Candidate, RequestView
+from kvatlas.scorers.core.params import BuildContext
 from kvatlas.scorers.errors import ParametersError
 from kvatlas.scorers.latency.cost import MAX_GROUPS, LatencyCostParams, LatencyCostScorer
 from kvatlas.scorers.latency.features import features
-from kvatlas.scorers.model import Candidate, RequestView
-from kvatlas.scorers.params import BuildContext
 from support.built import built
 from support.candidates import TIERS, endpoint, held, match_of
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvatlas.scorers.pickers.max_score import MaxScorePicker
+from kvatlas.scorers.core.max_score import MaxScorePicker
 
 NEXT_ABOVE_ONE = math.nextafter(1.0, 2.0)
 

@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from kvatlas.scorers.base import Picker
+from kvatlas.scorers.core.base import Picker
 from kvatlas.scorers.pickers.random_choice import RandomPicker
 from kvatlas.scorers.pickers.weighted_random import WeightedRandomPicker
 

@@ -15,7 +15,7 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from kvatlas.api.cli import app
+from kvatlas.app.cli.main import app
 from kvatlas.sim.replay.comparison import Case, Outcome, Plan, compare
 from kvatlas.sim.replay.figures import Estimate, estimate, figures, percentile
 from kvatlas.sim.replay.plots import write_plots
@@ -198,7 +198,7 @@ def test_command_prints_json_alone() -> None:
 
 def test_command_gives_the_same_with_one_process_and_with_two() -> None:
     arguments = (TRACE, "--policy", "precise", "--cpu-gb", "1", "--seeds", "2", "--json")
-    command = [sys.executable, "-m", "kvatlas.api.cli", "replay", *arguments, "--jobs", "2"]
+    command = [sys.executable, "-m", "kvatlas.app.cli.main", "replay", *arguments, "--jobs", "2"]
 
     two = subprocess.run(
         command, check=True, capture_output=True, text=True

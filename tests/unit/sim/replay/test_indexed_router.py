@@ -10,7 +10,7 @@ import pytest
 from kvatlas.configs.decisions import PredictionsConfig
 from kvatlas.configs.schema import DEFAULT_TIERS, KVAtlasConfig, PluginConfig, TierConfig, WeightsConfig
 from kvatlas.indexer.factory import index_core
-from kvatlas.scorers.model import Load
+from kvatlas.scorers.core.model import Load
 from kvatlas.sim.replay.fleet_spec import FleetSpec
 from kvatlas.sim.replay.indexed_router import IndexedRouter
 from kvatlas.sim.replay.policies import Policy, make_router

@@ -6,7 +6,7 @@ from random import Random
 import pytest
 
 from kvatlas.indexer.match import PrefixMatch, RankMatch
-from kvatlas.scorers.model import Candidate, InFlightLoad, Load, RequestView
+from kvatlas.scorers.core.model import Candidate, InFlightLoad, Load, RequestView
 from kvatlas.sim.errors import ReplayError
 from kvatlas.sim.replay.dynamo_cost import DynamoCostScorer, dynamo_profile
 from kvatlas.sim.replay.policies import POLICIES, named_policy

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kvatlas.scorers.model import Load
+from kvatlas.scorers.core.model import Load
 from kvatlas.sim.replay.fleet_spec import FleetSpec
 from kvatlas.sim.replay.policies import POLICIES, Policy, make_router
 from kvatlas.sim.replay.router import Ask, BlindRouter

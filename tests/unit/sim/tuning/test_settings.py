@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from kvatlas.api.scheduling.load import load_scheduled
 from kvatlas.configs.schema import KVAtlasConfig, PluginConfig
+from kvatlas.routing.plan.load import load_scheduled
 from kvatlas.sim import hardware
 from kvatlas.sim.errors import ReplayError
 from kvatlas.sim.replay.comparison import Case

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from kvatlas.api.cli import app
-from kvatlas.api.scheduling.load import load_scheduled
+from kvatlas.app.cli.main import app
 from kvatlas.configs.schema import KVAtlasConfig, PluginConfig, SchedulingProfileConfig, WeightsConfig
 from kvatlas.configs.schema import ProfilePluginConfig as Reference
+from kvatlas.routing.plan.load import load_scheduled
 from kvatlas.sim import hardware
 from kvatlas.sim.replay.comparison import Case, Plan
 from kvatlas.sim.replay.policies import Policy

@@ -1,0 +1,91 @@
+"""Bearer tokens, out of files that may change while the process runs."""
+
+from __future__ import annotations
+
+import hmac
+import logging
+from pathlib import Path
+
+from ..configs.listeners import AuthConfig
+from .errors import AuthError
+
+log = logging.getLogger(__name__)
+
+
+class TokenFile:
+    """The token that callers must bring.
+
+    Args:
+        path: the file; white space around the token does not count.
+        setting: configuration key that names it, for people.
+
+    Raises:
+        AuthError: it cannot be read or holds no token.
+    """
+
+    def __init__(self, path: Path, setting: str = "server.auth.bearerTokenFile") -> None:
+        self._path, self.setting = path, setting
+        self._seen = self._signature()
+        self._token = self._read()
+
+    def admits(self, token: bytes) -> bool:
+        """Whether it is the token in the file as it is; nobody is admitted while the file cannot be used.
+
+        Takes as long for a token that is nearly right as for any other. Cost: a `stat` call, unless the file has changed.
+        """
+        signature = self._signature()
+        if signature != self._seen:
+            self._seen = signature
+            self._reload()
+        return bool(self._token) and hmac.compare_digest(token, self._token)
+
+    def _reload(self) -> None:
+        try:
+            self._token = self._read()
+        except AuthError as error:
+            self._token = b""
+            log.error("nobody is admitted until it is mended: %s", error)  # noqa: TRY400 - the message says all
+            return
+        log.info("%s: another token is in force", self.setting)
+
+    def _signature(self) -> tuple[int, int, int] | None:
+        try:
+            found = self._path.stat()
+        except OSError:
+            return None
+        return found.st_ino, found.st_size, found.st_mtime_ns
+
+    def _read(self) -> bytes:
+        try:
+            token = self._path.read_bytes().strip()
+        except OSError as error:
+            raise AuthError(f"{self.setting}: cannot read {self._path}: {error.strerror}") from None
+        if not token or len(token.split()) > 1:
+            raise AuthError(f"{self.setting}: {self._path} must hold one token, without spaces")
+        return token
+
+
+class TokenFiles:
+    """The configured token files.
+
+    Args:
+        config: names them.
+
+    Attributes:
+        bearer: protects calls that change state, None if not configured.
+        metrics: protects the metrics alone, None if not configured.
+
+    Raises:
+        AuthError: a file cannot be used.
+    """
+
+    def __init__(self, config: AuthConfig) -> None:
+        self.metrics = _token_file(config.metrics_token_file, "server.auth.metricsTokenFile")
+        self.bearer = _token_file(config.bearer_token_file, "server.auth.bearerTokenFile")
+
+    def __bool__(self) -> bool:
+        return self.bearer is not None or self.metrics is not None
+
+
+def _token_file(path: str, setting: str) -> TokenFile | None:
+    return TokenFile(Path(path), setting) if path else None

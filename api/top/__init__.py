@@ -1,1 +1,0 @@
-"""`kvatlas top`: a running process at a glance, again and again."""

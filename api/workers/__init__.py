@@ -1,1 +1,0 @@
-"""One kvatlas as several processes, for gateways that one core cannot serve."""

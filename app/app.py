@@ -1,0 +1,272 @@
+"""The composition root: configuration in, a running process out."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import os
+import random
+import signal
+import time
+from collections.abc import Iterator, Mapping, Sequence
+
+from prometheus_client import CollectorRegistry, ProcessCollector
+
+from ..api.extproc.health import HealthService
+from ..configs.decisions import DecisionsConfig
+from ..configs.schema import KVAtlasConfig
+from ..events.sockets import spawn
+from ..fleet.audits import audit_families
+from ..fleet.configured import ConfiguredFleet
+from ..fleet.kubernetes.cluster import Cluster
+from ..fleet.metrics import FleetMetrics, SnapshotMetrics, StateCollector
+from ..fleet.roster import Wanted
+from ..fleet.snapshots import Snapshots
+from ..routing.admission import Admission
+from ..routing.decision_log import DecisionLog, decision_families
+from ..routing.feedback import Feedback
+from ..routing.metrics import RoutingMetrics
+from ..routing.models import ServedModels
+from ..routing.observers.observers import Observers
+from ..routing.picker import Picker, Policy
+from ..routing.plan.config_files import ConfigFiles
+from ..routing.plan.live import LiveConfig
+from ..routing.plan.metrics import ConfigMetrics, latency_families
+from ..routing.plan.plan import Plan
+from ..tokenization.remote.metrics import RemoteMetrics
+from .housekeeping import keep_house, sweep
+from .listeners import Listeners
+from .readiness import POLL_S, Readiness
+from .tokenization_metrics import tokenization_families
+from .workers.workers import Workers
+
+log = logging.getLogger(__name__)
+
+NOTICE_S = 2.5
+"""Time for gateways to notice the drain before new requests are refused: two and a half health-check intervals
+of the shipped Envoy configurations."""
+
+DRAIN_S = 30.0
+"""Longest wait for requests in flight when the process stops."""
+
+
+class App:
+    """One kvatlas process.
+
+    Args:
+        config: validated configuration, with the endpoints that its `endpoints.file` lists.
+        files: its source, watched for changes; None for a configuration that never changes.
+        workers: the other workers of the same kvatlas; None if there are none.
+
+    Raises:
+        TokenizerLoadError: the tokenizer cannot be loaded.
+        SchedulingError: the plugins make no profile.
+        AccessError: no API server can be reached, and one is needed.
+        TlsError: the certificate cannot be used.
+        AuthError: the file with the bearer token cannot be used.
+        RecorderError: the recorder's secret cannot be used.
+    """
+
+    def __init__(
+        self, config: KVAtlasConfig, files: ConfigFiles | None = None, *, workers: Workers | None = None
+    ) -> None:
+        # The tokenizer library's own threads would come on top of the configured ones.
+        os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+        self._workers = workers
+        self._registry = CollectorRegistry()
+        ProcessCollector(registry=self._registry)
+        self.live = LiveConfig(
+            config,
+            files=files,
+            prepare=self._prepare,
+            switch=self._switch,
+            settle=self._settle,
+            metrics=ConfigMetrics(self._registry),
+            present=workers.present if workers is not None else None,
+        )
+        """The configuration in force."""
+        for note in self.live.plan.notes:
+            log.info("%s", note)
+        config = self.live.in_force
+        self.ports: dict[str, int] = {}
+        """Ports of the listeners by configuration key; a listener that is off is absent."""
+        self._configured = ConfiguredFleet(
+            config, FleetMetrics(self._registry), siblings=workers.loads if workers is not None else None
+        )
+        self.fleet = self._configured.fleet
+        self._models = ServedModels(
+            config, endpoint_urls=self.fleet.answering_urls, on_outcome=RemoteMetrics(self._registry).ended
+        )
+        self._snapshots = Snapshots(
+            config.snapshot,
+            fleet=self.fleet,
+            models=self._models.names,
+            wanted=self._wanted,
+            metrics=SnapshotMetrics(self._registry),
+        )
+        self._cluster = Cluster(
+            config,
+            fleet=self.fleet,
+            snapshots=self._snapshots,
+            on_change=self._cluster_changed,
+            environment=os.environ,
+        )
+        self._health = HealthService(elects=config.leader_election.enabled)
+        self._readiness = Readiness(self.fleet, self._cluster, self._health, self._registry)
+        self._observers = Observers(config, self.fleet)
+        self._picker = Picker(
+            pipeline=self._models,
+            fleet=self.fleet,
+            policy=_policy(self.live.plan, self.live.generation, self._cluster.priorities),
+            metrics=RoutingMetrics(self._registry),
+            decisions=_decision_log(config.decisions, worker=workers.worker if workers is not None else 0),
+            rng=random.random,
+            n_fallbacks=config.ext_proc.fallback_endpoints,
+            rules=self._cluster.rewrites,
+            endpoint_labels=self._models.endpoint_labels if self._models.differ else None,
+            observers=self._observers,
+        )
+        self._feedback = Feedback(self._picker, self._observers)
+        self._listeners = Listeners(
+            self.live,
+            picker=self._picker,
+            feedback=self._feedback,
+            observers=self._observers,
+            model_names=self._models.names,
+            health=self._health,
+            registry=self._registry,
+            workers=workers,
+        )
+        self._show_state()
+        self._reload = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def start(self) -> None:
+        """Open the listeners and follow every configured endpoint.
+
+        Raises:
+            ListenError: an address is taken; nothing is left listening.
+            SubscriptionError: an event address cannot be used; nothing is left running.
+        """
+        try:
+            self.ports.update(await self._listeners.start(self.live.in_force.server))
+            await self._models.start()
+            if (port := self._configured.bind(self.live.in_force.events)) is not None:
+                self.ports["events"] = port
+            await self._snapshots.read()
+            async with self.live.held() as config:
+                await self._configured.fill(config, self._snapshots)
+        except BaseException:
+            await self.stop(grace_s=0)
+            raise
+        await self._cluster.start()
+        self._observers.start()
+        self._tasks = [
+            spawn(self._settle_in(), "readiness"),
+            spawn(keep_house(self.fleet, self._readiness), "housekeeping"),
+            spawn(sweep(self.fleet), "sweep"),
+            *self._configuration_tasks(),
+            spawn(self._models.watch(), "tokenizer files"),
+        ]
+
+    async def stop(self, *, grace_s: float = DRAIN_S) -> None:
+        """Drain and stop: report not ready, wait for requests in flight, then stop every part.
+
+        A leader hands over first, so that one replica is always ready. Requests that come before gateways notice are served.
+
+        Args:
+            grace_s: longest wait for requests in flight.
+        """
+        if grace_s:
+            await self._cluster.hand_over(notice_s=NOTICE_S)
+        self._readiness.drain()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._cluster.resign()
+        await self._snapshots.stop()  # first: a process that drains for long may be killed
+        if (self._feedback.has_come or self._health.is_used) and grace_s:
+            await asyncio.sleep(NOTICE_S)
+        await self._listeners.drain(grace_s)
+        await self._observers.stop()
+        await self._listeners.stop()
+        await self._configured.stop()
+        await self._models.stop()
+
+    async def run(self, *, ends: Sequence[signal.Signals] = (signal.SIGTERM, signal.SIGINT)) -> None:
+        """Serve until one of the signals `ends`, then drain and stop. A second signal stops at once; SIGHUP reloads the files."""
+        stop = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in ends:
+            loop.add_signal_handler(number, stop.set)
+        loop.add_signal_handler(signal.SIGHUP, self._reload.set)
+        await self.start()
+        # Nearly all objects of the start live on: without freezing, each full collection visits them, 80 ms each time.
+        gc.collect()
+        gc.freeze()
+        log.info("following %d endpoint(s)", len(self.fleet))
+        await stop.wait()
+        for number in ends:
+            loop.remove_signal_handler(number)
+            signal.signal(number, signal.SIG_DFL)
+        log.info("stopping: finishing requests in flight, at most %.0f s", DRAIN_S)
+        await self.stop()
+        log.info("stopped")
+
+    def _wanted(self, name: str) -> Wanted | None:
+        """Return an endpoint of the configuration or the cluster; None for a registered one."""
+        return self._configured.endpoints.get(name) or self._cluster.endpoints.get(name)
+
+    def _cluster_changed(self) -> None:
+        self._readiness.update()
+
+    def _show_state(self) -> None:
+        """Register the metrics that are read from the parts on each scrape."""
+        for families in (
+            lambda: decision_families(self._picker.decisions),
+            lambda: audit_families(self.fleet, now=time.monotonic()),
+            self._configured.families,
+            lambda: tokenization_families(self._models.tokenizations),
+            lambda: latency_families(self.live.plan.profile),
+            self._cluster.families,
+            self._observers.families,
+            self._listeners.families,
+        ):
+            self._registry.register(StateCollector(families))
+
+    async def _settle_in(self) -> None:
+        """Begin snapshots when the endpoints are known; become ready when their event history is."""
+        while not self._cluster.is_synced:  # noqa: ASYNC110 - once, at start
+            await asyncio.sleep(POLL_S)
+        self._snapshots.begin()
+        await self._readiness.settle()
+
+    def _configuration_tasks(self) -> Iterator[asyncio.Task[None]]:
+        """Yield the tasks that follow the files; of several workers only the leader has them."""
+        if self._workers is None or self._workers.leads:
+            yield spawn(self.live.watch(self._reload), "configuration")
+        if self._workers is not None and self._workers.leads:
+            yield spawn(self._workers.lead(), "workers")
+
+    async def _prepare(self, plan: Plan) -> None:
+        await self._configured.prepare(plan.config)
+
+    def _switch(self, plan: Plan, generation: int) -> None:
+        """See `live.Switch`."""
+        self._configured.bring_to(plan.config)
+        self._picker.use(_policy(plan, generation, self._cluster.priorities))
+        self._cluster.configure(plan.config.events)
+
+    async def _settle(self) -> None:
+        await self._configured.settle()
+
+
+def _decision_log(config: DecisionsConfig, *, worker: int) -> DecisionLog:
+    return DecisionLog(max_count=config.max_count, max_bytes=config.max_mebibytes * 2**20, worker=worker)
+
+
+def _policy(plan: Plan, generation: int, priorities: Mapping[str, int]) -> Policy:
+    idle_interval_s = plan.config.metrics_scrape.idle_interval_s
+    admission = Admission(plan.config.admission, discovered=priorities, idle_interval_s=idle_interval_s)
+    return Policy(generation, plan.profile, admission)

@@ -1,0 +1,110 @@
+"""The report of `kvatlas explain`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from urllib.parse import quote
+
+from rich.console import Console
+from rich.table import Table
+
+from ...api.rest.decision_models import (
+    CounterfactualOut,
+    DecisionOut,
+    DecisionsOut,
+    ScoredEndpointOut,
+    ScoreOut,
+)
+from .client import Client
+
+
+def fetch_decision(client: Client, request_id: str | None) -> DecisionOut | None:
+    """Return a kept decision.
+
+    Args:
+        client: of the running process.
+        request_id: None for the newest.
+    Returns:
+        None if it is not kept.
+    Raises:
+        AskError: as of `Client.get`.
+    """
+    if request_id is None:
+        newest = client.get("/v1/decisions?limit=1", DecisionsOut)
+        if newest is None or not newest.decisions:
+            return None
+        request_id = newest.decisions[0].request_id
+    return client.get(f"/v1/decisions/{quote(request_id, safe='')}", DecisionOut)
+
+
+def print_decision(console: Console, decision: DecisionOut) -> None:
+    """Print a table of the candidates, best first, and the reasons of the pick."""
+    console.print(_title(decision), highlight=False, markup=False)
+    table = Table(box=None, pad_edge=False)
+    terms: list[ScoreOut] = max((each.scores for each in decision.endpoints), key=len)
+    table.add_column("endpoint", overflow="fold")
+    for heading in ("total", *(f"{term.name} x {term.weight:g}" for term in terms)):
+        table.add_column(heading, justify="right", overflow="fold")
+    for heading in ("cached", "trust", ""):
+        table.add_column(heading, overflow="fold")
+    for endpoint in sorted(decision.endpoints, key=lambda each: (each.filtered_by is not None, -each.total)):
+        table.add_row(*_row(endpoint, decision, n_terms=len(terms)))
+    console.print(table, highlight=False)
+    for line in _reasons(decision):
+        console.print(line, highlight=False, markup=False)
+
+
+def _title(decision: DecisionOut) -> str:
+    when = decision.time.astimezone().isoformat(sep=" ", timespec="milliseconds")
+    picked = ", ".join(decision.picked) or "nobody"
+    cached = next((e.prefix for e in decision.endpoints if e.name in decision.picked[:1] and e.prefix), None)
+    of = f", {cached.usable_tokens} of them cached there" if cached else ""
+    return f"{decision.request_id}  {when}\n{decision.model}, {decision.tokens} tokens{of} -> {picked}"
+
+
+def _row(endpoint: ScoredEndpointOut, decision: DecisionOut, *, n_terms: int) -> list[str]:
+    if endpoint.filtered_by is not None:
+        note = f"dropped by {endpoint.filtered_by}: {endpoint.filter_reason}"
+        return [endpoint.name, "", *[""] * n_terms, _cached(endpoint), endpoint.trust, note]
+    terms = [_term(term.product, term.raw, term.age_seconds) for term in endpoint.scores]
+    note = "picked" if endpoint.name in decision.picked else ""
+    return [endpoint.name, f"{endpoint.total:.4g}", *terms, _cached(endpoint), endpoint.trust, note]
+
+
+def _term(product: float, raw: float | None, age_s: float | None) -> str:
+    """Return `1.5 (12, 40 ms)`: product, input and age of the input."""
+    inputs = [] if raw is None else [f"{raw:.4g}"]
+    inputs += [] if age_s is None else [f"{age_s * 1000:.0f} ms"]
+    return f"{product:.4g}" + (f" ({', '.join(inputs)})" if inputs else "")
+
+
+def _cached(endpoint: ScoredEndpointOut) -> str:
+    if endpoint.prefix is None:
+        return ""
+    tiers = [f"{tier} {tokens}" for tier, tokens in endpoint.prefix.tier_tokens.items() if tokens]
+    predicted = endpoint.prefix.predicted_tokens
+    return (", ".join(tiers) or "0") + (f" ({predicted} predicted)" if predicted else "")
+
+
+def _reasons(decision: DecisionOut) -> Iterator[str]:
+    if decision.tie and decision.tied:
+        yield f"tie: chance decided between {', '.join(decision.tied)}"
+    for label, reason in (("no prefix", decision.no_prefix_reason), ("prefix cut", decision.cut_reason)):
+        if reason is not None:
+            yield f"{label}: {reason}"
+    for fault in decision.faults:
+        yield f"fault of {fault.name}: {fault.reason}, {fault.detail}"
+    if (audited := decision.audited) is not None:
+        where = f" in {audited.tier}" if audited.tier else ""
+        expected, reused = sum(audited.expected_tokens.values()), sum(audited.reused_tokens.values())
+        yield f"audit: {audited.verdict}{where}, expected {expected} cached tokens, the engine reused {reused}"
+    if (change := decision.counterfactual) is not None:
+        yield _counterfactual(change)
+
+
+def _counterfactual(change: CounterfactualOut) -> str:
+    direction = "above" if change.new_weight > change.weight else "below"
+    return (
+        f"with the weight of {change.scorer} {direction} {change.new_weight:.6g} (it is {change.weight:g}) "
+        f"the pick would be {' or '.join(change.picks)}"
+    )

@@ -1,0 +1,1 @@
+"""Answers of a running process as tables for people."""

@@ -1,0 +1,36 @@
+"""Periodic tasks."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from ..fleet.fleet import Fleet
+from ..fleet.observed_capacity import CapacityDrift
+from .readiness import Readiness
+
+HOUSEKEEPING_S = 1.0
+"""Interval of the housekeeping task."""
+
+SWEPT_AT_ONCE = 4096
+"""Keys of removed endpoints that one sweep frees: it holds the loop for about 0.3 ms."""
+
+SWEEP_PAUSE_S = 0.01
+"""Pause between two sweeps while keys are left."""
+
+
+async def keep_house(fleet: Fleet, readiness: Readiness) -> None:
+    """Expire what the fleet holds and update readiness, for ever."""
+    drift = CapacityDrift()
+    while True:
+        await asyncio.sleep(HOUSEKEEPING_S)
+        fleet.tick(now=time.monotonic())
+        drift.look(fleet)
+        readiness.update()
+
+
+async def sweep(fleet: Fleet) -> None:
+    """Free the keys of removed endpoints in the index, for ever."""
+    while True:
+        n_left = fleet.atlas.sweep(n_keys=SWEPT_AT_ONCE)
+        await asyncio.sleep(SWEEP_PAUSE_S if n_left else HOUSEKEEPING_S)

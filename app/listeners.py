@@ -1,0 +1,140 @@
+"""Listeners of the process: ext-proc, gRPC health, REST and metrics."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.metrics_core import Metric
+
+from ..api.extproc.configured import make_ext_proc
+from ..api.extproc.health import HealthService
+from ..api.extproc.listener import GrpcListener
+from ..api.rest.answers import OwnAnswers
+from ..api.rest.app import metrics_app, rest_app
+from ..api.rest.feed import LiveFeed
+from ..api.rest.frame import frame_pieces
+from ..api.rest.listener import HttpListener
+from ..api.rest.metrics import RestMetrics
+from ..api.services.configured import make_services
+from ..api.tls.certificates import make_certificates
+from ..api.tls.http import http_context
+from ..api.tls.metrics import tls_families
+from ..configs.address import HostPort
+from ..configs.listeners import ServerConfig
+from ..fleet.registered import Registry
+from ..routing.feedback import Feedback
+from ..routing.observers.observers import Observers
+from ..routing.picker import Picker
+from ..routing.plan.live import LiveConfig
+from .workers.workers import Workers
+
+log = logging.getLogger(__name__)
+
+
+class Listeners:
+    """All listeners, by the configuration at the start; with a certificate all but plain health use TLS.
+
+    Args:
+        live: the configuration.
+        picker: routes requests.
+        feedback: receives the ends of requests.
+        observers: shown over REST.
+        model_names: served names and aliases.
+        health: readiness of the process.
+        registry: metrics of the whole process.
+        workers: the other workers, whose answers REST includes; None if there are none.
+
+    Raises:
+        TlsError: the certificate cannot be used.
+        AuthError: the file with the bearer token cannot be used.
+        ListenError: this machine lacks the configured transport.
+    """
+
+    def __init__(
+        self,
+        live: LiveConfig,
+        *,
+        picker: Picker,
+        feedback: Feedback,
+        observers: Observers,
+        model_names: frozenset[str],
+        health: HealthService,
+        registry: CollectorRegistry,
+        workers: Workers | None,
+    ) -> None:
+        server, ext_proc = live.in_force.server, live.in_force.ext_proc
+        self._certificates = make_certificates(server.tls, by_default=ext_proc.compat == "llm-d")
+        tls = http_context(server.tls, self._certificates)
+        self._ext_proc = make_ext_proc(
+            ext_proc,
+            picker,
+            health,
+            registry,
+            services=make_services(picker),
+            certificates=self._certificates,
+            on_begun=feedback.begun,
+            on_complete=feedback.ended,
+        )
+        if self._ext_proc.transport == "grpc" and ext_proc.transport == "auto":
+            log.warning(
+                "ext-proc runs on grpc.aio, at several times the cost of http2: libnghttp2.so.14 (Debian: libnghttp2-14) "
+                "or the part of kvatlas that is built with a C++20 compiler is missing"
+            )
+        self._health = GrpcListener("server.health", (health.handler(),))
+        rest_metrics = RestMetrics(registry)
+        self._feed = LiveFeed(
+            lambda: frame_pieces(picker, live, ready=health.ready),
+            max_viewers=live.in_force.rest.max_live_viewers,
+            metrics=rest_metrics,
+        )
+        answers = OwnAnswers(picker.decisions, picker.fleet, live)
+        rest = rest_app(
+            picker=picker,
+            answers=workers.join(answers, live) if workers is not None else answers,
+            observers=observers,
+            live=live,
+            instances=Registry(picker.fleet),
+            model_names=model_names,
+            registry=registry,
+            metrics=rest_metrics,
+            feed=self._feed,
+            is_ready=lambda: health.ready,
+        )
+        self._rest = HttpListener("server.rest", rest, tls)
+        self._metrics = HttpListener("server.metrics", metrics_app(registry, server.auth, rest_metrics), tls)
+
+    async def start(self, server: ServerConfig) -> dict[str, int]:
+        """Open the listeners and return their ports by configuration key; one that is off is absent.
+
+        Raises:
+            ListenError: an address is taken; the ones before it stay open until `stop`.
+        """
+        ports: dict[str, int] = {}
+        for name, address, listener in (
+            ("extProc", server.ext_proc, self._ext_proc),
+            ("health", server.health, self._health),
+            ("rest", server.rest, self._rest),
+            ("metrics", server.metrics, self._metrics),
+        ):
+            if address:
+                where = HostPort.parse(address, lowest_port=0)
+                ports[name] = await listener.start(where.host, where.port)
+                log.info("%s listens on %s:%d", name, where.host, ports[name])
+        return ports
+
+    async def drain(self, grace_s: float) -> None:
+        """Refuse new requests and wait at most `grace_s` seconds for those in flight, responses included."""
+        await self._ext_proc.stop(grace_s)
+
+    async def stop(self) -> None:
+        """Close what is left after `drain`."""
+        await self._health.stop(0)
+        self._feed.close()
+        await self._rest.stop()
+        await self._metrics.stop()
+
+    def families(self) -> Iterator[Metric]:
+        """Yield the metrics of the certificate."""
+        return tls_families(self._certificates)

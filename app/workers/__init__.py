@@ -1,0 +1,1 @@
+"""Several worker processes of one kvatlas, for loads beyond one core."""

@@ -1,0 +1,118 @@
+"""The parent process of several workers: starts, restarts and ends them."""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from types import FrameType
+from typing import NoReturn
+
+log = logging.getLogger(__name__)
+
+PAUSE_S = 1.0
+"""Pause before a worker is restarted, so that one that cannot run does not keep a core busy."""
+
+END = signal.SIGUSR1
+"""Signal that ends a worker. Workers ignore SIGTERM and SIGINT: terminals and some service managers send them to every
+process of a group, and a second signal would end a worker before its requests are finished."""
+
+_ENDS = (signal.SIGTERM, signal.SIGINT)
+_PASSED_ON = (*_ENDS, signal.SIGHUP)
+_PR_SET_PDEATHSIG = 1
+
+
+class Supervisor:
+    """Runs each worker in a process of its own until a signal ends them.
+
+    A worker that ends by itself is restarted. A worker that ends with the status `gives_up` ends all of them.
+
+    Args:
+        n_workers: number of workers.
+        run: runs the worker of a number, and returns its exit status; called in its process.
+        gives_up: exit status of a worker that a restart would not help.
+    """
+
+    def __init__(self, n_workers: int, run: Callable[[int], int], *, gives_up: int) -> None:
+        self._n_workers, self._run, self._gives_up = n_workers, run, gives_up
+        self._workers: dict[int, int] = {}
+        """Process id -> number of the worker."""
+        self._is_ending = False
+
+    def serve(self) -> int:
+        """Run until every worker has ended; return the status of a worker that gave up, else 0.
+
+        SIGTERM and SIGINT are passed on as `END`, SIGHUP as it is. To be called from the main thread of a process
+        without other threads.
+        """
+        for number in _PASSED_ON:
+            signal.signal(number, self._pass_on)
+        for worker in range(self._n_workers):
+            self._start(worker)
+        status = 0
+        while self._workers:
+            pid, wait_status = os.wait()
+            worker = self._workers.pop(pid)
+            code = os.waitstatus_to_exitcode(wait_status)
+            if code == self._gives_up and not self._is_ending:
+                status = code
+                self._end()
+            elif not self._is_ending:
+                log.warning("worker %d ended with status %d; it is started again", worker, code)
+                time.sleep(PAUSE_S)
+                self._start_unless_ending(worker)
+        return status
+
+    def _start_unless_ending(self, worker: int) -> None:
+        if not self._is_ending:
+            self._start(worker)
+
+    def _start(self, worker: int) -> None:
+        # A signal between the fork and the child's own handlers would run the parent's handler in the child.
+        signal.pthread_sigmask(signal.SIG_BLOCK, _PASSED_ON)
+        pid = os.fork()
+        if pid == 0:
+            self._become(worker)
+        self._workers[pid] = worker
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _PASSED_ON)
+
+    def _become(self, worker: int) -> NoReturn:
+        """Run the worker in the forked child; never returns to the parent's code."""
+        status = 1
+        try:
+            for number in _ENDS:
+                signal.signal(number, signal.SIG_IGN)
+            signal.signal(signal.SIGHUP, signal.SIG_DFL)
+            _end_with_parent()
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, _PASSED_ON)
+            status = self._run(worker)
+        except BaseException:
+            log.exception("worker %d failed", worker)
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(status)
+
+    def _pass_on(self, number: int, _: FrameType | None) -> None:
+        if number in _ENDS:
+            self._end()
+        else:
+            self._send(number)
+
+    def _end(self) -> None:
+        self._is_ending = True
+        self._send(END)
+
+    def _send(self, number: int) -> None:
+        for pid in self._workers:
+            os.kill(pid, number)
+
+
+def _end_with_parent() -> None:
+    """Have the kernel signal this process when its parent dies. Linux only."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, END)

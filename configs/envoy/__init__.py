@@ -1,0 +1,1 @@
+"""Envoy configurations, as data."""

@@ -1,0 +1,1 @@
+"""The servers: found, followed, loaded, accounted, saved."""

@@ -1,0 +1,161 @@
+"""The fleet of a configuration: made of it, brought to the next one, and taken down."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import random
+import time
+from collections.abc import Iterator, Mapping
+
+from prometheus_client.metrics_core import Metric
+
+from ..configs.schema import EventsConfig, KVAtlasConfig
+from ..events.subscriber import Subscriber
+from ..events.subscription import SubscriberOptions
+from ..indexer.atlas import Atlas
+from ..indexer.factory import IndexCore, index_core
+from ..indexer.tiers import TierTable
+from .errors import ConfigRefusedError
+from .fleet import Fleet
+from .fleet_metrics import fleet_families
+from .in_flight import Siblings
+from .metrics import FleetMetrics
+from .roster import Roster, Wanted, wanted_endpoints
+from .scrape.loads import LoadTable
+from .scrape.report import EngineFacts
+from .scrape.scraper import Scraper
+from .settings import fleet_settings, scrape_settings, tier_specs
+from .snapshots import Snapshots
+from .tier_sources import log_source
+
+log = logging.getLogger(__name__)
+
+
+class ConfiguredFleet:
+    """A fleet that has the endpoints of a configuration, beside those that come from elsewhere.
+
+    Args:
+        config: to begin with; `fill` adds its endpoints.
+        metrics: counters.
+        siblings: as of `Fleet`.
+    """
+
+    def __init__(self, config: KVAtlasConfig, metrics: FleetMetrics, *, siblings: Siblings | None) -> None:
+        tiers = TierTable(tier_specs(config.tiers))
+        core = _core(metrics)
+        self._loads = LoadTable(stale_after_s=config.metrics_scrape.stale_after)
+        self._subscriber = Subscriber(
+            SubscriberOptions(topic_prefix=config.events.topic_prefix, decode=core.decode_batch)
+        )
+        self._scraper = Scraper(
+            loads=self._loads,
+            on_facts=self._facts_changed,
+            settings=scrape_settings(config.metrics_scrape),
+            clock=time.monotonic,
+            rng=random.random,
+        )
+        self.fleet = Fleet(
+            atlas=Atlas(
+                tiers=tiers,
+                seed=config.index.hash_seed,
+                core=core,
+                on_source=lambda endpoint, rank, change: log_source(tiers, endpoint, rank, change),
+            ),
+            subscriber=self._subscriber,
+            scraper=self._scraper,
+            loads=self._loads,
+            metrics=metrics,
+            settings=fleet_settings(config),
+            siblings=siblings,
+        )
+        """With the endpoints of all sources."""
+        self._roster = Roster(self.fleet)
+
+    @property
+    def endpoints(self) -> Mapping[str, Wanted]:
+        """The configured endpoints by name, as they change."""
+        return self._roster.wanted
+
+    def bind(self, events: EventsConfig) -> int | None:
+        """Listen for the engines' publishers, where these connect to us.
+
+        Returns the TCP port, None where there is none.
+
+        Raises:
+            SubscriptionError: the address is taken, or not one of this machine's.
+        """
+        if events.mode != "bind":
+            return None
+        scheme, _, where = self._subscriber.bind(events.bind).partition("://")
+        log.info("events listens on %s", where)
+        return int(where.rpartition(":")[2]) if scheme == "tcp" else None
+
+    async def fill(self, config: KVAtlasConfig, snapshots: Snapshots) -> None:
+        """Add the configured endpoints, each from what was saved of it or from nothing.
+
+        Raises:
+            SubscriptionError: an event address cannot be used.
+        """
+        with snapshots.loading():
+            for name, wanted in wanted_endpoints(config).items():
+                self._roster.add(name, wanted, saved=snapshots.take(name, wanted))
+                await asyncio.sleep(0)  # loading takes its time, and health checks want answers
+
+    async def prepare(self, config: KVAtlasConfig) -> None:
+        """Connect to the publishers of endpoints that `bring_to` would add.
+
+        Raises:
+            ConfigRefusedError: an event address cannot be used; nothing has changed.
+        """
+        try:
+            for _ in self._roster.preparing(wanted_endpoints(config)):
+                await asyncio.sleep(0)
+        except ConfigRefusedError:
+            self.fleet.publishers.prepared()
+            raise
+
+    def bring_to(self, config: KVAtlasConfig) -> None:
+        """Have the endpoints of another configuration and look at all by its settings, in one step; then `settle`.
+
+        Raises:
+            ConfigRefusedError: as of `Roster.bring_to`; the settings are as before.
+        """
+        try:
+            self._roster.bring_to(wanted_endpoints(config))
+        finally:
+            self.fleet.publishers.prepared()
+        self.fleet.configure(fleet_settings(config))
+        self._scraper.configure(scrape_settings(config.metrics_scrape))
+        self._loads.stale_after_s = config.metrics_scrape.stale_after
+
+    async def settle(self) -> None:
+        """Free the sockets of endpoints that are gone, and evict what smaller tiers cannot hold."""
+        await self.fleet.release()
+        for _ in self.fleet.shrinking():
+            await asyncio.sleep(0)
+
+    async def stop(self) -> None:
+        """Remove every endpoint, whatever its source, and close all sockets."""
+        for endpoint in list(self.fleet):
+            await self.fleet.remove(endpoint.name)
+        await self._scraper.stop()
+        await self._subscriber.close()
+
+    def families(self) -> Iterator[Metric]:
+        """Metrics of the fleet."""
+        return fleet_families(self.fleet, self._subscriber)
+
+    def _facts_changed(self, name: str, facts: EngineFacts) -> None:
+        self.fleet.facts_changed(name, facts)
+
+
+def _core(metrics: FleetMetrics) -> IndexCore:
+    core = index_core(os.environ.get("KVATLAS_INDEX") or None)
+    metrics.index_native.set(core.name == "native")
+    if core.name == "reference":
+        log.warning(
+            "the index runs in Python: slower, same answers; install kvatlas where a C++20 compiler is"
+        )
+    return core

@@ -1,0 +1,39 @@
+"""How following the cluster goes, as metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from prometheus_client.metrics_core import Metric
+
+from ..metrics import counter, gauge
+from .client.election import Elector
+from .discovery import AnyFollower
+
+
+def kubernetes_families(followers: Iterable[tuple[str, AnyFollower]]) -> Iterator[Metric]:
+    """One row a kind that is followed."""
+    objects = gauge("kubernetes_objects", "Objects known of a kind.", "kind")
+    current = gauge("kubernetes_current", "1 when a watch keeps the kind up to date.", "kind")
+    lists = counter("kubernetes_lists", "Lists of a kind completed.", "kind")
+    rejected = counter("kubernetes_objects_rejected", "Objects that could not be read.", "kind")
+    failures = counter("kubernetes_failures", "Requests and watches that failed.", "kind", "reason")
+    for kind, follower in followers:
+        copy = follower.copy
+        objects.add_metric([kind], len(copy.objects))
+        current.add_metric([kind], copy.synced and copy.problem is None)
+        lists.add_metric([kind], copy.n_lists)
+        rejected.add_metric([kind], copy.n_rejected)
+        for reason, n_failures in copy.n_failures.items():
+            failures.add_metric([kind, reason], n_failures)
+    yield from (objects, current, lists, rejected, failures)
+
+
+def leader_families(elector: Elector | None) -> Iterator[Metric]:
+    """Whether this process leads; no rows when it takes no part."""
+    leads = gauge("leads", "1 when this process leads.")
+    changes = counter("lead_changes", "How often this process began or ceased to lead.")
+    if elector is not None:
+        leads.add_metric([], elector.leads)
+        changes.add_metric([], elector.n_changes)
+    yield from (leads, changes)

@@ -1,0 +1,82 @@
+"""What the parts of the process are told, made of a configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from ..configs.engines import EngineCatalog
+from ..configs.schema import KVAtlasConfig, TierConfig
+from ..configs.scraping import MetricsScrapeConfig
+from ..events.stream import Trust
+from ..indexer.tiers import TierId, TierSource, TierSpec
+from .scrape.schedule import Rhythm
+from .scrape.target import ScrapeSettings
+
+
+@dataclass(frozen=True, slots=True)
+class FleetSettings:
+    """How endpoints are looked at.
+
+    Attributes:
+        trust_credit: what a prefix on an endpoint is worth, by the trust in its publisher.
+        capacities: blocks of each tier that a server can hold, None for no bound.
+        auto_capacity_tiers: tiers whose bound is found out for each endpoint instead.
+        engines: under which names endpoints tell their load.
+        predict_s: how long a prompt that was sent to an endpoint counts as held there, unless events tell sooner; None:
+            never.
+        audit_lowers_credit: whether endpoints lose credit where engines reuse less than expected.
+    """
+
+    trust_credit: Mapping[Trust, float]
+    capacities: tuple[int | None, ...]
+    auto_capacity_tiers: tuple[TierId, ...]
+    engines: EngineCatalog
+    predict_s: float | None = None
+    audit_lowers_credit: bool = True
+
+    def configured_capacity(self, tier: TierId) -> int | Literal["auto", "unlimited"]:
+        """Blocks of a server in the tier, as configured; `unlimited` also of one that only an unknown medium brought up."""
+        if tier in self.auto_capacity_tiers:
+            return "auto"
+        return (self.capacities[tier] if tier < len(self.capacities) else None) or "unlimited"
+
+
+def fleet_settings(config: KVAtlasConfig) -> FleetSettings:
+    """How endpoints are looked at by a configuration."""
+    credit = config.events.trust_credit
+    return FleetSettings(
+        trust_credit={trust: getattr(credit, trust.value) for trust in Trust},
+        capacities=tuple(spec.capacity for spec in tier_specs(config.tiers)),
+        auto_capacity_tiers=tuple(
+            TierId(number)
+            for number, tier in enumerate(config.tiers)
+            if tier.lru_capacity_per_server == "auto" and tier.scope == "server"
+        ),
+        engines=EngineCatalog(config.metrics_scrape),
+        audit_lowers_credit=config.audit.lower_credit,
+        predict_s=config.predictions.ttl if config.predictions.enabled else None,
+    )
+
+
+def scrape_settings(config: MetricsScrapeConfig) -> ScrapeSettings:
+    """How endpoints are scraped by a configuration."""
+    return ScrapeSettings(Rhythm(config.interval, config.idle_interval_s), timeout_s=config.timeout)
+
+
+def tier_specs(tiers: Iterable[TierConfig]) -> list[TierSpec]:
+    """One spec a tier, in the same order."""
+    return [_tier_spec(tier) for tier in tiers]
+
+
+def _tier_spec(tier: TierConfig) -> TierSpec:
+    return TierSpec(
+        name=tier.name,
+        media=tier.media,
+        capacity=tier.lru_capacity_per_server if isinstance(tier.lru_capacity_per_server, int) else None,
+        chunk_blocks=tier.offload_chunk_blocks if isinstance(tier.offload_chunk_blocks, int) else None,
+        source=None if tier.source == "auto" else TierSource(tier.source),
+        shared=tier.scope == "shared",
+        cleared_on_reset=tier.clear_on_reset,
+    )

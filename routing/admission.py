@@ -1,0 +1,71 @@
+"""Which requests are turned away when the fleet is loaded."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping
+from types import MappingProxyType
+
+from ..configs.schema import AdmissionConfig
+from ..scorers.core.model import Load
+from .router import Refusal, RefusalCode
+
+SHED = Refusal(
+    RefusalCode.RESOURCE_EXHAUSTED,
+    "system saturated, sheddable request dropped",
+    dropped_reason="rejected-saturated",
+)
+
+
+class Admission:
+    """Turns away requests of negative priority while the fleet is saturated; every other request is let in.
+
+    Args:
+        config: priorities of objectives, and what counts as saturated.
+        discovered: objective -> priority, looked at for objectives that the configuration does not name.
+        idle_interval_s: longest time between two scrapes of an endpoint without work, whose load may be so much older.
+    Source: the reference picker's default admission and its `utilization-detector`, with its wording.
+    """
+
+    def __init__(
+        self,
+        config: AdmissionConfig,
+        *,
+        discovered: Mapping[str, int] = MappingProxyType({}),
+        idle_interval_s: float = 0.0,
+    ) -> None:
+        self._config, self._discovered, self._idle_interval_s = config, discovered, idle_interval_s
+
+    def priority(self, objective: str) -> int:
+        """Priority of an objective; 0 for one that nobody knows, and for none."""
+        return self._config.objectives.get(objective, self._discovered.get(objective, 0))
+
+    def saturation(self, loads: Collection[Load | None], *, now: float) -> float:
+        """Mean over endpoints of the larger of queue and KV-cache utilization, each against its threshold.
+
+        An endpoint whose load is not known or is too old counts as 1, and so does an empty fleet; 1 is saturated.
+        """
+        if not loads:
+            return 1.0
+        return sum(self._endpoint_saturation(load, now) for load in loads) / len(loads)
+
+    def refusal(self, priority: int, loads: Collection[Load | None], *, now: float) -> Refusal | None:
+        """Why a request of that priority is turned away, None when it is let in."""
+        return SHED if priority < 0 and self.saturation(loads, now=now) >= 1.0 else None
+
+    def _endpoint_saturation(self, load: Load | None, now: float) -> float:
+        config = self._config
+        if load is None:
+            return 1.0
+        is_idle = not load.waiting and not load.running
+        oldest_s = config.metrics_staleness_threshold + (self._idle_interval_s if is_idle else 0.0)
+        if load.age_s(now) > oldest_s:
+            return 1.0
+        return max(
+            _share(load.waiting, config.queue_depth_threshold),
+            _share(load.kv_utilization, config.kv_cache_util_threshold),
+        )
+
+
+def _share(value: float, threshold: float) -> float:
+    return value / threshold if threshold else math.inf

@@ -1,0 +1,157 @@
+"""The last decisions, kept as they were made so that they can be explained."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from prometheus_client.metrics_core import Metric
+
+from ..fleet.audit import Audited
+from ..fleet.metrics import gauge
+from ..indexer.match import PrefixMatch
+from ..scorers.core.decision import Decision
+from .control_headers import MAX_ID_CHARS
+
+DECISION_BYTES, CANDIDATE_BYTES, TERM_BYTES = 3500, 560, 100
+"""Memory of a decision, of each of its candidates with a load of its own, and of each term of a candidate: at most so
+much, as a test measures. Most decisions take less, since they share loads."""
+
+PREFIX_BYTES, PART_BYTES = 600, 96
+"""The same of what a candidate holds of the prompt: of itself, and of each of its runs and ranks. Candidates that hold
+nothing share one match."""
+
+NUMBER_STEP = 64
+"""Between the numbers of two decisions of one process, so that those of 64 workers are all different."""
+
+
+@dataclass(slots=True)
+class KeptDecision:
+    """One decision on a request.
+
+    Attributes:
+        number: the time in microseconds, about: later decisions have higher ones, also beside those of other workers.
+        request_id: `x-request-id`, or what the protocol shell made up; of a long one the first characters.
+        at: wall-clock seconds.
+        decision: the decision; nobody is picked where filters left nobody.
+        size_bytes: memory it is counted with.
+        audited: what the engine said of it afterwards, None while it has said nothing.
+    """
+
+    number: int
+    request_id: str
+    at: float
+    decision: Decision
+    size_bytes: int
+    audited: Audited | None = None
+
+
+class DecisionLog:
+    """The newest decisions, bounded by number and by memory. For one event loop; no locks.
+
+    Args:
+        max_count: decisions kept at most; 0 keeps none.
+        max_bytes: memory they take at most; the newest is kept whatever it takes.
+        worker: of several processes the number of this one, below `NUMBER_STEP`.
+    """
+
+    def __init__(self, *, max_count: int, max_bytes: int, worker: int = 0) -> None:
+        self._max_count, self._max_bytes, self._worker = max_count, max_bytes, worker
+        self._last_number = worker
+        self._kept: deque[KeptDecision] = deque()
+        self._by_id: dict[str, KeptDecision] = {}
+        self.n_seen = 0
+        """Decisions added since the start; 0 where none are kept."""
+        self.size_bytes = 0
+        """Memory of what is kept, as counted."""
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def add(self, decision: Decision, *, request_id: str, at: float) -> None:
+        """Keep a decision, in place of the oldest where there is no room. Nothing of it is copied."""
+        if not self._max_count:
+            return
+        self.n_seen += 1
+        request_id = request_id[:MAX_ID_CHARS]
+        number = int(at * 1e6) // NUMBER_STEP * NUMBER_STEP + self._worker
+        self._last_number = max(number, self._last_number + NUMBER_STEP)
+        kept = KeptDecision(self._last_number, request_id, at, decision, size_bytes(decision))
+        self._kept.append(kept)
+        self._by_id[request_id] = kept
+        self.size_bytes += kept.size_bytes
+        while len(self._kept) > self._max_count or (
+            self.size_bytes > self._max_bytes and len(self._kept) > 1
+        ):
+            self._drop_oldest()
+
+    def audited(self, decision: Decision, audited: Audited) -> None:
+        """The engine's word on a decision came, which may not be kept any more."""
+        kept = self.get(decision.origin.request_id) if decision.origin is not None else None
+        if kept is not None and kept.decision is decision:
+            kept.audited = audited
+
+    def get(self, request_id: str) -> KeptDecision | None:
+        """The newest decision on a request of that id, None when it is not kept (any more)."""
+        return self._by_id.get(request_id[:MAX_ID_CHARS])
+
+    def page(
+        self, *, limit: int, endpoint: str | None = None, before: int | None = None
+    ) -> Sequence[KeptDecision]:
+        """Decisions, newest first.
+
+        Args:
+            limit: at most so many.
+            endpoint: only those that picked this endpoint first; None for all.
+            before: only those with a smaller number; None for all.
+        Cost: O(decisions kept).
+        """
+        found: list[KeptDecision] = []
+        for kept in reversed(self._kept):
+            if len(found) == limit:
+                break
+            if before is not None and kept.number >= before:
+                continue
+            if endpoint is None or kept.decision.picked[:1] == (endpoint,):
+                found.append(kept)
+        return found
+
+    def _drop_oldest(self) -> None:
+        oldest = self._kept.popleft()
+        self.size_bytes -= oldest.size_bytes
+        if self._by_id[oldest.request_id] is oldest:  # else the client used the id again
+            del self._by_id[oldest.request_id]
+
+
+def size_bytes(decision: Decision) -> int:
+    """Memory of a decision, at most. Cost: O(candidates), 3 us for 64."""
+    n_held = n_parts = 0
+    nothing: PrefixMatch | None = None
+    for candidate in decision.candidates:
+        prefix = candidate.prefix
+        if prefix is nothing or prefix is None:
+            continue
+        held = prefix.held
+        if any(held.union_blocks):
+            n_held += 1
+            n_parts += len(held.interleaved) + len(prefix.other_ranks)
+        else:
+            nothing = prefix
+    n_terms = len(decision.candidates) * len(decision.columns)
+    return (
+        DECISION_BYTES
+        + len(decision.candidates) * CANDIDATE_BYTES
+        + n_terms * TERM_BYTES
+        + n_held * PREFIX_BYTES
+        + n_parts * PART_BYTES
+    )
+
+
+def decision_families(log: DecisionLog) -> Iterator[Metric]:
+    """Metrics of what is kept."""
+    kept = gauge("decisions_kept", "Decisions kept to be explained.")
+    kept.add_metric([], len(log))
+    n_bytes = gauge("decisions_kept_bytes", "Memory of kept decisions, as counted against their bound.")
+    n_bytes.add_metric([], log.size_bytes)
+    yield from (kept, n_bytes)

@@ -1,0 +1,124 @@
+"""The models that the process tokenizes for, and which of them a request names."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass
+
+from ..configs.schema import KVAtlasConfig, ModelConfig
+from ..tokenization.configured import make_remote
+from ..tokenization.model import NoPrefixReason, ParsedRequest, Prompt
+from ..tokenization.remote.client import OnOutcome
+from ..tokenization.service import Tokenization
+
+EndpointUrls = Callable[[Mapping[str, str]], list[str]]
+"""Base URLs of the endpoints with these labels that answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServedModel:
+    """One model.
+
+    Attributes:
+        config: its section of the configuration.
+        tokenization: of its prompts.
+    """
+
+    config: ModelConfig
+    tokenization: Tokenization
+
+
+class ServedModels:
+    """Tokenizes each request as the model that it names. Implements `api.picker.Tokenizes`.
+
+    A name is that of a model or of an adapter, or `NAME:ADAPTER` as in SGLang. One model alone takes every name.
+
+    Args:
+        config: validated configuration.
+        endpoint_urls: tells engines that can be asked for token ids.
+        on_outcome: told of each question to an engine.
+
+    Raises:
+        TokenizerLoadError: a tokenizer cannot be loaded, or what is configured gives other ids than the engine's.
+    """
+
+    def __init__(self, config: KVAtlasConfig, *, endpoint_urls: EndpointUrls, on_outcome: OnOutcome) -> None:
+        self._served = [_served(model, config, endpoint_urls, on_outcome) for model in config.served_models]
+        self._by_name = {
+            name: each for each in self._served for name in (*each.config.names, *each.config.adapters)
+        }
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Served names and aliases of all models."""
+        return frozenset(name for each in self._served for name in each.config.names)
+
+    @property
+    def tokenizations(self) -> Sequence[Tokenization]:
+        """Of each model."""
+        return [each.tokenization for each in self._served]
+
+    @property
+    def differ(self) -> bool:
+        """Whether endpoints have different models."""
+        return any(each.config.endpoint_labels for each in self._served)
+
+    def endpoint_labels(self, name: str) -> Mapping[str, str]:
+        """Labels that an endpoint has to have for requests that name this model."""
+        served = self._find(name)
+        return served.config.endpoint_labels if served is not None else {}
+
+    async def tokenize(self, request: ParsedRequest) -> Prompt:
+        """See `PromptPipeline.tokenize`."""
+        outcome = self.begin(request)
+        return outcome if isinstance(outcome, Prompt) else await outcome
+
+    def begin(self, request: ParsedRequest) -> Prompt | Coroutine[None, None, Prompt]:
+        """See `PromptPipeline.begin`. A request for none of several models has no token ids."""
+        served = self._find(request.model)
+        if served is not None:
+            return served.tokenization.pipeline.begin(request)
+        return Prompt(
+            model=request.model,
+            tokens=None,
+            lora=request.lora,
+            cache_salt=request.cache_salt,
+            stream=request.stream,
+            n_prompts=request.n_prompts,
+            reason=NoPrefixReason.UNKNOWN_MODEL,
+            detail=f"no model is configured that is called {request.model!r}, and none has an adapter of that name",
+        )
+
+    async def start(self) -> None:
+        """Open what is needed to ask engines."""
+        for tokenization in self.tokenizations:
+            if tokenization.remote is not None:
+                await tokenization.remote.start()
+
+    async def watch(self) -> None:
+        """Load changed tokenizer files, until cancelled."""
+        await asyncio.gather(*(tokenization.watch() for tokenization in self.tokenizations))
+
+    async def stop(self) -> None:
+        """Close all that was opened."""
+        for tokenization in self.tokenizations:
+            if tokenization.remote is not None:
+                await tokenization.remote.stop()
+            tokenization.close()
+
+    def _find(self, name: str) -> ServedModel | None:
+        if len(self._served) == 1:
+            return self._served[0]
+        return self._by_name.get(name) or self._by_name.get(name.partition(":")[0])
+
+
+def _served(
+    model: ModelConfig, config: KVAtlasConfig, endpoint_urls: EndpointUrls, on_outcome: OnOutcome
+) -> ServedModel:
+    remote = make_remote(
+        model.remote_tokenizer,
+        endpoints=lambda: endpoint_urls(model.endpoint_labels),
+        on_outcome=on_outcome,
+    )
+    return ServedModel(model, Tokenization(model, config.tokenization, remote=remote))

@@ -1,0 +1,1 @@
+"""Observers of routed requests: they change no decision."""

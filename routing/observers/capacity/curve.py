@@ -1,0 +1,220 @@
+"""Prompt tokens that endpoints would find with CPU tiers of other sizes, from the requests they are sent."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from ....configs.observers import CapacityCurveConfig
+from ....events.sockets import spawn
+from ....fleet.endpoint import Endpoint
+from ....fleet.fleet import Fleet
+from ....indexer.prefix import Prefix
+from ....indexer.reuse_distance import ReuseDistances
+from ....indexer.tiers import TierId
+from ....scorers.core.decision import Decision
+from .kv_size import KvSize
+
+GIB = 1 << 30
+SIZES_GIB = (0.0, 10.0, 20.0, 40.0, 60.0, 80.0, 100.0, 150.0, 200.0, 300.0, 400.0, 600.0, 800.0, 1000.0)
+"""CPU tiers that are looked at unless others are asked for."""
+
+MAX_GIB = 1024.0
+"""Largest CPU tier of a server that is of interest."""
+
+CHUNK_TOKENS = 64
+"""Blocks are followed in stretches of at least so many tokens, since a stretch costs as much as a block."""
+
+MAX_CHUNKS = 1 << 16
+"""Largest cache of interest where the memory of a token is not known: 4 million tokens."""
+
+REFRESH_S = 15.0
+"""Time between two looks at all endpoints for the metrics."""
+
+
+@dataclass(frozen=True, slots=True)
+class CurvePoint:
+    """One size.
+
+    Attributes:
+        gib: CPU tier of each server.
+        hit_rate: part of the prompt tokens found, 0 to 1.
+        gain: how much more 10 GiB more would find, on the way to the next size; None at the last.
+    """
+
+    gib: float
+    hit_rate: float
+    gain: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class ServerCurve:
+    """One endpoint.
+
+    Attributes:
+        name: of the endpoint.
+        block_size: tokens a block.
+        kv: memory of a token; None where it is not known, and then there are no points.
+        gpu_tokens: what its GPU tier holds, None where that is not known.
+        n_tokens: prompt tokens that the curve rests on, older ones counted less.
+        rate: part of the blocks that is followed.
+        n_keys: blocks that are followed.
+        hit_rate_unbounded: with a cache of any size.
+        points: by size, ascending.
+    """
+
+    name: str
+    block_size: int
+    kv: KvSize | None
+    gpu_tokens: int | None
+    n_tokens: float
+    rate: float
+    n_keys: int
+    hit_rate_unbounded: float
+    points: tuple[CurvePoint, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FleetCurve:
+    """All endpoints of which the memory of a token is known, each with its own CPU tier of that size."""
+
+    points: tuple[CurvePoint, ...] = ()
+    servers: tuple[ServerCurve, ...] = ()
+
+
+@dataclass(slots=True)
+class _Server:
+    """What is followed of one endpoint; `stride` blocks make a chunk."""
+
+    block_size: int
+    stride: int
+    distances: ReuseDistances
+
+    @property
+    def chunk_tokens(self) -> int:
+        return self.stride * self.block_size
+
+
+class CapacityCurve:
+    """Curves of the endpoints of a fleet. For one event loop; no locks.
+
+    Args:
+        config: how many blocks are followed, and how fast they count less.
+        fleet: the endpoints.
+        kv_size: memory of a token on an endpoint, None where it is not known.
+        clock: monotonic seconds, the same as of decisions.
+    """
+
+    def __init__(
+        self,
+        config: CapacityCurveConfig,
+        fleet: Fleet,
+        kv_size: Callable[[Endpoint], KvSize | None],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.latest = FleetCurve()
+        """As of the last look, for metrics."""
+        self._config, self._fleet, self._kv_size, self._clock = config, fleet, kv_size, clock
+        self._servers: dict[str, _Server] = {}
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Keep `latest` fresh from now on."""
+        self._task = spawn(self._keep(), "capacity curve")
+
+    async def stop(self) -> None:
+        """End that."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    def routed(self, decision: Decision, prefix: Prefix | None) -> None:
+        """A request was routed. Cost: some 50 us for 30,000 tokens."""
+        match = decision.best.prefix
+        if prefix is None or match is None or decision.no_prefix_reason is not None or not prefix.n_tokens:
+            return
+        server = self._servers.get(decision.best.name)
+        if server is None or server.block_size != match.block_size:
+            server = self._begin(decision.best.name, match.block_size)
+        keys = prefix.keys(match.block_size)[server.stride - 1 :: server.stride]
+        server.distances.use(keys, n_blocks=prefix.n_tokens / server.chunk_tokens, now=decision.at)
+
+    async def look(self, sizes_gib: Sequence[float] = SIZES_GIB) -> FleetCurve:
+        """The curves at these sizes, ascending. Others run between two endpoints, each of which takes some 0.3 ms."""
+        found = [0.0] * len(sizes_gib)
+        n_tokens = 0.0
+        servers: list[ServerCurve] = []
+        for name in list(self._servers):
+            endpoint = self._fleet.get(name)
+            if endpoint is None:
+                del self._servers[name]
+                continue
+            curve = self._curve(endpoint, self._servers[name], sizes_gib)
+            servers.append(curve)
+            if curve.points:
+                n_tokens += curve.n_tokens
+                found = [
+                    each + curve.n_tokens * point.hit_rate
+                    for each, point in zip(found, curve.points, strict=True)
+                ]
+            await asyncio.sleep(0)
+        rates = [each / n_tokens for each in found] if n_tokens else []
+        return FleetCurve(_points(sizes_gib, rates), tuple(servers))
+
+    async def _keep(self) -> None:
+        while True:
+            await asyncio.sleep(REFRESH_S)
+            self.latest = await self.look()
+
+    def _begin(self, name: str, block_size: int) -> _Server:
+        """Follow an endpoint that is new, or whose blocks have another size."""
+        endpoint = self._fleet.get(name)
+        kv = self._kv_size(endpoint) if endpoint is not None else None
+        stride = max(1, CHUNK_TOKENS // block_size)
+        chunks = MAX_CHUNKS if kv is None else int(MAX_GIB * GIB / (kv.n_bytes * stride * block_size))
+        distances = ReuseDistances(
+            max_keys=self._config.max_keys_per_endpoint,
+            max_capacity=max(1, chunks),
+            half_life_s=self._config.half_life,
+        )
+        server = self._servers[name] = _Server(block_size, stride, distances)
+        return server
+
+    def _curve(self, endpoint: Endpoint, server: _Server, sizes_gib: Sequence[float]) -> ServerCurve:
+        kv, gpu_tokens = self._kv_size(endpoint), self._gpu_tokens(endpoint.name, server.block_size)
+        chunk, distances, now = server.chunk_tokens, server.distances, self._clock()
+        sizes = sizes_gib if kv is not None else ()
+        tokens = [int(gib * GIB / kv.n_bytes) for gib in sizes] if kv is not None else []
+        capacities = [max(gpu_tokens or 0, each) // chunk for each in tokens]
+        *hits, unbounded = distances.hits([*capacities, 1 << 62], now=now)
+        n_chunks = distances.n_blocks(now=now)
+        return ServerCurve(
+            name=endpoint.name,
+            block_size=server.block_size,
+            kv=kv,
+            gpu_tokens=gpu_tokens,
+            n_tokens=n_chunks * chunk,
+            rate=distances.rate,
+            n_keys=distances.n_keys,
+            hit_rate_unbounded=unbounded / n_chunks,
+            points=_points(sizes, [each / n_chunks for each in hits]),
+        )
+
+    def _gpu_tokens(self, endpoint: str, block_size: int) -> int | None:
+        """Of all its ranks together."""
+        capacities = [ledger.capacity(TierId(0)) for ledger in self._fleet.atlas.ledgers(endpoint)]
+        known = [each for each in capacities if each is not None]
+        return sum(known) * block_size if known else None
+
+
+def _points(sizes_gib: Sequence[float], rates: Sequence[float]) -> tuple[CurvePoint, ...]:
+    pairs = list(zip(sizes_gib, rates, strict=False))
+    gains = [10 * (more - rate) / (larger - size) for (size, rate), (larger, more) in pairwise(pairs)]
+    return tuple(
+        CurvePoint(size, rate, gain)
+        for (size, rate), gain in zip(pairs, [*gains, None][: len(pairs)], strict=True)
+    )

@@ -1,0 +1,107 @@
+"""What looks on while requests are routed, and changes nothing of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from prometheus_client.metrics_core import Metric
+
+from ...configs.schema import KVAtlasConfig
+from ...fleet.endpoint import Endpoint
+from ...fleet.fleet import Fleet
+from ...indexer.prefix import Prefix
+from ...scorers.core.base import Rng
+from ...scorers.core.decision import Decision
+from ...scorers.core.model import RequestView
+from ...scorers.core.shadow import Draws
+from ..outcome import Completion
+from ..router import Arrival
+from .capacity.curve import CapacityCurve
+from .capacity.kv_size import KvSize, kv_size
+from .capacity.metrics import capacity_families
+from .recorder.metrics import recorder_families
+from .recorder.recorder import Recorder
+from .shadow.metrics import shadow_families
+from .shadow.shadow import Shadow
+
+
+class Observers:
+    """Those that a configuration asks for.
+
+    Args:
+        config: the configuration.
+        fleet: where requests are routed to.
+
+    Raises:
+        RecorderError: the recorder's secret cannot be used.
+    """
+
+    def __init__(self, config: KVAtlasConfig, fleet: Fleet) -> None:
+        self.recorder = Recorder(config.recorder) if config.recorder.folder else None
+        """None where nothing is recorded."""
+        self.capacity = (
+            CapacityCurve(config.capacity_curve, fleet, _KvSizes(config).of)
+            if config.capacity_curve.enabled
+            else None
+        )
+        """None where no curve is kept."""
+        self.shadow = Shadow(config.shadow, config) if config.shadow.file else None
+        """None where no other configuration decides too."""
+
+    def start(self) -> None:
+        """Work from now on."""
+        if self.capacity is not None:
+            self.capacity.start()
+        if self.shadow is not None:
+            self.shadow.start()
+        if self.recorder is not None:
+            self.recorder.start()
+
+    async def stop(self) -> None:
+        """Finish what was begun; to be called when no more requests come."""
+        if self.capacity is not None:
+            await self.capacity.stop()
+        if self.shadow is not None:
+            await self.shadow.stop()
+        if self.recorder is not None:
+            await self.recorder.stop()
+
+    def draws(self, rng: Rng) -> Draws | None:
+        """Draws for a decision on a request, to be handed to `routed`; None where `rng` itself will do."""
+        return self.shadow.draws(rng) if self.shadow is not None else None
+
+    def routed(
+        self, view: RequestView, decision: Decision, prefix: Prefix | None, draws: Draws | None
+    ) -> Arrival | None:
+        """A request was routed; what `ended` needs of it."""
+        if self.shadow is not None and draws is not None:
+            self.shadow.routed(view, decision, draws)
+        if self.capacity is not None:
+            self.capacity.routed(decision, prefix)
+        return self.recorder.routed(decision, prefix) if self.recorder is not None else None
+
+    def answered(self, decision: Decision, *, ttft_s: float) -> None:
+        """The first token of a routed request came."""
+        if self.shadow is not None:
+            self.shadow.answered(decision, ttft_s=ttft_s)
+
+    def ended(self, completion: Completion) -> None:
+        """A request ended."""
+        if self.recorder is not None:
+            self.recorder.ended(completion)
+
+    def families(self) -> Iterator[Metric]:
+        """Metrics of all of them."""
+        yield from capacity_families(self.capacity)
+        yield from recorder_families(self.recorder)
+        yield from shadow_families(self.shadow)
+
+
+class _KvSizes:
+    """Memory of a token on each endpoint, by the model that it serves."""
+
+    def __init__(self, config: KVAtlasConfig) -> None:
+        self._sizes = [(model.endpoint_labels, kv_size(model)) for model in config.served_models]
+
+    def of(self, endpoint: Endpoint) -> KvSize | None:
+        return next((size for labels, size in self._sizes if endpoint.has_labels(labels)), None)

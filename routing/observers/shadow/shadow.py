@@ -1,0 +1,208 @@
+"""Lets the profile of another file decide on the requests that are routed, and keeps count of what differs."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import msgspec
+
+from ....configs.errors import ConfigError
+from ....configs.observers import ShadowConfig
+from ....configs.schema import KVAtlasConfig
+from ....events.sockets import spawn
+from ....scorers.core.base import Rng
+from ....scorers.core.decision import Decision, PluginFault
+from ....scorers.core.model import RequestView
+from ....scorers.core.shadow import Draws, ShadowTally
+from ....scorers.latency.cost import LatencyCostParams, LatencyCostScorer
+from ...errors import SchedulingError
+from ...plan.config_files import FileWatch
+from ...plan.load import load_scheduled
+from ...plan.plan import Plan, make_plan
+
+log = logging.getLogger(__name__)
+
+POLL_S = 0.25
+"""Time between two looks at the file."""
+
+
+class Shadow:
+    """One shadow, whose plugins are its own and learn from what really happens. For one event loop; no locks.
+
+    It decides once the request has its answer, in the loop's next step, on the same candidates and with the same draws.
+
+    Args:
+        config: with a file.
+        live: configuration in force at the start; the shadow has its tiers.
+        rng: chooses the requests.
+        clock: monotonic seconds.
+        cpu: CPU seconds of this thread.
+    """
+
+    def __init__(
+        self,
+        config: ShadowConfig,
+        live: KVAtlasConfig,
+        *,
+        rng: Rng = random.random,
+        clock: Callable[[], float] = time.monotonic,
+        cpu: Callable[[], float] = time.thread_time,
+    ) -> None:
+        self.file = Path(config.file)
+        self.refusal = "it was not read yet"
+        """Why what the file says does not decide, empty where it does."""
+        self.tally = ShadowTally()
+        """Requests since the file or the live configuration changed."""
+        self.not_chosen = self.over_budget = 0
+        """Requests on which it did not decide, by reason; since the start."""
+        self.faults: Counter[tuple[str, str]] = Counter()
+        """Plugin and reason -> answers that had to be repaired."""
+        self.cpu_s = 0.0
+        """CPU time of its decisions."""
+        self.since = clock()
+        """When the tally began."""
+        self._config, self._live, self._rng, self._clock, self._cpu = config, live, rng, clock, cpu
+        self._plan: Plan | None = None
+        self._generation = 0
+        self._watch = FileWatch(self.file)
+        self._latency = LatencyCostScorer(LatencyCostParams(), [tier.name for tier in live.tiers])
+        self._budget = _Budget(config.max_cpu)
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def age_s(self) -> float:
+        """Seconds since the tally began."""
+        return self._clock() - self.since
+
+    @property
+    def outcomes(self) -> dict[str, int]:
+        """Routed requests by what came of them here."""
+        tally = self.tally
+        return {
+            "agreed": tally.agreed,
+            "disagreed": tally.disagreed,
+            "refused": tally.refused,
+            "not_chosen": self.not_chosen,
+            "over_budget": self.over_budget,
+        }
+
+    def start(self) -> None:
+        """Follow the file from now on."""
+        self._task = spawn(self._follow(), "shadow")
+
+    async def stop(self) -> None:
+        """End that."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def look(self) -> None:
+        """Look at the file, and load it when it has changed; one that cannot be used leaves the one before in force."""
+        if not await asyncio.to_thread(self._watch.look):
+            return
+        try:
+            plan = await asyncio.to_thread(self._load)
+        except (ConfigError, SchedulingError) as error:
+            self.refusal = str(error)
+            log.warning("shadow %s is not used: %s", self.file, error)
+            return
+        self._plan, self.refusal = plan, ""
+        self._begin()
+        log.info("shadow %s decides on live requests, and routes none", self.file)
+
+    def draws(self, rng: Rng) -> Draws | None:
+        """Draws for the live decision; None where nobody wants them again."""
+        return Draws(rng) if self._plan is not None else None
+
+    def routed(self, view: RequestView, decision: Decision, draws: Draws) -> None:
+        """A request was routed by a decision with these draws."""
+        asyncio.get_running_loop().call_soon(self._decide, view, decision, draws)
+
+    def answered(self, decision: Decision, *, ttft_s: float) -> None:
+        """The first token came."""
+        asyncio.get_running_loop().call_soon(self._learn, decision, ttft_s)
+
+    async def _follow(self) -> None:
+        while True:
+            await self.look()
+            await asyncio.sleep(POLL_S)
+
+    def _load(self) -> Plan:
+        said = load_scheduled(self.file).config
+        config = msgspec.structs.replace(
+            self._live,
+            weights=said.weights,
+            plugins=said.plugins,
+            scheduling_profiles=said.scheduling_profiles,
+        )
+        return make_plan(config, before=self._plan)
+
+    def _begin(self) -> None:
+        self.tally, self.since = ShadowTally(), self._clock()
+
+    def _decide(self, view: RequestView, decision: Decision, draws: Draws) -> None:
+        plan = self._plan
+        if plan is None:
+            return
+        if decision.config_generation != self._generation:
+            self._generation = decision.config_generation
+            self._begin()
+        if self._rng() >= self._config.fraction:
+            self.not_chosen += 1
+        elif not self._budget.is_left(self._clock()):
+            self.over_budget += 1
+        else:
+            begin = self._cpu()
+            own = plan.profile.decide(view, decision.candidates, rng=draws.again())
+            self.tally.add(decision, own, self._expected_ttft_s(view, decision, own))
+            self._count(own.faults)
+            spent = self._cpu() - begin
+            self.cpu_s += spent
+            self._budget.spend(spent)
+        self._count(plan.profile.picked(view, decision))
+
+    def _learn(self, decision: Decision, ttft_s: float) -> None:
+        self._latency.answered(decision, ttft_s=ttft_s)
+        if self._plan is not None:
+            self._count(self._plan.profile.answered(decision, ttft_s=ttft_s))
+
+    def _expected_ttft_s(self, view: RequestView, live: Decision, own: Decision) -> dict[str, float]:
+        """Of both picks, once costs are learned that predict better than the ones they began with."""
+        if not own.picked or not any(report.is_fitted for report in self._latency.reports()):
+            return {}
+        picked = (live.best, own.best)
+        ratings = self._latency.rate(view, picked)
+        return {each.name: (rating.raw or 0.0) / 1000.0 for each, rating in zip(picked, ratings, strict=True)}
+
+    def _count(self, faults: Iterable[PluginFault]) -> None:
+        for fault in faults:
+            self.faults[fault.name, fault.reason] += 1
+
+
+class _Budget:
+    """A share of a core, saved up for at most a second.
+
+    Args:
+        share: CPU seconds a second.
+    """
+
+    def __init__(self, share: float) -> None:
+        self._share = self._left = share
+        self._at: float | None = None
+
+    def is_left(self, now: float) -> bool:
+        """Whether any time is left."""
+        if self._at is not None:
+            self._left = min(self._share, self._left + self._share * (now - self._at))
+        self._at = now
+        return self._left > 0
+
+    def spend(self, seconds: float) -> None:
+        """So much was used."""
+        self._left -= seconds

@@ -1,0 +1,304 @@
+"""The plan of a configuration: its profile, built, and what that means for its tiers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol, TypeVar, cast, runtime_checkable
+
+import msgspec
+
+from ...configs.decode import decode
+from ...configs.errors import KeyPath, Problem
+from ...configs.schema import KVAtlasConfig, PluginConfig, ProfilePluginConfig
+from ...configs.words import nearest
+from ...scorers.builtin import builtin_registry
+from ...scorers.core.base import Filter, Picker, Scorer
+from ...scorers.core.max_score import MaxScorePicker
+from ...scorers.core.params import BuildContext, PluginParams
+from ...scorers.core.prefix_source import PrefixProducer
+from ...scorers.core.profile import Profile
+from ...scorers.core.registry import Plugins
+from ...scorers.errors import ParametersError, ProfileError
+from ...scorers.weights import default_profile
+from ..errors import PluginLoadError, SchedulingError
+from .entry_points import add_offered, offered_types
+from .producers import ProducedTiers, produced_tiers
+from .reference import NO_MEANING
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltPlugin:
+    """One plugin of a plan.
+
+    Attributes:
+        plugin: the filter, scorer or picker.
+        origin: type, parameters and the configuration around it, from which it was built.
+    """
+
+    plugin: object
+    origin: tuple[str, PluginParams, BuildContext]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a configuration comes to.
+
+    Attributes:
+        config: the configuration, with tiers and event plane as its producers have them.
+        profile: what decides.
+        notes: plugins that were accepted without effect, one line each.
+        references: what the profile refers to, in its order; empty where `weights` stands for it.
+        built: (kind, name) -> plugin, of those that it refers to.
+    """
+
+    config: KVAtlasConfig
+    profile: Profile
+    notes: tuple[str, ...] = ()
+    references: tuple[ProfilePluginConfig, ...] = ()
+    built: Mapping[tuple[str, str], BuiltPlugin] = field(default_factory=dict[tuple[str, str], BuiltPlugin])
+
+
+@runtime_checkable
+class _DescribesIndex(Protocol):
+    """Parameters that describe an index of prefixes."""
+
+    def producer(self) -> PrefixProducer | None: ...
+
+
+def make_plan(config: KVAtlasConfig, *, before: Plan | None = None) -> Plan:
+    """The plan of a configuration.
+
+    Args:
+        config: the configuration.
+        before: a plan whose plugins go on, with all they have learned, where name and parameters are the same; others
+            begin anew.
+
+    Raises:
+        SchedulingError: a plugin nobody has, parameters that it does not take, or a profile that cannot work.
+    """
+    if not config.plugins:
+        return Plan(config, default_profile(config.weights, tiers=[tier.name for tier in config.tiers]))
+    return _Planner(config, before.built if before is not None else {}).plan()
+
+
+def scheduling_problems(config: KVAtlasConfig) -> tuple[Problem, ...]:
+    """Everything that keeps a configuration from having a plan."""
+    try:
+        make_plan(config)
+    except SchedulingError as error:
+        return error.problems
+    return ()
+
+
+def without_unknown_plugins(config: KVAtlasConfig) -> tuple[KVAtlasConfig, tuple[str, ...]]:
+    """The configuration without plugins of types that nobody has, and the names of those left out."""
+    known = known_types()
+    unknown = [plugin.known_as for plugin in config.plugins if plugin.type not in known]
+    profiles = tuple(
+        msgspec.structs.replace(
+            profile, plugins=tuple(each for each in profile.plugins if each.plugin_ref not in unknown)
+        )
+        for profile in config.scheduling_profiles
+    )
+    plugins = tuple(plugin for plugin in config.plugins if plugin.type in known)
+    return msgspec.structs.replace(config, plugins=plugins, scheduling_profiles=profiles), tuple(unknown)
+
+
+def known_types() -> set[str]:
+    """Plugin types that a configuration may name."""
+    registered = {plugin_type for kind in builtin_registry().kinds for plugin_type in kind}
+    return registered | offered_types() | NO_MEANING.keys()
+
+
+@dataclass(frozen=True, slots=True)
+class _Declared:
+    """One entry of `plugins` whose parameters are right."""
+
+    path: KeyPath
+    config: PluginConfig
+    params: Mapping[str, PluginParams]
+    """Kind -> its parameters."""
+
+    @property
+    def decides(self) -> bool:
+        """Whether it has a part in a profile: producers have none."""
+        return any(kind != "producer" for kind in self.params)
+
+
+@dataclass(slots=True)
+class _Parts:
+    """What a profile is made of."""
+
+    filters: list[tuple[str, Filter]] = field(default_factory=list[tuple[str, Filter]])
+    scorers: list[tuple[str, Scorer, float]] = field(default_factory=list[tuple[str, Scorer, float]])
+    pickers: list[Picker] = field(default_factory=list[Picker])
+
+
+class _Planner:
+    """Makes one plan, collecting every problem on the way."""
+
+    def __init__(self, config: KVAtlasConfig, before: Mapping[tuple[str, str], BuiltPlugin]) -> None:
+        self._config, self._before = config, before
+        self._registry = builtin_registry()
+        self._declared: dict[str, _Declared] = {}
+        self._used: list[ProfilePluginConfig] = []
+        self._all_built: dict[tuple[str, str], BuiltPlugin] = {}
+        self._notes: list[str] = []
+        self._problems: list[Problem] = []
+
+    def plan(self) -> Plan:
+        """The plan.
+
+        Raises:
+            SchedulingError: see `make_plan`.
+        """
+        unusable = self._add_offered()
+        for number, plugin in enumerate(self._config.plugins):
+            if plugin.type in unusable:
+                message = f"{plugin.type!r} {unusable[plugin.type]}"
+                self._problems.append(Problem(message, ("plugins", number, "type")))
+            else:
+                self._declare(("plugins", number), plugin)
+        produced = produced_tiers(self._producers(), self._config)
+        profile = self._profile(produced)
+        if self._problems or profile is None:
+            raise SchedulingError(self._problems)
+        config = msgspec.structs.replace(
+            self._config, tiers=produced.tiers, events=produced.events, predictions=produced.predictions
+        )
+        return Plan(config, profile, tuple(self._notes), tuple(self._used), self._all_built)
+
+    def _add_offered(self) -> dict[str, PluginLoadError]:
+        """Register what other packages have of the types that are named; the types that cannot be used, with the reason."""
+        unusable: dict[str, PluginLoadError] = {}
+        for plugin_type in dict.fromkeys(plugin.type for plugin in self._config.plugins):
+            try:
+                add_offered(self._registry, plugin_type)
+            except PluginLoadError as error:
+                unusable[plugin_type] = error
+        return unusable
+
+    def _declare(self, path: KeyPath, plugin: PluginConfig) -> None:
+        blueprints = {
+            kind.kind: found for kind in self._registry.kinds if (found := kind.get(plugin.type)) is not None
+        }
+        if blueprints:
+            self._decode(path, plugin, {kind: found.params for kind, found in blueprints.items()})
+        elif plugin.type in NO_MEANING:
+            self._notes.append(f"plugin {plugin.type} has no effect: {NO_MEANING[plugin.type]}")
+        else:
+            known = nearest(plugin.type, sorted(known_types()))
+            message = (
+                f"found {plugin.type!r}, which kvatlas does not have (--ignore-unknown-plugins leaves it out)"
+            )
+            self._problems.append(Problem(f"{message}; {known}", (*path, "type")))
+
+    def _decode(self, path: KeyPath, plugin: PluginConfig, wanted: Mapping[str, type[PluginParams]]) -> None:
+        params: dict[str, PluginParams] = {}
+        for kind, schema in wanted.items():
+            decoded = decode(plugin.parameters, schema)
+            if isinstance(decoded, list):
+                self._problems += [
+                    Problem(each.message, (*path, "parameters", *each.path)) for each in decoded
+                ]
+                return
+            params[kind] = decoded
+        self._declared[plugin.known_as] = _Declared(path, plugin, params)
+
+    def _producers(self) -> dict[str, PrefixProducer]:
+        """Plugin name -> the index that its parameters describe."""
+        return {
+            name: producer
+            for name, declared in self._declared.items()
+            for params in declared.params.values()
+            if isinstance(params, _DescribesIndex) and (producer := params.producer()) is not None
+        }
+
+    def _profile(self, produced: ProducedTiers) -> Profile | None:
+        parts = _Parts()
+        for path, reference in self._references():
+            self._used.append(reference)
+            self._add(parts, path, reference, produced)
+        if self._problems:
+            return None
+        picker = parts.pickers[0] if parts.pickers else MaxScorePicker()
+        try:
+            return Profile(parts.scorers, picker, parts.filters)
+        except ProfileError as error:
+            self._problems.append(Problem(str(error), ("schedulingProfiles", 0)))
+            return None
+
+    def _references(self) -> Iterator[tuple[KeyPath, ProfilePluginConfig]]:
+        """What the profile refers to, each with its place; without a profile, all that can be in one."""
+        profiles = self._config.scheduling_profiles
+        if len(profiles) > 1:
+            message = (
+                f"found {len(profiles)} profiles, expected one; kvatlas runs one profile for every request"
+            )
+            self._problems.append(Problem(message, ("schedulingProfiles", 1)))
+        for number, profile in enumerate(profiles):
+            for place, reference in enumerate(profile.plugins):
+                yield ("schedulingProfiles", number, "plugins", place), reference
+        for name, declared in () if profiles else self._declared.items():
+            if declared.decides:
+                yield declared.path, ProfilePluginConfig(plugin_ref=name)
+
+    def _add(
+        self, parts: _Parts, path: KeyPath, reference: ProfilePluginConfig, produced: ProducedTiers
+    ) -> None:
+        name, registry = reference.plugin_ref, self._registry
+        declared = self._declared.get(name)
+        if declared is None:
+            self._refuse_without_part(path, name)
+            return
+        own = produced.sources.get(name)
+        context = BuildContext(tuple(tier.name for tier in produced.tiers), produced.sources, own)
+        if (built := self._built(registry.filters, declared, context)) is not None:
+            parts.filters.append((name, built))
+        if (scorer := self._built(registry.scorers, declared, context)) is not None:
+            parts.scorers.append((name, scorer, reference.weight))
+        if (picker := self._built(registry.pickers, declared, context)) is not None:
+            parts.pickers.append(picker)
+            if len(parts.pickers) > 1:
+                self._problems.append(Problem(f"found {name!r}, a second picker; keep one", path))
+        if not declared.decides:
+            self._refuse_without_part(path, name)
+
+    def _refuse_without_part(self, path: KeyPath, name: str) -> None:
+        """A reference to what is neither filter, scorer nor picker; plugins of unknown types are reported already."""
+        plugin = next((each for each in self._config.plugins if each.known_as == name), None)
+        is_known = name in self._declared or plugin is None or plugin.type in NO_MEANING
+        if is_known:
+            message = f"found {name!r}, which is neither a filter, a scorer nor a picker here"
+            self._problems.append(Problem(message, (*path, "pluginRef")))
+
+    def _built(self, plugins: Plugins[T], declared: _Declared, context: BuildContext) -> T | None:
+        """A plugin of that kind, None when the type is of another or cannot be built, which is then a problem."""
+        blueprint = plugins.get(declared.config.type)
+        if blueprint is None:
+            return None
+        key, params = (plugins.kind, declared.config.known_as), declared.params[plugins.kind]
+        origin = (declared.config.type, params, context)
+        before = self._before.get(key)
+        try:
+            if before is not None and before.origin == origin:
+                plugin = cast("T", before.plugin)
+            else:
+                plugin = blueprint.make(params, context)
+        except ParametersError as error:
+            keys = (error.key,) if error.key else ()
+            text = f"{error.message}; {nearest(*error.unknown)}" if error.unknown else error.message
+            problem = Problem(text, (*declared.path, "parameters", *keys))
+        except PluginLoadError as error:
+            problem = Problem(str(error), (*declared.path, "type"))
+        except Exception as error:  # noqa: BLE001 - the constructor may be another package's
+            message = f"{declared.config.type!r} cannot be built: {type(error).__name__}: {error}"
+            problem = Problem(message, declared.path)
+        else:
+            self._all_built[key] = BuiltPlugin(plugin, origin)
+            return plugin
+        self._problems.append(problem)
+        return None

@@ -1,0 +1,136 @@
+"""What prefix cache producers say of the tiers: which one each stands for, and how it is known and bounded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import msgspec
+
+from ...configs.decisions import PredictionsConfig
+from ...configs.schema import EventsConfig, KVAtlasConfig, TierConfig
+from ...configs.units import Duration
+from ...scorers.core.prefix_source import (
+    ApproxProducer,
+    OneTier,
+    PreciseProducer,
+    PrefixProducer,
+    PrefixSource,
+    TierCredits,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ProducedTiers:
+    """The outcome.
+
+    Attributes:
+        sources: name of a producer -> what its matches are read from.
+        tiers: the configured tiers with what the producers add; what the configuration says itself stays.
+        events: the event plane, likewise.
+        predictions: whether and how long what was routed counts as held, likewise.
+    """
+
+    sources: Mapping[str, PrefixSource]
+    tiers: tuple[TierConfig, ...]
+    events: EventsConfig
+    predictions: PredictionsConfig
+
+
+def produced_tiers(producers: Mapping[str, PrefixProducer], config: KVAtlasConfig) -> ProducedTiers:
+    """Tiers and sources as the producers of a configuration have them.
+
+    An approximate producer of the engine's own size stands for the fastest tier; those of a given size follow, in the
+    order of the file, from the second tier on, or from the first when none has the engine's size. A precise producer
+    stands for the union of all tiers, each with its credit.
+    """
+    approx = {name: each for name, each in producers.items() if isinstance(each, ApproxProducer)}
+    precise = {name: each for name, each in producers.items() if isinstance(each, PreciseProducer)}
+    places = _places(approx)
+    capacities = {
+        place: capacity for name, place in places.items() if (capacity := approx[name].capacity) is not None
+    }
+    tiers = tuple(
+        _tier(
+            tier, place, capacities.get(place), is_approx=place in places.values(), is_precise=bool(precise)
+        )
+        for place, tier in enumerate(config.tiers)
+    )
+    names = [tier.name for tier in config.tiers]
+    sources: dict[str, PrefixSource] = {
+        name: OneTier(names[place] if place < len(names) else None) for name, place in places.items()
+    }
+    sources |= {name: TierCredits(_credits(each, config.tiers)) for name, each in precise.items()}
+    return ProducedTiers(
+        sources,
+        tiers,
+        _events(config.events, precise.values()),
+        _predictions(config.predictions, precise.values()),
+    )
+
+
+def _places(approx: Mapping[str, ApproxProducer]) -> dict[str, int]:
+    """Producer name -> position of its tier."""
+    next_place = int(any(each.capacity is None for each in approx.values()))
+    places: dict[str, int] = {}
+    for name, each in approx.items():
+        if each.capacity is None:
+            places[name] = 0
+        else:
+            places[name] = next_place
+            next_place += 1
+    return places
+
+
+def _tier(
+    tier: TierConfig, place: int, capacity: int | None, *, is_approx: bool, is_precise: bool
+) -> TierConfig:
+    changes: dict[str, object] = {}
+    if capacity is not None and tier.lru_capacity_per_server == "auto":
+        changes["lru_capacity_per_server"] = capacity
+    if tier.source == "auto":
+        if is_precise and not (is_approx and place):
+            changes["source"] = "events"
+        elif is_approx:
+            # what is routed there is learned in the fastest tier, and taken as copied to the slower ones
+            changes["source"] = "inferred" if place else "routing"
+    return msgspec.structs.replace(tier, **changes)
+
+
+def _credits(producer: PreciseProducer, tiers: Iterable[TierConfig]) -> tuple[float, ...]:
+    """By tier, the largest credit of the engine's words for it; a tier without any is worth nothing."""
+    return tuple(
+        max(
+            (
+                credit
+                for word, credit in producer.credits.items()
+                if word == tier.name.lower() or word.upper() in {medium.upper() for medium in tier.media}
+            ),
+            default=0.0,
+        )
+        for tier in tiers
+    )
+
+
+def _events(events: EventsConfig, precise: Iterable[PreciseProducer]) -> EventsConfig:
+    """The event plane of the first precise producer, where the configuration has none of its own."""
+    producer = next(iter(precise), None)
+    if producer is None or events != EventsConfig():
+        return events
+    return EventsConfig(
+        mode="connect" if producer.bind is None else "bind",
+        bind=producer.bind or events.bind,
+        port=producer.port or events.port,
+        replay_port=producer.replay_port or events.replay_port,
+        topic_prefix=producer.topic_prefix,
+    )
+
+
+def _predictions(predictions: PredictionsConfig, precise: Iterable[PreciseProducer]) -> PredictionsConfig:
+    """As the first precise producer has them, where the configuration has none of its own."""
+    producer = next(iter(precise), None)
+    if producer is None or predictions != PredictionsConfig():
+        return predictions
+    if producer.predicted_ttl is None:
+        return PredictionsConfig(enabled=False)
+    return PredictionsConfig(ttl=Duration.parse(producer.predicted_ttl))

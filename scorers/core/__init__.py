@@ -1,0 +1,1 @@
+"""Machinery of scoring: contracts, profiles, decisions."""

@@ -1,0 +1,76 @@
+"""Plugin types by name: what a configuration may ask for, and how each is built."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Generic, TypeVar, cast
+
+from ..errors import RegistryError
+from .base import Filter, Picker, Scorer
+from .params import BuildContext, PluginParams
+from .prefix_source import PrefixProducer
+
+P = TypeVar("P", bound=PluginParams)
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Blueprint(Generic[T]):
+    """How plugins of one type are built.
+
+    Attributes:
+        plugin_type: the word in configuration.
+        params: its parameters.
+        make: builds one; raises ParametersError for parameters that contradict each other or the rest of the configuration.
+    """
+
+    plugin_type: str
+    params: type[PluginParams]
+    make: Callable[[PluginParams, BuildContext], T]
+
+
+class Plugins(Generic[T]):
+    """The plugins of one kind, by type.
+
+    Args:
+        kind: `scorer` and so on, for messages.
+    """
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self._blueprints: dict[str, Blueprint[T]] = {}
+
+    def __iter__(self) -> Iterator[str]:
+        """Registered types, in order of registration."""
+        return iter(self._blueprints)
+
+    def get(self, plugin_type: str) -> Blueprint[T] | None:
+        """How that type is built, None when nobody registered it."""
+        return self._blueprints.get(plugin_type)
+
+    def add(self, plugin_type: str, params: type[P], make: Callable[[P, BuildContext], T]) -> None:
+        """Registers a type.
+
+        Raises:
+            RegistryError: the type is registered already.
+        """
+        if plugin_type in self._blueprints:
+            raise RegistryError(f"{self.kind} {plugin_type!r} is registered twice")
+        general = cast("Callable[[PluginParams, BuildContext], T]", make)  # called with `params` alone
+        self._blueprints[plugin_type] = Blueprint(plugin_type, params, general)
+
+
+class Registry:
+    """Plugins of every kind. Nothing registers itself; whoever builds the process does. A type may be of several kinds."""
+
+    def __init__(self) -> None:
+        self.filters: Plugins[Filter] = Plugins("filter")
+        self.scorers: Plugins[Scorer] = Plugins("scorer")
+        self.pickers: Plugins[Picker] = Plugins("picker")
+        self.producers: Plugins[PrefixProducer] = Plugins("producer")
+
+    @property
+    def kinds(self) -> tuple[Plugins[Filter], Plugins[Scorer], Plugins[Picker], Plugins[PrefixProducer]]:
+        """All kinds."""
+        return self.filters, self.scorers, self.pickers, self.producers

@@ -1,0 +1,98 @@
+"""`kvatlas config` and the flags of `kvatlas serve`, as far as they go without a running process."""
+
+from __future__ import annotations
+
+import importlib.resources
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from kvatlas.app.cli.main import app
+
+FOLDER = Path(str(importlib.resources.files("kvatlas.configs")))
+
+
+def run(*arguments: str | Path) -> tuple[int, str, str]:
+    """Exit status, stdout and stderr."""
+    result = CliRunner().invoke(app, [str(each) for each in arguments])
+    return result.exit_code, result.stdout, result.stderr
+
+
+@pytest.fixture
+def unknown(tmp_path: Path) -> Path:
+    file = tmp_path / "epp.yaml"
+    file.write_text(
+        "apiVersion: llm-d.ai/v1alpha1\nkind: EndpointPickerConfig\n"
+        "plugins: [{type: queue-scorer}, {type: latency-scorer}, {type: openai-parser}]\n"
+    )
+    return file
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        pytest.param(
+            [], "--config FILE is missing; an EndpointPickerConfig may come as --config-file", id="no_file"
+        ),
+        pytest.param(["--config", "nowhere.yaml"], "nowhere.yaml: no such file", id="missing_file"),
+        pytest.param(
+            ["--config", FOLDER / "default.yaml", "--config-file", FOLDER / "default.yaml"],
+            "kind: found 'KVAtlasConfig', expected 'EndpointPickerConfig' beside another configuration file",
+            id="two_of_one_kind",
+        ),
+        pytest.param(["--config", FOLDER / "default.yaml", "--rest", "x"], "--rest: found 'x'", id="address"),
+    ],
+)
+def test_serve_refuses_wrong_use_with_one_clear_message(arguments: list[str | Path], message: str) -> None:
+    status, _, stderr = run("serve", *arguments)
+
+    assert status == 2
+    assert message in stderr
+
+
+def test_check_says_what_has_no_effect() -> None:
+    status, stdout, stderr = run("config", "check", FOLDER / "precise.yaml")
+
+    assert (status, stderr) == (0, "")
+    assert "plugin token-producer has no effect: kvatlas tokenizes by itself; see model.tokenizer\n" in stdout
+    assert stdout.splitlines()[-1].endswith("precise.yaml: good, 0 endpoints, 3 tiers, 4 scorers")
+
+
+def test_check_names_an_unknown_plugin_and_may_leave_it_out(unknown: Path) -> None:
+    refused = run("config", "check", unknown)
+    status, stdout, _ = run("config", "check", unknown, "--ignore-unknown-plugins")
+
+    assert refused[0] == 1
+    assert "line 3, plugins[1].type: found 'latency-scorer', which kvatlas does not have" in refused[2]
+    assert status == 0
+    assert "plugin latency-scorer is left out: kvatlas does not have its type\n" in stdout
+
+
+@pytest.mark.parametrize("name", ["default", "two-servers", "tiered-v0.4", "tiered-v1", "precise", "sidecar"])
+def test_shown_file_means_the_same_when_loaded_again(name: str, tmp_path: Path) -> None:
+    _, shown, _ = run("config", "show", FOLDER / f"{name}.yaml")
+    again = tmp_path / "again.yaml"
+    again.write_text(shown)
+
+    status, stdout, _ = run("config", "show", again)
+
+    written: dict[str, Any] = yaml.safe_load(stdout)
+    assert (status, written) == (0, yaml.safe_load(shown))
+    assert ("weights" in written) == (name in ("default", "two-servers"))
+
+
+def test_shown_file_has_the_tiers_as_the_producers_say() -> None:
+    _, shown, _ = run("config", "show", FOLDER / "tiered-v0.4.yaml")
+
+    tiers: list[dict[str, Any]] = yaml.safe_load(shown)["tiers"]
+    assert [(tier["source"], tier["lruCapacityPerServer"]) for tier in tiers[:2]] == [
+        ("routing", "auto"),
+        ("inferred", 41000),
+    ]
+
+
+def test_schema_is_printed_as_committed() -> None:
+    assert run("config", "schema") == (0, (FOLDER / "schema.json").read_text(), "")

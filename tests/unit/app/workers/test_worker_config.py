@@ -1,0 +1,45 @@
+"""What differs between workers: ports, snapshots and traces, and nothing else."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from kvatlas.app.worker import worker_config
+from kvatlas.configs.listeners import ServerConfig
+from kvatlas.configs.observers import RecorderConfig
+from kvatlas.configs.schema import KVAtlasConfig, SnapshotConfig
+
+SERVER = ServerConfig(ext_proc="0.0.0.0:9002", health="", rest="[::1]:8080", metrics="127.0.0.1:0", workers=4)
+CONFIG = KVAtlasConfig(
+    api_version="kvatlas/v1",
+    server=SERVER,
+    snapshot=SnapshotConfig(file="/var/lib/kvatlas"),
+    recorder=RecorderConfig(folder="/traces"),
+)
+
+
+@pytest.mark.parametrize(
+    ("worker", "ext_proc", "rest", "snapshot", "traces"),
+    [
+        pytest.param(0, "0.0.0.0:9002", "[::1]:8080", "/var/lib/kvatlas", "/traces", id="first"),
+        pytest.param(3, "0.0.0.0:9005", "[::1]:8083", "/var/lib/kvatlas.3", "/traces.3", id="last"),
+    ],
+)
+def test_worker_has_ports_a_snapshot_and_traces_of_its_own(
+    worker: int, ext_proc: str, rest: str, snapshot: str, traces: str
+) -> None:
+    config = worker_config(CONFIG, worker)
+
+    server = config.server
+    assert (server.ext_proc, server.rest, config.snapshot.file) == (ext_proc, rest, snapshot)
+    assert config.recorder.folder == traces
+    assert (server.health, server.metrics) == ("", "127.0.0.1:0")
+    same = {"server": SERVER, "snapshot": CONFIG.snapshot, "recorder": CONFIG.recorder}
+    assert msgspec.structs.replace(config, **same) == CONFIG
+
+
+def test_worker_without_snapshot_and_traces_keeps_none() -> None:
+    config = msgspec.structs.replace(CONFIG, snapshot=SnapshotConfig(), recorder=RecorderConfig())
+
+    assert (worker_config(config, 1).snapshot.file, worker_config(config, 1).recorder.folder) == ("", "")

@@ -1,0 +1,404 @@
+"""Load and facts out of recorded and made-up bodies."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kvatlas.configs.engines import ENGINES
+from kvatlas.fleet.scrape.errors import ScrapeError
+from kvatlas.fleet.scrape.report import FACTS_EVERY_S, EngineFacts, ReportReader
+from kvatlas.scorers.core.model import Adapters, Load
+
+
+def body(
+    *,
+    waiting: str = "0.0",
+    running: str = "0.0",
+    utilization: str = "vllm:kv_cache_usage_perc 0.0",
+    more: str = "",
+) -> bytes:
+    """A small body of a server with one rank."""
+    return f"vllm:num_requests_waiting {waiting}\nvllm:num_requests_running {running}\n{utilization}\n{more}\n".encode()
+
+
+def vllm_reader() -> ReportReader:
+    return ReportReader({"vllm": ENGINES["vllm"]})
+
+
+@pytest.mark.parametrize(
+    ("recording", "facts"),
+    [
+        (
+            "metrics_run1",
+            EngineFacts(n_engines=1, block_size=32, num_gpu_blocks=96, process_start_s=1795167558.82),
+        ),
+        (
+            "metrics_run4",
+            EngineFacts(
+                n_engines=1, block_size=32, num_gpu_blocks=48, process_start_s=1795167854.17, offloads=True
+            ),
+        ),
+        (
+            "metrics_run7_dp",
+            EngineFacts(n_engines=2, block_size=32, num_gpu_blocks=192, process_start_s=None),
+        ),
+        (
+            "metrics_run8",
+            EngineFacts(
+                n_engines=1, block_size=32, num_gpu_blocks=64, process_start_s=1795168561.93, offloads=True
+            ),
+        ),
+    ],
+)
+def test_recorded_bodies_of_idle_servers_are_read(golden: Path, recording: str, facts: EngineFacts) -> None:
+    report = vllm_reader().read((golden / f"{recording}.txt").read_bytes(), now=7.0)
+
+    adapters = None if recording == "metrics_run7_dp" else Adapters(frozenset(), frozenset(), 1)
+    assert report.load == Load(0, 0, 0.0, updated_at=7.0, adapters=adapters)
+    assert report.facts == facts
+
+
+def test_recorded_values_are_read_where_they_are_not_zero(golden: Path) -> None:
+    text = (golden / "metrics_run8.txt").read_text()
+    for name, value in (
+        ("num_requests_waiting", 3),
+        ("num_requests_running", 4),
+        ("kv_cache_usage_perc", 0.625),
+    ):
+        text = text.replace(
+            f'vllm:{name}{{engine="0",model_name="tiny"}} 0.0', f'vllm:{name}{{engine="0"}} {value}'
+        )
+
+    load = vllm_reader().read(text.encode(), now=7.0).load
+
+    assert (load.waiting, load.running, load.kv_utilization, load.updated_at) == (3, 4, 0.625, 7.0)
+
+
+def test_ranks_are_summed_and_their_utilization_is_averaged(golden: Path) -> None:
+    text = (golden / "metrics_run7_dp.txt").read_text()
+    for rank, (waiting, running, used) in enumerate(((1, 2, 0.25), (3, 4, 0.75))):
+        labels = f'{{engine="{rank}",model_name="tiny"}}'
+        text = text.replace(
+            f"vllm:num_requests_waiting{labels} 0.0", f"vllm:num_requests_waiting{labels} {waiting}"
+        )
+        text = text.replace(
+            f"vllm:num_requests_running{labels} 0.0", f"vllm:num_requests_running{labels} {running}"
+        )
+        text = text.replace(
+            f"vllm:kv_cache_usage_perc{labels} 0.0", f"vllm:kv_cache_usage_perc{labels} {used}"
+        )
+
+    report = vllm_reader().read(text.encode(), now=7.0)
+
+    assert report.load == Load(waiting=4, running=6, kv_utilization=0.5, updated_at=7.0)
+    assert report.facts.gpu_blocks_per_engine == 96
+
+
+@pytest.mark.parametrize(
+    ("series", "utilization"),
+    [
+        pytest.param("vllm:kv_cache_usage_perc 0.5", 0.5, id="newer_name"),
+        pytest.param("vllm:gpu_cache_usage_perc 0.25", 0.25, id="older_name"),
+        pytest.param(
+            "vllm:gpu_cache_usage_perc 0.25\nvllm:kv_cache_usage_perc 0.5", 0.5, id="newer_name_wins"
+        ),
+        pytest.param("vllm:kv_cache_usage_perc 1.0000001", 1.0, id="rounding_above_one"),
+    ],
+)
+def test_utilization_is_read_under_both_names(series: str, utilization: float) -> None:
+    assert vllm_reader().read(body(utilization=series), now=0.0).load.kv_utilization == utilization
+
+
+@pytest.mark.parametrize(
+    ("more", "facts"),
+    [
+        pytest.param("", EngineFacts(n_engines=1), id="nothing_told"),
+        pytest.param(
+            'vllm:cache_config_info{block_size="16",num_gpu_blocks="None"} 1.0',
+            EngineFacts(n_engines=1, block_size=16),
+            id="blocks_not_known_yet",
+        ),
+        pytest.param(
+            'vllm:cache_config_info{block_size="0",num_gpu_blocks="-5"} 1.0',
+            EngineFacts(n_engines=1),
+            id="impossible",
+        ),
+        pytest.param(
+            f'vllm:cache_config_info{{num_gpu_blocks="{"9" * 5000}"}} 1.0',
+            EngineFacts(n_engines=1),
+            id="endless_number",
+        ),
+        pytest.param("process_start_time_seconds NaN", EngineFacts(n_engines=1), id="start_is_no_number"),
+        pytest.param(
+            "process_start_time_seconds 1.5e9",
+            EngineFacts(n_engines=1, process_start_s=1.5e9),
+            id="start_alone",
+        ),
+    ],
+)
+def test_facts_that_cannot_be_read_are_left_out(more: str, facts: EngineFacts) -> None:
+    report = vllm_reader().read(body(more=more), now=0.0)
+
+    assert report.facts == facts
+
+
+CACHES = (
+    'vllm:cache_config_info{num_gpu_blocks="10"} 1.0',
+    'vllm:cache_config_info{num_gpu_blocks="10"} 1.0',
+    'vllm:cache_config_info{num_gpu_blocks="20"} 1.0',
+    "",
+)
+
+
+def test_facts_follow_a_changed_cache_description() -> None:
+    reader = vllm_reader()
+
+    blocks = [
+        reader.read(body(more=more), now=step * FACTS_EVERY_S).facts.num_gpu_blocks
+        for step, more in enumerate(CACHES)
+    ]
+
+    assert blocks == [10, 10, 20, None]
+
+
+def test_facts_are_looked_for_once_in_a_while_and_after_each_connection() -> None:
+    reader = vllm_reader()
+
+    def blocks(cache: str, now: float) -> int | None:
+        return reader.read(body(more=cache), now=now).facts.num_gpu_blocks
+
+    assert blocks(CACHES[0], 7.0) == 10
+    assert blocks(CACHES[2], 7.9) == 10
+    assert blocks(CACHES[2], 8.0) == 20
+    assert blocks(CACHES[0], 8.1) == 20
+    reader.new_connection()
+    assert blocks(CACHES[0], 8.2) == 10
+
+
+def test_blocks_of_one_rank_are_unknown_when_those_of_all_are() -> None:
+    assert EngineFacts(n_engines=2).gpu_blocks_per_engine is None
+
+
+@pytest.mark.parametrize(
+    ("raw", "reason", "message"),
+    [
+        pytest.param(b"", "missing_series", "no series vllm:num_requests_waiting in the answer", id="empty"),
+        pytest.param(b"<html>hello</html>", "missing_series", "is it an engine's /metrics?", id="web_page"),
+        pytest.param(
+            body(utilization=""),
+            "missing_series",
+            "no series vllm:kv_cache_usage_perc or vllm:gpu_cache_usage_perc",
+            id="no_utilization",
+        ),
+        pytest.param(
+            body(waiting="NaN"), "malformed", "vllm:num_requests_waiting is nan, want 0 to", id="nan"
+        ),
+        pytest.param(
+            body(running="-1"), "malformed", "vllm:num_requests_running is -1.0, want 0 to", id="negative"
+        ),
+        pytest.param(
+            body(waiting="1e308"), "malformed", r"vllm:num_requests_waiting is 1e\+308, want", id="absurd"
+        ),
+        pytest.param(
+            body(waiting="many"), "malformed", "value of vllm:num_requests_waiting is no number", id="word"
+        ),
+    ],
+)
+def test_body_without_a_load_is_an_error(raw: bytes, reason: str, message: str) -> None:
+    with pytest.raises(ScrapeError, match=message) as raised:
+        vllm_reader().read(raw, now=0.0)
+
+    assert raised.value.reason == reason
+
+
+OTHER_BODIES = {
+    "sglang": """
+sglang:num_queue_reqs{tp_rank="0"} 2.0
+sglang:num_running_reqs{tp_rank="0"} 3.0
+sglang:token_usage{tp_rank="0"} 0.5
+sglang:page_size{tp_rank="0"} 64.0
+sglang:num_pages{tp_rank="0"} 100.0
+""",
+    "trtllm-serve": """
+trtllm_num_requests_waiting{model_name="m"} 2.0
+trtllm_num_requests_running{model_name="m"} 3.0
+trtllm_kv_cache_utilization{model_name="m"} 0.5
+trtllm_kv_cache_tokens_per_block{model_name="m"} 64.0
+trtllm_kv_cache_max_blocks{model_name="m"} 100.0
+""",
+    "triton-tensorrt-llm": """
+nv_trt_llm_request_metrics{model="m",request_type="waiting",version="1"} 2
+nv_trt_llm_request_metrics{model="m",request_type="context",version="1"} 9
+nv_trt_llm_request_metrics{model="m",request_type="scheduled",version="1"} 3
+nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type="fraction",model="m",version="1"} 0.5
+nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type="tokens_per",model="m",version="1"} 64
+nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type="used",model="m",version="1"} 50
+nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type="max",model="m",version="1"} 100
+""",
+}
+
+
+@pytest.mark.parametrize("engine", OTHER_BODIES)
+@pytest.mark.parametrize("candidates", ["alone", "all"])
+def test_other_engines_are_read_under_their_names_named_or_found_out(engine: str, candidates: str) -> None:
+    reader = ReportReader(ENGINES if candidates == "all" else {engine: ENGINES[engine]})
+
+    report = reader.read(OTHER_BODIES[engine].encode(), now=1.0)
+
+    assert report.load == Load(waiting=2, running=3, kv_utilization=0.5, updated_at=1.0)
+    assert report.facts == EngineFacts(n_engines=1, block_size=64, num_gpu_blocks=100)
+    assert reader.engine == engine
+
+
+def test_sizes_are_read_from_the_labels_of_older_sglang() -> None:
+    old = b"""sglang:num_queue_reqs 2\nsglang:num_running_reqs 3\nsglang:token_usage 0.5
+sglang:cache_config_info{page_size="64",num_pages="100"} 1\n"""
+
+    report = ReportReader(ENGINES).read(old, now=1.0)
+
+    assert report.facts == EngineFacts(n_engines=1, block_size=64, num_gpu_blocks=100)
+
+
+def test_gauges_of_ranks_are_summed_for_blocks_and_agree_on_the_block_size() -> None:
+    ranks = "".join(
+        f'sglang:{name}{{dp_rank="{rank}"}} {value}\n'
+        for name, value in (
+            ("num_queue_reqs", 1),
+            ("num_running_reqs", 2),
+            ("token_usage", 0.5),
+            ("page_size", 64),
+            ("num_pages", 100),
+        )
+        for rank in (0, 1)
+    )
+
+    report = ReportReader(ENGINES).read(ranks.encode(), now=1.0)
+
+    assert report.load == Load(waiting=2, running=4, kv_utilization=0.5, updated_at=1.0)
+    assert report.facts == EngineFacts(n_engines=2, block_size=64, num_gpu_blocks=200)
+    assert report.facts.gpu_blocks_per_engine == 100
+
+
+def test_engine_that_tells_only_its_queue_runs_nothing_and_uses_nothing() -> None:
+    reader = ReportReader(ENGINES)
+
+    report = reader.read(
+        b'nv_inference_pending_request_count{model="m"} 4\nnv_inference_exec_count 7e9\n', now=1.0
+    )
+
+    assert (report.load, reader.engine) == (
+        Load(waiting=4, running=0, kv_utilization=0.0, updated_at=1.0),
+        "triton",
+    )
+
+
+def test_engine_is_found_out_again_after_a_new_connection() -> None:
+    reader = ReportReader(ENGINES)
+    reader.read(body(), now=1.0)
+    with pytest.raises(ScrapeError, match="no series vllm:num_requests_waiting in"):
+        reader.read(OTHER_BODIES["sglang"].encode(), now=2.0)
+
+    reader.new_connection()
+
+    assert reader.read(OTHER_BODIES["sglang"].encode(), now=3.0).load.running == 3
+    assert reader.engine == "sglang"
+
+
+def test_answer_of_no_known_engine_names_what_was_looked_for() -> None:
+    with pytest.raises(
+        ScrapeError, match="no series vllm:num_requests_waiting, sglang:num_queue_reqs, "
+    ) as raised:
+        ReportReader(ENGINES).read(b"up 1\n", now=1.0)
+
+    assert raised.value.reason == "missing_series"
+
+
+def test_names_are_all_that_is_read_of_the_engine() -> None:
+    reader = ReportReader(ENGINES)
+    before = reader.names
+    reader.read(body(), now=1.0)
+
+    assert before == []
+    assert reader.names == [
+        "process_start_time_seconds",
+        "vllm:cache_config_info",
+        "vllm:external_prefix_cache_hits_total",
+        "vllm:gpu_cache_usage_perc",
+        "vllm:kv_cache_usage_perc",
+        "vllm:kv_offload_total_bytes_total",
+        "vllm:lora_requests_info",
+        "vllm:num_requests_running",
+        "vllm:num_requests_waiting",
+    ]
+
+
+NUMBERS = st.floats().map(repr) | st.sampled_from(("1", "1e400", "-0", "x", "", "1 2"))
+
+
+@given(waiting=NUMBERS, running=NUMBERS, utilization=NUMBERS, label=st.text(max_size=20))
+def test_any_values_are_a_sane_report_or_an_error(
+    waiting: str, running: str, utilization: str, label: str
+) -> None:
+    raw = body(
+        waiting=waiting,
+        running=running,
+        utilization=f"vllm:kv_cache_usage_perc {utilization}",
+        more=f'vllm:cache_config_info{{block_size="{label}",num_gpu_blocks="{label}"}} 1',
+    )
+    try:
+        report = vllm_reader().read(raw, now=0.0)
+    except ScrapeError:
+        return
+    assert report.load.waiting >= 0
+    assert report.load.running >= 0
+    assert 0.0 <= report.load.kv_utilization <= 1.0
+
+
+def lora_line(active: str, waiting: str, written_at: float, *, max_lora: str = "4") -> str:
+    labels = f'max_lora="{max_lora}",running_lora_adapters="{active}",waiting_lora_adapters="{waiting}"'
+    return f"vllm:lora_requests_info{{{labels}}} {written_at}"
+
+
+@pytest.mark.parametrize(
+    ("lines", "adapters"),
+    [
+        pytest.param([], None, id="engine_without_lora"),
+        pytest.param([lora_line("", "", 1.0)], Adapters(frozenset(), frozenset(), 4), id="idle"),
+        pytest.param(
+            [lora_line("a, b", "c", 1.0)], Adapters(frozenset("ab"), frozenset("c"), 4), id="names_by_commas"
+        ),
+        pytest.param(
+            [lora_line("old", "", 5.0), lora_line("new", "", 9.0), lora_line("older", "", 1.0)],
+            Adapters(frozenset({"new"}), frozenset(), 4),
+            id="newest_of_several",
+        ),
+        pytest.param(
+            [lora_line("a", "", 1.0, max_lora="None")],
+            Adapters(frozenset("a"), frozenset(), 0),
+            id="no_number",
+        ),
+    ],
+)
+def test_adapters_are_those_of_the_newest_line(lines: list[str], adapters: Adapters | None) -> None:
+    assert vllm_reader().read(body(more="\n".join(lines)), now=1.0).load.adapters == adapters
+
+
+def test_adapters_follow_the_lines_and_where_there_were_none_come_with_the_facts() -> None:
+    reader = vllm_reader()
+    seen: list[str | None] = []
+    for now, more in (
+        (7.0, lora_line("a", "", 1.0)),
+        (7.1, lora_line("a", "", 2.0)),
+        (7.2, lora_line("b", "", 3.0)),
+        (7.3, ""),
+        (7.4, lora_line("b", "", 4.0)),
+        (8.0, lora_line("b", "", 4.0)),
+    ):
+        adapters = reader.read(body(more=more), now=now).load.adapters
+        seen.append(None if adapters is None else "".join(adapters.active))
+
+    assert seen == ["a", "a", "b", None, None, "b"]

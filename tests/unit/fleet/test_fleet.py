@@ -1,0 +1,41 @@
+"""The fleet without a network: what changed facts of an endpoint do to its books."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+import pytest
+
+from kvatlas.configs.endpoints import EndpointAddresses, RankAddresses
+from kvatlas.fleet.fleet import Fleet
+from kvatlas.fleet.scrape.report import EngineFacts
+from kvatlas.indexer.tiers import TierId, TierSource
+from support.fleets import make_fleet
+
+WITHOUT_EVENTS = EndpointAddresses(
+    serving="10.0.0.1:8000", metrics=None, ranks=(RankAddresses(0, None, None), RankAddresses(1, None, None))
+)
+FACTS = EngineFacts(n_engines=2, block_size=4, num_gpu_blocks=200, process_start_s=1000.0)
+
+
+@pytest.fixture
+async def fleet() -> AsyncIterator[Fleet]:
+    async with make_fleet() as fleet:
+        yield fleet
+
+
+async def test_restart_of_an_endpoint_without_events_forgets_what_routing_taught(fleet: Fleet) -> None:
+    fleet.add("a", WITHOUT_EVENTS, {})
+    fleet.facts_changed("a", FACTS)
+    prompt = fleet.atlas.prefix(array("I", range(8)))
+    fleet.atlas.routed("a", prompt)
+    assert fleet.atlas.match(prompt)["a"].rank_usable_tokens == {0: 4, 1: 4}
+
+    fleet.facts_changed("a", replace(FACTS, process_start_s=2000.0))
+    assert fleet.atlas.match(prompt)["a"].usable_blocks == 0
+    for ledger in fleet.atlas.ledgers("a"):
+        assert ledger.sources.of(TierId(0)) is TierSource.ROUTING
+    fleet.atlas.routed("a", prompt)
+    assert fleet.atlas.match(prompt)["a"].rank_usable_tokens == {0: 4, 1: 4}

@@ -1,0 +1,202 @@
+"""`lruCapacityPerServer: auto` on engines of known size: by their evictions, and by the audit."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from array import array
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from kvatlas.configs.endpoints import RankAddresses
+from kvatlas.configs.schema import KVAtlasConfig
+from kvatlas.events.model import EventBatch
+from kvatlas.events.wire import decode_batch
+from kvatlas.fleet.observed_capacity import capacity_summary
+from kvatlas.fleet.scrape.report import EngineFacts
+from kvatlas.fleet.settings import fleet_settings
+from kvatlas.indexer.auto_bound import HEADROOM
+from kvatlas.indexer.capacity import Basis
+from kvatlas.indexer.prefix import Prefix
+from support.audited_engine import (
+    CPU,
+    GPU,
+    AuditedEndpoint,
+    conversations,
+    documents,
+    simulated_engine,
+)
+from support.fleets import NOWHERE, make_config, make_fleet
+from support.recording import read_frames, read_truth
+
+Prompts = Iterator[list[int]]
+
+WORKLOADS: dict[str, Callable[[random.Random], Prompts]] = {
+    "conversations": lambda draw: conversations(draw, n_users=100, n_turns=4),
+    "few_documents": lambda draw: documents(draw, n_documents=120, skew=0.0),
+    "many_documents": lambda draw: documents(draw, n_documents=200, skew=0.8),
+}
+
+
+def tiers(*, cpu: int | str = "auto", source: str = "auto") -> KVAtlasConfig:
+    return make_config(
+        predictions={"enabled": False},
+        tiers=[
+            {"name": "gpu", "media": ["GPU"]},
+            {"name": "cpu", "media": ["CPU"], "lruCapacityPerServer": cpu, "source": source},
+        ],
+    )
+
+
+def prompts(workload: str, n_prompts: int) -> Prompts:
+    return itertools.islice(WORKLOADS[workload](random.Random(n_prompts)), n_prompts)
+
+
+@pytest.mark.parametrize("workload", WORKLOADS)
+@pytest.mark.parametrize(
+    ("gpu_blocks", "cpu_blocks", "chunk_blocks"), [(64, 400, 1), (100, 800, 1), (200, 1000, 4), (400, 150, 2)]
+)
+async def test_bound_follows_what_the_evictions_of_an_engine_show(
+    workload: str, gpu_blocks: int, cpu_blocks: int, chunk_blocks: int
+) -> None:
+    async with make_fleet(tiers()) as fleet:
+        engine = simulated_engine(
+            fleet, gpu_blocks=gpu_blocks, cpu_blocks=cpu_blocks, chunk_blocks=chunk_blocks
+        )
+        engine.serve(prompts(workload, 600))
+
+        counters = fleet.atlas.ledger("e", 0).counters
+        for tier, size in ((GPU, gpu_blocks - 1), (CPU, cpu_blocks)):  # of GPU blocks an engine keeps one
+            observed, bound = engine.observed(tier), engine.bound(tier)
+            assert observed is not None
+            assert bound is not None
+            assert (observed.basis, observed.n_blocks <= size) == (Basis.EVICTIONS, True)
+            assert observed.n_blocks >= size * (1 - observed.error)
+            assert observed.n_blocks < bound <= size * (1 + HEADROOM) + 1
+    assert (counters.evicted, counters.unknown_removals) == (0, 0), "the bound took nothing that is there"
+
+
+@pytest.mark.parametrize(
+    ("run", "gpu_bound", "cpu_bound"),
+    [
+        pytest.param("run3", 50, 68, id="whole_chunks_without_tokens"),
+        pytest.param("run5", 50, 68, id="storage_behind"),
+        pytest.param("run8", 67, 135, id="gpu_and_cpu"),
+    ],
+)
+async def test_bound_of_a_recorded_engine_lies_just_above_what_it_has(
+    run: str, gpu_bound: int, cpu_bound: int, golden: Path
+) -> None:
+    """GPU tiers of 48, 48 and 64 blocks, of which vLLM keeps one; CPU tiers of 64, 64 and 128.
+
+    In the first two runs the engine was told to empty its CPU tier, and said nothing of it: in the index that tier then
+    fills its bound, which must not be lifted for that.
+    """
+    async with make_fleet(tiers()) as fleet:
+        engine = AuditedEndpoint(fleet)
+        for frame in read_frames(golden / f"{run}_zmq.jsonl"):
+            engine.publish(decode_batch(frame.parts[2]))
+
+        bounds = engine.bound(GPU), engine.bound(CPU)
+        assert fleet.atlas.ledger("e", 0).counters.evicted == 0
+    assert bounds == (gpu_bound, cpu_bound)
+
+
+@pytest.mark.parametrize(
+    ("workload", "gpu_blocks", "cpu_blocks", "chunk_blocks"),
+    [
+        ("few_documents", 100, 400, 1),
+        ("many_documents", 100, 800, 1),
+        ("conversations", 200, 1000, 4),
+        ("few_documents", 200, 1000, 4),
+        ("many_documents", 400, 1600, 2),
+    ],
+)
+async def test_bound_of_an_inferred_tier_is_learned_from_the_audit(
+    workload: str, gpu_blocks: int, cpu_blocks: int, chunk_blocks: int
+) -> None:
+    async with make_fleet(tiers(source="inferred")) as fleet:
+        engine = simulated_engine(
+            fleet, gpu_blocks=gpu_blocks, cpu_blocks=cpu_blocks, chunk_blocks=chunk_blocks, told=["GPU"]
+        )
+        engine.serve(prompts(workload, 1200))
+
+        observed, bound = engine.observed(CPU), engine.bound(CPU)
+    assert observed is not None
+    assert observed.basis is Basis.AUDIT
+    assert observed.n_blocks == pytest.approx(cpu_blocks, rel=observed.error)
+    assert bound == pytest.approx(cpu_blocks, rel=0.2)
+
+
+async def test_bound_of_a_recorded_engine_is_learned_though_it_is_silent_about_its_tier(golden: Path) -> None:
+    """A CPU tier of 128 blocks whose events are left out, beside what the engine itself said it reused."""
+    frames, bounds = read_frames(golden / "run8_zmq.jsonl"), list[int | None]()
+    async with make_fleet(tiers(source="inferred")) as fleet:
+        engine = AuditedEndpoint(fleet)
+        for request in read_truth(golden / "run8_truth.jsonl"):
+            while frames and frames[0].received_at < request.t0:
+                told = decode_batch(frames.pop(0).parts[2]).events
+                engine.publish(
+                    EventBatch(0.0, tuple(e for e in told if getattr(e, "medium", "GPU") == "GPU"))
+                )
+            lora = None if request.model == "tiny" else request.model
+            decision = engine.expect(Prefix(array("I", request.tokens), lora=lora, salt=request.salt))
+            engine.audit(decision, cached_tokens=request.cached_tokens)
+            bounds.append(engine.bound(CPU))
+
+        n_held = fleet.atlas.ledger("e", 0).residencies(CPU)
+    unbounded = [bound for bound in bounds if bound is None]
+    learned = [bound for bound in bounds[len(unbounded) :] if bound is not None]
+    assert len(unbounded) + len(learned) == len(bounds), "it is learned once and for all"
+    assert 128 / 1.5 < min(learned) <= max(learned) < 128 * 1.5
+    assert learned[-1] == pytest.approx(128, rel=0.15)
+    assert n_held <= learned[-1]
+
+
+async def test_what_metrics_tell_of_the_fastest_tier_comes_before_what_evictions_show() -> None:
+    async with make_fleet(tiers()) as fleet:
+        engine = simulated_engine(fleet, gpu_blocks=64, cpu_blocks=0)
+        engine.serve(prompts("few_documents", 100))
+        before = engine.bound(GPU)
+        fleet.facts_changed("e", EngineFacts(1, num_gpu_blocks=80))
+        told = engine.bound(GPU)
+        summary = capacity_summary("auto", engine.endpoint, GPU)
+        fleet.configure(fleet_settings(tiers(cpu=7)))
+        list(fleet.shrinking())
+
+        assert (before, told, summary) == (67, 80, "configured auto, told 80, observed 63 +- 2 %")
+        assert (engine.bound(GPU), engine.bound(CPU)) == (80, 7)
+        fleet.configure(fleet_settings(tiers()))
+        list(fleet.shrinking())
+        assert (engine.bound(GPU), engine.bound(CPU)) == (80, None)
+
+
+async def test_engine_that_begins_anew_has_no_bound_until_its_evictions_show_one() -> None:
+    async with make_fleet(tiers()) as fleet:
+        engine = simulated_engine(fleet, gpu_blocks=64, cpu_blocks=400)
+        engine.serve(prompts("few_documents", 200))
+        before = engine.bound(CPU)
+        engine.publisher.reset("test")
+        fleet.tick(now=0.0)
+
+        assert before == 420
+        assert (engine.bound(GPU), engine.bound(CPU)) == (None, None)
+
+
+async def test_audit_of_an_engine_with_several_ranks_teaches_no_bound() -> None:
+    async with make_fleet(tiers(source="inferred")) as fleet:
+        engine = simulated_engine(fleet, gpu_blocks=100, cpu_blocks=200, told=["GPU"])
+        fleet.add_rank("e", RankAddresses(1, NOWHERE, None))
+        engine.serve(prompts("few_documents", 200))
+
+        assert engine.bound(CPU) is None
+
+
+async def test_configured_number_stays_whatever_the_audit_shows() -> None:
+    async with make_fleet(tiers(cpu=1000, source="inferred")) as fleet:
+        engine = simulated_engine(fleet, gpu_blocks=100, cpu_blocks=200, told=["GPU"])
+        engine.serve(prompts("few_documents", 200))
+
+        assert engine.bound(CPU) == 1000

@@ -1,0 +1,234 @@
+"""Plans: profiles out of plugins, and what is refused with which words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kvatlas.routing.errors import SchedulingError
+from kvatlas.routing.plan.plan import Plan, known_types, make_plan, without_unknown_plugins
+from kvatlas.routing.plan.reference import NO_MEANING
+from kvatlas.scorers.builtin import builtin_registry
+from support.candidates import endpoint, no_chance
+from support.plans import FLEET, REQUEST, approx, config, planned, profile, scores
+
+
+def problems(*plugins: str | dict[str, Any], **more: Any) -> list[str]:
+    with pytest.raises(SchedulingError) as raised:
+        planned(*plugins, **more)
+    assert str(raised.value) == "; ".join(map(str, raised.value.problems))
+    return [str(problem) for problem in raised.value.problems]
+
+
+def test_without_plugins_the_weights_make_the_profile() -> None:
+    plan = planned(weights={"queue": 5})
+
+    assert [(name, weight) for name, _, weight in plan.profile.scorers] == [
+        ("queue-scorer", 5),
+        ("kv-cache-utilization-scorer", 2),
+        ("gpu-prefix-cache-scorer", 1),
+        ("cpu-prefix-cache-scorer", 1),
+    ]
+
+
+def test_profile_has_what_it_refers_to_in_its_order_with_its_weights() -> None:
+    plan = planned(
+        {"type": "active-request-scorer", "name": "busy"},
+        "token-load-scorer",
+        "random-picker",
+        **profile("token-load-scorer", ("busy", 2.5)),
+    )
+
+    assert scores(plan)[0] == [("token-load-scorer", 1, pytest.approx(1, abs=0.001)), ("busy", 2.5, 1.0)]
+
+
+def test_without_profile_every_plugin_that_decides_is_in_it() -> None:
+    plan = planned(
+        {"type": "label-selector-filter", "parameters": {"matchLabels": {"zone": "a"}}},
+        "active-request-scorer",
+        "approx-prefix-cache-producer",
+        "openai-parser",
+    )
+
+    decision = plan.profile.decide(
+        REQUEST, [endpoint("a", labels={"zone": "a"}), endpoint("b")], rng=no_chance
+    )
+
+    assert [name for name, _, _ in plan.profile.scorers] == ["active-request-scorer"]
+    assert decision.picked == ("a",)
+    assert decision.scored[1].dropped is not None
+
+
+def test_plugin_of_two_kinds_is_both() -> None:
+    labels = {"llm-d.ai/context-length-range": "0-10"}
+    plan = planned({"type": "context-length-aware", "parameters": {"enableFiltering": True}})
+
+    decision = plan.profile.decide(REQUEST, [endpoint("a", labels=labels), endpoint("b")], rng=no_chance)
+
+    assert decision.scored[0].dropped is not None
+    assert scores(plan, endpoint("b")) == [[("context-length-aware", 1, 0.5)]]
+
+
+def plugins_of(plan: Plan) -> dict[tuple[str, str], object]:
+    return {key: each.plugin for key, each in plan.built.items()}
+
+
+STATEFUL = (
+    "no-hit-lru-scorer",
+    {"type": "latency-cost-scorer", "name": "cost", "parameters": {"fit": True}},
+    "session-affinity-scorer",
+    "prefix-cache-affinity-filter",
+    "weighted-random-picker",
+)
+
+
+@pytest.mark.parametrize(
+    ("plugins", "more", "anew"),
+    [
+        pytest.param(STATEFUL, {}, (), id="same"),
+        pytest.param(STATEFUL, profile("no-hit-lru-scorer", ("cost", 9)), (), id="weights"),
+        pytest.param(STATEFUL[::-1], {}, (), id="order"),
+        pytest.param((*STATEFUL, "queue-scorer"), {}, ("queue-scorer",), id="one_more"),
+        pytest.param(
+            (*STATEFUL[2:], {"type": "latency-cost-scorer", "name": "cost", "parameters": {"fit": False}}),
+            {},
+            ("cost",),
+            id="other_parameters",
+        ),
+        pytest.param(
+            (*STATEFUL[2:], {"type": "queue-scorer", "name": "cost"}), {}, ("cost",), id="other_type"
+        ),
+    ],
+)
+def test_plugins_go_on_with_what_they_learned_where_their_parameters_are_the_same(
+    plugins: tuple[str | dict[str, Any], ...], more: dict[str, Any], anew: tuple[str, ...]
+) -> None:
+    before = planned(*STATEFUL)
+
+    after = make_plan(config(*plugins, **more), before=before)
+
+    old, new = plugins_of(before), plugins_of(after)
+    assert {key[1] for key, plugin in new.items() if old.get(key) is not plugin} == set(anew)
+
+
+def test_picker_of_the_profile_is_used() -> None:
+    plan = planned({"type": "max-score-picker", "parameters": {"maxNumOfEndpoints": 2}}, "queue-scorer")
+
+    assert len(plan.profile.decide(REQUEST, FLEET, rng=no_chance).picked) == 2
+
+
+def test_plugins_of_the_reference_without_meaning_are_noted() -> None:
+    plan = planned("queue-scorer", "single-profile-handler", "openai-parser")
+
+    assert plan.notes == (
+        "plugin single-profile-handler has no effect: kvatlas runs one profile",
+        "plugin openai-parser has no effect: kvatlas reads every API it knows",
+    )
+
+
+def test_types_are_either_registered_or_without_meaning() -> None:
+    registered = {plugin_type for kind in builtin_registry().kinds for plugin_type in kind}
+
+    assert registered.isdisjoint(NO_MEANING)
+    assert known_types() >= registered | NO_MEANING.keys()
+
+
+@pytest.mark.parametrize(
+    ("plugins", "more", "expected"),
+    [
+        pytest.param(
+            ["queue-scorers"],
+            {},
+            ["plugins[0].type: found 'queue-scorers', which kvatlas does not have (--ignore-unknown-plugins"],
+            id="unknown_type",
+        ),
+        pytest.param(
+            [{"type": "load-aware-scorer", "parameters": {"treshold": 3, "threshold": 0}}],
+            {},
+            ["plugins[0].parameters.treshold: unknown key; did you mean 'threshold'? allowed: threshold"],
+            id="parameters",
+        ),
+        pytest.param(
+            [{"type": "prefix-cache-scorer", "parameters": {"tier": "ram"}}],
+            {},
+            ["plugins[0].parameters.tier: found 'ram', expected a configured tier; known: gpu, cpu, storage"],
+            id="tier",
+        ),
+        pytest.param(
+            [
+                {"type": "prefix-cache-scorer", "parameters": {"prefixMatchInfoProducerName": "gpu"}},
+                approx("gpus"),
+            ],
+            {},
+            ["plugins[0].parameters.prefixMatchInfoProducerName: found 'gpu', expected the name of a prefix"],
+            id="producer",
+        ),
+        pytest.param(
+            ["max-score-picker", "random-picker"],
+            {},
+            ["plugins[1]: found 'random-picker', a second picker; keep one"],
+            id="two_pickers",
+        ),
+        pytest.param(
+            ["queue-scorer"],
+            {"schedulingProfiles": [{"name": "decode"}, {"name": "prefill"}]},
+            ["schedulingProfiles[1]: found 2 profiles, expected one"],
+            id="two_profiles",
+        ),
+        pytest.param(
+            [approx("p"), "openai-parser"],
+            profile("p", "openai-parser"),
+            [
+                "schedulingProfiles[0].plugins[0].pluginRef: found 'p', which is neither a filter, a scorer nor a picker",
+                "schedulingProfiles[0].plugins[1].pluginRef: found 'openai-parser', which is neither",
+            ],
+            id="no_part_in_a_profile",
+        ),
+        pytest.param(
+            ["queue-scorer"],
+            profile("queue-scorer", "queue-scorer"),
+            ["schedulingProfiles[0]: scorer 'queue-scorer' is in the profile twice"],
+            id="twice_in_the_profile",
+        ),
+        pytest.param(
+            ["disagg-profile-handler", "latency-scorer"],
+            profile("latency-scorer"),
+            ["plugins[0].type: found 'disagg-profile-handler'", "plugins[1].type: found 'latency-scorer'"],
+            id="every_unknown_plugin_once",
+        ),
+    ],
+)
+def test_each_problem_has_its_path_and_what_is_allowed(
+    plugins: list[str | dict[str, Any]], more: dict[str, Any], expected: list[str]
+) -> None:
+    found = problems(*plugins, **more)
+
+    assert len(found) >= len(expected)
+    for problem, start in zip(found, expected, strict=False):
+        assert problem.startswith(start)
+
+
+def test_unknown_type_is_told_the_nearest_and_the_known() -> None:
+    (problem,) = problems("queue-scorers")
+
+    assert "; did you mean 'queue-scorer'? known: active-request-scorer, anthropic-parser, " in problem
+
+
+def test_unknown_plugins_are_left_out_with_what_refers_to_them() -> None:
+    given = config(
+        "queue-scorer", {"type": "latency-scorer", "name": "slo"}, **profile("slo", "queue-scorer")
+    )
+
+    kept, left_out = without_unknown_plugins(given)
+
+    assert left_out == ("slo",)
+    assert [name for name, _, _ in make_plan(kept).profile.scorers] == ["queue-scorer"]
+
+
+def test_plugins_with_state_are_new_in_each_plan() -> None:
+    given = config("no-hit-lru-scorer")
+
+    first, second = make_plan(given).profile.scorers[0][1], make_plan(given).profile.scorers[0][1]
+
+    assert first is not second

@@ -1,0 +1,268 @@
+"""The picker: bookings, answers that teach, refusals, and tiers that are known from routing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator
+
+import pytest
+from msgspec.structs import replace
+from prometheus_client import CollectorRegistry
+
+from kvatlas.configs.endpoints import EndpointAddresses, RankAddresses
+from kvatlas.configs.engines import EngineCatalog
+from kvatlas.configs.scraping import MetricsScrapeConfig
+from kvatlas.events.stream import Trust
+from kvatlas.events.subscriber import Subscriber
+from kvatlas.events.subscription import SubscriberOptions
+from kvatlas.fleet.fleet import Fleet
+from kvatlas.fleet.metrics import FleetMetrics
+from kvatlas.fleet.scrape.loads import LoadTable
+from kvatlas.fleet.scrape.report import EngineFacts
+from kvatlas.fleet.scrape.schedule import Rhythm
+from kvatlas.fleet.scrape.scraper import Scraper
+from kvatlas.fleet.scrape.target import ScrapeSettings
+from kvatlas.fleet.settings import FleetSettings
+from kvatlas.indexer.atlas import Atlas
+from kvatlas.indexer.factory import REFERENCE
+from kvatlas.indexer.tiers import TierSource, TierSpec, TierTable
+from kvatlas.routing.decision_log import DecisionLog
+from kvatlas.routing.metrics import RoutingMetrics
+from kvatlas.routing.picker import Picker, Policy
+from kvatlas.routing.router import Refusal, RefusalCode, Route, RoutingRequest
+from kvatlas.scorers.core.decision import Decision
+from kvatlas.scorers.core.max_score import MaxScorePicker
+from kvatlas.scorers.core.model import InFlightLoad
+from kvatlas.scorers.core.prefix_source import OneTier
+from kvatlas.scorers.core.profile import Profile
+from kvatlas.scorers.filters.decode_role import DecodeFilter
+from kvatlas.scorers.prefix_cache import PrefixCacheScorer
+from kvatlas.tokenization.pipeline import PromptPipeline
+from support.candidates import no_chance
+
+NOWHERE = "tcp://127.0.0.1:1"
+
+
+class Learner(PrefixCacheScorer):
+    """A prefix scorer that writes down how long first tokens took."""
+
+    def __init__(self) -> None:
+        super().__init__(OneTier("gpu"))
+        self.times: list[float] = []
+
+    def answered(self, decision: Decision, *, ttft_s: float) -> None:  # noqa: ARG002 (LearnsFromAnswers)
+        self.times.append(ttft_s)
+
+
+@pytest.fixture
+def source() -> TierSource | None:
+    return None
+
+
+@pytest.fixture
+async def fleet(source: TierSource | None) -> AsyncGenerator[Fleet]:
+    loads, subscriber = LoadTable(stale_after_s=2), Subscriber(SubscriberOptions())
+    fleet = Fleet(
+        atlas=Atlas(tiers=TierTable([TierSpec("gpu", ("GPU",), source=source)]), seed=0, core=REFERENCE),
+        subscriber=subscriber,
+        scraper=Scraper(
+            loads=loads,
+            on_facts=lambda _name, _facts: None,
+            settings=ScrapeSettings(Rhythm(1, 1), timeout_s=1),
+            clock=lambda: 0,
+            rng=lambda: 0,
+        ),
+        loads=loads,
+        metrics=FleetMetrics(CollectorRegistry()),
+        settings=FleetSettings(
+            trust_credit={trust: float(trust is Trust.LIVE) for trust in Trust},
+            capacities=(None,),
+            auto_capacity_tiers=(),
+            engines=EngineCatalog(MetricsScrapeConfig()),
+        ),
+    )
+    for number, name in enumerate("ab", start=1):
+        address = EndpointAddresses(f"10.0.0.{number}:8000", None, (RankAddresses(0, NOWHERE, None),))
+        fleet.add(name, address, {})
+    yield fleet
+    for endpoint in list(fleet):
+        await fleet.remove(endpoint.name)
+    await subscriber.close()
+
+
+@pytest.fixture
+def learner() -> Learner:
+    return Learner()
+
+
+@pytest.fixture
+def picker(fleet: Fleet, learner: Learner) -> Picker:
+    profile = Profile([("prefix", learner, 1.0)], MaxScorePicker(2), [("roles", DecodeFilter())])
+    return Picker(
+        pipeline=PromptPipeline(None),
+        fleet=fleet,
+        policy=Policy(1, profile),
+        metrics=RoutingMetrics(CollectorRegistry()),
+        decisions=make_log(),
+        rng=no_chance,
+    )
+
+
+def make_log() -> DecisionLog:
+    return DecisionLog(max_count=10, max_bytes=2**20)
+
+
+def completion(n_tokens: int) -> RoutingRequest:
+    body = json.dumps({"model": "m", "prompt": list(range(n_tokens))}).encode()
+    return RoutingRequest(path="/v1/completions", body=body)
+
+
+async def routed(picker: Picker, n_tokens: int = 40) -> Route:
+    route = await picker.route(completion(n_tokens))
+    assert isinstance(route, Route)
+    return route
+
+
+async def test_request_is_booked_until_its_answer_begins_and_ends(picker: Picker, fleet: Fleet) -> None:
+    route = await routed(picker)
+    picked = route.decision.picked[0]
+    loads = [fleet.in_flight.of(picked)]
+    picker.answer_begun(route, is_first_token=False, served=None)
+    loads.append(fleet.in_flight.of(picked))
+    picker.answer_ended(route, was_computed=True)
+    picker.answer_ended(route, was_computed=True)
+    loads.append(fleet.in_flight.of(picked))
+
+    assert loads == [InFlightLoad(1, 40), InFlightLoad(1, 0), InFlightLoad(0, 0)]
+
+
+@pytest.mark.parametrize(
+    ("is_first_token", "served", "n_times"),
+    [
+        pytest.param(True, None, 1, id="streamed"),
+        pytest.param(True, "10.0.0.1:8000", 1, id="by_the_picked_endpoint"),
+        pytest.param(True, "10.0.0.2:8000", 0, id="by_another_endpoint"),
+        pytest.param(False, None, 0, id="not_streamed"),
+    ],
+)
+async def test_only_first_tokens_of_the_picked_endpoint_teach(
+    picker: Picker, learner: Learner, *, is_first_token: bool, served: str | None, n_times: int
+) -> None:
+    fixed = await routed(picker)
+    route = Route(("10.0.0.1:8000",), fixed.decision, booking=fixed.booking)
+
+    picker.answer_begun(route, is_first_token=is_first_token, served=served)
+
+    assert len(learner.times) == n_times
+    assert all(0 <= each < 60 for each in learner.times)
+
+
+async def test_route_that_was_not_booked_is_left_alone(picker: Picker, learner: Learner) -> None:
+    route = Route(("10.0.0.1:8000",), (await routed(picker)).decision)
+
+    picker.answer_begun(route, is_first_token=True, served=None)
+    picker.answer_ended(route, was_computed=True)
+
+    assert learner.times == []
+
+
+class Failing(Learner):
+    """Fails at what it is told."""
+
+    def answered(self, decision: Decision, *, ttft_s: float) -> None:
+        raise RuntimeError(f"secret {decision.model} {ttft_s}")
+
+
+async def test_fault_of_a_plugin_is_said_once_without_its_text(
+    fleet: Fleet, caplog: pytest.LogCaptureFixture
+) -> None:
+    profile = Profile([("fails", Failing(), 1.0)], MaxScorePicker())
+    picker = Picker(
+        pipeline=PromptPipeline(None),
+        fleet=fleet,
+        policy=Policy(1, profile),
+        metrics=RoutingMetrics(CollectorRegistry()),
+        decisions=make_log(),
+        rng=no_chance,
+    )
+
+    for _ in range(3):
+        picker.answer_begun(await routed(picker), is_first_token=True, served=None)
+
+    (said,) = [record.getMessage() for record in caplog.records if "plugin fails" in record.getMessage()]
+    assert "(raised)" in said
+    assert "secret" not in said
+
+
+async def test_every_picked_endpoint_is_named_best_first(picker: Picker) -> None:
+    assert set((await routed(picker)).addresses) == {"10.0.0.1:8000", "10.0.0.2:8000"}
+
+
+async def test_request_is_refused_when_filters_leave_nobody(picker: Picker, fleet: Fleet) -> None:
+    for endpoint in fleet:
+        endpoint.labels = {"llm-d.ai/role": "prefill"}
+
+    refusal = await picker.route(completion(5))
+
+    assert isinstance(refusal, Refusal)
+    assert (refusal.code, refusal.dropped_reason) == (RefusalCode.RESOURCE_EXHAUSTED, "rejected-saturated")
+
+
+async def test_request_is_refused_when_the_subset_leaves_nobody(picker: Picker) -> None:
+    refusal = await picker.route(RoutingRequest(path="/", has_body=False, subset=frozenset({"10.9.9.9"})))
+
+    assert isinstance(refusal, Refusal)
+    assert refusal.code is RefusalCode.SERVICE_UNAVAILABLE
+
+
+@pytest.mark.parametrize("source", [TierSource.ROUTING])
+async def test_tier_configured_to_be_learned_from_routing_is_though_events_are_expected(
+    picker: Picker, fleet: Fleet
+) -> None:
+    for name in "ab":
+        fleet.facts_changed(
+            name, EngineFacts(n_engines=1, block_size=16, num_gpu_blocks=64, process_start_s=1.0)
+        )
+    first = await routed(picker)
+
+    second = await routed(picker)
+
+    assert second.decision.picked[0] == first.decision.picked[0]
+    best = second.decision.first
+    assert (best.candidate.credit, best.total) == (1.0, 1.0), "what is learned here needs no trust in events"
+
+
+@pytest.mark.parametrize("source", [TierSource.ROUTING])
+async def test_restarted_engine_is_learned_anew(picker: Picker, fleet: Fleet) -> None:
+    for started in (1.0, 2.0):
+        for name in "ab":
+            facts = EngineFacts(n_engines=1, block_size=16, num_gpu_blocks=64, process_start_s=started)
+            fleet.facts_changed(name, facts)
+        first = await routed(picker)
+        assert first.decision.first.total == 0.0, "nothing is known at the start"
+        assert (await routed(picker)).decision.first.total == 1.0
+
+
+async def test_tier_known_from_events_is_not_learned_from_routing(picker: Picker, fleet: Fleet) -> None:
+    for name in "ab":
+        fleet.facts_changed(name, EngineFacts(n_engines=1, block_size=16, num_gpu_blocks=64))
+    for _ in range(2):
+        assert (await routed(picker)).decision.first.total == 0.0
+
+
+async def test_every_decision_on_a_request_is_kept_also_when_nobody_is_left(
+    picker: Picker, fleet: Fleet
+) -> None:
+    route = await routed(picker)
+    picker.decide(model="m", prefix=None)
+    for endpoint in fleet:
+        endpoint.labels = {"llm-d.ai/role": "prefill"}
+    await picker.route(replace(completion(5), request_id="refused"))
+
+    kept = picker.decisions.page(limit=10)
+    assert [(each.request_id, each.decision.picked) for each in kept] == [
+        ("refused", ()),
+        ("", route.decision.picked),
+    ]
+    assert kept[0].decision.scored[0].dropped is not None
+    assert kept[0].decision.filters == ("roles",)

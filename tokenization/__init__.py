@@ -1,0 +1,1 @@
+"""Request bodies to token ids: the engine's own ids of every prompt."""

@@ -1,0 +1,1 @@
+"""Chats as the engine's template renders them."""

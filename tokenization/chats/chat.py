@@ -1,0 +1,293 @@
+"""Chats to text, as the engine's `apply_chat_template` writes them."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cached_property
+from typing import cast
+
+import msgspec
+from jinja2 import TemplateSyntaxError
+from msgspec.structs import replace
+
+from ..errors import RenderError
+from ..model import ChatPrompt, TextPrompt
+from .content_format import wants_content_parts
+from .conversation import Entry, Message, conversation, has_media, merged_system_messages
+from .sandbox import MAX_RENDERED_CHARS, compile_template, wants_system_first
+from .variables import with_effort
+
+DEFAULT = "default"
+TOOL_USE = "tool_use"
+"""Name of the template for requests with tools, where a model has several."""
+
+FINAL_MARK = "\ue000final-message\ue000 "
+"""Put behind the final message to find where it ends in the rendered text. The blank at its end shows whether the
+template keeps or trims the blanks around a message."""
+
+MEDIA_MARKS = ("0", "1")
+"""Stand for the same media item in two texts, which then differ from there on. Every tokenizer tells digits apart."""
+
+THINKING_EFFORTS = ("low", "medium", "high", "xhigh", "max")
+"""Efforts of Anthropic's API, each of which means that the model thinks."""
+
+PROBE = Message(role="user", content="Hi")
+"""Conversation that shows how a template takes a variable."""
+
+
+class ChatTemplate:
+    """One compiled template.
+
+    Attributes:
+        content_parts: whether it wants message content as a list of parts.
+        developer_role: whether it knows the role `developer`.
+        source: its text.
+    """
+
+    def __init__(self, source: str, *, now: Callable[[], datetime] = datetime.now) -> None:
+        """Compile `source`.
+
+        Raises:
+            RenderError: not a template.
+        Cost: 3 ms a kilobyte; templates have up to about 16.
+        """
+        try:
+            self._template, tree = compile_template(source, now=now)
+            self.content_parts = wants_content_parts(tree)
+        except TemplateSyntaxError as error:
+            raise RenderError(f"chat template line {error.lineno}: {error.message}") from error
+        except Exception as error:
+            # Jinja compiles to Python, which has limits of its own, such as the depth of nested blocks.
+            raise RenderError(f"chat template cannot be compiled: {error}") from error
+        self.developer_role = "'developer'" in source or '"developer"' in source
+        self.source = source
+
+    @cached_property
+    def system_first(self) -> bool:
+        """Whether the engine takes it to refuse system messages that are not the first message."""
+        return wants_system_first(self.source)
+
+    def render(self, variables: Mapping[str, object]) -> str:
+        """The text for these variables.
+
+        Raises:
+            RenderError: the template failed, refused, took longer than `MAX_RENDER_S`, or wrote more than
+                `MAX_RENDERED_CHARS`. The message tells the kind of failure and the line; what a template says itself may
+                hold parts of the prompt.
+        """
+        pieces: list[str] = []
+        n_chars = 0
+        try:
+            for piece in self._template.generate(variables):
+                pieces.append(piece)
+                n_chars += len(piece)
+                if n_chars > MAX_RENDERED_CHARS:
+                    break
+        except RenderError as error:
+            raise RenderError(f"{error}{_place(error)}") from error
+        except Exception as error:
+            # A template is a program: any exception can come out of it.
+            raise RenderError(f"chat template raised {type(error).__name__}{_place(error)}") from error
+        if n_chars > MAX_RENDERED_CHARS:
+            raise RenderError(f"chat template wrote more than {MAX_RENDERED_CHARS} characters")
+        return "".join(pieces)
+
+
+@dataclass(frozen=True, slots=True)
+class ChatOptions:
+    """How the engine was told to render chats; the defaults are those of vLLM.
+
+    Attributes:
+        template: text of the template to use in place of the model's; None for the model's.
+        content_parts: whether templates get message content as a list of parts; None finds it out from the template.
+        variables: what every template sees unless the request says otherwise.
+        hides_forbidden_tools: requests that forbid tools are rendered without them.
+    """
+
+    template: str | None = None
+    content_parts: bool | None = None
+    variables: Mapping[str, object] = field(default_factory=dict[str, object])
+    hides_forbidden_tools: bool = False
+
+
+class ForeignChat(msgspec.Struct, frozen=True):
+    """A chat with a template out of the request, and what it takes to render it elsewhere.
+
+    Attributes:
+        chat: with everything filled in that depends on the model.
+        special_tokens: as in `ChatRenderer`.
+        content_parts: as in `ChatOptions`.
+    """
+
+    chat: ChatPrompt
+    special_tokens: Mapping[str, str]
+    content_parts: bool | None
+
+
+@dataclass(frozen=True)
+class ChatRenderer:
+    """A model's templates.
+
+    Attributes:
+        templates: name -> template; a model with one calls it `default`.
+        special_tokens: variables such as `bos_token` that every template sees.
+        without_tools: template for requests without tools, where the model's processor has one of its own.
+        chosen: template in place of the model's, None for the model's.
+        options: how the engine was told to use templates.
+        compiled: makes templates of those out of requests.
+    """
+
+    templates: Mapping[str, ChatTemplate]
+    special_tokens: Mapping[str, str]
+    without_tools: ChatTemplate | None = None
+    chosen: ChatTemplate | None = None
+    options: ChatOptions = ChatOptions()
+    compiled: Callable[[str], ChatTemplate] = ChatTemplate
+
+    def render(self, chat: ChatPrompt) -> TextPrompt:
+        """The text the engine would encode for `chat`, and with media its fork.
+
+        Raises:
+            RenderError: there is no template for it, or the template failed on it.
+        Cost: 0.1 ms for 120 kB with a plain template, twice that with media.
+        """
+        if not chat.messages:
+            raise RenderError("the conversation is empty")
+        chat = self._resolved(chat)
+        fork: str | None = None
+        mark: str | None = None
+        if has_media(chat.messages):
+            # For media in a list of parts the template writes what the engine looks for; in a string, the engine does.
+            mark = None if self._content_parts(chat) else MEDIA_MARKS[0]
+            fork = self._text(chat, MEDIA_MARKS[1])
+        text = self._text(chat, mark)
+        return TextPrompt(text, chat.add_special_tokens, truncation=chat.truncation, fork=fork)
+
+    def foreign(self, chat: ChatPrompt) -> ForeignChat | None:
+        """`chat` for a process where its template can do no harm; None when the template is one of the model's.
+
+        Raises:
+            RenderError: the model has no template that tells how to fill in the chat.
+        """
+        if chat.template is None or chat.template in self.templates:
+            return None
+        given = self.options.content_parts is not None or chat.template_as_variable
+        content_parts = self._content_parts(chat) if given else None
+        whole = replace(self._resolved(chat), anthropic=None, template_as_variable=False)
+        return ForeignChat(whole, self.special_tokens, content_parts)
+
+    @cached_property
+    def _system_first(self) -> bool:
+        return any(self._select(None, tools).system_first for tools in (None, ()))
+
+    @cached_property
+    def _disabled_effort(self) -> str:
+        """The effort that switches thinking off: `none` where the template takes it for something else than an effort."""
+        off = self._probe("none")
+        if off is None or any(self._probe(effort) == off for effort in THINKING_EFFORTS):
+            return "low"
+        return "none"
+
+    def _probe(self, effort: str) -> str | None:
+        variables = {**self.options.variables, **with_effort({}, effort)}
+        try:
+            chat = ChatPrompt(messages=(PROBE,), variables=variables)
+            return self._text(chat, None)
+        except RenderError:
+            return None
+
+    def _resolved(self, chat: ChatPrompt) -> ChatPrompt:
+        """`chat` with everything that depends on the templates or the options filled in."""
+        hidden = chat.forbids_tools and self.options.hides_forbidden_tools
+        if chat.anthropic is None and not hidden and not self.options.variables:
+            return chat
+        variables, messages = dict(chat.variables or {}), chat.messages
+        if chat.anthropic is not None:
+            if chat.anthropic.disables_thinking:
+                variables = with_effort(variables, self._disabled_effort)
+            if self._system_first:
+                messages = merged_system_messages(messages)
+        return replace(
+            chat,
+            messages=messages,
+            tools=None if hidden else chat.tools,
+            variables={**self.options.variables, **variables},
+        )
+
+    def _select(self, wanted: str | None, tools: object) -> ChatTemplate:
+        if wanted is not None:
+            return self.templates.get(wanted) or self.compiled(wanted)
+        if self.chosen is not None:
+            return self.chosen
+        if tools is None and self.without_tools is not None:
+            return self.without_tools
+        name = TOOL_USE if tools is not None and TOOL_USE in self.templates else DEFAULT
+        if name not in self.templates:
+            raise RenderError(f"no chat template is called {DEFAULT!r}, there are {sorted(self.templates)}")
+        return self.templates[name]
+
+    def _content_parts(self, chat: ChatPrompt) -> bool:
+        if self.options.content_parts is not None:
+            return self.options.content_parts
+        return self._select(None if chat.template_as_variable else chat.template, chat.tools).content_parts
+
+    def _text(self, chat: ChatPrompt, media_text: str | None) -> str:
+        template = self._select(chat.template, chat.tools)
+        try:
+            entries = conversation(
+                chat.messages,
+                content_parts=self._content_parts(chat),
+                developer_role=template.developer_role,
+                calls_in_order=chat.calls_in_order,
+                media_text=media_text,
+            )
+        except RecursionError as error:
+            raise RenderError("tool arguments are nested too deeply") from error
+        if not chat.continue_final_message:
+            return self._render(template, chat, entries)
+        if chat.add_generation_prompt:
+            raise RenderError("add_generation_prompt and continue_final_message exclude each other")
+        return _cut_at_mark(self._render(template, chat, [*entries[:-1], _marked(entries[-1])]))
+
+    def _render(self, template: ChatTemplate, chat: ChatPrompt, entries: Sequence[Entry]) -> str:
+        return template.render(
+            {
+                **self.special_tokens,
+                **(chat.variables or {}),
+                "messages": entries,
+                "tools": chat.tools,
+                "documents": chat.documents,
+                "add_generation_prompt": chat.add_generation_prompt,
+            }
+        )
+
+
+def _place(error: BaseException) -> str:
+    """` in line N` of the template where `error` was raised; empty when it was raised outside."""
+    frames = traceback.walk_tb(error.__traceback__)
+    lines = [line for frame, line in frames if frame.f_code.co_filename == "<template>"]
+    return f" in line {lines[-1]}" if lines else ""
+
+
+def _marked(entry: Entry) -> Entry:
+    """`entry` with `FINAL_MARK` behind the last text of its content."""
+    content = entry["content"]
+    if isinstance(content, str):
+        return {**entry, "content": content + FINAL_MARK}
+    parts = list(cast("list[Entry]", content))
+    for place in reversed(range(len(parts))):
+        if "text" in parts[place]:
+            parts[place] = {**parts[place], "text": f"{parts[place]['text']}{FINAL_MARK}"}
+            return {**entry, "content": parts}
+    raise RenderError("the final message has no text to continue")
+
+
+def _cut_at_mark(text: str) -> str:
+    end = text.rfind(FINAL_MARK.strip())
+    if end < 0:
+        raise RenderError("the chat template leaves out the final message")
+    kept = text[:end]
+    return kept if text.startswith(FINAL_MARK, end) else kept.rstrip()

@@ -1,0 +1,241 @@
+"""From a request to its token ids: parse, render, encode."""
+
+from __future__ import annotations
+
+import asyncio
+from array import array
+from collections.abc import Collection, Coroutine, Mapping
+
+import msgspec
+
+from .chats.chat import ForeignChat
+from .chats.own_renderer import OwnRenderer
+from .chats.template_process import TemplateProcess
+from .encoding.encoding import prompt_of, texts_of
+from .encoding.encoding_pool import EncodingPool
+from .encoding.segment_encoder import SegmentEncoder
+from .encoding.tokenizer import ModelTokenizer
+from .errors import EncodeError, EncoderBusyError, EncodeTimeoutError, RenderError, TokenizationError
+from .model import (
+    AnyPrompt,
+    ChatPrompt,
+    NoPrefixReason,
+    NoPrompt,
+    ParsedRequest,
+    Prompt,
+    TextPrompt,
+    TokenPrompt,
+)
+from .remote.client import RemoteTokenizer
+from .requests.request import parse_body
+
+_REASONS: Mapping[type[TokenizationError], NoPrefixReason] = {
+    EncodeError: NoPrefixReason.ENCODE_FAILED,
+    EncodeTimeoutError: NoPrefixReason.TOKENIZE_TIMEOUT,
+    EncoderBusyError: NoPrefixReason.TOKENIZER_BUSY,
+}
+
+
+class _Encoding(msgspec.Struct, frozen=True, gc=False):
+    """A text with what is to encode it."""
+
+    encoder: SegmentEncoder
+    prompt: TextPrompt
+
+    def begin_in(
+        self, pool: EncodingPool
+    ) -> TokenPrompt | NoPrompt | Coroutine[None, None, TokenPrompt | NoPrompt]:
+        """What the engine will compute, or why that is not known in time; what to await for it where it takes time."""
+        first, *others = texts_of(self.prompt)
+        if others:
+            texts = (first, *others)
+            return self._waited(*(pool.tokens(self.encoder, text, add_special_tokens=a) for text, a in texts))
+        text, adds = first
+        try:
+            tokens = pool.begin(self.encoder, text, add_special_tokens=adds)
+            if isinstance(tokens, array):
+                return prompt_of(self.prompt, (tokens,))
+        except EncodeError as error:
+            return NoPrompt(NoPrefixReason.ENCODE_FAILED, str(error))
+        return self._waited(tokens)
+
+    async def _waited(self, *works: Coroutine[None, None, array[int]]) -> TokenPrompt | NoPrompt:
+        try:
+            # All at once, so that they have one time budget.
+            return prompt_of(self.prompt, await asyncio.gather(*works))
+        except tuple(_REASONS) as error:
+            return NoPrompt(_REASONS[type(error)], str(error))
+
+    def run(self) -> TokenPrompt | NoPrompt:
+        """What the engine will compute, however long it takes."""
+        encode = self.encoder.tokens
+        try:
+            encoded = [encode(text, add_special_tokens=adds) for text, adds in texts_of(self.prompt)]
+            return prompt_of(self.prompt, encoded)
+        except EncodeError as error:
+            return NoPrompt(NoPrefixReason.ENCODE_FAILED, str(error))
+
+
+class _Foreign(msgspec.Struct, frozen=True, gc=False):
+    """A chat with a template out of the request, with what is to render and to encode it."""
+
+    process: TemplateProcess
+    encoder: SegmentEncoder
+    chat: ForeignChat
+
+    async def rendered(self) -> _Encoding | NoPrompt:
+        """Its text, or why there is none."""
+        try:
+            return _Encoding(self.encoder, await self.process.rendered(self.chat))
+        except RenderError as error:
+            return _failed(error)
+
+    def run(self) -> TokenPrompt | NoPrompt:
+        """What the engine will compute, however long the encoding takes."""
+        try:
+            return _Encoding(self.encoder, self.process.render(self.chat)).run()
+        except RenderError as error:
+            return _failed(error)
+
+
+class PromptPipeline:
+    """Turns requests for one model into prompts.
+
+    Args:
+        tokenizer: of the served model; None when none is configured: then only token ids given by the client count.
+        model_names: served names and aliases; another name is taken for an adapter. Empty: every name is the model's.
+        template_process: renders chat templates that requests bring along; None: such requests have no prefix. vLLM refuses
+            them unless started with `--trust-request-chat-template`.
+        own_renderer: what is known of an engine that writes this model's prompts with code of its own; None for nothing.
+        remote: asked for ids that cannot be computed here; None for nobody.
+        pool: encodes texts; None makes one with the defaults.
+
+    Attributes:
+        tokenizer, own_renderer: as above; may be replaced at any time.
+    """
+
+    def __init__(
+        self,
+        tokenizer: ModelTokenizer | None,
+        *,
+        model_names: Collection[str] = (),
+        template_process: TemplateProcess | None = None,
+        own_renderer: OwnRenderer | None = None,
+        remote: RemoteTokenizer | None = None,
+        pool: EncodingPool | None = None,
+    ) -> None:
+        self.tokenizer = tokenizer
+        self._model_names = frozenset(model_names)
+        self._template_process = template_process
+        self.own_renderer = own_renderer
+        self._remote, self._pool = remote, pool or EncodingPool()
+
+    async def prompt(self, path: str, body: bytes) -> Prompt:
+        """The prompt of one HTTP request, with the ids the engine will compute for it.
+
+        Raises:
+            RequestError: the body is refused (see `request.parse_body`).
+        """
+        return await self.tokenize(parse_body(path, body))
+
+    async def tokenize(self, request: ParsedRequest) -> Prompt:
+        """The prompt of `request`; what is long and new is encoded in threads, within the pool's time budget.
+
+        What an engine is asked about is meanwhile done here as far as it goes, since it may not answer in time.
+        """
+        outcome = self.begin(request)
+        return outcome if isinstance(outcome, Prompt) else await outcome
+
+    def begin(self, request: ParsedRequest) -> Prompt | Coroutine[None, None, Prompt]:
+        """What `tokenize` answers where nothing has to be waited for, else what to await, once, for it."""
+        known = self._rendered(request.prompt)
+        return self._foreign(request, known) if isinstance(known, _Foreign) else self._begin(request, known)
+
+    def _begin(
+        self, request: ParsedRequest, known: TokenPrompt | NoPrompt | _Encoding
+    ) -> Prompt | Coroutine[None, None, Prompt]:
+        prompt = known.prompt if isinstance(known, _Encoding) else known
+        if self._remote is not None and self._remote.may_help(prompt):
+            return self._asked(self._remote, request, known)
+        outcome = known.begin_in(self._pool) if isinstance(known, _Encoding) else known
+        if isinstance(outcome, TokenPrompt | NoPrompt):
+            return self._prompt(request, outcome)
+        return self._encoded(request, outcome)
+
+    def tokenize_inline(self, request: ParsedRequest) -> Prompt:
+        """The prompt of `request`, encoded by the calling thread."""
+        outcome = self._rendered(request.prompt)
+        return self._prompt(request, outcome.run() if isinstance(outcome, _Encoding | _Foreign) else outcome)
+
+    async def _foreign(self, request: ParsedRequest, foreign: _Foreign) -> Prompt:
+        outcome = self._begin(request, await foreign.rendered())
+        return outcome if isinstance(outcome, Prompt) else await outcome
+
+    async def _encoded(
+        self, request: ParsedRequest, coming: Coroutine[None, None, TokenPrompt | NoPrompt]
+    ) -> Prompt:
+        return self._prompt(request, await coming)
+
+    async def _asked(
+        self, remote: RemoteTokenizer, request: ParsedRequest, known: TokenPrompt | NoPrompt | _Encoding
+    ) -> Prompt:
+        async def own() -> TokenPrompt | NoPrompt:
+            outcome = known.begin_in(self._pool) if isinstance(known, _Encoding) else known
+            return outcome if isinstance(outcome, TokenPrompt | NoPrompt) else await outcome
+
+        told, computed = await asyncio.gather(remote.tokenize(request), own())
+        return self._prompt(request, told or computed)
+
+    def _rendered(self, prompt: AnyPrompt) -> TokenPrompt | NoPrompt | _Encoding | _Foreign:
+        if isinstance(prompt, NoPrompt | TokenPrompt):
+            return prompt
+        if self.own_renderer is not None and (self.own_renderer.texts or isinstance(prompt, ChatPrompt)):
+            return NoPrompt(NoPrefixReason.OWN_RENDERER, str(self.own_renderer))
+        if self.tokenizer is None:
+            return NoPrompt(NoPrefixReason.NO_TOKENIZER, "no tokenizer is configured (model.tokenizer)")
+        if isinstance(prompt, ChatPrompt):
+            return self._chat(self.tokenizer, prompt)
+        return _Encoding(self.tokenizer.segments, prompt)
+
+    def _chat(self, tokenizer: ModelTokenizer, prompt: ChatPrompt) -> NoPrompt | _Encoding | _Foreign:
+        process = self._template_process
+        if prompt.template is not None and process is None:
+            return NoPrompt(NoPrefixReason.REQUEST_TEMPLATE, "chat templates out of requests are not trusted")
+        if tokenizer.chat is None:
+            return NoPrompt(NoPrefixReason.NO_CHAT_TEMPLATE, "the tokenizer has no chat template")
+        try:
+            foreign = tokenizer.chat.foreign(prompt)
+            if foreign is not None and process is not None:
+                return _Foreign(process, tokenizer.segments, foreign)
+            return _Encoding(tokenizer.segments, tokenizer.chat.render(prompt))
+        except RenderError as error:
+            return _failed(error)
+
+    def _prompt(self, request: ParsedRequest, outcome: TokenPrompt | NoPrompt) -> Prompt:
+        known = outcome if isinstance(outcome, TokenPrompt) else None
+        missing = outcome if isinstance(outcome, NoPrompt) else None
+        source = request.prompt
+        return Prompt(
+            model=request.model,
+            tokens=known.tokens if known else None,
+            media=known.media if known else (),
+            lora=request.lora or self._lora(request.model),
+            cache_salt=request.cache_salt,
+            stream=request.stream,
+            n_prompts=request.n_prompts,
+            cut=known.cut if known else None,
+            reason=missing.reason if missing else None,
+            detail=missing.detail if missing else "",
+            unencoded=source if missing and isinstance(source, TextPrompt | ChatPrompt) else None,
+        )
+
+    def _lora(self, model: str) -> str | None:
+        """The adapter that a model's name stands for: a name that is not configured, or `MODEL:ADAPTER` as in SGLang."""
+        if not model or not self._model_names or model in self._model_names:
+            return None
+        base = next((name for name in self._model_names if model.startswith(f"{name}:")), None)
+        return model if base is None else model[len(base) + 1 :].strip() or None
+
+
+def _failed(error: RenderError) -> NoPrompt:
+    return NoPrompt(NoPrefixReason.TEMPLATE_FAILED, str(error))

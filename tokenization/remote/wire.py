@@ -1,0 +1,173 @@
+"""What an engine is asked for token ids, and what it answers.
+
+Two APIs: `render`, where the engine answers a request's body with what it would compute (`/v1/chat/completions/render` and
+its like; with media too), and `tokenize`, an older and smaller one (`/tokenize`).
+Source: vLLM 0.32 entrypoints/scale_out/render and entrypoints/serve/tokenize; SGLang 0.5.23 has the latter.
+"""
+
+from __future__ import annotations
+
+from array import array
+from dataclasses import dataclass
+from enum import Enum
+from hashlib import blake2b
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+
+from ..errors import RemoteError
+from ..model import ChatPrompt, ParsedRequest, RawRequest, TextPrompt, TokenPrompt
+from ..requests.common import TokenId
+from ..requests.native import VllmGenerateBody, media_spans
+
+CHAT_PATH = "/v1/chat/completions"
+COMPLETIONS_PATH = "/v1/completions"
+RENDERED_PATHS = frozenset({CHAT_PATH, COMPLETIONS_PATH, "/v1/responses", "/v1/messages"})
+"""Paths that the engine has a `/render` for."""
+
+NOT_IN_THE_PROMPT = frozenset(
+    "ec_transfer_params frequency_penalty kv_transfer_params logit_bias logprobs metadata min_p n presence_penalty"
+    " priority prompt_cache_key prompt_logprobs repetition_penalty request_id safety_identifier seed service_tier"
+    " session_id stop stop_sequences store stream stream_options temperature top_k top_logprobs top_p use_beam_search"
+    " user vllm_xargs".split()
+)
+"""Fields that do not shape a prompt. They are left out, so that requests that differ in them alone are asked for once."""
+
+
+OLD_REASONING = "reasoning_content"
+"""Older name of a message's `reasoning`."""
+
+
+class RemoteApi(Enum):
+    """Which of an engine's APIs is asked."""
+
+    RENDER = "render"
+    TOKENIZE = "tokenize"
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One request to an engine: where to, with what, and a digest of both."""
+
+    path: str
+    body: bytes
+
+    @property
+    def digest(self) -> bytes:
+        """Tells questions apart; equal ones have equal answers. Cost: 1 ms a megabyte."""
+        digest = blake2b(self.path.encode(), digest_size=16)
+        digest.update(b"\0")  # in no path
+        digest.update(self.body)
+        return digest.digest()
+
+
+class _Tokenized(msgspec.Struct):
+    """What `/tokenize` answers."""
+
+    tokens: list[TokenId]
+
+
+_encode = msgspec.json.Encoder().encode
+_fields = msgspec.json.Decoder(dict[str, Raw]).decode
+_messages = msgspec.json.Decoder(list[dict[str, Any]]).decode
+_variables = msgspec.json.Decoder(dict[str, Any] | None).decode
+_rendered = msgspec.json.Decoder(VllmGenerateBody).decode
+_rendered_list = msgspec.json.Decoder(list[VllmGenerateBody]).decode
+_tokenized = msgspec.json.Decoder(_Tokenized).decode
+
+
+def question(api: RemoteApi, request: ParsedRequest) -> Question | None:
+    """What to ask an engine for the ids of `request`; None when that API cannot tell them.
+
+    Cost: one pass over the body.
+    """
+    prompt, raw = request.prompt, request.raw
+    if isinstance(prompt, TextPrompt):
+        return _text_question(api, request.model, prompt)
+    if raw is None or isinstance(prompt, TokenPrompt):
+        return None
+    if api is RemoteApi.RENDER:
+        # To this one question vLLM's render has another answer than its chat.
+        differs = (
+            isinstance(prompt, ChatPrompt)
+            and prompt.anthropic is not None
+            and prompt.anthropic.disables_thinking
+        )
+        return _render_question(raw) if raw.path in RENDERED_PATHS and not differs else None
+    return (
+        _tokenize_question(raw, prompt) if raw.path == CHAT_PATH and isinstance(prompt, ChatPrompt) else None
+    )
+
+
+def read_answer(path: str, body: bytes) -> TokenPrompt:
+    """The ids in an answer.
+
+    Args:
+        path: of the question.
+        body: of the answer.
+
+    Raises:
+        RemoteError: the answer is not what the path promises.
+    """
+    try:
+        if path == "/tokenize":
+            return TokenPrompt(array("I", _tokenized(body).tokens))
+        rendered = _rendered_list(body)[0] if path.startswith(COMPLETIONS_PATH) else _rendered(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, IndexError) as error:
+        raise RemoteError("malformed", f"the answer of {path} is not what vLLM answers") from error
+    media = media_spans(rendered.features, len(rendered.token_ids)) if rendered.features else ()
+    if media is None or not rendered.token_ids:
+        raise RemoteError("malformed", f"the answer of {path} contradicts itself")
+    return TokenPrompt(array("I", rendered.token_ids), media)
+
+
+def _text_question(api: RemoteApi, model: str, prompt: TextPrompt) -> Question | None:
+    fields: dict[str, object] = {"model": model} if model else {}
+    fields |= {"prompt": prompt.text, "add_special_tokens": prompt.add_special_tokens}
+    if prompt.truncation is not None:
+        if api is RemoteApi.TOKENIZE:
+            return None
+        fields["truncate_prompt_tokens"] = prompt.truncation.n_tokens
+        if not prompt.truncation.spares_added:
+            fields["truncation_side"] = prompt.truncation.side
+    path = "/tokenize" if api is RemoteApi.TOKENIZE else f"{COMPLETIONS_PATH}/render"
+    try:
+        return Question(path, _encode(fields))
+    except UnicodeEncodeError:
+        return None
+
+
+def _render_question(raw: RawRequest) -> Question:
+    # Of media only the identifiers are wanted, not the data.
+    return Question(f"{raw.path}/render", _encode(_prompt_fields(raw) | {"mm_payload": "none"}))
+
+
+def _tokenize_question(raw: RawRequest, prompt: ChatPrompt) -> Question | None:
+    if prompt.truncation is not None:
+        return None
+    fields = _prompt_fields(raw)
+    # vLLM's /tokenize reads no other field that a template sees.
+    sent = _variables(fields.get("chat_template_kwargs", Raw(b"null")))
+    variables: dict[str, object] = {**(sent or {}), **(prompt.variables or {})}
+    if prompt.documents is not None:
+        variables["documents"] = prompt.documents
+    fields |= {"chat_template_kwargs": variables, "messages": _with_reasoning(fields["messages"])}
+    return Question("/tokenize", _encode(fields))
+
+
+def _with_reasoning(messages: Raw) -> Raw | list[dict[str, Any]]:
+    """The messages with reasoning under the one name that vLLM's /tokenize knows; unlike its chats, it knows no other."""
+    if OLD_REASONING.encode() not in bytes(messages):
+        return messages
+    renamed: list[dict[str, Any]] = []
+    for message in _messages(messages):
+        old = message.pop(OLD_REASONING, None)
+        if old is not None and message.get("reasoning") is None:
+            message["reasoning"] = old
+        renamed.append(message)
+    return renamed
+
+
+def _prompt_fields(raw: RawRequest) -> dict[str, Any]:
+    return {name: value for name, value in _fields(raw.body).items() if name not in NOT_IN_THE_PROMPT}

@@ -1,0 +1,231 @@
+"""Bodies of Anthropic's messages, which the engine turns into chat completions.
+
+Two things about that depend on the model's chat template and are left to `ChatRenderer`: whether system messages inside
+the conversation are moved to its front, and what it means to switch thinking off.
+Source: vLLM 0.32.0 entrypoints/anthropic, checked against its render server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from ..chats.conversation import BILLING_HEADER, Entry, Message, ToolFunction, tool_entry
+from ..model import AnthropicChat, NoPrefixReason
+from .common import Found, TemplateOptions, chat, no_prompt
+
+
+class MessagesTool(msgspec.Struct, frozen=True):
+    """A tool of the client."""
+
+    name: str
+    input_schema: dict[str, Any]
+    description: str | None = None
+    strict: bool | None = None
+    defer_loading: bool | None = None
+
+
+class ToolChange(msgspec.Struct):
+    """A tool that appears or disappears in mid-conversation: named, or written out."""
+
+    name: str = ""
+    definition: MessagesTool | None = None
+
+
+class Block(msgspec.Struct):
+    """One block of content, with the fields of every kind."""
+
+    type: str
+    text: str | None = None
+    source: dict[str, Any] | None = None
+    id: str | None = None
+    tool_use_id: str | None = None
+    name: str | None = None
+    input: dict[str, Any] | None = None
+    content: str | list[dict[str, Any]] | None = None
+    thinking: str | None = None
+    tool: ToolChange | None = None
+
+
+class AnthropicMessage(msgspec.Struct):
+    """One turn."""
+
+    role: str
+    content: str | list[Block]
+
+
+class Thinking(msgspec.Struct):
+    """Options of extended thinking."""
+
+    type: str
+
+
+class OutputConfig(msgspec.Struct):
+    """Options of the output."""
+
+    effort: str | None = None
+
+
+class ToolChoice(msgspec.Struct):
+    """Which tool is to be called."""
+
+    type: str
+
+
+class MessagesBody(TemplateOptions, kw_only=True):
+    """`/v1/messages`."""
+
+    messages: list[AnthropicMessage]
+    system: str | list[Block] | None = None
+    tools: list[MessagesTool] | None = None
+    tool_choice: ToolChoice | None = None
+    thinking: Thinking | None = None
+    output_config: OutputConfig | None = None
+
+
+class _MalformedError(Exception):
+    """The engine will refuse the request; says why."""
+
+
+BLOCK_KINDS = frozenset(
+    "text image tool_use tool_result tool_reference thinking redacted_thinking tool_addition tool_removal".split()
+)
+
+
+def messages_prompt(body: MessagesBody) -> Found | None:
+    """The conversation of a request; system messages inside it stay where they are."""
+    if not body.messages:
+        return None
+    blocks = [block for turn in body.messages if not isinstance(turn.content, str) for block in turn.content]
+    if any(block.type not in BLOCK_KINDS for block in blocks):
+        return no_prompt(NoPrefixReason.UNSUPPORTED_ITEM, "the messages hold a block of unknown type")
+    try:
+        tools = _tools(body.tools, blocks)
+        turns = [*_system(body.system), *(turn for message in body.messages for turn in _turns(message))]
+    except _MalformedError as error:
+        return no_prompt(NoPrefixReason.MALFORMED, str(error))
+    disables_thinking = body.thinking is not None and body.thinking.type == "disabled"
+    effort = body.output_config.effort if body.output_config and not disables_thinking else None
+    prompt = chat(
+        msgspec.convert(turns, list[Message]),
+        body,
+        tools=None if tools is None else [_tool_entry(tool) for tool in tools],
+        reasoning_effort=effort,
+        forbids_tools=body.tool_choice is not None and body.tool_choice.type == "none",
+        anthropic=AnthropicChat(disables_thinking),
+    )
+    return Found(prompt)
+
+
+def _system(system: str | list[Block] | None) -> list[dict[str, Any]]:
+    text = system if isinstance(system, str) else _system_text(system or [])
+    return [{"role": "system", "content": text}] if text else []
+
+
+def _system_text(blocks: Iterable[Block]) -> str:
+    texts = [block.text for block in blocks if block.type == "text" and block.text]
+    return "".join(text for text in texts if not text.startswith(BILLING_HEADER))
+
+
+def _turns(message: AnthropicMessage) -> list[dict[str, Any]]:
+    """The chat messages of one turn: results of tools come before what the user says beside them."""
+    role, content = message.role, message.content
+    if role == "system":
+        text = content if isinstance(content, str) else _system_text(content)
+        return [{"role": "system", "content": text}] if text and not text.startswith(BILLING_HEADER) else []
+    if isinstance(content, str):
+        return [{"role": role, "content": content}]
+    turns: list[dict[str, Any]] = []
+    turn: dict[str, Any] = {"role": role}
+    parts: list[dict[str, Any]] = []
+    for block in content:
+        if block.type == "tool_result" and role == "user":
+            turns += _tool_result(block)
+        else:
+            parts += _parts(block)
+    if reasoning := [
+        block.thinking for block in content if block.type == "thinking" and block.thinking is not None
+    ]:
+        turn["reasoning"] = "".join(reasoning)
+    if calls := [_call(block) for block in content if block.type == "tool_use"]:
+        turn["tool_calls"] = calls
+    if parts:
+        plain = len(parts) == 1 and parts[0]["type"] == "text"
+        turn["content"] = parts[0]["text"] if plain else parts
+    return turns if role == "user" and not parts else [*turns, turn]
+
+
+def _parts(block: Block) -> list[dict[str, Any]]:
+    """Content parts of a block that stands in the turn itself."""
+    match block.type:
+        case "text" if block.text:
+            return [{"type": "text", "text": block.text}]
+        case "image" if block.source:
+            return [_image(block.source)]
+        case "tool_result":
+            return [{"type": "text", "text": f"Tool result: {block.content or ''}"}]
+        case _:
+            return []
+
+
+def _image(source: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "image_url", "image_url": source}
+
+
+def _call(block: Block) -> dict[str, Any]:
+    function = {"arguments": block.input or {}, "name": block.name or ""}
+    return {"id": block.id or "", "function": function, "type": "function"}
+
+
+def _tool_result(block: Block) -> list[dict[str, Any]]:
+    """The result of a tool, its images in a user's message, and the tools it refers to in a message of their own."""
+    items = block.content if isinstance(block.content, list) else []
+    texts = [item.get("text", "") for item in items if item.get("type") == "text"]
+    if not all(isinstance(text, str) for text in texts):
+        raise _MalformedError("a tool's result has text that is none")
+    content = block.content if isinstance(block.content, str) else "\n".join(texts)
+    head = {"role": "tool", "tool_call_id": block.tool_use_id or ""}
+    turns: list[dict[str, Any]] = [{**head, "content": content}]
+    if images := [_image(item.get("source", {})) for item in items if item.get("type") == "image"]:
+        turns.append({"role": "user", "content": images})
+    names = [
+        item.get("tool_name") or item.get("name") for item in items if item.get("type") == "tool_reference"
+    ]
+    if references := [{"type": "tool_reference", "name": name} for name in names if name]:
+        turns.append({**head, "content": references})
+    return turns
+
+
+def _tools(declared: list[MessagesTool] | None, blocks: Sequence[Block]) -> list[MessagesTool] | None:
+    """The tools in effect at the end of the conversation."""
+    changes = [block for block in blocks if block.type in {"tool_addition", "tool_removal"}]
+    if not changes:
+        return declared
+    tools = {tool.name: tool for tool in declared or []}
+    removed: set[str] = set()
+    for block in changes:
+        change = block.tool or ToolChange()
+        name = change.definition.name if change.definition else change.name
+        if change.definition is not None:
+            tools[name] = change.definition
+        elif name not in tools:
+            raise _MalformedError("a block names a tool that is not declared")
+        elif block.type == "tool_addition":
+            tools[name] = msgspec.structs.replace(tools[name], defer_loading=None)
+        removed = removed | {name} if block.type == "tool_removal" else removed - {name}
+    return [tool for name, tool in tools.items() if name not in removed]
+
+
+def _tool_entry(tool: MessagesTool) -> Entry:
+    schema = tool.input_schema if "type" in tool.input_schema else {**tool.input_schema, "type": "object"}
+    return tool_entry(
+        ToolFunction(
+            name=tool.name,
+            description=tool.description,
+            parameters=schema,
+            strict=tool.strict,
+            defer_loading=tool.defer_loading,
+        )
+    )

@@ -1,0 +1,104 @@
+"""Bodies of the engines' own APIs, which take token ids: vLLM's `/inference/v1/generate` and SGLang's `/generate`.
+
+Source: vLLM 0.32.0 entrypoints/scale_out, SGLang 0.5.23 managers/io_struct.py.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, cast
+
+import msgspec
+from msgspec import Meta
+from msgspec.structs import replace
+
+from ...indexer.prefix import MediaSpan
+from ..model import NoPrefixReason, TokenPrompt
+from .common import Found, Head, PromptField, TokenId, longest, no_prompt, token_prompt
+
+Position = Annotated[int, Meta(ge=0)]
+
+
+class Placeholder(msgspec.Struct):
+    """Where a media item stands among the tokens."""
+
+    offset: Position
+    length: Position
+
+
+class Features(msgspec.Struct):
+    """Media items by kind: the engine's identifiers of them, and where they stand."""
+
+    mm_hashes: dict[str, list[str]]
+    mm_placeholders: dict[str, list[Placeholder]]
+
+
+class VllmGenerateBody(Head):
+    """`/inference/v1/generate`; also what vLLM's render endpoints answer."""
+
+    token_ids: list[TokenId] = msgspec.field(default_factory=list[TokenId])
+    features: Features | None = None
+    content_parts: list[dict[str, Any]] | None = None
+
+
+class SglangGenerateBody(Head):
+    """`/generate`."""
+
+    text: str | list[str] | None = None
+    input_ids: list[TokenId | list[TokenId]] | None = None
+    input_embeds: Any = None
+    image_data: Any = None
+    video_data: Any = None
+    audio_data: Any = None
+    session_params: Any = None
+    lora_path: str | list[str | None] | None = None
+
+
+def vllm_prompt(body: VllmGenerateBody) -> Found | None:
+    """The token ids, with the media among them."""
+    if not body.token_ids:
+        return None
+    if body.content_parts:
+        return no_prompt(NoPrefixReason.MEDIA, "the engine puts media into the token ids itself")
+    tokens = token_prompt(body.token_ids).tokens
+    media = media_spans(body.features, len(tokens)) if body.features else ()
+    if media is None:
+        return no_prompt(NoPrefixReason.MALFORMED, "features do not fit together or lie outside of token_ids")
+    return Found(TokenPrompt(tokens, media))
+
+
+def media_spans(features: Features, n_tokens: int) -> tuple[MediaSpan, ...] | None:
+    """The items by offset; None when kinds differ, identifiers and places do not pair, or items overlap or lie outside."""
+    spans: list[MediaSpan] = []
+    for kind, identifiers in features.mm_hashes.items():
+        places = features.mm_placeholders.get(kind, [])
+        if len(places) != len(identifiers):
+            return None
+        spans += [
+            MediaSpan(identifier, place.offset, place.length)
+            for identifier, place in zip(identifiers, places, strict=True)
+        ]
+    spans.sort(key=lambda span: span.offset)
+    end = 0
+    for span in spans:
+        if span.offset < end:
+            return None
+        end = span.offset + span.n_tokens
+    return tuple(spans) if end <= n_tokens else None
+
+
+def sglang_prompt(body: SglangGenerateBody) -> Found:
+    """The text or the ids; each prompt of a batch may have its own adapter."""
+    if body.input_embeds is not None:
+        return no_prompt(NoPrefixReason.PROMPT_EMBEDS, "the prompt is given as embeddings")
+    if any(data is not None for data in (body.image_data, body.video_data, body.audio_data)):
+        return no_prompt(NoPrefixReason.MEDIA, "the engine puts media into the prompt itself")
+    if body.session_params is not None:
+        return no_prompt(NoPrefixReason.STORED_HISTORY, "the request continues a session")
+    field = cast("PromptField | None", body.text if body.input_ids is None else body.input_ids)
+    if not field:
+        return no_prompt(NoPrefixReason.MALFORMED, "neither text nor input_ids are given")
+    found = longest(field, add_special_tokens=True, truncation=None)
+    adapters = body.lora_path
+    if isinstance(adapters, list):
+        adapters = adapters[found.position] if found.position < len(adapters) else None
+    return replace(found, lora=adapters)

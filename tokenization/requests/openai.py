@@ -1,0 +1,180 @@
+"""Bodies of OpenAI's completions, chat completions and embeddings.
+
+Only fields that shape the prompt are declared, with the engine's defaults. Each function gives the prompt of a body, or
+None when its field is there without anything in it.
+Source: vLLM 0.32.0 entrypoints (chat_completion, completion, pooling), checked against its render server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal, TypeVar
+
+import msgspec
+from msgspec import Raw
+
+from ..chats.conversation import Message, Tool, tool_entry
+from ..model import NoPrefixReason
+from .common import (
+    ABSENT,
+    Found,
+    Head,
+    PromptField,
+    Side,
+    TemplateOptions,
+    TruncatedTo,
+    chat,
+    longest,
+    no_prompt,
+    truncation_of,
+)
+
+T = TypeVar("T")
+
+
+class CompletionBody(Head):
+    """`/v1/completions`."""
+
+    prompt: PromptField = ""
+    prompt_embeds: str | list[Any] | None = None
+    add_special_tokens: bool = True
+    suffix: str | None = None
+    truncate_prompt_tokens: TruncatedTo | None = None
+    truncation_side: Side | None = None
+
+
+class ConversationOptions(TemplateOptions):
+    """What this form of API says about any conversation."""
+
+    chat_template: str | None = None
+    add_generation_prompt: bool = True
+    continue_final_message: bool = False
+    add_special_tokens: bool | None = None
+    truncate_prompt_tokens: TruncatedTo | None = None
+    truncation_side: Side | None = None
+
+
+class ChatOptions(ConversationOptions):
+    """What chat completions say about their conversation."""
+
+    tools: list[Tool] | None = None
+    tool_choice: Any = None
+    documents: list[dict[str, Any]] | None = None
+    reasoning_effort: str | None = None
+    echo: bool = False
+
+
+class ChatBody(ChatOptions, kw_only=True):
+    """`/v1/chat/completions`."""
+
+    messages: list[Message]
+
+
+class BatchBody(ChatOptions, kw_only=True):
+    """`/v1/chat/completions/batch`."""
+
+    messages: list[Raw]
+    """Conversations."""
+
+
+class EmbeddingBody(ConversationOptions):
+    """`/v1/embeddings`."""
+
+    input: Raw = ABSENT
+    """Texts or token ids as in a completion, a conversation, or several of them."""
+    messages: Raw = ABSENT
+    """The same, but conversations alone."""
+    add_generation_prompt: bool = False
+    padding: Literal["max_length", "do_not_pad"] | None = None
+
+
+_prompt_field = msgspec.json.Decoder(PromptField).decode
+_conversation = msgspec.json.Decoder(list[Message]).decode
+_several = msgspec.json.Decoder(list[Raw]).decode
+
+
+def completion_prompt(body: CompletionBody) -> Found | None:
+    """The prompt of a completion."""
+    if body.prompt_embeds:
+        return no_prompt(NoPrefixReason.PROMPT_EMBEDS, "the prompt is given as embeddings")
+    if not body.prompt:
+        return None
+    if body.suffix is not None:
+        return no_prompt(NoPrefixReason.ALTERED_PROMPT, "the request sets suffix")
+    truncation = truncation_of(body.truncate_prompt_tokens, body.truncation_side)
+    return longest(body.prompt, add_special_tokens=body.add_special_tokens, truncation=truncation)
+
+
+def chat_prompt(body: ChatBody) -> Found | None:
+    """The conversation of a chat completion."""
+    return _chat(body, body.messages) if body.messages else None
+
+
+def batch_prompt(body: BatchBody) -> Found | None:
+    """The longest conversation of a batch."""
+    if not body.messages:
+        return None
+    messages = _conversation(_longest_of(body.messages))
+    return _chat(body, messages, n_prompts=len(body.messages)) if messages else None
+
+
+def embedding_prompt(body: EmbeddingBody) -> Found | None:
+    """The input of an embedding."""
+    if body.padding == "max_length":
+        return no_prompt(NoPrefixReason.ALTERED_PROMPT, "the request pads the prompt")
+    try:
+        field = _prompt_field(body.input)
+    except msgspec.ValidationError:
+        return _embedded_chat(body, body.input if bytes(body.messages) == b"null" else body.messages)
+    if not field:
+        return None
+    truncation = truncation_of(body.truncate_prompt_tokens, body.truncation_side, engine_side="right")
+    return longest(field, add_special_tokens=body.add_special_tokens is not False, truncation=truncation)
+
+
+def _embedded_chat(body: EmbeddingBody, field: Raw) -> Found | None:
+    several = _several(field)
+    if not several:
+        return None
+    batched = bytes(memoryview(several[0])[:1]) == b"["
+    messages = _conversation(_longest_of(several) if batched else field)
+    if not messages:
+        return None
+    truncation = truncation_of(body.truncate_prompt_tokens, body.truncation_side, engine_side="right")
+    prompt = chat(
+        messages,
+        body,
+        tools=None,
+        template=body.chat_template,
+        add_generation_prompt=body.add_generation_prompt,
+        continue_final_message=body.continue_final_message,
+        add_special_tokens=body.add_special_tokens or False,
+        truncation=truncation,
+    )
+    return Found(prompt, len(several) if batched else 1)
+
+
+def _chat(body: ChatOptions, messages: Sequence[Message], *, n_prompts: int = 1) -> Found:
+    tools = None
+    if body.tools is not None:
+        tools = [tool_entry(tool.function, defer_loading=tool.defer_loading) for tool in body.tools]
+    prompt = chat(
+        messages,
+        body,
+        tools=tools,
+        reasoning_effort=body.reasoning_effort,
+        documents=body.documents,
+        template=body.chat_template,
+        add_generation_prompt=body.add_generation_prompt,
+        continue_final_message=body.continue_final_message,
+        add_special_tokens=body.add_special_tokens or False,
+        truncation=truncation_of(body.truncate_prompt_tokens, body.truncation_side),
+        forbids_tools=body.tool_choice == "none",
+        echo=body.echo,
+    )
+    return Found(prompt, n_prompts)
+
+
+def _longest_of(fields: Sequence[Raw]) -> Raw:
+    """The field with most bytes, the first of equally long ones."""
+    return max(fields, key=lambda field: memoryview(field).nbytes)
