@@ -27,7 +27,7 @@ export PYTHON
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: browser schema sanitize paper vllm-check help setup demo test lint types check slow fuzz soak cov bench format wheel proto constraints clean
+.PHONY: browser docs schema sanitize paper vllm-check help setup demo test lint types check slow fuzz soak cov bench format wheel proto constraints clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' Makefile
@@ -51,6 +51,9 @@ test: $(INSTALLED) browser ## All tests
 
 browser: ## Headless Chromium from Debian, for the dashboard's tests (make test does it itself)
 	@scripts/browser.sh
+
+docs: $(INSTALLED) ## The documentation as a site in build/site, without dead links or pages outside its navigation
+	@$(BIN)/python scripts/docs_site.py
 
 lint: $(INSTALLED) ## Style and formatting
 	$(BIN)/ruff check
