@@ -15,7 +15,7 @@ import aiohttp
 from .envoy import Address
 from .errors import DemoError
 
-_START_LIMIT_S = 30.0
+_START_LIMIT_S = 60.0
 _STOP_LIMIT_S = 5.0
 _POLL_S = 0.05
 _LOG_LINES = 15

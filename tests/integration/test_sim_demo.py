@@ -16,7 +16,7 @@ from kvatlas.sim.kvatlas_process import KVAtlasProcess
 
 pytestmark = pytest.mark.slow
 
-LIMIT_S = 60.0
+LIMIT_S = 240.0
 DEMO = """
 import sys
 from dataclasses import replace
