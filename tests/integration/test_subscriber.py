@@ -69,13 +69,15 @@ async def test_loss_of_the_last_message_is_found_while_the_engine_is_idle() -> N
 
 async def test_restart_on_the_same_ports_is_noticed_before_the_first_new_event() -> None:
     port, replay_port = HeldPort(), HeldPort()
-    ports = {"port": port.number, "replay_port": replay_port.number}
-    async with player(**ports) as playing, following(playing) as (subscription, notebook):
+    async with (
+        player(port=port.number, replay_port=replay_port.number) as playing,
+        following(playing) as (subscription, notebook),
+    ):
         await playing.say(*frames(0, 1, 2))
         await until(lambda: notebook.numbers == [0, 1, 2])
         playing.close()
         await until(lambda: subscription.stream.trust is Trust.STALE)
-        async with player(**ports) as reborn:
+        async with player(port=port.number, replay_port=replay_port.number) as reborn:
             await until(lambda: bool(notebook.resets))
             assert notebook.numbers == []
             await reborn.say(*frames(0, life=1))
