@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 import tempfile
@@ -21,6 +20,7 @@ from typing import Any
 
 import httpx
 
+from kvatlas.sim.held_port import HeldPort
 from support.models import make_models
 
 LINES = Path(__file__).parents[1] / "unit" / "tokenization" / "vllm_renders.jsonl"
@@ -29,10 +29,9 @@ START_S = 180.0
 
 @contextmanager
 def render_server(vllm: str, folder: Path) -> Generator[httpx.Client]:
-    """Run a render server for the model in `folder`, and yield a client."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    """Client of a render server for the model in `folder`."""
+    held = HeldPort()
+    port = held.number
     options = "--trust-request-chat-template --enable-auto-tool-choice --tool-call-parser hermes".split()
     command = [vllm, "launch", "render", str(folder), "--served-model-name", "m", *options]
     server = subprocess.Popen(
