@@ -168,7 +168,7 @@ async def test_strangers_are_counted_by_reason_and_each_topic_is_logged_once(
         await until(lambda: notebook.numbers == [0, 1])
         assert ear.subscriber.unrouted == {"unknown_endpoint": 3, "not_a_topic": 2}
     assert len(caplog.messages) == 4
-    assert "'kv@10.9.9.9:8000@m' are not taken: no endpoint is named '10.9.9.9:8000'" in caplog.messages[0]
+    assert "'kv@10.9.9.9:8000@m' are ignored: no endpoint is named '10.9.9.9:8000'" in caplog.messages[0]
     assert "the known endpoints are engine-a" in caplog.messages[0]
 
 

@@ -295,6 +295,7 @@ def test_wheel_holds_the_packages_the_native_parts_and_nothing_else(tmp_path: Pa
     info = f"kvatlas-{PYPROJECT['project']['version']}.dist-info"
     assert {name for name in names if name.startswith("kvatlas/")} == {
         "kvatlas/api/http2/_native.abi3.so",
+        "kvatlas/events/_native.abi3.so",
         "kvatlas/indexer/_native.abi3.so",
         "kvatlas/tokenization/encoding/_native.abi3.so",
         *(f"kvatlas/{path}" for path in to_install()),

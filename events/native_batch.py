@@ -1,23 +1,23 @@
-"""Engine payloads decoded by the native core, as far as their events have the forms that engines send all day."""
+"""Payloads decoded in C++: events in the forms that engines usually send. `wire` decodes all others."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..events.errors import WireError
-from ..events.model import DEFAULT_MEDIUM, Batch, BlockRemoved, BlockStored, Event, MediumName
-from ..events.wire import MAX_PAYLOAD_BYTES, decode_event
-from ..events.wire import decode_batch as decode_in_python
 from . import _native
+from .errors import WireError
+from .model import DEFAULT_MEDIUM, Batch, BlockRemoved, BlockStored, Event, MediumName
+from .wire import MAX_PAYLOAD_BYTES, decode_event
+from .wire import decode_batch as decode_in_python
 
 
 class NativeBatch:
-    """Implements `Batch`. Events of the usual forms become values only for who asks.
+    """A decoded payload. Implements `Batch`; events of the usual forms become Python values only on iteration.
 
     Attributes:
-        native: what `Books.apply` reads.
-        n_sent: events of the message, those that cannot be read included.
-        size_bytes: of the payload.
+        native: the decoded events, which the native ledger reads in place.
+        n_sent: events of the message, unreadable ones included.
+        size_bytes: payload size.
     """
 
     __slots__ = ("_others", "n_sent", "native", "rank", "rejected", "size_bytes", "timestamp")
@@ -62,14 +62,14 @@ class NativeBatch:
         return frozenset({name for name in self.native.adapters() if name} | others)
 
     def event(self, position: int) -> Event | None:
-        """The event as a value; None for one that cannot be read."""
+        """Return the event as a value, None if it is unreadable."""
         if position in self._others:
             return self._others[position]
         return decode_event(self.native.event_bytes(position))
 
 
 def decode_batch(payload: bytes) -> Batch:
-    """See `events.wire.decode_batch`: same events, same rejections, same errors. Cost: O(bytes), about 3 ns a byte."""
+    """Decode a payload: same events, rejections and errors as `wire.decode_batch`. Cost: O(bytes), about 3 ns per byte."""
     decoded = _native.decode_batch(payload) if len(payload) <= MAX_PAYLOAD_BYTES else None
     if decoded is None:
         return decode_in_python(payload)

@@ -1,4 +1,4 @@
-#include "books.h"
+#include "ledger.h"
 
 #include <algorithm>
 #include <cstring>
@@ -27,17 +27,17 @@ KeySpan span_of(const std::vector<uint64_t>& keys) { return {keys.data(), keys.s
 
 }  // namespace
 
-Books::Books(uint64_t seed) : seed_(seed), hashes_(pool_, Mixer(reinterpret_cast<std::uintptr_t>(this))) {}
+Ledger::Ledger(uint64_t seed) : seed_(seed), hashes_(pool_, Mixer(reinterpret_cast<std::uintptr_t>(this))) {}
 
 // -- engine hashes ------------------------------------------------------------------------------------------------
 
-std::optional<HashRow> Books::get(uint64_t hash) {
+std::optional<HashRow> Ledger::get(uint64_t hash) {
     const std::lock_guard lock(lock_);
     const HashRow* row = hashes_.find(hash);
     return row == nullptr ? std::nullopt : std::optional(*row);
 }
 
-void Books::put(const HashRow& row) {
+void Ledger::put(const HashRow& row) {
     const std::lock_guard lock(lock_);
     expected_.erase(row.key);
     if (HashRow* known = hashes_.find(row.key)) {
@@ -47,17 +47,17 @@ void Books::put(const HashRow& row) {
     }
 }
 
-std::optional<HashRow> Books::pop_oldest() {
+std::optional<HashRow> Ledger::pop_oldest() {
     const std::lock_guard lock(lock_);
     return hashes_.size() == 0 ? std::nullopt : std::optional(hashes_.pop_front());
 }
 
-size_t Books::n_hashes() {
+size_t Ledger::n_hashes() {
     const std::lock_guard lock(lock_);
     return hashes_.size();
 }
 
-std::vector<HashRow> Books::rows() {
+std::vector<HashRow> Ledger::rows() {
     const std::lock_guard lock(lock_);
     std::vector<HashRow> rows;
     rows.reserve(hashes_.size());
@@ -65,7 +65,7 @@ std::vector<HashRow> Books::rows() {
     return rows;
 }
 
-void Books::clear() {
+void Ledger::clear() {
     const std::lock_guard lock(lock_);
     hashes_.clear();
     expected_.clear();
@@ -73,17 +73,17 @@ void Books::clear() {
     index_ = nullptr;
 }
 
-void Books::expect(uint64_t hash) {
+void Ledger::expect(uint64_t hash) {
     const std::lock_guard lock(lock_);
     expected_.insert(hash);
 }
 
-size_t Books::n_expected() {
+size_t Ledger::n_expected() {
     const std::lock_guard lock(lock_);
     return expected_.size();
 }
 
-void Books::expect_only(KeySpan hashes) {
+void Ledger::expect_only(KeySpan hashes) {
     const std::lock_guard lock(lock_);
     expected_.clear();
     for (size_t i = 0; i < hashes.size(); ++i) expected_.insert(hashes[i]);
@@ -91,7 +91,7 @@ void Books::expect_only(KeySpan hashes) {
 
 // -- events -------------------------------------------------------------------------------------------------------
 
-void Books::bind(Index& index, uint32_t block_size, std::vector<HolderId> own, std::vector<HolderId> shared) {
+void Ledger::bind(Index& index, uint32_t block_size, std::vector<HolderId> own, std::vector<HolderId> shared) {
     const std::lock_guard lock(lock_);
     index_ = &index;
     block_size_ = block_size;
@@ -99,17 +99,17 @@ void Books::bind(Index& index, uint32_t block_size, std::vector<HolderId> own, s
     shared_ = std::move(shared);
 }
 
-void Books::add_route(Route route) {
+void Ledger::add_route(Route route) {
     const std::lock_guard lock(lock_);
     routes_.push_back(std::move(route));
 }
 
-void Books::forget_routes() {
+void Ledger::forget_routes() {
     const std::lock_guard lock(lock_);
     routes_.clear();
 }
 
-Applied Books::apply(const Batch& batch, size_t begin) {
+Applied Ledger::apply(const Batch& batch, size_t begin) {
     const std::lock_guard lock(lock_);
     Applied done{begin};
     const auto& events = batch.events();
@@ -120,7 +120,7 @@ Applied Books::apply(const Batch& batch, size_t begin) {
     return done;
 }
 
-const Route* Books::find_route(const Event& event, bool is_removal) const {
+const Route* Ledger::find_route(const Event& event, bool is_removal) const {
     for (const Route& route : routes_) {
         if (route.group != event.group || !is_same_medium(event.medium, route.medium)) continue;
         if (is_removal || (route.window == event.window && is_same(event.cache_kind, route.cache_kind))) return &route;
@@ -128,7 +128,7 @@ const Route* Books::find_route(const Event& event, bool is_removal) const {
     return nullptr;
 }
 
-bool Books::take_stored(const Batch& batch, const Event& event, Applied& done) {
+bool Ledger::take_stored(const Batch& batch, const Event& event, Applied& done) {
     const Route* route = find_route(event, false);
     bool learns = false;
     if (route == nullptr || !may_learn(event, *route, learns)) return false;
@@ -144,7 +144,7 @@ bool Books::take_stored(const Batch& batch, const Event& event, Applied& done) {
 }
 
 // Whether the event is plain so far, and in `learns` whether its tokens tell the meaning of its hashes.
-bool Books::may_learn(const Event& event, const Route& route, bool& learns) const {
+bool Ledger::may_learn(const Event& event, const Route& route, bool& learns) const {
     const bool is_dense = event.block_size != 0 && event.n_tokens == event.n_hashes * uint64_t{event.block_size};
     if (event.n_hashes == 0 || !is_dense) return route.is_fastest || event.block_size <= block_size_;
     if (event.tells_extras && !route.tells_extras) return false;
@@ -154,7 +154,7 @@ bool Books::may_learn(const Event& event, const Route& route, bool& learns) cons
 }
 
 // Puts the keys of `hashes` into `keys_`; false when one is not known.
-bool Books::look_up(std::span<const uint64_t> hashes) {
+bool Ledger::look_up(std::span<const uint64_t> hashes) {
     keys_.clear();
     for (size_t i = 0; i < hashes.size(); ++i) {
         hashes_.prefetch(hashes[std::min(i + kAhead, hashes.size() - 1)]);
@@ -165,7 +165,7 @@ bool Books::look_up(std::span<const uint64_t> hashes) {
     return true;
 }
 
-bool Books::learn(const Batch& batch, const Event& event) {
+bool Ledger::learn(const Batch& batch, const Event& event) {
     const auto hashes = batch.hashes(event);
     if (!expected_.empty()) {
         for (const uint64_t hash : hashes) {
@@ -199,13 +199,13 @@ bool Books::learn(const Batch& batch, const Event& event) {
 }
 
 // Whether the event fits what is known of the chunks that move to this tier.
-bool Books::keeps_chunk(const Event& event, const Route& route, uint64_t last_hash) {
+bool Ledger::keeps_chunk(const Event& event, const Route& route, uint64_t last_hash) {
     if (event.n_tokens == 0) return route.chunk == 1;  // else each hash stands for its whole chunk
     if (route.is_chunk_given) return true;
     return route.chunk != 0 && (hashes_.find(last_hash)->depth + 1) % route.chunk == 0;
 }
 
-bool Books::take_removed(const Batch& batch, const Event& event, Applied& done) {
+bool Ledger::take_removed(const Batch& batch, const Event& event, Applied& done) {
     if (event.kind != EventKind::kRemoved) return false;
     const Route* route = find_route(event, true);
     if (route == nullptr || !route->takes_removals || !look_up(batch.hashes(event))) return false;
@@ -213,7 +213,7 @@ bool Books::take_removed(const Batch& batch, const Event& event, Applied& done) 
     return true;
 }
 
-void Books::sweep(size_t n_blocks) {
+void Ledger::sweep(size_t n_blocks) {
     if (hashes_.size() <= kSlack) return;
     size_t n_resident = 0;
     for (const HolderId holder : own_) n_resident += index_->size(holder);
@@ -223,13 +223,13 @@ void Books::sweep(size_t n_blocks) {
     }
 }
 
-bool Books::is_held(uint64_t key) const {
+bool Ledger::is_held(uint64_t key) const {
     const auto has = [&](HolderId holder) { return index_->has(holder, key); };
     return std::any_of(own_.begin(), own_.end(), has) || std::any_of(shared_.begin(), shared_.end(), has);
 }
 
 // keys.py, `root_key`.
-std::optional<uint64_t> Books::root_of(const Event& event) const {
+std::optional<uint64_t> Ledger::root_of(const Event& event) const {
     if (event.lora.empty() && event.salt.empty()) return std::nullopt;
     std::string parts;
     for (const std::string_view text : {event.lora, event.salt}) {

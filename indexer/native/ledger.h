@@ -39,9 +39,9 @@ struct Applied {
     size_t position = 0, n_evicted = 0, n_unknown = 0;
 };
 
-class Books {
+class Ledger {
 public:
-    explicit Books(uint64_t seed);
+    explicit Ledger(uint64_t seed);
 
     // -- engine hashes, in the order in which they were learned
 
