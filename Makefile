@@ -74,10 +74,10 @@ bench: $(INSTALLED) ## Speed and memory of the index, beside Dynamo's where it i
 	$(BIN)/python -m bench $(ARGS)
 
 soak: $(INSTALLED) ## Mixed traffic with faults for SOAK_MINUTES: memory stays flat, and nothing is left behind
-	$(BIN)/python -m bench.soak --minutes $(SOAK_MINUTES) $(ARGS)
+	$(BIN)/python -m bench soak --minutes $(SOAK_MINUTES) $(ARGS)
 
 paper: $(INSTALLED) ## The published tiered-cache benchmark on simulated servers; writes docs/benchmark-tiered.md
-	$(BIN)/python -m bench.tiered_cache $(ARGS)
+	$(BIN)/python -m kvatlas.sim.published $(ARGS)
 
 cov: $(INSTALLED) ## Branch coverage: 100 % of the core, 90 % of the shells
 	$(BIN)/pytest --cov --cov-report= $(ARGS)
@@ -101,7 +101,7 @@ sanitize: $(INSTALLED) ## Tests of the native parts under ASAN and UBSAN
 		$(BIN)/pytest tests/contract tests/unit/indexer tests/unit/api/http2 $(NATIVE_TOKENIZATION_TESTS)
 
 vllm-check: $(INSTALLED) ## Check against two real vLLM servers (optional, about 4 GB of packages)
-	@bench/vllm_check/run.sh .vllm-check $(ARGS)
+	@tests/vllm_check/run.sh .vllm-check $(ARGS)
 
 wheel: $(INSTALLED) ## dist/*.whl
 	rm -rf build dist

@@ -1,0 +1,206 @@
+"""What scraping costs the picker, and how old its data is.
+
+Use: python bench/scrape.py [--servers 100] [--interval 0.05] [--seconds 10] [--rounds 3]
+
+The servers run in a process of their own (`scrape_servers.py`) and send an exposition that a real vLLM 0.32 wrote, with
+changing numbers. The scraper is kvatlas' own, alone in its process on an event loop of uvloop; its CPU time, user and
+system, divided by the time that passed is its share of a core. Ages are those that a decision at a random moment would
+meet. `aiohttp` is the same reader behind a general HTTP client, for comparison. Rounds are interleaved.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import random
+import statistics
+import sys
+import time
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import aiohttp
+import uvloop
+
+from kvatlas.api.scrape.loads import LoadTable
+from kvatlas.api.scrape.report import ReportReader
+from kvatlas.api.scrape.schedule import Rhythm
+from kvatlas.api.scrape.scraper import Scraper
+from kvatlas.api.scrape.target import ScrapeSettings
+from kvatlas.configs.engines import ENGINES
+from kvatlas.scorers.model import Load
+
+HERE = Path(__file__).parent
+BODY = HERE.parents[1] / "tests" / "golden" / "vllm-0.32.0" / "metrics_run5.txt"
+STALE_AFTER_S = 2.0
+WARM_UP_S = 4.0
+"""Long enough for idle endpoints to reach their longest interval."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One kind of fleet."""
+
+    name: str
+    waiting: int = 0
+    filters: bool = False
+    with_aiohttp: bool = False
+
+
+CASES = (
+    Case("busy", waiting=9),
+    Case("busy, with aiohttp", waiting=9, with_aiohttp=True),
+    Case("busy, answering by name", waiting=9, filters=True),
+    Case("idle"),
+)
+
+
+class TimedLoads(LoadTable):
+    """Loads, with the times between two of one endpoint."""
+
+    def __init__(self) -> None:
+        super().__init__(stale_after_s=STALE_AFTER_S)
+        self.gaps: list[float] = []
+        self._last: dict[str, float] = {}
+
+    def put(self, name: str, load: Load) -> None:
+        """See `LoadTable.put`."""
+        if name in self._last:
+            self.gaps.append(load.updated_at - self._last[name])
+        self._last[name] = load.updated_at
+        super().put(name, load)
+
+
+@dataclass
+class Figures:
+    """What the rounds of one case gave."""
+
+    cores: list[float] = field(default_factory=list[float])
+    per_scrape_us: list[float] = field(default_factory=list[float])
+    scrapes_per_s: list[float] = field(default_factory=list[float])
+    gaps: list[float] = field(default_factory=list[float])
+    ages: list[float] = field(default_factory=list[float])
+
+
+@asynccontextmanager
+async def servers(n_servers: int, case: Case) -> AsyncGenerator[list[str]]:
+    """URLs of running servers."""
+    arguments = [f"--servers={n_servers}", f"--body={BODY}", f"--waiting={case.waiting}"]
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        *(str(HERE / "scrape_servers.py"), *arguments, *(["--filter"] if case.filters else [])),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    try:
+        ports = (await process.stdout.readline()).split() if process.stdout else []
+        yield [f"http://127.0.0.1:{int(port)}/metrics" for port in ports]
+    finally:
+        if process.stdin is not None:
+            process.stdin.close()
+        await process.wait()
+
+
+@asynccontextmanager
+async def scraping(urls: Sequence[str], loads: LoadTable, interval_s: float) -> AsyncGenerator[None]:
+    """The scraper of kvatlas at work."""
+    settings = ScrapeSettings(Rhythm(interval_s, max(interval_s, STALE_AFTER_S / 2)), timeout_s=1.0)
+    scraper = Scraper(
+        loads=loads,
+        on_facts=lambda _name, _facts: None,
+        settings=settings,
+        clock=time.monotonic,
+        rng=random.random,
+    )
+    for url in urls:
+        scraper.add(url, url, ENGINES)
+    yield
+    errors = {reason for url in urls for reason in scraper.status(url).n_errors}
+    await scraper.stop()
+    if errors:
+        raise RuntimeError(f"scrapes failed: {errors}")
+
+
+@asynccontextmanager
+async def scraping_with_aiohttp(
+    urls: Sequence[str], loads: LoadTable, interval_s: float
+) -> AsyncGenerator[None]:
+    """A task an endpoint that asks with aiohttp and reads as kvatlas does."""
+
+    async def scrape(url: str, start: float, session: aiohttp.ClientSession) -> None:
+        reader, loop = ReportReader(ENGINES), asyncio.get_running_loop()
+        for number in range(1_000_000):
+            await asyncio.sleep(start + number * interval_s - loop.time())
+            now = time.monotonic()
+            async with session.get(url) as response:
+                loads.put(url, reader.read(await response.read(), now=now).load)
+
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
+        first = asyncio.get_running_loop().time()
+        tasks = [
+            asyncio.create_task(scrape(url, first + interval_s * number / len(urls), session))
+            for number, url in enumerate(urls)
+        ]
+        yield
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def measure(case: Case, options: argparse.Namespace, figures: Figures) -> None:
+    """One round of one case."""
+    loads = TimedLoads()
+    run = scraping_with_aiohttp if case.with_aiohttp else scraping
+    async with servers(options.servers, case) as urls, run(urls, loads, options.interval):
+        await asyncio.sleep(WARM_UP_S)
+        loads.gaps.clear()
+        started, cpu = time.monotonic(), time.process_time()
+        while (now := time.monotonic()) < started + options.seconds:
+            known = (loads.get(url, now) for url in urls)
+            figures.ages.extend(load.age_s(now) if load else STALE_AFTER_S for load in known)
+            await asyncio.sleep(random.uniform(0.1, 0.3))
+        passed, spent = time.monotonic() - started, time.process_time() - cpu
+    figures.cores.append(spent / passed)
+    figures.per_scrape_us.append(spent / len(loads.gaps) * 1e6)
+    figures.scrapes_per_s.append(len(loads.gaps) / passed)
+    figures.gaps.extend(loads.gaps)
+
+
+def row(case: Case, figures: Figures) -> str:
+    """One line of the table."""
+    gaps, ages = statistics.quantiles(figures.gaps, n=100), statistics.quantiles(figures.ages, n=100)
+    cells = (
+        case.name,
+        f"{statistics.median(figures.scrapes_per_s):.0f}",
+        f"{statistics.median(figures.per_scrape_us):.0f}",
+        f"{statistics.median(figures.cores):.2f}",
+        f"{gaps[49] * 1000:.0f} / {gaps[98] * 1000:.0f}",
+        f"{statistics.mean(figures.ages) * 1000:.0f} / {ages[98] * 1000:.0f}",
+    )
+    return f"| {' | '.join(cells)} |"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--servers", type=int, default=100)
+    parser.add_argument("--interval", type=float, default=0.05, help="seconds")
+    parser.add_argument("--seconds", type=float, default=10.0, help="length of one measurement")
+    parser.add_argument("--rounds", type=int, default=3)
+    options = parser.parse_args()
+    results = {case: Figures() for case in CASES}
+    for _ in range(options.rounds):
+        for case, figures in results.items():
+            uvloop.run(measure(case, options, figures))
+    print(
+        f"{options.servers} servers, {options.interval * 1000:.0f} ms, bodies of {BODY.stat().st_size / 1000:.0f} kB\n"
+    )
+    print("| servers | scrapes/s | us each | cores | interval p50 / p99, ms | age mean / p99, ms |")
+    print("|---|---|---|---|---|---|")
+    for case, figures in results.items():
+        print(row(case, figures))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,183 @@
+"""The benchmark still runs, finds differences, and says what it measured. Its figures are not tested."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from rich.progress import Progress
+
+from bench.index.columns import Answer, Column, compare
+from bench.index.filled import Filled
+from bench.index.fleet import BLOCK_SIZE, SEED, Shape, make_fleet
+from bench.index.indexes import OurIndex
+from bench.index.report import Report, document, table
+from bench.index.results import Figure, Row, Samples, Section, Target
+from bench.index.sizes import SIZES
+from kvatlas.indexer.factory import index_core
+from support.tree import ROOT
+
+OURS = (Column.REFERENCE, Column.NATIVE)
+TINY = SIZES["tiny"]
+ROWS = {
+    "match": 6,
+    "atlas": 6,
+    "contention": 4,
+    "ingest": len(TINY.ingest),
+    "stores": 4,
+    "memory": 2,
+    "removal": 3,
+    "scale": 14,
+    "keys": 1,
+}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Mapping[str, Any], str, str]:
+    """Figures, document and output of a run that is as small as can be."""
+    folder = tmp_path_factory.mktemp("bench")
+    figures, page = folder / "figures.json", folder / "benchmarks.md"
+    command = [sys.executable, "-m", "bench", "--size", "tiny", "--without-dynamo"]
+    ended = subprocess.run(
+        [*command, "--json", str(figures), "--write", str(page)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    return json.loads(figures.read_bytes()), page.read_text(), ended.stdout
+
+
+@pytest.mark.slow
+def test_run_measures_every_section_for_both_of_our_columns(
+    run: tuple[Mapping[str, Any], str, str],
+) -> None:
+    figures, _, _ = run
+    assert {section["name"]: len(section["rows"]) for section in figures["sections"]} == ROWS
+    for row in (row for section in figures["sections"] for row in section["rows"]):
+        assert Column.NATIVE in row["figures"].keys() <= set(OURS), row["label"]
+        assert row["times"] == {}
+
+
+@pytest.mark.slow
+def test_run_prints_every_row_and_how_to_add_dynamo(run: tuple[Mapping[str, Any], str, str]) -> None:
+    figures, _, output = run
+    for section in figures["sections"]:
+        assert section["title"] in output
+        assert all(row["label"] in output for row in section["rows"])
+    assert "pip install --no-deps ai-dynamo-runtime" in output
+
+
+@pytest.mark.slow
+def test_run_writes_a_document_with_every_table(run: tuple[Mapping[str, Any], str, str]) -> None:
+    figures, page, _ = run
+    assert all(f"| {row['label']} |" in page for section in figures["sections"] for row in section["rows"])
+    assert "$" not in page
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        pytest.param({0: (1, 2)}, id="endpoint_missing"),
+        pytest.param({0: (1, 2), 1: (0, 3), 2: (0, 1)}, id="endpoint_too_many"),
+        pytest.param({0: (1, 2), 1: (0, 4)}, id="other_blocks"),
+    ],
+)
+def test_compare_ends_the_run_when_answers_differ(other: Answer) -> None:
+    with pytest.raises(SystemExit, match=r"a prompt: one and two differ on 1 endpoints; on endpoint [12] "):
+        compare({"one": {0: (1, 2), 1: (0, 3)}, "two": other}, "a prompt")
+
+
+async def test_check_ends_the_run_when_an_index_lost_a_block() -> None:
+    fleet = make_fleet(TINY.fleet)
+    indexes = {column: OurIndex(column, TINY.fleet.n_endpoints) for column in OURS}
+    for holder, blocks in fleet.stores():
+        for index in indexes.values():
+            index.store(holder, blocks)
+    filled = Filled(fleet, {**indexes})
+    agent_prompt = fleet.endpoints[0].cpu[0]
+    with Progress(disable=True) as progress:
+        await filled.check("before", progress)
+        indexes[Column.NATIVE].remove(1, next(agent_prompt.events()))
+        with pytest.raises(SystemExit, match="after: reference index and native index differ on 1 endpoints"):
+            await filled.check("after", progress)
+
+
+def test_fleet_has_the_keys_of_its_tokens_and_on_cpu_what_is_on_gpu() -> None:
+    fleet = make_fleet(Shape(3))
+    for prompts in fleet.prompts.values():
+        for prompt in prompts:
+            assert prompt.keys == index_core().prefix_keys(prompt.tokens, BLOCK_SIZE, seed=SEED)
+    for caches in fleet.endpoints:
+        gpu, cpu = ([key for blocks in contents for key in blocks.keys] for contents in caches.tiers)
+        assert set(gpu) < set(cpu)
+        assert len(set(cpu)) == len(cpu)
+
+
+def make_row(*, native: float = 2.0, service: float | None = None, target: Target | None = None) -> Row:
+    figures = {Column.NATIVE: Figure(native, p99=1234.5)}
+    if service is not None:
+        figures[Column.SERVICE] = Figure(service)
+    return Row("row", "us", figures, target)
+
+
+@pytest.mark.parametrize(
+    ("row", "times", "reached", "is_met"),
+    [
+        pytest.param(make_row(), None, None, True, id="no_target"),
+        pytest.param(make_row(target=Target(2)), None, 2, True, id="at_most"),
+        pytest.param(make_row(target=Target(1.9)), None, 2, False, id="more_than_at_most"),
+        pytest.param(make_row(service=6, target=Target(3, Column.SERVICE)), 3, 3, True, id="often_enough"),
+        pytest.param(make_row(service=5, target=Target(3, Column.SERVICE)), 2.5, 2.5, False, id="too_seldom"),
+        pytest.param(make_row(target=Target(3, Column.SERVICE)), None, None, True, id="peer_not_measured"),
+        pytest.param(make_row(native=0, service=5), None, None, True, id="no_time_at_all"),
+    ],
+)
+def test_row_holds_the_native_figure_against_its_target(
+    row: Row, times: float | None, reached: float | None, is_met: bool
+) -> None:
+    assert (row.times(Column.SERVICE), row.reached, row.is_met) == (times, reached, is_met)
+
+
+def make_report(*rows: Row, columns: tuple[Column, ...]) -> Report:
+    return Report(
+        date="2026-01-01",
+        size="tiny",
+        machine="a machine",
+        versions={"Python": "3"},
+        notes=[],
+        columns=columns,
+        sections=[Section(name, "Title", rows) for name in ROWS],
+    )
+
+
+def test_document_tells_ratios_targets_and_how_many_were_reached() -> None:
+    rows = (
+        make_row(service=5, target=Target(3, Column.SERVICE)),
+        make_row(target=Target(2)),
+        make_row(native=0.123),
+    )
+    page = document(make_report(*rows, columns=(Column.NATIVE, Column.SERVICE)))
+    assert f"{len(ROWS)} of {2 * len(ROWS)} targets were reached" in page
+    assert "| row | us | 2.00 (1,234) | 5.00 | 2.50x | Service / 3 | MISSED |" in page
+    assert "| row | us | 2.00 (1,234) | - |  | <= 2 | reached |" in page
+    assert "| row | us | 0.12 (1,234) | - |  |  |  |" in page
+
+
+def test_table_has_a_line_for_each_row_and_section() -> None:
+    shown = table(make_report(make_row(), make_row(), columns=OURS))
+    assert shown.row_count == 3 * len(ROWS)
+
+
+def test_samples_give_median_and_percentile_by_column() -> None:
+    samples = Samples()
+    for value in range(101):
+        samples.add(Column.NATIVE, value / 10)
+    assert samples.medians(per=0.5, with_p99=True) == {Column.NATIVE: Figure(10, 19.8)}
+    assert samples.medians() == {Column.NATIVE: Figure(5)}

