@@ -1,12 +1,11 @@
-"""Decisions over ext-proc that one core makes, beside a gRPC server that does nothing.
+"""Decisions per second over ext-proc on one core, beside a gRPC server that does nothing.
 
-Use: python -m bench.extproc [--seconds 4] [--rounds 3] [--body-bytes 1000 64000] [--without-envoy]
-
-`no-op` is a server of the gRPC library that reads and answers as many messages and looks at none. `grpc` and `http2` are kvatlas's
-ext-proc server on its two transports, with one address for every request. `kvatlas` is `kvatlas serve` with 8 endpoints that publish events: every request is a
-chat that is rendered, tokenized, matched and scored; it is the same chat each time, so that its text is encoded once.
-Each server runs on one core and h2load (Debian: nghttp2-client) on another, with one connection, as Envoy has; the servers
-take turns, and the best round of each counts. A second part sends the same requests with wrk through a real Envoy.
+`no-op` is a server of the gRPC library that reads and sends as many messages and looks at none. `grpc` and `http2` are kvatlas's
+ext-proc server on its two transports, with one address for every request. `kvatlas` is `kvatlas serve` with 8 endpoints that
+publish events: every request is a chat that is rendered, tokenized, matched and scored; it is the same chat each time, so that
+its text is encoded once. Each server runs on one core and h2load (Debian: nghttp2-client) on another, with one connection, as
+Envoy has; the servers take turns, and the best round of each counts. A second part sends the same requests with wrk through a
+real Envoy.
 """
 
 from __future__ import annotations
@@ -29,14 +28,15 @@ import aiohttp
 
 from kvatlas.api.extproc import ext_proc_pb2 as pb
 from kvatlas.api.extproc.health import EXT_PROC_SERVICE
-from kvatlas.api.tokenization.tokenizer import load_tokenizer
 from kvatlas.sim.envoy import EnvoyConfig, EnvoyProcess, find_envoy, gateway_config, without_picker
 from kvatlas.sim.fleet import free_ports
 
-from ..common.conversations import chat_body, model_folder, text
+from ..common.benchmark import Benchmark
+from ..common.conversations import chat_body, text
 from ..common.processes import child, receive
+from ..common.server import PATH, Server, metric
+from ..common.tables import Cell, Table
 from .extproc_servers import HOST, SERVERS, Work, serve
-from .request_server import PATH, Server, metric
 
 SERVER_CPU, CLIENT_CPU = 0, 1
 CONCURRENT_REQUESTS = 64
@@ -55,12 +55,12 @@ HEADERS = (
     ("x-forwarded-proto", "http"),
     ("x-request-id", "6b1c9c3e-2f5b-4c8e-8d59-1d1f0c6a7b11"),
 )
-"""What Envoy shows of a client's request."""
+"""The headers of a client's request, as Envoy forwards them."""
 
 
 @dataclass(frozen=True)
 class Running:
-    """A server: where it listens, and what it did so far."""
+    """A server: its port, and a call that returns its work so far."""
 
     port: int
     work: Callable[[], Awaitable[Work]]
@@ -68,14 +68,14 @@ class Running:
 
 @dataclass(frozen=True)
 class Rate:
-    """Requests a second, and microseconds of CPU time of the server for each."""
+    """Requests per second, and microseconds of CPU time of the server per request."""
 
     per_second: float
     cpu_us: float
 
 
 def conversation(mode: str, body: bytes) -> bytes:
-    """What a gateway says on one stream, as gRPC frames."""
+    """Return the messages of a gateway on one stream, as gRPC frames."""
     config = pb.ProtocolConfiguration(
         request_body_mode=MODES[mode], response_body_mode=pb.ProcessingMode.NONE
     )
@@ -93,13 +93,13 @@ def conversation(mode: str, body: bytes) -> bytes:
 
 
 def chat(n_bytes: int) -> bytes:
-    """A chat of about that size."""
+    """Return a chat of about that size."""
     return chat_body([{"role": "user", "content": text(n_bytes, 1)[: n_bytes - 80]}])
 
 
 @contextlib.contextmanager
 def beside() -> Generator[dict[str, Running]]:
-    """The servers that kvatlas is measured beside."""
+    """Run the servers beside which kvatlas is measured."""
     with contextlib.ExitStack() as stack:
         running: dict[str, Running] = {}
         for name in SERVERS:
@@ -117,15 +117,12 @@ async def _work_of_child(pipe: Connection) -> Work:
 
 @contextlib.asynccontextmanager
 async def kvatlas(bodies: Sequence[bytes]) -> AsyncGenerator[Running]:
-    """`kvatlas serve` on one core, and engines that hold the chats."""
+    """Run `kvatlas serve` on one core, and engines that hold the chats."""
     with tempfile.TemporaryDirectory() as folder:
         server = Server(Path(folder))
         async with server.running(), aiohttp.ClientSession(server.rest) as session:
             pin(server.process.pid, SERVER_CPU)
-            tokenizer = load_tokenizer(model_folder())
-            n_blocks = sum(server.hold(body, number, tokenizer) for number, body in enumerate(bodies))
-            while await metric(session, r"kvatlas_residencies\{.*\}") < n_blocks:  # noqa: ASYNC110 - a counter of another process
-                await asyncio.sleep(0.05)
+            await server.hold(bodies, session)
 
             async def work() -> Work:
                 n_requests = await metric(session, r"kvatlas_picks_total\{.*\}")
@@ -141,7 +138,7 @@ def pin(pid: int, cpu: int) -> None:
 
 
 async def rate(running: Running, command: Sequence[str], seconds: float) -> Rate:
-    """What a server does while a client runs; the server itself counts the requests."""
+    """Measure a server while a client runs; the server itself counts the requests."""
     before = await running.work()
     client = await asyncio.create_subprocess_exec(
         *("taskset", "--cpu-list", str(CLIENT_CPU), *command),
@@ -156,7 +153,7 @@ async def rate(running: Running, command: Sequence[str], seconds: float) -> Rate
 
 
 def h2load(port: int, data: Path, seconds: float) -> list[str]:
-    """A client that speaks gRPC without reading it, and says every conversation at once."""
+    """Return the command of a client that sends a whole conversation at once, and reads no gRPC."""
     url = f"http://{HOST}:{port}/{EXT_PROC_SERVICE}/Process"
     flags = ["-c", "1", "-m", str(CONCURRENT_REQUESTS), "-w", "24", "-W", "24", "-D", f"{seconds:g}"]
     return [
@@ -172,22 +169,21 @@ def h2load(port: int, data: Path, seconds: float) -> list[str]:
     ]
 
 
-async def alone(options: argparse.Namespace, others: Mapping[str, Running], ours: Running) -> None:
-    """Prints a table: one row a mode and size of body, one column a server."""
+async def alone(options: argparse.Namespace, others: Mapping[str, Running], ours: Running) -> Table:
+    """Measure every server alone: one row per mode and size of body."""
     servers = {**others, "kvatlas": ours}
-    print(f"{'':24}{'':>9}" + "".join(f"{name:>26}" for name in servers))
+    rows: list[tuple[Cell, ...]] = []
     for n_bytes in options.body_bytes:
         for mode in MODES:
             with tempfile.NamedTemporaryFile() as file:
                 file.write(conversation(mode, chat(n_bytes)))
                 file.flush()
                 best = await _best_of(options, servers, Path(file.name))
-            floor = best["no-op"].per_second
-            cells = "".join(
-                f"{each.per_second:>9,.0f}/s {each.cpu_us:>4.0f} µs {each.per_second / floor:>6.0%}"
-                for each in best.values()
-            )
-            print(f"{mode:24}{n_bytes:>7} B{cells}", flush=True)
+            cells = (cell for each in best.values() for cell in (round(each.per_second), each.cpu_us))
+            rows.append((f"`{mode}`", n_bytes, *cells))
+    columns = (column for name in servers for column in (name, "us"))
+    headings = ("mode", "bytes of body", *columns)
+    return Table(name="alone", title="Requests per second of one core", headings=headings, rows=tuple(rows))
 
 
 async def _best_of(
@@ -201,21 +197,23 @@ async def _best_of(
     return best
 
 
-async def through_envoy(options: argparse.Namespace, ours: Running) -> None:
-    """Prints a table: wrk through one Envoy without a picker, and with kvatlas; upstream is Envoy itself."""
-    print(f"\n{'through Envoy':24}{'':>9}{'without ext-proc':>20}{'with kvatlas':>20}{'':>12}")
+async def through_envoy(options: argparse.Namespace, ours: Running) -> Table:
+    """Measure wrk through one Envoy without a picker, and with kvatlas; upstream is Envoy itself."""
+    rows: list[tuple[Cell, ...]] = []
     for n_bytes in options.body_bytes:
         for mode in MODES:
             rates = [await _wrk(options, mode, n_bytes, ours, is_picked=picked) for picked in (False, True)]
             plain, picked = rates
-            cells = f"{plain:>17,.0f}/s {picked:>17,.0f}/s"
-            print(f"{mode:24}{n_bytes:>7} B{cells}{picked / plain:>12.0%}", flush=True)
+            rows.append((f"`{mode}`", n_bytes, round(plain), round(picked), f"{picked / plain:.0%}"))
+    headings = ("mode", "bytes of body", "without ext-proc", "with kvatlas", "")
+    title = "Requests per second through Envoy"
+    return Table(name="envoy", title=title, headings=headings, rows=tuple(rows))
 
 
 async def _wrk(
     options: argparse.Namespace, mode: str, n_bytes: int, ours: Running, *, is_picked: bool
 ) -> float:
-    """Requests a second."""
+    """Return the requests per second."""
     (upstream,) = free_ports(1)
     config = gateway_config(
         "buffered" if mode == "BUFFERED" else "duplex",
@@ -241,7 +239,7 @@ async def _wrk(
 
 
 def _with_upstream(config: EnvoyConfig, port: int) -> EnvoyConfig:
-    """The gateway with a model server in it that answers at once."""
+    """Return the gateway with a model server in it that answers at once."""
     manager = "envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager"
     router = "envoy.extensions.filters.http.router.v3.Router"
     kind = "type.googleapis.com/"
@@ -263,28 +261,26 @@ def _with_upstream(config: EnvoyConfig, port: int) -> EnvoyConfig:
     return config
 
 
-async def bench(options: argparse.Namespace) -> None:
-    """Runs everything."""
+async def _measure(options: argparse.Namespace) -> list[Table]:
     bodies = [chat(n_bytes) for n_bytes in options.body_bytes]
     with beside() as others:
         async with kvatlas(bodies) as ours:
-            await alone(options, others, ours)
+            tables = [await alone(options, others, ours)]
             if not options.without_envoy:
-                await through_envoy(options, ours)
+                tables.append(await through_envoy(options, ours))
+    return tables
 
 
-def main() -> None:
-    """Entry point."""
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.extproc",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of this benchmark."""
     parser.add_argument("--seconds", type=float, default=4, help="of each measurement (4)")
     parser.add_argument("--rounds", type=int, default=3, help="the best of which counts (3)")
     parser.add_argument("--body-bytes", type=int, nargs="+", default=[1000, 64_000], help="(1000 64000)")
     parser.add_argument("--without-envoy", action="store_true", help="the servers alone")
-    options = parser.parse_args()
+
+
+def run(options: argparse.Namespace) -> list[Table]:
+    """Measure all servers."""
     needed = {"h2load": "nghttp2-client", "taskset": "util-linux"}
     if not options.without_envoy:
         needed["wrk"] = "wrk"
@@ -293,8 +289,7 @@ def main() -> None:
             raise SystemExit(f"{tool} is missing: apt-get install {package}")
     if (os.cpu_count() or 1) < 2:
         raise SystemExit("the server and its client need a core each; this machine has one")
-    asyncio.run(bench(options))
+    return asyncio.run(_measure(options))
 
 
-if __name__ == "__main__":
-    main()
+BENCHMARK = Benchmark(name="extproc", about=__doc__, add_options=add_options, run=run)

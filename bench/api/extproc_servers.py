@@ -1,4 +1,4 @@
-"""What `bench.extproc` measures kvatlas beside, each in a process of its own on one core."""
+"""The servers beside which kvatlas is measured, each in a process of its own on one core."""
 
 from __future__ import annotations
 
@@ -28,24 +28,24 @@ _ANSWER = bytes(300)
 
 @dataclass(frozen=True)
 class Work:
-    """What a server did so far: requests it answered, and seconds of CPU time."""
+    """Work of a server so far: requests it answered, and seconds of CPU time."""
 
     n_requests: int
     cpu_s: float
 
     def since(self, before: Work) -> Work:
-        """What was done from then on."""
+        """Return the work since then."""
         return Work(self.n_requests - before.n_requests, self.cpu_s - before.cpu_s)
 
 
 class NoOp:
-    """Reads what a gateway says and answers two messages, without a look at anything: what gRPC itself costs."""
+    """A server that reads a gateway's messages and sends two, without looking at any: the cost of gRPC itself."""
 
     def __init__(self) -> None:
         self.n_requests = 0
 
     async def start(self) -> int:
-        """Listens, and returns the port."""
+        """Start to listen; returns the port."""
         handler: grpc.RpcMethodHandler[bytes, bytes] = grpc.stream_stream_rpc_method_handler(self._process)
         service = grpc.method_handlers_generic_handler(EXT_PROC_SERVICE, {"Process": handler})
         self._listener = GrpcListener("bench", (service,))
@@ -66,7 +66,7 @@ class Protocol(Router):
     """kvatlas's ext-proc server, with one address for every request.
 
     Args:
-        transport: what carries the calls.
+        transport: carries the calls.
     """
 
     def __init__(self, transport: ExtProcTransport) -> None:
@@ -78,7 +78,7 @@ class Protocol(Router):
         self.n_requests = 0
 
     async def start(self) -> int:
-        """Listens, and returns the port."""
+        """Start to listen; returns the port."""
         self._server = ExtProcServer(self, HealthService(ready=True), transport=self._transport)
         return await self._server.start(HOST, 0)
 
@@ -96,7 +96,7 @@ SERVERS: dict[str, Callable[[], NoOp | Protocol]] = {
 
 
 def serve(pipe: Connection, name: str, cpu: int) -> None:
-    """Run a server on one core: tells its port, then `Work` as often as asked, until the pipe closes."""
+    """Run a server on one core: sends its port, then its `Work` for every message, until the pipe closes."""
     os.sched_setaffinity(0, {cpu})
     uvloop.run(_serve(pipe, name))
 

@@ -1,6 +1,4 @@
-"""CPU of a running `kvatlas serve` under conversations at a fixed rate.
-
-Use: python -m bench.request_server [--rate 100] [--tokens 100000] [--seconds 10] [--conversations 50] [--chunk-kib 64]
+"""A running server under growing chats at a fixed rate: CPU time and latency.
 
 The server follows 8 publishers that hold the conversations' blocks. Requests come over ext-proc as Envoy sends them: full
 duplex, the body in chunks, the whole body back. Each request is its conversation with one turn more than last time. They
@@ -11,148 +9,76 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
-import re
 import statistics
 import tempfile
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import aiohttp
 import grpc.aio
-import msgspec
 
-from kvatlas.api.extproc import ext_proc_pb2 as pb
-from kvatlas.api.extproc.health import EXT_PROC_SERVICE
-from kvatlas.api.tokenization.model import ChatPrompt
-from kvatlas.api.tokenization.request import parse_body
-from kvatlas.api.tokenization.tokenizer import ModelTokenizer, load_tokenizer
-from kvatlas.events.model import EngineHash
-from kvatlas.sim.fleet import free_ports
-from kvatlas.sim.kv_events import GPU, BlockStored, EventBatch
-from kvatlas.sim.kvatlas_process import KVAtlasProcess
-from kvatlas.sim.publisher import Publisher
+from ..common.benchmark import Benchmark
+from ..common.server import CHANNEL, GrowingChat, Server, metric, send
+from ..common.tables import Table
 
-from ..common.conversations import MODEL, Message, conversation, model_folder, next_turn
-
-PATH = "/v1/chat/completions"
-BLOCK_SIZE = 16
-N_SERVERS = 8
-HEADERS = ((":method", "POST"), (":path", PATH), ("content-type", "application/json"))
-CONFIG = pb.ProtocolConfiguration(
-    request_body_mode=pb.ProcessingMode.FULL_DUPLEX_STREAMED, response_body_mode=pb.ProcessingMode.NONE
+_CPU, _TOKENS, _USABLE = (
+    "process_cpu_seconds_total",
+    "kvatlas_prompt_tokens_total",
+    "kvatlas_usable_prefix_tokens_total",
 )
-TURN = 20_000
-"""Number of the first added turn; those of the conversations themselves are smaller."""
+_WITHOUT_PREFIX = r"kvatlas_prompts_without_prefix_total\{.*\}"
 
 
 @dataclass(frozen=True)
-class Options:
-    """What is sent."""
+class Figures:
+    """One run; times in seconds."""
 
-    rate: float
-    n_tokens: int
+    n_requests: int
+    n_tokens: float
+    usable: float
+    without_prefix: float
     seconds: float
-    n_conversations: int
-    chunk_bytes: int
+    cpu_s: float
+    latencies: Sequence[float]
 
 
-class Talk:
-    """A conversation that gets one turn longer with every body."""
-
-    def __init__(self, n_tokens: int, number: int) -> None:
-        self.messages = conversation(n_tokens, number)
-        self._number, self._turn = number, TURN
-        self._written = f'{{"model": "{MODEL}", "messages": [{_entries(self.messages)}'.encode()
-
-    def body(self) -> bytes:
-        """The next request's body."""
-        self._written += f", {_entries(next_turn(self._number, self._turn))}".encode()
-        self._turn += 1
-        return self._written + b"]}"
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of this benchmark."""
+    parser.add_argument("--rate", type=float, default=100, help="requests per second (100)")
+    parser.add_argument("--tokens", type=int, default=100_000, help="per conversation, at first (100000)")
+    parser.add_argument("--seconds", type=float, default=10, help="length of the run (10)")
+    parser.add_argument("--conversations", type=int, default=50, help="how many take turns (50)")
+    parser.add_argument("--chunk-kib", type=int, default=64, help="size of the body's chunks (64)")
 
 
-def _entries(messages: Sequence[Message]) -> str:
-    return json.dumps(messages)[1:-1]
+def run(options: argparse.Namespace) -> list[Table]:
+    """Measure one server."""
+    return [_table(asyncio.run(_with_server(options)))]
 
 
-class Server:
-    """A running kvatlas and the publishers that it follows."""
-
-    def __init__(self, folder: Path, *, n_servers: int = N_SERVERS) -> None:
-        self.publishers = [Publisher("kv") for _ in range(n_servers)]
-        self._ports = free_ports(2)
-        self.rest = f"http://127.0.0.1:{self._ports[1]}"
-        static = [
-            {
-                "name": f"server-{i}",
-                "address": f"127.0.0.1:{9000 + i}",
-                "events": f"tcp://127.0.0.1:{publisher.port}",
-                "replay": f"tcp://127.0.0.1:{publisher.replay_port}",
-                "metrics": "",
-            }
-            for i, publisher in enumerate(self.publishers)
-        ]
-        config = {
-            "apiVersion": "kvatlas/v1",
-            "kind": "KVAtlasConfig",
-            "server": {
-                "extProc": f"127.0.0.1:{self._ports[0]}",
-                "rest": f"127.0.0.1:{self._ports[1]}",
-                "health": "",
-                "metrics": "",
-            },
-            "model": {"names": [MODEL], "tokenizer": str(model_folder())},
-            "tokenization": {"timeout": "60s"},
-            "endpoints": {"static": static},
-        }
-        file = folder / "kvatlas.yaml"
-        file.write_bytes(msgspec.yaml.encode(config))
-        self.process = KVAtlasProcess(file, rest_url=self.rest, log=folder / "kvatlas.log")
-
-    @property
-    def address(self) -> str:
-        """`host:port` of ext-proc."""
-        return f"127.0.0.1:{self._ports[0]}"
-
-    @asynccontextmanager
-    async def running(self) -> AsyncGenerator[None]:
-        """The process and its publishers, running."""
-        replays = [asyncio.create_task(publisher.serve_replay()) for publisher in self.publishers]
-        try:
-            async with self.process:
-                yield
-        finally:
-            for task in replays:
-                task.cancel()
-            for publisher in self.publishers:
-                publisher.close()
-
-    def hold(self, body: bytes, number: int, tokenizer: ModelTokenizer) -> int:
-        """Publish that a server has the blocks of a chat; returns how many."""
-        prompt = parse_body(PATH, body).prompt
-        if not isinstance(prompt, ChatPrompt) or tokenizer.chat is None:
-            raise SystemExit("the body is no chat")
-        tokens = tokenizer.encode(tokenizer.chat.render(prompt).text, add_special_tokens=False)
-        n_blocks = len(tokens) // BLOCK_SIZE
-        event = BlockStored(
-            block_hashes=tuple(EngineHash(number * 10**6 + block) for block in range(n_blocks)),
-            parent_block_hash=None,
-            token_ids=tuple(tokens[: n_blocks * BLOCK_SIZE]),
-            block_size=BLOCK_SIZE,
-            lora_id=None,
-            medium=GPU,
-            lora_name=None,
-        )
-        self.publishers[number % len(self.publishers)].publish(EventBatch(time.time(), (event,)))
-        return n_blocks
+def _table(figures: Figures) -> Table:
+    n_requests, cpu_s, seconds = figures.n_requests, figures.cpu_s, figures.seconds
+    ordered = sorted(figures.latencies)
+    p99 = ordered[int(n_requests * 0.99)]
+    return Table(
+        name="server",
+        title="A running server",
+        headings=("", "figure"),
+        rows=(
+            ("requests per second", n_requests / seconds),
+            ("tokens per request", round(figures.n_tokens / n_requests)),
+            ("usable prefix, % of the tokens", 100 * figures.usable / figures.n_tokens),
+            ("requests routed without prefix", int(figures.without_prefix)),
+            ("cores of the server", cpu_s / seconds),
+            ("CPU time per request, ms", cpu_s / n_requests * 1e3),
+            ("latency, ms: median (p99)", (statistics.median(ordered) * 1e3, p99 * 1e3)),
+        ),
+    )
 
 
-async def bench_server(options: Options) -> None:
-    """Prints the server's CPU time and the latencies."""
+async def _with_server(options: argparse.Namespace) -> Figures:
     with tempfile.TemporaryDirectory() as folder:
         server = Server(Path(folder))
         async with (
@@ -160,97 +86,34 @@ async def bench_server(options: Options) -> None:
             aiohttp.ClientSession(server.rest) as session,
             grpc.aio.insecure_channel(server.address, CHANNEL) as channel,
         ):
-            await _measure(server, session, channel, options)
-
-
-CHANNEL = (("grpc.max_receive_message_length", 2**26), ("grpc.max_send_message_length", 2**26))
+            chats = [GrowingChat(options.tokens, number) for number in range(1, options.conversations + 1)]
+            await server.hold([chat.body() for chat in chats], session)
+            return await _measure(chats, session, channel, options)
 
 
 async def _measure(
-    server: Server, session: aiohttp.ClientSession, channel: grpc.aio.Channel, options: Options
-) -> None:
-    tokenizer = load_tokenizer(model_folder())
-    talks = [Talk(options.n_tokens, number) for number in range(1, options.n_conversations + 1)]
-    n_blocks = sum(server.hold(talk.body(), number, tokenizer) for number, talk in enumerate(talks))
-    while await metric(session, r"kvatlas_residencies\{.*\}") < n_blocks:  # noqa: ASYNC110 - a counter of another process
-        await asyncio.sleep(0.1)
-    for talk in talks:
-        await ask(channel, talk.body(), options.chunk_bytes)
-    names = ("process_cpu_seconds_total", "kvatlas_prompt_tokens_total", "kvatlas_usable_prefix_tokens_total")
-    before = [await metric(session, name) for name in names]
+    chats: Sequence[GrowingChat],
+    session: aiohttp.ClientSession,
+    channel: grpc.aio.Channel,
+    options: argparse.Namespace,
+) -> Figures:
+    chunk_bytes = options.chunk_kib * 1024
+    for chat in chats:
+        await send(channel, chat.body(), chunk_bytes)
+    before = [await metric(session, name) for name in (_CPU, _TOKENS, _USABLE)]
     begin = time.perf_counter()
     n_requests = int(options.rate * options.seconds)
-    asked: list[asyncio.Task[float]] = []
+    sent: list[asyncio.Task[float]] = []
     for number in range(n_requests):
         await asyncio.sleep(max(0.0, begin + number / options.rate - time.perf_counter()))
-        body = talks[number % len(talks)].body()
-        asked.append(asyncio.create_task(ask(channel, body, options.chunk_bytes)))
-    latencies = sorted(await asyncio.gather(*asked))
+        body = chats[number % len(chats)].body()
+        sent.append(asyncio.create_task(send(channel, body, chunk_bytes)))
+    latencies = await asyncio.gather(*sent)
     seconds = time.perf_counter() - begin
-    after = [await metric(session, name) for name in names]
-    cpu, tokens, usable = (new - old for new, old in zip(after, before, strict=True))
-    print(
-        f"{n_requests} requests of {tokens / n_requests:,.0f} tokens in {seconds:.1f} s ({n_requests / seconds:.0f}/s)"
-    )
-    print(f"usable prefix: {usable / tokens:.1%}; without prefix: {await metric(session, WITHOUT):.0f}")
-    print(f"server: {cpu / seconds:.2f} cores, {cpu / n_requests * 1e3:.2f} ms CPU a request")
-    p99 = latencies[int(len(latencies) * 0.99)]
-    print(f"latency: p50 {statistics.median(latencies) * 1e3:.1f} ms, p99 {p99 * 1e3:.1f} ms")
+    after = [await metric(session, name) for name in (_CPU, _TOKENS, _USABLE)]
+    cpu_s, n_tokens, usable = (new - old for new, old in zip(after, before, strict=True))
+    without = await metric(session, _WITHOUT_PREFIX)
+    return Figures(n_requests, n_tokens, usable, without, seconds, cpu_s, latencies)
 
 
-WITHOUT = r"kvatlas_prompts_without_prefix_total\{.*\}"
-
-
-async def ask(channel: grpc.aio.Channel, body: bytes, chunk_bytes: int) -> float:
-    """Send one request; returns the seconds until its whole body came back with a destination."""
-
-    async def messages() -> AsyncIterator[bytes]:
-        headers = [pb.HeaderValue(key=key, raw_value=value.encode()) for key, value in HEADERS]
-        yield pb.ProcessingRequest(
-            request_headers=pb.HttpHeaders(headers=pb.HeaderMap(headers=headers)), protocol_config=CONFIG
-        ).SerializeToString()
-        for start in range(0, len(body), chunk_bytes):
-            chunk = pb.HttpBody(
-                body=body[start : start + chunk_bytes], end_of_stream=start + chunk_bytes >= len(body)
-            )
-            yield pb.ProcessingRequest(request_body=chunk).SerializeToString()
-
-    begin = time.perf_counter()
-    process: grpc.aio.StreamStreamMultiCallable[bytes, bytes] = channel.stream_stream(
-        f"/{EXT_PROC_SERVICE}/Process"
-    )
-    n_bytes = 0
-    async for reply in process(messages()):
-        response = pb.ProcessingResponse.FromString(reply)
-        if response.WhichOneof("response") == "request_body":
-            n_bytes += len(response.request_body.response.body_mutation.streamed_response.body)
-        elif response.WhichOneof("response") != "request_headers":
-            raise SystemExit(f"the request was answered with {response}")
-    if n_bytes != len(body):
-        raise SystemExit(f"{n_bytes} of {len(body)} bytes came back")
-    return time.perf_counter() - begin
-
-
-async def metric(session: aiohttp.ClientSession, name: str) -> float:
-    """Sum of the series whose names match."""
-    async with session.get("/metrics") as answer:
-        text = await answer.text()
-    return sum(float(value) for value in re.findall(rf"^{name} (\S+)$", text, flags=re.MULTILINE))
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--rate", type=float, default=100)
-    parser.add_argument("--tokens", type=int, default=100_000)
-    parser.add_argument("--seconds", type=float, default=10)
-    parser.add_argument("--conversations", type=int, default=50)
-    parser.add_argument("--chunk-kib", type=int, default=64)
-    given = parser.parse_args()
-    options = Options(given.rate, given.tokens, given.seconds, given.conversations, given.chunk_kib * 1024)
-    asyncio.run(bench_server(options))
-
-
-if __name__ == "__main__":
-    main()
+BENCHMARK = Benchmark(name="request-server", about=__doc__, add_options=add_options, run=run)

@@ -1,11 +1,10 @@
-"""Mixed traffic with faults through a real Envoy, for as long as one likes; ends with status 1 when something is left behind.
-
-Use: python -m bench.soak [--minutes 10] [--clients 12]          (or: make soak)
+"""Mixed traffic with faults through a real Envoy; fails if anything is left behind.
 
 Simulated engines, `kvatlas serve` and Envoy run side by side. Clients send chats with and without streaming, token ids, bodies
-of megabytes, bad and odd requests, and leave at any moment; engines start again, the configuration is loaded again, and peers
+of megabytes, bad and odd requests, and leave at any moment; engines restart, the configuration is reloaded, and peers
 of kvatlas's own port break the protocol. At the end nothing may be in flight or held, streams and requests must add up to what
-Envoy counted, no request may have been answered 500, and memory and open files must have stayed where they were.
+Envoy counted, no request may have been answered 500, and memory and open files must have stayed where they were. Ends with
+status 1 if not. `make soak` runs it.
 """
 
 from __future__ import annotations
@@ -42,28 +41,31 @@ from kvatlas.sim.fleet import Fleet, free_ports
 from kvatlas.sim.kvatlas_process import KVAtlasProcess
 from kvatlas.sim.model_text import TokenizerText
 
+from ..common.benchmark import Benchmark
+from ..common.tables import Table
+
 HOST = "127.0.0.1"
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 N_PROMPTS = 200
-"""Different prompts; memory of text and blocks seen before is full after a while, whatever its bound."""
+"""Different prompts; caches of text and blocks are full after a while, whatever their bound."""
 
 SAMPLE_S = 1.0
 FAULT_S = 3.0
 QUIET_S = 60.0
-"""How long what is in flight may take to end after the last request."""
+"""Time for requests in flight to end after the last request."""
 
 GROWTH, GROWTH_BYTES, MORE_FILES = 0.05, 16 * 2**20, 8
-"""By how much memory may be larger in the last quarter than in the second, and how many more files may be open."""
+"""Allowed growth from the second quarter to the last: share and bytes of memory, and open files."""
 
 ANSWERS = frozenset(
     {"200", "400", "404", "412", "503 connection termination", "503 remote connection failure", "504"}
 )
-"""What clients may hear; 503 with these words of Envoy is for requests under way on an engine that dies."""
+"""Allowed responses; 503 with these words of Envoy is for requests in flight on an engine that dies."""
 
 
 @dataclass
 class Rig:
-    """Everything that runs."""
+    """All processes, and the clients' connections to them."""
 
     rng: random.Random
     fleet: Fleet
@@ -76,10 +78,10 @@ class Rig:
     n_direct: int = 0
     """Streams that did not come through Envoy."""
     n_leavers: int = 0
-    """Requests and streams whose client may have left before anybody read of them."""
+    """Requests and streams whose client may have left before anything was read from them."""
 
     def chat(self, **more: object) -> dict[str, object]:
-        """A chat about one of the subjects that there are."""
+        """Return a chat about one of the subjects."""
         number = self.rng.randrange(N_PROMPTS)
         text = f"Subject {number}. " + f"The quick brown fox number {number} jumps over the lazy dog. " * 40
         return {"model": MODEL_NAME, "messages": [{"role": "user", "content": text}], "max_tokens": 8, **more}
@@ -87,7 +89,7 @@ class Rig:
 
 @contextlib.asynccontextmanager
 async def running(folder: Path, seed: int) -> AsyncGenerator[Rig]:
-    """The rig."""
+    """Start everything; yields the rig."""
     write_demo_model(folder / "model")
     ext_proc, rest = free_ports(2)
     file = folder / "kvatlas.yaml"
@@ -114,8 +116,8 @@ async def running(folder: Path, seed: int) -> AsyncGenerator[Rig]:
         yield Rig(random.Random(seed), fleet, kvatlas, client, session, channel, envoy)
 
 
-async def heard(asked: AbstractAsyncContextManager[aiohttp.ClientResponse]) -> str:
-    """The status of an answer that was read to its end; of a 503 with why, as Envoy or kvatlas says."""
+async def status_of(asked: AbstractAsyncContextManager[aiohttp.ClientResponse]) -> str:
+    """Read a response to its end; returns its status, for 503 with the reason that Envoy or kvatlas gives."""
     async with asked as answer:
         text = await answer.text(errors="replace")
         if answer.status != HTTPStatus.SERVICE_UNAVAILABLE:
@@ -125,18 +127,18 @@ async def heard(asked: AbstractAsyncContextManager[aiohttp.ClientResponse]) -> s
 
 
 async def whole(rig: Rig) -> str:
-    """A chat answered in one piece."""
-    return await heard(rig.client.post(CHAT, json=rig.chat()))
+    """Send a chat that is answered in one piece."""
+    return await status_of(rig.client.post(CHAT, json=rig.chat()))
 
 
 async def streamed(rig: Rig) -> str:
-    """A chat answered token by token."""
+    """Send a chat that is answered token by token."""
     body = rig.chat(stream=True, stream_options={"include_usage": True})
-    return await heard(rig.client.post(CHAT, json=body))
+    return await status_of(rig.client.post(CHAT, json=body))
 
 
 async def leaves_early(rig: Rig) -> str:
-    """A client that goes away while its answer comes, or before."""
+    """Send a chat, and leave while the response comes, or before."""
     rig.n_leavers += 1
     with contextlib.suppress(TimeoutError):
         async with (
@@ -149,38 +151,38 @@ async def leaves_early(rig: Rig) -> str:
 
 
 async def token_ids(rig: Rig) -> str:
-    """Token ids, with a wish for a cached prefix now and then."""
+    """Send token ids, sometimes with a wish for a cached prefix."""
     headers = {"prefer": "if-available"} if rig.rng.random() < 0.3 else {}
     start = rig.rng.randrange(N_PROMPTS)
     body = {"model": MODEL_NAME, "prompt": list(range(start, start + 400)), "max_tokens": 4}
-    return await heard(rig.client.post(COMPLETIONS, json=body, headers=headers))
+    return await status_of(rig.client.post(COMPLETIONS, json=body, headers=headers))
 
 
 async def large(rig: Rig) -> str:
-    """A body of some megabytes that no engine takes for a prompt."""
+    """Send a body of some megabytes that no engine takes for a prompt."""
     data = json.dumps(rig.chat(user="x" * rig.rng.randrange(1_000_000, 3_000_000))).encode()
-    return await heard(rig.client.post("/elsewhere", data=data))
+    return await status_of(rig.client.post("/elsewhere", data=data))
 
 
 async def bad(rig: Rig) -> str:
-    """What is refused."""
+    """Send a body that is refused."""
     data = rig.rng.choice([b"{", b"{}", b"[]", b'{"model":"m"}', b"\xff\xfe"])
-    return await heard(rig.client.post(CHAT, data=data))
+    return await status_of(rig.client.post(CHAT, data=data))
 
 
 async def bare(rig: Rig) -> str:
-    """A request without body."""
-    return await heard(rig.client.get("/v1/models"))
+    """Send a request without body."""
+    return await status_of(rig.client.get("/v1/models"))
 
 
 KINDS: Mapping[Callable[[Rig], Awaitable[str]], int] = {
     whole: 6, streamed: 6, leaves_early: 4, token_ids: 4, large: 1, bad: 2, bare: 2,
 }  # fmt: skip
-"""Kind of request -> how often beside the others."""
+"""Kind of request -> its weight among all."""
 
 
-async def keep_asking(rig: Rig, until: float) -> None:
-    """One client, until that time."""
+async def keep_sending(rig: Rig, until: float) -> None:
+    """Send one request after the other, until that time."""
     while time.monotonic() < until:
         (kind,) = rig.rng.choices(list(KINDS), list(KINDS.values()))
         try:
@@ -190,7 +192,7 @@ async def keep_asking(rig: Rig, until: float) -> None:
 
 
 async def engine_starts_again(rig: Rig) -> None:
-    """An engine dies with all its requests, and comes back empty."""
+    """Stop an engine with all its requests, and start it again, empty."""
     server = rig.rng.choice(rig.fleet.servers)
     await server.stop()
     await asyncio.sleep(0.5)
@@ -198,12 +200,12 @@ async def engine_starts_again(rig: Rig) -> None:
 
 
 async def configuration_is_loaded_again(rig: Rig) -> None:
-    """The signal for that."""
+    """Send kvatlas the signal to reload its configuration."""
     os.kill(rig.kvatlas.pid, signal.SIGHUP)
 
 
 async def peer_breaks_the_protocol(rig: Rig) -> None:
-    """Streams of anything, some of which end in the middle."""
+    """Send random bytes on streams, some of which end in the middle."""
     process: grpc.aio.StreamStreamMultiCallable[bytes, bytes] = rig.channel.stream_stream(
         f"/{EXT_PROC_SERVICE}/Process"
     )
@@ -221,7 +223,7 @@ async def peer_breaks_the_protocol(rig: Rig) -> None:
 
 
 async def operator_looks(rig: Rig) -> None:
-    """Reads over REST."""
+    """Read over REST."""
     for path in ("/v1/endpoints", "/v1/decisions", "/v1/index", "/metrics"):
         async with rig.rest.get(path) as answer:
             await answer.read()
@@ -231,7 +233,7 @@ FAULTS = (engine_starts_again, configuration_is_loaded_again, peer_breaks_the_pr
 
 
 async def keep_failing(rig: Rig, until: float) -> None:
-    """One fault after the other, until that time."""
+    """Cause one fault after the other, until that time."""
     while time.monotonic() < until:
         rig.kvatlas.check()
         await rig.rng.choice(FAULTS)(rig)
@@ -239,7 +241,7 @@ async def keep_failing(rig: Rig, until: float) -> None:
 
 
 async def samples(rig: Rig) -> dict[str, float]:
-    """All of kvatlas's metrics."""
+    """Return all of kvatlas's metrics."""
     async with rig.rest.get("/metrics") as answer:
         text = await answer.text()
     found = re.findall(r"^(\w+(?:\{.*\})?) (\S+)$", text, re.MULTILINE)
@@ -247,12 +249,12 @@ async def samples(rig: Rig) -> dict[str, float]:
 
 
 def total(metrics: Mapping[str, float], name: str) -> float:
-    """Sum of the series of one metric."""
+    """Return the sum of the series of one metric."""
     return sum(value for key, value in metrics.items() if key.partition("{")[0] == name)
 
 
 async def keep_sampling(rig: Rig, until: float, memory: list[float], files: list[float]) -> None:
-    """Memory and open files once in a while, until that time."""
+    """Sample memory and open files every second, until that time."""
     while time.monotonic() < until:
         metrics = await samples(rig)
         memory.append(metrics["process_resident_memory_bytes"])
@@ -265,7 +267,7 @@ LEFT = ("kvatlas_in_flight_requests", "kvatlas_in_flight_tokens", "kvatlas_open_
 
 
 async def left_behind(rig: Rig) -> list[str]:
-    """What is still there once everything had time to end."""
+    """Return what is still there once everything had time to end."""
     end = time.monotonic() + QUIET_S
     while True:
         metrics = await samples(rig)
@@ -276,7 +278,7 @@ async def left_behind(rig: Rig) -> list[str]:
 
 
 async def miscounted(rig: Rig) -> list[str]:
-    """Counters that do not add up."""
+    """Return the counters that do not add up."""
     metrics = await samples(rig)
     async with rig.client.get(
         f"{rig.envoy.admin_url}/stats", params={"filter": "ext_proc.streams_started"}
@@ -301,7 +303,7 @@ async def miscounted(rig: Rig) -> list[str]:
 
 
 def grown(memory: list[float], files: list[float]) -> list[str]:
-    """What became more."""
+    """Return what has grown."""
     quarter = len(memory) // 4
     if not quarter:
         return ["the run is too short to tell whether memory grows"]
@@ -317,14 +319,14 @@ def grown(memory: list[float], files: list[float]) -> list[str]:
 
 
 async def soak(minutes: float, n_clients: int, seed: int) -> list[str]:
-    """Everything that went wrong."""
+    """Return everything that went wrong."""
     with tempfile.TemporaryDirectory(prefix="kvatlas-soak-") as folder:
         async with running(Path(folder), seed) as rig:
             until = time.monotonic() + minutes * 60
             memory: list[float] = []
             files: list[float] = []
             await asyncio.gather(
-                *(keep_asking(rig, until) for _ in range(n_clients)),
+                *(keep_sending(rig, until) for _ in range(n_clients)),
                 keep_failing(rig, until),
                 keep_sampling(rig, until, memory, files),
             )
@@ -335,23 +337,27 @@ async def soak(minutes: float, n_clients: int, seed: int) -> list[str]:
             return problems + await miscounted(rig) + grown(memory, files)
 
 
-def main() -> None:
-    """Entry point."""
-    parser = argparse.ArgumentParser(
-        prog="python -m bench.soak", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--minutes", type=float, default=10, help="how long (10)")
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of this check."""
+    parser.add_argument("--minutes", type=float, default=10, help="length of the run (10)")
     parser.add_argument("--clients", type=int, default=12, help="clients at once (12)")
     parser.add_argument("--seed", type=int, default=1, help="of everything that is left to chance (1)")
-    options = parser.parse_args()
-    logging.getLogger("aiohttp.server").setLevel(
-        logging.CRITICAL
-    )  # it tells of every client that leaves an engine
+
+
+def run(options: argparse.Namespace) -> list[Table]:
+    """Run the traffic; there are no figures.
+
+    Raises:
+        SystemExit: something went wrong.
+    """
+    # it logs every client that leaves an engine
+    logging.getLogger("aiohttp.server").setLevel(logging.CRITICAL)
     problems = asyncio.run(soak(options.minutes, options.clients, options.seed))
     for problem in problems:
         print(f"not good: {problem}")
-    raise SystemExit(1 if problems else 0)
+    if problems:
+        raise SystemExit(1)
+    return []
 
 
-if __name__ == "__main__":
-    main()
+BENCHMARK = Benchmark(name="soak", about=__doc__, add_options=add_options, run=run, has_tables=False)

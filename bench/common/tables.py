@@ -30,9 +30,9 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def markdown(table: Table) -> str:
-    """Return the table in Markdown. All columns but the first are right-aligned."""
-    rule = ["---", *("---:" for _ in table.headings[1:])]
-    lines = [table.headings, rule, *text_rows(table)]
+    """Return the table in Markdown. The title heads the first column if that has no heading of its own."""
+    first, *others = table.headings
+    lines = [[first or table.title, *others], ["---", *("---:" for _ in others)], *text_rows(table)]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 

@@ -1,6 +1,4 @@
-"""What scraping costs the picker, and how old its data is.
-
-Use: python bench/scrape.py [--servers 100] [--interval 0.05] [--seconds 10] [--rounds 3]
+"""Cost of scraping `/metrics`, and age of the data.
 
 The servers run in a process of their own (`scrape_servers.py`) and send an exposition that a real vLLM 0.32 wrote, with
 changing numbers. The scraper is kvatlas' own, alone in its process on an event loop of uvloop; its CPU time, user and
@@ -31,6 +29,9 @@ from kvatlas.api.scrape.scraper import Scraper
 from kvatlas.api.scrape.target import ScrapeSettings
 from kvatlas.configs.engines import ENGINES
 from kvatlas.scorers.model import Load
+
+from ..common.benchmark import Benchmark
+from ..common.tables import Cell, Table
 
 HERE = Path(__file__).parent
 BODY = HERE.parents[1] / "tests" / "golden" / "vllm-0.32.0" / "metrics_run5.txt"
@@ -75,7 +76,7 @@ class TimedLoads(LoadTable):
 
 @dataclass
 class Figures:
-    """What the rounds of one case gave."""
+    """Figures of all rounds of one case."""
 
     cores: list[float] = field(default_factory=list[float])
     per_scrape_us: list[float] = field(default_factory=list[float])
@@ -86,7 +87,7 @@ class Figures:
 
 @asynccontextmanager
 async def servers(n_servers: int, case: Case) -> AsyncGenerator[list[str]]:
-    """URLs of running servers."""
+    """Run the servers; yields their URLs."""
     arguments = [f"--servers={n_servers}", f"--body={BODY}", f"--waiting={case.waiting}"]
     process = await asyncio.create_subprocess_exec(
         sys.executable,
@@ -105,7 +106,7 @@ async def servers(n_servers: int, case: Case) -> AsyncGenerator[list[str]]:
 
 @asynccontextmanager
 async def scraping(urls: Sequence[str], loads: LoadTable, interval_s: float) -> AsyncGenerator[None]:
-    """The scraper of kvatlas at work."""
+    """Run the scraper of kvatlas."""
     settings = ScrapeSettings(Rhythm(interval_s, max(interval_s, STALE_AFTER_S / 2)), timeout_s=1.0)
     scraper = Scraper(
         loads=loads,
@@ -127,7 +128,7 @@ async def scraping(urls: Sequence[str], loads: LoadTable, interval_s: float) -> 
 async def scraping_with_aiohttp(
     urls: Sequence[str], loads: LoadTable, interval_s: float
 ) -> AsyncGenerator[None]:
-    """A task an endpoint that asks with aiohttp and reads as kvatlas does."""
+    """Run one task per endpoint that requests with aiohttp and reads as kvatlas does."""
 
     async def scrape(url: str, start: float, session: aiohttp.ClientSession) -> None:
         reader, loop = ReportReader(ENGINES), asyncio.get_running_loop()
@@ -150,7 +151,7 @@ async def scraping_with_aiohttp(
 
 
 async def measure(case: Case, options: argparse.Namespace, figures: Figures) -> None:
-    """One round of one case."""
+    """Measure one round of one case."""
     loads = TimedLoads()
     run = scraping_with_aiohttp if case.with_aiohttp else scraping
     async with servers(options.servers, case) as urls, run(urls, loads, options.interval):
@@ -168,39 +169,43 @@ async def measure(case: Case, options: argparse.Namespace, figures: Figures) -> 
     figures.gaps.extend(loads.gaps)
 
 
-def row(case: Case, figures: Figures) -> str:
-    """One line of the table."""
-    gaps, ages = statistics.quantiles(figures.gaps, n=100), statistics.quantiles(figures.ages, n=100)
-    cells = (
-        case.name,
-        f"{statistics.median(figures.scrapes_per_s):.0f}",
-        f"{statistics.median(figures.per_scrape_us):.0f}",
-        f"{statistics.median(figures.cores):.2f}",
-        f"{gaps[49] * 1000:.0f} / {gaps[98] * 1000:.0f}",
-        f"{statistics.mean(figures.ages) * 1000:.0f} / {ages[98] * 1000:.0f}",
-    )
-    return f"| {' | '.join(cells)} |"
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of this benchmark."""
+    parser.add_argument("--servers", type=int, default=100, help="how many are scraped (100)")
+    parser.add_argument("--interval", type=float, default=0.05, help="seconds (0.05)")
+    parser.add_argument("--seconds", type=float, default=6.0, help="length of one measurement (6)")
+    parser.add_argument("--rounds", type=int, default=2, help="per case (2)")
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--servers", type=int, default=100)
-    parser.add_argument("--interval", type=float, default=0.05, help="seconds")
-    parser.add_argument("--seconds", type=float, default=10.0, help="length of one measurement")
-    parser.add_argument("--rounds", type=int, default=3)
-    options = parser.parse_args()
+def run(options: argparse.Namespace) -> list[Table]:
+    """Measure every case."""
     results = {case: Figures() for case in CASES}
     for _ in range(options.rounds):
         for case, figures in results.items():
             uvloop.run(measure(case, options, figures))
-    print(
-        f"{options.servers} servers, {options.interval * 1000:.0f} ms, bodies of {BODY.stat().st_size / 1000:.0f} kB\n"
+    headings = (
+        "servers",
+        "scrapes/s",
+        "us each",
+        "cores",
+        "interval, ms: median (p99)",
+        "age, ms: mean (p99)",
     )
-    print("| servers | scrapes/s | us each | cores | interval p50 / p99, ms | age mean / p99, ms |")
-    print("|---|---|---|---|---|---|")
-    for case, figures in results.items():
-        print(row(case, figures))
+    title = f"{options.servers} servers, every {options.interval * 1000:.0f} ms"
+    rows = tuple(_row(case, figures) for case, figures in results.items())
+    return [Table(name="cases", title=title, headings=headings, rows=rows)]
 
 
-if __name__ == "__main__":
-    main()
+def _row(case: Case, figures: Figures) -> tuple[Cell, ...]:
+    gaps, ages = statistics.quantiles(figures.gaps, n=100), statistics.quantiles(figures.ages, n=100)
+    return (
+        case.name,
+        round(statistics.median(figures.scrapes_per_s)),
+        statistics.median(figures.per_scrape_us),
+        statistics.median(figures.cores),
+        (gaps[49] * 1000, gaps[98] * 1000),
+        (statistics.mean(figures.ages) * 1000, ages[98] * 1000),
+    )
+
+
+BENCHMARK = Benchmark(name="scrape", about=__doc__, add_options=add_options, run=run)

@@ -1,8 +1,8 @@
 """Many engines' `/metrics` in one process: real HTTP, a recorded exposition of vLLM whose numbers change all the time.
 
-Use: python bench/scrape_servers.py --servers 100 --body FILE [--waiting 3] [--filter]
+Use: python bench/fleet/scrape_servers.py --servers 100 --body FILE [--waiting 3] [--filter]
 
-Prints the ports, and ends with its standard input. With `--filter` a request that names series (`name[]=...`) gets these
+Prints the ports, and ends when its standard input ends. With `--filter` a request that names series (`name[]=...`) gets these
 alone, as the Prometheus client library answers where a server passes the parameter on; vLLM up to 0.32 does not.
 """
 
@@ -25,7 +25,7 @@ _COUNTER = re.compile(rb"^([^#\s][^\n]*(?:_total|_sum|_count|_bucket)[^\n]*) \S+
 
 
 def with_other_numbers(body: bytes, rng: random.Random, *, waiting: int) -> bytes:
-    """The body after more work: every counter has another value, of another length."""
+    """Return the body after more work: every counter has another value, of another length."""
     body = _COUNTER.sub(lambda match: match[1] + b" %d.0" % rng.randrange(10 ** rng.randrange(1, 9)), body)
     queue = rb"^(vllm:num_requests_waiting\{[^\n]*\}) \S+$"
     shown = rng.randint(1, waiting) if waiting else 0
@@ -33,7 +33,7 @@ def with_other_numbers(body: bytes, rng: random.Random, *, waiting: int) -> byte
 
 
 def only(body: bytes, names: list[str]) -> bytes:
-    """The lines of the series called `names`, with their help."""
+    """Return the lines of the series called `names`, with their help."""
     wanted = tuple(
         f"{mark}{name}{end}".encode() for name in names for mark in ("", "# HELP ", "# TYPE ") for end in "{ "
     )
@@ -41,7 +41,7 @@ def only(body: bytes, names: list[str]) -> bytes:
 
 
 def answer(body: bytes) -> bytes:
-    """The body as an HTTP answer."""
+    """Return the body as an HTTP response."""
     return _HEAD.format(len(body)).encode() + body
 
 
@@ -56,7 +56,7 @@ class Engines:
         self._filters = filters
 
     def answer(self, target: bytes, number: int) -> bytes:
-        """The answer number `number` to a request for `target`."""
+        """Return response number `number` to a request for `target`."""
         if not self._filters or b"?" not in target:
             return self._answers[number % VARIANTS]
         if target not in self._by_target:
@@ -87,6 +87,7 @@ class Server(asyncio.Protocol):
 
 
 async def serve(n_servers: int, engines: Engines) -> None:
+    """Serve until standard input ends."""
     loop = asyncio.get_running_loop()
     servers = [await loop.create_server(lambda: Server(engines), "127.0.0.1", 0) for _ in range(n_servers)]
     print(*(server.sockets[0].getsockname()[1] for server in servers), flush=True)
@@ -94,6 +95,7 @@ async def serve(n_servers: int, engines: Engines) -> None:
 
 
 def main() -> None:
+    """Run the command."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--servers", type=int, required=True)
     parser.add_argument("--body", type=Path, required=True)

@@ -1,15 +1,13 @@
-"""Snapshots: time to write and to load one, its size, and for how long writing holds up the event loop.
+"""Snapshots: size, time to write and to load, and the longest pause of the event loop.
 
-Use: python bench/snapshot.py [RESIDENCIES ...] [--core native]          (default: 1000000 10000000)
-
-Servers have the cache sizes of `fleet.py`, filled by events as vLLM sends them: stores with tokens on the GPU, then the
-same blocks without tokens on the CPU, both bounded. One process fills and writes, a fresh one loads and compares. Then
+Servers have the cache sizes of the index benchmark's fleet, filled by events as vLLM sends them: stores with tokens on the GPU,
+then the same blocks without tokens on the CPU, both bounded. One process fills and writes, a fresh one loads and compares. Then
 `kvatlas serve` is started with the snapshot and without, up to its log line that it is ready. The servers are configured
 without event addresses, so that nothing is fetched meanwhile.
 
-Times are wall clock and, behind a slash, CPU, which does not count other work on the machine. `rank` is the longest that
-the loop was busy with one rank (CPU), `pause` the longest that it did not come round while a snapshot was written,
-`ready` counts from the start of the command.
+Times are CPU time, which does not count other work on the machine, unless the column says `wall`. `one rank` is the longest
+that the loop was busy with one rank, `pause` the longest that it did not come round while a snapshot was written, `ready`
+counts from the start of the command.
 """
 
 from __future__ import annotations
@@ -43,8 +41,11 @@ from kvatlas.events.model import BlockStored, EngineHash, MediumName
 from kvatlas.indexer.factory import CoreName
 from kvatlas.indexer.tiers import TierId
 
+from ..common.benchmark import Benchmark
+from ..common.tables import Cell, Table
+
 GPU_BLOCKS, CPU_BLOCKS = 9_271, 41_000
-"""Cache sizes of one server, as in `fleet.py`."""
+"""Cache sizes of one server, as in `bench/index/fleet.py`."""
 
 BLOCK_SIZE = 16
 PROMPT_BLOCKS = 400
@@ -54,7 +55,7 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class Written:
-    """What writing took; `rank_ms` is CPU time, the rest wall time."""
+    """Cost of writing; `rank_ms` is CPU time, the rest wall time."""
 
     residencies: dict[str, int]
     n_bytes: int
@@ -63,25 +64,32 @@ class Written:
     pause_ms: float
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("residencies", type=int, nargs="*", default=[1_000_000, 10_000_000])
-    parser.add_argument("--core", choices=get_args(CoreName), default="native")
-    arguments = parser.parse_args()
-    os.environ["KVATLAS_INDEX"] = arguments.core
-    print(
-        f"{'residencies':>12}{'servers':>9}{'MB':>7}{'B each':>8}{'write s':>9}{'rank ms':>9}{'pause ms':>10}"
-        f"{'load s':>14}{'ready s':>14}{'without':>14}",
-        flush=True,
-    )
-    for n_residencies in arguments.residencies:
-        print(row(n_residencies), flush=True)
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of this benchmark."""
+    sizes = [1_000_000, 10_000_000]
+    parser.add_argument("--residencies", type=int, nargs="+", default=sizes, help="(1000000 10000000)")
+    parser.add_argument("--core", choices=get_args(CoreName), default="native", help="of the index (native)")
 
 
-def row(n_residencies: int) -> str:
-    """One line of the table.
+def run(options: argparse.Namespace) -> list[Table]:
+    """Measure snapshots of every size."""
+    os.environ["KVATLAS_INDEX"] = options.core
+    headings = (
+        "residencies",
+        "servers",
+        "MB",
+        "bytes each",
+        "write, s wall",
+        "one rank, ms",
+        "pause, ms wall",
+    )
+    times = ("load, s", "ready, s", "without snapshot, s")
+    rows = tuple(row(n_residencies) for n_residencies in options.residencies)
+    return [Table(name="sizes", title="Snapshots", headings=(*headings, *times), rows=rows)]
+
+
+def row(n_residencies: int) -> tuple[Cell, ...]:
+    """Return one row of the table.
 
     Raises:
         SystemExit: what was loaded is not what was written.
@@ -90,21 +98,19 @@ def row(n_residencies: int) -> str:
     with tempfile.TemporaryDirectory() as folder:
         config = write_config(Path(folder), n_servers)
         written = in_fresh_process(fill_and_write, config)
-        loading, loaded = in_fresh_process(load, config)
+        load_s, loaded = in_fresh_process(load, config)
         if loaded != written.residencies:
             raise SystemExit(f"loaded {sum(loaded.values())} of {sum(written.residencies.values())} blocks")
-        ready = start_to_ready(config)
+        ready_s = start_to_ready(config)
         snapshot_of(config).unlink()
-        without = start_to_ready(config)
+        without_s = start_to_ready(config)
     n_held = sum(loaded.values())
-    return (
-        f"{n_held:12}{n_servers:9}{written.n_bytes / 1e6:7.0f}{written.n_bytes / n_held:8.1f}{written.seconds:9.2f}"
-        f"{written.rank_ms:9.1f}{written.pause_ms:10.1f}{loading:>14}{ready:>14}{without:>14}"
-    )
+    sizes = (n_held, n_servers, written.n_bytes / 1e6, written.n_bytes / n_held)
+    return (*sizes, written.seconds, written.rank_ms, written.pause_ms, load_s, ready_s, without_s)
 
 
 def write_config(folder: Path, n_servers: int) -> Path:
-    """A configuration of that many servers, none of which is contacted."""
+    """Write a configuration of that many servers, none of which is contacted."""
     config = folder / "kvatlas.yaml"
     static = [
         {
@@ -131,20 +137,23 @@ def write_config(folder: Path, n_servers: int) -> Path:
 
 
 def snapshot_of(config: Path) -> Path:
+    """Return the file of the snapshot."""
     return config.with_name("kvatlas.snapshot")
 
 
 def in_fresh_process(task: Callable[[Path], Result], config: Path) -> Result:
-    """`task(config)`, done by a process that has done nothing else."""
+    """Call `task(config)` in a process that has done nothing else."""
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
         return pool.submit(task, config).result()
 
 
 def fill_and_write(config: Path) -> Written:
+    """Fill the index of a process, and write its snapshot."""
     return asyncio.run(write_filled(config))
 
 
 async def write_filled(path: Path) -> Written:
+    """See `fill_and_write`."""
     config = load_config(path)
     app = App(config)
     await app.start()
@@ -171,7 +180,7 @@ async def write_filled(path: Path) -> Written:
 
 
 def fill(app: App, name: str, *, seed: int) -> None:
-    """As many prompts as the CPU cache holds, through the endpoint's books."""
+    """Store as many prompts as the CPU cache holds, through the endpoint's ledgers."""
     rng = random.Random(seed)
     for _ in range(0, CPU_BLOCKS, PROMPT_BLOCKS):
         hashes = tuple(map(EngineHash, array("Q", rng.randbytes(8 * PROMPT_BLOCKS))))
@@ -182,14 +191,14 @@ def fill(app: App, name: str, *, seed: int) -> None:
 
 
 def timed_dump(publisher: Publisher) -> float:
-    """CPU milliseconds for which the loop is busy with one rank."""
+    """Return the CPU milliseconds for which the loop is busy with one rank."""
     begin = time.thread_time()
     publisher.dump(now=time.monotonic())
     return (time.thread_time() - begin) * 1e3
 
 
 async def longest_pause(is_done: asyncio.Event) -> float:
-    """Longest time for which the loop did not come round, in seconds."""
+    """Return the longest time for which the loop did not come round, in seconds."""
     longest = 0.0
     while not is_done.is_set():
         begin = time.perf_counter()
@@ -198,27 +207,24 @@ async def longest_pause(is_done: asyncio.Event) -> float:
     return longest
 
 
-def load(config: Path) -> tuple[str, dict[str, int]]:
-    """Time from an idle process to one that goes on from the snapshot, and the blocks it has then."""
+def load(config: Path) -> tuple[float, dict[str, int]]:
+    """Return the CPU seconds from an idle process to one that goes on from the snapshot, and the blocks it then has."""
     return asyncio.run(load_app(config))
 
 
-async def load_app(path: Path) -> tuple[str, dict[str, int]]:
+async def load_app(path: Path) -> tuple[float, dict[str, int]]:
+    """See `load`."""
     app = App(load_config(path))
-    begin, cpu = time.perf_counter(), time.process_time()
+    begin = time.process_time()
     await app.start()
-    shown = times(time.perf_counter() - begin, time.process_time() - cpu)
+    seconds = time.process_time() - begin
     residencies = residencies_of(app)
     await app.stop(grace_s=0)
-    return shown, residencies
-
-
-def times(wall_s: float, cpu_s: float) -> str:
-    return f"{wall_s:.2f}/{cpu_s:.2f}"
+    return seconds, residencies
 
 
 def residencies_of(app: App) -> dict[str, int]:
-    """Blocks by endpoint."""
+    """Return the blocks by endpoint."""
     tiers = (TierId(0), TierId(1))
     return {
         endpoint.name: sum(
@@ -228,24 +234,22 @@ def residencies_of(app: App) -> dict[str, int]:
     }
 
 
-def start_to_ready(config: Path) -> str:
-    """Time from the start of the command to its log line `ready`."""
-    begin, cpu = time.perf_counter(), children_cpu()
+def start_to_ready(config: Path) -> float:
+    """Return the CPU seconds from the start of the command to its log line `ready`."""
+    before = children_cpu()
     command = [sys.executable, "-m", "kvatlas.api.cli", "serve", "--config", str(config)]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:  # noqa: S603 - our own
         for line in process.stderr or ():
             if line.rstrip().endswith(": ready"):
                 break
-        wall_s = time.perf_counter() - begin
         process.kill()
-    return times(wall_s, children_cpu() - cpu)
+    return children_cpu() - before
 
 
 def children_cpu() -> float:
-    """CPU seconds of child processes that have ended."""
+    """Return the CPU seconds of child processes that have ended."""
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return usage.ru_utime + usage.ru_stime
 
 
-if __name__ == "__main__":
-    main()
+BENCHMARK = Benchmark(name="snapshot", about=__doc__, add_options=add_options, run=run)

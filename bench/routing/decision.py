@@ -1,9 +1,7 @@
-"""What keeping a decision to be explained costs: time added to the decision, memory, and time to explain.
-
-Use: python -m bench.decision [--endpoints 64] [--rounds 300] [--batch 50]
+"""Cost of keeping a decision so that it can be explained: time, memory, and time to explain.
 
 Rounds with and without keeping alternate in random order, each a batch of decisions by the default profile, matches and
-candidates included, with a log that is full all the time, so that every decision kept lets one go. Times are CPU time of
+candidates included, with a log that is full all the time, so that every decision kept drops one. Times are CPU time of
 the thread, garbage collection included.
 """
 
@@ -15,7 +13,6 @@ import statistics
 import time
 import tracemalloc
 from array import array
-from collections.abc import Callable
 
 from kvatlas.api.decisions import DecisionLog
 from kvatlas.api.rest.explanation import decision_out
@@ -28,6 +25,10 @@ from kvatlas.indexer.prefix import Prefix
 from kvatlas.scorers.decision import Decision
 from kvatlas.scorers.model import Candidate, Load, RequestView
 from kvatlas.scorers.weights import default_profile
+
+from ..common.benchmark import Benchmark
+from ..common.tables import Cell, Table
+from ..common.timing import microseconds
 
 TIERS = ("gpu", "cpu", "storage")
 BLOCK_SIZE, N_BLOCKS = 16, 1875
@@ -62,7 +63,7 @@ class Fleet:
         self._plan = MatchPlan(ranks, tiers=TIERS, index_for=lambda _: self._index)
 
     def decide(self) -> Decision:
-        """One decision of the default profile."""
+        """Make one decision of the default profile."""
         matches = self._plan.match(PROMPT)
         candidates = [
             Candidate(name, address, {}, load, matches.get(name)) for name, address, load in self._rows
@@ -70,7 +71,7 @@ class Fleet:
         return PROFILE.decide(REQUEST, candidates, rng=random.random)
 
     def _layout(self, *, held: bool) -> RankLayout:
-        """Where an endpoint's blocks are: the first of the prompt on its GPU, more of them in its CPU memory."""
+        """Store an endpoint's blocks: the first of the prompt on its GPU, more of them in its CPU memory."""
         holders = [self._index.open(), self._index.open()]
         for holder, n_blocks in zip(holders, sorted(random.choices(range(1, N_BLOCKS), k=2)), strict=True):
             if held:
@@ -78,16 +79,8 @@ class Fleet:
         return RankLayout((*(1 << holder for holder in holders), 0), (1, 1, 1))
 
 
-def microseconds(step: Callable[[], object], times: int) -> float:
-    """CPU time of one step, over `times` of them."""
-    begin = time.thread_time_ns()
-    for _ in range(times):
-        step()
-    return (time.thread_time_ns() - begin) / times / 1000
-
-
 def memory(n_endpoints: int, n_decisions: int) -> tuple[float, float]:
-    """Bytes a kept decision takes, and is counted with; no two decisions share a load."""
+    """Return the bytes that a kept decision takes, and those that the log counts; no two decisions share a load."""
     log = DecisionLog(max_count=n_decisions, max_bytes=2**40)
     tracemalloc.start()
     for number in range(n_decisions):
@@ -97,19 +90,19 @@ def memory(n_endpoints: int, n_decisions: int) -> tuple[float, float]:
     return taken / n_decisions, log.size_bytes / n_decisions
 
 
-def main() -> None:
-    """Print the three costs."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--endpoints", type=int, default=64)
-    parser.add_argument("--rounds", type=int, default=300)
-    parser.add_argument("--batch", type=int, default=50)
-    arguments = parser.parse_args()
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of this benchmark."""
+    parser.add_argument("--endpoints", type=int, default=64, help="candidates (64)")
+    parser.add_argument("--rounds", type=int, default=300, help="of each kind (300)")
+    parser.add_argument("--batch", type=int, default=50, help="decisions per round (50)")
+
+
+def run(options: argparse.Namespace) -> list[Table]:
+    """Measure decisions with and without keeping."""
     random.seed(1)
     limits = DecisionsConfig()
     log = DecisionLog(max_count=limits.max_count, max_bytes=limits.max_mebibytes * 2**20)
-    fleet = Fleet(arguments.endpoints)
+    fleet = Fleet(options.endpoints)
 
     def keep() -> None:
         log.add(fleet.decide(), request_id="00000000-0000-0000-0000-000000000000", at=time.time())
@@ -119,20 +112,23 @@ def main() -> None:
         keep()
     plain: list[float] = []
     kept: list[float] = []
-    for _ in range(arguments.rounds):
+    for _ in range(options.rounds):
         sides = [(plain, fleet.decide), (kept, keep)]
         random.shuffle(sides)
         for times, step in sides:
-            times.append(microseconds(step, arguments.batch))
+            times.append(microseconds(step, options.batch))
     added = [after - before for before, after in zip(plain, kept, strict=True)]
     newest = log.page(limit=1)[0]
-    taken, counted = memory(arguments.endpoints, 200)
-    print(f"{arguments.endpoints} endpoints, {len(PROFILE.scorers)} scorers, {len(log)} decisions kept")
-    print(f"candidates, decision{statistics.median(plain):9.1f} us")
-    print(f"keeping adds        {statistics.median(added):9.1f} us  (mean {statistics.mean(added):.1f})")
-    print(f"explaining one      {microseconds(lambda: decision_out(newest), 20):9.1f} us")
-    print(f"memory of one       {taken / 1024:9.1f} KiB (counted as {counted / 1024:.1f})")
+    taken, counted = memory(options.endpoints, 200)
+    rows: tuple[tuple[Cell, ...], ...] = (
+        ("candidates and decision", "us", statistics.median(plain)),
+        ("keeping adds", "us", statistics.median(added)),
+        ("explaining one", "us", microseconds(lambda: decision_out(newest), 20)),
+        ("memory of a kept one", "KiB", taken / 1024),
+        ("as the bound counts it", "KiB", counted / 1024),
+    )
+    title = f"{options.endpoints} endpoints, {len(PROFILE.scorers)} scorers, {len(log)} decisions kept"
+    return [Table(name="keeping", title=title, headings=("", "unit", "figure"), rows=rows)]
 
 
-if __name__ == "__main__":
-    main()
+BENCHMARK = Benchmark(name="decision", about=__doc__, add_options=add_options, run=run)

@@ -1,9 +1,7 @@
-"""What looking on costs a request: time on the event loop, and beside it in a thread.
+"""Cost of the observers of routed requests: capacity curve, recorder, shadow.
 
-Use: python -m bench.observers [--tokens 30000] [--requests 400]
-
-Every request has a prompt of its own behind one of eight openings, whose keys at the fleet's block size are known, as they are after a
-decision. Times are CPU time of the thread that does the work, the median of batches of 20 requests.
+Every request has a prompt of its own behind one of eight openings, whose keys at the fleet's block size are known, as they are
+after a decision. Times are CPU time of the thread that does the work, the median of batches of 20 requests.
 """
 
 from __future__ import annotations
@@ -33,6 +31,9 @@ from kvatlas.indexer.reuse_distance import ReuseDistances
 from kvatlas.scorers.decision import Decision
 from kvatlas.scorers.shadow import Draws
 
+from ..common.benchmark import Benchmark
+from ..common.tables import Cell, Table
+from ..common.timing import microseconds
 from .decision import PROFILE, REQUEST, Fleet
 
 BATCH = 20
@@ -42,7 +43,7 @@ DECISION = Decision("", 0, (), (), (), picked=("a",), tie=False)
 
 
 def prompts(n_requests: int, n_tokens: int) -> list[Prefix]:
-    """Prompts whose first two thirds are one of eight openings."""
+    """Return prompts whose first two thirds are one of eight openings."""
     n_shared = n_tokens * 2 // 3
     openings = [_tokens(n_shared) for _ in range(8)]
     made = [
@@ -58,20 +59,14 @@ def _tokens(count: int) -> array[int]:
     return array("I", (random.getrandbits(17) for _ in range(count)))
 
 
-def microseconds(step: Callable[[Prefix], object], prefixes: Sequence[Prefix]) -> float:
-    """CPU time of one step."""
-    times: list[float] = []
-    for start in range(0, len(prefixes), BATCH):
-        batch = prefixes[start : start + BATCH]
-        begin = time.thread_time_ns()
-        for prefix in batch:
-            step(prefix)
-        times.append((time.thread_time_ns() - begin) / len(batch) / 1000)
-    return statistics.median(times)
+def median_us(step: Callable[[Prefix], object], prefixes: Sequence[Prefix]) -> float:
+    """Return the CPU time of one step, the median over batches."""
+    batches = [iter(prefixes[start : start + BATCH]) for start in range(0, len(prefixes) - BATCH + 1, BATCH)]
+    return statistics.median(microseconds(lambda batch=batch: step(next(batch)), BATCH) for batch in batches)
 
 
-def curve_costs(prefixes: Sequence[Prefix]) -> None:
-    """Print what the size curve costs: at first, when every block is followed, and once the sample is as thin as it gets."""
+def curve_costs(prefixes: Sequence[Prefix]) -> Table:
+    """Return the cost of the size curve: first while every block is followed, then with the sample as thin as it gets."""
     config = CapacityCurveConfig()
     distances = ReuseDistances(
         max_keys=config.max_keys_per_endpoint, max_capacity=MAX_CHUNKS, half_life_s=config.half_life
@@ -81,19 +76,23 @@ def curve_costs(prefixes: Sequence[Prefix]) -> None:
     def follow(prefix: Prefix) -> None:
         distances.use(prefix.keys(BLOCK_SIZE)[stride - 1 :: stride], now=float(next(times)))
 
-    first = microseconds(follow, prefixes[:BATCH])
-    later = microseconds(follow, prefixes[BATCH:])
-    begin = time.thread_time_ns()
-    distances.hits([1000, 10_000, 100_000], now=float(next(times)))
-    look = (time.thread_time_ns() - begin) / 1000
-    print(
-        f"capacity curve     {later:8.1f} us ({first:.1f} us at first), of 1 in {1 / distances.rate:.0f} blocks; "
-        f"{look:.0f} us to look at"
+    first = median_us(follow, prefixes[:BATCH])
+    later = median_us(follow, prefixes[BATCH:])
+    look = microseconds(lambda: distances.hits([1000, 10_000, 100_000], now=float(next(times))))
+    return _table(
+        "capacity",
+        "capacity curve",
+        [
+            ("a request, the first ones", "us", first),
+            ("a request, later", "us", later),
+            ("blocks followed later: 1 in", "", round(1 / distances.rate)),
+            ("reading the curve", "us", look),
+        ],
     )
 
 
-async def recorder_costs(prefixes: Sequence[Prefix]) -> None:
-    """Print what recording costs."""
+async def recorder_costs(prefixes: Sequence[Prefix]) -> Table:
+    """Return the cost of recording."""
     with tempfile.TemporaryDirectory() as folder:
         recorder = Recorder(RecorderConfig(folder=folder))
 
@@ -102,19 +101,25 @@ async def recorder_costs(prefixes: Sequence[Prefix]) -> None:
             answer = Answer(usage=Usage(output_tokens=100))
             recorder.ended(Completion("", route, Outcome.COMPLETED, answer=answer))
 
-        on_loop = microseconds(record, prefixes)
+        on_loop = median_us(record, prefixes)
         begin = time.process_time_ns()
         recorder.start()
         await recorder.stop()
         beside = (time.process_time_ns() - begin) / len(prefixes) / 1000
         n_bytes = recorder.files.size_bytes / len(prefixes)
-    print(
-        f"recorder           {on_loop:8.1f} us, and {beside:.1f} us in a thread, {n_bytes / 1024:.1f} KiB on disk"
+    return _table(
+        "recorder",
+        "recorder",
+        [
+            ("a request, on the event loop", "us", on_loop),
+            ("a request, in a thread", "us", beside),
+            ("a request, on disk", "KiB", n_bytes / 1024),
+        ],
     )
 
 
-async def shadow_costs(n_requests: int) -> None:
-    """Print what a shadow with the default weights costs, beside a decision."""
+async def shadow_costs(n_requests: int) -> Table:
+    """Return the cost of a shadow with the default weights, beside a decision."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "shadow.yaml"
         await asyncio.to_thread(file.write_text, "apiVersion: kvatlas/v1\nkind: KVAtlasConfig\n")
@@ -129,27 +134,35 @@ async def shadow_costs(n_requests: int) -> None:
     await asyncio.sleep(0)
     taken = (time.thread_time_ns() - begin) / n_requests / 1000
     candidates = decisions[0].candidates
-    alone = microseconds(
+    alone = median_us(
         lambda _: PROFILE.decide(REQUEST, candidates, rng=random.random), [Prefix(array("I"))] * n_requests
     )
-    print(f"shadow             {taken:8.1f} us, {N_ENDPOINTS} endpoints; the decision itself {alone:.1f} us")
-
-
-def main() -> None:
-    """Print the costs."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    return _table(
+        "shadow",
+        f"shadow, {N_ENDPOINTS} endpoints",
+        [("a request", "us", taken), ("the decision itself", "us", alone)],
     )
-    parser.add_argument("--tokens", type=int, default=30_000)
-    parser.add_argument("--requests", type=int, default=400)
-    arguments = parser.parse_args()
+
+
+def _table(name: str, title: str, rows: Sequence[tuple[Cell, ...]]) -> Table:
+    return Table(name=name, title=title, headings=("", "unit", "figure"), rows=tuple(rows))
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of this benchmark."""
+    parser.add_argument("--tokens", type=int, default=30_000, help="per prompt (30000)")
+    parser.add_argument("--requests", type=int, default=400, help="measured (400)")
+
+
+def run(options: argparse.Namespace) -> list[Table]:
+    """Measure the three observers."""
     random.seed(1)
-    prefixes = prompts(arguments.requests, arguments.tokens)
-    print(f"a request with {arguments.tokens} tokens costs")
-    curve_costs(prefixes)
-    asyncio.run(recorder_costs(prefixes))
-    asyncio.run(shadow_costs(arguments.requests))
+    prefixes = prompts(options.requests, options.tokens)
+    return [
+        curve_costs(prefixes),
+        asyncio.run(recorder_costs(prefixes)),
+        asyncio.run(shadow_costs(options.requests)),
+    ]
 
 
-if __name__ == "__main__":
-    main()
+BENCHMARK = Benchmark(name="observers", about=__doc__, add_options=add_options, run=run)

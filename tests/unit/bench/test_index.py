@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
-from collections.abc import Mapping
-from typing import Any
 
+import msgspec
 import pytest
 from rich.progress import Progress
 
+from bench.common.results import Result
+from bench.common.tables import markdown
 from bench.index.columns import Answer, Column, compare
 from bench.index.filled import Filled
 from bench.index.fleet import BLOCK_SIZE, SEED, Shape, make_fleet
 from bench.index.indexes import OurIndex
-from bench.index.report import Report, document, table
+from bench.index.report import section_table, verdict_table
 from bench.index.results import Figure, Row, Samples, Section, Target
 from bench.index.sizes import SIZES
 from kvatlas.indexer.factory import index_core
 from support.tree import ROOT
 
+DOCUMENT = ROOT / "docs" / "benchmarks.md"
 OURS = (Column.REFERENCE, Column.NATIVE)
 TINY = SIZES["tiny"]
 ROWS = {
@@ -37,48 +38,49 @@ ROWS = {
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Mapping[str, Any], str, str]:
-    """Figures, document and output of a run that is as small as can be."""
-    folder = tmp_path_factory.mktemp("bench")
-    figures, page = folder / "figures.json", folder / "benchmarks.md"
-    command = [sys.executable, "-m", "bench", "--size", "tiny", "--without-dynamo"]
-    ended = subprocess.run(
-        [*command, "--json", str(figures), "--write", str(page)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=110,
-        check=False,
-    )
+def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Result, str]:
+    """Result and output of a run that is as small as can be."""
+    file = tmp_path_factory.mktemp("bench") / "index.json"
+    command = [sys.executable, "-m", "bench", "--size", "tiny", "--without-dynamo", "--json", str(file)]
+    before = DOCUMENT.read_text()
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=110, check=False)
     assert ended.returncode == 0, ended.stderr
-    return json.loads(figures.read_bytes()), page.read_text(), ended.stdout
+    assert DOCUMENT.read_text() == before
+    return msgspec.json.decode(file.read_bytes(), type=Result), ended.stdout
 
 
 @pytest.mark.slow
-def test_run_measures_every_section_for_both_of_our_columns(
-    run: tuple[Mapping[str, Any], str, str],
-) -> None:
-    figures, _, _ = run
-    assert {section["name"]: len(section["rows"]) for section in figures["sections"]} == ROWS
-    for row in (row for section in figures["sections"] for row in section["rows"]):
-        assert Column.NATIVE in row["figures"].keys() <= set(OURS), row["label"]
-        assert row["times"] == {}
+def test_run_measures_every_section_for_both_of_our_columns(run: tuple[Result, str]) -> None:
+    result, _ = run
+    sections = {table.name: table for table in result.tables if table.name in ROWS}
+    assert {name: len(table.rows) for name, table in sections.items()} == ROWS
+    for table in sections.values():
+        assert table.headings == ("", "unit", *OURS, "target of native", "")
+        for label, unit, _, native, *_ in table.rows:
+            assert label
+            assert unit
+            assert isinstance(native, float | tuple), label
 
 
 @pytest.mark.slow
-def test_run_prints_every_row_and_how_to_add_dynamo(run: tuple[Mapping[str, Any], str, str]) -> None:
-    figures, _, output = run
-    for section in figures["sections"]:
-        assert section["title"] in output
-        assert all(row["label"] in output for row in section["rows"])
+def test_run_counts_the_targets_and_the_fleet(run: tuple[Result, str]) -> None:
+    result, _ = run
+    ((n_targets, n_reached),) = result.table("targets").rows
+    assert isinstance(n_targets, int)
+    assert isinstance(n_reached, int)
+    assert 0 <= n_reached <= n_targets
+    assert ("endpoints", TINY.fleet.n_endpoints) in result.table("fleet").rows
+    assert result.options == {"size": "tiny", "without_dynamo": True}
+
+
+@pytest.mark.slow
+def test_run_prints_every_row_and_how_to_add_dynamo_and_writes_no_docs(run: tuple[Result, str]) -> None:
+    result, output = run
+    for table in result.tables:
+        assert table.title in output
+        assert all(str(row[0]) in output for row in table.rows)
     assert "pip install --no-deps ai-dynamo-runtime" in output
-
-
-@pytest.mark.slow
-def test_run_writes_a_document_with_every_table(run: tuple[Mapping[str, Any], str, str]) -> None:
-    figures, page, _ = run
-    assert all(f"| {row['label']} |" in page for section in figures["sections"] for row in section["rows"])
-    assert "$" not in page
+    assert "neither bench/results nor the docs were written" in output
 
 
 @pytest.mark.parametrize(
@@ -145,34 +147,23 @@ def test_row_holds_the_native_figure_against_its_target(
     assert (row.times(Column.SERVICE), row.reached, row.is_met) == (times, reached, is_met)
 
 
-def make_report(*rows: Row, columns: tuple[Column, ...]) -> Report:
-    return Report(
-        date="2026-01-01",
-        size="tiny",
-        machine="a machine",
-        versions={"Python": "3"},
-        notes=[],
-        columns=columns,
-        sections=[Section(name, "Title", rows) for name in ROWS],
-    )
-
-
-def test_document_tells_ratios_targets_and_how_many_were_reached() -> None:
+def test_section_table_has_ratios_and_whether_targets_are_reached() -> None:
     rows = (
         make_row(service=5, target=Target(3, Column.SERVICE)),
         make_row(target=Target(2)),
         make_row(native=0.123),
     )
-    page = document(make_report(*rows, columns=(Column.NATIVE, Column.SERVICE)))
-    assert f"{len(ROWS)} of {2 * len(ROWS)} targets were reached" in page
-    assert "| row | us | 2.00 (1,234) | 5.00 | 2.50x | Service / 3 | MISSED |" in page
-    assert "| row | us | 2.00 (1,234) | - |  | <= 2 | reached |" in page
-    assert "| row | us | 0.12 (1,234) | - |  |  |  |" in page
-
-
-def test_table_has_a_line_for_each_row_and_section() -> None:
-    shown = table(make_report(make_row(), make_row(), columns=OURS))
-    assert shown.row_count == 3 * len(ROWS)
+    section = Section("match", "Title", rows)
+    lines = markdown(section_table(section, (Column.NATIVE, Column.SERVICE))).splitlines()
+    assert lines[0] == (
+        "| Title | unit | native | Dynamo SelectionService | Service / native | target of native |  |"
+    )
+    assert lines[2:] == [
+        "| row | us | 2.00 (1,234) | 5.00 | 2.50x | Service / 3 | MISSED |",
+        "| row | us | 2.00 (1,234) | - |  | <= 2 | reached |",
+        "| row | us | 0.12 (1,234) | - |  |  |  |",
+    ]
+    assert verdict_table([section, section]).rows == ((4, 2),)
 
 
 def test_samples_give_median_and_percentile_by_column() -> None:
