@@ -37,7 +37,7 @@ def main() -> None:
         case ["--list" | "--help" | "-h"]:
             print(listing())
         case ["--render"]:
-            _render()
+            _render(*(name for name in MODULES if load(name).has_tables))
         case ["all"] | ["all", "--write"]:
             raise SystemExit(run_all(given[1:]))
         case [name, *options] if name in MODULES:
@@ -60,7 +60,7 @@ def run_one(benchmark: Benchmark, given: Sequence[str]) -> None:
     parser = _parser(benchmark)
     options = parser.parse_args(given)
     own = _own(options)
-    run = Run(benchmark.name, own)
+    run = Run(benchmark, own)
     result = run.result(tuple(benchmark.run(options)))
     _show(result)
     if options.json is not None:
@@ -71,7 +71,7 @@ def run_one(benchmark: Benchmark, given: Sequence[str]) -> None:
         print("neither bench/results nor the docs were written, since these are not the default options")
         return
     results.write(result, results.file_of(benchmark.name))
-    _render()
+    _render(benchmark.name)
 
 
 def run_all(given: Sequence[str]) -> int:
@@ -120,6 +120,6 @@ def _show(result: Result) -> None:
     console.print(result.about, markup=False)
 
 
-def _render() -> None:
-    changed = [page.relative_to(_ROOT).as_posix() for page in docs.render()]
+def _render(*benchmarks: str) -> None:
+    changed = [page.relative_to(_ROOT).as_posix() for page in docs.render(benchmarks)]
     print(f"written: {', '.join(changed) or 'nothing, the docs show these figures already'}")

@@ -19,6 +19,7 @@ class Benchmark:
         add_options: adds the command-line options. The docs show figures of the defaults.
         run: measures and returns the tables; raises SystemExit if something cannot be measured or is wrong.
         has_tables: whether the docs show its tables; False for a check without figures.
+        distributions: what is measured; the result says their versions.
     """
 
     name: str
@@ -26,6 +27,7 @@ class Benchmark:
     add_options: Callable[[ArgumentParser], None]
     run: Callable[[Namespace], Sequence[Table]]
     has_tables: bool = True
+    distributions: tuple[str, ...] = ("kvatlas",)
 
     @property
     def summary(self) -> str:

@@ -28,16 +28,16 @@ TEMPLATE = (
 
 CHARS_PER_TOKEN = 4.2
 SYSTEM_SHARE = 0.3
-"""Of a conversation; the rest are turns."""
+"""Share of the system prompt in a conversation; the rest are turns."""
 
 TURN_TOKENS = 250
-"""Of one message; a new turn is two of them."""
+"""Tokens of one message; a new turn has two messages."""
 
 Message = dict[str, str]
 
 
 def model_folder() -> Path:
-    """The folder, written if it is not there."""
+    """Return the folder, and write it if it is not there."""
     if not (FOLDER / "chat_template.jinja").is_file():
         FOLDER.mkdir(parents=True, exist_ok=True)
         print(f"training a tokenizer in {FOLDER}")
@@ -62,7 +62,7 @@ def model_folder() -> Path:
 
 
 def sources() -> Iterator[str]:
-    """The standard library, file by file; files that are no UTF-8 are left out."""
+    """Yield the files of the standard library, without those that are not UTF-8."""
     for file in sorted(Path(sysconfig.get_path("stdlib")).rglob("*.py")):
         if "site-packages" not in file.parts:
             try:
@@ -77,14 +77,14 @@ def _text() -> str:
 
 
 def text(n_tokens: int, number: int) -> str:
-    """About `n_tokens` tokens, different for every `number`."""
+    """Return about `n_tokens` tokens of text, different for every `number`."""
     n_chars = int(n_tokens * CHARS_PER_TOKEN)
     start = number * 7_919_993 % (len(_text()) - n_chars)
     return _text()[start : start + n_chars]
 
 
 def conversation(n_tokens: int, number: int) -> list[Message]:
-    """A system prompt and turns, about `n_tokens` in all, different for every `number`."""
+    """Return a system prompt and turns, about `n_tokens` in all, different for every `number`."""
     messages = [{"role": "system", "content": text(int(n_tokens * SYSTEM_SHARE), number)}]
     n_turns = int(n_tokens * (1 - SYSTEM_SHARE) / TURN_TOKENS) // 2
     for turn in range(n_turns):
@@ -93,7 +93,7 @@ def conversation(n_tokens: int, number: int) -> list[Message]:
 
 
 def next_turn(number: int, turn: int) -> list[Message]:
-    """What is said in one turn."""
+    """Return the two messages of one turn."""
     return [
         {"role": role, "content": text(TURN_TOKENS, number * 10_007 + turn * 2 + i + 1)}
         for i, role in enumerate(("user", "assistant"))
@@ -101,10 +101,10 @@ def next_turn(number: int, turn: int) -> list[Message]:
 
 
 def chat_body(messages: list[Message]) -> bytes:
-    """The body of a chat completion."""
+    """Return the body of a chat completion."""
     return json.dumps({"model": MODEL, "messages": messages, "stream": True}).encode()
 
 
 def completion_body(prompt: str) -> bytes:
-    """The body of a completion."""
+    """Return the body of a completion."""
     return json.dumps({"model": MODEL, "prompt": prompt, "stream": True}).encode()

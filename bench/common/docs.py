@@ -12,7 +12,7 @@ A region ends with the same words and `end`. Its text is written from the commit
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from .results import Result, read
@@ -43,23 +43,24 @@ def regions(text: str) -> dict[str, str]:
     return found
 
 
-def rendered(text: str) -> str:
-    """Return the text of a page with every region written from the committed results."""
-    return _REGION.sub(lambda match: match[1] + region(match[2]) + match[4], text)
+def rendered(text: str, benchmarks: Collection[str]) -> str:
+    """Return the text of a page with the regions of these benchmarks written from their committed results."""
+
+    def written(match: re.Match[str]) -> str:
+        benchmark, _, part = match[2].partition("/")
+        if benchmark not in benchmarks:
+            return match[0]
+        return f"{match[1]}\n{_part(read(benchmark), part)}\n\n{match[4]}"
+
+    return _REGION.sub(written, text)
 
 
-def region(name: str) -> str:
-    """Return the text of a region."""
-    benchmark, _, part = name.partition("/")
-    return f"\n{_part(read(benchmark), part)}\n\n"
-
-
-def render() -> list[Path]:
-    """Write all regions of all pages; returns the pages that changed."""
+def render(benchmarks: Collection[str]) -> list[Path]:
+    """Write the regions of these benchmarks on all pages; returns the pages that changed."""
     changed: list[Path] = []
     for page in pages():
         text = page.read_text()
-        if (new := rendered(text)) != text:
+        if (new := rendered(text, benchmarks)) != text:
             page.write_text(new)
             changed.append(page)
     return changed

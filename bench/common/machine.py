@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import platform
+from collections.abc import Iterable
 from importlib import metadata
 from pathlib import Path
 
 import msgspec
 
 _HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
-_MEASURED = ("kvatlas", "ai-dynamo-runtime")
 
 
 class Machine(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,9 +61,9 @@ def version(distribution: str) -> str | None:
         return None
 
 
-def versions() -> dict[str, str]:
-    """Return the versions of what is measured, as far as it is installed."""
-    found = {name: version(name) for name in _MEASURED}
+def versions(distributions: Iterable[str]) -> dict[str, str]:
+    """Return the versions of Python and of these distributions, as far as they are installed."""
+    found = {name: version(name) for name in distributions}
     return {"Python": platform.python_version(), **{name: it for name, it in found.items() if it is not None}}
 
 

@@ -10,12 +10,12 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 TIMEOUT_S = 180.0
-"""How long a process may be silent: the longest fills take half a minute each on an idle machine."""
+"""Longest silence of a process: the longest fills take half a minute each on an idle machine."""
 
 
 @contextlib.contextmanager
 def child(body: Callable[..., None], *arguments: object) -> Generator[Connection]:
-    """A fresh process that runs `body(pipe, *arguments)`; yields our end of the pipe."""
+    """Run `body(pipe, *arguments)` in a fresh process; yields our end of the pipe."""
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     process = context.Process(target=body, args=(theirs, *arguments), daemon=True)
@@ -31,7 +31,7 @@ def child(body: Callable[..., None], *arguments: object) -> Generator[Connection
 
 
 def receive(pipe: Connection) -> Any:  # noqa: ANN401 - pipes carry what the child sends
-    """What the child sends next.
+    """Return the next message of the child.
 
     Raises:
         SystemExit: it died or is silent.
@@ -43,6 +43,6 @@ def receive(pipe: Connection) -> Any:  # noqa: ANN401 - pipes carry what the chi
 
 
 def raise_file_limit() -> None:
-    """Let this process and its children open all files they may; 512 publishers need some thousands."""
+    """Raise the limit of open files to the allowed maximum; 512 publishers need some thousands."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

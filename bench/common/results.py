@@ -7,13 +7,14 @@ from pathlib import Path
 
 import msgspec
 
+from .benchmark import Benchmark
 from .machine import Machine, machine, versions
 from .tables import Table
 
 FOLDER = Path(__file__).parents[1] / "results"
 """The committed results: one file per benchmark, of a run with the default options."""
 
-Options = dict[str, str | int | float | bool | list[str] | list[int] | None]
+Options = dict[str, str | int | float | bool | list[str | int] | None]
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,18 +54,18 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 class Run:
     """The circumstances of a run that begins: the load of the machine is read before anything is measured."""
 
-    def __init__(self, benchmark: str, options: Options) -> None:
+    def __init__(self, benchmark: Benchmark, options: Options) -> None:
         self._benchmark, self._options = benchmark, options
         self._machine = machine()
 
     def result(self, tables: tuple[Table, ...]) -> Result:
         """Return the result of the run."""
         return Result(
-            benchmark=self._benchmark,
+            benchmark=self._benchmark.name,
             date=datetime.now(UTC).date().isoformat(),
             options=self._options,
             machine=self._machine,
-            versions=versions(),
+            versions=versions(self._benchmark.distributions),
             tables=tables,
         )
 

@@ -1,4 +1,4 @@
-"""What is measured side by side: our two index cores, and two of Dynamo's."""
+"""The columns of the tables: our two index cores, and two of Dynamo's."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ class Column(StrEnum):
 
 
 INDEXES = (Column.REFERENCE, Column.NATIVE, Column.RADIX_TREE)
-"""Columns that have an index to store into."""
+"""Columns with an index to store into."""
 
 SYSTEMS = (Column.REFERENCE, Column.NATIVE, Column.SERVICE)
-"""Columns that have a whole system, from the sockets of publishers on."""
+"""Columns with a whole system, from the sockets of publishers on."""
 
 Answer = dict[int, tuple[int, int]]
 """Gap-free blocks of a prompt on GPU, and on GPU then CPU, by endpoint that holds any."""
 
 
 class Matcher(Protocol):
-    """What answers which endpoint holds how much of a prompt."""
+    """A measured index or system, which finds how much of a prompt each endpoint holds."""
 
     async def timed_match(self, prompt: Blocks) -> tuple[float, Answer]:
-        """Seconds of one match for the whole fleet, and its answer.
+        """Return the seconds of one match for the whole fleet, and its answer.
 
         The time ends with the answer in Python objects; arguments are made before and the `Answer` after it.
         """
@@ -40,7 +40,7 @@ class Matcher(Protocol):
 
 
 def compare(answers: Mapping[str, Answer], what: str) -> None:
-    """End the run where answers differ.
+    """End the run if answers differ.
 
     Raises:
         SystemExit: naming the first difference.

@@ -1,4 +1,4 @@
-"""What is measured of Dynamo: the classes of `ai-dynamo-runtime` that run in this process without a cluster."""
+"""Dynamo as it is measured: the classes of `ai-dynamo-runtime` that run in this process without a cluster."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .publisher import Load, Phase
 from .systems import cpu_s
 
 THREADS = min(4, os.cpu_count() or 1)
-"""Of its indexer; the default is 4."""
+"""Threads of its indexer; the default is 4."""
 
 _MODEL = "bench"
 _SAMPLE_S = 0.02
@@ -60,12 +60,12 @@ def _core() -> _Core:
 
 
 def local_hashes(tokens: list[int]) -> list[int]:
-    """Hashes of a prompt's blocks, each by itself, as Dynamo makes them."""
+    """Return the hashes of a prompt's blocks, each by itself, as Dynamo makes them."""
     return _core().compute_block_hash_for_seq(tokens, BLOCK_SIZE)
 
 
 class RadixTrees:
-    """Dynamo's `RadixTree`, one a tier; its events are JSON. Implements `MeasuredIndex`."""
+    """Dynamo's `RadixTree`, one per tier; its events are JSON. Implements `MeasuredIndex`."""
 
     def __init__(self) -> None:
         core = _core()
@@ -198,7 +198,7 @@ class Service:
         self._service.shutdown()
 
     async def _quiet(self) -> float:
-        """Wait until this process does next to nothing; returns its CPU seconds when that began."""
+        """Wait until this process is idle; returns its CPU seconds when that began."""
         began, quiet = cpu_s(), 0
         while quiet < _QUIET_SAMPLES:
             before = cpu_s()
@@ -211,5 +211,5 @@ class Service:
 
 
 def _signed(hashes: array[int]) -> list[int]:
-    """Its interface takes hashes as signed integers."""
+    """Return hashes as signed integers, which its interface takes."""
     return array("q", hashes.tobytes()).tolist()

@@ -1,4 +1,4 @@
-"""The fleet in everything that is measured in this process, and the check that all agree on it."""
+"""The indexes and systems of this process, filled with one fleet, and the check that all agree on it."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from .systems import System
 
 @dataclass(frozen=True)
 class Filled:
-    """Everything, with the same contents.
+    """All indexes and systems, with the same contents.
 
     Attributes:
-        fleet: what they hold.
+        fleet: their contents.
         indexes: the indexes alone.
         systems: the whole systems.
-        stores: CPU seconds a block, of every store event that filled the indexes.
+        stores: CPU seconds per block, of every store event that filled the indexes.
     """
 
     fleet: Fleet
@@ -37,7 +37,7 @@ class Filled:
     stores: Samples = field(default_factory=Samples)
 
     async def check(self, when: str, progress: Progress) -> None:
-        """Ask everyone for every prompt.
+        """Match every prompt in all of them.
 
         Raises:
             SystemExit: the answers differ.
@@ -54,7 +54,7 @@ class Filled:
 
 @contextlib.asynccontextmanager
 async def filled(shape: Shape, columns: Sequence[Column], progress: Progress) -> AsyncGenerator[Filled]:
-    """Everything that `columns` name, filled and compared.
+    """Fill and compare the indexes and systems that `columns` name.
 
     Raises:
         SystemExit: the answers differ.

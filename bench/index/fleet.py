@@ -18,7 +18,7 @@ from kvatlas.indexer.keys import BlockKey
 
 BLOCK_SIZE = 16
 SEED = 1337
-"""That of Dynamo, whose sequence hashes are then our block keys."""
+"""The seed of Dynamo, so that its sequence hashes are our block keys."""
 
 LONG, SHORT, AGENT = 1875, 500, 8000
 """Blocks of prompts of 30k, 8k and 128k tokens."""
@@ -53,7 +53,7 @@ class Blocks:
 
     @property
     def last_key(self) -> BlockKey:
-        """Parent of what goes on from these blocks."""
+        """The parent of blocks that follow these."""
         return BlockKey(self.keys[-1])
 
     @property
@@ -62,11 +62,11 @@ class Blocks:
         return len(self.tokens) + 1
 
     def then(self, other: Blocks) -> Blocks:
-        """These blocks and `other`, which goes on from them."""
+        """Return these blocks and `other`, which follows them."""
         return Blocks(self.parent, self.keys + other.keys, self.tokens + other.tokens)
 
     def events(self) -> Iterator[Blocks]:
-        """The blocks as an engine announces them."""
+        """Yield the blocks in store events, as an engine announces them."""
         parent = self.parent
         for start in range(0, len(self.keys), EVENT_BLOCKS):
             keys = self.keys[start : start + EVENT_BLOCKS]
@@ -76,7 +76,7 @@ class Blocks:
 
 @dataclass(frozen=True)
 class Shape:
-    """Size of a fleet: endpoints, and blocks in each one's caches, on average; they are filled to 80 % to 120 % of it."""
+    """Size of a fleet: endpoints, and average blocks in the caches of each; they hold 80 % to 120 % of it."""
 
     n_endpoints: int
     gpu_blocks: int = 9271
@@ -85,31 +85,31 @@ class Shape:
 
 @dataclass(frozen=True)
 class Caches:
-    """What one endpoint holds; blocks come after those they go on from."""
+    """The contents of one endpoint; blocks come after those that they follow."""
 
     gpu: list[Blocks]
     cpu: list[Blocks]
 
     @property
     def tiers(self) -> tuple[list[Blocks], list[Blocks]]:
-        """By tier, fastest first."""
+        """The contents by tier, fastest first."""
         return self.gpu, self.cpu
 
 
 @dataclass(frozen=True)
 class Fleet:
-    """All caches, and prompts to ask for, by what they are."""
+    """All caches, and prompts to match, by kind."""
 
     endpoints: list[Caches]
     prompts: dict[str, list[Blocks]]
 
     @property
     def n_residencies(self) -> int:
-        """(endpoint, tier, key) triples."""
+        """The number of (endpoint, tier, key) triples."""
         return sum(len(blocks) for caches in self.endpoints for blocks in caches.gpu + caches.cpu)
 
     def stores(self) -> Iterator[tuple[int, Blocks]]:
-        """Every store event as (holder, blocks); holder `N_TIERS * endpoint + tier`."""
+        """Yield every store event as (holder, blocks); holder is `N_TIERS * endpoint + tier`."""
         tiers = (tier for caches in self.endpoints for tier in caches.tiers)
         for holder, contents in enumerate(tiers):
             for blocks in contents:
@@ -122,7 +122,7 @@ HIT = f"hit, {LONG} blocks"
 
 @cache
 def make_fleet(shape: Shape) -> Fleet:
-    """The fleet of that size, the same in every process. Cost: about 0.2 s a million residencies."""
+    """Return the fleet of that size, the same in every process. Cost: about 0.2 s per million residencies."""
     rng = random.Random(1)
     longs = [make_blocks(rng, LONG) for _ in range(32)]
     shorts = [make_blocks(rng, SHORT) for _ in range(120)]
@@ -145,7 +145,7 @@ def make_fleet(shape: Shape) -> Fleet:
 
 
 def make_blocks(rng: random.Random, n_blocks: int, *, parent: BlockKey | None = None) -> Blocks:
-    """Blocks of random tokens below 131,072, which is the size of a vocabulary."""
+    """Return blocks of random tokens below 131,072, the size of a vocabulary."""
     raw = bytearray(rng.randbytes(4 * BLOCK_SIZE * n_blocks))
     raw[3::4] = bytes(BLOCK_SIZE * n_blocks)
     raw[2::4] = raw[2::4].translate(_LOWEST_BIT)
@@ -159,7 +159,7 @@ _LOWEST_BIT = bytes(byte & 1 for byte in range(256))
 def _make_caches(
     rng: random.Random, shape: Shape, longs: list[Blocks], shorts: list[Blocks], extra: list[Blocks]
 ) -> tuple[Caches, Blocks]:
-    """One endpoint's caches, and a prompt that takes one of its conversations on."""
+    """Return one endpoint's caches, and a prompt that continues one of its conversations."""
     share = rng.uniform(*_FILLED)
     gpu_blocks, cpu_blocks = int(share * shape.gpu_blocks), int(share * shape.cpu_blocks)
     n_long, n_short = max(1, shape.cpu_blocks // _LONG_SHARE), max(1, shape.cpu_blocks // _SHORT_SHARE)

@@ -31,6 +31,7 @@ from .sections.scale import measure_scale, scale_section
 from .sections.stores import measure_stores
 from .sizes import SIZES, Size
 
+_DYNAMO = "ai-dynamo-runtime"
 _OURS = [Column.REFERENCE, Column.NATIVE]
 
 
@@ -48,7 +49,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> list[Table]:
     """Measure the index in all columns."""
     raise_file_limit()
-    is_beside_dynamo = version("ai-dynamo-runtime") is not None and not options.without_dynamo
+    is_beside_dynamo = version(_DYNAMO) is not None and not options.without_dynamo
     columns = list(Column) if is_beside_dynamo else _OURS
     if not is_beside_dynamo:
         print("without Dynamo's columns: `pip install --no-deps ai-dynamo-runtime` (217 MB) adds them")
@@ -79,4 +80,6 @@ async def measure(size: Size, columns: Sequence[Column], progress: Progress) -> 
     return [*match, contention, ingest, stores, memory, removal, scale_section(scale), keys]
 
 
-BENCHMARK = Benchmark(name="index", about=__doc__, add_options=add_options, run=run)
+BENCHMARK = Benchmark(
+    name="index", about=__doc__, add_options=add_options, run=run, distributions=("kvatlas", _DYNAMO)
+)

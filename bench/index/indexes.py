@@ -1,4 +1,4 @@
-"""Our indexes alone, without the books that turn engines' events into block keys."""
+"""Our indexes alone, without the ledgers that turn engines' events into block keys."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from .columns import Answer, Column, Matcher
 from .fleet import BLOCK_SIZE, N_TIERS, Blocks
 
 _SWEPT_AT_ONCE = 4096
-"""As the server does it."""
+"""As in the server."""
 
 
 class MeasuredIndex(Matcher, Protocol):
     """An index to store into. A holder is an (endpoint, tier) pair, `N_TIERS * endpoint + tier`."""
 
     def store(self, holder: int, blocks: Blocks) -> None:
-        """Take a store event of up to `EVENT_BLOCKS` blocks."""
+        """Apply a store event of up to `EVENT_BLOCKS` blocks."""
         ...
 
     def remove(self, holder: int, blocks: Blocks) -> None:
-        """Take a removal."""
+        """Apply a removal."""
         ...
 
     def forget(self, endpoint: int) -> None:
-        """Drop all that an endpoint holds."""
+        """Drop everything that an endpoint holds."""
         ...
 
     def sweep(self) -> bool:

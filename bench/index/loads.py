@@ -1,4 +1,4 @@
-"""What publishers say: the caches of a whole fleet, and the streams of the ingest section."""
+"""Events of publishers: the caches of a whole fleet, and the streams of the ingest section."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MEDIA = ("GPU", "CPU")
 
 @dataclass(frozen=True)
 class FleetLoad:
-    """The whole fleet's caches in the measured phase, a publisher an endpoint. Implements `Load`."""
+    """The whole fleet's caches in the measured phase, one publisher per endpoint. Implements `Load`."""
 
     shape: Shape
 
@@ -108,7 +108,7 @@ class IngestLoad:
         return [[stored(_prompt(name, EVENT_BLOCKS))] for name in names]
 
     def _churn(self, publisher: int, phase: Phase) -> list[list[WireEvent]]:
-        """Conversations, half of them shared, whose last block is replaced by another with every message."""
+        """Return conversations, half of them shared, whose last block is replaced by another with every message."""
         names = [f"shared-{n}" if n % 2 == 0 else f"{publisher}-{n}" for n in range(CONVERSATIONS)]
         bases = [_prompt(name, BASE_BLOCKS) for name in names]
         rng = random.Random(f"leaves of {publisher}")

@@ -1,4 +1,4 @@
-"""Who is measured in each column."""
+"""The index and the system behind each column."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from .systems import Kvatlas, System
 
 
 def make_index(column: Column, n_endpoints: int) -> MeasuredIndex:
-    """The index of one of `INDEXES`, empty."""
+    """Return the empty index of one of `INDEXES`."""
     return RadixTrees() if column is Column.RADIX_TREE else OurIndex(column, n_endpoints)
 
 
 def make_system(column: Column, load: Load) -> System:
-    """The system of one of `SYSTEMS`, which follows nobody yet."""
+    """Return the system of one of `SYSTEMS`, which follows no publisher yet."""
     return Service(load) if column is Column.SERVICE else Kvatlas(column, load)

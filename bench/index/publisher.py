@@ -16,7 +16,7 @@ from .fleet import BLOCK_SIZE, Blocks
 
 Phase = Literal["warm", "measured"]
 PHASES: tuple[Phase, Phase] = ("warm", "measured")
-"""What brings the caches into a state to start from, and what counts."""
+"""The phase that fills the caches, and the one that counts."""
 
 _SUBSCRIBE_TIMEOUT_MS = 60_000
 _SUBSCRIBED = 1
@@ -49,14 +49,14 @@ WireEvent = Stored | Removed
 
 
 def stored(blocks: Blocks, medium: str = "GPU") -> Stored:
-    """A store of `blocks`; what an engine calls a block is up to it, and here is its key."""
+    """Return a store of `blocks`. The engine hash of a block is here its key."""
     return Stored(
         list(blocks.keys), blocks.parent, list(blocks.tokens), medium=medium, extra_keys=[None] * len(blocks)
     )
 
 
 class Load(Protocol):
-    """What is published, in two phases. Must be picklable."""
+    """Events to publish, in two phases. Must be picklable."""
 
     @property
     def n_publishers(self) -> int:
@@ -72,12 +72,12 @@ class Load(Protocol):
         ...
 
     def last_block(self, phase: Phase) -> Blocks:
-        """A block that only the end of the phase brings, so that a consumer can be asked whether it is through."""
+        """Return a block that only the end of the phase stores; a consumer that finds it has read everything."""
         ...
 
 
 class Publisher:
-    """The publishing process, as others see it.
+    """The publishing process, for its parent.
 
     Attributes:
         addresses: of its sockets, by publisher.
@@ -88,17 +88,17 @@ class Publisher:
         self._pipe = pipe
 
     def send(self, phase: Phase, *, n_subscribers: int = 1) -> None:
-        """Have a phase published; the warm one waits for `n_subscribers` new ones on every socket."""
+        """Publish a phase. The warm one first waits for `n_subscribers` new subscribers on every socket."""
         self._pipe.send((phase, n_subscribers))
 
     def end(self) -> None:
-        """Nothing more is to be published."""
+        """End the process."""
         self._pipe.send(None)
 
 
 @contextlib.contextmanager
 def publishing(load: Load) -> Generator[Publisher]:
-    """A process that publishes `load`, again for whoever subscribes next."""
+    """Run a process that publishes `load`, once more for each new set of subscribers."""
     with child(_publish, load) as pipe:
         publisher = Publisher(pipe)
         yield publisher
@@ -106,7 +106,7 @@ def publishing(load: Load) -> Generator[Publisher]:
 
 
 def _publish(pipe: Connection, load: Load) -> None:
-    """Body of the process. Its sockets queue without bound, so nothing is dropped however slow subscribers are."""
+    """Run the process. Its sockets queue without bound, so nothing is dropped for slow subscribers."""
     context = zmq.Context()
     context.set(zmq.MAX_SOCKETS, 4 * load.n_publishers + 64)
     sockets = [_bind(context) for _ in range(load.n_publishers)]
@@ -133,7 +133,7 @@ def _payloads(load: Load, publisher: int, phase: Phase) -> list[bytes]:
 
 
 def _bind(context: zmq.Context[zmq.Socket[bytes]]) -> zmq.Socket[bytes]:
-    """An XPUB socket: to subscribers a PUB, but it tells of subscriptions, so no message is sent before its reader is there."""
+    """Bind an XPUB socket: a PUB that reports subscriptions, so that no message is sent before its reader is there."""
     socket = context.socket(zmq.XPUB)
     socket.setsockopt(zmq.SNDHWM, 0)
     socket.setsockopt(zmq.XPUB_VERBOSE, 1)

@@ -1,4 +1,4 @@
-"""Figures, and what they are held against. Less is better in all of them."""
+"""Figures and their targets. Less is better in all of them."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ class Figure:
     """One measured value.
 
     Attributes:
-        value: a median, or what else the row says.
-        p99: 99th percentile, None where it would mean nothing.
+        value: a median, unless the row says something else.
+        p99: 99th percentile, None if it would mean nothing.
     """
 
     value: float
@@ -24,11 +24,11 @@ class Figure:
 
 @dataclass(frozen=True)
 class Target:
-    """What the native index has to reach.
+    """A value that the native index has to reach.
 
     Attributes:
-        limit: how much it may be at most; with `peer`, how many times the peer's value its own goes into that at least.
-        peer: whom it is compared with, None for nobody.
+        limit: the most that it may be; with `peer`, the least ratio of the peer's value to its own.
+        peer: the column it is compared with, None if the limit is absolute.
     """
 
     limit: float
@@ -42,8 +42,8 @@ class Row:
     Attributes:
         label: what was measured.
         unit: of the figures.
-        figures: by column; a column to which the row does not apply has none.
-        target: None where nothing is to be reached.
+        figures: by column; absent for a column to which the row does not apply.
+        target: None if there is nothing to reach.
     """
 
     label: str
@@ -52,13 +52,13 @@ class Row:
     target: Target | None = None
 
     def times(self, peer: Column) -> float | None:
-        """How many times the native index's value the peer's is, None where one of them was not measured."""
+        """Return the peer's value divided by the native index's, None if one of them was not measured."""
         ours, theirs = self.figures.get(Column.NATIVE), self.figures.get(peer)
         return theirs.value / ours.value if ours and theirs and ours.value else None
 
     @property
     def reached(self) -> float | None:
-        """What stands against the target's limit, None where it was not measured."""
+        """The value to compare with the target's limit, None if it was not measured."""
         if self.target is None:
             return None
         if self.target.peer is not None:
@@ -68,7 +68,7 @@ class Row:
 
     @property
     def is_met(self) -> bool:
-        """Whether the target is reached; a row without target or figure has not missed any."""
+        """Whether the target is reached; True for a row without target or figure."""
         if self.target is None or self.reached is None:
             return True
         met_by_less = self.target.peer is None
@@ -80,7 +80,7 @@ class Section:
     """Rows that were measured together.
 
     Attributes:
-        name: one word, its place in the document.
+        name: one word, the name of its table.
         title: for people.
         rows: in the order to show.
     """
@@ -97,11 +97,11 @@ class Samples:
     taken: dict[Column, list[float]] = field(default_factory=dict[Column, list[float]])
 
     def add(self, column: Column, value: float) -> None:
-        """One more value."""
+        """Add a value."""
         self.taken.setdefault(column, []).append(value)
 
     def medians(self, *, per: float = 1.0, with_p99: bool = False) -> dict[Column, Figure]:
-        """Median of each column, in units of `per`."""
+        """Return the median of each column, in units of `per`."""
         return {
             column: Figure(
                 statistics.median(values) / per, percentile(values, 99) / per if with_p99 else None
@@ -111,5 +111,5 @@ class Samples:
 
 
 def percentile(values: Sequence[float], share: int) -> float:
-    """The value that `share` percent of `values`, two or more, do not exceed."""
+    """Return the value that `share` percent of `values`, two or more, do not exceed."""
     return statistics.quantiles(values, n=100, method="inclusive")[share - 1]

@@ -1,4 +1,4 @@
-"""How much is measured."""
+"""The sizes of a run: how much is measured."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Size:
     """One size of the benchmark.
 
     Attributes:
-        fleet: for all that is measured in one process.
+        fleet: of everything that is measured in one process.
         match_rounds: questions for each kind of prompt.
         churn_rounds: prompts stored and removed in full indexes.
         paced_rounds: rounds of questions, alone and while another thread stores.
@@ -42,7 +42,7 @@ class Size:
 
 
 def _ingest(n_publishers: tuple[int, ...], *, n_bulk: int, n_churn: int) -> tuple[IngestLoad, ...]:
-    """Streams of `n_bulk` and `n_churn` measured messages over all publishers."""
+    """Return streams of `n_bulk` and `n_churn` measured messages over all publishers."""
     bulk = [IngestLoad("bulk", n, max(1, n_bulk // n)) for n in n_publishers]
     churn = [IngestLoad("churn", n, max(1, n_churn // n)) for n in n_publishers]
     return (*bulk, *churn)
@@ -92,4 +92,4 @@ SIZES = {
         books=Shape(1, gpu_blocks=3000, cpu_blocks=11_000),
     ),
 }
-"""By name; `tiny` shows that everything still works, its figures mean nothing."""
+"""Name -> size. `tiny` shows that everything still works; its figures mean nothing."""

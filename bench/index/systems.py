@@ -1,4 +1,4 @@
-"""Whole systems: from the sockets of publishers to answers, with the books that give engines' events their meaning."""
+"""Whole systems: from the sockets of publishers to matches, with the ledgers that map engine hashes to keys."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .publisher import Load, Phase
 
 
 class System(Matcher, Protocol):
-    """What is measured as a whole."""
+    """A system that is measured as a whole."""
 
     async def follow(self, publisher: int, address: str) -> None:
         """Subscribe to one publisher."""
@@ -34,11 +34,11 @@ class System(Matcher, Protocol):
         ...
 
     async def residencies(self) -> dict[int, int]:
-        """Blocks held, by publisher."""
+        """Return the blocks held, by publisher."""
         ...
 
     async def forget(self, publisher: int) -> None:
-        """Drop a publisher and all that it holds."""
+        """Remove a publisher and everything that it holds."""
         ...
 
     async def close(self) -> None:
@@ -47,13 +47,13 @@ class System(Matcher, Protocol):
 
 
 def cpu_s() -> float:
-    """CPU seconds of this process, all threads, user and system."""
+    """Return the CPU seconds of this process, all threads, user and system."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
     return usage.ru_utime + usage.ru_stime
 
 
 class Kvatlas:
-    """Our subscriber and index, put together as the server does it. Implements `System`."""
+    """Our subscriber and index, composed as in the server. Implements `System`."""
 
     def __init__(self, column: Column, load: Load) -> None:
         self._load = load
@@ -112,7 +112,7 @@ class Kvatlas:
 
 
 class _Sink:
-    """Applies what one publisher says. Implements `EventSink`."""
+    """Applies the events of one publisher. Implements `EventSink`."""
 
     def __init__(self, atlas: Atlas, endpoint: str, applied: Callable[[], None]) -> None:
         self._atlas, self._endpoint, self._applied = atlas, endpoint, applied
@@ -128,4 +128,4 @@ class _Sink:
         raise SystemExit(f"a message of publisher {self._endpoint} could not be read: {reason}")
 
     def trust_changed(self, old: Trust, new: Trust) -> None:
-        """Trust has no part in the work that is measured."""
+        """Ignore it: trust has no part in the work that is measured."""

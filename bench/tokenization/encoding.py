@@ -64,4 +64,6 @@ def _table(figures: dict[str, list[float]]) -> Table:
     return Table(name="encoders", title="Encoding of new text", headings=headings, rows=rows)
 
 
-BENCHMARK = Benchmark(name="encoding", about=__doc__, add_options=add_options, run=run)
+BENCHMARK = Benchmark(
+    name="encoding", about=__doc__, add_options=add_options, run=run, distributions=("kvatlas", "tokenizers")
+)

@@ -1,4 +1,4 @@
-"""What is simulated for the published benchmark: the deployments compared, and variations that show what matters."""
+"""The simulated setups: the published deployments, and variations that show what matters."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SEEDS, GRANULARITY = 10, 4
 FLEET = FleetSpec(servers=SERVERS, cpu_blocks=CPU_BLOCKS)
 
 ROUTED = Policy("approximate")
-"""As published: contents learned from what was routed."""
+"""As published: contents are learned from routed requests."""
 
 Figures = Mapping[str, float]
 
@@ -48,7 +48,7 @@ class Setup:
 
 @dataclass(frozen=True)
 class Result:
-    """Figures of one setup on one workload over all seeds; changes are taken seed by seed."""
+    """Figures of one setup on one workload over all seeds; changes are computed seed by seed."""
 
     baseline: Mapping[str, Estimate]
     offloading: Mapping[str, Estimate]
@@ -98,7 +98,7 @@ VARIATIONS = (
 def run_setup(
     setup: Setup, workload: str, *, seeds: int, granularity: int, jobs: int, progress: Callable[[], None]
 ) -> Result:
-    """Both sides of one setup, with the same traces."""
+    """Replay both sides of one setup, with the same traces."""
     spec = WORKLOADS[workload]
     n_counted = spec.num_groups * spec.num_prompts_per_group
     if setup.is_warm:

@@ -26,11 +26,11 @@ _NAMES = {
 }
 
 Results = Mapping[tuple[str, str], Result]
-"""(name of the setup, workload) -> what came of it."""
+"""(name of the setup, workload) -> its result."""
 
 
 def page(results: Results, *, seeds: int, granularity: int) -> str:
-    """The whole page."""
+    """Return the whole page."""
     return Template(_TEMPLATE.read_text()).substitute(
         source=SOURCE,
         seeds=seeds,
@@ -42,7 +42,7 @@ def page(results: Results, *, seeds: int, granularity: int) -> str:
 
 
 def comparison(result: Result, workload: str) -> str:
-    """Published and simulated figures of one workload, and the change that offloading makes."""
+    """Return published and simulated figures of one workload, and the change by offloading."""
     rows = [
         [
             _NAMES[name][0],
@@ -60,7 +60,7 @@ def comparison(result: Result, workload: str) -> str:
 
 
 def variations(results: Results, workload: str) -> str:
-    """What the CPU tier changes in every setup."""
+    """Return the changes by the CPU tier in every setup."""
     published = [
         _percent(Estimate(after / before - 1))
         for before, after in zip(BASELINE[workload], OFFLOADING[workload], strict=True)
@@ -75,7 +75,7 @@ def variations(results: Results, workload: str) -> str:
 
 
 def hits(results: Results) -> str:
-    """Where prompt tokens were found."""
+    """Return the share of prompt tokens found in each tier."""
     rows: list[list[str]] = []
     for setup in VARIATIONS:
         for workload in WORKLOADS:
@@ -90,13 +90,13 @@ def hits(results: Results) -> str:
 
 
 def markdown(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table; all columns but the first are right-aligned."""
+    """Return a table. All columns but the first are right-aligned."""
     rule = ["---", *("---:" for _ in heads[1:])]
     return "\n".join(f"| {' | '.join(row)} |" for row in (heads, rule, *rows))
 
 
 def plot(results: Results, file: Path) -> None:
-    """Changes by the CPU tier, published and simulated, as SVG."""
+    """Draw the changes by the CPU tier, published and simulated, as SVG."""
     figure = Figure(figsize=(10, 3.6), layout="constrained")
     for axes, workload in zip(figure.subplots(1, len(WORKLOADS)), WORKLOADS, strict=True):
         changes = results[PUBLISHED.name, workload].changes

@@ -1,4 +1,4 @@
-"""The published benchmark: what was run, and what came of it."""
+"""The published benchmark: its deployment, workloads and figures."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ WORKLOADS = {
 }
 
 FIGURES = ("ttftMean", "ttftP90", "e2eMean", "e2eP90", "tokensPerSecond")
-"""Of `sim.replay.figures`, those that were published: seconds, and prompt and generated tokens a second."""
+"""The published ones of `sim.replay.figures`: seconds, and prompt and generated tokens per second."""
 
 BASELINE = {"high cache": (9.0, 20.9, 37.8, 49.7, 38_534.8), "low cache": (0.12, 0.09, 18.4, 19.6, 23_389.6)}
 OFFLOADING = {

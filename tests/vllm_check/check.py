@@ -1,4 +1,4 @@
-"""kvatlas against two real vLLM servers: its predictions, and what its routing gains.
+"""Check of kvatlas against two real vLLM servers: its predictions, and the gain of its routing.
 
 Use: PYTHONPATH=tests python -m vllm_check.check DIR (see run.sh). Exit status 0 when everything is as it should be, 1 when not.
 """
@@ -57,7 +57,7 @@ _TROUBLE = (
     "lost",
     "replay_failures",
 )
-"""Counters of one publisher that stay 0 when everything it said could be taken."""
+"""Counters of one publisher that stay 0 if all its events could be applied."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ async def check(folder: Path, *, n_requests: int, seed: int) -> Findings:
 
 
 async def _observe(folder: Path, *, n_requests: int, seed: int) -> _Observation:
-    """The sequential part: two thirds undisturbed, then a cache reset, then a restart."""
+    """Run the sequential part: two thirds undisturbed, then a cache reset, then a restart."""
     servers = vllm_servers(folder, OBSERVED)
     first, second = servers
     async with AsyncExitStack() as stack:
@@ -131,7 +131,7 @@ async def _counters(session: aiohttp.ClientSession, kvatlas: str) -> Mapping[str
 
 
 async def _scrape_s(session: aiohttp.ClientSession, server: VllmServer) -> float:
-    """Median time an idle server takes for one answer of /metrics."""
+    """Return the median time of an idle server for one response of /metrics."""
     times: list[float] = []
     for _ in range(_N_SCRAPES):
         started = time.monotonic()
@@ -180,7 +180,7 @@ async def _main(arguments: argparse.Namespace) -> int:
 
 
 def main() -> int:
-    """Exit status of the check."""
+    """Run the check; returns the exit status."""
     parser = argparse.ArgumentParser(description="kvatlas against two real vLLM servers")
     parser.add_argument("folder", type=Path, help="has vLLM in venv; takes logs and recordings")
     parser.add_argument(

@@ -9,4 +9,4 @@ from kvatlas.events.errors import KVAtlasError
 
 
 class CheckError(KVAtlasError):
-    """A part of the check did not start, died, or gave an answer that makes no sense."""
+    """A part of the check did not start, died, or sent an impossible response."""

@@ -37,7 +37,7 @@ class KVAtlas:
 
 @dataclass(frozen=True, slots=True)
 class Picks:
-    """What kvatlas did: requests it picked a server for, and the cached tokens it counted on for them."""
+    """Decisions of kvatlas: requests it picked a server for, and the cached tokens it expected for them."""
 
     n_requests: int
     expected_tokens: int
@@ -60,7 +60,7 @@ class Outcome:
 
 @asynccontextmanager
 async def kvatlas_for(servers: Sequence[VllmServer], folder: Path) -> AsyncGenerator[KVAtlas]:
-    """`kvatlas serve` with default settings, following `servers`; its configuration and log are in `folder`."""
+    """Run `kvatlas serve` with default settings, following `servers`; its configuration and log are in `folder`."""
     ext_proc, rest = free_ports(2)
     endpoints = [
         {
@@ -87,7 +87,7 @@ async def kvatlas_for(servers: Sequence[VllmServer], folder: Path) -> AsyncGener
 async def play_round_robin(
     servers: Sequence[VllmServer], spec: WorkloadSpec, *, progress: Callable[[], None]
 ) -> Outcome:
-    """The workload through Envoy alone, on newly started servers."""
+    """Run the workload through Envoy alone, on newly started servers."""
     async with (
         running(servers),
         EnvoyProcess(without_picker(_envoy_config(servers, 0)), binary=find_envoy()) as envoy,
@@ -98,7 +98,7 @@ async def play_round_robin(
 async def play_kvatlas(
     servers: Sequence[VllmServer], spec: WorkloadSpec, folder: Path, *, progress: Callable[[], None]
 ) -> Outcome:
-    """The workload through Envoy and kvatlas, on newly started servers."""
+    """Run the workload through Envoy and kvatlas, on newly started servers."""
     async with (
         running(servers),
         kvatlas_for(servers, folder) as kvatlas,
@@ -108,7 +108,7 @@ async def play_kvatlas(
 
 
 def _envoy_config(servers: Sequence[VllmServer], picker_port: int) -> EnvoyConfig:
-    """The shipped configuration, with the server's address added to every response: vLLM does not name itself."""
+    """Return the shipped configuration, with the server's address added to every response: vLLM does not name itself."""
     config = gateway_config(
         "duplex",
         gateway=_ANY_PORT,

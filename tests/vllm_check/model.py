@@ -23,11 +23,11 @@ MAX_TOKENS = 2048
 N_LAYERS, N_HEADS, N_KV_HEADS, HEAD_SIZE, MLP_SIZE = 2, 4, 2, 32, 256
 HIDDEN_SIZE = N_HEADS * HEAD_SIZE
 BLOCK_BYTES = N_LAYERS * 2 * N_KV_HEADS * HEAD_SIZE * 2 * BLOCK_TOKENS
-"""Keys and values of one block, two bytes a number."""
+"""Keys and values of one block, two bytes per number."""
 
 _SCALE = 0.05
 _WORD_START = "Ġ"
-"""How the vocabulary writes the blank before a word."""
+"""The blank before a word, as the vocabulary writes it."""
 
 
 def write_model(folder: Path) -> None:
@@ -112,7 +112,7 @@ def _random(rng: Random, n_values: int) -> bytes:
 
 
 def _bfloat16(values: list[float]) -> bytes:
-    """The upper halves of little-endian 32-bit floats."""
+    """Return the upper halves of little-endian 32-bit floats."""
     singles = array("f", values).tobytes()
     halves = bytearray(len(values) * 2)
     halves[0::2], halves[1::2] = singles[2::4], singles[3::4]

@@ -1,4 +1,4 @@
-"""Asks kvatlas what a server has cached of a prompt, then the server, one request at a time."""
+"""Predictions of kvatlas about a server's cache beside the server's own figures, one request at a time."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from .server import VllmServer
 from .traffic import Prompt, Traffic
 
 QUIET_S = 0.15
-"""Silence after which a server is taken to have published all it has to say: copies to CPU memory end, and are told of,
+"""Silence after which a server counts as having published everything: copies to CPU memory end, and are published,
 a few scheduler steps after the request, which takes some 20 ms."""
 _SETTLE_LIMIT_S = 15.0
 
 
 class Unknowable(Enum):
-    """Why no events could have told kvatlas before this request."""
+    """Reason why no events could have informed kvatlas before this request."""
 
     RESTART = "first request after a restart"
     RESET = "first request after /reset_prefix_cache"
@@ -33,7 +33,7 @@ class Unknowable(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prediction:
-    """One request: what kvatlas expected, and what the engine said. Tokens throughout.
+    """One request: the expectation of kvatlas, and the engine's figure, in tokens.
 
     Attributes:
         number: of the request, from 0.
@@ -137,13 +137,13 @@ class Predictor:
         self._unknowable[server.name] = Unknowable.RESTART
 
     async def reset(self, server: VllmServer) -> None:
-        """Empty the server's GPU pool, which it tells of only with its next request."""
+        """Empty the server's GPU pool, which it publishes only with its next request."""
         async with self._session.post(f"{server.url}/reset_prefix_cache") as answer:
             answer.raise_for_status()
         self._unknowable[server.name] = Unknowable.RESET
 
     async def _predict(self, server: VllmServer, prompt: Prompt) -> tuple[int, Mapping[str, int]]:
-        """Usable tokens, and gap-free ones by tier."""
+        """Return the usable tokens, and the gap-free ones by tier."""
         body: dict[str, Any] = {"model": MODEL_NAME, "cache_salt": prompt.salt}
         if prompt.tokens is not None:
             found = await self._post(f"{self._kvatlas}/query", body | {"token_ids": prompt.tokens})

@@ -1,4 +1,4 @@
-"""What a server publishes, seen beside kvatlas: tells when all of it has been said, and keeps it for a closer look."""
+"""A second reader of a server's events: it knows when the server is quiet, and records the events."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/vllm-check.md: what was checked, with what, and what came of it."""
+"""The page docs/vllm-check.md: the check, its versions and its results."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SHOWN_ERRORS = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Findings:
-    """Everything the check found out.
+    """All results of the check.
 
     Attributes:
         versions: package -> version.
@@ -47,7 +47,7 @@ class Findings:
 
     @property
     def wrong(self) -> list[Prediction]:
-        """Predictions that are not exact although events could have told."""
+        """Predictions that are not exact although events could have made them so."""
         return [p for p in self.predictions if not p.exact and p.unknowable is None]
 
     @property
@@ -59,7 +59,7 @@ class Findings:
 
 
 def render(findings: Findings) -> str:
-    """The document."""
+    """Return the document."""
     sections = (_head, _setup, _predictions, _mismatches, _routing, _repetition)
     return "\n\n".join(section(findings) for section in sections) + "\n"
 

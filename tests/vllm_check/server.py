@@ -39,7 +39,7 @@ ENVIRONMENT = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CacheOptions:
-    """Where a server keeps blocks.
+    """The cache options of a server.
 
     Attributes:
         gpu_blocks: size of the engine's own pool.
@@ -83,21 +83,21 @@ class VllmServer:
 
     @property
     def url(self) -> str:
-        """`http://HOST:PORT` of the API."""
+        """The `http://HOST:PORT` of the API."""
         return f"http://{HOST}:{self.ports.http}"
 
     @property
     def events(self) -> str:
-        """ZMQ address of the event publisher."""
+        """The ZMQ address of the event publisher."""
         return f"tcp://{HOST}:{self.ports.events}"
 
     @property
     def replay(self) -> str:
-        """ZMQ address of the replay socket."""
+        """The ZMQ address of the replay socket."""
         return f"tcp://{HOST}:{self.ports.replay}"
 
     async def start(self) -> None:
-        """Start it and return once it serves.
+        """Start it, and return when it serves.
 
         Raises:
             CheckError: it ended, or was not ready in time; with the last lines of its log.
@@ -127,7 +127,7 @@ class VllmServer:
             raise
 
     async def stop(self) -> None:
-        """End it and all its workers, by force if it does not listen."""
+        """End it and all its workers, by force if necessary."""
         process, self._process = self._process, None
         if process is None:
             return
@@ -140,7 +140,7 @@ class VllmServer:
         await process.wait()
 
     def arguments(self) -> list[str]:
-        """Arguments of `vllm`."""
+        """Return the arguments of `vllm`."""
         options = self.options
         events = {
             "enable_kv_cache_events": True,
@@ -197,7 +197,7 @@ class VllmServer:
 
 
 def vllm_servers(folder: Path, options: Sequence[CacheOptions]) -> list[VllmServer]:
-    """Servers `vllm-0`, `vllm-1`, ... on free ports, not started."""
+    """Return servers `vllm-0`, `vllm-1`, ... on free ports, not started."""
     ports = free_ports(3 * len(options))
     return [
         VllmServer(f"vllm-{number}", folder, each, ServerPorts(*ports[3 * number : 3 * number + 3]))
@@ -207,7 +207,7 @@ def vllm_servers(folder: Path, options: Sequence[CacheOptions]) -> list[VllmServ
 
 @asynccontextmanager
 async def running(servers: Sequence[VllmServer]) -> AsyncGenerator[None]:
-    """All servers, started together; when one fails none is left running."""
+    """Run all servers, started together; if one fails, none is left running."""
     async with AsyncExitStack() as stack:
         for server in servers:
             stack.push_async_callback(server.stop)

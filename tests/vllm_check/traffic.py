@@ -1,4 +1,4 @@
-"""Prompts that share beginnings in all the ways prompts do."""
+"""Prompts that share beginnings in all usual ways."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Traffic:
         self._chats: deque[Prompt] = deque(maxlen=_MEMORY // 2)
 
     def next(self) -> Prompt:
-        """The next prompt."""
+        """Return the next prompt."""
         makers: Sequence[Callable[[], Prompt]] = (
             self._new,
             self._repeated,
@@ -70,7 +70,7 @@ class Traffic:
         return prompt
 
     def answered(self, prompt: Prompt, reply: Sequence[int], text: str) -> None:
-        """Remember a reply, as tokens and as text, so that later prompts go on from it."""
+        """Keep a reply, as tokens and as text, so that later prompts continue it."""
         if prompt.tokens is not None:
             tokens = (*prompt.tokens, *reply)
             self._answered.append(Prompt(kind="answered", tokens=tokens, salt=prompt.salt))
@@ -79,20 +79,20 @@ class Traffic:
             self._chats.append(Prompt(kind="answered", messages=messages, salt=prompt.salt))
 
     def _new(self) -> Prompt:
-        """The beginning of a family, and something of its own."""
+        """Return the beginning of a family, and text of its own."""
         family = self._rng.choice(self._families)
         cut = self._rng.randint(BLOCK_TOKENS, len(family))
         return self._of("new", family[:cut] + self._random_tokens(1, 240), self._salt())
 
     def _repeated(self) -> Prompt:
-        """Exactly an earlier prompt."""
+        """Repeat an earlier prompt."""
         if not self._prompts:
             return self._new()
         earlier = self._rng.choice(self._prompts)
         return self._of("repeated", earlier.tokens or (), earlier.salt)
 
     def _cut(self) -> Prompt:
-        """An earlier prompt up to a block boundary, where the engine must compute one cached token again."""
+        """Cut an earlier prompt at a block boundary, where the engine must compute one cached token again."""
         if not self._prompts:
             return self._new()
         earlier = self._rng.choice(self._prompts)
@@ -101,7 +101,7 @@ class Traffic:
         return self._of("cut at a block", tokens[: n_blocks * BLOCK_TOKENS], earlier.salt)
 
     def _continued(self) -> Prompt:
-        """An earlier prompt, its reply, and more."""
+        """Continue an earlier prompt and its reply."""
         fitting = [earlier for earlier in self._answered if len(earlier.tokens or ()) < _LONGEST]
         if not fitting:
             return self._new()
@@ -109,7 +109,7 @@ class Traffic:
         return self._of("continued", (earlier.tokens or ()) + self._random_tokens(1, 100), earlier.salt)
 
     def _chat(self) -> Prompt:
-        """A chat, new or one turn longer."""
+        """Return a chat, new or one turn longer."""
         growing = [chat for chat in self._chats if len(chat.messages or ()) < _LONGEST_CHAT]
         salt = self._salt()
         if growing and self._rng.random() < 0.7:

@@ -1,4 +1,4 @@
-"""How long a match takes while another thread stores and removes without a pause."""
+"""Time of a match while another thread stores and removes without a pause."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ..sizes import Size
 
 _US, _NS = 1e-6, 1e-9
 _COLUMNS = (Column.REFERENCE, Column.NATIVE)
-"""What writes to a RadixTree here makes JSON in Python, so its figure would be one of Python's lock."""
+"""Our columns alone: events for a RadixTree are written as JSON in Python, so its figure would be that of Python's lock."""
 
 _HOLDER = 3
 _QUESTIONS = 50
@@ -27,7 +27,7 @@ _PAUSE_S = 0.001
 
 
 async def measure_contention(filled: Filled, size: Size, progress: Progress) -> Section:
-    """Latencies alone and with the other thread, in turns."""
+    """Measure latencies alone and with the other thread, in turns."""
     rng = random.Random(4)
     news = [make_blocks(rng, EVENT_BLOCKS) for _ in range(50)]
     idle, busy, stored = Samples(), Samples(), Samples()
@@ -50,18 +50,18 @@ async def measure_contention(filled: Filled, size: Size, progress: Progress) -> 
     }
     return Section(
         "contention",
-        "Match while another thread stores flat out",
+        "Match while another thread stores",
         (
             Row(f"{HIT}, alone", "us", idle.medians(per=_US, with_p99=True)),
             Row(f"{HIT}, meanwhile", "us", busy.medians(per=_US, with_p99=True)),
             Row("medians, meanwhile / alone", "ratio", ratio, Target(2)),
-            Row("stored or removed meanwhile, a block", "ns", stored.medians(per=_NS)),
+            Row("per block stored or removed meanwhile", "ns", stored.medians(per=_NS)),
         ),
     )
 
 
 async def _ask(filled: Filled, column: Column, taken: Samples) -> None:
-    """Questions of somebody who waits between them."""
+    """Match repeatedly, with a pause in between."""
     prompts = filled.fleet.prompts[HIT]
     for number in range(_QUESTIONS):
         time.sleep(_PAUSE_S)  # noqa: ASYNC251 - nothing else is to run on this thread
@@ -70,7 +70,7 @@ async def _ask(filled: Filled, column: Column, taken: Samples) -> None:
 
 
 def _churn_until(is_done: threading.Event, index: MeasuredIndex, news: list[Blocks]) -> int:
-    """Blocks stored and removed until `is_done`, at least one round of them."""
+    """Store and remove blocks until `is_done`, at least one round; returns how many."""
     n_blocks = 0
     while not (n_blocks and is_done.is_set()):
         for action in (index.store, index.remove):

@@ -1,4 +1,4 @@
-"""CPU time of a block event, from the bytes of a ZMQ message to the index."""
+"""CPU time per block event, from the bytes of a ZMQ message to the index."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _NS = 1e-9
 
 
 def measure_ingest(columns: Sequence[Column], size: Size, progress: Progress) -> Section:
-    """CPU time of the whole consuming process, which is a fresh one each time; columns take turns.
+    """Measure the CPU time of the whole consuming process, which is a fresh one each time; columns take turns.
 
     Raises:
         SystemExit: a consumer does not end up with what was published.
@@ -37,11 +37,11 @@ def measure_ingest(columns: Sequence[Column], size: Size, progress: Progress) ->
                     taken.add(column, seconds / load.n_block_events)
         label = f"{load.mix}, {load.n_publishers} publishers"
         rows.append(Row(label, "ns", taken.medians(per=_NS), Target(2, Column.SERVICE)))
-    return Section("ingest", "Ingest, CPU time of a block event", rows)
+    return Section("ingest", "Ingest, CPU time per block event", rows)
 
 
 def _run(publisher: Publisher, column: Column, load: IngestLoad) -> float:
-    """CPU seconds of the measured phase."""
+    """Return the CPU seconds of the measured phase."""
     seconds = 0.0
     with child(consume, column, load, publisher.addresses) as consumer:
         for phase in PHASES:
@@ -67,7 +67,7 @@ def _check(column: Column, load: IngestLoad, residencies: dict[int, int], overla
 
 
 def consume(pipe: Connection, column: Column, load: IngestLoad, addresses: list[str]) -> None:
-    """Body of the consuming process: sends each phase's CPU seconds as it ends, then (residencies, overlap)."""
+    """Run the consuming process: send each phase's CPU seconds when it ends, then (residencies, overlap)."""
     uvloop.run(_consume(pipe, column, load, addresses))
 
 

@@ -1,4 +1,4 @@
-"""How long it takes to make the block keys of a prompt."""
+"""Time to make the block keys of a prompt."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _US = 1e-6
 
 
 def measure_keys(columns: Sequence[Column], size: Size, progress: Progress) -> Section:
-    """Keys of 30,000 tokens.
+    """Make the keys of 30,000 tokens.
 
     Raises:
         SystemExit: they differ.

@@ -1,4 +1,4 @@
-"""How long it takes to find which endpoint holds how much of a prompt."""
+"""Time to find which endpoint holds how much of a prompt."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _WARM = f"{HIT}, asked again at once"
 _US = 1e-6
 
 Medians = dict[str, dict[Column, Figure]]
-"""By what was asked."""
+"""Kind of prompt -> figures by column."""
 
 
 async def measure_match(filled: Filled, size: Size, progress: Progress) -> list[Section]:
-    """Two sections: the index alone, and the whole Atlas; Dynamo's columns are the same in both."""
+    """Measure two sections: the index alone, and the whole Atlas. Dynamo's columns are the same in both."""
     indexes, systems = [
         await _medians(matchers, filled.fleet.prompts, size, progress)
         for matchers in (filled.indexes, filled.systems)
@@ -47,7 +47,7 @@ async def _medians(
 
 
 def _rotated(matchers: Sequence[tuple[Column, Matcher]], number: int) -> Sequence[tuple[Column, Matcher]]:
-    """Another one first each time: who asks next finds the processor's caches used up."""
+    """Return the matchers with another one first each time, since the next one finds the processor's caches used up."""
     first = number % len(matchers)
     return [*matchers[first:], *matchers[:first]]
 

@@ -1,4 +1,4 @@
-"""Memory of a residency: in the index alone, and with the books that give engines' events their meaning."""
+"""Memory per residency: in the index alone, and with the ledgers that map engine hashes to keys."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .scale import Findings, resident_bytes
 def measure_memory(
     columns: Sequence[Column], scale: dict[Column, Findings], size: Size, progress: Progress
 ) -> Section:
-    """Growth of resident memory in a fresh process, a residency."""
+    """Measure the growth of resident memory in a fresh process, per residency."""
     indexes = {column: Figure(found.size_bytes / found.residencies) for column, found in scale.items()}
     n_indexed = scale[Column.NATIVE].residencies
     n_booked = make_fleet(size.books).n_residencies
@@ -48,7 +48,7 @@ def measure_memory(
 
 
 def hold(pipe: Connection, column: Column, shape: Shape, addresses: list[str]) -> None:
-    """Body of the process: sends the bytes by which it has grown."""
+    """Run the process: send the bytes by which it has grown."""
     uvloop.run(_hold(pipe, column, FleetLoad(shape), addresses))
 
 

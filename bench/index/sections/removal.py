@@ -1,4 +1,4 @@
-"""How long it takes to forget an endpoint."""
+"""Time to remove an endpoint."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MS = 1e-3
 
 
 async def measure_removal(filled: Filled, size: Size, progress: Progress) -> Section:
-    """Removes the last endpoints of the fleet everywhere, and compares what is left.
+    """Remove the last endpoints of the fleet everywhere, and compare what is left.
 
     Raises:
         SystemExit: the answers differ then.

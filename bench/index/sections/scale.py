@@ -1,4 +1,4 @@
-"""1e7 residencies: what one costs in memory, and the longest single operation of each kind."""
+"""Memory per residency at ten million, and the longest single operation of each kind."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ _TIMES = 16
 
 @dataclass
 class Findings:
-    """Of one index.
+    """Findings about one index.
 
     Attributes:
         residencies: with the fleet stored.
         size_bytes: memory they take.
         longest_s: CPU seconds of the longest operation, by kind.
         answers: to some prompts, with the fleet stored.
-        left: keys of each holder after all operations, empty where the index does not tell.
+        left: keys of each holder after all operations, empty if the index does not report them.
     """
 
     residencies: int = 0
@@ -53,11 +53,11 @@ class Findings:
     left: list[int] = field(default_factory=list[int])
 
     def note(self, kind: str, seconds: float) -> None:
-        """Remember the longest of its kind."""
+        """Keep the longest of its kind."""
         self.longest_s[kind] = max(self.longest_s.get(kind, 0.0), seconds)
 
     def time(self, kind: str, action: Callable[[], Result]) -> Result:
-        """Do it, and note how long it took."""
+        """Call `action`, and note its CPU time."""
         begin = time.process_time()
         result = action()
         self.note(kind, time.process_time() - begin)
@@ -65,7 +65,7 @@ class Findings:
 
 
 def measure_scale(columns: Sequence[Column], size: Size, progress: Progress) -> dict[Column, Findings]:
-    """Findings of each index, which has a fresh process of its own each time.
+    """Measure each index, in a fresh process each time.
 
     Of every kind of operation the longest is taken, and of those the one of the calmest run: an operation that is long by
     itself is so in all, one that the system held up is not.
@@ -91,7 +91,7 @@ def measure_scale(columns: Sequence[Column], size: Size, progress: Progress) -> 
 
 
 def scale_section(found: dict[Column, Findings]) -> Section:
-    """The longest operations."""
+    """Return the longest operations."""
     rows = [
         Row(
             kind,
@@ -105,7 +105,7 @@ def scale_section(found: dict[Column, Findings]) -> Section:
 
 
 def hold(pipe: Connection, column: Column, size: Size) -> None:
-    """Body of the process: sends its `Findings`."""
+    """Run the process: send its `Findings`."""
     pipe.send(uvloop.run(_hold(column, size)))
 
 
@@ -136,7 +136,7 @@ async def _hold(column: Column, size: Size) -> Findings:
 
 
 def _large_events(found: Findings, index: MeasuredIndex, fleet: Fleet) -> None:
-    """Events of a whole agent prompt, and removals, in an index that is full."""
+    """Store and remove a whole agent prompt in a full index."""
     rng = random.Random(8)
     for endpoint in range(0, len(fleet.endpoints), _step(fleet)):
         holder = N_TIERS * endpoint + 1
@@ -148,7 +148,7 @@ def _large_events(found: Findings, index: MeasuredIndex, fleet: Fleet) -> None:
 
 
 def _bounds(found: Findings, index: BlockIndex, holders: Sequence[HolderId]) -> None:
-    """Lower capacities, large stores into full tiers, and what else our indexes do with one holder."""
+    """Lower capacities, store into full tiers, and call the other operations on one holder."""
     rng = random.Random(9)
     for holder in holders:
         found.time("begin to read a tier, oldest first", partial(_begin_to_read, index, holder))
@@ -161,7 +161,7 @@ def _bounds(found: Findings, index: BlockIndex, holders: Sequence[HolderId]) -> 
 
 
 def _shared_tier(found: Findings, index: BlockIndex, n_blocks: int) -> None:
-    """One tier as large as storage that all endpoints share."""
+    """Fill one tier as large as storage that all endpoints share, and empty it."""
     rng = random.Random(10)
     holder = index.open()
     for _ in range(n_blocks // EVENT_BLOCKS):
@@ -186,6 +186,6 @@ def _step(fleet: Fleet) -> int:
 
 
 def resident_bytes() -> int:
-    """Resident memory of this process."""
+    """Return the resident memory of this process."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE")

@@ -1,4 +1,4 @@
-"""What a stored or removed block costs in the index alone, also when a full tier has to let go of another."""
+"""CPU time per stored or removed block in the index alone, also if a full tier must evict another."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _BOUNDED = (Column.REFERENCE, Column.NATIVE)
 
 
 def measure_stores(filled: Filled, size: Size, progress: Progress) -> Section:
-    """CPU time a block, of all threads.
+    """Measure the CPU time per block, of all threads.
 
     Raises:
         SystemExit: a full tier does not end up the same in both of our indexes.
@@ -35,7 +35,7 @@ def measure_stores(filled: Filled, size: Size, progress: Progress) -> Section:
     evict = _evict(size, progress)
     return Section(
         "stores",
-        "Stores and removals, CPU time of a block",
+        "Stores and removals, CPU time per block",
         (
             Row(f"store {EVENT_BLOCKS}, the index filling", "ns", filled.stores.medians(per=_NS)),
             Row(f"store {_CHURN_BLOCKS} new ones, the index full", "ns", store.medians(per=_NS)),
@@ -46,7 +46,7 @@ def measure_stores(filled: Filled, size: Size, progress: Progress) -> Section:
 
 
 def _churn(filled: Filled, size: Size, progress: Progress) -> tuple[Samples, Samples]:
-    """New prompts come, later they go."""
+    """Store new prompts, then remove them."""
     rng = random.Random(3)
     prompts = [make_blocks(rng, _CHURN_BLOCKS) for _ in range(size.churn_rounds)]
     taken = (Samples(), Samples())
@@ -60,7 +60,7 @@ def _churn(filled: Filled, size: Size, progress: Progress) -> tuple[Samples, Sam
 
 
 def _evict(size: Size, progress: Progress) -> Samples:
-    """Every stored block evicts one."""
+    """Store blocks each of which evicts one."""
     rng = random.Random(5)
     indexes = {column: index_core(column).make_index() for column in _BOUNDED}
     holders = {column: index.open() for column, index in indexes.items()}

@@ -50,12 +50,12 @@ class HostCopyWorker(OffloadingWorker):
         return self._copy(job_id, self._host, slots, self._device, blocks)
 
     def get_finished(self) -> list[TransferResult]:
-        """Copies since the last call."""
+        """Return the copies since the last call."""
         finished, self._finished = self._finished, []
         return finished
 
     def wait(self, job_ids: set[int]) -> None:
-        """Nothing is ever under way."""
+        """Return at once: nothing is ever in flight."""
 
     def _copy(
         self,
@@ -75,7 +75,7 @@ class HostCopyWorker(OffloadingWorker):
         return True
 
     def _places(self, device: GPULoadStoreSpec, host: LoadStoreSpec) -> tuple[torch.Tensor, torch.Tensor]:
-        """Rows of the engine's tensors, and the rows of ours that belong to them.
+        """Return rows of the engine's tensors, and the rows of ours that belong to them.
 
         Blocks come group by group. A group's blocks are consecutive blocks of one request and its chunks the ones those
         lie in, so the first block may be anywhere in the first chunk.
@@ -97,7 +97,7 @@ class HostCopySpec(CPUOffloadingSpec):
     """vLLM's CPU offload with `HostCopyWorker` in place of its copy kernels."""
 
     def get_worker(self, kv_caches: CanonicalKVCaches) -> OffloadingWorker:
-        """The worker, made at the first call."""
+        """Return the worker, made at the first call."""
         if self._worker is None:
             self._worker = HostCopyWorker(
                 kv_caches, n_chunks=self.num_chunks, blocks_per_chunk=self.blocks_per_chunk
