@@ -174,12 +174,8 @@ class VllmServer:
             "--kv-transfer-config": json.dumps(offload),
         }
         switches = ("--enforce-eager", "--enable-prefix-caching", "--enable-prompt-tokens-details")
-        return [
-            "serve",
-            str(self._folder / "model"),
-            *(word for pair in values.items() for word in pair),
-            *switches,
-        ]
+        words = (word for pair in values.items() for word in pair)
+        return ["serve", str(self._folder / "model"), *words, *switches]
 
     async def _serves(self, session: aiohttp.ClientSession) -> bool:
         try:
