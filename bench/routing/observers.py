@@ -13,7 +13,8 @@ import statistics
 import tempfile
 import time
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import count
 from pathlib import Path
 
@@ -61,8 +62,12 @@ def _tokens(count: int) -> array[int]:
 
 def median_us(step: Callable[[Prefix], object], prefixes: Sequence[Prefix]) -> float:
     """Return the CPU time of one step, the median over batches."""
+
+    def next_step(batch: Iterator[Prefix]) -> None:
+        step(next(batch))
+
     batches = [iter(prefixes[start : start + BATCH]) for start in range(0, len(prefixes) - BATCH + 1, BATCH)]
-    return statistics.median(microseconds(lambda batch=batch: step(next(batch)), BATCH) for batch in batches)
+    return statistics.median(microseconds(partial(next_step, batch), BATCH) for batch in batches)
 
 
 def curve_costs(prefixes: Sequence[Prefix]) -> Table:
