@@ -70,7 +70,7 @@ fuzz: $(INSTALLED) ## Broken and odd events made by a coverage-guided fuzzer, fo
 	PYTHONPATH=$(FUZZ)/lib:tests $(BIN)/python tests/fuzz/fuzz_wire.py $(FUZZ)/corpus \
 		-max_total_time=$(FUZZ_SECONDS) -artifact_prefix=$(FUZZ)/ $(ARGS)
 
-bench: $(INSTALLED) ## The index beside Dynamo's where it is installed; writes docs/benchmarks.md; others by ARGS=NAME (ARGS=--list)
+bench: $(INSTALLED) ## The index beside Dynamo's if installed, then writes docs/benchmarks.md; ARGS=--list shows others
 	$(BIN)/python -m bench $(ARGS)
 
 soak: $(INSTALLED) ## Mixed traffic with faults for SOAK_MINUTES: memory stays flat, and nothing is left behind

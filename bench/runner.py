@@ -59,15 +59,16 @@ def run_one(benchmark: Benchmark, given: Sequence[str]) -> None:
     """Run a benchmark, show its tables, and write its result as the options say."""
     parser = _parser(benchmark)
     options = parser.parse_args(given)
-    own = _own(options)
-    run = Run(benchmark, own)
-    result = run.result(tuple(benchmark.run(options)))
-    _show(result)
+    run = Run(benchmark)
+    tables = tuple(benchmark.run(options))
+    result = run.result(tables, _own(options))
+    if benchmark.has_tables:
+        _show(result)
     if options.json is not None:
         results.write(result, options.json)
-    if not benchmark.has_tables or not options.write:
+    if not options.write:
         return
-    if own != _own(parser.parse_args([])):
+    if result.options != _own(parser.parse_args([])):
         print("neither bench/results nor the docs were written, since these are not the default options")
         return
     results.write(result, results.file_of(benchmark.name))

@@ -17,7 +17,8 @@ class Benchmark:
         name: on the command line, of the file of results, and in the docs' regions.
         about: the docstring of its module; the first line is the summary.
         add_options: adds the command-line options. The docs show figures of the defaults.
-        run: measures and returns the tables; raises SystemExit if something cannot be measured or is wrong.
+        run: measures and returns the tables; raises SystemExit if something cannot be measured or is wrong. If it cannot keep
+            to an option, it changes it; the result records the options as `run` leaves them.
         has_tables: whether the docs show its tables; False for a check without figures.
         distributions: what is measured; the result says their versions.
     """

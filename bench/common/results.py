@@ -54,16 +54,16 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 class Run:
     """The circumstances of a run that begins: the load of the machine is read before anything is measured."""
 
-    def __init__(self, benchmark: Benchmark, options: Options) -> None:
-        self._benchmark, self._options = benchmark, options
+    def __init__(self, benchmark: Benchmark) -> None:
+        self._benchmark = benchmark
         self._machine = machine()
 
-    def result(self, tables: tuple[Table, ...]) -> Result:
-        """Return the result of the run."""
+    def result(self, tables: tuple[Table, ...], options: Options) -> Result:
+        """Return the result of the run with these options."""
         return Result(
             benchmark=self._benchmark.name,
             date=datetime.now(UTC).date().isoformat(),
-            options=self._options,
+            options=options,
             machine=self._machine,
             versions=versions(self._benchmark.distributions),
             tables=tables,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import sys
 from pathlib import Path
 
@@ -87,6 +88,16 @@ def test_run_leaves_the_docs_alone_when_not_asked_or_with_other_options(given: l
     assert not results.file_of("fake").exists()
 
 
+def test_run_leaves_the_docs_alone_when_it_could_not_keep_to_the_default_options(page: Path) -> None:
+    def run_without(options: argparse.Namespace) -> list[Table]:
+        options.size = 0
+        return run(options)
+
+    runner.run_one(dataclasses.replace(FAKE, run=run_without), ["--write"])
+    assert page.read_text() == PAGE
+    assert not results.file_of("fake").exists()
+
+
 def test_run_writes_its_result_where_json_says(page: Path) -> None:
     file = page.with_name("figures.json")
     runner.run_one(FAKE, ["--size", "4", "--json", str(file)])
@@ -110,7 +121,7 @@ def test_result_keeps_four_digits_of_a_figure(tmp_path: Path) -> None:
         headings=("", "x", "y"),
         rows=(("row", 0.123456, (12345.6, 1.23456)), ("none", None, 7)),
     )
-    written = results.Run(FAKE, {}).result((table,))
+    written = results.Run(FAKE).result((table,), {})
     file = tmp_path / "a.json"
     results.write(written, file)
     assert "0.1235" in file.read_text()

@@ -9,7 +9,7 @@ from kvatlas.sim.published.cases import PUBLISHED, VARIATIONS, WARM, Result, run
 from kvatlas.sim.published.page import page, plot
 from kvatlas.sim.published.published import FIGURES, WORKLOADS
 from kvatlas.sim.replay.figures import Estimate
-from support.tree import read
+from support.tree import imports, read, tracked_files
 
 
 def made(change: float) -> Result:
@@ -60,3 +60,10 @@ def test_committed_page_is_of_this_template_and_these_published_figures() -> Non
         return re.sub(r"^Written by.*$|^\|.*$", "", text, flags=re.MULTILINE)
 
     assert words(committed) == words(page(results, seeds=1, granularity=1))
+
+
+def test_nothing_that_is_installed_imports_the_published_benchmark() -> None:
+    files = [path for path in tracked_files() if path.suffix == ".py" and path.parts[0] != "tests"]
+    others = [path for path in files if path.parts[:2] != ("sim", "published")]
+    names = {name for path in others for _, name in imports(read(path), path)}
+    assert not [name for name in names if name.startswith("kvatlas.sim.published")]
