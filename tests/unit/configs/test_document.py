@@ -22,10 +22,10 @@ def parsed(text: str) -> Document:
         pytest.param(b"", "the file is empty", id="empty"),
         pytest.param(b"# nothing\n", "the file is empty", id="comments_only"),
         pytest.param(
-            b"a: 1\nb: 2\na: 3\n", "line 3: key 'a' comes twice, first on line 1; keep one", id="repeated"
+            b"a: 1\nb: 2\na: 3\n", "line 3: key 'a' is repeated, first on line 1; keep one", id="repeated"
         ),
         pytest.param(
-            b"x:\n  - {a: 1, a: 2}\n", "line 2: key 'a' comes twice, first on line 2; keep one", id="nested"
+            b"x:\n  - {a: 1, a: 2}\n", "line 2: key 'a' is repeated, first on line 2; keep one", id="nested"
         ),
         pytest.param(
             b"a:\n\tb: 1\n",

@@ -95,11 +95,12 @@ def test_file_gives_another_configuration_its_plugins_and_nothing_else(file: Pat
     assert [plugin.type for plugin in config.plugins] == ["queue-scorer"]
 
 
-def test_only_a_file_of_the_reference_may_come_beside_another(file: Path) -> None:
+def test_only_a_file_of_the_reference_may_come_with_another(file: Path) -> None:
     file.write_text("apiVersion: kvatlas/v1\nkind: KVAtlasConfig\n")
 
     with pytest.raises(
-        ConfigError, match="line 2, kind: found 'KVAtlasConfig', expected 'EndpointPickerConfig' beside"
+        ConfigError,
+        match="line 2, kind: found 'KVAtlasConfig', expected 'EndpointPickerConfig' together with",
     ):
         load_file(file, base=KVAtlasConfig(api_version="kvatlas/v1"))
 
@@ -151,12 +152,12 @@ def test_file_of_endpoints_that_no_discovery_names_is_not_read(file: Path) -> No
         pytest.param(
             EndpointsConfig(file="/own.yaml"),
             "own.yaml",
-            ("dataLayer.discovery: endpoints are those of the other configuration file",),
+            ("dataLayer.discovery: no effect, since the other configuration file names the endpoints",),
             id="own",
         ),
     ],
 )
-def test_endpoints_beside_another_file_are_its_own_if_it_has_some(
+def test_endpoints_of_the_other_file_win_if_it_has_some(
     file: Path, endpoints: EndpointsConfig, found: str, notes: tuple[str, ...]
 ) -> None:
     base = KVAtlasConfig(api_version="kvatlas/v1", endpoints=endpoints)
@@ -200,7 +201,7 @@ def test_thresholds_of_older_files_count_where_another_file_has_none(
 def test_switched_on_flow_control_is_noted(file: Path, gate: str) -> None:
     loaded = load_file(write(file, [{"type": "queue-scorer"}], featureGates=[gate]))
 
-    assert loaded.notes == (f"feature gate {gate}: kvatlas sends requests on at once and queues none",)
+    assert loaded.notes == (f"feature gate {gate}: kvatlas forwards requests at once and has no queues",)
 
 
 @pytest.mark.parametrize(

@@ -88,12 +88,12 @@ def test_later_plugins_come_over_earlier_ones(file: Path) -> None:
     [
         pytest.param(
             {"engineLabelKey": "my/engine"},
-            "plugin e0: label my/engine is not looked at; engines are found out by their series",
+            "plugin e0: label my/engine is ignored; engines are detected by their series",
             id="label",
         ),
         pytest.param(
             {"defaultEngine": "x", "engineConfigs": [{"name": "x", "runningRequestsSpec": "r"}]},
-            "plugin e0: engine x is left out, its queue is not told",
+            "plugin e0: engine x is ignored, since it has no series of queued requests",
             id="no_queue",
         ),
     ],

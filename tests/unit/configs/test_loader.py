@@ -61,7 +61,7 @@ def test_listeners_may_be_off_or_on_free_ports(config_file: Path) -> None:
     [
         pytest.param(b"", "the file is empty", id="empty"),
         pytest.param(b"- a\n", "line 1: found a list, expected a mapping with keys", id="list"),
-        pytest.param(b"kind: KVAtlasConfig\nkind: x\n", "line 2: key 'kind' comes twice", id="repeated_key"),
+        pytest.param(b"kind: KVAtlasConfig\nkind: x\n", "line 2: key 'kind' is repeated", id="repeated_key"),
         pytest.param(b"a:\n\tb: 1\n", "line 2: a tab where YAML allows spaces only", id="tab"),
         pytest.param(
             b"kind: Pod\n",
