@@ -1,4 +1,4 @@
-"""Contradictions in files whose types are right."""
+"""Contradictions in files whose types are valid."""
 
 from __future__ import annotations
 

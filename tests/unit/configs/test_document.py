@@ -1,4 +1,4 @@
-"""YAML texts: what is read, what is refused and with which words, and where keys are."""
+"""YAML documents: accepted and rejected texts, and lines of keys."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_merged_keys_are_not_repeated_keys() -> None:
     assert document.data == {"base": {"a": 1}, "use": {"a": 2}}
 
 
-def test_an_alias_to_itself_is_survived() -> None:
+def test_an_alias_to_itself_is_a_document() -> None:
     assert isinstance(parse_document(b"a: &a [*a]\n"), Document)
 
 

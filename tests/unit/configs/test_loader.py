@@ -38,7 +38,7 @@ def test_problems_of_further_checks_get_their_lines(config_file: Path) -> None:
     assert str(raised.value).endswith("config.yaml: line 5, plugins[1].type: b")
 
 
-def test_further_checks_are_not_asked_when_the_file_is_wrong(config_file: Path) -> None:
+def test_further_checks_are_not_called_when_the_file_has_problems(config_file: Path) -> None:
     config_file.write_text(f"{HEAD}weights: {{queue: -1}}\n")
 
     def fail(_: KVAtlasConfig) -> list[Problem]:
