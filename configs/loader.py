@@ -21,7 +21,7 @@ from .schema import AdmissionConfig, EndpointsConfig, KVAtlasConfig
 from .scraping import MetricsScrapeConfig
 
 Check = Callable[[KVAtlasConfig], Iterable[Problem]]
-"""Finds problems in a configuration whose types are valid; the loader adds their lines."""
+"""Function that finds problems in a configuration whose types are valid; the loader adds their lines."""
 
 
 @dataclass(frozen=True, slots=True)
