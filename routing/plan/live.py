@@ -16,9 +16,9 @@ from ...configs.file_watch import FileState, FileWatch
 from ...configs.loader import LoadedConfig
 from ...configs.schema import KVAtlasConfig
 from ...fleet.errors import ConfigRefusedError
-from ...fleet.metrics import Metrics
 from ..errors import SchedulingError
 from .config_files import ConfigFiles
+from .metrics import ConfigMetrics
 from .plan import Plan, make_plan
 from .weights import with_weights
 
@@ -78,7 +78,7 @@ class LiveConfig:
         files: ConfigFiles | None,
         switch: Switch,
         settle: Callable[[], Awaitable[None]],
-        metrics: Metrics,
+        metrics: ConfigMetrics,
         present: ConfigState | None = None,
         prepare: Callable[[Plan], Awaitable[None]] | None = None,
     ) -> None:
@@ -100,8 +100,8 @@ class LiveConfig:
         """What the files said at the start, until they are looked at for the first time."""
         self._go_on_from(start)
         self._turn = asyncio.Lock()
-        metrics.config_generation.set_function(lambda: self.generation)
-        metrics.config_refused.set_function(lambda: len(self.refusals))
+        metrics.generation.set_function(lambda: self.generation)
+        metrics.refused.set_function(lambda: len(self.refusals))
 
     @property
     def in_force(self) -> KVAtlasConfig:
@@ -180,7 +180,7 @@ class LiveConfig:
                 config = with_weights(self._loaded, self.plan, weights)
                 found = await self._put_in_force(LoadedConfig(config), "rest", "PUT /v1/weights")
             except (ConfigError, ConfigRefusedError):
-                self._metrics.config_loaded("rest", "refused")
+                self._metrics.loaded("rest", "refused")
                 raise
         await self.tell()
         return found
@@ -223,7 +223,7 @@ class LiveConfig:
                 loaded = await asyncio.to_thread(read)  # a long list takes a while
                 unread, self._unread = self._unread, None
                 if why == "file" and loaded.config == unread:  # weights that were set meanwhile stay
-                    self._metrics.config_loaded(why, "unchanged")
+                    self._metrics.loaded(why, "unchanged")
                 else:
                     await self._put_in_force(loaded, why, name)
             except (ConfigError, ConfigRefusedError) as error:
@@ -231,7 +231,7 @@ class LiveConfig:
         self.refusals.pop(name, None)
         if refusal is not None:
             self.refusals[name] = refusal
-            self._metrics.config_loaded(why, "refused")
+            self._metrics.loaded(why, "refused")
             log.error("configuration generation %d stays in force: %s", self.generation, refusal)
         await self.tell()
 
@@ -250,11 +250,11 @@ class LiveConfig:
             raise ConfigRefusedError(f"{origin}: {error}") from error
         self._loaded = loaded.config
         if generation is None:
-            self._metrics.config_loaded(why, "unchanged")
+            self._metrics.loaded(why, "unchanged")
             return found
         self.plan = plan
         self.generation = generation
-        self._metrics.config_loaded(why, "applied")
+        self._metrics.loaded(why, "applied")
         self._tell(found, (*loaded.notes, *plan.notes), origin)
         await self._settle()
         return found

@@ -1,4 +1,4 @@
-"""The files of a tokenizer, loaded again when they change."""
+"""A tokenizer that is reloaded when its files change."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from .tokenizer import ModelTokenizer, load_tokenizer
 log = logging.getLogger(__name__)
 
 SUFFIXES = frozenset({".json", ".jinja", ".model", ".txt"})
-"""Kinds of files that a tokenizer is made from."""
+"""Suffixes of the files that a tokenizer may consist of."""
 
 
 class TokenizerFiles:
-    """A tokenizer and the files it came from.
+    """A tokenizer and its files.
 
     Args:
         path: local folder or file.
-        chat: how the engine was told to use chat templates; None for its defaults.
-        cache_bytes: bound of the memory for encoded segments.
+        chat: the engine's options for chat templates; None for its defaults.
+        cache_bytes: memory limit of the cache of encoded segments.
 
     Attributes:
         tokenizer: as first loaded.
-        n_reloads: new files taken.
-        n_failures: new files that could not be used.
+        n_reloads: number of successful reloads.
+        n_failures: number of failed reloads.
 
     Raises:
         TokenizerLoadError: a file is missing or broken.
@@ -45,10 +45,10 @@ class TokenizerFiles:
         self.n_reloads = self.n_failures = 0
 
     def reload(self) -> ModelTokenizer | None:
-        """The tokenizer out of changed files, with nothing remembered; None when there is no other than before.
+        """Load changed files, and return the tokenizer with an empty cache; None if there is no new tokenizer.
 
-        To be called from time to time. Files that still change between two calls are left alone, and files that cannot
-        be used are tried once. Cost: that of `load_tokenizer` after a change, some `stat` calls else.
+        Called periodically. Files are loaded once they are unchanged between two calls; broken files are tried only once.
+        Cost: that of `load_tokenizer` after a change, otherwise some `stat` calls.
         """
         if not self._watch.settled():
             return None
@@ -56,10 +56,10 @@ class TokenizerFiles:
             tokenizer = self._load()
         except TokenizerLoadError as error:
             self.n_failures += 1
-            log.warning("the tokenizer stays as it was, its changed files cannot be used: %s", error)
+            log.warning("keeping the loaded tokenizer, its changed files cannot be used: %s", error)
             return None
         self.n_reloads += 1
-        log.info("the tokenizer was loaded again: %s has changed", self._path)
+        log.info("tokenizer reloaded: %s has changed", self._path)
         return tokenizer
 
     def _load(self) -> ModelTokenizer:
