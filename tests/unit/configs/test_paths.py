@@ -30,7 +30,7 @@ def sections(top: Section) -> Iterator[tuple[tuple[str, ...], Section]]:
                 yield (field.name, *path), section
 
 
-TEXTS = {
+TEXTS: dict[tuple[str, ...], object] = {
     (*path, field.name): field.type
     for path, section in sections(KVAtlasConfig)
     for field in fields(section)
