@@ -1,4 +1,4 @@
-"""The plot of a search: what each trial gained, and what it cost. Needs the extra `plots`."""
+"""Plot of a search: objective and cost of each trial. Needs the extra `plots`."""
 
 # The library's own types leave keyword arguments open.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -20,7 +20,7 @@ except ImportError as error:
 
 
 def front(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """The points that no other beats in both coordinates, smaller being better, by the first."""
+    """Return the Pareto front, sorted by the first coordinate; smaller is better in both."""
     kept: list[tuple[float, float]] = []
     for point in sorted(set(points)):
         if not kept or point[1] < kept[-1][1]:
@@ -29,7 +29,7 @@ def front(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
 
 
 def write_pareto(tuned: Tuned, goal: Goal, file: Path) -> None:
-    """Objective against the busiest server's share, and against the CPU tier's size where that was tuned, as SVG."""
+    """Plot the objective against the busiest server's share, and against the CPU tier's size if that was tuned."""
     costs = [("busiestServer", "work of the busiest server, mean = 1")]
     if goal.cpu_sizes is not None:
         costs.append(("cpuGib", "CPU tier of a server, GiB"))
@@ -40,12 +40,12 @@ def write_pareto(tuned: Tuned, goal: Goal, file: Path) -> None:
         axes.set_ylabel(label)
         axes.legend(fontsize="small")
     file.parent.mkdir(parents=True, exist_ok=True)
-    with rc_context({"svg.hashsalt": "kvatlas"}):  # equal trials make equal files
+    with rc_context({"svg.hashsalt": "kvatlas"}):  # so that equal trials give equal files
         figure.savefig(file, metadata={"Date": None})
 
 
 def _draw(axes: Axes, tuned: Tuned, goal: Goal, cost: str) -> None:
-    """All trials by objective and `cost`, with the Pareto front of those within the guard rails."""
+    """Draw all trials by objective and `cost`, with the Pareto front of those within the guard rails."""
 
     def point(trial: Trial) -> tuple[float, float]:
         figures = {**trial.figures, "cpuGib": trial.settings.cpu_gib}
