@@ -56,5 +56,5 @@ def _draw(axes: Axes, tuned: Tuned, goal: Goal, cost: str) -> None:
         axes.scatter([x for x, _ in points], [y for _, y in points], marker=marker, label=label)
     best_of_all = front([point(trial) for trial in tuned.trials if trial.is_allowed])
     axes.plot([x for x, _ in best_of_all], [y for _, y in best_of_all], linewidth=0.8, label="Pareto front")
-    for trial, label in ((tuned.trials[0], "as it was"), (tuned.best, "best")):
+    for trial, label in ((tuned.trials[0], "original"), (tuned.best, "best")):
         axes.annotate(label, point(trial), textcoords="offset points", xytext=(6, 6))

@@ -178,7 +178,7 @@ def test_pareto_plot_is_written(tmp_path: Path, sizes: CpuSizes | None) -> None:
     write_pareto(Tuned(trials, trials[1], [], 0.0, judgement), Goal(cpu_sizes=sizes), file)
 
     text = file.read_text()
-    assert all(f"<!-- {label} -->" in text for label in ("best", "as it was", "outside", "Pareto front"))
+    assert all(f"<!-- {label} -->" in text for label in ("best", "original", "outside", "Pareto front"))
     assert ("<!-- CPU tier of a server, GiB -->" in text) is (sizes is not None)
 
 
