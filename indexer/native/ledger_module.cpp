@@ -1,4 +1,4 @@
-// kvatlas.indexer._native: the type Ledger. _native.pyi describes what it offers.
+// kvatlas.indexer._native: the type Ledger. _native.pyi is its interface.
 
 #include <memory>
 #include <string>
