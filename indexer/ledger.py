@@ -308,7 +308,7 @@ class RankLedger:
     def _infer(self, keys: Sequence[BlockKey]) -> None:
         """Copy blocks of the fastest tier to the tiers for which the engine sends no events."""
         for tier in map(TierId, range(1, len(self._tiers.names))):
-            if self.sources.of(tier) is TierSource.INFERRED:
+            if keys and self.sources.of(tier) is TierSource.INFERRED:
                 self._blocks.keep(Place(tier, LEARNED_GROUP), keys)
 
     # -- offload chunks -------------------------------------------------------------------------------------------

@@ -328,6 +328,18 @@ def test_copies_that_wait_are_adopted_after_loading_however_their_hash_is_learne
     assert (len(ledger.pending.hashes), len(ledger.hashes.parked)) == (0, 0)
 
 
+def test_inferred_tier_has_no_holder_when_there_was_nothing_to_copy() -> None:
+    first, second = make_atlas(REFERENCE, SPECS), make_atlas(REFERENCE, SPECS)
+    for now in (0.0, 6.0):
+        first.ledger("b", 0).use_block_size(BLOCK)
+        first.ledger("b", 0).offloads(now=now)
+    load(saved(first, ENDPOINTS, now=6), second, now=6)
+    second.ledger("b", 0).use_block_size(BLOCK)
+    for atlas in (first, second):
+        atlas.ledger("b", 0).without_events()
+    assert first.dump("b", 0, now=6) == second.dump("b", 0, now=6)
+
+
 def test_shared_blocks_of_a_tier_that_is_not_shared_are_left_out() -> None:
     atlas = make_atlas(REFERENCE, SPECS)
     atlas.load_shared("", [SavedShared(tier=TierId(0), block_size=BLOCK, keys=array("Q", [1]))])
