@@ -16,7 +16,7 @@ from .ledger import RankLedger
 from .match import PrefixMatch
 from .match_plan import MatchPlan, PlannedRank
 from .prefix import MediaSpan, Prefix, words_of
-from .saved import SavedBooks
+from .saved import SavedLedger
 from .sources import SourceChange
 from .tiers import TierId, TierSource, TierTable
 
@@ -155,11 +155,11 @@ class Atlas:
         """Return the ledgers of all ranks of the endpoint."""
         return self._endpoints[endpoint].values()
 
-    def dump(self, endpoint: str, rank: int, *, now: float) -> SavedBooks:
+    def dump(self, endpoint: str, rank: int, *, now: float) -> SavedLedger:
         """Return one rank's ledger, to be saved; `now` in monotonic seconds. Cost: O(hashes + residencies)."""
         return self.ledger(endpoint, rank).dump(now=now)
 
-    def load(self, endpoint: str, rank: int, saved: SavedBooks, *, now: float) -> None:
+    def load(self, endpoint: str, rank: int, saved: SavedLedger, *, now: float) -> None:
         """Load a saved ledger into an empty rank. Cost: as `dump`."""
         self.ledger(endpoint, rank).load(saved, now=now)
 

@@ -26,7 +26,7 @@ from ..events.position import StreamPosition
 from .columns import Saved
 from .errors import SnapshotError
 from .holders import SavedShared
-from .saved import SavedBooks
+from .saved import SavedLedger
 from .tiers import MAX_UNKNOWN_TIERS, TierSource, TierTable
 
 MAGIC = b"kvatlas\n"
@@ -78,7 +78,7 @@ class SavedRank(Saved, frozen=True):
 
     rank: int
     position: StreamPosition | None
-    books: SavedBooks
+    books: SavedLedger
 
 
 class SavedEndpoint(Saved, frozen=True, tag="endpoint"):

@@ -147,9 +147,9 @@ bool Ledger::take_stored(const Batch& batch, const Event& event, Applied& done) 
 bool Ledger::may_learn(const Event& event, const Route& route, bool& learns) const {
     const bool is_dense = event.block_size != 0 && event.n_tokens == event.n_hashes * uint64_t{event.block_size};
     if (event.n_hashes == 0 || !is_dense) return route.is_fastest || event.block_size <= block_size_;
-    if (event.has_extras && !route.tells_extras) return false;
+    if (event.has_extras && !route.sends_extras) return false;
     if (event.block_size != block_size_) return false;
-    learns = route.is_fastest || event.has_extras || !route.tells_extras;
+    learns = route.is_fastest || event.has_extras || !route.sends_extras;
     return true;
 }
 

@@ -27,7 +27,7 @@ struct Route {
     HolderId holder = 0;
     bool is_fastest = false;       // the fastest tier, whose events define hashes
     bool is_shared = false;        // copies of the tier's blocks are not counted
-    bool tells_extras = false;     // the publisher sends the inputs of its hashes beside tokens
+    bool sends_extras = false;     // the publisher sends the inputs of its hashes beside tokens
     bool takes_removals = false;   // every hash stands for one block
     uint32_t chunk = 0;            // learned number of blocks that move together; 0 if unknown
     bool is_chunk_given = false;   // the number is configured and not learned
