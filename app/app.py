@@ -11,6 +11,8 @@ import signal
 import time
 from collections.abc import Iterator, Mapping, Sequence
 
+from prometheus_client import CollectorRegistry, ProcessCollector
+
 from ..api.extproc.health import HealthService
 from ..configs.decisions import DecisionsConfig
 from ..configs.schema import KVAtlasConfig
@@ -18,33 +20,35 @@ from ..events.sockets import spawn
 from ..fleet.audits import audit_families
 from ..fleet.configured import ConfiguredFleet
 from ..fleet.kubernetes.cluster import Cluster
-from ..fleet.metrics import Metrics, StateCollector
+from ..fleet.metrics import FleetMetrics, SnapshotMetrics, StateCollector
 from ..fleet.roster import Wanted
 from ..fleet.snapshots import Snapshots
 from ..routing.admission import Admission
 from ..routing.decision_log import DecisionLog, decision_families
 from ..routing.feedback import Feedback
+from ..routing.metrics import RoutingMetrics
 from ..routing.models import ServedModels
 from ..routing.observers.observers import Observers
 from ..routing.picker import Picker, Policy
 from ..routing.plan.config_files import ConfigFiles
 from ..routing.plan.live import LiveConfig
-from ..routing.plan.metrics import latency_families
+from ..routing.plan.metrics import ConfigMetrics, latency_families
 from ..routing.plan.plan import Plan
+from ..tokenization.remote.metrics import RemoteMetrics
 from .housekeeping import keep_house, sweep
 from .listeners import Listeners
-from .readiness import LOOK_S, Readiness
+from .readiness import POLL_S, Readiness
 from .tokenization_metrics import tokenization_families
-from .workers.crew import Crew
+from .workers.workers import Workers
 
 log = logging.getLogger(__name__)
 
 NOTICE_S = 2.5
-"""Time that a gateway gets to see that the process is not ready, before new requests are refused: two health checks of
-the shipped Envoy configurations, and a half."""
+"""Time for gateways to notice the drain before new requests are refused: two and a half health-check intervals
+of the shipped Envoy configurations."""
 
 DRAIN_S = 30.0
-"""Time that requests in flight get when the process is told to stop."""
+"""Longest wait for requests in flight when the process stops."""
 
 
 class App:
@@ -52,8 +56,8 @@ class App:
 
     Args:
         config: validated configuration, with the endpoints that its `endpoints.file` lists.
-        files: where it came from, to follow their changes; None for a configuration that stays.
-        crew: the other workers of the same kvatlas; None for none.
+        files: its source, watched for changes; None for a configuration that never changes.
+        workers: the other workers of the same kvatlas; None if there are none.
 
     Raises:
         TokenizerLoadError: the tokenizer cannot be loaded.
@@ -65,40 +69,41 @@ class App:
     """
 
     def __init__(
-        self, config: KVAtlasConfig, files: ConfigFiles | None = None, *, crew: Crew | None = None
+        self, config: KVAtlasConfig, files: ConfigFiles | None = None, *, workers: Workers | None = None
     ) -> None:
-        # The tokenizer library's own threads would come on top of those that are configured.
+        # The tokenizer library's own threads would come on top of the configured ones.
         os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-        self._crew = crew
-        self._metrics = Metrics()
+        self._workers = workers
+        self._registry = CollectorRegistry()
+        ProcessCollector(registry=self._registry)
         self.live = LiveConfig(
             config,
             files=files,
             prepare=self._prepare,
             switch=self._switch,
             settle=self._settle,
-            metrics=self._metrics,
-            present=crew.present if crew is not None else None,
+            metrics=ConfigMetrics(self._registry),
+            present=workers.present if workers is not None else None,
         )
         """The configuration in force."""
         for note in self.live.plan.notes:
             log.info("%s", note)
         config = self.live.in_force
         self.ports: dict[str, int] = {}
-        """Where the process listens, by configuration key; absent when switched off."""
+        """Ports of the listeners by configuration key; a listener that is off is absent."""
         self._configured = ConfiguredFleet(
-            config, self._metrics, siblings=crew.loads if crew is not None else None
+            config, FleetMetrics(self._registry), siblings=workers.loads if workers is not None else None
         )
         self.fleet = self._configured.fleet
         self._models = ServedModels(
-            config, endpoint_urls=self.fleet.answering_urls, on_outcome=self._metrics.remote_tokenized
+            config, endpoint_urls=self.fleet.answering_urls, on_outcome=RemoteMetrics(self._registry).ended
         )
         self._snapshots = Snapshots(
             config.snapshot,
             fleet=self.fleet,
             models=self._models.names,
             wanted=self._wanted,
-            metrics=self._metrics.snapshot,
+            metrics=SnapshotMetrics(self._registry),
         )
         self._cluster = Cluster(
             config,
@@ -108,14 +113,14 @@ class App:
             environment=os.environ,
         )
         self._health = HealthService(elects=config.leader_election.enabled)
-        self._readiness = Readiness(self.fleet, self._cluster, self._health, self._metrics)
+        self._readiness = Readiness(self.fleet, self._cluster, self._health, self._registry)
         self._observers = Observers(config, self.fleet)
         self._picker = Picker(
             pipeline=self._models,
             fleet=self.fleet,
             policy=_policy(self.live.plan, self.live.generation, self._cluster.priorities),
-            metrics=self._metrics,
-            decisions=_decision_log(config.decisions, worker=crew.worker if crew is not None else 0),
+            metrics=RoutingMetrics(self._registry),
+            decisions=_decision_log(config.decisions, worker=workers.worker if workers is not None else 0),
             rng=random.random,
             n_fallbacks=config.ext_proc.fallback_endpoints,
             rules=self._cluster.rewrites,
@@ -130,15 +135,15 @@ class App:
             observers=self._observers,
             model_names=self._models.names,
             health=self._health,
-            metrics=self._metrics,
-            crew=crew,
+            registry=self._registry,
+            workers=workers,
         )
         self._show_state()
         self._reload = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
-        """Listen, and follow every configured endpoint.
+        """Open the listeners and follow every configured endpoint.
 
         Raises:
             ListenError: an address is taken; nothing is left listening.
@@ -166,10 +171,12 @@ class App:
         ]
 
     async def stop(self, *, grace_s: float = DRAIN_S) -> None:
-        """Say not ready, let requests in flight end for at most `grace_s` seconds, and stop everything.
+        """Drain and stop: report not ready, wait for requests in flight, then stop every part.
 
-        A gateway that uses this process is first given the time to notice, and its requests are answered meanwhile. Who
-        leads hands over before that, so that at any time somebody is ready.
+        A leader hands over first, so that one replica is always ready. Requests that come before gateways notice are served.
+
+        Args:
+            grace_s: longest wait for requests in flight.
         """
         if grace_s:
             await self._cluster.hand_over(notice_s=NOTICE_S)
@@ -178,7 +185,7 @@ class App:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._cluster.resign()
-        await self._snapshots.stop()  # at once: who drains for long may be killed
+        await self._snapshots.stop()  # first: a process that drains for long may be killed
         if (self._feedback.has_come or self._health.is_used) and grace_s:
             await asyncio.sleep(NOTICE_S)
         await self._listeners.drain(grace_s)
@@ -188,14 +195,14 @@ class App:
         await self._models.stop()
 
     async def run(self, *, ends: Sequence[signal.Signals] = (signal.SIGTERM, signal.SIGINT)) -> None:
-        """Start, serve until a signal `ends` it, drain and stop. A second signal stops at once. SIGHUP loads the files."""
+        """Serve until one of the signals `ends`, then drain and stop. A second signal stops at once; SIGHUP reloads the files."""
         stop = asyncio.Event()
         loop = asyncio.get_running_loop()
         for number in ends:
             loop.add_signal_handler(number, stop.set)
         loop.add_signal_handler(signal.SIGHUP, self._reload.set)
         await self.start()
-        # Nearly all of what there is now stays: full collections would look at it again and again, 80 ms each time.
+        # Nearly all objects of the start live on: without freezing, each full collection visits them, 80 ms each time.
         gc.collect()
         gc.freeze()
         log.info("following %d endpoint(s)", len(self.fleet))
@@ -208,14 +215,14 @@ class App:
         log.info("stopped")
 
     def _wanted(self, name: str) -> Wanted | None:
-        """An endpoint as the configuration or the cluster has it; None for one that somebody registered."""
+        """Return an endpoint of the configuration or the cluster; None for a registered one."""
         return self._configured.endpoints.get(name) or self._cluster.endpoints.get(name)
 
     def _cluster_changed(self) -> None:
-        self._readiness.look()
+        self._readiness.update()
 
     def _show_state(self) -> None:
-        """Register metrics that are read from the parts when they are scraped."""
+        """Register the metrics that are read from the parts on each scrape."""
         for families in (
             lambda: decision_families(self._picker.decisions),
             lambda: audit_families(self.fleet, now=time.monotonic()),
@@ -226,21 +233,21 @@ class App:
             self._observers.families,
             self._listeners.families,
         ):
-            self._metrics.registry.register(StateCollector(families))
+            self._registry.register(StateCollector(families))
 
     async def _settle_in(self) -> None:
-        """Once it is known which endpoints there are, snapshots can be written; once their history is, requests can come."""
+        """Begin snapshots when the endpoints are known; become ready when their event history is."""
         while not self._cluster.is_synced:  # noqa: ASYNC110 - once, at start
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(POLL_S)
         self._snapshots.begin()
         await self._readiness.settle()
 
     def _configuration_tasks(self) -> Iterator[asyncio.Task[None]]:
-        """Of several workers one follows the files, and sees that the others have what it has."""
-        if self._crew is None or self._crew.leads:
+        """Yield the tasks that follow the files; of several workers only the leader has them."""
+        if self._workers is None or self._workers.leads:
             yield spawn(self.live.watch(self._reload), "configuration")
-        if self._crew is not None and self._crew.leads:
-            yield spawn(self._crew.lead(), "workers")
+        if self._workers is not None and self._workers.leads:
+            yield spawn(self._workers.lead(), "workers")
 
     async def _prepare(self, plan: Plan) -> None:
         await self._configured.prepare(plan.config)

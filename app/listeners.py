@@ -1,10 +1,11 @@
-"""What the process listens on: ext-proc, gRPC health, REST and metrics."""
+"""Listeners of the process: ext-proc, gRPC health, REST and metrics."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
 
+from prometheus_client import CollectorRegistry
 from prometheus_client.metrics_core import Metric
 
 from ..api.extproc.configured import make_ext_proc
@@ -22,34 +23,33 @@ from ..api.tls.http import http_context
 from ..api.tls.metrics import tls_families
 from ..configs.address import HostPort
 from ..configs.listeners import ServerConfig
-from ..fleet.metrics import Metrics
 from ..fleet.registered import Registry
 from ..routing.feedback import Feedback
 from ..routing.observers.observers import Observers
 from ..routing.picker import Picker
 from ..routing.plan.live import LiveConfig
-from .workers.crew import Crew
+from .workers.workers import Workers
 
 log = logging.getLogger(__name__)
 
 
 class Listeners:
-    """By the configuration of the start; with a certificate, all but the one for health alone talk TLS.
+    """All listeners, by the configuration at the start; with a certificate all but plain health use TLS.
 
     Args:
         live: the configuration.
         picker: routes requests.
-        feedback: told of their answers.
-        observers: what looks on, for REST to show.
+        feedback: receives the ends of requests.
+        observers: shown over REST.
         model_names: served names and aliases.
         health: readiness of the process.
-        metrics: shown, and counters.
-        crew: the other workers, with whom REST answers; None for none.
+        registry: metrics of the whole process.
+        workers: the other workers, whose answers REST includes; None if there are none.
 
     Raises:
         TlsError: the certificate cannot be used.
         AuthError: the file with the bearer token cannot be used.
-        ListenError: the transport that is asked for cannot be had on this machine.
+        ListenError: this machine lacks the configured transport.
     """
 
     def __init__(
@@ -61,8 +61,8 @@ class Listeners:
         observers: Observers,
         model_names: frozenset[str],
         health: HealthService,
-        metrics: Metrics,
-        crew: Crew | None,
+        registry: CollectorRegistry,
+        workers: Workers | None,
     ) -> None:
         server, ext_proc = live.in_force.server, live.in_force.ext_proc
         self._certificates = make_certificates(server.tls, by_default=ext_proc.compat == "llm-d")
@@ -71,7 +71,7 @@ class Listeners:
             ext_proc,
             picker,
             health,
-            metrics,
+            registry,
             services=make_services(picker),
             certificates=self._certificates,
             on_begun=feedback.begun,
@@ -83,7 +83,7 @@ class Listeners:
                 "or the part of kvatlas that is built with a C++20 compiler is missing"
             )
         self._health = GrpcListener("server.health", (health.handler(),))
-        rest_metrics = RestMetrics(metrics.registry)
+        rest_metrics = RestMetrics(registry)
         self._feed = LiveFeed(
             lambda: frame_pieces(picker, live, ready=health.ready),
             max_viewers=live.in_force.rest.max_live_viewers,
@@ -92,26 +92,24 @@ class Listeners:
         answers = OwnAnswers(picker.decisions, picker.fleet, live)
         rest = rest_app(
             picker=picker,
-            answers=crew.join(answers, live) if crew is not None else answers,
+            answers=workers.join(answers, live) if workers is not None else answers,
             observers=observers,
             live=live,
             instances=Registry(picker.fleet),
             model_names=model_names,
-            registry=metrics.registry,
+            registry=registry,
             metrics=rest_metrics,
             feed=self._feed,
             is_ready=lambda: health.ready,
         )
         self._rest = HttpListener("server.rest", rest, tls)
-        self._metrics = HttpListener(
-            "server.metrics", metrics_app(metrics.registry, server.auth, rest_metrics), tls
-        )
+        self._metrics = HttpListener("server.metrics", metrics_app(registry, server.auth, rest_metrics), tls)
 
     async def start(self, server: ServerConfig) -> dict[str, int]:
-        """Listen; returns ports by configuration key, without those that are switched off.
+        """Open the listeners and return their ports by configuration key; one that is off is absent.
 
         Raises:
-            ListenError: an address is taken; those before it listen until `stop`.
+            ListenError: an address is taken; the ones before it stay open until `stop`.
         """
         ports: dict[str, int] = {}
         for name, address, listener in (
@@ -127,16 +125,16 @@ class Listeners:
         return ports
 
     async def drain(self, grace_s: float) -> None:
-        """Take no new requests to route, and wait at most `grace_s` seconds for those in flight, responses included."""
+        """Refuse new requests and wait at most `grace_s` seconds for those in flight, responses included."""
         await self._ext_proc.stop(grace_s)
 
     async def stop(self) -> None:
-        """Stop what `drain` has left."""
+        """Close what is left after `drain`."""
         await self._health.stop(0)
         self._feed.close()
         await self._rest.stop()
         await self._metrics.stop()
 
     def families(self) -> Iterator[Metric]:
-        """Metrics of the certificate."""
+        """Yield the metrics of the certificate."""
         return tls_families(self._certificates)

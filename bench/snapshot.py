@@ -32,11 +32,12 @@ from pathlib import Path
 from typing import TypeVar, get_args
 
 import msgspec
+from prometheus_client import CollectorRegistry
 
 from kvatlas.app.app import App
 from kvatlas.configs.loader import load_config
 from kvatlas.events.model import BlockStored, EngineHash, MediumName
-from kvatlas.fleet.metrics import Metrics
+from kvatlas.fleet.metrics import SnapshotMetrics
 from kvatlas.fleet.rank import Publisher
 from kvatlas.fleet.roster import wanted_endpoints
 from kvatlas.fleet.snapshots import Snapshots
@@ -156,7 +157,7 @@ async def write_filled(path: Path) -> Written:
         fleet=app.fleet,
         models=config.model.names,
         wanted=wanted_endpoints(config).get,
-        metrics=Metrics().snapshot,
+        metrics=SnapshotMetrics(CollectorRegistry()),
     )
     is_done = asyncio.Event()
     pause = asyncio.create_task(longest_pause(is_done))

@@ -21,7 +21,7 @@ from .errors import ConfigRefusedError
 from .fleet import Fleet
 from .fleet_metrics import fleet_families
 from .in_flight import Siblings
-from .metrics import Metrics
+from .metrics import FleetMetrics
 from .roster import Roster, Wanted, wanted_endpoints
 from .scrape.loads import LoadTable
 from .scrape.report import EngineFacts
@@ -42,7 +42,7 @@ class ConfiguredFleet:
         siblings: as of `Fleet`.
     """
 
-    def __init__(self, config: KVAtlasConfig, metrics: Metrics, *, siblings: Siblings | None) -> None:
+    def __init__(self, config: KVAtlasConfig, metrics: FleetMetrics, *, siblings: Siblings | None) -> None:
         tiers = TierTable(tier_specs(config.tiers))
         core = _core(metrics)
         self._loads = LoadTable(stale_after_s=config.metrics_scrape.stale_after)
@@ -151,7 +151,7 @@ class ConfiguredFleet:
         self.fleet.facts_changed(name, facts)
 
 
-def _core(metrics: Metrics) -> IndexCore:
+def _core(metrics: FleetMetrics) -> IndexCore:
     core = index_core(os.environ.get("KVATLAS_INDEX") or None)
     metrics.index_native.set(core.name == "native")
     if core.name == "reference":

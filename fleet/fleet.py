@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from ..configs.endpoints import EndpointAddresses, RankAddresses
 from ..events.stream import Trust
@@ -19,7 +19,7 @@ from .audit import Audit, Audited
 from .endpoint import Endpoint
 from .in_flight import InFlight, Siblings
 from .instance import Instance
-from .metrics import Metrics
+from .metrics import FleetMetrics
 from .predictions import Predictions
 from .rank import SAME_RESTART_S
 from .scrape.loads import LoadTable
@@ -53,13 +53,15 @@ class Fleet:
         subscriber: Subscriber,
         scraper: Scraper,
         loads: LoadTable,
-        metrics: Metrics,
+        metrics: FleetMetrics,
         settings: FleetSettings,
         siblings: Siblings | None = None,
     ) -> None:
         self.atlas = atlas
         self.predictions = Predictions(atlas, ttl_s=settings.predict_s)
         self._scraper, self._loads, self._metrics = scraper, loads, metrics
+        self.forgotten: list[Callable[[str], None]] = []
+        """Called with the name of every endpoint that is forgotten."""
         self.publishers = Publishers(subscriber, atlas=atlas, predictions=self.predictions, metrics=metrics)
         self.in_flight = InFlight(siblings)
         self.audit = Audit()
@@ -151,6 +153,8 @@ class Fleet:
         self.in_flight.forget(name)
         self.audit.forget(name)
         self._metrics.forget(name)
+        for forget in self.forgotten:
+            forget(name)
 
     async def release(self) -> None:
         """Free the sockets of forgotten endpoints."""

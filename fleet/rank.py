@@ -18,7 +18,7 @@ from ..indexer.holders import FASTEST
 from ..indexer.learned_bound import LearnedBound
 from ..indexer.snapshot import SavedRank
 from ..indexer.tiers import TierId, TierSource
-from .metrics import Metrics
+from .metrics import FleetMetrics
 from .predictions import Predictions
 
 log = logging.getLogger(__name__)
@@ -41,7 +41,7 @@ class Publisher:
     rank: int
     atlas: Atlas
     predictions: Predictions
-    metrics: Metrics
+    metrics: FleetMetrics
     subscription: Subscription | None = None
     last_batch_at: float | None = None
     """Monotonic seconds of the last batch applied."""

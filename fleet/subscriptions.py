@@ -14,7 +14,7 @@ from ..events.subscription import Subscription
 from ..indexer.atlas import Atlas
 from ..indexer.snapshot import SavedRank
 from .endpoint import Endpoint
-from .metrics import Metrics
+from .metrics import FleetMetrics
 from .predictions import Predictions
 from .rank import Publisher
 
@@ -30,7 +30,7 @@ class Publishers:
     """
 
     def __init__(
-        self, subscriber: Subscriber, *, atlas: Atlas, predictions: Predictions, metrics: Metrics
+        self, subscriber: Subscriber, *, atlas: Atlas, predictions: Predictions, metrics: FleetMetrics
     ) -> None:
         self._subscriber, self._atlas = subscriber, atlas
         self._predictions, self._metrics = predictions, metrics

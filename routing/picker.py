@@ -13,7 +13,6 @@ import msgspec
 
 from ..configs.schema import AdmissionConfig
 from ..fleet.fleet import Fleet
-from ..fleet.metrics import Metrics
 from ..indexer.prefix import Prefix
 from ..scorers.core.base import Rng
 from ..scorers.core.decision import Decision, Origin, PluginFault
@@ -27,6 +26,7 @@ from ..tokenization.requests.request import parse_body
 from .admission import Admission
 from .control_headers import MAX_ID_CHARS, fairness_id, model_rewrite, objective, only_if_cached, traceparent
 from .decision_log import DecisionLog
+from .metrics import RoutingMetrics
 from .model_rewrite import ModelRules, rewritten, target_by_rules
 from .observers.observers import Observers
 from .router import ModelRewrite, Overload, Refusal, RefusalCode, Route, Router, RoutingRequest
@@ -112,7 +112,7 @@ class Picker(Router):
         pipeline: Tokenizes,
         fleet: Fleet,
         policy: Policy,
-        metrics: Metrics,
+        metrics: RoutingMetrics,
         decisions: DecisionLog,
         rng: Callable[[], float],
         n_fallbacks: int = 0,
@@ -122,6 +122,7 @@ class Picker(Router):
     ) -> None:
         self.pipeline, self.fleet, self.decisions = pipeline, fleet, decisions
         self._policy, self._metrics, self._rng = policy, metrics, rng
+        fleet.forgotten.append(metrics.forget)
         self._n_fallbacks, self._endpoint_labels = n_fallbacks, endpoint_labels
         self._rules, self._observers = rules, observers
         self._faults_said: set[tuple[str, str]] = set()

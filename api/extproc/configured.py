@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 import grpc
+from prometheus_client import CollectorRegistry
 
 from ...configs.listeners import ExtProcConfig
-from ...fleet.metrics import Metrics
 from ...routing.outcome import AnswerBegun, Completion
 from ...routing.router import Router
 from ..tls.certificates import Certificates
@@ -22,7 +22,7 @@ def make_ext_proc(
     config: ExtProcConfig,
     router: Router,
     health: HealthService,
-    metrics: Metrics,
+    registry: CollectorRegistry,
     *,
     services: Mapping[str, grpc.GenericRpcHandler],
     certificates: Certificates | None,
@@ -35,14 +35,14 @@ def make_ext_proc(
         config: limits and dialect.
         router: decides where requests go.
         health: answered on the same port.
-        metrics: counters.
+        registry: where its metrics are shown.
         services: as of `ExtProcServer`.
         certificates: as of `ExtProcServer`.
         on_begun: as of `ExtProcServer`.
         on_complete: as of `ExtProcServer`, called after the request was counted.
     """
     intake = Intake(max_requests=config.max_pending_requests, max_bytes=config.max_held_bytes)
-    counted = StreamMetrics(metrics.registry, intake)
+    counted = StreamMetrics(registry, intake)
 
     def completed(completion: Completion) -> None:
         counted.completed(completion)
@@ -58,7 +58,7 @@ def make_ext_proc(
         max_body_bytes=config.max_body_bytes,
         read_usage=config.read_usage,
         transport=config.transport,
-        on_error=metrics.stream_error,
+        on_error=counted.failed,
         on_begun=on_begun,
         on_complete=completed,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, Counter
 from prometheus_client.metrics_core import Metric
 
 from ...fleet.metrics import StateCollector, gauge
@@ -38,7 +38,14 @@ class StreamMetrics:
             "response_first_byte_seconds", "Time from the decision to the first byte of the answer.",
             _FIRST_BYTE_SECONDS, registry=registry,
         )  # fmt: skip
+        self._errors = Counter(
+            "kvatlas_extproc_stream_errors", "ext-proc streams that failed.", ["reason"], registry=registry
+        )
         registry.register(StateCollector(lambda: _intake_families(intake)))
+
+    def failed(self, reason: str) -> None:
+        """Count a stream that failed."""
+        self._errors.labels(reason).inc()
 
     def completed(self, completion: Completion) -> None:
         """A request ended."""

@@ -12,12 +12,13 @@ from pathlib import Path
 from ...configs.changes import Change, changes
 from ...configs.discovery import with_listed_endpoints
 from ...configs.errors import ConfigError
+from ...configs.file_watch import FileState, FileWatch
 from ...configs.loader import LoadedConfig
 from ...configs.schema import KVAtlasConfig
 from ...fleet.errors import ConfigRefusedError
-from ...fleet.metrics import Metrics
 from ..errors import SchedulingError
-from .config_files import ConfigFiles, FileState, FileWatch
+from .config_files import ConfigFiles
+from .metrics import ConfigMetrics
 from .plan import Plan, make_plan
 from .weights import with_weights
 
@@ -77,7 +78,7 @@ class LiveConfig:
         files: ConfigFiles | None,
         switch: Switch,
         settle: Callable[[], Awaitable[None]],
-        metrics: Metrics,
+        metrics: ConfigMetrics,
         present: ConfigState | None = None,
         prepare: Callable[[Plan], Awaitable[None]] | None = None,
     ) -> None:
@@ -99,8 +100,8 @@ class LiveConfig:
         """What the files said at the start, until they are looked at for the first time."""
         self._go_on_from(start)
         self._turn = asyncio.Lock()
-        metrics.config_generation.set_function(lambda: self.generation)
-        metrics.config_refused.set_function(lambda: len(self.refusals))
+        metrics.generation.set_function(lambda: self.generation)
+        metrics.refused.set_function(lambda: len(self.refusals))
 
     @property
     def in_force(self) -> KVAtlasConfig:
@@ -110,7 +111,7 @@ class LiveConfig:
     @property
     def state(self) -> ConfigState:
         """For another process to go on from."""
-        seen = {str(path): each.told for path, each in self._watches.items() if each.told is not None}
+        seen = {str(path): each.reported for path, each in self._watches.items() if each.reported is not None}
         return ConfigState(self.generation, self._loaded, self.refusals.copy(), seen)
 
     @contextlib.asynccontextmanager
@@ -179,7 +180,7 @@ class LiveConfig:
                 config = with_weights(self._loaded, self.plan, weights)
                 found = await self._put_in_force(LoadedConfig(config), "rest", "PUT /v1/weights")
             except (ConfigError, ConfigRefusedError):
-                self._metrics.config_loaded("rest", "refused")
+                self._metrics.loaded("rest", "refused")
                 raise
         await self.tell()
         return found
@@ -187,7 +188,9 @@ class LiveConfig:
     def _go_on_from(self, state: ConfigState) -> None:
         """Take over all but the configuration itself."""
         self.refusals = dict(state.refusals)
-        self._watches = {Path(path): FileWatch(Path(path), told=told) for path, told in state.seen.items()}
+        self._watches = {
+            Path(path): FileWatch(Path(path), reported=each) for path, each in state.seen.items()
+        }
 
     def plan_with(self, weights: Mapping[str, object]) -> Plan:
         """What the configuration in force would come to with other weights for those named. Changes nothing.
@@ -199,7 +202,7 @@ class LiveConfig:
 
     async def _has_changed(self, path: Path) -> bool:
         watch = self._watches.setdefault(path, FileWatch(path))
-        return await asyncio.to_thread(watch.look)  # a network file system may be slow
+        return await asyncio.to_thread(watch.settled)  # a network file system may be slow
 
     async def _load_config(self, why: str) -> None:
         files = self.files
@@ -220,7 +223,7 @@ class LiveConfig:
                 loaded = await asyncio.to_thread(read)  # a long list takes a while
                 unread, self._unread = self._unread, None
                 if why == "file" and loaded.config == unread:  # weights that were set meanwhile stay
-                    self._metrics.config_loaded(why, "unchanged")
+                    self._metrics.loaded(why, "unchanged")
                 else:
                     await self._put_in_force(loaded, why, name)
             except (ConfigError, ConfigRefusedError) as error:
@@ -228,7 +231,7 @@ class LiveConfig:
         self.refusals.pop(name, None)
         if refusal is not None:
             self.refusals[name] = refusal
-            self._metrics.config_loaded(why, "refused")
+            self._metrics.loaded(why, "refused")
             log.error("configuration generation %d stays in force: %s", self.generation, refusal)
         await self.tell()
 
@@ -247,11 +250,11 @@ class LiveConfig:
             raise ConfigRefusedError(f"{origin}: {error}") from error
         self._loaded = loaded.config
         if generation is None:
-            self._metrics.config_loaded(why, "unchanged")
+            self._metrics.loaded(why, "unchanged")
             return found
         self.plan = plan
         self.generation = generation
-        self._metrics.config_loaded(why, "applied")
+        self._metrics.loaded(why, "applied")
         self._tell(found, (*loaded.notes, *plan.notes), origin)
         await self._settle()
         return found

@@ -1,14 +1,41 @@
-"""What the latency scorers of a profile have learned, as Prometheus families, read when scraped."""
+"""Prometheus metrics of the configuration in force, and of what its latency scorers have learned."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+from prometheus_client import CollectorRegistry, Counter, Gauge
 from prometheus_client.metrics_core import Metric
 
 from ...fleet.metrics import gauge
 from ...scorers.core.profile import Profile
 from ...scorers.latency.cost import LatencyCostScorer, LatencyReport
+
+
+class ConfigMetrics:
+    """Counters of configurations that were loaded.
+
+    Args:
+        registry: where they are shown.
+    """
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._loads = Counter(
+            "kvatlas_config_loads",
+            "Configurations looked at, by where from and what came of it.",
+            ["source", "outcome"],
+            registry=registry,
+        )
+        self.generation = Gauge(
+            "kvatlas_config_generation", "Generation of the configuration in force.", registry=registry
+        )
+        self.refused = Gauge(
+            "kvatlas_config_refused", "Files whose present content is not in force.", registry=registry
+        )
+
+    def loaded(self, source: str, outcome: str) -> None:
+        """Count a configuration that was applied, unchanged or refused."""
+        self._loads.labels(source, outcome).inc()
 
 
 def latency_families(profile: Profile) -> Iterator[Metric]:

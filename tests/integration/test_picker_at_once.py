@@ -83,7 +83,7 @@ def counted(parts: PickerParts) -> dict[tuple[str, str], float]:
     """Every counter of the picker, and how many decisions were timed."""
     return {
         (sample.name, str(sample.labels)): sample.value
-        for family in parts.metrics.registry.collect()
+        for family in parts.registry.collect()
         for sample in family.samples
         if sample.name.startswith("kvatlas_") and sample.name.endswith(("_total", "_count"))
     }

@@ -8,13 +8,14 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any
 
 import msgspec
+from prometheus_client import CollectorRegistry
 
 from kvatlas.configs.schema import KVAtlasConfig
 from kvatlas.configs.units import Duration
 from kvatlas.events.subscriber import Subscriber
 from kvatlas.events.subscription import SubscriberOptions
 from kvatlas.fleet.fleet import Fleet
-from kvatlas.fleet.metrics import Metrics
+from kvatlas.fleet.metrics import FleetMetrics
 from kvatlas.fleet.scrape.loads import LoadTable
 from kvatlas.fleet.scrape.report import EngineFacts
 from kvatlas.fleet.scrape.scraper import Scraper
@@ -53,7 +54,7 @@ async def make_fleet(
     config: KVAtlasConfig | None = None,
     *,
     tiers: Sequence[TierSpec] = TIERS,
-    metrics: Metrics | None = None,
+    metrics: FleetMetrics | None = None,
     max_sockets: int = 1000,
 ) -> AsyncGenerator[Fleet]:
     """An empty fleet that looks at endpoints by `config` and has its tiers, or without one has `tiers`."""
@@ -77,7 +78,7 @@ async def make_fleet(
         subscriber=subscriber,
         scraper=scraper,
         loads=loads,
-        metrics=metrics or Metrics(),
+        metrics=metrics or FleetMetrics(CollectorRegistry()),
         settings=fleet_settings(config),
     )
     try:

@@ -7,6 +7,8 @@ import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 
+from prometheus_client import CollectorRegistry
+
 from kvatlas.configs.endpoints import endpoint_addresses
 from kvatlas.configs.engines import EngineCatalog
 from kvatlas.configs.schema import AdmissionConfig, EventsConfig, StaticEndpoint, WeightsConfig
@@ -14,7 +16,7 @@ from kvatlas.configs.scraping import MetricsScrapeConfig
 from kvatlas.configs.units import Duration
 from kvatlas.events.subscriber import Subscriber
 from kvatlas.fleet.fleet import Fleet
-from kvatlas.fleet.metrics import Metrics
+from kvatlas.fleet.metrics import FleetMetrics
 from kvatlas.fleet.scrape.loads import LoadTable
 from kvatlas.fleet.scrape.report import EngineFacts
 from kvatlas.fleet.scrape.schedule import Rhythm
@@ -26,6 +28,7 @@ from kvatlas.indexer.factory import index_core
 from kvatlas.indexer.tiers import TierSpec, TierTable
 from kvatlas.routing.admission import Admission
 from kvatlas.routing.decision_log import DecisionLog
+from kvatlas.routing.metrics import RoutingMetrics
 from kvatlas.routing.model_rewrite import ModelRules
 from kvatlas.routing.picker import Picker, Policy
 from kvatlas.scorers.core.model import Load
@@ -44,7 +47,7 @@ class PickerParts:
         endpoint_labels: Callable[[str], dict[str, str]] | None,
         rules: ModelRules | None,
     ) -> None:
-        self.metrics = Metrics()
+        self.registry = CollectorRegistry()
         self._loads = LoadTable(stale_after_s=60)
         self._subscriber = Subscriber()
         tiers = TierTable([TierSpec(name="gpu", media=("GPU",)), TierSpec(name="cpu", media=("CPU",))])
@@ -59,7 +62,7 @@ class PickerParts:
                 rng=rng,
             ),
             loads=self._loads,
-            metrics=self.metrics,
+            metrics=FleetMetrics(self.registry),
             settings=FleetSettings(
                 trust_credit={},
                 capacities=(None, None),
@@ -80,7 +83,7 @@ class PickerParts:
                     AdmissionConfig(objectives={"batch": -2}, metrics_staleness_threshold=Duration(60))
                 ),
             ),
-            metrics=self.metrics,
+            metrics=RoutingMetrics(self.registry),
             decisions=DecisionLog(max_count=0, max_bytes=1),
             rng=rng,
             n_fallbacks=n_fallbacks,
@@ -95,9 +98,7 @@ class PickerParts:
 
     def picks(self, reason: str) -> float | None:
         """How often a request was routed without prefix for that reason."""
-        return self.metrics.registry.get_sample_value(
-            "kvatlas_prompts_without_prefix_total", {"reason": reason}
-        )
+        return self.registry.get_sample_value("kvatlas_prompts_without_prefix_total", {"reason": reason})
 
     async def close(self) -> None:
         await self._subscriber.close()

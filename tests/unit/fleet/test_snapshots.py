@@ -14,14 +14,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from prometheus_client import generate_latest
+from prometheus_client import CollectorRegistry, generate_latest
 
 from kvatlas.configs.endpoints import EndpointAddresses, RankAddresses
 from kvatlas.configs.schema import SnapshotConfig
 from kvatlas.configs.units import Duration
 from kvatlas.events.model import BlockStored, EngineHash, MediumName
 from kvatlas.fleet.fleet import Fleet
-from kvatlas.fleet.metrics import Metrics
+from kvatlas.fleet.metrics import FleetMetrics, SnapshotMetrics
 from kvatlas.fleet.roster import Roster, Wanted
 from kvatlas.fleet.scrape.report import EngineFacts
 from kvatlas.fleet.snapshots import Snapshots
@@ -40,11 +40,15 @@ PROMPT = array("I", range(16))
 class Process:
     """A fleet and its snapshots, as one process has them."""
 
-    def __init__(self, fleet: Fleet, metrics: Metrics, config: SnapshotConfig) -> None:
-        self.fleet, self._metrics = fleet, metrics
+    def __init__(self, fleet: Fleet, registry: CollectorRegistry, config: SnapshotConfig) -> None:
+        self.fleet, self._registry = fleet, registry
         self._roster = Roster(fleet)
         self.snapshots = Snapshots(
-            config, fleet=fleet, models=["m"], wanted=self._roster.wanted.get, metrics=metrics.snapshot
+            config,
+            fleet=fleet,
+            models=["m"],
+            wanted=self._roster.wanted.get,
+            metrics=SnapshotMetrics(registry),
         )
 
     async def start(self, endpoints: Mapping[str, Wanted]) -> None:
@@ -58,7 +62,7 @@ class Process:
         return self.fleet.atlas.ledger(name, rank).residencies(TierId(0))
 
     def metric(self, name: str) -> float:
-        lines = generate_latest(self._metrics.registry).decode().splitlines()
+        lines = generate_latest(self._registry).decode().splitlines()
         return next((float(line.split()[-1]) for line in lines if line.startswith(name)), 0.0)
 
 
@@ -72,10 +76,10 @@ async def process(
     tiers: tuple[TierSpec, ...] = TIERS,
 ) -> AsyncGenerator[Process]:
     """A process with these endpoints, told to stop at the end."""
-    metrics = Metrics()
+    registry = CollectorRegistry()
     config = SnapshotConfig(file=str(file), interval=Duration(interval_s), max_age=Duration(2 * interval_s))
-    async with make_fleet(metrics=metrics, tiers=tiers) as fleet:
-        running = Process(fleet, metrics, config)
+    async with make_fleet(metrics=FleetMetrics(registry), tiers=tiers) as fleet:
+        running = Process(fleet, registry, config)
         try:
             await running.start(dict.fromkeys(names, Wanted(addresses, {}, uid)))
             yield running
@@ -162,7 +166,7 @@ async def test_endpoint_is_left_out_when_it_is_found_too_late(
     written: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with make_fleet() as fleet:
-        snapshots = Process(fleet, Metrics(), SnapshotConfig(file=str(written))).snapshots
+        snapshots = Process(fleet, CollectorRegistry(), SnapshotConfig(file=str(written))).snapshots
         await snapshots.read()
         late = time.time() + SnapshotConfig().max_age + 1
         monkeypatch.setattr(time, "time", lambda: late)
@@ -216,7 +220,7 @@ async def test_process_whose_start_fails_leaves_the_file_as_it_is(written: Path)
     before = content(written)
     async with make_fleet() as fleet:
         config = SnapshotConfig(file=str(written))
-        running = Process(fleet, Metrics(), config)
+        running = Process(fleet, CollectorRegistry(), config)
         await running.snapshots.read()
         with pytest.raises(RuntimeError, match="a port is taken"), running.snapshots.loading():
             raise RuntimeError("a port is taken")
@@ -230,7 +234,7 @@ async def test_nothing_is_read_or_written_when_switched_off(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     async with make_fleet() as fleet:
-        running = Process(fleet, Metrics(), SnapshotConfig())
+        running = Process(fleet, CollectorRegistry(), SnapshotConfig())
         await running.start({"a": Wanted(ADDRESSES, {})})
         await running.snapshots.stop()
     assert names_in(tmp_path) == []

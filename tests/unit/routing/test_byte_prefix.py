@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_client import CollectorRegistry
 
 from kvatlas.configs.endpoints import EndpointAddresses, RankAddresses
 from kvatlas.configs.engines import EngineCatalog
@@ -21,7 +22,7 @@ from kvatlas.events.stream import Trust
 from kvatlas.events.subscriber import Subscriber
 from kvatlas.events.subscription import SubscriberOptions
 from kvatlas.fleet.fleet import Fleet
-from kvatlas.fleet.metrics import Metrics
+from kvatlas.fleet.metrics import FleetMetrics
 from kvatlas.fleet.scrape.loads import LoadTable
 from kvatlas.fleet.scrape.report import EngineFacts
 from kvatlas.fleet.scrape.schedule import Rhythm
@@ -32,6 +33,7 @@ from kvatlas.indexer.atlas import Atlas
 from kvatlas.indexer.factory import index_core
 from kvatlas.indexer.tiers import TierSpec, TierTable
 from kvatlas.routing.decision_log import DecisionLog
+from kvatlas.routing.metrics import RoutingMetrics
 from kvatlas.routing.picker import Picker, Policy
 from kvatlas.routing.router import Route, RoutingRequest
 from kvatlas.scorers.core.decision import Decision
@@ -54,7 +56,7 @@ def ignore(_name: str, _facts: EngineFacts) -> None:
 async def fleet_without_events() -> AsyncGenerator[MakePicker]:
     """Makes pickers over two endpoints, `a` and `b`, with blocks of 4 tokens."""
     core = index_core("reference")
-    metrics, loads = Metrics(), LoadTable(stale_after_s=2)
+    registry, loads = CollectorRegistry(), LoadTable(stale_after_s=2)
     subscriber = Subscriber(SubscriberOptions())
     scraper = Scraper(
         loads=loads,
@@ -68,7 +70,7 @@ async def fleet_without_events() -> AsyncGenerator[MakePicker]:
         subscriber=subscriber,
         scraper=scraper,
         loads=loads,
-        metrics=metrics,
+        metrics=FleetMetrics(registry),
         settings=FleetSettings(
             trust_credit=dict.fromkeys(Trust, 1.0),
             capacities=(None,),
@@ -85,7 +87,7 @@ async def fleet_without_events() -> AsyncGenerator[MakePicker]:
             pipeline=pipeline,
             fleet=fleet,
             policy=Policy(1, profile),
-            metrics=metrics,
+            metrics=RoutingMetrics(registry),
             decisions=DecisionLog(max_count=0, max_bytes=1),
             rng=lambda: 0.0,
         )

@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator
 
 import pytest
 from msgspec.structs import replace
+from prometheus_client import CollectorRegistry
 
 from kvatlas.configs.endpoints import EndpointAddresses, RankAddresses
 from kvatlas.configs.engines import EngineCatalog
@@ -15,7 +16,7 @@ from kvatlas.events.stream import Trust
 from kvatlas.events.subscriber import Subscriber
 from kvatlas.events.subscription import SubscriberOptions
 from kvatlas.fleet.fleet import Fleet
-from kvatlas.fleet.metrics import Metrics
+from kvatlas.fleet.metrics import FleetMetrics
 from kvatlas.fleet.scrape.loads import LoadTable
 from kvatlas.fleet.scrape.report import EngineFacts
 from kvatlas.fleet.scrape.schedule import Rhythm
@@ -26,6 +27,7 @@ from kvatlas.indexer.atlas import Atlas
 from kvatlas.indexer.factory import REFERENCE
 from kvatlas.indexer.tiers import TierSource, TierSpec, TierTable
 from kvatlas.routing.decision_log import DecisionLog
+from kvatlas.routing.metrics import RoutingMetrics
 from kvatlas.routing.picker import Picker, Policy
 from kvatlas.routing.router import Refusal, RefusalCode, Route, RoutingRequest
 from kvatlas.scorers.core.decision import Decision
@@ -71,7 +73,7 @@ async def fleet(source: TierSource | None) -> AsyncGenerator[Fleet]:
             rng=lambda: 0,
         ),
         loads=loads,
-        metrics=Metrics(),
+        metrics=FleetMetrics(CollectorRegistry()),
         settings=FleetSettings(
             trust_credit={trust: float(trust is Trust.LIVE) for trust in Trust},
             capacities=(None,),
@@ -100,7 +102,7 @@ def picker(fleet: Fleet, learner: Learner) -> Picker:
         pipeline=PromptPipeline(None),
         fleet=fleet,
         policy=Policy(1, profile),
-        metrics=Metrics(),
+        metrics=RoutingMetrics(CollectorRegistry()),
         decisions=make_log(),
         rng=no_chance,
     )
@@ -179,7 +181,7 @@ async def test_fault_of_a_plugin_is_said_once_without_its_text(
         pipeline=PromptPipeline(None),
         fleet=fleet,
         policy=Policy(1, profile),
-        metrics=Metrics(),
+        metrics=RoutingMetrics(CollectorRegistry()),
         decisions=make_log(),
         rng=no_chance,
     )

@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 import pytest
 from fastapi import FastAPI
+from prometheus_client import CollectorRegistry
 
 from kvatlas.api.rest.answers import changed_weights
 from kvatlas.api.rest.config import config_routes
@@ -17,9 +18,9 @@ from kvatlas.api.rest.errors import install_error_handlers
 from kvatlas.api.rest.weights import weight_routes
 from kvatlas.configs.schema import KVAtlasConfig
 from kvatlas.fleet.errors import ConfigRefusedError
-from kvatlas.fleet.metrics import Metrics
 from kvatlas.routing.decision_log import DecisionLog
 from kvatlas.routing.plan.live import LiveConfig
+from kvatlas.routing.plan.metrics import ConfigMetrics
 from kvatlas.routing.plan.plan import Plan
 from kvatlas.scorers.core.model import RequestView
 from support.candidates import endpoint, load, no_chance
@@ -56,7 +57,9 @@ async def rest() -> AsyncGenerator[Rest]:
         pass
 
     config = with_endpoints(make_endpoint("a", metrics="http://me:secret@h:1/m"))
-    live = LiveConfig(config, files=None, switch=switch, settle=settle, metrics=Metrics())
+    live = LiveConfig(
+        config, files=None, switch=switch, settle=settle, metrics=ConfigMetrics(CollectorRegistry())
+    )
     app = FastAPI()
     install_error_handlers(app)
     app.include_router(config_routes(live))

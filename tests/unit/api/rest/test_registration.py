@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 import pytest
 from fastapi import FastAPI
+from prometheus_client import CollectorRegistry
 
 from kvatlas.api.rest.errors import install_error_handlers
 from kvatlas.api.rest.registration import registration_routes
@@ -21,7 +22,7 @@ from kvatlas.events.model import BlockStored, EngineHash
 from kvatlas.events.subscriber import Subscriber
 from kvatlas.events.subscription import SubscriberOptions
 from kvatlas.fleet.fleet import Fleet
-from kvatlas.fleet.metrics import Metrics
+from kvatlas.fleet.metrics import FleetMetrics
 from kvatlas.fleet.registered import Registry
 from kvatlas.fleet.scrape.loads import LoadTable
 from kvatlas.fleet.scrape.schedule import Rhythm
@@ -99,7 +100,7 @@ async def rest(model_names: frozenset[str]) -> AsyncGenerator[Rest]:
             rng=lambda: 0,
         ),
         loads=loads,
-        metrics=Metrics(),
+        metrics=FleetMetrics(CollectorRegistry()),
         settings=fleet_settings(KVAtlasConfig(api_version="kvatlas/v1")),
     )
     registry = Registry(fleet)

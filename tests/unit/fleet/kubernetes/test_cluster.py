@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from prometheus_client import CollectorRegistry
 
 from kvatlas.configs.schema import EventsConfig, SnapshotConfig
 from kvatlas.events.model import BlockStored, EngineHash
@@ -14,7 +15,7 @@ from kvatlas.fleet.fleet import Fleet
 from kvatlas.fleet.kubernetes.client.errors import AccessError
 from kvatlas.fleet.kubernetes.cluster import Cluster
 from kvatlas.fleet.kubernetes.pods import PodEndpoint
-from kvatlas.fleet.metrics import Metrics
+from kvatlas.fleet.metrics import SnapshotMetrics
 from kvatlas.fleet.roster import Wanted, wanted_endpoints
 from kvatlas.fleet.snapshots import Snapshots
 from support.fleets import make_config, make_endpoint, make_fleet, with_endpoints
@@ -57,7 +58,9 @@ def no_snapshots(fleet: Fleet) -> Snapshots:
 
 
 def make_snapshots(config: SnapshotConfig, fleet: Fleet, saved: Mapping[str, Wanted]) -> Snapshots:
-    return Snapshots(config, fleet=fleet, models=["m"], wanted=saved.get, metrics=Metrics().snapshot)
+    return Snapshots(
+        config, fleet=fleet, models=["m"], wanted=saved.get, metrics=SnapshotMetrics(CollectorRegistry())
+    )
 
 
 def found(name: str, number: int = 1, *, uid: str = "u", **labels: str) -> dict[str, PodEndpoint]:

@@ -9,13 +9,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from prometheus_client import CollectorRegistry
 
 from kvatlas.configs.errors import ConfigError
 from kvatlas.configs.schema import KVAtlasConfig
 from kvatlas.fleet.errors import ConfigRefusedError
-from kvatlas.fleet.metrics import Metrics
 from kvatlas.routing.plan.config_files import ConfigFiles
 from kvatlas.routing.plan.live import MAX_LOGGED_CHANGES, LiveConfig
+from kvatlas.routing.plan.metrics import ConfigMetrics
 from kvatlas.routing.plan.plan import Plan
 
 HEAD = "apiVersion: kvatlas/v1\nkind: KVAtlasConfig\n"
@@ -25,7 +26,7 @@ HEAD = "apiVersion: kvatlas/v1\nkind: KVAtlasConfig\n"
 class Process:
     """Stands for the parts of the process that a configuration is put in force in."""
 
-    metrics: Metrics = field(default_factory=Metrics)
+    registry: CollectorRegistry = field(default_factory=CollectorRegistry)
     switched: list[tuple[int, KVAtlasConfig]] = field(default_factory=list[tuple[int, KVAtlasConfig]])
     settled: int = 0
     refusal: str | None = None
@@ -40,7 +41,7 @@ class Process:
         self.settled += 1
 
     def value(self, metric: str, **labels: str) -> float | None:
-        return self.metrics.registry.get_sample_value(f"kvatlas_config_{metric}", labels)
+        return self.registry.get_sample_value(f"kvatlas_config_{metric}", labels)
 
 
 @pytest.fixture
@@ -64,7 +65,7 @@ def live_config(path: Path, text: str, process: Process) -> LiveConfig:
         files=files,
         switch=process.switch,
         settle=process.settle,
-        metrics=process.metrics,
+        metrics=ConfigMetrics(process.registry),
     )
 
 
@@ -331,7 +332,11 @@ async def test_impossible_weights_change_nothing(tmp_path: Path, process: Proces
 async def test_process_without_a_file_takes_weights_and_follows_nothing(process: Process) -> None:
     config = KVAtlasConfig(api_version="kvatlas/v1")
     live = LiveConfig(
-        config, files=None, switch=process.switch, settle=process.settle, metrics=process.metrics
+        config,
+        files=None,
+        switch=process.switch,
+        settle=process.settle,
+        metrics=ConfigMetrics(process.registry),
     )
 
     await look(live)

@@ -13,23 +13,24 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry
 
 from kvatlas.api.rest.answers import Answers, OwnAnswers, PageQuery
 from kvatlas.api.rest.errors import UnavailableError
 from kvatlas.app.workers.config_state import decoded_state, encoded_state
-from kvatlas.app.workers.crew import Crew
-from kvatlas.app.workers.link import Mailboxes
+from kvatlas.app.workers.link import WorkerSockets
+from kvatlas.app.workers.workers import Workers
 from kvatlas.configs.errors import ConfigError
 from kvatlas.configs.schema import KVAtlasConfig, SnapshotConfig, WeightsConfig
 from kvatlas.fleet.audit import Audited, Verdict
 from kvatlas.fleet.errors import ConfigRefusedError
 from kvatlas.fleet.fleet import Fleet
-from kvatlas.fleet.metrics import Metrics
 from kvatlas.fleet.roster import wanted_endpoints
 from kvatlas.routing.decision_log import DecisionLog
 from kvatlas.routing.plan.config_files import ConfigFiles
 from kvatlas.routing.plan.live import ConfigState, LiveConfig
 from kvatlas.routing.plan.load import load_scheduled
+from kvatlas.routing.plan.metrics import ConfigMetrics
 from kvatlas.routing.plan.plan import Plan
 from support.decisions import decided
 from support.fleets import make_endpoint, make_fleet, with_endpoints
@@ -54,27 +55,27 @@ class Worker:
 
 @dataclass
 class Kvatlas:
-    """All workers in one process, over real mailboxes, and every configuration that was in force in any of them."""
+    """All workers in one process, over real sockets, and every configuration that was in force in any of them."""
 
     path: Path
-    mailboxes: Mailboxes = field(default_factory=lambda: Mailboxes(N_WORKERS))
+    sockets: WorkerSockets = field(default_factory=lambda: WorkerSockets(N_WORKERS))
     workers: dict[int, Worker] = field(default_factory=dict[int, Worker])
     in_force: dict[int, set[WeightsConfig]] = field(default_factory=dict[int, set[WeightsConfig]])
     refusal: str | None = None
 
     async def begin(self, worker: int) -> Worker:
         stack = AsyncExitStack()
-        link = await stack.enter_async_context(self.mailboxes.link(worker))
+        link = await stack.enter_async_context(self.sockets.link(worker))
         config = load_scheduled(self.path, None).config
-        crew = Crew(link, config)
-        await crew.meet()
+        workers = Workers(link, config)
+        await workers.meet()
         live = LiveConfig(
             config,
             files=ConfigFiles(self.path),
             switch=self.switch,
             settle=nothing,
-            metrics=Metrics(),
-            present=crew.present,
+            metrics=ConfigMetrics(CollectorRegistry()),
+            present=workers.present,
         )
         self.note(live.generation, live.in_force)
         fleet = await stack.enter_async_context(make_fleet())
@@ -82,7 +83,7 @@ class Kvatlas:
             fleet.add(name, wanted.addresses, wanted.labels)
         log = DecisionLog(max_count=10, max_bytes=2**20, worker=worker)
         own = OwnAnswers(log, fleet, live)
-        made = self.workers[worker] = Worker(stack, live, crew.join(own, live), log, fleet)
+        made = self.workers[worker] = Worker(stack, live, workers.join(own, live), log, fleet)
         return made
 
     async def end(self, worker: int) -> None:
@@ -125,7 +126,7 @@ def together(path: Path, play: Callable[[Kvatlas], Awaitable[None]]) -> None:
         finally:
             for worker in list(all_of_it.workers):
                 await all_of_it.end(worker)
-            all_of_it.mailboxes.close()
+            all_of_it.sockets.close()
 
     asyncio.run(run())
 
@@ -236,7 +237,7 @@ def test_audit_is_the_sum_over_all(tmp_path: Path) -> None:
 @pytest.mark.parametrize("file", SHIPPED, ids=lambda file: file.stem)
 def test_state_comes_over_as_it_is_told(file: Path) -> None:
     config = load_scheduled(file, None).config
-    state = ConfigState(7, config, {"a.yaml": "line 3"}, {"a.yaml": (1, 2, 3, 4)})
+    state = ConfigState(7, config, {"a.yaml": "line 3"}, {"a.yaml": (("a.yaml", 1, 2, 3, 4),)})
     elsewhere = msgspec.structs.replace(config, snapshot=SnapshotConfig(file="s.1"))
 
     assert decoded_state(encoded_state(state), like=config) == state

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvatlas.tokenization.encoding.encoding import n_common, prompt_of, shortened, texts_of
+from kvatlas.tokenization.encoding.truncation import n_common, prompt_of, shortened, texts_of
 from kvatlas.tokenization.errors import EncodeError
 from kvatlas.tokenization.model import NoPrefixReason, TextPrompt, TokenPrompt, Truncation
 
@@ -43,7 +43,7 @@ def encoded(*ids: list[int]) -> list[array[int]]:
     return [array("I", each) for each in ids]
 
 
-def test_ids_count_as_far_as_the_fork_has_them_when_there_is_media() -> None:
+def test_ids_end_where_the_fork_differs_when_there_is_media() -> None:
     prompt = TextPrompt("abc", add_special_tokens=True, fork="abd")
     assert texts_of(prompt) == (("abc", True), ("abd", True))
     found = prompt_of(prompt, encoded([0, 1, 2, 3], [0, 1, 5, 3]))
@@ -59,9 +59,7 @@ def test_ids_count_as_far_as_the_fork_has_them_when_there_is_media() -> None:
         pytest.param(Truncation(2, "left", spares_added=True), [90, 91], id="added_alone"),
     ],
 )
-def test_what_the_tokenizer_adds_stays_when_the_truncation_spares_it(
-    truncation: Truncation, ids: list[int]
-) -> None:
+def test_special_tokens_stay_when_the_truncation_spares_them(truncation: Truncation, ids: list[int]) -> None:
     prompt = TextPrompt("abc", add_special_tokens=True, truncation=truncation)
     assert texts_of(prompt) == (("abc", True), ("abc", False))
     assert prompt_of(prompt, encoded([90, 1, 2, 3, 91], [1, 2, 3])).tokens == array("I", ids)

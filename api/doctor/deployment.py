@@ -1,4 +1,4 @@
-"""What checks look at: a configuration, and the process that runs by it where there is one."""
+"""Subject of the checks: a configuration, and the process that runs it if there is one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Labels = Mapping[str, str]
 
 
 class Counts:
-    """The process's own metrics at one moment: what docs/metrics.md lists, by name. Cost: one scrape."""
+    """The process's own metrics at one time, by name as in docs/metrics.md. Cost: one scrape."""
 
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
         self._samples: dict[str, list[tuple[Labels, float]]] = defaultdict(list)
@@ -25,15 +25,15 @@ class Counts:
                 self._samples[sample.name].append((sample.labels, sample.value))
 
     def total(self, name: str, **labels: str) -> float:
-        """Sum over the series of `name` that have these labels; 0 without any."""
+        """Return the sum over the series of `name` with these labels; 0 if there are none."""
         return sum(value for found, value in self._samples[name] if labels.items() <= found.items())
 
     def values(self, name: str) -> list[float]:
-        """Of every series of `name`; empty without any."""
+        """Return the values of all series of `name`."""
         return [value for _, value in self._samples[name]]
 
     def by(self, label: str, name: str, **labels: str) -> dict[str, float]:
-        """The same for each value of one label, those of 0 left out, largest first."""
+        """Return the sum per value of one label, without zeros, largest first."""
         sums: dict[str, float] = defaultdict(float)
         for found, value in self._samples[name]:
             if labels.items() <= found.items() and value:
@@ -42,16 +42,16 @@ class Counts:
 
 
 @dataclass(frozen=True, slots=True)
-class Patient:
+class Deployment:
     """One deployment.
 
     Attributes:
-        config: in force, or in a file.
+        config: in force, or of a file.
         fleet: of the running process; None for a file alone.
         counts: the process's metrics.
         now: monotonic seconds.
         wall: wall-clock seconds.
-        refused: file -> why its present content is not in force.
+        refused: file -> reason why its present content is not in force.
     """
 
     config: KVAtlasConfig
@@ -63,7 +63,7 @@ class Patient:
 
     @property
     def endpoints(self) -> Iterator[tuple[Fleet, Endpoint]]:
-        """Every endpoint with its fleet, by name; none without a process."""
+        """Yield every endpoint with its fleet, by name; none without a process."""
         if self.fleet is not None:
             for endpoint in sorted(self.fleet, key=lambda each: each.name):
                 yield self.fleet, endpoint

@@ -1,4 +1,4 @@
-"""What is done with a prompt's ids beside encoding a text: truncation, and the end before media."""
+"""Truncation of a prompt's ids, as requested and before the first media item."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..model import NoPrefixReason, TextPrompt, TokenPrompt, Truncation
 
 
 def texts_of(prompt: TextPrompt) -> tuple[tuple[str, bool], ...]:
-    """The texts whose ids decide about those of `prompt`, each with whether the tokenizer adds what it adds."""
+    """Return the texts whose ids `prompt_of` needs, each with whether the tokenizer adds its special tokens."""
     whole = (prompt.text, prompt.add_special_tokens)
     if prompt.fork is not None:
         return whole, (prompt.fork, prompt.add_special_tokens)
@@ -20,14 +20,14 @@ def texts_of(prompt: TextPrompt) -> tuple[tuple[str, bool], ...]:
 
 
 def prompt_of(prompt: TextPrompt, encoded: Sequence[array[int]]) -> TokenPrompt:
-    """The ids the engine computes for `prompt`; with media, those before the first media item.
+    """Return the engine's ids for `prompt`; if it has media, those before the first media item.
 
     Args:
         prompt: a text.
         encoded: ids of `texts_of(prompt)`.
 
     Raises:
-        EncodeError: the truncation leaves no room for what the tokenizer adds.
+        EncodeError: the truncation leaves no room for the special tokens that the tokenizer adds.
     """
     ids = encoded[0]
     if prompt.fork is not None:
@@ -38,7 +38,7 @@ def prompt_of(prompt: TextPrompt, encoded: Sequence[array[int]]) -> TokenPrompt:
 
 
 def shortened(ids: array[int], truncation: Truncation | None) -> array[int]:
-    """`ids` with as many cut off as the truncation wants."""
+    """Apply a truncation to `ids`."""
     if truncation is None or len(ids) <= truncation.n_tokens:
         return ids
     start = len(ids) - truncation.n_tokens if truncation.side == "left" else 0
@@ -46,7 +46,7 @@ def shortened(ids: array[int], truncation: Truncation | None) -> array[int]:
 
 
 def n_common(one: array[int], other: array[int]) -> int:
-    """Ids at the start that two prompts have in common. Cost: O(n log n) bytes compared, far below encoding them."""
+    """Count the leading ids that two prompts share. Cost: O(n log n) compared bytes, far below encoding them."""
     low, high = 0, min(len(one), len(other))
     while low < high:
         middle = (low + high + 1) // 2
@@ -58,13 +58,13 @@ def n_common(one: array[int], other: array[int]) -> int:
 
 
 def _shortened_inside(ids: array[int], bare: array[int], truncation: Truncation) -> array[int]:
-    """`ids`, which are `bare` between what the tokenizer adds, with `bare` shortened to make room for the rest."""
+    """Shorten `bare`, which is `ids` without the tokenizer's special tokens, to make room for these tokens."""
     if len(ids) <= truncation.n_tokens:
         return ids
     n_added = len(ids) - len(bare)
     fronts = [n for n in range(n_added + 1) if ids[n : n + len(bare)] == bare] if n_added >= 0 else []
     if not fronts or truncation.n_tokens < n_added:
-        raise EncodeError("the truncation leaves no room for what the tokenizer adds")
+        raise EncodeError("the truncation leaves no room for the tokenizer's special tokens")
     front = fronts[0]
     room = Truncation(truncation.n_tokens - n_added, truncation.side)
     return ids[:front] + shortened(bare, room) + ids[front + len(bare) :]

@@ -1,0 +1,68 @@
+"""Prometheus metrics of decisions; docs/metrics.md describes each."""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, Counter
+
+from ..fleet.tallies import Tally, Times
+
+_FAST_SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
+
+
+class RoutingMetrics:
+    """Counters of requests as they are routed or refused.
+
+    Args:
+        registry: where they are shown.
+    """
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        def tally(name: str, text: str, label: str | None = None) -> Tally:
+            return Tally(name, text, label, registry=registry)
+
+        self._picks = tally("picks", "Requests sent to an endpoint.", "endpoint")
+        self._refusals = tally("refusals", "Requests answered without being routed.", "code")
+        self._no_prefix = tally("prompts_without_prefix", "Routed requests without token ids.", "reason")
+        self._prefix_cut = tally(
+            "prompts_cut", "Routed requests whose token ids are known only at the start.", "reason"
+        )
+        self._prompt_tokens = tally("prompt_tokens", "Tokens of routed prompts.")
+        self._usable_tokens = tally("usable_prefix_tokens", "Prompt tokens cached on the picked endpoint.")
+        self._faults = Counter(
+            "kvatlas_plugin_faults",
+            "Plugin answers that had to be repaired.",
+            ["plugin", "reason"],
+            registry=registry,
+        )
+        self.decision_seconds = Times(
+            "decision_seconds", "Time from the whole body to the decision.", _FAST_SECONDS, registry=registry
+        )
+
+    def picked(self, endpoint: str) -> None:
+        """Count a request that was sent to the endpoint."""
+        self._picks.add(endpoint)
+
+    def refused(self, code: str) -> None:
+        """Count a request that was answered without being routed."""
+        self._refusals.add(code)
+
+    def no_prefix(self, reason: str) -> None:
+        """Count a request without token ids."""
+        self._no_prefix.add(reason)
+
+    def prefix_cut(self, reason: str) -> None:
+        """Count a request whose token ids end before its prompt does."""
+        self._prefix_cut.add(reason)
+
+    def prompt_known(self, *, tokens: int, usable: int) -> None:
+        """Count the tokens of a routed prompt, and those cached on the picked endpoint."""
+        self._prompt_tokens.add(n=tokens)
+        self._usable_tokens.add(n=usable)
+
+    def plugin_fault(self, plugin: str, reason: str) -> None:
+        """Count a plugin's answer that had to be repaired."""
+        self._faults.labels(plugin, reason).inc()
+
+    def forget(self, endpoint: str) -> None:
+        """End the series of an endpoint."""
+        self._picks.forget(endpoint)
