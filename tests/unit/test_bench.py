@@ -47,7 +47,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Mapping[str, Any], st
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=280,
         check=False,
     )
     assert ended.returncode == 0, ended.stderr
