@@ -43,7 +43,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Result, str]:
     file = tmp_path_factory.mktemp("bench") / "index.json"
     command = [sys.executable, "-m", "bench", "--size", "tiny", "--without-dynamo", "--json", str(file)]
     before = DOCUMENT.read_text()
-    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=110, check=False)
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=280, check=False)
     assert ended.returncode == 0, ended.stderr
     assert DOCUMENT.read_text() == before
     return msgspec.json.decode(file.read_bytes(), type=Result), ended.stdout
