@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..configs.schema import KVAtlasConfig, ModelConfig
 from ..tokenization.configured import make_remote
+from ..tokenization.eventual import Eventual, Known
 from ..tokenization.model import NoPrefixReason, ParsedRequest, Prompt
 from ..tokenization.remote.client import OnOutcome
 from ..tokenization.service import Tokenization
@@ -69,17 +70,12 @@ class ServedModels:
         served = self._find(name)
         return served.config.endpoint_labels if served is not None else {}
 
-    async def tokenize(self, request: ParsedRequest) -> Prompt:
-        """See `PromptPipeline.tokenize`."""
-        outcome = self.begin(request)
-        return outcome if isinstance(outcome, Prompt) else await outcome
-
-    def begin(self, request: ParsedRequest) -> Prompt | Coroutine[None, None, Prompt]:
-        """See `PromptPipeline.begin`. A request for none of several models has no token ids."""
+    def tokenize(self, request: ParsedRequest) -> Eventual[Prompt]:
+        """Return what `PromptPipeline.tokenize` returns; a request for none of several models has no token ids."""
         served = self._find(request.model)
         if served is not None:
-            return served.tokenization.pipeline.begin(request)
-        return Prompt(
+            return served.tokenization.pipeline.tokenize(request)
+        prompt = Prompt(
             model=request.model,
             tokens=None,
             lora=request.lora,
@@ -89,6 +85,7 @@ class ServedModels:
             reason=NoPrefixReason.UNKNOWN_MODEL,
             detail=f"no model is configured that is called {request.model!r}, and none has an adapter of that name",
         )
+        return Known(prompt)
 
     async def start(self) -> None:
         """Open what is needed to ask engines."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import logging
 import time
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -21,6 +21,7 @@ from ..scorers.core.profile import Profile
 from ..scorers.core.shadow import Draws
 from ..tokenization.encoding.byte_form import prompt_bytes
 from ..tokenization.errors import RequestError
+from ..tokenization.eventual import Eventual, Known
 from ..tokenization.model import ParsedRequest, Prompt
 from ..tokenization.requests.request import parse_body
 from .admission import Admission
@@ -29,7 +30,7 @@ from .decision_log import DecisionLog
 from .metrics import RoutingMetrics
 from .model_rewrite import ModelRules, rewritten, target_by_rules
 from .observers.observers import Observers
-from .router import ModelRewrite, Overload, Refusal, RefusalCode, Route, Router, RoutingRequest
+from .router import ModelRewrite, Overload, Refusal, RefusalCode, Route, Router, RoutingRequest, RoutingResult
 
 log = logging.getLogger(__name__)
 
@@ -78,11 +79,7 @@ class Policy:
 class Tokenizes(Protocol):
     """What turns requests into prompts."""
 
-    def begin(self, request: ParsedRequest) -> Prompt | Coroutine[None, None, Prompt]:
-        """See `PromptPipeline.begin`."""
-        ...
-
-    async def tokenize(self, request: ParsedRequest) -> Prompt:
+    def tokenize(self, request: ParsedRequest) -> Eventual[Prompt]:
         """See `PromptPipeline.tokenize`."""
         ...
 
@@ -131,28 +128,18 @@ class Picker(Router):
         """Decide by another configuration from now on."""
         self._policy = policy
 
-    def begin(self, request: RoutingRequest) -> Route | Refusal | Coroutine[None, None, Route | Refusal]:
-        """See `Router.begin`."""
+    def route(self, request: RoutingRequest) -> Eventual[RoutingResult]:
+        """See `Router.route`."""
         started = time.perf_counter()
         origin = self._origin(request)
         rewrite = self._admitted(request, origin.priority)
         if isinstance(rewrite, Refusal):
-            return self._told(rewrite, started)
-        prompt: Prompt | Coroutine[None, None, Prompt] | None = None
-        if request.has_body and request.overload is None:
-            try:
-                body = rewrite.body if rewrite else request.body
-                prompt = self.pipeline.begin(parse_body(request.path, body))
-            except RequestError as error:
-                return self._told(Refusal(RefusalCode.BAD_REQUEST, str(error)), started)
-        if prompt is None or isinstance(prompt, Prompt):
-            return self._told(self._decided(request, origin, prompt, rewrite), started)
-        return self._prompted(prompt, request, origin, rewrite, started)
-
-    async def route(self, request: RoutingRequest) -> Route | Refusal:
-        """See `Router.route`."""
-        outcome = self.begin(request)
-        return outcome if isinstance(outcome, Route | Refusal) else await outcome
+            return Known(self._told(rewrite, started))
+        try:
+            prompt = self._prompt(request, rewrite)
+        except RequestError as error:
+            return Known(self._told(Refusal(RefusalCode.BAD_REQUEST, str(error)), started))
+        return prompt.map(lambda known: self._told(self._decided(request, origin, known, rewrite), started))
 
     def decide(
         self,
@@ -221,18 +208,13 @@ class Picker(Router):
         text = prompt_bytes(prompt.unencoded)
         return None if text is None else atlas.byte_prefix(text, lora=lora, salt=salt)
 
-    async def _prompted(
-        self,
-        coming: Coroutine[None, None, Prompt],
-        request: RoutingRequest,
-        origin: Origin,
-        rewrite: ModelRewrite | None,
-        started: float,
-    ) -> Route | Refusal:
-        prompt = await coming
-        return self._told(self._decided(request, origin, prompt, rewrite), started)
+    def _prompt(self, request: RoutingRequest, rewrite: ModelRewrite | None) -> Eventual[Prompt | None]:
+        if not request.has_body or request.overload is not None:
+            return Known(None)
+        body = rewrite.body if rewrite else request.body
+        return self.pipeline.tokenize(parse_body(request.path, body))
 
-    def _told(self, outcome: Route | Refusal, started: float) -> Route | Refusal:
+    def _told(self, outcome: RoutingResult, started: float) -> RoutingResult:
         """`outcome`, once it is counted."""
         if isinstance(outcome, Route):
             self._account(outcome.decision)
@@ -258,7 +240,7 @@ class Picker(Router):
 
     def _decided(
         self, request: RoutingRequest, origin: Origin, prompt: Prompt | None, rewrite: ModelRewrite | None
-    ) -> Route | Refusal:
+    ) -> RoutingResult:
         prefix = self.prefix(prompt)
         view = _view(prompt.model if prompt else "", prefix, request.headers)
         draws = self._observers.draws(self._rng) if self._observers is not None else None

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Coroutine, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum, StrEnum
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import msgspec
 
 from ..fleet.in_flight import Booking
 from ..indexer.predicted import Prediction
 from ..scorers.core.decision import Decision
+from ..tokenization.eventual import Eventual
 
 
 class Overload(StrEnum):
@@ -119,16 +120,13 @@ class Refusal:
     dropped_reason: str | None = None
 
 
+RoutingResult: TypeAlias = Route | Refusal
+"""Where a request goes, or why it goes nowhere."""
+
+
 class Router(Protocol):
-    """Routes requests; `api.picker.Picker` is the real one."""
+    """Routes requests; `routing.picker.Picker` is the real one."""
 
-    def begin(self, request: RoutingRequest) -> Route | Refusal | Coroutine[None, None, Route | Refusal]:
-        """What `route` answers where nothing has to be waited for, else what to await, once, for the answer.
-
-        No task and no turn of the event loop for most requests.
-        """
-        return self.route(request)
-
-    async def route(self, request: RoutingRequest) -> Route | Refusal:
-        """The endpoints for `request`, or why there are none. Never raises for bad input."""
+    def route(self, request: RoutingRequest) -> Eventual[RoutingResult]:
+        """Return the endpoints for `request`, or why there are none. Never raises for bad input."""
         ...

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Coroutine
 
 from grpc import StatusCode
 
-from ...routing.router import Refusal, Route
+from ...routing.router import RoutingResult
+from ...tokenization.eventual import Later
 from ..errors import ExtProcError
 from ..http2.call import Responder
-from .conversation import Answer, Circle, Conversation
+from .conversation import Circle, Conversation
 from .stream import Step
 
 MAX_WAITING = 1024
@@ -62,14 +62,14 @@ class ExtProcCall:
             self._end(error.grpc_status, str(error))
             return
         if step.route is not None:
-            answer = self._conversation.begin(step.route)
-            if not isinstance(answer, Route | Refusal):
-                self._routing = asyncio.get_running_loop().create_task(self._wait(answer))
+            result = self._conversation.route(step.route)
+            if isinstance(result, Later):
+                self._routing = asyncio.get_running_loop().create_task(self._wait(result))
                 return
-            step = self._conversation.routed(answer)
+            step = self._conversation.routed(result.value)
         self._act(step)
 
-    async def _wait(self, coming: Coroutine[None, None, Answer]) -> None:
+    async def _wait(self, coming: Later[RoutingResult]) -> None:
         try:
             step = self._conversation.routed(await coming)
         except asyncio.CancelledError:

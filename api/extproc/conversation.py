@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeAlias
 
 from google.protobuf.message import DecodeError
 
 from ...routing.outcome import AnswerBegun, Completion
-from ...routing.router import Refusal, RefusalCode, Route, Router, RoutingRequest
+from ...routing.router import Refusal, RefusalCode, Router, RoutingRequest, RoutingResult
+from ...tokenization.eventual import Eventual, recovered
 from ..errors import ExtProcError, place_of
 from . import ext_proc_pb2 as pb
 from .machine import ExtProcMachine
 from .stream import Step, StreamOptions
 
 _log = logging.getLogger(__name__)
-
-Answer: TypeAlias = Route | Refusal
 
 _ROUTER_FAILED = Refusal(RefusalCode.INTERNAL, "the endpoint picker failed on this request")
 
@@ -66,15 +64,14 @@ class Conversation:
             self._circle.on_error(error.reason)
             raise
 
-    def begin(self, request: RoutingRequest) -> Answer | Coroutine[None, None, Answer]:
-        """The router's answer, or what to await for it; a refusal where it fails."""
-        try:
-            outcome = self._circle.router.begin(request)
-        except Exception as error:  # noqa: BLE001  a fault in one request must cost that request alone
-            return self._failed(error, request)
-        return outcome if isinstance(outcome, Route | Refusal) else self._waited(outcome, request)
+    def route(self, request: RoutingRequest) -> Eventual[RoutingResult]:
+        """Return the router's result; a refusal if the router fails."""
+        # A fault in one request must cost that request alone.
+        return recovered(
+            Exception, lambda error: self._failed(error, request), self._circle.router.route, request
+        )
 
-    def routed(self, answer: Answer) -> Step:
+    def routed(self, answer: RoutingResult) -> Step:
         """What to do with the router's answer.
 
         Nothing may wait between the decision and this: a stream cancelled there would lose the decision.
@@ -86,12 +83,6 @@ class Conversation:
         completion = self._machine.close(now=time.monotonic())
         if completion is not None:
             self._circle.on_complete(completion)
-
-    async def _waited(self, coming: Coroutine[None, None, Answer], request: RoutingRequest) -> Answer:
-        try:
-            return await coming
-        except Exception as error:  # noqa: BLE001  see `begin`
-            return self._failed(error, request)
 
     def _failed(self, error: Exception, request: RoutingRequest) -> Refusal:
         self._circle.on_error("router")

@@ -12,7 +12,7 @@ import grpc.aio
 
 from ...configs.listeners import ExtProcTransport
 from ...routing.outcome import AnswerBegun, Completion
-from ...routing.router import Refusal, Route, Router
+from ...routing.router import Router
 from ..errors import ExtProcError, ListenError
 from ..http2.native import has_http2
 from ..tls.certificates import Certificates
@@ -172,8 +172,7 @@ async def _answered(
     """
     step = conversation.receive(data)
     if step.route is not None:
-        answer = conversation.begin(step.route)
-        step = conversation.routed(answer if isinstance(answer, Route | Refusal) else await answer)
+        step = conversation.routed(await conversation.route(step.route))
     for reply in step.replies:
         await context.write(reply)
     return step.end

@@ -21,7 +21,8 @@ from kvatlas.api.extproc.health import HealthService
 from kvatlas.api.extproc.intake import Intake
 from kvatlas.api.extproc.server import ExtProcServer
 from kvatlas.routing.outcome import AnswerBegun, Completion, Outcome
-from kvatlas.routing.router import Refusal, RefusalCode, Route, Router, RoutingRequest
+from kvatlas.routing.router import Refusal, RefusalCode, Router, RoutingRequest, RoutingResult
+from kvatlas.tokenization.eventual import Eventual, Known, Later
 from support.ext_proc import (
     BUFFERED,
     DUPLEX,
@@ -194,7 +195,7 @@ async def test_body_over_the_limit_is_answered_413_and_not_with_a_grpc_error() -
 class FaultyRouter(Router):
     """Fails with a text that quotes the prompt."""
 
-    async def route(self, request: RoutingRequest) -> Route | Refusal:
+    def route(self, request: RoutingRequest) -> Eventual[RoutingResult]:
         raise LookupError(f"no block for {request.body!r}")
 
 
@@ -246,7 +247,10 @@ class WaitingRouter(FixedRouter):
         self.waiting = asyncio.Event()
         self.released = asyncio.Event()
 
-    async def route(self, request: RoutingRequest) -> Route | Refusal:
+    def route(self, request: RoutingRequest) -> Eventual[RoutingResult]:
+        return Later(self._route(request))
+
+    async def _route(self, request: RoutingRequest) -> RoutingResult:
         self.waiting.set()
         await self.released.wait()
         return await super().route(request)
@@ -284,8 +288,8 @@ async def test_disconnect_amid_the_response_completes_the_stream_once(leave: str
 class BusyRouter(WaitingRouter):
     """Routes at once only what is past a limit."""
 
-    async def route(self, request: RoutingRequest) -> Route | Refusal:
-        return ROUTE if request.overload is not None else await super().route(request)
+    def route(self, request: RoutingRequest) -> Eventual[RoutingResult]:
+        return Known(ROUTE) if request.overload is not None else super().route(request)
 
 
 @pytest.mark.parametrize(

@@ -19,8 +19,9 @@ from kvatlas.api.extproc.health import HealthService
 from kvatlas.api.extproc.server import ExtProcServer
 from kvatlas.api.tls.certificates import Certificates
 from kvatlas.routing.outcome import Completion
-from kvatlas.routing.router import Refusal, RefusalCode, Route, RoutingRequest
+from kvatlas.routing.router import Refusal, RefusalCode, Route, RoutingRequest, RoutingResult
 from kvatlas.sim.envoy import Address, EnvoyConfig, EnvoyProcess, find_envoy, gateway_config
+from kvatlas.tokenization.eventual import Eventual, Later
 from support.ext_proc import FixedRouter, make_route
 
 ANY_PORT = ("127.0.0.1", 0)
@@ -84,7 +85,10 @@ class JsonRouter(FixedRouter):
         self.released = asyncio.Event()
         self.released.set()
 
-    async def route(self, request: RoutingRequest) -> Route | Refusal:
+    def route(self, request: RoutingRequest) -> Eventual[RoutingResult]:
+        return Later(self._route(request))
+
+    async def _route(self, request: RoutingRequest) -> RoutingResult:
         answer = await super().route(request)
         await self.released.wait()
         if request.has_body:

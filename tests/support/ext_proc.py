@@ -12,8 +12,9 @@ from kvatlas.api.extproc.intake import Intake
 from kvatlas.api.extproc.machine import ExtProcMachine
 from kvatlas.api.extproc.stream import StreamOptions
 from kvatlas.routing.outcome import AnswerBegun, Completion
-from kvatlas.routing.router import ModelRewrite, Refusal, Route, Router, RoutingRequest
+from kvatlas.routing.router import ModelRewrite, Refusal, Route, Router, RoutingRequest, RoutingResult
 from kvatlas.scorers.core.decision import Decision
+from kvatlas.tokenization.eventual import Eventual, Known
 
 DUPLEX = pb.ProtocolConfiguration(
     request_body_mode=pb.ProcessingMode.FULL_DUPLEX_STREAMED,
@@ -115,10 +116,10 @@ class FixedRouter(Router):
         self.answer = answer
         self.asked: list[RoutingRequest] = []
 
-    async def route(self, request: RoutingRequest) -> Route | Refusal:
-        """The fixed answer."""
+    def route(self, request: RoutingRequest) -> Eventual[RoutingResult]:
+        """Return the fixed result at once."""
         self.asked.append(request)
-        return self.answer
+        return Known(self.answer)
 
 
 def kind_of(response: pb.ProcessingResponse) -> str:

@@ -16,7 +16,8 @@ from kvatlas.api.extproc.dialect import Proposal
 from kvatlas.api.extproc.intake import Intake
 from kvatlas.api.extproc.stream import StreamOptions
 from kvatlas.routing.outcome import Completion, Outcome
-from kvatlas.routing.router import Refusal, Route, Router, RoutingRequest
+from kvatlas.routing.router import Route, Router, RoutingRequest, RoutingResult
+from kvatlas.tokenization.eventual import Eventual, Later
 from support.ext_proc import DUPLEX, make_route, request_body, request_headers
 
 ROUTE = make_route("10.0.0.1:8000")
@@ -30,7 +31,10 @@ class Patient(Router):
         self.may_answer = asyncio.Event()
         self.n_asked = 0
 
-    async def route(self, request: RoutingRequest) -> Route | Refusal:  # noqa: ARG002
+    def route(self, request: RoutingRequest) -> Eventual[RoutingResult]:  # noqa: ARG002
+        return Later(self._route())
+
+    async def _route(self) -> RoutingResult:
         self.n_asked += 1
         await self.may_answer.wait()
         return ROUTE
