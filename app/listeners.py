@@ -89,7 +89,7 @@ class Listeners:
             max_viewers=live.in_force.rest.max_live_viewers,
             metrics=rest_metrics,
         )
-        answers = OwnAnswers(picker.decisions, picker.fleet, live)
+        answers = OwnAnswers(picker.records.decisions, picker.fleet, live)
         rest = rest_app(
             picker=picker,
             answers=crew.join(answers, live) if crew is not None else answers,

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Collection, Mapping
 from types import MappingProxyType
 
 from ..configs.schema import AdmissionConfig
+from ..fleet.fleet import Fleet
 from ..scorers.core.model import Load
-from .router import Refusal, RefusalCode
-
-SHED = Refusal(
-    RefusalCode.RESOURCE_EXHAUSTED,
-    "system saturated, sheddable request dropped",
-    dropped_reason="rejected-saturated",
-)
+from .refusals import NO_CANDIDATES, SHED
+from .router import Refusal
 
 
 class Admission:
@@ -52,6 +49,14 @@ class Admission:
     def refusal(self, priority: int, loads: Collection[Load | None], *, now: float) -> Refusal | None:
         """Why a request of that priority is turned away, None when it is let in."""
         return SHED if priority < 0 and self.saturation(loads, now=now) >= 1.0 else None
+
+    def check(self, priority: int, fleet: Fleet) -> Refusal | None:
+        """Return why a request of that priority is turned away now, None if it is admitted."""
+        if priority >= 0:
+            return None
+        now = time.monotonic()
+        loads = [fleet.load(each.name, now=now) for each in fleet if each.addresses.serving]
+        return self.refusal(priority, loads, now=now) if loads else NO_CANDIDATES
 
     def _endpoint_saturation(self, load: Load | None, now: float) -> float:
         config = self._config

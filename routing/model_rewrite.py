@@ -7,7 +7,9 @@ from typing import Protocol
 import msgspec
 from msgspec import Raw
 
-from .router import ModelRewrite
+from .control_headers import model_rewrite
+from .refusals import NOT_REWRITTEN
+from .router import ModelRewrite, Refusal, RoutingRequest
 
 
 class _Named(msgspec.Struct):
@@ -32,6 +34,22 @@ class ModelRules(Protocol):
     def target(self, model: str) -> str:
         """The model that takes the place of `model`; empty when it stays."""
         ...
+
+
+def rewrite_of(request: RoutingRequest, rules: ModelRules | None) -> ModelRewrite | Refusal | None:
+    """Return what changes in a request, by its headers or else by the rules; None if nothing does.
+
+    A request past a limit, whose body is not read, is refused if it would have to change.
+    """
+    target = model_rewrite(request.headers)
+    applying = rules if rules is not None and request.has_body and rules.has_rules else None
+    if not target and applying is None:
+        return None
+    if request.overload is not None:
+        return NOT_REWRITTEN
+    if not target and applying is not None:
+        target = target_by_rules(request.body, applying)
+    return rewritten(request.body, target) if target and request.body else None
 
 
 def target_by_rules(body: bytes, rules: ModelRules) -> str:

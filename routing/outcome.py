@@ -56,7 +56,7 @@ class Outcome(Enum):
     ABORTED = "aborted"
 
 
-class Answer(msgspec.Struct, frozen=True):
+class Response(msgspec.Struct, frozen=True):
     """What was seen of an engine's answer.
 
     Attributes:
@@ -74,7 +74,7 @@ class Answer(msgspec.Struct, frozen=True):
     time_to_end_s: float | None = None
 
 
-NO_ANSWER = Answer()
+NO_RESPONSE = Response()
 
 
 class Completion(msgspec.Struct, frozen=True):
@@ -85,7 +85,7 @@ class Completion(msgspec.Struct, frozen=True):
         route: where the request went, None when it was refused or never routed.
         outcome: how it ended.
         served: address of the endpoint whose response came, None when the gateway did not tell.
-        answer: what was seen of the response.
+        response: what was seen of the response.
         is_hidden: whether the stream ended with the request's phase, so that the answer goes on for all that is known.
     """
 
@@ -93,7 +93,7 @@ class Completion(msgspec.Struct, frozen=True):
     route: Route | None
     outcome: Outcome
     served: str | None = None
-    answer: Answer = NO_ANSWER
+    response: Response = NO_RESPONSE
     is_hidden: bool = False
 
     @property
@@ -108,13 +108,13 @@ class Completion(msgspec.Struct, frozen=True):
         """Whether the picked endpoint can be taken to have computed the prompt; what is not shown is taken as good."""
         if self.route is None or self.endpoint != self.route.addresses[0]:
             return False
-        if self.answer.status is not None and self.answer.status >= HTTPStatus.BAD_REQUEST:
+        if self.response.status is not None and self.response.status >= HTTPStatus.BAD_REQUEST:
             return False
-        return self.outcome is not Outcome.ABORTED or self.answer.time_to_first_byte_s is not None
+        return self.outcome is not Outcome.ABORTED or self.response.time_to_first_byte_s is not None
 
 
 @dataclass(frozen=True, slots=True)
-class AnswerBegun:
+class ResponseBegun:
     """The first bytes of an answer's body came.
 
     Attributes:

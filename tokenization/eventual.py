@@ -8,43 +8,44 @@ from typing import Any, Generic, ParamSpec, TypeAlias, TypeVar
 import msgspec
 
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 U = TypeVar("U")
 E = TypeVar("E", bound=Exception)
 P = ParamSpec("P")
 
 
-class Known(msgspec.Struct, Generic[T], frozen=True, gc=False):
+class Known(msgspec.Struct, Generic[T_co], frozen=True, gc=False):
     """A result that is there already.
 
     Attributes:
         value: the result.
     """
 
-    value: T
+    value: T_co
 
-    def map(self, step: Callable[[T], U]) -> Known[U]:
+    def map(self, step: Callable[[T_co], U]) -> Known[U]:
         """Return the result of `step`."""
         return Known(step(self.value))
 
-    def then(self, step: Callable[[T], Eventual[U]]) -> Eventual[U]:
+    def then(self, step: Callable[[T_co], Eventual[U]]) -> Eventual[U]:
         """Return the result of `step`, which may have to be awaited."""
         return step(self.value)
 
-    def __await__(self) -> Generator[Any, None, T]:
+    def __await__(self) -> Generator[Any, None, T_co]:
+        yield from ()  # makes this a generator, as `await` needs one
         return self.value
-        yield  # makes this a generator, as `await` needs one
 
 
-class Later(msgspec.Struct, Generic[T], frozen=True):
+class Later(msgspec.Struct, Generic[T_co], frozen=True):
     """A result to await, exactly once.
 
     Attributes:
         coroutine: returns the result.
     """
 
-    coroutine: Coroutine[Any, Any, T]
+    coroutine: Coroutine[Any, Any, T_co]
 
-    def map(self, step: Callable[[T], U]) -> Later[U]:
+    def map(self, step: Callable[[T_co], U]) -> Later[U]:
         """Apply `step` to the result, without a pause between the two."""
 
         async def mapped() -> U:
@@ -52,7 +53,7 @@ class Later(msgspec.Struct, Generic[T], frozen=True):
 
         return Later(mapped())
 
-    def then(self, step: Callable[[T], Eventual[U]]) -> Later[U]:
+    def then(self, step: Callable[[T_co], Eventual[U]]) -> Later[U]:
         """Apply `step` to the result, and wait for what it returns."""
 
         async def followed() -> U:
@@ -60,7 +61,7 @@ class Later(msgspec.Struct, Generic[T], frozen=True):
 
         return Later(followed())
 
-    def __await__(self) -> Generator[Any, None, T]:
+    def __await__(self) -> Generator[Any, None, T_co]:
         return self.coroutine.__await__()
 
 

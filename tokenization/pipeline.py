@@ -141,6 +141,7 @@ class PromptPipeline:
         If an engine is asked for the ids, the encoding here goes on meanwhile, since the engine may not answer in time.
         """
         rendered = self._rendered(request.prompt)
+        ids: Eventual[TokenPrompt | NoPrompt]
         if isinstance(rendered, _Foreign):
             ids = Later(rendered.rendered()).then(lambda known: self._ids(request, known))
         else:

@@ -8,7 +8,7 @@ import grpc
 from prometheus_client import CollectorRegistry
 
 from ...configs.listeners import ExtProcConfig
-from ...routing.outcome import AnswerBegun, Completion
+from ...routing.outcome import Completion, ResponseBegun
 from ...routing.router import Router
 from ..tls.certificates import Certificates
 from .dialect import DIALECTS
@@ -26,7 +26,7 @@ def make_ext_proc(
     *,
     services: Mapping[str, grpc.GenericRpcHandler],
     certificates: Certificates | None,
-    on_begun: Callable[[AnswerBegun], None],
+    on_begun: Callable[[ResponseBegun], None],
     on_complete: Callable[[Completion], None],
 ) -> ExtProcServer:
     """A server that counts what its streams come to.

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from google.protobuf.message import DecodeError
 
-from ...routing.outcome import AnswerBegun, Completion
+from ...routing.outcome import Completion, ResponseBegun
 from ...routing.router import Refusal, RefusalCode, Router, RoutingRequest, RoutingResult
 from ...tokenization.eventual import Eventual, recovered
 from ..errors import ExtProcError, place_of
@@ -37,7 +37,7 @@ class Circle:
     options: StreamOptions
     router: Router
     on_error: Callable[[str], None]
-    on_begun: Callable[[AnswerBegun], None]
+    on_begun: Callable[[ResponseBegun], None]
     on_complete: Callable[[Completion], None]
 
 

@@ -19,7 +19,7 @@ from typing import assert_never
 
 import msgspec
 
-from ...routing.outcome import AnswerBegun, Completion, Outcome
+from ...routing.outcome import Completion, Outcome, ResponseBegun
 from ...routing.router import Refusal, Route
 from ..errors import ExtProcError
 from . import ext_proc_pb2 as pb
@@ -119,7 +119,7 @@ class ExtProcMachine:
         if had_content or self._route is None or not self._response.has_content:
             return step
         is_first_token = self._response.shows_tokens
-        return step._replace(begun=AnswerBegun(self._route, is_first_token, self._response.served))
+        return step._replace(begun=ResponseBegun(self._route, is_first_token, self._response.served))
 
     def _requested(self, step: Step, now: float) -> Step:
         """A step of the request, which ends the stream only where the request is refused."""
@@ -137,5 +137,5 @@ class ExtProcMachine:
 
     def _completion(self, outcome: Outcome, now: float) -> Completion:
         self._is_told = True
-        answer = self._response.answer(routed_at=self._routed_at, now=now)
-        return Completion(self._request.request_id, self._route, outcome, self._response.served, answer)
+        response = self._response.seen(routed_at=self._routed_at, now=now)
+        return Completion(self._request.request_id, self._route, outcome, self._response.served, response)

@@ -9,7 +9,7 @@ from prometheus_client.metrics_core import Metric
 
 from ...fleet.metrics import StateCollector, gauge
 from ...fleet.tallies import Tally, Times
-from ...routing.outcome import Answer, Completion, Outcome, Usage, UsageGap
+from ...routing.outcome import Completion, Outcome, Response, Usage, UsageGap
 from .intake import Intake
 
 _FIRST_BYTE_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)
@@ -35,7 +35,7 @@ class StreamMetrics:
         self._output_tokens = counter("response_output_tokens", "Generated tokens that engines counted.")
         self._gaps = counter("responses_without_usage", "Answers whose tokens are not known.", "reason")
         self._first_byte = Times(
-            "response_first_byte_seconds", "Time from the decision to the first byte of the answer.",
+            "response_first_byte_seconds", "Time from the decision to the first byte of the response.",
             _FIRST_BYTE_SECONDS, registry=registry,
         )  # fmt: skip
         self._errors = Counter(
@@ -50,16 +50,16 @@ class StreamMetrics:
     def completed(self, completion: Completion) -> None:
         """A request ended."""
         self._requests.add(completion.outcome.value)
-        answer = completion.answer
-        if answer.status is not None:
-            self._responses.add(f"{answer.status // 100}xx")
+        response = completion.response
+        if response.status is not None:
+            self._responses.add(f"{response.status // 100}xx")
             self._served.add(_served_by(completion))
-        if answer.time_to_first_byte_s is not None:
-            self._first_byte.observe(answer.time_to_first_byte_s)
-        self._count_usage(answer, has_ended=completion.outcome is Outcome.COMPLETED)
+        if response.time_to_first_byte_s is not None:
+            self._first_byte.observe(response.time_to_first_byte_s)
+        self._count_usage(response, has_ended=completion.outcome is Outcome.COMPLETED)
 
-    def _count_usage(self, answer: Answer, *, has_ended: bool) -> None:
-        match answer.usage:
+    def _count_usage(self, response: Response, *, has_ended: bool) -> None:
+        match response.usage:
             case Usage(prompt_tokens=prompt, cached_tokens=cached, output_tokens=output):
                 self._prompt_tokens.add(n=prompt or 0)
                 self._cached_tokens.add(n=cached or 0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from ...routing.outcome import Answer
+from ...routing.outcome import Response
 from ...routing.router import Route
 from . import answers
 from . import ext_proc_pb2 as pb
@@ -107,10 +107,10 @@ class ResponsePhase:
             return (answers.RESPONSE_TRAILERS_UNCHANGED,)
         return (*self._given_back(b"", end=True, end_of_stream=False), answers.RESPONSE_TRAILERS_UNCHANGED)
 
-    def answer(self, *, routed_at: float | None, now: float) -> Answer:
+    def seen(self, *, routed_at: float | None, now: float) -> Response:
         """What was seen of the response, asked once when nothing more of it comes."""
         first = self._first_byte_at
-        return Answer(
+        return Response(
             status=self._status,
             usage=self._reader.end() if self._reader is not None else None,
             n_events=self._reader.n_events if self._reader is not None else 0,

@@ -11,7 +11,7 @@ import grpc
 import grpc.aio
 
 from ...configs.listeners import ExtProcTransport
-from ...routing.outcome import AnswerBegun, Completion
+from ...routing.outcome import Completion, ResponseBegun
 from ...routing.router import Router
 from ..errors import ExtProcError, ListenError
 from ..http2.native import has_http2
@@ -81,7 +81,7 @@ class ExtProcServer:
         transport: ExtProcTransport = "auto",
         new_request_id: Callable[[], str] = _new_request_id,
         on_error: Callable[[str], None] = _ignore,
-        on_begun: Callable[[AnswerBegun], None] = _ignore,
+        on_begun: Callable[[ResponseBegun], None] = _ignore,
         on_complete: Callable[[Completion], None] = _ignore,
     ) -> None:
         self._health = health

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ...routing.outcome import AnswerBegun, Completion
+from ...routing.outcome import Completion, ResponseBegun
 from ...routing.router import RoutingRequest
 from .dialect import Dialect
 from .intake import Intake
@@ -47,5 +47,5 @@ class Step(NamedTuple):
     replies: tuple[bytes, ...] = ()
     route: RoutingRequest | None = None
     end: bool = False
-    begun: AnswerBegun | None = None
+    begun: ResponseBegun | None = None
     completion: Completion | None = None

@@ -23,7 +23,7 @@ _ENDPOINTS_A_PIECE = 16
 
 def frame_pieces(picker: Picker, live: LiveConfig, *, ready: bool) -> Pieces:
     """The frame of the present moment, in pieces between which requests are answered."""
-    fleet, log = picker.fleet, picker.decisions
+    fleet, log = picker.fleet, picker.records.decisions
     names = sorted(endpoint.name for endpoint in fleet)
     endpoints: list[EndpointOut] = []
     for number, name in enumerate(names[:MAX_ENDPOINTS], 1):

@@ -80,10 +80,10 @@ class Observers:
             self.capacity.routed(decision, prefix)
         return self.recorder.routed(decision, prefix) if self.recorder is not None else None
 
-    def answered(self, decision: Decision, *, ttft_s: float) -> None:
+    def first_token(self, decision: Decision, *, ttft_s: float) -> None:
         """The first token of a routed request came."""
         if self.shadow is not None:
-            self.shadow.answered(decision, ttft_s=ttft_s)
+            self.shadow.first_token(decision, ttft_s=ttft_s)
 
     def ended(self, completion: Completion) -> None:
         """A request ended."""

@@ -20,7 +20,7 @@ from kvatlas.api.extproc import ext_proc_pb2 as pb
 from kvatlas.api.extproc.health import HealthService
 from kvatlas.api.extproc.intake import Intake
 from kvatlas.api.extproc.server import ExtProcServer
-from kvatlas.routing.outcome import AnswerBegun, Completion, Outcome
+from kvatlas.routing.outcome import Completion, Outcome, ResponseBegun
 from kvatlas.routing.router import Refusal, RefusalCode, Router, RoutingRequest, RoutingResult
 from kvatlas.tokenization.eventual import Eventual, Known, Later
 from support.ext_proc import (
@@ -53,7 +53,7 @@ class Picker:
     port: int
     open: Callable[[], Call]
     errors: list[str]
-    begun: list[AnswerBegun]
+    begun: list[ResponseBegun]
     completions: asyncio.Queue[Completion]
 
 
@@ -70,7 +70,7 @@ async def serving(
     router: Router, *, max_body_bytes: int = 1_000_000, intake: Intake | None = None
 ) -> AsyncGenerator[Picker]:
     errors: list[str] = []
-    begun: list[AnswerBegun] = []
+    begun: list[ResponseBegun] = []
     completions: asyncio.Queue[Completion] = asyncio.Queue()
     server = ExtProcServer(
         router,

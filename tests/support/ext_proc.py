@@ -11,7 +11,7 @@ from kvatlas.api.extproc.dialect import Dialect, Proposal
 from kvatlas.api.extproc.intake import Intake
 from kvatlas.api.extproc.machine import ExtProcMachine
 from kvatlas.api.extproc.stream import StreamOptions
-from kvatlas.routing.outcome import AnswerBegun, Completion
+from kvatlas.routing.outcome import Completion, ResponseBegun
 from kvatlas.routing.router import ModelRewrite, Refusal, Route, Router, RoutingRequest, RoutingResult
 from kvatlas.scorers.core.decision import Decision
 from kvatlas.tokenization.eventual import Eventual, Known
@@ -202,7 +202,7 @@ class Conversation:
         self.now = 0.0
         self.asked: list[RoutingRequest] = []
         self.replies: list[pb.ProcessingResponse] = []
-        self.begun: list[AnswerBegun] = []
+        self.begun: list[ResponseBegun] = []
         self.completions: list[Completion] = []
         self.ended = False
 

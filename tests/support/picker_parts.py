@@ -30,7 +30,9 @@ from kvatlas.routing.admission import Admission
 from kvatlas.routing.decision_log import DecisionLog
 from kvatlas.routing.metrics import RoutingMetrics
 from kvatlas.routing.model_rewrite import ModelRules
-from kvatlas.routing.picker import Picker, Policy
+from kvatlas.routing.picker import Picker, PickerOptions
+from kvatlas.routing.policy import Policy
+from kvatlas.routing.records import Records
 from kvatlas.scorers.core.model import Load
 from kvatlas.scorers.weights import default_profile
 from kvatlas.tokenization.pipeline import PromptPipeline
@@ -83,12 +85,9 @@ class PickerParts:
                     AdmissionConfig(objectives={"batch": -2}, metrics_staleness_threshold=Duration(60))
                 ),
             ),
-            metrics=RoutingMetrics(self.registry),
-            decisions=DecisionLog(max_count=0, max_bytes=1),
+            records=Records(RoutingMetrics(self.registry), DecisionLog(max_count=0, max_bytes=1)),
             rng=rng,
-            n_fallbacks=n_fallbacks,
-            endpoint_labels=endpoint_labels,
-            rules=rules,
+            options=PickerOptions(n_fallbacks, rules, endpoint_labels),
         )
 
     def queue(self, queues: dict[str, int]) -> None:

@@ -129,7 +129,7 @@ class Recorder:
         if self._n_waiting_keys + len(arrival.keys) > MAX_WAITING_KEYS:
             self.fates[Fate.OVERLOAD] += 1
             return
-        usage = completion.answer.usage
+        usage = completion.response.usage
         n_output = usage.output_tokens if isinstance(usage, Usage) else None
         self._waiting.append(_Ended(arrival, n_output))
         self._n_waiting_keys += len(arrival.keys)

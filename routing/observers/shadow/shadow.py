@@ -124,7 +124,7 @@ class Shadow:
         """A request was routed by a decision with these draws."""
         asyncio.get_running_loop().call_soon(self._decide, view, decision, draws)
 
-    def answered(self, decision: Decision, *, ttft_s: float) -> None:
+    def first_token(self, decision: Decision, *, ttft_s: float) -> None:
         """The first token came."""
         asyncio.get_running_loop().call_soon(self._learn, decision, ttft_s)
 

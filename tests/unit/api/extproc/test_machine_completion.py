@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kvatlas.api.extproc import ext_proc_pb2 as pb
-from kvatlas.routing.outcome import Answer, Outcome, Usage, UsageGap
+from kvatlas.routing.outcome import Outcome, Response, Usage, UsageGap
 from kvatlas.routing.router import ModelRewrite, Refusal, RefusalCode
 from support.ext_proc import (
     BUFFERED,
@@ -59,7 +59,7 @@ def test_usage_and_times_are_told_at_the_end_of_the_response(
 
     (completion,) = talk.completions  # before the stream is closed
     assert completion.outcome is Outcome.COMPLETED
-    assert completion.answer == Answer(200, TOLD, n_events, time_to_first_byte_s=3.0, time_to_end_s=6.0)
+    assert completion.response == Response(200, TOLD, n_events, time_to_first_byte_s=3.0, time_to_end_s=6.0)
     assert talk.close() is completion
 
 
@@ -68,7 +68,7 @@ def test_usage_is_told_when_trailers_end_the_response() -> None:
 
     talk.say(*REQUEST, JSON_HEADERS, response_body(JSON), response_trailers())
 
-    assert talk.completions[0].answer.usage == TOLD  # P10
+    assert talk.completions[0].response.usage == TOLD  # P10
 
 
 def test_usage_seen_before_the_client_went_away_is_told() -> None:
@@ -77,7 +77,7 @@ def test_usage_seen_before_the_client_went_away_is_told() -> None:
     talk.say(*REQUEST, SSE_HEADERS, response_body(SSE))
 
     completion = talk.close()
-    assert (completion.outcome, completion.answer.usage) == (Outcome.ABORTED, TOLD)
+    assert (completion.outcome, completion.response.usage) == (Outcome.ABORTED, TOLD)
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_nobody_looks_for_usage_where_none_is_to_be_had(
 ) -> None:
     conversation.say(*request_messages, headers, response_body(JSON, end=True))
 
-    assert conversation.close().answer.usage is None
+    assert conversation.close().response.usage is None
 
 
 def test_compressed_response_is_passed_unread() -> None:
@@ -109,7 +109,7 @@ def test_compressed_response_is_passed_unread() -> None:
     replies = talk.say(*REQUEST, headers, response_body(JSON, end=True))
 
     assert streamed(replies, "response_body") == [(JSON, True)]
-    assert talk.close().answer.usage is UsageGap.ENCODED
+    assert talk.close().response.usage is UsageGap.ENCODED
 
 
 @pytest.mark.parametrize("status", ["503", "200"])
@@ -118,7 +118,7 @@ def test_status_is_told(status: str) -> None:
 
     talk.say(*REQUEST, response_headers(status=status, end=True))
 
-    assert talk.close().answer.status == int(status)  # P13
+    assert talk.close().response.status == int(status)  # P13
 
 
 @pytest.mark.parametrize("status", ["", "2", "ok", "9" * 5000, "٢٠٠"])
@@ -127,7 +127,7 @@ def test_status_that_is_none_is_not_told(status: str) -> None:
 
     talk.say(*REQUEST, response_headers(status=status, end=True))
 
-    assert talk.close().answer.status is None
+    assert talk.close().response.status is None
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ def test_response_names_the_model_as_the_client_did(
     chunks = streamed(talk.replies, "response_body")
     assert b"".join(chunk for chunk, _ in chunks) == body.replace(b"lora", b"base")  # P9
     assert [end for _, end in chunks].count(True) == (not end_with_trailers)
-    assert talk.close().answer.usage == TOLD
+    assert talk.close().response.usage == TOLD
 
 
 def test_response_to_a_request_that_named_no_model_stays() -> None:

@@ -7,7 +7,7 @@ from google.protobuf.struct_pb2 import Struct, Value
 from msgspec.structs import replace
 
 from kvatlas.api.extproc import ext_proc_pb2 as pb
-from kvatlas.routing.outcome import Answer, AnswerBegun, Completion, Outcome
+from kvatlas.routing.outcome import Completion, Outcome, Response, ResponseBegun
 from support.ext_proc import (
     BUFFERED,
     DUPLEX,
@@ -78,7 +78,7 @@ def test_stream_that_starts_at_the_response_is_answered() -> None:
 
     assert replies[0] == pb.ProcessingResponse(response_headers=pb.HeadersResponse())  # P11
     assert streamed(replies[1:], "response_body") == [(JSON, True)]
-    assert talk.close() == Completion("", None, Outcome.COMPLETED, answer=Answer(status=200))
+    assert talk.close() == Completion("", None, Outcome.COMPLETED, response=Response(status=200))
 
 
 @pytest.mark.parametrize("mode", ["STREAMED", "BUFFERED", "BUFFERED_PARTIAL"])
@@ -156,8 +156,8 @@ def test_completion_carries_the_route() -> None:
 
     talk.say(*REQUEST, response_headers(end=True))
 
-    answer = Answer(status=200, time_to_end_s=0.0)
-    assert talk.close() == Completion("id-1", ROUTE, Outcome.COMPLETED, answer=answer)
+    response = Response(status=200, time_to_end_s=0.0)
+    assert talk.close() == Completion("id-1", ROUTE, Outcome.COMPLETED, response=response)
 
 
 UPSTREAM = {
@@ -225,7 +225,7 @@ def test_first_bytes_of_an_answer_are_told_once(
 
     talk.say(response_body(b"data"), response_body(b"more"), response_body(end=True))
 
-    assert talk.begun == [AnswerBegun(ROUTE, is_first_token, None)]
+    assert talk.begun == [ResponseBegun(ROUTE, is_first_token, None)]
 
 
 def test_first_bytes_come_with_the_endpoint_that_sent_them() -> None:
@@ -236,7 +236,7 @@ def test_first_bytes_come_with_the_endpoint_that_sent_them() -> None:
 
     talk.say(*REQUEST, response_headers(EVENT_STREAM, metadata=served), response_body(SSE))
 
-    assert talk.begun == [AnswerBegun(ROUTE, is_first_token=True, served="10.0.0.2:8000")]
+    assert talk.begun == [ResponseBegun(ROUTE, is_first_token=True, served="10.0.0.2:8000")]
 
 
 def test_answer_to_no_request_is_not_told() -> None:

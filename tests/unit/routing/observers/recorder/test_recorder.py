@@ -11,7 +11,7 @@ from kvatlas.configs.observers import RecorderConfig
 from kvatlas.indexer.prefix import Prefix
 from kvatlas.routing.observers.recorder import recorder as module
 from kvatlas.routing.observers.recorder.recorder import Fate, Recorder
-from kvatlas.routing.outcome import Answer, Completion, Outcome, Usage, UsageGap
+from kvatlas.routing.outcome import Completion, Outcome, Response, Usage, UsageGap
 from kvatlas.routing.router import Route
 from kvatlas.scorers.core.decision import Decision
 from kvatlas.sim.traces.mooncake import read_trace
@@ -48,7 +48,7 @@ def request(
     decision = msgspec.structs.replace(DECISION, at=at)
     arrival = recorder.routed(decision, prefix)
     route = Route(("a:80",), decision, arrival=arrival)
-    return Completion("", route, Outcome.COMPLETED, answer=Answer(usage=usage))
+    return Completion("", route, Outcome.COMPLETED, response=Response(usage=usage))
 
 
 @pytest.mark.parametrize(
