@@ -16,6 +16,7 @@ from .health import HealthService
 from .intake import Intake
 from .metrics import StreamMetrics
 from .server import ExtProcServer
+from .stream import StreamOptions, StreamReports
 
 
 def make_ext_proc(
@@ -29,23 +30,23 @@ def make_ext_proc(
     on_begun: Callable[[ResponseBegun], None],
     on_complete: Callable[[Completion], None],
 ) -> ExtProcServer:
-    """A server that counts what its streams come to.
+    """Return a server that counts how its streams end.
 
     Args:
-        config: limits and dialect.
+        config: limits, dialect and transport.
         router: decides where requests go.
-        health: answered on the same port.
-        registry: where its metrics are shown.
-        services: as of `ExtProcServer`.
-        certificates: as of `ExtProcServer`.
-        on_begun: as of `ExtProcServer`.
-        on_complete: as of `ExtProcServer`, called after the request was counted.
+        health: answers health checks on the same port.
+        registry: shows the metrics.
+        services: see `ExtProcServer`.
+        certificates: see `ExtProcServer`.
+        on_begun: see `StreamReports`.
+        on_complete: see `StreamReports`; called after the request was counted.
     """
     intake = Intake(max_requests=config.max_pending_requests, max_bytes=config.max_held_bytes)
-    counted = StreamMetrics(registry, intake)
+    metrics = StreamMetrics(registry, intake)
 
     def completed(completion: Completion) -> None:
-        counted.completed(completion)
+        metrics.completed(completion)
         on_complete(completion)
 
     return ExtProcServer(
@@ -53,12 +54,12 @@ def make_ext_proc(
         health,
         services=services,
         certificates=certificates,
-        intake=intake,
-        dialect=DIALECTS[config.compat](),
-        max_body_bytes=config.max_body_bytes,
-        read_usage=config.read_usage,
         transport=config.transport,
-        on_error=counted.failed,
-        on_begun=on_begun,
-        on_complete=completed,
+        options=StreamOptions(
+            dialect=DIALECTS[config.compat](),
+            intake=intake,
+            max_body_bytes=config.max_body_bytes,
+            read_usage=config.read_usage,
+        ),
+        reports=StreamReports(metrics.failed, on_begun, completed),
     )

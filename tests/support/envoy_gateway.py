@@ -14,9 +14,10 @@ import aiohttp
 from aiohttp import web
 from starlette.datastructures import Headers
 
-from kvatlas.api.extproc.dialect import Dialect
+from kvatlas.api.extproc.dialect import Dialect, Proposal
 from kvatlas.api.extproc.health import HealthService
 from kvatlas.api.extproc.server import ExtProcServer
+from kvatlas.api.extproc.stream import StreamOptions, StreamReports
 from kvatlas.api.tls.certificates import Certificates
 from kvatlas.routing.outcome import Completion
 from kvatlas.routing.router import Refusal, RefusalCode, Route, RoutingRequest, RoutingResult
@@ -178,7 +179,11 @@ async def gateway(
         health = HealthService(ready=True)
         completions: asyncio.Queue[Completion] = asyncio.Queue()
         picker = ExtProcServer(
-            router, health, dialect=dialect, certificates=certificates, on_complete=completions.put_nowait
+            router,
+            health,
+            certificates=certificates,
+            options=StreamOptions(dialect=dialect or Proposal()),
+            reports=StreamReports(on_complete=completions.put_nowait),
         )
         port = await picker.start(*ANY_PORT)
         stack.push_async_callback(picker.stop, 0)
