@@ -11,8 +11,8 @@ from google.protobuf.struct_pb2 import Value
 from ...routing.control_headers import CONTROL_HEADERS, DESTINATION_HEADER
 from ...routing.router import Refusal, RefusalCode
 from . import ext_proc_pb2 as pb
-from .answers import HeaderFields
 from .headers import field
+from .replies import HeaderFields
 
 _SUBSET_NAMESPACE = "envoy.lb.subset_hint"
 _SUBSET_KEY = f"{DESTINATION_HEADER}-subset"

@@ -20,7 +20,7 @@ from typing import assert_never
 import msgspec
 
 from ...routing.outcome import Completion, Outcome, ResponseBegun
-from ...routing.router import Refusal, Route
+from ...routing.router import Route, RoutingResult
 from ..errors import ExtProcError
 from . import ext_proc_pb2 as pb
 from .request_phase import Mode, RequestPhase
@@ -45,7 +45,7 @@ class ExtProcMachine:
         self._is_configured = False
         self._route: Route | None = None
         self._routed_at: float | None = None
-        self._is_told = False
+        self._is_complete = False
 
     def receive(self, message: pb.ProcessingRequest, *, now: float) -> Step:
         """What to do about the next message.
@@ -77,11 +77,11 @@ class ExtProcMachine:
             case _:
                 assert_never(kind)
 
-    def routed(self, answer: Route | Refusal, *, now: float) -> Step:
+    def routed(self, result: RoutingResult, *, now: float) -> Step:
         """What to do with the answer to the request that the last step asked to route."""
-        if isinstance(answer, Route):
-            self._route, self._routed_at = answer, now
-        return self._requested(self._request.routed(answer), now)
+        if isinstance(result, Route):
+            self._route, self._routed_at = result, now
+        return self._requested(self._request.routed(result), now)
 
     def close(self, *, now: float) -> Completion | None:
         """The end of the stream: gives back what it holds, and tells the request's end unless that was told before."""
@@ -91,7 +91,7 @@ class ExtProcMachine:
             outcome = Outcome.ABORTED
         else:
             outcome = Outcome.COMPLETED if self._response.has_begun else Outcome.ROUTED
-        completion = self._completion(outcome, now) if not self._is_told else None
+        completion = self._completion(outcome, now) if not self._is_complete else None
         self._share.close()
         if completion is not None and outcome is Outcome.ROUTED and not self._request.is_held_to_the_end:
             return msgspec.structs.replace(completion, is_hidden=True)
@@ -129,13 +129,13 @@ class ExtProcMachine:
 
     def _responded(self, replies: tuple[bytes, ...], now: float) -> Step:
         """A step of the response. The end of one that came before any decision is told when the stream closes."""
-        if self._route is None or self._is_told or not self._response.has_ended:
+        if self._route is None or self._is_complete or not self._response.has_ended:
             return Step(replies)
         completion = self._completion(Outcome.COMPLETED, now)
         self._share.release()
         return Step(replies, completion=completion)
 
     def _completion(self, outcome: Outcome, now: float) -> Completion:
-        self._is_told = True
+        self._is_complete = True
         response = self._response.seen(routed_at=self._routed_at, now=now)
         return Completion(self._request.request_id, self._route, outcome, self._response.served, response)

@@ -6,8 +6,8 @@ import re
 
 from ...routing.outcome import Response
 from ...routing.router import Route
-from . import answers
 from . import ext_proc_pb2 as pb
+from . import replies
 from .headers import read_headers, read_served
 from .intake import Share
 from .model_name import ModelName
@@ -84,7 +84,7 @@ class ResponsePhase:
         fields = self._options.dialect.response_fields(header_map)
         if route is not None and route.response_headers:
             fields += tuple((name, value.encode()) for name, value in route.response_headers.items())
-        return answers.response_headers_with(fields) if fields else answers.RESPONSE_HEADERS_UNCHANGED
+        return replies.response_headers_with(fields) if fields else replies.RESPONSE_HEADERS_UNCHANGED
 
     def body(self, message: pb.HttpBody, *, now: float) -> tuple[bytes, ...]:
         """The answers to a piece of the body."""
@@ -97,15 +97,15 @@ class ResponsePhase:
             if self._reader is not None:
                 self._reader.feed(body)
         if self.mode != FULL_DUPLEX_STREAMED:
-            return (answers.RESPONSE_BODY_UNCHANGED,)
+            return (replies.RESPONSE_BODY_UNCHANGED,)
         return self._given_back(body, end=end, end_of_stream=end)
 
     def trailers(self) -> tuple[bytes, ...]:
         """The answers to the trailers, which end the response; what was held back of the body goes first."""
         self.has_begun = self.has_ended = True
         if self._model_name is None and self._collected is None:
-            return (answers.RESPONSE_TRAILERS_UNCHANGED,)
-        return (*self._given_back(b"", end=True, end_of_stream=False), answers.RESPONSE_TRAILERS_UNCHANGED)
+            return (replies.RESPONSE_TRAILERS_UNCHANGED,)
+        return (*self._given_back(b"", end=True, end_of_stream=False), replies.RESPONSE_TRAILERS_UNCHANGED)
 
     def seen(self, *, routed_at: float | None, now: float) -> Response:
         """What was seen of the response, asked once when nothing more of it comes."""
@@ -122,7 +122,7 @@ class ResponsePhase:
         """Choose what is done with the body."""
         kind, encoding = headers.get("content-type", ""), headers.get("content-encoding", "")
         if counts_tokens and self._options.read_usage and self._status == 200:
-            self._reader = usage_reader(content_type=kind, content_encoding=encoding, room=self._share)
+            self._reader = usage_reader(content_type=kind, content_encoding=encoding, budget=self._share)
         if self.mode != FULL_DUPLEX_STREAMED:
             return
         rewrite = route.rewrite if route is not None else None
@@ -139,4 +139,4 @@ class ResponsePhase:
             if not end and self._share.hold(len(body)):
                 return ()
             body, self._collected = bytes(self._collected), None
-        return answers.response_body_chunks(body, end_of_stream=end_of_stream)
+        return replies.response_body_chunks(body, end_of_stream=end_of_stream)

@@ -40,7 +40,7 @@ class UsageReader(Protocol):
         ...
 
 
-class Room(Protocol):
+class Budget(Protocol):
     """Where held bytes are accounted."""
 
     def hold(self, n_bytes: int) -> bool:
@@ -48,7 +48,7 @@ class Room(Protocol):
         ...
 
 
-def usage_reader(*, content_type: str, content_encoding: str, room: Room) -> UsageReader:
+def usage_reader(*, content_type: str, content_encoding: str, budget: Budget) -> UsageReader:
     """A reader for an answer with these headers."""
     if is_encoded(content_encoding):
         return _Unread(UsageGap.ENCODED)
@@ -56,7 +56,7 @@ def usage_reader(*, content_type: str, content_encoding: str, room: Room) -> Usa
         return _EventStream()
     kind = _media_type(content_type)
     if kind == "application/json" or kind.endswith("+json"):
-        return _JsonObject(room)
+        return _JsonObject(budget)
     return _Unread(UsageGap.OTHER_TYPE)
 
 
@@ -91,9 +91,9 @@ class _Unread:
 class _JsonObject:
     """A whole answer, held until its end."""
 
-    def __init__(self, room: Room) -> None:
+    def __init__(self, budget: Budget) -> None:
         self.n_events = 0
-        self._room = room
+        self._budget = budget
         self._body = bytearray()
         self._gap: UsageGap | None = None
 
@@ -102,7 +102,7 @@ class _JsonObject:
             return
         if len(self._body) + len(chunk) > MAX_HELD_BYTES:
             self._gap = UsageGap.TOO_LONG
-        elif not self._room.hold(len(chunk)):
+        elif not self._budget.hold(len(chunk)):
             self._gap = UsageGap.OVERLOAD
         else:
             self._body += chunk
@@ -174,7 +174,7 @@ class _Holder(msgspec.Struct):
     usage: Raw = Raw(b"null")
 
 
-class _Answer(_Holder):
+class _Body(_Holder):
     """An answer or event; `response` and `message` are what events of the responses and messages APIs carry it in."""
 
     response: Raw = Raw(b"null")
@@ -192,7 +192,7 @@ class _Counts(msgspec.Struct):
     cache_creation_input_tokens: Any = None
 
 
-_decode_answer = msgspec.json.Decoder(_Answer).decode
+_decode_body = msgspec.json.Decoder(_Body).decode
 _decode_holder = msgspec.json.Decoder(_Holder).decode
 _decode_counts = msgspec.json.Decoder(_Counts).decode
 
@@ -207,25 +207,25 @@ def _merged(known: Usage | None, data: bytes | bytearray) -> Usage | None:
         msgspec.DecodeError, UnicodeDecodeError, RecursionError: the data is not JSON.
     """
     try:
-        usage = _usage_object(_decode_answer(data))
+        usage = _usage_object(_decode_body(data))
     except msgspec.ValidationError:
         return known
     if usage is None:
         return known
-    told = _usage_of(_decode_counts(usage))
+    new = _usage_of(_decode_counts(usage))
     if known is None:
-        return told
+        return new
     return Usage(
-        prompt_tokens=known.prompt_tokens if told.prompt_tokens is None else told.prompt_tokens,
-        cached_tokens=known.cached_tokens if told.cached_tokens is None else told.cached_tokens,
-        output_tokens=known.output_tokens if told.output_tokens is None else told.output_tokens,
+        prompt_tokens=known.prompt_tokens if new.prompt_tokens is None else new.prompt_tokens,
+        cached_tokens=known.cached_tokens if new.cached_tokens is None else new.cached_tokens,
+        output_tokens=known.output_tokens if new.output_tokens is None else new.output_tokens,
     )
 
 
-def _usage_object(answer: _Answer) -> Raw | None:
-    if _is_object(answer.usage):
-        return answer.usage
-    for inner in (answer.response, answer.message):
+def _usage_object(body: _Body) -> Raw | None:
+    if _is_object(body.usage):
+        return body.usage
+    for inner in (body.response, body.message):
         if _is_object(inner) and _is_object(usage := _decode_holder(inner).usage):
             return usage
     return None

@@ -51,7 +51,7 @@ async def test_traffic_flows_round_robin_when_the_picker_is_out(mode: Mode, reas
         served = {await at.served_by(wish) for _ in range(6)}
 
         assert served == {server.address for server in at.servers}
-        assert len(at.router.asked) == 1
+        assert len(at.router.requests) == 1
 
 
 async def test_request_that_a_slow_picker_holds_up_goes_round_robin() -> None:

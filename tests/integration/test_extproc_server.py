@@ -46,7 +46,7 @@ async def test_duplex_request_and_response_pass_through_one_stream() -> None:
         assert metadata_destination(header) == "10.0.0.1:8000"
         assert streamed([body], "request_body") == [(BODY, True)]
         assert streamed(answer, "response_body") == [(b"data", False), (b"", True)]
-        assert router.asked[0].body == BODY
+        assert router.requests[0].body == BODY
         assert (await picker.completions.get()).outcome is Outcome.COMPLETED
         assert picker.errors == []
 
@@ -78,7 +78,7 @@ async def test_missing_request_id_becomes_a_uuid() -> None:
 
         request_id = set_headers(answer)["x-request-id"]
         assert UUID(request_id).version == 4
-        assert router.asked[0].request_id == request_id
+        assert router.requests[0].request_id == request_id
 
 
 async def test_refusal_ends_the_stream_with_ok() -> None:

@@ -112,7 +112,7 @@ async def test_envoy_talks_to_a_made_certificate() -> None:
 
     async with gateway("duplex", over_tls, certificates=Certificates(TlsConfig())) as at:
         assert await at.served_by() == at.servers[0].address
-        assert len(at.router.asked) == 1
+        assert len(at.router.requests) == 1
 
 
 @pytest.mark.parametrize(

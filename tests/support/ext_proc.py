@@ -114,11 +114,11 @@ class FixedRouter(Router):
 
     def __init__(self, answer: Route | Refusal) -> None:
         self.answer = answer
-        self.asked: list[RoutingRequest] = []
+        self.requests: list[RoutingRequest] = []
 
     def route(self, request: RoutingRequest) -> Eventual[RoutingResult]:
         """Return the fixed result at once."""
-        self.asked.append(request)
+        self.requests.append(request)
         return Known(self.answer)
 
 
@@ -172,7 +172,7 @@ def _common(response: pb.ProcessingResponse) -> pb.CommonResponse:
             raise AssertionError(f"{kind} carries no headers")
 
 
-class Conversation:
+class MachineDriver:
     """One machine, driven message by message; what it asks to route gets `answer` at once.
 
     `now` is the time of the next message, for tests to move.
@@ -200,13 +200,13 @@ class Conversation:
         )
         self.answer = answer
         self.now = 0.0
-        self.asked: list[RoutingRequest] = []
+        self.requests: list[RoutingRequest] = []
         self.replies: list[pb.ProcessingResponse] = []
         self.begun: list[ResponseBegun] = []
         self.completions: list[Completion] = []
         self.ended = False
 
-    def say(self, *messages: pb.ProcessingRequest) -> list[pb.ProcessingResponse]:
+    def send(self, *messages: pb.ProcessingRequest) -> list[pb.ProcessingResponse]:
         """Sends `messages` and returns what they were answered with."""
         told: list[pb.ProcessingResponse] = []
         for message in messages:
@@ -215,7 +215,7 @@ class Conversation:
                 self.begun.append(step.begun)
             if step.route is not None:
                 assert not step.replies
-                self.asked.append(step.route)
+                self.requests.append(step.route)
                 step = self.machine.routed(self.answer, now=self.now)
             if step.completion is not None:
                 self.completions.append(step.completion)

@@ -62,7 +62,7 @@ def call_on(gateway: Gateway, router: Router, intake: Intake | None = None) -> E
     return ExtProcCall(StreamContext(options, router, reports), gateway)
 
 
-def say(call: ExtProcCall, *messages: pb.ProcessingRequest) -> None:
+def send(call: ExtProcCall, *messages: pb.ProcessingRequest) -> None:
     for message in messages:
         call.received(message.SerializeToString())
 
@@ -76,7 +76,7 @@ async def turns(n: int = 5) -> None:
 async def test_messages_wait_their_turn_while_the_request_is_routed() -> None:
     gateway, router = Gateway(), WaitingRouter()
     call = call_on(gateway, router)
-    say(call, *REQUEST, pb.ProcessingRequest(response_headers=pb.HttpHeaders()))
+    send(call, *REQUEST, pb.ProcessingRequest(response_headers=pb.HttpHeaders()))
     call.ended()
     await turns()
     assert (router.n_asked, gateway.sent, gateway.ended) == (1, [], [])
@@ -107,7 +107,7 @@ async def test_request_ends_once_when_its_client_leaves_in_the_same_breath(
     if is_ready:
         router.may_answer.set()
     call = call_on(gateway, router, intake)
-    say(call, *REQUEST)
+    send(call, *REQUEST)
     call.gone()
     call.gone()
     await turns()
@@ -116,7 +116,7 @@ async def test_request_ends_once_when_its_client_leaves_in_the_same_breath(
     assert gateway.sent == []
     assert [(each.outcome, each.route) for each in gateway.completions] == [(Outcome.ABORTED, route)]
     assert (intake.n_streams, intake.n_requests, intake.n_bytes) == (0, 0, 0)
-    say(call, *REQUEST)
+    send(call, *REQUEST)
     call.ended()
     assert len(gateway.completions) == 1
 
@@ -125,7 +125,7 @@ async def test_gateway_that_goes_on_and_on_is_stopped() -> None:
     gateway, router = Gateway(), WaitingRouter()
     call = call_on(gateway, router)
 
-    say(call, *REQUEST, *[request_body(b"x")] * (MAX_WAITING + 1))
+    send(call, *REQUEST, *[request_body(b"x")] * (MAX_WAITING + 1))
     await turns()
 
     assert gateway.ended == [StatusCode.RESOURCE_EXHAUSTED]
