@@ -22,7 +22,7 @@ class PromptQuery:
         token_ids: as decoded JSON.
         keys: chained block keys.
         block_size: tokens per block of the keys, None for every size in use.
-        cache_salt: as in a request; not for keys.
+        cache_salt: as in a request; ignored for keys.
     """
 
     model: str = ""

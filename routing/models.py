@@ -1,4 +1,4 @@
-"""The models that the process tokenizes for, and which of them a request names."""
+"""The served models, and which of them a request names."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..tokenization.remote.client import OnOutcome
 from ..tokenization.service import Tokenization
 
 EndpointUrls = Callable[[Mapping[str, str]], list[str]]
-"""Base URLs of the endpoints with these labels that answer."""
+"""Base URLs of the responding endpoints with these labels."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class ServedModel:
 
     Attributes:
         config: its section of the configuration.
-        tokenization: of its prompts.
+        tokenization: tokenizes its prompts.
     """
 
     config: ModelConfig
@@ -31,14 +31,14 @@ class ServedModel:
 
 
 class ServedModels:
-    """Tokenizes each request as the model that it names. Implements `api.picker.Tokenizes`.
+    """Tokenizes each request for the model that it names. Implements `picker.Tokenizes`.
 
-    A name is that of a model or of an adapter, or `NAME:ADAPTER` as in SGLang. One model alone takes every name.
+    A name is that of a model or of an adapter, or `NAME:ADAPTER` as in SGLang. A single model takes every name.
 
     Args:
         config: validated configuration.
-        endpoint_urls: tells engines that can be asked for token ids.
-        on_outcome: told of each question to an engine.
+        endpoint_urls: finds engines that can return token ids.
+        on_outcome: called after each request to an engine.
 
     Raises:
         TokenizerLoadError: a tokenizer cannot be loaded, or what is configured gives other ids than the engine's.
@@ -57,16 +57,16 @@ class ServedModels:
 
     @property
     def tokenizations(self) -> Sequence[Tokenization]:
-        """Of each model."""
+        """Tokenization of each model."""
         return [each.tokenization for each in self._served]
 
     @property
     def differ(self) -> bool:
-        """Whether endpoints have different models."""
+        """Whether endpoints serve different models."""
         return any(each.config.endpoint_labels for each in self._served)
 
     def endpoint_labels(self, name: str) -> Mapping[str, str]:
-        """Labels that an endpoint has to have for requests that name this model."""
+        """Return the labels that an endpoint must have for requests that name this model."""
         served = self._find(name)
         return served.config.endpoint_labels if served is not None else {}
 
@@ -88,7 +88,7 @@ class ServedModels:
         return Known(prompt)
 
     async def start(self) -> None:
-        """Open what is needed to ask engines."""
+        """Open the connections to engines."""
         for tokenization in self.tokenizations:
             if tokenization.remote is not None:
                 await tokenization.remote.start()
@@ -98,7 +98,7 @@ class ServedModels:
         await asyncio.gather(*(tokenization.watch() for tokenization in self.tokenizations))
 
     async def stop(self) -> None:
-        """Close all that was opened."""
+        """Close everything that was opened."""
         for tokenization in self.tokenizations:
             if tokenization.remote is not None:
                 await tokenization.remote.stop()

@@ -1,4 +1,4 @@
-"""What ext-proc streams come to, as Prometheus metrics; docs/metrics.md describes each."""
+"""Prometheus metrics of ext-proc streams; docs/metrics.md describes each."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _FIRST_BYTE_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 
 
 
 class StreamMetrics:
-    """Counts finished requests and what their responses said.
+    """Counts finished requests and the usage that their responses report.
 
     Args:
-        registry: where the metrics go.
-        intake: shown as it is when scraped.
+        registry: shows the metrics.
+        intake: read when scraped.
     """
 
     def __init__(self, registry: CollectorRegistry, intake: Intake) -> None:
@@ -48,7 +48,7 @@ class StreamMetrics:
         self._errors.labels(reason).inc()
 
     def completed(self, completion: Completion) -> None:
-        """A request ended."""
+        """Count a request that ended."""
         self._requests.add(completion.outcome.value)
         response = completion.response
         if response.status is not None:
@@ -71,7 +71,7 @@ class StreamMetrics:
 
 
 def _served_by(completion: Completion) -> str:
-    """Who answered, as the gateway tells it: picked, fallback, other, or untold."""
+    """Return which endpoint served, as the gateway reports it: picked, fallback, other, or untold."""
     if completion.served is None or completion.route is None:
         return "untold"
     first, *fallbacks = completion.route.addresses

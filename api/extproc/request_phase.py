@@ -1,4 +1,4 @@
-"""The request of one ext-proc stream: collected, routed, given back."""
+"""The request of one ext-proc stream: collected, routed, forwarded."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Mode(Enum):
 
 
 class _Phase(Enum):
-    """Where the request is. PASSING: routed before its end, the rest of it goes on as it comes."""
+    """State of the request. PASSING: routed before its end, the rest is forwarded as it comes."""
 
     HEADERS = auto()
     BODY = auto()
@@ -34,7 +34,7 @@ class _Phase(Enum):
 
 
 class _ReplyForm(Enum):
-    """What the request is answered with, once routed; the first message named carries the destination."""
+    """Replies to a routed request; the first message named carries the destination."""
 
     HEADERS = auto()
     HEADERS_BODY = auto()
@@ -55,12 +55,12 @@ class RequestPhase:
 
     Args:
         options: of the server.
-        share: what the stream holds is accounted here, and given back once routed.
+        share: accounts for what the stream holds, until it is routed.
 
     Attributes:
         mode: how the gateway sends the body.
-        request_id: `x-request-id`, generated when the request has none; empty before its headers.
-        is_bare: whether the headers were all of it, as in a GET.
+        request_id: `x-request-id`, generated if the request has none; empty before its headers.
+        is_bare: whether the request has headers only, as a GET.
     """
 
     def __init__(self, options: StreamOptions, share: Share) -> None:
@@ -80,13 +80,13 @@ class RequestPhase:
         self._overload: Overload | None = None
 
     def read_metadata(self, message: pb.ProcessingRequest) -> None:
-        """The subset hint, which may come with any message of the request; the last one counts."""
+        """Read the subset hint, which may come with any message of the request; the last one counts."""
         if message.HasField("metadata_context"):
             subset = self._options.dialect.subset(message.metadata_context)
             self._subset = self._subset if subset is None else subset
 
     def headers(self, message: pb.HttpHeaders) -> Step:
-        """What to do about the headers."""
+        """Return the actions after the headers."""
         if self._phase is not _Phase.HEADERS:
             raise ExtProcError("out_of_order", "request_headers came twice on one stream")
         self._phase = _Phase.BODY
@@ -102,7 +102,7 @@ class RequestPhase:
         return _HEADERS_UNCHANGED if self.mode is Mode.BUFFERED else _NOTHING
 
     def body(self, message: pb.HttpBody) -> Step:
-        """What to do about a piece of the body."""
+        """Return the actions after a piece of the body."""
         if self._phase is _Phase.PASSING:
             return self._pass(message)
         self._expect_body("request_body")
@@ -118,7 +118,7 @@ class RequestPhase:
         return _NOTHING
 
     def trailers(self) -> Step:
-        """What to do about the trailers."""
+        """Return the actions after the trailers."""
         if self._phase is _Phase.PASSING or (self._phase is _Phase.ENDED and self.mode is not Mode.DUPLEX):
             self._phase = _Phase.ENDED
             return _TRAILERS_UNCHANGED
@@ -128,7 +128,7 @@ class RequestPhase:
         )
 
     def routed(self, result: RoutingResult) -> Step:
-        """What to do with the answer to the request that the last step asked to route."""
+        """Return the actions after routing the request of the last step."""
         self._phase = _Phase.ENDED if self._is_whole else _Phase.PASSING
         self._share.release()
         if isinstance(result, Refusal):
@@ -142,9 +142,9 @@ class RequestPhase:
 
     @property
     def is_held_to_the_end(self) -> bool:
-        """Whether the gateway keeps the stream until the response ends, though it shows nothing of it.
+        """Whether the gateway keeps the stream until the response ends, though it sends nothing of the response.
 
-        Source: Envoy 1.40, which does so where it waited for the answer to a whole body.
+        Source: Envoy 1.40 does so if it waited for the reply to a whole body.
         """
         return self.mode is Mode.BUFFERED and not self.is_bare
 
@@ -160,7 +160,7 @@ class RequestPhase:
             self._edits = HeaderEdits(set=(new,), remove=self._edits.remove)
 
     def _collect(self, body: bytes) -> None:
-        """Keep a piece of the body; a body in one piece, as it is behind Envoy, is never copied."""
+        """Keep a piece of the body. A body in one piece, as Envoy sends it, is never copied."""
         if not self._share.hold(len(body)):
             self._overload = Overload.HELD_BYTES
         if not self._collected:
