@@ -27,12 +27,12 @@ export PYTHON
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: browser schema sanitize paper vllm-check help setup demo test lint types check slow fuzz soak cov bench format wheel proto constraints clean
+.PHONY: test-programs docs schema sanitize paper vllm-check help setup demo test lint types check slow fuzz soak cov bench format wheel proto constraints clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-13s %s\n", $$1, $$2}' Makefile
 
-NATIVE := setup.py $(wildcard $(foreach folder,indexer api/http2 tokenization/encoding,$(folder)/native/*.cpp $(folder)/native/*.h))
+NATIVE := setup.py $(wildcard $(foreach folder,events indexer api/http2 tokenization/encoding,$(folder)/native/*.cpp $(folder)/native/*.h))
 
 $(INSTALLED): pyproject.toml constraints.txt scripts/venv.sh scripts/debian.sh $(NATIVE)
 	@scripts/venv.sh $(VENV)
@@ -46,11 +46,14 @@ setup: $(INSTALLED) ## Make .venv with kvatlas and its tools (the other targets 
 demo: $(INSTALLED) ## Simulated servers, kvatlas and Envoy on this machine
 	@$(BIN)/kvatlas demo $(ARGS)
 
-test: $(INSTALLED) browser ## All tests
+test: $(INSTALLED) test-programs ## All tests
 	$(BIN)/pytest -n auto --dist loadfile $(ARGS)
 
-browser: ## Headless Chromium from Debian, for the dashboard's tests (make test does it itself)
-	@scripts/browser.sh
+test-programs: $(INSTALLED) ## Chromium and promtool from Debian, for tests (make test does it itself)
+	@scripts/test_programs.sh $(BIN)
+
+docs: $(INSTALLED) ## The documentation as a site in build/site, without dead links or pages outside its navigation
+	@$(BIN)/python scripts/docs_site.py
 
 lint: $(INSTALLED) ## Style and formatting
 	$(BIN)/ruff check

@@ -30,7 +30,7 @@ import aiohttp
 from kvatlas.api.extproc import ext_proc_pb2 as pb
 from kvatlas.api.extproc.health import EXT_PROC_SERVICE
 from kvatlas.sim.envoy import EnvoyConfig, EnvoyProcess, find_envoy, gateway_config, without_picker
-from kvatlas.sim.fleet import free_ports
+from kvatlas.sim.held_port import HeldPort
 from kvatlas.tokenization.encoding.tokenizer import load_tokenizer
 
 from .conversations import chat_body, model_folder, text
@@ -216,15 +216,15 @@ async def _wrk(
     options: argparse.Namespace, mode: str, n_bytes: int, ours: Running, *, is_picked: bool
 ) -> float:
     """Requests a second."""
-    (upstream,) = free_ports(1)
+    upstream = HeldPort(HOST)
     config = gateway_config(
         "buffered" if mode == "BUFFERED" else "duplex",
         gateway=(HOST, 0),
         admin=(HOST, 0),
         picker=(HOST, ours.port),
-        servers=[(HOST, upstream)],
+        servers=[(HOST, upstream.number)],
     )
-    config = _with_upstream(config if is_picked else without_picker(config), upstream)
+    config = _with_upstream(config if is_picked else without_picker(config), upstream.number)
     with tempfile.NamedTemporaryFile(suffix=".lua") as script:
         head = 'wrk.method = "POST"\nwrk.headers["content-type"] = "application/json"\nwrk.body = '
         script.write(f"{head}{json.dumps(chat(n_bytes).decode())}\n".encode())

@@ -28,7 +28,6 @@ import msgspec
 from kvatlas.api.extproc import ext_proc_pb2 as pb
 from kvatlas.api.extproc.health import EXT_PROC_SERVICE
 from kvatlas.events.model import EngineHash
-from kvatlas.sim.fleet import free_ports
 from kvatlas.sim.kv_events import GPU, BlockStored, EventBatch
 from kvatlas.sim.kvatlas_process import KVAtlasProcess
 from kvatlas.sim.publisher import Publisher
@@ -84,8 +83,6 @@ class Server:
 
     def __init__(self, folder: Path, *, n_servers: int = N_SERVERS) -> None:
         self.publishers = [Publisher("kv") for _ in range(n_servers)]
-        self._ports = free_ports(2)
-        self.rest = f"http://127.0.0.1:{self._ports[1]}"
         static = [
             {
                 "name": f"server-{i}",
@@ -100,8 +97,8 @@ class Server:
             "apiVersion": "kvatlas/v1",
             "kind": "KVAtlasConfig",
             "server": {
-                "extProc": f"127.0.0.1:{self._ports[0]}",
-                "rest": f"127.0.0.1:{self._ports[1]}",
+                "extProc": "127.0.0.1:0",
+                "rest": "127.0.0.1:0",
                 "health": "",
                 "metrics": "",
             },
@@ -111,12 +108,17 @@ class Server:
         }
         file = folder / "kvatlas.yaml"
         file.write_bytes(msgspec.yaml.encode(config))
-        self.process = KVAtlasProcess(file, rest_url=self.rest, log=folder / "kvatlas.log")
+        self.process = KVAtlasProcess(file, log=folder / "kvatlas.log")
 
     @property
     def address(self) -> str:
-        """`host:port` of ext-proc."""
-        return f"127.0.0.1:{self._ports[0]}"
+        """`host:port` of ext-proc; only while it runs."""
+        return "{}:{}".format(*self.process.addresses["extProc"])
+
+    @property
+    def rest(self) -> str:
+        """`http://host:port` of REST; only while it runs."""
+        return self.process.rest_url
 
     @asynccontextmanager
     async def running(self) -> AsyncGenerator[None]:

@@ -38,7 +38,7 @@ from kvatlas.api.extproc.health import EXT_PROC_SERVICE
 from kvatlas.sim.demo import servers
 from kvatlas.sim.demo_model import MODEL_NAME, write_demo_model
 from kvatlas.sim.envoy import EnvoyProcess, find_envoy, gateway_config
-from kvatlas.sim.fleet import Fleet, free_ports
+from kvatlas.sim.fleet import Fleet
 from kvatlas.sim.kvatlas_process import KVAtlasProcess
 from kvatlas.sim.model_text import TokenizerText
 
@@ -89,28 +89,27 @@ class Rig:
 async def running(folder: Path, seed: int) -> AsyncGenerator[Rig]:
     """The rig."""
     write_demo_model(folder / "model")
-    ext_proc, rest = free_ports(2)
     file = folder / "kvatlas.yaml"
     async with contextlib.AsyncExitStack() as stack:
         fleet = await stack.enter_async_context(Fleet(servers(), TokenizerText(folder / "model")))
-        addresses = {"ext_proc": f"{HOST}:{ext_proc}", "rest": f"{HOST}:{rest}"}
-        fleet.write_kvatlas_config(file, tokenizer=folder / "model", **addresses)
+        listener = f"{HOST}:0"
+        fleet.write_kvatlas_config(file, tokenizer=folder / "model", ext_proc=listener, rest=listener)
         config = yaml.safe_load(file.read_text())
         # little enough that it is full long before the end
         config |= {"tokenization": {"cacheMebibytes": 4}, "extProc": {"fallbackEndpoints": 1}}
         file.write_text(yaml.safe_dump(config))
-        url = f"http://{HOST}:{rest}"
-        kvatlas = KVAtlasProcess(file, rest_url=url, log=folder / "kvatlas.log")
+        kvatlas = KVAtlasProcess(file, log=folder / "kvatlas.log")
         await stack.enter_async_context(kvatlas)
+        picker = kvatlas.addresses["extProc"]
         gateway = gateway_config(
-            "duplex", gateway=(HOST, 0), admin=(HOST, 0), picker=(HOST, ext_proc), servers=fleet.addresses
+            "duplex", gateway=(HOST, 0), admin=(HOST, 0), picker=picker, servers=fleet.addresses
         )
         envoy = await stack.enter_async_context(EnvoyProcess(gateway, binary=find_envoy()))
         client = await stack.enter_async_context(
             aiohttp.ClientSession(envoy.gateway_url, timeout=aiohttp.ClientTimeout(60))
         )
-        channel = await stack.enter_async_context(grpc.aio.insecure_channel(f"{HOST}:{ext_proc}"))
-        session = await stack.enter_async_context(aiohttp.ClientSession(url))
+        channel = await stack.enter_async_context(grpc.aio.insecure_channel("{}:{}".format(*picker)))
+        session = await stack.enter_async_context(aiohttp.ClientSession(kvatlas.rest_url))
         yield Rig(random.Random(seed), fleet, kvatlas, client, session, channel, envoy)
 
 

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
+from .paths import PathText
 from .section import Section
 from .units import Duration
 
@@ -25,7 +26,7 @@ class KubernetesConfig(Section, frozen=True):
     """Ports that serve on each pod, with `endpointSelector`; a pool has its own."""
     namespace: str = ""
     """Namespace of the pool and its pods; empty: the variable NAMESPACE, the one kvatlas runs in, or `default`."""
-    kubeconfig: str = ""
+    kubeconfig: PathText = ""
     """How to reach the API server; empty: the variable KUBECONFIG, the pod's service account, or `~/.kube/config`."""
 
     @property

@@ -6,17 +6,18 @@ from typing import Annotated, Literal, TypeAlias
 
 from msgspec import Meta
 
+from .paths import PathText
 from .section import Section
 
 
 class TlsConfig(Section, frozen=True):
     """The certificate of the listeners; files may be replaced while the process runs. Without one, all talk in the clear."""
 
-    cert_file: str = ""
+    cert_file: PathText = ""
     """PEM file with the certificate and those that vouch for it."""
-    key_file: str = ""
+    key_file: PathText = ""
     """PEM file with its private key."""
-    client_ca_file: str = ""
+    client_ca_file: PathText = ""
     """PEM file with certificates that vouch for clients, which must then show one; empty lets all in."""
     self_signed: bool | Literal["auto"] = "auto"
     """Make a certificate at the start when there is no file; auto: for `extProc` with `compat: llm-d`, as the reference does."""
@@ -27,11 +28,11 @@ class TlsConfig(Section, frozen=True):
 class AuthConfig(Section, frozen=True):
     """Who may call REST."""
 
-    bearer_token_file: str = ""
+    bearer_token_file: PathText = ""
     """File with the token that calls which change something must bring; read again when it changes; empty: all may call."""
     protect_reads: bool = False
     """Whether all other calls need it too, but `/healthz` and `/readyz`."""
-    metrics_token_file: str = ""
+    metrics_token_file: PathText = ""
     """File with the token that `/metrics` wants, on both listeners; read again when it changes; empty: as other reads, and none on `metrics`."""
 
 

@@ -15,8 +15,9 @@ from .decode import decode
 from .describe import found
 from .endpoint_picker import KIND, EndpointPickerConfig, check_endpoint_picker, kvatlas_config, notes
 from .errors import ConfigError, Problem
+from .paths import with_absolute_paths
 from .reading import read_document
-from .schema import AdmissionConfig, EndpointsConfig, KVAtlasConfig, ModelConfig
+from .schema import AdmissionConfig, EndpointsConfig, KVAtlasConfig
 from .scraping import MetricsScrapeConfig
 
 Check = Callable[[KVAtlasConfig], Iterable[Problem]]
@@ -63,7 +64,7 @@ def load_file(
     if isinstance(loaded, list) or problems:
         placed = [replace(each, line=document.line_of(each.path)) for each in problems]
         raise ConfigError(str(path), sorted(placed, key=lambda each: each.line or 0))
-    return replace(loaded, config=_with_absolute_paths(loaded.config, Path(path).parent.absolute()))
+    return replace(loaded, config=with_absolute_paths(loaded.config, Path(path).parent.absolute()))
 
 
 def _loaded(data: object, base: KVAtlasConfig | None) -> LoadedConfig | list[Problem]:
@@ -137,45 +138,3 @@ def _with_thresholds(own: AdmissionConfig, other: AdmissionConfig) -> AdmissionC
         if field.name != "objectives" and getattr(own, field.name) == getattr(default, field.name)
     }
     return replace_fields(own, **changes)
-
-
-def _with_absolute_paths(config: KVAtlasConfig, folder: Path) -> KVAtlasConfig:
-    def absolute(path: str) -> str:
-        return str(folder / path) if path else ""
-
-    def with_files(model: ModelConfig) -> ModelConfig:
-        chat, remote = model.chat, model.remote_tokenizer
-        return replace_fields(
-            model,
-            tokenizer=absolute(model.tokenizer),
-            chat=replace_fields(chat, template=absolute(chat.template)),
-            remote_tokenizer=replace_fields(remote, api_key_file=absolute(remote.api_key_file)),
-        )
-
-    tls, auth = config.server.tls, config.server.auth
-    auth = replace_fields(auth, bearer_token_file=absolute(auth.bearer_token_file))
-    tls = replace_fields(
-        tls,
-        cert_file=absolute(tls.cert_file),
-        key_file=absolute(tls.key_file),
-        client_ca_file=absolute(tls.client_ca_file),
-    )
-    snapshot = replace_fields(config.snapshot, file=absolute(config.snapshot.file))
-    recorder = config.recorder
-    recorder = replace_fields(
-        recorder, folder=absolute(recorder.folder), key_file=absolute(recorder.key_file)
-    )
-    shadow = replace_fields(config.shadow, file=absolute(config.shadow.file))
-    kubernetes = config.endpoints.kubernetes
-    kubernetes = replace_fields(kubernetes, kubeconfig=absolute(kubernetes.kubeconfig))
-    endpoints = replace_fields(config.endpoints, file=absolute(config.endpoints.file), kubernetes=kubernetes)
-    return replace_fields(
-        config,
-        server=replace_fields(config.server, tls=tls, auth=auth),
-        model=with_files(config.model),
-        models=tuple(map(with_files, config.models)),
-        snapshot=snapshot,
-        recorder=recorder,
-        shadow=shadow,
-        endpoints=endpoints,
-    )

@@ -6,6 +6,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
+from .paths import PathText
 from .section import Section
 from .units import Duration
 
@@ -24,7 +25,7 @@ class CapacityCurveConfig(Section, frozen=True):
 class ShadowConfig(Section, frozen=True):
     """Another configuration whose profile decides on routed requests too, and routes none."""
 
-    file: str = ""
+    file: PathText = ""
     """Its file, of which weights, plugins and profiles count, watched for changes; empty: none."""
     fraction: Annotated[float, Meta(gt=0, le=1)] = 1.0
     """Part of the requests on which it decides, chosen by chance."""
@@ -35,7 +36,7 @@ class ShadowConfig(Section, frozen=True):
 class RecorderConfig(Section, frozen=True):
     """Routed requests, written as traces that `kvatlas replay` and `kvatlas tune` read."""
 
-    folder: str = ""
+    folder: PathText = ""
     """Where the traces are kept, by this process alone; empty: nothing is recorded."""
     max_mebibytes: Annotated[int, Meta(ge=1, le=1_048_576)] = 1024
     """Size of all traces in the folder; the oldest go first."""
@@ -43,5 +44,5 @@ class RecorderConfig(Section, frozen=True):
     """Files that they are cut into."""
     block_size: Annotated[int, Meta(ge=1, le=65536)] = 64
     """Tokens that an id in a trace stands for."""
-    key_file: str = ""
+    key_file: PathText = ""
     """File with the secret that ids are made with; empty: made at each start, so that traces of two have no id in common."""

@@ -10,6 +10,7 @@ from .cluster import KubernetesConfig, LeaderElectionConfig
 from .decisions import AuditConfig, DecisionsConfig, PredictionsConfig
 from .listeners import ExtProcConfig, RestConfig, ServerConfig
 from .observers import CapacityCurveConfig, RecorderConfig, ShadowConfig
+from .paths import PathText
 from .scraping import MetricsScrapeConfig
 from .section import BlockCount, Port, Section, Weight
 from .units import Duration
@@ -20,7 +21,7 @@ class ChatConfig(Section, frozen=True):
 
     renderer: Literal["auto", "template", "engine"] = "auto"
     """Who writes the text of a chat: the template, or code of the engine's own; auto: found out from the model's files."""
-    template: str = ""
+    template: PathText = ""
     """File with the template that engines use in place of the model's (`--chat-template`); empty: the model's."""
     content_format: Literal["auto", "string", "openai"] = "auto"
     """Form in which templates get message content (`--chat-template-content-format`)."""
@@ -51,7 +52,7 @@ class RemoteTokenizerConfig(Section, frozen=True):
     """Failures in a row after which a server is not asked for a while."""
     cooldown: Duration = Duration(5.0)
     """That while; then one request tries."""
-    api_key_file: str = ""
+    api_key_file: PathText = ""
     """File with the key that engines want (`--api-key`), sent as bearer token; empty for none."""
 
 
@@ -77,7 +78,7 @@ class ModelConfig(Section, frozen=True):
     """Names of LoRA adapters, needed with several models: of one alone, every other name is taken for an adapter."""
     endpoint_labels: dict[str, str] = {}
     """Labels of the endpoints that serve it; empty: every endpoint."""
-    tokenizer: str = ""
+    tokenizer: PathText = ""
     """Folder with tokenizer.json (and tokenizer_config.json, chat_template.jinja), or one file; empty: no prefix keys."""
     kv_bytes_per_token: Annotated[int, Meta(ge=1)] | Literal["auto"] = "auto"  # noqa: S105 - a size
     """Memory of a token's KV state, on all GPUs of a server together; auto: by config.json beside the tokenizer."""
@@ -124,7 +125,7 @@ class EndpointsConfig(Section, frozen=True):
 
     static: tuple[StaticEndpoint, ...] = ()
     """The servers, written out."""
-    file: str = ""
+    file: PathText = ""
     """File that lists the servers in place of `static`, watched for changes; relative to this file."""
     kubernetes: KubernetesConfig = KubernetesConfig()
     """Pods, in place of `static`."""
@@ -248,7 +249,7 @@ class IndexConfig(Section, frozen=True):
 class SnapshotConfig(Section, frozen=True):
     """What was learned, kept in a file over restarts."""
 
-    file: str = ""
+    file: PathText = ""
     """Where it is kept, by this process alone; empty: nowhere, every start begins with empty books."""
     interval: Duration = Duration(60.0)
     """Time between two writes; one more is made when the process is told to stop."""

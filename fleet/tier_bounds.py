@@ -78,7 +78,7 @@ class TierBounds:
                 continue
             learned = publisher.learned.setdefault(tier, LearnedBound(highest=MAX_TIER_BLOCKS))
             bound = ledger.capacity(tier) or MAX_TIER_BLOCKS
-            learned.told(reuse, bound=bound, n_held=ledger.residencies(tier))
+            learned.update(reuse, bound=bound, n_held=ledger.residencies(tier))
         self.follow(endpoint)
 
     def _shrink(self, endpoint: Endpoint, tier: TierId) -> int:

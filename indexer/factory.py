@@ -41,12 +41,12 @@ REFERENCE = IndexCore("reference", ReferenceIndex, prefix_keys, decode_batch, Ra
 
 _native: IndexCore | None
 try:
+    from ..events.native_batch import decode_batch as native_decode_batch
     from .native_index import NativeIndex
     from .native_index import prefix_keys as native_prefix_keys
 except ImportError:  # installed without a C++ compiler
     _native = None
 else:
-    from .native_batch import decode_batch as native_decode_batch
     from .native_ledger import NativeLedger
 
     _native = IndexCore("native", NativeIndex, native_prefix_keys, native_decode_batch, NativeLedger)

@@ -75,7 +75,7 @@ class LearnedBound:
         self._n_requests = self._n_tokens = 0
         self._recent: deque[int] = deque(maxlen=RECENT)
 
-    def told(self, reuse: TierReuse, *, bound: int, n_held: int) -> None:
+    def update(self, reuse: TierReuse, *, bound: int, n_held: int) -> None:
         """One more request.
 
         Args:

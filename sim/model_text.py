@@ -11,8 +11,8 @@ from typing import Protocol
 
 from tokenizers.decoders import DecodeStream
 
-from ..tokenization.encoding.encoding import prompt_of, texts_of
 from ..tokenization.encoding.tokenizer import ModelTokenizer, load_tokenizer
+from ..tokenization.encoding.truncation import prompt_of, texts_of
 from ..tokenization.errors import RenderError, RequestError
 from ..tokenization.model import ChatPrompt, NoPrompt, TextPrompt, TokenPrompt
 from ..tokenization.requests.request import parse_body

@@ -11,10 +11,10 @@ import msgspec
 from .chats.chat import ForeignChat
 from .chats.own_renderer import OwnRenderer
 from .chats.template_process import TemplateProcess
-from .encoding.encoding import prompt_of, texts_of
 from .encoding.encoding_pool import EncodingPool
 from .encoding.segment_encoder import SegmentEncoder
 from .encoding.tokenizer import ModelTokenizer
+from .encoding.truncation import prompt_of, texts_of
 from .errors import EncodeError, EncoderBusyError, EncodeTimeoutError, RenderError, TokenizationError
 from .eventual import Eventual, Known, Later, recovered
 from .model import (

@@ -1,4 +1,4 @@
-"""`/v1/capacity-curve`: what CPU tiers of other sizes would find."""
+"""`/v1/capacity-curve`: hit rates with CPU tiers of other sizes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query
 from pydantic import Field
 
 from ...routing.observers.capacity.curve import MAX_GIB, SIZES_GIB, CapacityCurve, CurvePoint, ServerCurve
-from .models import Own
+from .capacity_models import CapacityOut, PointOut, ServerCurveOut
 
 Size = Annotated[float, Field(ge=0, le=MAX_GIB)]
 Sizes = Annotated[
@@ -21,48 +21,13 @@ KV_ADVICE = (
 )
 
 
-class PointOut(Own):
-    """One size."""
-
-    gib: float = Field(description="CPU tier of each server")
-    hit_rate: float = Field(description="part of the prompt tokens found")
-    gain_per_10_gib: float | None = Field(
-        description="how much more 10 GiB more would find, on the way to the next size; null at the last",
-    )
-
-
-class ServerCurveOut(Own):
-    """One endpoint."""
-
-    name: str
-    block_size: int
-    kv_bytes_per_token: float | None = Field(description="null: not known, and then there are no points")
-    kv_bytes_source: str = Field(
-        description="where that is known from; else the configuration line that says it"
-    )
-    gpu_gib: float | None = Field(description="size of its GPU tier, as far as both are known")
-    tokens: float = Field(description="prompt tokens that the curve rests on, older ones counted less")
-    sampling_rate: float = Field(description="part of the blocks that is followed")
-    followed_keys: int = Field(description="blocks that are followed")
-    hit_rate_unbounded: float = Field(description="part of the prompt tokens found with any size")
-    points: list[PointOut]
-
-
-class CapacityOut(Own):
-    """Answer of `/v1/capacity-curve`."""
-
-    enabled: bool = Field(description="whether curves are kept: capacityCurve.enabled")
-    points: list[PointOut] = Field(description="all endpoints together, each with a CPU tier of that size")
-    endpoints: list[ServerCurveOut] = Field(description="those that requests were routed to")
-
-
 def capacity_routes(curve: CapacityCurve | None) -> APIRouter:
-    """`/v1/capacity-curve`."""
+    """Return the route of `/v1/capacity-curve`."""
     router = APIRouter(prefix="/v1", tags=["kvatlas"])
 
     @router.get("/capacity-curve", summary="What would more CPU memory find?")
     async def capacity_curve(gib: Sizes = None) -> CapacityOut:
-        """Hit rate by the size of the CPU tier, from how far apart routed requests use the same blocks."""
+        """Return the hit rate by size of the CPU tier, from the reuse distances of routed requests."""
         if curve is None:
             return CapacityOut(enabled=False, points=[], endpoints=[])
         found = await curve.look(sorted(set(gib)) if gib else SIZES_GIB)

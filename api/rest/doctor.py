@@ -1,52 +1,29 @@
-"""`/v1/doctor`: what is wrong with this deployment, and which line mends it."""
+"""`/v1/doctor`: what is wrong with this deployment, and the line that fixes it."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Literal
 
 from fastapi import APIRouter
 from prometheus_client import CollectorRegistry
-from pydantic import Field
 
 from ...fleet.fleet import Fleet
 from ...routing.plan.live import LiveConfig
 from ..doctor.check import Result, examine, worst
 from ..doctor.checks import CHECKS
-from ..doctor.patient import Counts, Patient
-from .models import Own
-
-StateOut = Literal["ok", "unknown", "warn", "fail"]
-
-
-class CheckOut(Own):
-    """One check."""
-
-    name: str
-    asks: str = Field(description="the question, answered by yes where all is well")
-    state: StateOut = Field(description="unknown: nothing to see yet, or only a running process shows it")
-    evidence: list[str] = Field(description="what shows the state")
-    more: int = Field(description="as much again that is not listed")
-    effect: str | None = Field(description="what it does; null where all is well")
-    remedies: list[str] = Field(description="the flag or line that mends it")
-
-
-class DoctorOut(Own):
-    """Answer of `/v1/doctor`."""
-
-    state: StateOut = Field(description="the worst of all")
-    checks: list[CheckOut]
+from ..doctor.deployment import Counts, Deployment
+from .doctor_models import CheckOut, DoctorOut
 
 
 def doctor_routes(fleet: Fleet, live: LiveConfig, registry: CollectorRegistry) -> APIRouter:
-    """`/v1/doctor`."""
+    """Return the route of `/v1/doctor`."""
     router = APIRouter(prefix="/v1", tags=["kvatlas"])
 
     @router.get("/doctor", summary="What is wrong, and what mends it?")
     async def doctor() -> DoctorOut:
-        """Every check with what it saw. Costs as much as a scrape of `/metrics`."""
-        patient = Patient(
+        """Run every check and return its findings. Costs as much as a scrape of `/metrics`."""
+        deployment = Deployment(
             config=live.in_force,
             fleet=fleet,
             counts=Counts(registry),
@@ -54,13 +31,13 @@ def doctor_routes(fleet: Fleet, live: LiveConfig, registry: CollectorRegistry) -
             wall=time.time(),
             refused=live.refusals,
         )
-        return diagnosis(examine(CHECKS, patient))
+        return diagnosis(examine(CHECKS, deployment))
 
     return router
 
 
 def diagnosis(results: Sequence[Result]) -> DoctorOut:
-    """What checks found, as REST gives it."""
+    """Return the results of checks as an answer."""
     return DoctorOut(state=worst(results).value, checks=[_check(result) for result in results])
 
 

@@ -14,12 +14,12 @@ from .models import ScoreRequest
 
 
 def score_routes(picker: Picker) -> APIRouter:
-    """`/v1/score`."""
+    """Return the route of `/v1/score`."""
     router = APIRouter(prefix="/v1", tags=["kvatlas"])
 
     @router.post("/score", summary="Which endpoint would take this prompt, and why?")
     async def score(request: ScoreRequest) -> ScoreResponse:
-        """Every endpoint with its prefix, scores, weights and total."""
+        """Return every endpoint with its prefix, scores, weights and total."""
         decision = await dry_run(
             picker,
             PromptQuery(

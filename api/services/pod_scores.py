@@ -1,4 +1,4 @@
-"""`indexer.v1.IndexerService`: scores of cached prefixes, as the reference's index service gives them."""
+"""`indexer.v1.IndexerService`: scores of cached prefixes, as of the reference's index service."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ..client import indexer_pb2 as pb
 SERVICE = "indexer.v1.IndexerService"
 
 SLOWER_TIER_WEIGHT = 0.8
-"""What a block counts that is not in the fastest tier, where it counts 1. Source: the reference's default weights."""
+"""Weight of a block outside of the fastest tier, where it is 1. Source: the reference's default weights."""
 
 
 class PodScoresService:
@@ -32,7 +32,7 @@ class PodScoresService:
         self._picker = picker
 
     def handler(self) -> grpc.GenericRpcHandler:
-        """The service, to be given to a server."""
+        """Return the service for a server."""
         scores = grpc.unary_unary_rpc_method_handler(
             self._scores, pb.GetPodScoresRequest.FromString, pb.GetPodScoresResponse.SerializeToString
         )
@@ -62,13 +62,13 @@ class PodScoresService:
 
 
 def pod_score(match: PrefixMatch) -> float:
-    """Blocks held without a gap, each weighted by its fastest tier."""
+    """Return the blocks held without a gap, each weighted by its fastest tier."""
     fastest, *slower = match.held.union_blocks
     return fastest + SLOWER_TIER_WEIGHT * sum(slower)
 
 
 def _names(endpoint: Endpoint, asked: Sequence[str]) -> Iterator[str]:
-    """What the caller calls the endpoint; nothing when it is not asked about."""
+    """Yield the names under which the caller asked for the endpoint."""
     if not asked:
         yield endpoint.name
         return

@@ -18,7 +18,7 @@ SERVICE = "kvatlas.v1.Scorer"
 
 
 class ScorerService:
-    """Answers what `/v1/score` answers.
+    """Gives the answers of `/v1/score`.
 
     Args:
         picker: scores prompts and knows the fleet.
@@ -28,7 +28,7 @@ class ScorerService:
         self._picker = picker
 
     def handler(self) -> grpc.GenericRpcHandler:
-        """The service, to be given to a server."""
+        """Return the service for a server."""
         score = grpc.unary_unary_rpc_method_handler(
             self._score, pb.ScoreRequest.FromString, pb.ScoreResponse.SerializeToString
         )

@@ -13,7 +13,6 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from kvatlas.sim.envoy import EnvoyConfig, EnvoyProcess, find_envoy, gateway_config, without_picker
-from kvatlas.sim.fleet import free_ports
 from kvatlas.sim.http_api import SERVED_BY
 from kvatlas.sim.kvatlas_process import KVAtlasProcess
 from kvatlas.sim.workload import TierTokens, WorkloadResult, WorkloadSpec, read_tier_tokens, run_workload
@@ -61,7 +60,6 @@ class Outcome:
 @asynccontextmanager
 async def kvatlas_for(servers: Sequence[VllmServer], folder: Path) -> AsyncGenerator[KVAtlas]:
     """`kvatlas serve` with default settings, following `servers`; its configuration and log are in `folder`."""
-    ext_proc, rest = free_ports(2)
     endpoints = [
         {
             "name": server.name,
@@ -74,14 +72,14 @@ async def kvatlas_for(servers: Sequence[VllmServer], folder: Path) -> AsyncGener
     config = {
         "apiVersion": "kvatlas/v1",
         "kind": "KVAtlasConfig",
-        "server": {"extProc": f"{HOST}:{ext_proc}", "rest": f"{HOST}:{rest}", "health": "", "metrics": ""},
+        "server": {"extProc": f"{HOST}:0", "rest": f"{HOST}:0", "health": "", "metrics": ""},
         "model": {"names": [MODEL_NAME], "tokenizer": str(folder / "model")},
         "endpoints": {"static": endpoints},
     }
-    file, url = folder / "kvatlas.yaml", f"http://{HOST}:{rest}"
+    file = folder / "kvatlas.yaml"
     file.write_text(yaml.safe_dump(config, sort_keys=False))
-    async with KVAtlasProcess(file, rest_url=url, log=folder / "kvatlas.log") as process:
-        yield KVAtlas(url, ext_proc, process)
+    async with KVAtlasProcess(file, log=folder / "kvatlas.log") as process:
+        yield KVAtlas(process.rest_url, process.addresses["extProc"][1], process)
 
 
 async def play_round_robin(

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import aiohttp
 
-from kvatlas.sim.fleet import free_ports
+from kvatlas.sim.held_port import HeldPort
 
 from .errors import CheckError
 from .model import BLOCK_BYTES, BLOCK_TOKENS, MAX_TOKENS, MODEL_NAME
@@ -70,13 +70,13 @@ class VllmServer:
         name: of the server in kvatlas.
         folder: holds `venv` and `model`; the log goes there too.
         options: sizes and form of its caches.
-        ports: free ones.
     """
 
-    def __init__(self, name: str, folder: Path, options: CacheOptions, ports: ServerPorts) -> None:
+    def __init__(self, name: str, folder: Path, options: CacheOptions) -> None:
         self.name = name
         self.options = options
-        self.ports = ports
+        self._held = tuple(HeldPort() for _ in range(3))
+        self.ports = ServerPorts(*(port.number for port in self._held))
         self._folder = folder
         self._log = folder / f"{name}.log"
         self._process: asyncio.subprocess.Process | None = None
@@ -198,11 +198,7 @@ class VllmServer:
 
 def vllm_servers(folder: Path, options: Sequence[CacheOptions]) -> list[VllmServer]:
     """Servers `vllm-0`, `vllm-1`, ... on free ports, not started."""
-    ports = free_ports(3 * len(options))
-    return [
-        VllmServer(f"vllm-{number}", folder, each, ServerPorts(*ports[3 * number : 3 * number + 3]))
-        for number, each in enumerate(options)
-    ]
+    return [VllmServer(f"vllm-{number}", folder, each) for number, each in enumerate(options)]
 
 
 @asynccontextmanager

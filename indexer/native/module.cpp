@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "index.h"
-#include "publisher_module.h"
+#include "ledger_module.h"
 #include "python.h"
 #include "xxh3.h"
 
@@ -341,7 +341,7 @@ int add_types(PyObject* module) {
     return guarded([&] {
         Py_DECREF(add_type(module, "Index", &index_spec));
         Py_DECREF(add_type(module, "Layouts", &layouts_spec));
-        add_publisher_types(module);
+        add_ledger_type(module);
         return 0;
     }, -1);
 }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -60,43 +59,3 @@ class ConfigFiles:
         else:
             config = with_listed_endpoints(config)
         return replace(loaded, config=config)
-
-
-FileState = tuple[int, ...]
-"""What changes whenever a file does; empty without a file."""
-
-
-class FileWatch:
-    """Tells when a file has changed: its content, or the links by which its path leads to it.
-
-    A look is one `stat`, and sees what no notification tells: files on network file systems, and folders on the way to
-    the file that are swapped.
-
-    Args:
-        path: the file; it may be missing.
-        told: how it was when somebody else last told of it, who is not to be told the same again.
-    """
-
-    def __init__(self, path: Path, *, told: FileState | None = None) -> None:
-        self._path = path
-        self._seen: FileState | None = None
-        self.told = told
-        """How it was when a change was last told; None before the first."""
-
-    def look(self) -> bool:
-        """Whether the file differs from when this was last true, or was never looked at, and is as it was a look ago.
-
-        A file that is being written differs from one look to the next; it is told of when it does not any more.
-        """
-        before, self._seen = self._seen, self._state()
-        if self._seen != before or self._seen == self.told:
-            return False
-        self.told = self._seen
-        return True
-
-    def _state(self) -> FileState:
-        try:
-            found = os.stat(self._path)  # noqa: PTH116 - follows links, and says all in one call
-        except OSError:
-            return ()
-        return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size

@@ -12,11 +12,12 @@ from pathlib import Path
 from ...configs.changes import Change, changes
 from ...configs.discovery import with_listed_endpoints
 from ...configs.errors import ConfigError
+from ...configs.file_watch import FileState, FileWatch
 from ...configs.loader import LoadedConfig
 from ...configs.schema import KVAtlasConfig
 from ...fleet.errors import ConfigRefusedError
 from ..errors import SchedulingError
-from .config_files import ConfigFiles, FileState, FileWatch
+from .config_files import ConfigFiles
 from .metrics import ConfigMetrics
 from .plan import Plan, make_plan
 from .weights import with_weights
@@ -110,7 +111,7 @@ class LiveConfig:
     @property
     def state(self) -> ConfigState:
         """For another process to go on from."""
-        seen = {str(path): each.told for path, each in self._watches.items() if each.told is not None}
+        seen = {str(path): each.reported for path, each in self._watches.items() if each.reported is not None}
         return ConfigState(self.generation, self._loaded, self.refusals.copy(), seen)
 
     @contextlib.asynccontextmanager
@@ -187,7 +188,9 @@ class LiveConfig:
     def _go_on_from(self, state: ConfigState) -> None:
         """Take over all but the configuration itself."""
         self.refusals = dict(state.refusals)
-        self._watches = {Path(path): FileWatch(Path(path), told=told) for path, told in state.seen.items()}
+        self._watches = {
+            Path(path): FileWatch(Path(path), reported=each) for path, each in state.seen.items()
+        }
 
     def plan_with(self, weights: Mapping[str, object]) -> Plan:
         """What the configuration in force would come to with other weights for those named. Changes nothing.
@@ -199,7 +202,7 @@ class LiveConfig:
 
     async def _has_changed(self, path: Path) -> bool:
         watch = self._watches.setdefault(path, FileWatch(path))
-        return await asyncio.to_thread(watch.look)  # a network file system may be slow
+        return await asyncio.to_thread(watch.settled)  # a network file system may be slow
 
     async def _load_config(self, why: str) -> None:
         files = self.files

@@ -24,6 +24,7 @@ from kvatlas.routing.router import Refusal, RefusalCode, Route, RoutingRequest, 
 from kvatlas.sim.envoy import Address, EnvoyConfig, EnvoyProcess, find_envoy, gateway_config
 from kvatlas.tokenization.eventual import Eventual, Later
 from support.ext_proc import FixedRouter, make_route
+from support.waiting import PATIENCE_S
 
 ANY_PORT = ("127.0.0.1", 0)
 DESTINATION = "x-gateway-destination-endpoint"
@@ -120,7 +121,7 @@ class Gateway:
 
     async def completion(self) -> Completion:
         """The next request that ended."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE_S):
             return await self.completions.get()
 
     async def picker_is_out(self) -> None:
@@ -131,7 +132,7 @@ class Gateway:
 async def pickers_in_use(envoy: EnvoyProcess, client: aiohttp.ClientSession, count: int) -> None:
     """Returns once Envoy's health checks find `count` pickers to be used."""
     stat = "cluster.kvatlas.membership_healthy"
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_S):
         while True:
             async with client.get(f"{envoy.admin_url}/stats", params={"filter": stat}) as answer:
                 if (await answer.text()).strip() == f"{stat}: {count}":

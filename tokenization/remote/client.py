@@ -14,7 +14,7 @@ from ..chats.conversation import has_media
 from ..errors import RemoteError
 from ..model import ChatPrompt, NoPrefixReason, NoPrompt, ParsedRequest, TextPrompt, TokenPrompt
 from .breaker import CircuitBreaker, Permit
-from .wire import Question, RemoteApi, question, read_answer
+from .wire import RemoteApi, RemoteRequest, read_response, remote_request
 
 log = logging.getLogger(__name__)
 
@@ -144,7 +144,7 @@ class RemoteTokenizer:
         prompt = request.prompt
         if isinstance(prompt, ChatPrompt) and has_media(prompt.messages) and not self.options.media:
             return None
-        asked = question(self.options.api, request)
+        asked = remote_request(self.options.api, request)
         if asked is None:
             return None
         digest, started = asked.digest, self._clock()
@@ -161,12 +161,12 @@ class RemoteTokenizer:
             self._answers[digest] = found
         return found
 
-    async def _ask(self, asked: Question) -> tuple[str, TokenPrompt | None]:
+    async def _ask(self, asked: RemoteRequest) -> tuple[str, TokenPrompt | None]:
         """How asking one server, or a second one, ended."""
         outcome, deadline = "unavailable", asyncio.get_running_loop().time() + self.options.timeout_s
         for target in self._in_turn()[:ATTEMPTS]:
             breaker = self._breakers[target]
-            permit = breaker.ask(self._clock())
+            permit = breaker.acquire(self._clock())
             if permit is None:
                 continue
             try:
@@ -215,7 +215,7 @@ class RemoteTokenizer:
                 target, outcome, why, self.options.cooldown_s,
             )  # fmt: skip
 
-    async def _post(self, target: str, asked: Question) -> TokenPrompt:
+    async def _post(self, target: str, asked: RemoteRequest) -> TokenPrompt:
         if self._session is None:
             raise RemoteError("unreachable", "the session is closed")
         try:
@@ -231,7 +231,7 @@ class RemoteTokenizer:
             raise RemoteError("unreachable", str(error) or type(error).__name__) from error
         if response.status != 200:
             raise _status_error(response.status, asked.path, bytes(body))
-        return read_answer(asked.path, bytes(body))
+        return read_response(asked.path, bytes(body))
 
 
 def _status_error(status: int, path: str, body: bytes) -> RemoteError:

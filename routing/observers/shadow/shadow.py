@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 
 from ....configs.errors import ConfigError
+from ....configs.file_watch import FileWatch
 from ....configs.observers import ShadowConfig
 from ....configs.schema import KVAtlasConfig
 from ....events.sockets import spawn
@@ -22,7 +23,6 @@ from ....scorers.core.model import RequestView
 from ....scorers.core.shadow import Draws, ShadowTally
 from ....scorers.latency.cost import LatencyCostParams, LatencyCostScorer
 from ...errors import SchedulingError
-from ...plan.config_files import FileWatch
 from ...plan.load import load_scheduled
 from ...plan.plan import Plan, make_plan
 
@@ -104,7 +104,7 @@ class Shadow:
 
     async def look(self) -> None:
         """Look at the file, and load it when it has changed; one that cannot be used leaves the one before in force."""
-        if not await asyncio.to_thread(self._watch.look):
+        if not await asyncio.to_thread(self._watch.settled):
             return
         try:
             plan = await asyncio.to_thread(self._load)
@@ -159,7 +159,7 @@ class Shadow:
             self.over_budget += 1
         else:
             begin = self._cpu()
-            own = plan.profile.decide(view, decision.candidates, rng=draws.again())
+            own = plan.profile.decide(view, decision.candidates, rng=draws.replay())
             self.tally.add(decision, own, self._expected_ttft_s(view, decision, own))
             self._count(own.faults)
             spent = self._cpu() - begin

@@ -13,6 +13,7 @@ from kvatlas.configs.loader import load_config, load_file
 from kvatlas.configs.schema import AdmissionConfig, EndpointsConfig, EventsConfig, KVAtlasConfig
 from kvatlas.configs.scraping import MetricsScrapeConfig
 from kvatlas.configs.units import Duration
+from support.config_files import message_of
 
 VERSIONS = ("llm-d.ai/v1alpha1", "llm-d.ai/v1", "inference.networking.x-k8s.io/v1alpha1")
 APPROX = "approx-prefix-cache-producer"
@@ -27,12 +28,6 @@ def write(file: Path, declared: list[dict[str, Any]], **more: object) -> Path:
     head = {"apiVersion": VERSIONS[0], "kind": "EndpointPickerConfig", "plugins": declared}
     file.write_bytes(msgspec.yaml.encode(head | more))
     return file
-
-
-def message_of(file: Path) -> str:
-    with pytest.raises(ConfigError) as raised:
-        load_config(file)
-    return str(raised.value).replace(str(file), file.name)
 
 
 @pytest.mark.parametrize("version", VERSIONS)

@@ -28,7 +28,9 @@ def without_native(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 
 def test_native_core_is_taken_where_it_was_built() -> None:
-    pytest.importorskip("kvatlas.indexer._native", reason="the native core was not built")
+    pytest.importorskip(
+        "kvatlas.indexer._native", reason="the native core was not built: install g++, and run make again"
+    )
     assert index_core() is index_core("native")
     assert index_core("native").name == "native"
 

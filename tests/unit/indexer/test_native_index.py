@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from kvatlas.indexer._native import Layouts
     from kvatlas.indexer.native_index import NativeIndex
 else:
-    Layouts = pytest.importorskip("kvatlas.indexer._native", reason="the native core was not built").Layouts
+    Layouts = pytest.importorskip(
+        "kvatlas.indexer._native", reason="the native core was not built: install g++, and run make again"
+    ).Layouts
     NativeIndex = pytest.importorskip("kvatlas.indexer.native_index").NativeIndex
 
 MANY = 20_000  # more keys than a holder may have to be closed on the spot

@@ -143,5 +143,5 @@ def test_header_names_are_read_in_any_case() -> None:
 def test_sources_that_are_no_header_are_refused(source: dict[str, str]) -> None:
     parameters: dict[str, object] = {"strategy": "session_id", "sessionIdConfig": {"sources": [source]}}
 
-    with pytest.raises(ParametersError, match="one header a source"):
+    with pytest.raises(ParametersError, match="one header per source"):
         built(builtin_registry().scorers, "session-affinity-scorer", parameters)

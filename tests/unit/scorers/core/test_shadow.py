@@ -31,12 +31,12 @@ FIRST, SECOND, THIRD = (decision([[float(n == row)] for row in range(3)]) for n 
 def test_draws_are_made_again_and_go_on_with_new_ones() -> None:
     draws = Draws(Random(1).random)
     made = [draws(), draws(), draws()]
-    again, once_more = draws.again(), draws.again()
+    replay, again = draws.replay(), draws.replay()
 
-    assert [again(), again()] == made[:2]
-    assert [once_more() for _ in range(3)] == made
-    assert again() == made[2]
-    assert once_more() not in made
+    assert [replay(), replay()] == made[:2]
+    assert [again() for _ in range(3)] == made
+    assert replay() == made[2]
+    assert again() not in made
 
 
 def test_draw_of_zero_is_made_again() -> None:
@@ -44,7 +44,7 @@ def test_draw_of_zero_is_made_again() -> None:
     draws = Draws(lambda: next(values))
     draws()
 
-    assert draws.again()() == 0.0
+    assert draws.replay()() == 0.0
 
 
 @given(values=st.lists(st.floats(-1e6, 1e6), max_size=30))

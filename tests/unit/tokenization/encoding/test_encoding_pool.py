@@ -14,11 +14,11 @@ from kvatlas.tokenization.errors import EncodeError, EncoderBusyError, EncodeTim
 from support.tokenizer_families import CHATML, LLAMA3, QWEN2, byte_level, metaspace, template, token
 from support.waiting import until
 
-# A token that takes in blanks leaves all texts to the library, so that long ones take their time.
+# With a token that includes blanks, the native encoder supports no text, so long texts take time.
 STRIPS = [*CHATML, token("<mask>", lstrip=True)]
 TOKENIZER = byte_level(LLAMA3, added=STRIPS, frame=template("<|im_start|> $A"))
 LONG = "".join(f"line {number} of the long text\n" for number in range(4500))
-"""Some 120,000 characters."""
+"""About 120,000 characters."""
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ async def test_ids_are_those_of_the_whole_text(
         assert await pool.tokens(encoder, text, add_special_tokens=True) == whole(text)
 
 
-async def test_event_loop_goes_on_when_a_long_text_is_encoded(
+async def test_event_loop_is_not_blocked_when_a_long_text_is_encoded(
     pool: EncodingPool, encoder: SegmentEncoder
 ) -> None:
     encoding = asyncio.ensure_future(pool.tokens(encoder, LONG * 5, add_special_tokens=True))
@@ -60,7 +60,7 @@ async def test_event_loop_goes_on_when_a_long_text_is_encoded(
     while not encoding.done():
         await asyncio.sleep(0)
         n_turns += 1
-    # Encoding on the loop itself would leave two turns.
+    # Encoding on the loop itself would leave only two turns.
     assert n_turns >= 10
 
 
@@ -70,7 +70,7 @@ async def test_short_new_text_is_encoded_on_the_event_loop_when_the_rest_is_know
     text = LONG + "x" * 100
     with closing(EncodingPool(timeout_s=60)) as pool:
         await pool.tokens(encoder, LONG, add_special_tokens=True)
-    # A closed pool has no threads to encode anything.
+    # A closed pool has no threads, so everything is encoded at once.
     assert await pool.tokens(encoder, text, add_special_tokens=True) == whole(text)
     with pytest.raises(RuntimeError, match="shutdown"):
         await pool.tokens(encoder, "y" * (INLINE_CHARS + 1), add_special_tokens=True)
@@ -84,7 +84,7 @@ async def test_text_that_needs_no_library_is_encoded_on_the_event_loop_when_it_i
     with closing(EncodingPool(timeout_s=60)) as pool:
         got = await pool.tokens(encoder, LONG, add_special_tokens=False)
     assert got == array("I", tokenizer.encode(LONG).ids)
-    # A closed pool has no threads to encode anything.
+    # A closed pool has no threads, so everything is encoded at once.
     for text in (known, new, f"{new}e\u0301{new}"):  # the last has a character that the library normalizes
         got = await pool.tokens(encoder, text, add_special_tokens=False)
         assert got == array("I", tokenizer.encode(text).ids)
@@ -112,7 +112,7 @@ async def test_timeout_error_is_raised_when_the_time_is_up_and_the_text_is_known
 async def test_text_is_encoded_once_when_several_requests_have_it(
     pool: EncodingPool, encoder: SegmentEncoder
 ) -> None:
-    # The last has a beginning of its own; from the special token on, its segments are those of the others.
+    # The last one starts differently; from the special token on, it has the same segments as the others.
     texts = [f"<|im_start|>{LONG}", f"<|im_start|>{LONG}", f"{'another ' * 100}<|im_start|>{LONG}"]
     got = await asyncio.gather(*(pool.tokens(encoder, text, add_special_tokens=True) for text in texts))
     assert got == [whole(text) for text in texts]
@@ -197,7 +197,7 @@ async def test_special_tokens_are_added_to_the_request_that_wants_them_when_they
 async def test_tokens_are_counted_by_where_they_came_from(
     pool: EncodingPool, encoder: SegmentEncoder
 ) -> None:
-    n_tokens = len(whole(LONG)) - 1  # but for the one that is put in front
+    n_tokens = len(whole(LONG)) - 1  # except for the token at the front
     await pool.tokens(encoder, LONG, add_special_tokens=True)
     first = (pool.counters.encoded_tokens, pool.counters.cached_tokens)
     await pool.tokens(encoder, LONG, add_special_tokens=True)
