@@ -39,7 +39,7 @@ _ENCODE_ERRORS = tuple(_REASONS)
 
 
 class _Encoding(msgspec.Struct, frozen=True, gc=False):
-    """A text with what is to encode it."""
+    """A text with its encoder."""
 
     encoder: SegmentEncoder
     prompt: TextPrompt
@@ -64,7 +64,7 @@ class _Encoding(msgspec.Struct, frozen=True, gc=False):
         return prompt_of(self.prompt, await asyncio.gather(*works))
 
     def run(self) -> TokenPrompt | NoPrompt:
-        """What the engine will compute, however long it takes."""
+        """Return the ids that the engine will compute, however long it takes."""
         encode = self.encoder.tokens
         try:
             encoded = [encode(text, add_special_tokens=adds) for text, adds in texts_of(self.prompt)]
@@ -74,21 +74,21 @@ class _Encoding(msgspec.Struct, frozen=True, gc=False):
 
 
 class _Foreign(msgspec.Struct, frozen=True, gc=False):
-    """A chat with a template out of the request, with what is to render and to encode it."""
+    """A chat with a template from the request, with its renderer and encoder."""
 
     process: TemplateProcess
     encoder: SegmentEncoder
     chat: ForeignChat
 
     async def rendered(self) -> _Encoding | NoPrompt:
-        """Its text, or why there is none."""
+        """Render the text; returns why there is none if rendering fails."""
         try:
             return _Encoding(self.encoder, await self.process.rendered(self.chat))
         except RenderError as error:
             return _failed(error)
 
     def run(self) -> TokenPrompt | NoPrompt:
-        """What the engine will compute, however long the encoding takes."""
+        """Return the ids that the engine will compute, however long the encoding takes."""
         try:
             return _Encoding(self.encoder, self.process.render(self.chat)).run()
         except RenderError as error:
@@ -99,12 +99,12 @@ class PromptPipeline:
     """Turns requests for one model into prompts.
 
     Args:
-        tokenizer: of the served model; None when none is configured: then only token ids given by the client count.
-        model_names: served names and aliases; another name is taken for an adapter. Empty: every name is the model's.
-        template_process: renders chat templates that requests bring along; None: such requests have no prefix. vLLM refuses
-            them unless started with `--trust-request-chat-template`.
-        own_renderer: what is known of an engine that writes this model's prompts with code of its own; None for nothing.
-        remote: asked for ids that cannot be computed here; None for nobody.
+        tokenizer: of the served model; None if none is configured: then only token ids from the client count.
+        model_names: served names and aliases; any other name is an adapter's. Empty: every name is the model's.
+        template_process: renders chat templates from requests; None: such requests have no prefix. vLLM refuses such
+            templates unless started with `--trust-request-chat-template`.
+        own_renderer: an engine's own code that writes this model's prompts; None if there is none.
+        remote: gets ids from engines if they cannot be computed here; None without engines.
         pool: encodes texts; None makes one with the defaults.
 
     Attributes:
@@ -128,7 +128,7 @@ class PromptPipeline:
         self._remote, self._pool = remote, pool or EncodingPool()
 
     async def prompt(self, path: str, body: bytes) -> Prompt:
-        """The prompt of one HTTP request, with the ids the engine will compute for it.
+        """Return the prompt of one HTTP request, with the ids that the engine will compute.
 
         Raises:
             RequestError: the body is refused (see `request.parse_body`).
@@ -149,7 +149,7 @@ class PromptPipeline:
         return ids.map(lambda found: self._prompt(request, found))
 
     def tokenize_inline(self, request: ParsedRequest) -> Prompt:
-        """The prompt of `request`, encoded by the calling thread."""
+        """Return the prompt of `request`, encoded by the calling thread."""
         outcome = self._rendered(request.prompt)
         return self._prompt(request, outcome.run() if isinstance(outcome, _Encoding | _Foreign) else outcome)
 
@@ -187,7 +187,7 @@ class PromptPipeline:
     def _chat(self, tokenizer: ModelTokenizer, prompt: ChatPrompt) -> NoPrompt | _Encoding | _Foreign:
         process = self._template_process
         if prompt.template is not None and process is None:
-            return NoPrompt(NoPrefixReason.REQUEST_TEMPLATE, "chat templates out of requests are not trusted")
+            return NoPrompt(NoPrefixReason.REQUEST_TEMPLATE, "chat templates from requests are not trusted")
         if tokenizer.chat is None:
             return NoPrompt(NoPrefixReason.NO_CHAT_TEMPLATE, "the tokenizer has no chat template")
         try:
@@ -217,7 +217,7 @@ class PromptPipeline:
         )
 
     def _lora(self, model: str) -> str | None:
-        """The adapter that a model's name stands for: a name that is not configured, or `MODEL:ADAPTER` as in SGLang."""
+        """Return the adapter that a model's name stands for: an unconfigured name, or `MODEL:ADAPTER` as in SGLang."""
         if not model or not self._model_names or model in self._model_names:
             return None
         base = next((name for name in self._model_names if model.startswith(f"{name}:")), None)

@@ -11,7 +11,7 @@ from .shadow import Shadow
 
 
 def shadow_families(shadow: Shadow | None) -> Iterator[Metric]:
-    """What it decided beside us, and what that costs; without samples where there is none."""
+    """Yield its decisions and their cost; without samples if there is no shadow."""
     requests = counter("shadow_requests", "Routed requests by what the shadow decided.", "outcome")
     tokens = counter("shadow_cached_tokens", "Tokens expected to be reused.", "choice", "tier")
     gain = gauge("shadow_cached_gain_tokens", "Tokens more a request expected to be reused by the shadow.")

@@ -56,7 +56,7 @@ def ignore(_name: str, _facts: EngineFacts) -> None:
 
 @asynccontextmanager
 async def fleet_without_events() -> AsyncGenerator[MakePicker]:
-    """Makes pickers over two endpoints, `a` and `b`, with blocks of 4 tokens."""
+    """Make pickers over two endpoints, `a` and `b`, with blocks of 4 tokens."""
     core = index_core("reference")
     registry, loads = CollectorRegistry(), LoadTable(stale_after_s=2)
     subscriber = Subscriber(SubscriberOptions())

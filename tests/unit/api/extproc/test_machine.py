@@ -32,7 +32,7 @@ ROUTE = make_route("10.0.0.1:8000")
 
 
 def splits(body: bytes) -> list[tuple[str, list[pb.ProcessingRequest]]]:
-    """The same request body, cut in every way Envoy may cut it."""
+    """Cut one request body in every way that Envoy may."""
     return [
         ("R1_whole", [request_body(body, end=True)]),
         ("R5_two_chunks", [request_body(body[:7]), request_body(body[7:], end=True)]),

@@ -31,7 +31,7 @@ both_modes = pytest.mark.parametrize(
 
 
 def full(intake: Intake) -> Intake:
-    """The intake with as many pending requests as it takes."""
+    """Fill the intake with pending requests."""
     while intake.share().admit():
         pass
     return intake

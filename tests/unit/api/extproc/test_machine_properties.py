@@ -56,7 +56,7 @@ class Stream:
 
 @st.composite
 def cuts(draw: st.DrawFn, body: bytes) -> list[bytes]:
-    """The body in one to five pieces, empty ones among them."""
+    """Cut the body into one to five pieces, some of them empty."""
     places = sorted(draw(st.lists(st.integers(0, len(body)), max_size=4)))
     return [body[start:end] for start, end in zip([0, *places], [*places, len(body)], strict=True)]
 
@@ -194,7 +194,7 @@ CONFIGS = st.none() | st.builds(
 
 
 def feed(driver: MachineDriver, messages: list[pb.ProcessingRequest]) -> None:
-    """The messages as a server would give them: until the stream is over or an error ends it."""
+    """Send messages as a server does: until the stream is over or fails."""
     for message in messages:
         if not driver.ended:
             try:

@@ -20,7 +20,7 @@ TOLD = Usage(prompt_tokens=11, cached_tokens=8, output_tokens=7)
 
 
 def read(*chunks: bytes, kind: str = JSON, encoding: str = "", max_bytes: int = 10**9) -> Usage | UsageGap:
-    """What an answer in these chunks tells."""
+    """Read the usage of a response in these chunks."""
     reader = usage_reader(
         content_type=kind, content_encoding=encoding, budget=Intake(max_bytes=max_bytes).share()
     )

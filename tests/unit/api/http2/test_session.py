@@ -220,7 +220,7 @@ def test_numbers_are_refused_when_no_stream_can_have_them() -> None:
 
 
 def recorded(messages: list[bytes]) -> bytes:
-    """What a client sends on two calls, one after the other."""
+    """Return the bytes of two calls of a client, one after the other."""
     client = Client(session())
     wire = bytearray()
     for _ in range(2):

@@ -31,7 +31,7 @@ def prompt(n_tokens: int, first: int = 0) -> Prefix:
 
 
 def only_trace(folder: Path) -> Trace:
-    """The trace in a folder with one file."""
+    """Read the trace of a folder with one file."""
     (file,) = folder.iterdir()
     return read_trace(file)
 
@@ -44,7 +44,7 @@ def fate_counted(recorder: Recorder, fate: Fate, count: int) -> Callable[[], boo
 def request(
     recorder: Recorder, prefix: Prefix, at: float, usage: Usage | UsageGap | None = None
 ) -> Completion:
-    """A routed request whose answer has ended."""
+    """Return a routed request whose response has ended."""
     decision = msgspec.structs.replace(DECISION, at=at)
     arrival = recorder.routed(decision, prefix)
     route = Route(("a:80",), decision, arrival=arrival)

@@ -59,19 +59,19 @@ def make_shadow(file: Path, config: KVAtlasConfig | None = None, **options: floa
 
 
 async def reading(shadow: Shadow) -> Shadow:
-    """The shadow once it has read its file, which it does when that stays the same."""
+    """Let the shadow read its file, which takes two looks."""
     await shadow.look()
     await shadow.look()
     return shadow
 
 
 async def settled() -> None:
-    """What was put off to the loop's next step is done."""
+    """Run what the loop's next step has to do."""
     await asyncio.sleep(0)
 
 
 def routed(shadow: Shadow, profile: Profile, view: RequestView, fleet: list[Candidate]) -> Decision:
-    """A live decision of which the shadow is told."""
+    """Make a live decision, and pass it to the shadow."""
     draws = shadow.draws(Random(view.now).random)
     assert draws is not None
     decision = profile.decide(view, fleet, rng=draws)
