@@ -44,7 +44,7 @@ class UsageGap(StrEnum):
 
 
 class Outcome(Enum):
-    """How a request ended; `value` is the word in metrics.
+    """The end of a request; `value` is the word in metrics.
 
     ROUTED: the request was routed, and the gateway does not send its response to the picker.
     ABORTED: the client or the gateway went away first, or the stream broke the protocol.
@@ -57,7 +57,7 @@ class Outcome(Enum):
 
 
 class Response(msgspec.Struct, frozen=True):
-    """What was seen of an engine's response.
+    """An engine's response, as far as it was seen.
 
     Attributes:
         status: HTTP status, None if the gateway did not send the headers.

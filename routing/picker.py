@@ -36,7 +36,7 @@ class Tokenizes(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PickerOptions:
-    """How requests are routed, beside the policy.
+    """Settings of routing, beside the policy.
 
     Attributes:
         n_fallbacks: endpoints named after the picked ones.
@@ -58,7 +58,7 @@ class Picker(Router):
         policy: what decides, until `use`.
         records: counters, kept decisions and observers.
         rng: uniform draws for ties.
-        options: how requests are routed, beside the policy.
+        options: settings of routing, beside the policy.
     """
 
     def __init__(

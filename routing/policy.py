@@ -1,4 +1,4 @@
-"""The policy in force: what one configuration decides by."""
+"""The policy of one configuration."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .admission import Admission
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What one configuration decides by.
+    """The filters, scorers and thresholds of one configuration.
 
     Attributes:
         generation: of the configuration.

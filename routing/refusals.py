@@ -36,4 +36,4 @@ NOT_REWRITTEN = Refusal(
 MODEL_NOT_READ = Refusal(
     RefusalCode.SERVICE_UNAVAILABLE, "too much load to see which model a request is for; try again"
 )
-"""Past a limit the body is not read, and endpoints with different models cannot be told apart."""
+"""Past a limit the body is not read, so the endpoints that serve its model are unknown."""

@@ -78,7 +78,7 @@ class Arrival:
 
 
 class Route(msgspec.Struct, frozen=True):
-    """Where the request goes.
+    """The destination of a request.
 
     Attributes:
         addresses: `host:port`, best first; at least one.
@@ -120,7 +120,7 @@ class Refusal:
 
 
 RoutingResult: TypeAlias = Route | Refusal
-"""Where a request goes, or why it goes nowhere."""
+"""The destination of a request, or a refusal."""
 
 
 class Router(Protocol):

@@ -138,7 +138,7 @@ class PromptPipeline:
     def tokenize(self, request: ParsedRequest) -> Eventual[Prompt]:
         """Return the prompt of `request`; long new text is encoded in threads, within the pool's time budget.
 
-        If an engine is asked for the ids, the encoding here goes on meanwhile, since the engine may not answer in time.
+        While an engine computes the ids, the text is encoded here too: the engine may not respond in time.
         """
         rendered = self._rendered(request.prompt)
         ids: Eventual[TokenPrompt | NoPrompt]
@@ -158,13 +158,13 @@ class PromptPipeline:
     ) -> Eventual[TokenPrompt | NoPrompt]:
         prompt = known.prompt if isinstance(known, _Encoding) else known
         if self._remote is not None and self._remote.may_help(prompt):
-            return Later(self._asked(self._remote, request, known))
+            return Later(self._with_remote(self._remote, request, known))
         return self._own_ids(known)
 
     def _own_ids(self, known: TokenPrompt | NoPrompt | _Encoding) -> Eventual[TokenPrompt | NoPrompt]:
         return known.tokens(self._pool) if isinstance(known, _Encoding) else Known(known)
 
-    async def _asked(
+    async def _with_remote(
         self, remote: RemoteTokenizer, request: ParsedRequest, known: TokenPrompt | NoPrompt | _Encoding
     ) -> TokenPrompt | NoPrompt:
         async def own() -> TokenPrompt | NoPrompt:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import grpc
 from prometheus_client import CollectorRegistry
 
 from ...configs.listeners import ExtProcConfig
-from ...routing.outcome import Completion, ResponseBegun
 from ...routing.router import Router
 from ..tls.certificates import Certificates
 from .dialect import DIALECTS
@@ -27,8 +26,7 @@ def make_ext_proc(
     *,
     services: Mapping[str, grpc.GenericRpcHandler],
     certificates: Certificates | None,
-    on_begun: Callable[[ResponseBegun], None],
-    on_complete: Callable[[Completion], None],
+    reports: StreamReports,
 ) -> ExtProcServer:
     """Return a server that counts how its streams end.
 
@@ -39,16 +37,9 @@ def make_ext_proc(
         registry: shows the metrics.
         services: see `ExtProcServer`.
         certificates: see `ExtProcServer`.
-        on_begun: see `StreamReports`.
-        on_complete: see `StreamReports`; called after the request was counted.
+        reports: further callbacks; each is called after its event was counted.
     """
     intake = Intake(max_requests=config.max_pending_requests, max_bytes=config.max_held_bytes)
-    metrics = StreamMetrics(registry, intake)
-
-    def completed(completion: Completion) -> None:
-        metrics.completed(completion)
-        on_complete(completion)
-
     return ExtProcServer(
         router,
         health,
@@ -61,5 +52,5 @@ def make_ext_proc(
             max_body_bytes=config.max_body_bytes,
             read_usage=config.read_usage,
         ),
-        reports=StreamReports(metrics.failed, on_begun, completed),
+        reports=StreamMetrics(registry, intake).counted(reports),
     )

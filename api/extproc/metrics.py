@@ -11,6 +11,7 @@ from ...fleet.metrics import StateCollector, gauge
 from ...fleet.tallies import Tally, Times
 from ...routing.outcome import Completion, Outcome, Response, Usage, UsageGap
 from .intake import Intake
+from .stream import StreamReports
 
 _FIRST_BYTE_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)
 
@@ -57,6 +58,19 @@ class StreamMetrics:
         if response.time_to_first_byte_s is not None:
             self._first_byte.observe(response.time_to_first_byte_s)
         self._count_usage(response, has_ended=completion.outcome is Outcome.COMPLETED)
+
+    def counted(self, reports: StreamReports) -> StreamReports:
+        """Return callbacks that count each event before they call those of `reports`."""
+
+        def failed(reason: str) -> None:
+            self.failed(reason)
+            reports.on_error(reason)
+
+        def completed(completion: Completion) -> None:
+            self.completed(completion)
+            reports.on_complete(completion)
+
+        return StreamReports(failed, reports.on_begun, completed)
 
     def _count_usage(self, response: Response, *, has_ended: bool) -> None:
         match response.usage:

@@ -16,7 +16,7 @@ from .stream import Step, StreamOptions
 
 
 class Mode(Enum):
-    """How the gateway sends request bodies; see `machine`."""
+    """The gateway's mode of sending request bodies; see `machine`."""
 
     DUPLEX = auto()
     BUFFERED = auto()

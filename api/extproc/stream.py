@@ -1,4 +1,4 @@
-"""What all ext-proc streams of a server share, and what a stream does after each message."""
+"""Options and callbacks of all ext-proc streams of a server, and the actions of a stream after a message."""
 
 from __future__ import annotations
 

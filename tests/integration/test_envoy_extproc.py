@@ -26,7 +26,7 @@ def trusting_clients(config: EnvoyConfig) -> EnvoyConfig:
 
 
 def with_subset_from_header(config: EnvoyConfig) -> EnvoyConfig:
-    """The usual way to give Envoy a subset hint by hand."""
+    """Give Envoy a subset hint by hand, in the usual way."""
     rule = {
         "header": "x-subset",
         "on_header_present": {

@@ -123,7 +123,7 @@ async def test_end_of_a_request_is_told_when_its_response_ends_or_once_it_is_rou
 
 
 async def expect_nothing_told(at: Gateway) -> None:
-    """A request that came later is told first: an earlier one still goes on."""
+    """Check that a later request is reported first, while an earlier one is still in progress."""
     at.router.answer = Refusal(RefusalCode.RESOURCE_EXHAUSTED, "no")
     async with at.client.post("/v1/completions", json={}) as answer:
         assert answer.status == 429

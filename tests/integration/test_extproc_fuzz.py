@@ -104,7 +104,7 @@ class Target:
         return [kind_of(answer) async for answer in call] == ["request_headers", "request_body"]
 
     async def holds_nothing(self) -> None:
-        """Returns once every stream has been told of, and nothing is held."""
+        """Return once every stream was reported, and nothing is held."""
         await until(lambda: len(self.completions) == self.intake.n_streams, what="one completion a stream")
         assert (self.intake.n_requests, self.intake.n_bytes) == (0, 0)
 

@@ -56,7 +56,7 @@ REQUESTS = {
 
 
 class Waiting(PromptPipeline):
-    """Lets everyone wait."""
+    """Makes every request wait."""
 
     def tokenize(self, request: ParsedRequest) -> Eventual[Prompt]:
         outcome = super().tokenize(request)
@@ -68,8 +68,8 @@ class Waiting(PromptPipeline):
         return Later(waited())
 
 
-def told(outcome: Route | Refusal) -> object:
-    """What must not depend on the time it took."""
+def timeless(outcome: Route | Refusal) -> object:
+    """Return the parts that must not depend on the time it took."""
     if isinstance(outcome, Refusal):
         return outcome
     decision = asdict(outcome.decision) | {"at": 0.0}
@@ -96,7 +96,7 @@ async def outcomes(kinds: Sequence[str], pipeline: PromptPipeline) -> tuple[list
     """Outcomes, counters and bookings of requests of these kinds, one after the other."""
     async with picker_parts(NAMES, n_fallbacks=1) as made:
         made.picker.pipeline = pipeline
-        found = [told(await made.picker.route(REQUESTS[kind])) for kind in kinds]
+        found = [timeless(await made.picker.route(REQUESTS[kind])) for kind in kinds]
         return found, counted(made), {name: made.fleet.in_flight.of(name) for name in NAMES}
 
 

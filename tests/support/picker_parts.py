@@ -53,25 +53,7 @@ class PickerParts:
         self._loads = LoadTable(stale_after_s=60)
         self._subscriber = Subscriber()
         tiers = TierTable([TierSpec(name="gpu", media=("GPU",)), TierSpec(name="cpu", media=("CPU",))])
-        self.fleet = Fleet(
-            atlas=Atlas(tiers=tiers, seed=0, core=index_core("reference")),
-            subscriber=self._subscriber,
-            scraper=Scraper(
-                loads=self._loads,
-                on_facts=lambda _name, _facts: None,
-                settings=ScrapeSettings(Rhythm(1, 1), timeout_s=1),
-                clock=time.monotonic,
-                rng=rng,
-            ),
-            loads=self._loads,
-            metrics=FleetMetrics(self.registry),
-            settings=FleetSettings(
-                trust_credit={},
-                capacities=(None, None),
-                auto_capacity_tiers=(),
-                engines=EngineCatalog(MetricsScrapeConfig()),
-            ),
-        )
+        self.fleet = self._make_fleet(tiers, rng)
         for name in queues:
             self._add(name)
         self.queue(queues)
@@ -90,13 +72,34 @@ class PickerParts:
             options=PickerOptions(n_fallbacks, rules, endpoint_labels),
         )
 
+    def _make_fleet(self, tiers: TierTable, rng: Callable[[], float]) -> Fleet:
+        return Fleet(
+            atlas=Atlas(tiers=tiers, seed=0, core=index_core("reference")),
+            subscriber=self._subscriber,
+            scraper=Scraper(
+                loads=self._loads,
+                on_facts=lambda _name, _facts: None,
+                settings=ScrapeSettings(Rhythm(1, 1), timeout_s=1),
+                clock=time.monotonic,
+                rng=rng,
+            ),
+            loads=self._loads,
+            metrics=FleetMetrics(self.registry),
+            settings=FleetSettings(
+                trust_credit={},
+                capacities=(None, None),
+                auto_capacity_tiers=(),
+                engines=EngineCatalog(MetricsScrapeConfig()),
+            ),
+        )
+
     def queue(self, queues: dict[str, int]) -> None:
-        """Requests that wait at each endpoint."""
+        """Set the number of requests that wait at each endpoint."""
         for name, waiting in queues.items():
             self._loads.put(name, Load(waiting, running=0, kv_utilization=0, updated_at=time.monotonic()))
 
     def picks(self, reason: str) -> float | None:
-        """How often a request was routed without prefix for that reason."""
+        """Return how often a request was routed without prefix for that reason."""
         return self.registry.get_sample_value("kvatlas_prompts_without_prefix_total", {"reason": reason})
 
     async def close(self) -> None:

@@ -144,24 +144,24 @@ class RemoteTokenizer:
         prompt = request.prompt
         if isinstance(prompt, ChatPrompt) and has_media(prompt.messages) and not self.options.media:
             return None
-        asked = remote_request(self.options.api, request)
-        if asked is None:
+        wanted = remote_request(self.options.api, request)
+        if wanted is None:
             return None
-        digest, started = asked.digest, self._clock()
+        digest, started = wanted.digest, self._clock()
         found: TokenPrompt | None = self._cache.get(digest)
         if found is not None:
             self._on_outcome("cached", 0.0)
             return found
         outcome = "abandoned"
         try:
-            outcome, found = await self._ask(asked)
+            outcome, found = await self._send(wanted)
         finally:
             self._on_outcome(outcome, self._clock() - started)
         if found is not None and _size_bytes(found) <= self.options.cache_bytes:
             self._cache[digest] = found
         return found
 
-    async def _ask(self, asked: RemoteRequest) -> tuple[str, TokenPrompt | None]:
+    async def _send(self, wanted: RemoteRequest) -> tuple[str, TokenPrompt | None]:
         """Send a request to one server, or to a second one; returns the outcome and the ids."""
         outcome, deadline = "unavailable", asyncio.get_running_loop().time() + self.options.timeout_s
         for target in self._in_turn()[:ATTEMPTS]:
@@ -171,7 +171,7 @@ class RemoteTokenizer:
                 continue
             try:
                 async with asyncio.timeout_at(deadline):
-                    found = await self._post(target, asked)
+                    found = await self._post(target, wanted)
             except TimeoutError:
                 self._failed(target, breaker, permit, "timeout", f"none within {self.options.timeout_s:g} s")
                 return "timeout", None
@@ -215,12 +215,12 @@ class RemoteTokenizer:
                 target, outcome, why, self.options.cooldown_s,
             )  # fmt: skip
 
-    async def _post(self, target: str, asked: RemoteRequest) -> TokenPrompt:
+    async def _post(self, target: str, wanted: RemoteRequest) -> TokenPrompt:
         if self._session is None:
             raise RemoteError("unreachable", "the session is closed")
         try:
             async with self._session.post(
-                target + asked.path, data=asked.body, allow_redirects=False
+                target + wanted.path, data=wanted.body, allow_redirects=False
             ) as response:
                 body = bytearray()
                 while chunk := await response.content.readany():
@@ -230,8 +230,8 @@ class RemoteTokenizer:
         except (aiohttp.ClientError, OSError, UnicodeError) as error:
             raise RemoteError("unreachable", str(error) or type(error).__name__) from error
         if response.status != 200:
-            raise _status_error(response.status, asked.path, bytes(body))
-        return read_response(asked.path, bytes(body))
+            raise _status_error(response.status, wanted.path, bytes(body))
+        return read_response(wanted.path, bytes(body))
 
 
 def _status_error(status: int, path: str, body: bytes) -> RemoteError:
