@@ -18,8 +18,9 @@ from kvatlas.api.extproc.health import EXT_PROC_SERVICE, HealthService
 from kvatlas.api.extproc.listener import GrpcListener
 from kvatlas.api.extproc.server import ExtProcServer
 from kvatlas.configs.listeners import ExtProcTransport
-from kvatlas.routing.router import Refusal, Route, Router, RoutingRequest
+from kvatlas.routing.router import Route, Router, RoutingRequest, RoutingResult
 from kvatlas.scorers.core.decision import Decision
+from kvatlas.tokenization.eventual import Eventual, Known
 
 HOST = "127.0.0.1"
 _ANSWER = bytes(300)
@@ -82,10 +83,10 @@ class Protocol(Router):
         self._server = ExtProcServer(self, HealthService(ready=True), transport=self._transport)
         return await self._server.start(HOST, 0)
 
-    async def route(self, request: RoutingRequest) -> Route | Refusal:  # noqa: ARG002 (Router)
+    def route(self, request: RoutingRequest) -> Eventual[RoutingResult]:  # noqa: ARG002 (Router)
         """See `Router.route`."""
         self.n_requests += 1
-        return self._route
+        return Known(self._route)
 
 
 SERVERS: dict[str, Callable[[], NoOp | Protocol]] = {

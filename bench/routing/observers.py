@@ -26,7 +26,7 @@ from kvatlas.indexer.reuse_distance import ReuseDistances
 from kvatlas.routing.observers.capacity.curve import CHUNK_TOKENS, MAX_CHUNKS
 from kvatlas.routing.observers.recorder.recorder import Recorder
 from kvatlas.routing.observers.shadow.shadow import Shadow
-from kvatlas.routing.outcome import Answer, Completion, Outcome, Usage
+from kvatlas.routing.outcome import Completion, Outcome, Response, Usage
 from kvatlas.routing.router import Route
 from kvatlas.scorers.core.decision import Decision
 from kvatlas.scorers.core.shadow import Draws
@@ -102,8 +102,8 @@ async def recorder_costs(prefixes: Sequence[Prefix]) -> Table:
 
         def record(prefix: Prefix) -> None:
             route = Route(("a:80",), DECISION, arrival=recorder.routed(DECISION, prefix))
-            answer = Answer(usage=Usage(output_tokens=100))
-            recorder.ended(Completion("", route, Outcome.COMPLETED, answer=answer))
+            response = Response(usage=Usage(output_tokens=100))
+            recorder.ended(Completion("", route, Outcome.COMPLETED, response=response))
 
         on_loop = median_us(record, prefixes)
         begin = time.process_time_ns()

@@ -1,4 +1,4 @@
-"""What a picker is expected to say, written out as the protocol has it and independently of the picker's own builders."""
+"""Expected replies of a picker, written by the protocol and independent of the picker's own builders."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from kvatlas.api.extproc import ext_proc_pb2 as pb
 
 CHUNK_BYTES = 62_000
 ANY_UUID = "any UUID"
-"""Stands for a header's value that is a version 4 UUID."""
+"""Stands for any version 4 UUID as a header's value."""
 AND_MORE = "..."
-"""Ends a refusal whose further text does not matter."""
+"""Ends a refusal with any further text."""
 
 _OVERWRITE = pb.HeaderValueOption.OVERWRITE_IF_EXISTS_OR_ADD
 _UUID = re.compile(rb"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
 
-Answers = tuple[pb.ProcessingResponse, ...]
+Replies = tuple[pb.ProcessingResponse, ...]
 
 
 def routed(
     destination: str, headers: Mapping[str, str] | None = None, *, removed: Sequence[str] = ()
 ) -> pb.ProcessingResponse:
-    """The answer to request headers: the destination, and further headers set or removed."""
+    """Return the reply to request headers: the destination, and further headers set or removed."""
     return pb.ProcessingResponse(
         request_headers=pb.HeadersResponse(response=_common(destination, headers or {}, removed)),
         dynamic_metadata=_metadata(destination),
@@ -38,7 +38,7 @@ def routed_body(
     removed: Sequence[str] = (),
     body: bytes | None = None,
 ) -> pb.ProcessingResponse:
-    """The same as answer to a BUFFERED body, which may be replaced."""
+    """Return the same as reply to a BUFFERED body, which may be replaced."""
     common = _common(destination, headers or {}, removed)
     if body is not None:
         common.body_mutation.body = body
@@ -47,18 +47,18 @@ def routed_body(
     )
 
 
-def request_chunks(body: bytes, *, end: bool = True) -> Answers:
-    """The request's body given back."""
+def request_chunks(body: bytes, *, end: bool = True) -> Replies:
+    """Return the request's body in chunks."""
     return tuple(pb.ProcessingResponse(request_body=_streamed(*each)) for each in _pieces(body, end))
 
 
-def response_chunks(body: bytes, *, end: bool = True) -> Answers:
-    """The response's body given back."""
+def response_chunks(body: bytes, *, end: bool = True) -> Replies:
+    """Return the response's body in chunks."""
     return tuple(pb.ProcessingResponse(response_body=_streamed(*each)) for each in _pieces(body, end))
 
 
 def response_headers_with(headers: Mapping[str, str]) -> pb.ProcessingResponse:
-    """The response's headers, some of them set."""
+    """Return the reply to response headers, with headers set."""
     mutation = pb.HeaderMutation(set_headers=_options(headers))
     return pb.ProcessingResponse(
         response_headers=pb.HeadersResponse(response=pb.CommonResponse(header_mutation=mutation))
@@ -66,7 +66,7 @@ def response_headers_with(headers: Mapping[str, str]) -> pb.ProcessingResponse:
 
 
 def refused(status: int, text: str, reason: str | None = None) -> pb.ProcessingResponse:
-    """An answer in place of an engine's; `text` may end in `AND_MORE`."""
+    """Return an immediate response; `text` may end in `AND_MORE`."""
     headers = _options({"x-llm-d-request-dropped-reason": reason}) if reason else None
     return pb.ProcessingResponse(
         immediate_response=pb.ImmediateResponse(
@@ -85,17 +85,19 @@ RESPONSE_BODY_PASSES = pb.ProcessingResponse(response_body=pb.BodyResponse())
 RESPONSE_TRAILERS_PASS = pb.ProcessingResponse(response_trailers=pb.TrailersResponse())
 
 
-def comparable(heard: pb.ProcessingResponse, expected: pb.ProcessingResponse) -> pb.ProcessingResponse:
-    """What was heard, with what `expected` leaves open made equal to it."""
+def comparable(received: pb.ProcessingResponse, expected: pb.ProcessingResponse) -> pb.ProcessingResponse:
+    """Return what was received, with parts that `expected` leaves open made equal to it."""
     like = pb.ProcessingResponse()
-    like.CopyFrom(heard)
+    like.CopyFrom(received)
     for option in (
-        like.request_headers.response.header_mutation.set_headers if heard.HasField("request_headers") else ()
+        like.request_headers.response.header_mutation.set_headers
+        if received.HasField("request_headers")
+        else ()
     ):
         if option.header.key == "x-request-id" and _UUID.fullmatch(option.header.raw_value):
             option.header.raw_value = ANY_UUID.encode()
     text = expected.immediate_response.body
-    if text.endswith(AND_MORE.encode()) and heard.immediate_response.body.startswith(
+    if text.endswith(AND_MORE.encode()) and received.immediate_response.body.startswith(
         text.removesuffix(AND_MORE.encode())
     ):
         like.immediate_response.body = text

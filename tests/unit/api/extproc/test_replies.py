@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kvatlas.api.extproc import ext_proc_pb2 as pb
-from kvatlas.api.extproc.answers import (
+from kvatlas.api.extproc.replies import (
     MAX_CHUNK_BYTES,
     HeaderEdits,
     destination_on_body,
