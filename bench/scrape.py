@@ -109,7 +109,6 @@ async def scraping(urls: Sequence[str], loads: LoadTable, interval_s: float) -> 
     settings = ScrapeSettings(Rhythm(interval_s, max(interval_s, STALE_AFTER_S / 2)), timeout_s=1.0)
     scraper = Scraper(
         loads=loads,
-        on_facts=lambda _name, _facts: None,
         settings=settings,
         clock=time.monotonic,
         rng=random.random,

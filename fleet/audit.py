@@ -95,7 +95,7 @@ class Audited:
         return sum(self.expected.values()) - sum(self.reused.values())
 
 
-def judged(
+def judge(
     decision: Decision,
     *,
     prompt_tokens: int,
@@ -183,7 +183,7 @@ def _verdict(
 
 @dataclass(slots=True)
 class EndpointAudit:
-    """All requests of one endpoint that were judged.
+    """All requests of one endpoint that were judge.
 
     Attributes:
         verdicts: how often each was given.
@@ -250,7 +250,7 @@ class Audit:
             self._doubted.pop(audited.endpoint, None)
 
     def of(self, endpoint: str) -> EndpointAudit | None:
-        """The endpoint's books, None before its first judged request."""
+        """The endpoint's books, None before its first judge request."""
         return self._endpoints.get(endpoint)
 
     def doubts(self, *, now: float) -> dict[str, float]:

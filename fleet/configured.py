@@ -19,15 +19,14 @@ from ..indexer.factory import IndexCore, index_core
 from ..indexer.tiers import TierTable
 from .errors import ConfigRefusedError
 from .fleet import Fleet
-from .fleet_metrics import fleet_families
 from .in_flight import Siblings
 from .metrics import FleetMetrics
 from .roster import Roster, Wanted, wanted_endpoints
 from .scrape.loads import LoadTable
-from .scrape.report import EngineFacts
 from .scrape.scraper import Scraper
 from .settings import fleet_settings, scrape_settings, tier_specs
 from .snapshots import Snapshots
+from .state_metrics import fleet_families
 from .tier_sources import log_source
 
 log = logging.getLogger(__name__)
@@ -51,7 +50,6 @@ class ConfiguredFleet:
         )
         self._scraper = Scraper(
             loads=self._loads,
-            on_facts=self._facts_changed,
             settings=scrape_settings(config.metrics_scrape),
             clock=time.monotonic,
             rng=random.random,
@@ -113,7 +111,7 @@ class ConfiguredFleet:
             for _ in self._roster.preparing(wanted_endpoints(config)):
                 await asyncio.sleep(0)
         except ConfigRefusedError:
-            self.fleet.publishers.prepared()
+            self.fleet.subscriptions.prepared()
             raise
 
     def bring_to(self, config: KVAtlasConfig) -> None:
@@ -125,7 +123,7 @@ class ConfiguredFleet:
         try:
             self._roster.bring_to(wanted_endpoints(config))
         finally:
-            self.fleet.publishers.prepared()
+            self.fleet.subscriptions.prepared()
         self.fleet.configure(fleet_settings(config))
         self._scraper.configure(scrape_settings(config.metrics_scrape))
         self._loads.stale_after_s = config.metrics_scrape.stale_after
@@ -146,9 +144,6 @@ class ConfiguredFleet:
     def families(self) -> Iterator[Metric]:
         """Metrics of the fleet."""
         return fleet_families(self.fleet, self._subscriber)
-
-    def _facts_changed(self, name: str, facts: EngineFacts) -> None:
-        self.fleet.facts_changed(name, facts)
 
 
 def _core(metrics: FleetMetrics) -> IndexCore:

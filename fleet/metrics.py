@@ -1,13 +1,8 @@
-"""Prometheus metrics of the fleet, and the helpers of all metrics; docs/metrics.md describes each."""
+"""Prometheus series of the fleet that are counted as things happen; docs/metrics.md describes each."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
-from prometheus_client.metrics_core import Metric
-from prometheus_client.registry import Collector
 
 from .tallies import Tally, Times
 
@@ -98,32 +93,3 @@ class SnapshotMetrics:
             "kvatlas_snapshot_write_seconds", "Time to write a snapshot, gathering included.",
             buckets=_WRITE_SECONDS, registry=registry,
         )  # fmt: skip
-
-
-class StateCollector(Collector):
-    """Metrics that are read from the fleet's state when scraped, and cost nothing in between.
-
-    Args:
-        families: makes the current families.
-    """
-
-    def __init__(self, families: Callable[[], Iterable[Metric]]) -> None:
-        self._families = families
-
-    def collect(self) -> Iterator[Metric]:
-        """The current families."""
-        yield from self._families()
-
-    def describe(self) -> Iterable[Metric]:
-        """Nothing: names are not known before the first collection."""
-        return ()
-
-
-def gauge(name: str, text: str, *labels: str) -> GaugeMetricFamily:
-    """An empty gauge family `kvatlas_<name>`."""
-    return GaugeMetricFamily(f"kvatlas_{name}", text, labels=labels)
-
-
-def counter(name: str, text: str, *labels: str) -> CounterMetricFamily:
-    """An empty counter family `kvatlas_<name>_total`."""
-    return CounterMetricFamily(f"kvatlas_{name}", text, labels=labels)

@@ -20,27 +20,26 @@ DRIFT = 0.1
 
 def observed_capacity(endpoint: Endpoint, tier: TierId) -> ObservedCapacity | None:
     """Of all ranks together; None while any rank's is not known."""
-    ranks = [publisher.observed(tier) for publisher in endpoint.publishers]
-    known = [rank for rank in ranks if rank is not None]
-    if not known or len(known) < len(ranks):
+    known = [seen for rank in endpoint.ranks if (seen := rank.observed(tier)) is not None]
+    if not known or len(known) < len(endpoint.ranks):
         return None
     return ObservedCapacity(
-        n_blocks=sum(rank.n_blocks for rank in known),
-        spread=max(rank.spread for rank in known),
-        n_samples=min(rank.n_samples for rank in known),
+        n_blocks=sum(each.n_blocks for each in known),
+        spread=max(each.spread for each in known),
+        n_samples=min(each.n_samples for each in known),
         basis=known[0].basis,
     )
 
 
 def capacity_summary(configured: int | str, endpoint: Endpoint, tier: TierId) -> str:
     """What is configured (a rank), told and observed, ranks together: `configured 41000, observed 20480 +- 3 %`."""
-    shown = configured * len(endpoint.publishers) if isinstance(configured, int) else configured
+    shown = configured * len(endpoint.ranks) if isinstance(configured, int) else configured
     return ", ".join((f"configured {shown}", *_known(endpoint, tier)))
 
 
 def _known(endpoint: Endpoint, tier: TierId) -> Iterator[str]:
     if tier == FASTEST and endpoint.gpu_blocks is not None:
-        yield f"told {endpoint.gpu_blocks * len(endpoint.publishers)}"
+        yield f"told {endpoint.gpu_blocks * len(endpoint.ranks)}"
     if (observed := observed_capacity(endpoint, tier)) is not None:
         yield f"observed {observed.n_blocks} +- {math.ceil(100 * observed.error)} %"
 
@@ -58,9 +57,9 @@ class CapacityDrift:
             if spec.capacity is None or spec.shared:
                 continue
             for endpoint in fleet:
-                for publisher in endpoint.publishers:
-                    observed = publisher.observed(tier)
-                    who = (endpoint.name, publisher.rank, tier)
+                for rank in endpoint.ranks:
+                    observed = rank.observed(tier)
+                    who = (endpoint.name, rank.number, tier)
                     if observed is None or who in self._said:
                         continue
                     if abs(observed.n_blocks - spec.capacity) > DRIFT * spec.capacity:
@@ -68,6 +67,6 @@ class CapacityDrift:
                         log.warning(
                             "%s rank %d: tier %s holds %d blocks when it is full (+- %.0f %%), but "
                             "lruCapacityPerServer says %d; `auto` goes by the engine's own events",
-                            endpoint.name, publisher.rank, spec.name, observed.n_blocks, 100 * observed.error,
+                            endpoint.name, rank.number, spec.name, observed.n_blocks, 100 * observed.error,
                             spec.capacity,
                         )  # fmt: skip

@@ -94,7 +94,7 @@ class Roster:
         plan = plan_fleet(self._wanted, wanted)
         for name, each in (*plan.new.items(), *plan.moved.items()):
             try:
-                yield from self._fleet.publishers.preparing(each.addresses)
+                yield from self._fleet.subscriptions.preparing(each.addresses)
             except SubscriptionError as error:
                 raise ConfigRefusedError(f"endpoint {name!r}: {error}") from error
 

@@ -14,6 +14,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Generator, Iterable
+from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 
@@ -153,10 +154,10 @@ class Snapshots:
         if (wanted := self._wanted(endpoint.name)) is None:
             return None
         ranks: list[SavedRank] = []
-        for publisher in list(endpoint.publishers):
+        for rank in list(endpoint.ranks):
             if self._fleet.get(endpoint.name) is not endpoint:
                 return None
-            ranks.append(publisher.dump(now=time.monotonic()))
+            ranks.append(rank.dump(now=time.monotonic()))
             await asyncio.sleep(0)
         return SavedEndpoint(
             name=endpoint.name,
@@ -253,4 +254,6 @@ def _append(file: Replacement, encoder: SnapshotEncoder, endpoint: SavedEndpoint
 
 
 def _text(addresses: EndpointAddresses) -> str:
-    return msgspec.json.encode(addresses).decode()
+    """Write the addresses as the file keeps them; texts are compared, never parsed."""
+    serving = str(addresses.serving) if addresses.serving is not None else None
+    return msgspec.json.encode({**asdict(addresses), "serving": serving}).decode()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from ..fleet.audits import audited
+from ..fleet.audit_request import audit_request
 from ..scorers.core.decision import Decision
 from .observers.observers import Observers
 from .outcome import AnswerBegun, Completion, Usage
@@ -49,7 +49,9 @@ class Feedback:
         if usage.prompt_tokens is None or usage.cached_tokens is None:
             return
         fleet = self._picker.fleet
-        found = audited(decision, fleet, prompt_tokens=usage.prompt_tokens, cached_tokens=usage.cached_tokens)
+        found = audit_request(
+            decision, fleet, prompt_tokens=usage.prompt_tokens, cached_tokens=usage.cached_tokens
+        )
         if found is not None:
             fleet.audited(found, now=time.monotonic())
             self._picker.decisions.audited(decision, found)

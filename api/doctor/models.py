@@ -88,8 +88,8 @@ def _segmented(patient: Patient) -> Iterator[Finding]:
 def _topics(patient: Patient) -> Iterator[Finding]:
     names = {name for model in patient.config.served_models for name in (*model.names, *model.adapters)}
     for _, endpoint in patient.endpoints:
-        for publisher in endpoint.publishers:
-            topic = publisher.subscription.topic if publisher.subscription is not None else b""
+        for rank in endpoint.ranks:
+            topic = rank.subscription.topic if rank.subscription is not None else b""
             try:
                 model = parse_topic(topic).model
             except TopicError:
@@ -111,7 +111,7 @@ def _adapters(patient: Patient) -> Iterator[Finding]:
     models = patient.config.served_models
     listed, shown = {adapter for model in models for adapter in model.adapters}, set[str]()
     for fleet, endpoint in patient.endpoints:
-        named = {adapter for publisher in endpoint.publishers for adapter in publisher.adapters}
+        named = {adapter for rank in endpoint.ranks for adapter in rank.adapters}
         load = fleet.load(endpoint.name, now=patient.now)
         served = load.adapters.active if load is not None and load.adapters is not None else frozenset[str]()
         shown |= named | served

@@ -12,9 +12,10 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from ...configs.address import HostPort
-from ...configs.endpoints import EndpointAddresses, endpoint_addresses
-from ...configs.schema import EventsConfig, StaticEndpoint
+from ...configs.address import HostPort, ZmqAddress
+from ...configs.endpoints import addresses_of_ranks
+from ...configs.schema import EventsConfig
+from ..roster import Wanted
 from .kinds import Pod, PodAnnotations, Pool
 
 _PORT = re.compile(r" *[0-9]{1,5} *")
@@ -24,26 +25,11 @@ MAX_RANKS = 1024
 
 
 @dataclass(frozen=True, slots=True)
-class PodEndpoint:
-    """An endpoint on a pod.
-
-    Attributes:
-        uid: of the pod; a pod that is made again under its name has another, and nothing of the old one's state.
-        addresses: where it serves and publishes.
-        labels: the pod's.
-    """
-
-    uid: str
-    addresses: EndpointAddresses
-    labels: Mapping[str, str]
-
-
-@dataclass(frozen=True, slots=True)
 class _Made:
     """What was made of one pod."""
 
     pod: Pod
-    endpoints: Mapping[str, PodEndpoint]
+    endpoints: Mapping[str, Wanted]
     problem: str | None
 
 
@@ -64,7 +50,7 @@ class PodEndpoints:
         if events != self._events:
             self._events, self._made = events, {}
 
-    def of(self, pods: Iterable[Pod], pool: Pool | None) -> dict[str, PodEndpoint]:
+    def of(self, pods: Iterable[Pod], pool: Pool | None) -> dict[str, Wanted]:
         """The endpoints of those pods that belong to the pool and serve, by name; none without a pool.
 
         Cost: O(pods), most of them a look-up: only what changed is made anew.
@@ -98,28 +84,35 @@ def _make(pod: Pod, pool: Pool, events: EventsConfig) -> _Made:
 
 def _endpoints(
     pod: Pod, pool: Pool, events: EventsConfig, *, with_events: bool
-) -> Iterator[tuple[str, PodEndpoint]]:
+) -> Iterator[tuple[str, Wanted]]:
     said = pod.metadata.annotations
     n_ranks = _ranks(said.data_parallel_size) if with_events else 1
     active = _active_ports(said)
     for index, port in enumerate(pool.target_ports):
         if active is not None and port not in active:
             continue
+        serving = HostPort.at(pod.status.pod_ip, port)
         publisher = replay = None
         if with_events:
-            publisher = _port(said.events_port, events.port, index, n_ranks, "events-port")
-            replay = _port(said.replay_port, events.replay_port, index, n_ranks, "replay-port")
-        host = pod.status.pod_ip
-        name = f"{pod.metadata.name}-rank-{index}"
-        endpoint = StaticEndpoint(
-            name=name,
-            address=str(HostPort(host, port)),
-            events=f"tcp://{HostPort(host, publisher)}" if publisher else "",
-            replay=f"tcp://{HostPort(host, replay)}" if replay else "",
-            data_parallel_size=n_ranks,
+            publisher = _socket(
+                serving.host, _port(said.events_port, events.port, index, n_ranks, "events-port")
+            )
+            replay = _socket(
+                serving.host, _port(said.replay_port, events.replay_port, index, n_ranks, "replay-port")
+            )
+        addresses = addresses_of_ranks(
+            serving,
+            publisher=publisher,
+            replay=replay if publisher else None,
+            metrics=f"http://{serving}/metrics",
+            n_ranks=n_ranks,
+            events=events,
         )
-        addresses = endpoint_addresses(endpoint, events)
-        yield name, PodEndpoint(pod.metadata.uid, addresses, pod.metadata.labels)
+        yield f"{pod.metadata.name}-rank-{index}", Wanted(addresses, pod.metadata.labels, pod.metadata.uid)
+
+
+def _socket(host: str, port: int | None) -> ZmqAddress | None:
+    return ZmqAddress.on(HostPort.at(host, port)) if port else None
 
 
 def _active_ports(said: PodAnnotations) -> frozenset[int] | None:

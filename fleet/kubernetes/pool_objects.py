@@ -14,7 +14,7 @@ import msgspec
 
 from ...configs.cluster import KubernetesConfig
 from .client.api_server import ApiServer
-from .client.backoff import Pace
+from .client.backoff import Timing
 from .client.errors import RequestFailedError
 from .client.follower import Collection, Follower
 from .client.list_watch import ListWatch
@@ -88,7 +88,7 @@ class PoolScope:
         config: names the pool.
         server: the API server.
         namespace: of the pool.
-        pace: how often the API server is asked.
+        timing: how often the API server is asked.
         clock: monotonic seconds.
         rng: uniform in [0, 1).
     """
@@ -96,7 +96,7 @@ class PoolScope:
     config: KubernetesConfig
     server: ApiServer
     namespace: str
-    pace: Pace
+    timing: Timing
     clock: Callable[[], float]
     rng: Callable[[], float]
 
@@ -112,10 +112,10 @@ class PoolObjects(Generic[T]):
     """
 
     def __init__(
-        self, scope: PoolScope, plural: str, kind: type[T], *, tell: Callable[[Sequence[T]], None]
+        self, scope: PoolScope, plural: str, kind: type[T], *, on_change: Callable[[Sequence[T]], None]
     ) -> None:
-        self._scope, self.plural, self._tell = scope, plural, tell
-        self._copy = ListWatch(kind, pace=scope.pace, rng=scope.rng)
+        self._scope, self.plural, self._on_change = scope, plural, on_change
+        self._copy = ListWatch(kind, timing=scope.timing, rng=scope.rng)
         self.follower: Follower[T] | None = None
         """Keeps the objects; None while the cluster does not have the kind."""
 
@@ -137,7 +137,7 @@ class PoolObjects(Generic[T]):
                     return group
                 if served is None:  # the next group counts only where this one is known not to have it
                     break
-            await asyncio.sleep(self._scope.pace.max_delay_s)
+            await asyncio.sleep(self._scope.timing.max_delay_s)
 
     async def _serves(self, group: str) -> bool | None:
         """Whether the cluster has the kind in this group; None when it does not tell."""
@@ -153,7 +153,7 @@ class PoolObjects(Generic[T]):
     def _changed(self) -> None:
         config = self._scope.config
         groups = (config.pool_group, GROUP_WITHOUT_POOLS)
-        self._tell([
+        self._on_change([
             found
             for found in self._copy.objects.values()
             if found.spec.pool_ref.name == config.inference_pool

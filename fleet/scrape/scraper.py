@@ -19,7 +19,6 @@ class Scraper:
 
     Args:
         loads: takes the loads; the time of a load is that of the request, so that its age is never understated.
-        on_facts: told of changed facts, in the event loop.
         settings: how often, how long.
         clock: monotonic seconds, the clock of whoever reads `loads`.
         rng: where the ticks of the first endpoint lie; the others are spread from there.
@@ -29,12 +28,11 @@ class Scraper:
         self,
         *,
         loads: LoadTable,
-        on_facts: FactsListener,
         settings: ScrapeSettings,
         clock: Callable[[], float],
         rng: Rng,
     ) -> None:
-        self._context = ScrapeContext(settings, loads, on_facts, clock)
+        self._context = ScrapeContext(settings, loads, clock)
         self._places = Places(rng())
         self._targets: dict[str, Target] = {}
         self._ending: set[asyncio.Task[None]] = set()
@@ -45,7 +43,9 @@ class Scraper:
         for target in self._targets.values():
             target.retime()
 
-    def add(self, name: str, url: str, engines: Mapping[str, EngineSeries]) -> None:
+    def add(
+        self, name: str, url: str, engines: Mapping[str, EngineSeries], *, on_facts: FactsListener
+    ) -> None:
         """Scrape `url` from now on as endpoint `name`, which may be any of `engines`.
 
         Raises:
@@ -53,7 +53,9 @@ class Scraper:
         """
         if name in self._targets:
             raise ValueError(f"endpoint {name!r} is scraped already, from {self._targets[name].status().url}")
-        target = Target(name, url, engines, pace=Pace(self._places.take()), context=self._context)
+        target = Target(
+            name, url, engines, pace=Pace(self._places.take()), context=self._context, on_facts=on_facts
+        )
         self._targets[name] = target
         target.start()
 

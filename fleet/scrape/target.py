@@ -45,13 +45,11 @@ class ScrapeContext:
     Attributes:
         settings: in force; a change counts from the next scrape on.
         loads: takes the loads.
-        on_facts: told of changed facts.
         clock: monotonic seconds, for the time of loads.
     """
 
     settings: ScrapeSettings
     loads: LoadTable
-    on_facts: FactsListener
     clock: Callable[[], float]
 
     @cached_property
@@ -98,6 +96,7 @@ class Target:
         engines: engines it may be.
         pace: its ticks.
         context: what all targets share.
+        on_facts: called with changed facts.
     """
 
     def __init__(
@@ -108,11 +107,12 @@ class Target:
         *,
         pace: Pace,
         context: ScrapeContext,
+        on_facts: FactsListener,
     ) -> None:
         self.name = name
         self._engines = engines
         self._destination = Destination.of(url)
-        self._pace, self._context = pace, context
+        self._pace, self._context, self._on_facts = pace, context, on_facts
         self._reader = ReportReader(engines)
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
@@ -281,7 +281,7 @@ class Target:
         if report.facts != self._facts:
             self._facts = report.facts
             self._knows_names = True  # another process may, though the one before did not
-            self._context.on_facts(self.name, report.facts)
+            self._on_facts(self.name, report.facts)
 
     def _ask_for(self, names: Sequence[str]) -> None:
         """Ask for the series called `names`, of all when there are none.

@@ -27,7 +27,7 @@ class Process:
 
     elector: Elector
     tasks: list[asyncio.Task[None]]
-    told: list[bool] = field(default_factory=list[bool])
+    seen: list[bool] = field(default_factory=list[bool])
 
     async def stop(self) -> None:
         """Take part no longer, in the middle of whatever is done."""
@@ -54,7 +54,7 @@ async def standing(double: ApiServerDouble, identity: str) -> AsyncGenerator[Pro
         name="kvatlas",
         election=LeaseElection("kvatlas", identity=identity, terms=QUICK, rng=lambda: 0.5),
         limit_s=0.25,
-        tell=lambda: process.told.append(elector.leads),
+        on_change=lambda: process.seen.append(elector.leads),
         clock=time.monotonic,
         wall=time.time,
     )
@@ -74,7 +74,7 @@ async def test_one_leads_and_the_other_follows_when_it_ends(double: ApiServerDou
             leader, follower = (one, other) if one.elector.leads else (other, one)
             assert not follower.elector.leads
         await until(lambda: other.elector.leads, what="the other to lead")
-        assert (leader.told[0], other.elector.n_changes) == (True, 1)
+        assert (leader.seen[0], other.elector.n_changes) == (True, 1)
     holder = double.objects(LEASES)["kvatlas"]["spec"]
     assert (holder["holderIdentity"], holder["leaseDurationSeconds"]) == ("", 1)
 

@@ -9,13 +9,14 @@ from dataclasses import dataclass
 
 import msgspec
 
+from kvatlas.configs.address import HostPort
 from kvatlas.configs.endpoints import EndpointAddresses, RankAddresses
 from kvatlas.events.model import Batch
 from kvatlas.events.stream import Trust
-from kvatlas.fleet.audit import TierState, judged
+from kvatlas.fleet.audit import TierState, judge
 from kvatlas.fleet.endpoint import Endpoint
 from kvatlas.fleet.fleet import Fleet
-from kvatlas.fleet.rank import Publisher
+from kvatlas.fleet.rank import Rank
 from kvatlas.indexer.capacity import ObservedCapacity
 from kvatlas.indexer.factory import index_core
 from kvatlas.indexer.prefix import Prefix
@@ -40,7 +41,9 @@ class AuditedEndpoint:
     fleet: Fleet
 
     def __post_init__(self) -> None:
-        self.fleet.add("e", EndpointAddresses("10.0.0.1:8000", None, (RankAddresses(0, NOWHERE, None),)), {})
+        self.fleet.add(
+            "e", EndpointAddresses(HostPort("10.0.0.1", 8000), None, (RankAddresses(0, NOWHERE, None),)), {}
+        )
 
     @property
     def endpoint(self) -> Endpoint:
@@ -49,17 +52,17 @@ class AuditedEndpoint:
         return endpoint
 
     @property
-    def publisher(self) -> Publisher:
-        return self.endpoint.publishers[0]
+    def rank(self) -> Rank:
+        return self.endpoint.ranks[0]
 
     def bound(self, tier: TierId) -> int | None:
         return self.fleet.atlas.ledger("e", 0).capacity(tier)
 
     def observed(self, tier: TierId) -> ObservedCapacity | None:
-        return self.publisher.observed(tier)
+        return self.rank.observed(tier)
 
     def publish(self, batch: Batch) -> None:
-        self.publisher.apply(batch, live=True)
+        self.rank.apply(batch, live=True)
         self.fleet.tick(now=0.0)
 
     def expect(self, prefix: Prefix) -> Decision:
@@ -75,7 +78,7 @@ class AuditedEndpoint:
         sources = {
             name: ledger.sources.of(TierId(tier)) for tier, name in enumerate(self.fleet.atlas.tiers.names)
         }
-        found = judged(
+        found = judge(
             decision,
             prompt_tokens=decision.n_tokens,
             cached_tokens=cached_tokens,

@@ -15,9 +15,9 @@ from kvatlas.configs.cluster import KubernetesConfig
 from kvatlas.configs.schema import EventsConfig
 from kvatlas.fleet.kubernetes.client.access import Access
 from kvatlas.fleet.kubernetes.client.api_server import ApiServer
-from kvatlas.fleet.kubernetes.client.backoff import Pace
+from kvatlas.fleet.kubernetes.client.backoff import Timing
 from kvatlas.fleet.kubernetes.discovery import Discovery
-from kvatlas.fleet.kubernetes.pods import PodEndpoint
+from kvatlas.fleet.roster import Wanted
 from support.waiting import until
 
 PODS = "/api/v1/namespaces/default/pods"
@@ -25,7 +25,7 @@ POOLS = "/apis/inference.networking.k8s.io/v1/namespaces/default/inferencepools"
 OTHERS = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
 IPS = st.integers(1, 9)
 NAMES = st.sampled_from(["a", "b", "c", "d"])
-FAST = Pace(first_delay_s=0.002, max_delay_s=0.01, healthy_s=0.1, short_watch_s=0.001, missing_s=60)
+FAST = Timing(first_delay_s=0.002, max_delay_s=0.01, healthy_s=0.1, short_watch_s=0.001, missing_s=60)
 
 
 class FollowedServer(Protocol):
@@ -126,7 +126,7 @@ class WholeDiscovery(FaultyServer):
     """A pool and its pods, followed; both change."""
 
     def __init__(self) -> None:
-        self.told: Mapping[str, PodEndpoint] = {}
+        self.endpoints: Mapping[str, Wanted] = {}
         super().__init__()
         self.put_pool("a", [8000])
         self.put_pod("a", "a", 1, "ready")
@@ -137,28 +137,28 @@ class WholeDiscovery(FaultyServer):
             EventsConfig(),
             server=self.client,
             namespace="default",
-            tell=self.tell,
-            pace=FAST,
+            on_endpoints=self.take,
+            timing=FAST,
             clock=time.monotonic,
             rng=Random(1).random,
         )
         await self.discovery.run()
 
-    def tell(self, endpoints: Mapping[str, PodEndpoint]) -> None:
-        assert endpoints != self.told
-        self.told = endpoints
+    def take(self, endpoints: Mapping[str, Wanted]) -> None:
+        assert endpoints != self.endpoints
+        self.endpoints = endpoints
 
     def agrees(self) -> bool:
         pool = self.server.objects(POOLS).get("pool")
         if pool is None:
-            return not self.told and not self.discovery.has_pool
+            return not self.endpoints and not self.discovery.has_pool
         wanted = {
             (f"{name}-rank-{index}", pod["metadata"]["uid"], f"{pod['status']['podIP']}:{port['number']}")
             for name, pod in self.server.objects(PODS).items()
             if pod["metadata"]["labels"] == pool["spec"]["selector"]["matchLabels"] and is_ready(pod)
             for index, port in enumerate(pool["spec"]["targetPorts"])
         }
-        known = {(name, each.uid, each.addresses.serving) for name, each in self.told.items()}
+        known = {(name, each.uid, str(each.addresses.serving)) for name, each in self.endpoints.items()}
         return known == wanted and self.discovery.synced
 
     @rule(

@@ -17,7 +17,6 @@ from kvatlas.events.subscription import SubscriberOptions
 from kvatlas.fleet.fleet import Fleet
 from kvatlas.fleet.metrics import FleetMetrics
 from kvatlas.fleet.scrape.loads import LoadTable
-from kvatlas.fleet.scrape.report import EngineFacts
 from kvatlas.fleet.scrape.scraper import Scraper
 from kvatlas.fleet.settings import fleet_settings, scrape_settings, tier_specs
 from kvatlas.indexer.atlas import Atlas
@@ -63,12 +62,8 @@ async def make_fleet(
     loads = LoadTable(stale_after_s=config.metrics_scrape.stale_after)
     subscriber = Subscriber(SubscriberOptions(max_sockets=max_sockets))
 
-    def facts_changed(name: str, facts: EngineFacts) -> None:
-        fleet.facts_changed(name, facts)
-
     scraper = Scraper(
         loads=loads,
-        on_facts=facts_changed,
         settings=scrape_settings(config.metrics_scrape),
         clock=time.monotonic,
         rng=lambda: 0.5,

@@ -56,7 +56,6 @@ class PickerParts:
             subscriber=self._subscriber,
             scraper=Scraper(
                 loads=self._loads,
-                on_facts=lambda _name, _facts: None,
                 settings=ScrapeSettings(Rhythm(1, 1), timeout_s=1),
                 clock=time.monotonic,
                 rng=rng,

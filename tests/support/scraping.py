@@ -117,7 +117,6 @@ class Fleet:
         self.listener_fails = False
         self.scraper = Scraper(
             loads=self.loads,
-            on_facts=self.note_facts,
             settings=ScrapeSettings(Rhythm(INTERVAL_S, idle_s), timeout_s, MAX_BODY_BYTES),
             clock=lambda: self.now,
             rng=lambda: 0.5,
@@ -129,7 +128,7 @@ class Fleet:
         self.facts.append((name, facts))
 
     def add(self, name: str, url: str) -> None:
-        self.scraper.add(name, url, ENGINES)
+        self.scraper.add(name, url, ENGINES, on_facts=self.note_facts)
 
     def load(self, name: str) -> Load | None:
         return self.loads.get(name, self.now)

@@ -10,7 +10,7 @@ MAX_RETRY_AFTER_S = 120.0
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class Timing:
     """How often an API server is asked.
 
     Attributes:
@@ -36,19 +36,19 @@ class Backoff:
     """Waits that grow with each failure in a row.
 
     Args:
-        pace: how.
+        timing: how.
         rng: uniform in [0, 1); spreads the waits of several pickers by half to both sides.
     """
 
-    def __init__(self, pace: Pace, rng: Callable[[], float]) -> None:
-        self._pace, self._rng = pace, rng
-        self._mean_s = pace.first_delay_s
+    def __init__(self, timing: Timing, rng: Callable[[], float]) -> None:
+        self._timing, self._rng = timing, rng
+        self._mean_s = timing.first_delay_s
 
     def failed(self, retry_after_s: float | None) -> float:
         """Seconds to wait after one more failure, at least `retry_after_s`."""
-        mean_s, self._mean_s = self._mean_s, min(self._mean_s * 2, self._pace.max_delay_s)
+        mean_s, self._mean_s = self._mean_s, min(self._mean_s * 2, self._timing.max_delay_s)
         return max(mean_s * (0.5 + self._rng()), min(retry_after_s or 0.0, MAX_RETRY_AFTER_S))
 
     def reset(self) -> None:
         """Things went well for a while."""
-        self._mean_s = self._pace.first_delay_s
+        self._mean_s = self._timing.first_delay_s

@@ -38,11 +38,11 @@ class Elector:
         name: str,
         election: LeaseElection,
         limit_s: float,
-        tell: Callable[[], None],
+        on_change: Callable[[], None],
         clock: Callable[[], float],
         wall: Callable[[], float],
     ) -> None:
-        self._server, self._election, self._tell = server, election, tell
+        self._server, self._election, self._on_change = server, election, on_change
         self._limit_s, self._clock, self._wall = limit_s, clock, wall
         self._collection = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
         self._path = f"{self._collection}/{name}"
@@ -153,4 +153,4 @@ class Elector:
             self.leads = leads
             self.n_changes += 1
             log.info("this process leads" if leads else "this process does not lead any more")
-            self._tell()
+            self._on_change()

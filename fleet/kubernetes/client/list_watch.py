@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from .backoff import Backoff, Pace
+from .backoff import Backoff, Timing
 from .errors import Failure, MalformedError
 from .lines import Lines
 from .wire import DECODE_ERRORS, KubernetesObject, Page, read_event, read_meta, read_page, read_status
@@ -76,14 +76,14 @@ class ListWatch(Generic[T]):
 
     Args:
         kind: the type of its objects.
-        pace: how often the server is asked.
+        timing: how often the server is asked.
         rng: uniform in [0, 1).
     """
 
-    def __init__(self, kind: type[T], *, pace: Pace, rng: Callable[[], float]) -> None:
+    def __init__(self, kind: type[T], *, timing: Timing, rng: Callable[[], float]) -> None:
         self._decoder = msgspec.json.Decoder(kind)
-        self._pace, self._rng = pace, rng
-        self._backoff = Backoff(pace, rng)
+        self._timing, self._rng = timing, rng
+        self._backoff = Backoff(timing, rng)
         self._objects: dict[str, T] = {}
         self.synced = False
         """Whether the collection was ever listed as it is asked for."""
@@ -118,8 +118,8 @@ class ListWatch(Generic[T]):
         if now < self._wait_until:
             return Pause(self._wait_until - now)
         if self._position:
-            timeout_s = round(self._pace.watch_s * (1 + self._rng()))
-            return Watch(self._position, timeout_s, timeout_s + self._pace.slack_s)
+            timeout_s = round(self._timing.watch_s * (1 + self._rng()))
+            return Watch(self._position, timeout_s, timeout_s + self._timing.slack_s)
         return ListPage(None if self._whole else PAGE_SIZE, self._continue_from)
 
     def page(self, body: bytes, *, now: float) -> None:
@@ -154,7 +154,7 @@ class ListWatch(Generic[T]):
         lived_s = 0.0 if self._opened_at is None else now - self._opened_at
         if self._lines.inside:
             self.failed(Failure("cut", "the watch ended inside a line"), now=now)
-        elif lived_s < self._pace.short_watch_s:
+        elif lived_s < self._timing.short_watch_s:
             self.failed(Failure("short", f"the server closed the watch after {lived_s:.1f} s"), now=now)
         else:
             self._note_life(now)
@@ -189,7 +189,7 @@ class ListWatch(Generic[T]):
         """A watch is over; whether it went well decides how soon the next one may come."""
         if self._opened_at is None:
             return
-        if self._fruitful or now - self._opened_at >= self._pace.healthy_s:
+        if self._fruitful or now - self._opened_at >= self._timing.healthy_s:
             self._backoff.reset()
         if self._fruitful:
             self._n_fruitless = 0
@@ -201,7 +201,7 @@ class ListWatch(Generic[T]):
             return
         if self._missing_since is None:
             self._missing_since = now
-        if now - self._missing_since >= self._pace.missing_s:
+        if now - self._missing_since >= self._timing.missing_s:
             self._objects = {}
 
     def _take_page(self, page: Page) -> None:

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
+from kvatlas.configs.address import HostPort
 from kvatlas.configs.endpoints import EndpointAddresses, RankAddresses
 from kvatlas.events.model import BlockRemoved, BlockStored, EngineHash, Event
 from kvatlas.fleet.fleet import Fleet
@@ -35,7 +36,7 @@ async def fleet() -> AsyncIterator[Fleet]:
 
 
 def addresses(number: int, *, events: str | None) -> EndpointAddresses:
-    return EndpointAddresses(f"10.0.0.{number}:8000", None, (RankAddresses(0, events, None),))
+    return EndpointAddresses(HostPort(f"10.0.0.{number}", 8000), None, (RankAddresses(0, events, None),))
 
 
 def stored(tokens: list[int], *, begin: int = 0, size: int = BLOCK) -> BlockStored:
@@ -49,7 +50,7 @@ def stored(tokens: list[int], *, begin: int = 0, size: int = BLOCK) -> BlockStor
 def tell(fleet: Fleet, name: str, *events: Event, rank: int = 0) -> None:
     endpoint = fleet.get(name)
     assert endpoint is not None
-    endpoint.publishers[rank].apply(index_core().decode_batch(payload(events)), live=True)
+    endpoint.ranks[rank].apply(index_core().decode_batch(payload(events)), live=True)
 
 
 def prompt(tokens: list[int]) -> Prefix:
@@ -112,7 +113,7 @@ def failed(fleet: Fleet, entry: Prediction) -> None:
 def new_life(fleet: Fleet, _: Prediction) -> None:
     endpoint = fleet.get("a")
     assert endpoint is not None
-    endpoint.publishers[0].reset("test")
+    endpoint.ranks[0].reset("test")
 
 
 def housekeeping(fleet: Fleet, _: Prediction) -> None:
@@ -203,7 +204,7 @@ def metrics(fleet: Fleet) -> dict[tuple[str, ...], float]:
 def add_without_events_yet(fleet: Fleet, facts: EngineFacts, *, n_ranks: int = 1) -> None:
     """Endpoint `new`, of which only a scrape has come."""
     ranks = tuple(RankAddresses(rank, "tcp://127.0.0.1:1", None) for rank in range(n_ranks))
-    fleet.add("new", EndpointAddresses("10.0.0.9:8000", None, ranks), {})
+    fleet.add("new", EndpointAddresses(HostPort("10.0.0.9", 8000), None, ranks), {})
     fleet.facts_changed("new", facts)
 
 

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kvatlas.configs.address import HostPort
 from kvatlas.configs.endpoints import EndpointAddresses, RankAddresses
 from kvatlas.configs.schema import KVAtlasConfig
 from kvatlas.events.model import BlockStored, EngineHash
@@ -90,7 +91,7 @@ def test_other_event_ports_move_the_endpoints_that_name_none() -> None:
 
 
 def wanted(address: int, labels: dict[str, str]) -> Wanted:
-    return Wanted(EndpointAddresses(f"h:{address}", None, ()), labels)
+    return Wanted(EndpointAddresses(HostPort("h", address), None, ()), labels)
 
 
 LISTS = st.dictionaries(
@@ -121,7 +122,7 @@ async def test_endpoints_that_stay_keep_what_they_hold_and_moved_ones_start_clea
     assert [held(fleet, name) for name in "abc"] == [1, 0, 0]
     moved = fleet.get("b")
     assert moved is not None
-    assert moved.addresses.serving == "127.0.0.1:9"
+    assert moved.addresses.serving == HostPort("127.0.0.1", 9)
 
 
 async def test_relabelled_endpoint_keeps_what_it_holds(fleet: Fleet) -> None:
@@ -161,7 +162,7 @@ async def test_new_endpoint_that_cannot_be_followed_is_refused_and_nothing_touch
 
 
 async def test_endpoint_that_cannot_move_is_where_it_was_again(fleet: Fleet) -> None:
-    unusable = EndpointAddresses("127.0.0.1:9", None, (RankAddresses(0, "tcp://no port", None),))
+    unusable = EndpointAddresses(HostPort("127.0.0.1", 9), None, (RankAddresses(0, "tcp://no port", None),))
     before = wanted_endpoints(with_endpoints(A, B))
 
     with pytest.raises(ConfigRefusedError, match="endpoint 'a': cannot subscribe to 'tcp://no port'"):
@@ -235,7 +236,7 @@ async def test_connection_that_was_prepared_is_taken_and_none_is_opened_beside_i
         assert names(fleet) == []
 
         roster.bring_to(wanted)
-        fleet.publishers.prepared()
+        fleet.subscriptions.prepared()
 
         assert names(fleet) == ["a"]
 
@@ -248,6 +249,6 @@ async def test_connections_that_cannot_be_made_are_refused_before_anything_has_c
         )
         with pytest.raises(ConfigRefusedError, match=r"^endpoint 'b': cannot open another event socket"):
             list(roster.preparing(wanted))
-        fleet.publishers.prepared()
+        fleet.subscriptions.prepared()
 
         assert names(fleet) == []

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
+from kvatlas.configs.address import HostPort
 from kvatlas.configs.endpoints import EndpointAddresses, RankAddresses
 from kvatlas.configs.schema import SnapshotConfig
 from kvatlas.configs.units import Duration
@@ -31,7 +32,9 @@ from support.fleets import TIERS, make_fleet
 from support.waiting import until
 
 ADDRESSES = EndpointAddresses(
-    serving="10.0.0.1:8000", metrics=None, ranks=(RankAddresses(0, None, None), RankAddresses(1, None, None))
+    serving=HostPort("10.0.0.1", 8000),
+    metrics=None,
+    ranks=(RankAddresses(0, None, None), RankAddresses(1, None, None)),
 )
 FACTS = EngineFacts(n_engines=2, block_size=4, num_gpu_blocks=200, process_start_s=1000.0)
 PROMPT = array("I", range(16))
@@ -59,7 +62,11 @@ class Process:
         self.snapshots.begin()
 
     def blocks(self, name: str, rank: int = 0) -> int:
-        return self.fleet.atlas.ledger(name, rank).residencies(TierId(0))
+        endpoint = self.fleet.get(name)
+        assert endpoint is not None
+        ledger = endpoint.ranks[rank].ledger
+        assert ledger is self.fleet.atlas.ledger(name, rank)
+        return ledger.residencies(TierId(0))
 
     def metric(self, name: str) -> float:
         lines = generate_latest(self._registry).decode().splitlines()
@@ -148,7 +155,9 @@ async def test_endpoint_of_other_addresses_or_none_is_left_out_and_named(
     written: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    async with process(written, "a", addresses=replace(ADDRESSES, serving="10.0.0.9:8000")) as running:
+    async with process(
+        written, "a", addresses=replace(ADDRESSES, serving=HostPort("10.0.0.9", 8000))
+    ) as running:
         assert running.blocks("a") == 0
     assert "left out: a (its addresses changed), b (no longer there)" in caplog.text
 

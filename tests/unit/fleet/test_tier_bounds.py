@@ -178,7 +178,7 @@ async def test_engine_that_begins_anew_has_no_bound_until_its_evictions_show_one
         engine = simulated_engine(fleet, gpu_blocks=64, cpu_blocks=400)
         engine.serve(prompts("few_documents", 200))
         before = engine.bound(CPU)
-        engine.publisher.reset("test")
+        engine.rank.reset("test")
         fleet.tick(now=0.0)
 
         assert before == 420

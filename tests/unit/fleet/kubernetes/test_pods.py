@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from kvatlas.configs.address import HostPort
 from kvatlas.configs.endpoints import RankAddresses
 from kvatlas.configs.schema import EventsConfig
 from kvatlas.fleet.kubernetes.kinds import InferencePool, OldInferencePool, Pod, Pool
@@ -54,14 +55,14 @@ def test_endpoint_is_the_pods_port_when_the_pod_serves() -> None:
     (name, endpoint), *others = found.items()
     assert (name, others, endpoint.uid) == ("p-rank-0", [], "uid-p")
     assert endpoint.labels == {"app": "vllm", "zone": "a"}
-    assert endpoint.addresses.serving == "10.0.0.1:8000"
+    assert endpoint.addresses.serving == HostPort("10.0.0.1", 8000)
     assert endpoint.addresses.metrics == "http://10.0.0.1:8000/metrics"
     assert endpoint.addresses.ranks == (RankAddresses(0, "tcp://10.0.0.1:5557", "tcp://10.0.0.1:5657"),)
 
 
 def test_endpoint_is_in_brackets_when_the_pod_has_an_ipv6_address() -> None:
     found = PodEndpoints(EVENTS).of([pod(ip="fd00::7")], POOL)
-    assert found["p-rank-0"].addresses.serving == "[fd00::7]:8000"
+    assert found["p-rank-0"].addresses.serving == HostPort("fd00::7", 8000)
     assert found["p-rank-0"].addresses.ranks[0].events == "tcp://[fd00::7]:5557"
 
 
@@ -176,7 +177,7 @@ def test_endpoints_are_kept_when_only_other_pods_change() -> None:
     first = endpoints.of([a, b], POOL)
     second = endpoints.of([a, pod("b", ip="10.0.0.3")], POOL)
     assert second["a-rank-0"] is first["a-rank-0"]
-    assert second["b-rank-0"].addresses.serving == "10.0.0.3:8000"
+    assert second["b-rank-0"].addresses.serving == HostPort("10.0.0.3", 8000)
 
 
 def test_endpoints_are_made_anew_when_the_events_are_elsewhere() -> None:

@@ -10,8 +10,8 @@ from prometheus_client.metrics_core import Metric
 
 from ..events.stream import StreamCounters, Trust
 from ..events.subscriber import Subscriber
+from .families import counter, gauge
 from .fleet import Fleet
-from .metrics import counter, gauge
 from .observed_capacity import observed_capacity
 
 _STREAM_TEXTS = {
@@ -41,17 +41,16 @@ def fleet_families(fleet: Fleet, subscriber: Subscriber) -> Iterator[Metric]:
     parked = gauge("parked_blocks", "Blocks of events whose parent is not known.", "endpoint", "rank")
     books = counter("ledger_events", "What could not be done with events.", "endpoint", "rank", "reason")
     for endpoint in fleet:
-        for publisher in endpoint.publishers:
-            labels = [endpoint.name, str(publisher.rank)]
+        for rank in endpoint.ranks:
+            labels = [endpoint.name, str(rank.number)]
             for state in Trust:
-                trust.add_metric([*labels, state.value], float(publisher.trust is state))
-            if publisher.subscription is not None:
-                for name, value in asdict(publisher.subscription.stream.counters).items():
+                trust.add_metric([*labels, state.value], float(rank.trust is state))
+            if rank.subscription is not None:
+                for name, value in asdict(rank.subscription.stream.counters).items():
                     streams[name].add_metric(labels, value)
-            ledger = fleet.atlas.ledger(endpoint.name, publisher.rank)
-            pending.add_metric(labels, ledger.n_pending)
-            parked.add_metric(labels, ledger.hashes.n_parked)
-            for reason, value in asdict(ledger.counters).items():
+            pending.add_metric(labels, rank.ledger.n_pending)
+            parked.add_metric(labels, rank.ledger.hashes.n_parked)
+            for reason, value in asdict(rank.ledger.counters).items():
                 books.add_metric([*labels, reason], value)
     yield from (trust, *streams.values(), pending, parked, books, *_scrapes(fleet))
 
