@@ -38,18 +38,18 @@ from ..routing.plan.plan import Plan
 from ..tokenization.remote.metrics import RemoteMetrics
 from .housekeeping import keep_house, sweep
 from .listeners import Listeners
-from .readiness import LOOK_S, Readiness
+from .readiness import POLL_S, Readiness
 from .tokenization_metrics import tokenization_families
-from .workers.crew import Crew
+from .workers.workers import Workers
 
 log = logging.getLogger(__name__)
 
 NOTICE_S = 2.5
-"""Time that a gateway gets to see that the process is not ready, before new requests are refused: two health checks of
-the shipped Envoy configurations, and a half."""
+"""Time for gateways to notice the drain before new requests are refused: two and a half health-check intervals
+of the shipped Envoy configurations."""
 
 DRAIN_S = 30.0
-"""Time that requests in flight get when the process is told to stop."""
+"""Longest wait for requests in flight when the process stops."""
 
 
 class App:
@@ -57,8 +57,8 @@ class App:
 
     Args:
         config: validated configuration, with the endpoints that its `endpoints.file` lists.
-        files: where it came from, to follow their changes; None for a configuration that stays.
-        crew: the other workers of the same kvatlas; None for none.
+        files: its source, watched for changes; None for a configuration that never changes.
+        workers: the other workers of the same kvatlas; None if there are none.
 
     Raises:
         TokenizerLoadError: the tokenizer cannot be loaded.
@@ -70,11 +70,11 @@ class App:
     """
 
     def __init__(
-        self, config: KVAtlasConfig, files: ConfigFiles | None = None, *, crew: Crew | None = None
+        self, config: KVAtlasConfig, files: ConfigFiles | None = None, *, workers: Workers | None = None
     ) -> None:
-        # The tokenizer library's own threads would come on top of those that are configured.
+        # The tokenizer library's own threads would come on top of the configured ones.
         os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-        self._crew = crew
+        self._workers = workers
         self._registry = CollectorRegistry()
         ProcessCollector(registry=self._registry)
         self.live = LiveConfig(
@@ -84,16 +84,16 @@ class App:
             switch=self._switch,
             settle=self._settle,
             metrics=ConfigMetrics(self._registry),
-            present=crew.present if crew is not None else None,
+            present=workers.present if workers is not None else None,
         )
         """The configuration in force."""
         for note in self.live.plan.notes:
             log.info("%s", note)
         config = self.live.in_force
         self.ports: dict[str, int] = {}
-        """Where the process listens, by configuration key; absent when switched off."""
+        """Ports of the listeners by configuration key; a listener that is off is absent."""
         self._configured = ConfiguredFleet(
-            config, FleetMetrics(self._registry), siblings=crew.loads if crew is not None else None
+            config, FleetMetrics(self._registry), siblings=workers.loads if workers is not None else None
         )
         self.fleet = self._configured.fleet
         self._models = ServedModels(
@@ -121,7 +121,7 @@ class App:
             fleet=self.fleet,
             policy=_policy(self.live.plan, self.live.generation, self._cluster.priorities),
             metrics=RoutingMetrics(self._registry),
-            decisions=_decision_log(config.decisions, worker=crew.worker if crew is not None else 0),
+            decisions=_decision_log(config.decisions, worker=workers.worker if workers is not None else 0),
             rng=random.random,
             n_fallbacks=config.ext_proc.fallback_endpoints,
             rules=self._cluster.rewrites,
@@ -137,14 +137,14 @@ class App:
             model_names=self._models.names,
             health=self._health,
             registry=self._registry,
-            crew=crew,
+            workers=workers,
         )
         self._show_state()
         self._reload = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
-        """Listen, and follow every configured endpoint.
+        """Open the listeners and follow every configured endpoint.
 
         Raises:
             ListenError: an address is taken; nothing is left listening.
@@ -172,10 +172,12 @@ class App:
         ]
 
     async def stop(self, *, grace_s: float = DRAIN_S) -> None:
-        """Say not ready, let requests in flight end for at most `grace_s` seconds, and stop everything.
+        """Drain and stop: report not ready, wait for requests in flight, then stop every part.
 
-        A gateway that uses this process is first given the time to notice, and its requests are answered meanwhile. Who
-        leads hands over before that, so that at any time somebody is ready.
+        A leader hands over first, so that one replica is always ready. Requests that come before gateways notice are served.
+
+        Args:
+            grace_s: longest wait for requests in flight.
         """
         if grace_s:
             await self._cluster.hand_over(notice_s=NOTICE_S)
@@ -184,7 +186,7 @@ class App:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._cluster.resign()
-        await self._snapshots.stop()  # at once: who drains for long may be killed
+        await self._snapshots.stop()  # first: a process that drains for long may be killed
         if (self._feedback.has_come or self._health.is_used) and grace_s:
             await asyncio.sleep(NOTICE_S)
         await self._listeners.drain(grace_s)
@@ -194,14 +196,14 @@ class App:
         await self._models.stop()
 
     async def run(self, *, ends: Sequence[signal.Signals] = (signal.SIGTERM, signal.SIGINT)) -> None:
-        """Start, serve until a signal `ends` it, drain and stop. A second signal stops at once. SIGHUP loads the files."""
+        """Serve until one of the signals `ends`, then drain and stop. A second signal stops at once; SIGHUP reloads the files."""
         stop = asyncio.Event()
         loop = asyncio.get_running_loop()
         for number in ends:
             loop.add_signal_handler(number, stop.set)
         loop.add_signal_handler(signal.SIGHUP, self._reload.set)
         await self.start()
-        # Nearly all of what there is now stays: full collections would look at it again and again, 80 ms each time.
+        # Nearly all objects of the start live on: without freezing, each full collection visits them, 80 ms each time.
         gc.collect()
         gc.freeze()
         log.info("following %d endpoint(s)", len(self.fleet))
@@ -214,14 +216,14 @@ class App:
         log.info("stopped")
 
     def _wanted(self, name: str) -> Wanted | None:
-        """An endpoint as the configuration or the cluster has it; None for one that somebody registered."""
+        """Return an endpoint of the configuration or the cluster; None for a registered one."""
         return self._configured.endpoints.get(name) or self._cluster.endpoints.get(name)
 
     def _cluster_changed(self) -> None:
-        self._readiness.look()
+        self._readiness.update()
 
     def _show_state(self) -> None:
-        """Register metrics that are read from the parts when they are scraped."""
+        """Register the metrics that are read from the parts on each scrape."""
         for families in (
             lambda: decision_families(self._picker.decisions),
             lambda: audit_families(self.fleet, now=time.monotonic()),
@@ -235,18 +237,18 @@ class App:
             self._registry.register(StateCollector(families))
 
     async def _settle_in(self) -> None:
-        """Once it is known which endpoints there are, snapshots can be written; once their history is, requests can come."""
+        """Begin snapshots when the endpoints are known; become ready when their event history is."""
         while not self._cluster.is_synced:  # noqa: ASYNC110 - once, at start
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(POLL_S)
         self._snapshots.begin()
         await self._readiness.settle()
 
     def _configuration_tasks(self) -> Iterator[asyncio.Task[None]]:
-        """Of several workers one follows the files, and sees that the others have what it has."""
-        if self._crew is None or self._crew.leads:
+        """Yield the tasks that follow the files; of several workers only the leader has them."""
+        if self._workers is None or self._workers.leads:
             yield spawn(self.live.watch(self._reload), "configuration")
-        if self._crew is not None and self._crew.leads:
-            yield spawn(self._crew.lead(), "workers")
+        if self._workers is not None and self._workers.leads:
+            yield spawn(self._workers.lead(), "workers")
 
     async def _prepare(self, plan: Plan) -> None:
         await self._configured.prepare(plan.config)

@@ -1,4 +1,4 @@
-"""What is looked at now and then, since only passing time decides it."""
+"""Periodic tasks."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ from ..fleet.observed_capacity import CapacityDrift
 from .readiness import Readiness
 
 HOUSEKEEPING_S = 1.0
-"""Time between two looks."""
+"""Interval of the housekeeping task."""
 
 SWEPT_AT_ONCE = 4096
-"""Keys of removed endpoints whose memory is freed in one go: some 0.3 ms in which no request is answered."""
+"""Keys of removed endpoints that one sweep frees: it holds the loop for about 0.3 ms."""
 
 SWEEP_PAUSE_S = 0.01
-"""Time between two sweeps while keys are left."""
+"""Pause between two sweeps while keys are left."""
 
 
 async def keep_house(fleet: Fleet, readiness: Readiness) -> None:
-    """Let time pass for the fleet, and look at what has become of it, for ever."""
+    """Expire what the fleet holds and update readiness, for ever."""
     drift = CapacityDrift()
     while True:
         await asyncio.sleep(HOUSEKEEPING_S)
         fleet.tick(now=time.monotonic())
         drift.look(fleet)
-        readiness.look()
+        readiness.update()
 
 
 async def sweep(fleet: Fleet) -> None:
-    """Free what removed endpoints have left in the index, for ever."""
+    """Free the keys of removed endpoints in the index, for ever."""
     while True:
         n_left = fleet.atlas.sweep(n_keys=SWEPT_AT_ONCE)
         await asyncio.sleep(SWEEP_PAUSE_S if n_left else HOUSEKEEPING_S)

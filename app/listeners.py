@@ -1,4 +1,4 @@
-"""What the process listens on: ext-proc, gRPC health, REST and metrics."""
+"""Listeners of the process: ext-proc, gRPC health, REST and metrics."""
 
 from __future__ import annotations
 
@@ -28,28 +28,28 @@ from ..routing.feedback import Feedback
 from ..routing.observers.observers import Observers
 from ..routing.picker import Picker
 from ..routing.plan.live import LiveConfig
-from .workers.crew import Crew
+from .workers.workers import Workers
 
 log = logging.getLogger(__name__)
 
 
 class Listeners:
-    """By the configuration of the start; with a certificate, all but the one for health alone talk TLS.
+    """All listeners, by the configuration at the start; with a certificate all but plain health use TLS.
 
     Args:
         live: the configuration.
         picker: routes requests.
-        feedback: told of their answers.
-        observers: what looks on, for REST to show.
+        feedback: receives the ends of requests.
+        observers: shown over REST.
         model_names: served names and aliases.
         health: readiness of the process.
-        registry: metrics of the whole process, theirs among them.
-        crew: the other workers, with whom REST answers; None for none.
+        registry: metrics of the whole process.
+        workers: the other workers, whose answers REST includes; None if there are none.
 
     Raises:
         TlsError: the certificate cannot be used.
         AuthError: the file with the bearer token cannot be used.
-        ListenError: the transport that is asked for cannot be had on this machine.
+        ListenError: this machine lacks the configured transport.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class Listeners:
         model_names: frozenset[str],
         health: HealthService,
         registry: CollectorRegistry,
-        crew: Crew | None,
+        workers: Workers | None,
     ) -> None:
         server, ext_proc = live.in_force.server, live.in_force.ext_proc
         self._certificates = make_certificates(server.tls, by_default=ext_proc.compat == "llm-d")
@@ -92,7 +92,7 @@ class Listeners:
         answers = OwnAnswers(picker.decisions, picker.fleet, live)
         rest = rest_app(
             picker=picker,
-            answers=crew.join(answers, live) if crew is not None else answers,
+            answers=workers.join(answers, live) if workers is not None else answers,
             observers=observers,
             live=live,
             instances=Registry(picker.fleet),
@@ -106,10 +106,10 @@ class Listeners:
         self._metrics = HttpListener("server.metrics", metrics_app(registry, server.auth, rest_metrics), tls)
 
     async def start(self, server: ServerConfig) -> dict[str, int]:
-        """Listen; returns ports by configuration key, without those that are switched off.
+        """Open the listeners and return their ports by configuration key; one that is off is absent.
 
         Raises:
-            ListenError: an address is taken; those before it listen until `stop`.
+            ListenError: an address is taken; the ones before it stay open until `stop`.
         """
         ports: dict[str, int] = {}
         for name, address, listener in (
@@ -125,16 +125,16 @@ class Listeners:
         return ports
 
     async def drain(self, grace_s: float) -> None:
-        """Take no new requests to route, and wait at most `grace_s` seconds for those in flight, responses included."""
+        """Refuse new requests and wait at most `grace_s` seconds for those in flight, responses included."""
         await self._ext_proc.stop(grace_s)
 
     async def stop(self) -> None:
-        """Stop what `drain` has left."""
+        """Close what is left after `drain`."""
         await self._health.stop(0)
         self._feed.close()
         await self._rest.stop()
         await self._metrics.stop()
 
     def families(self) -> Iterator[Metric]:
-        """Metrics of the certificate."""
+        """Yield the metrics of the certificate."""
         return tls_families(self._certificates)

@@ -1,4 +1,4 @@
-"""Whether requests should be sent to this process."""
+"""Readiness of the process for requests."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from ..fleet.kubernetes.cluster import Cluster
 
 log = logging.getLogger(__name__)
 
-HISTORY_PATIENCE_S = 5.0
-"""Wait for an endpoint that does not answer, before the process calls itself ready without its history."""
+HISTORY_TIMEOUT_S = 5.0
+"""Longest wait for the event history of an endpoint that does not answer."""
 
-LOOK_S = 0.05
-"""Time between two looks, at start, whether what is waited for is there."""
+POLL_S = 0.05
+"""Poll interval at the start."""
 
 
 class Readiness:
-    """Good once the fleet's history is known, while the cluster says so too, and until the process drains.
+    """Ready once the fleet's event history is known, while the cluster is ready too, and until the process drains.
 
     Args:
-        fleet: whose history is waited for.
-        cluster: may have its own reasons against it.
-        health: told of every change.
-        registry: where readiness is shown.
+        fleet: its event history is awaited.
+        cluster: may be not ready for reasons of its own.
+        health: reports readiness to gateways.
+        registry: shows readiness as a metric.
     """
 
     def __init__(
@@ -40,21 +40,21 @@ class Readiness:
         self._settled = self._draining = False
 
     async def settle(self) -> None:
-        """Wait until every endpoint's history was fetched, or waited for in vain."""
+        """Wait until the event history of every endpoint is fetched or timed out."""
         while not self._fleet.settled(  # noqa: ASYNC110 - once, at start
-            now=time.monotonic(), patience_s=HISTORY_PATIENCE_S
+            now=time.monotonic(), patience_s=HISTORY_TIMEOUT_S
         ):
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(POLL_S)
         self._settled = True
-        self.look()
+        self.update()
 
     def drain(self) -> None:
-        """Not ready from now on."""
+        """Report not ready from now on."""
         self._draining = True
-        self.look()
+        self.update()
 
-    def look(self) -> None:
-        """Tell health checks of it, if it has changed."""
+    def update(self) -> None:
+        """Update health checks and the metric if readiness has changed."""
         ready = self._settled and self._cluster.is_ready and not self._draining
         if ready != self._health.ready:
             self._health.ready = ready

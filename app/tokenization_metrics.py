@@ -1,4 +1,4 @@
-"""Tokenization as Prometheus families, read when scraped."""
+"""Prometheus metrics of tokenization, read on each scrape."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from ..tokenization.service import Tokenization
 
 
 def tokenization_families(tokenizations: Sequence[Tokenization]) -> Iterator[Metric]:
-    """Work of the encoders, their caches, the tokenizers' files, and the state of the engines that are asked.
+    """Yield the metrics of encoders, caches, tokenizer files and remote engines.
 
     Args:
-        tokenizations: of all models, which are added up.
+        tokenizations: of all models; their counts are added.
     """
     encoders = [each.encoder for each in tokenizations if each.encoder is not None]
     counters = [each.pool.counters for each in tokenizations]

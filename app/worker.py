@@ -11,18 +11,18 @@ from ..configs.observers import RecorderConfig
 from ..configs.schema import KVAtlasConfig, SnapshotConfig
 from ..routing.plan.config_files import ConfigFiles
 from .app import App
-from .workers.crew import Crew
-from .workers.link import Mailboxes
+from .workers.link import WorkerSockets
 from .workers.supervisor import END
+from .workers.workers import Workers
 
 
-def run_worker(config: KVAtlasConfig, files: ConfigFiles, mailboxes: Mailboxes, worker: int) -> None:
-    """Be the worker of that number until it is told to end. To be called in a process of its own.
+def run_worker(config: KVAtlasConfig, files: ConfigFiles, sockets: WorkerSockets, worker: int) -> None:
+    """Run the worker of that number until it is signalled to end. To be called in a process of its own.
 
     Args:
         config: of all workers.
-        files: where it came from.
-        mailboxes: of all workers.
+        files: its source.
+        sockets: between the workers.
         worker: counted from 0.
 
     Raises:
@@ -31,19 +31,18 @@ def run_worker(config: KVAtlasConfig, files: ConfigFiles, mailboxes: Mailboxes, 
     own = worker_config(config, worker)
 
     async def run() -> None:
-        async with mailboxes.link(worker) as link:
-            crew = Crew(link, own)
-            await crew.meet()
-            await App(own, files, crew=crew).run(ends=(END,))
+        async with sockets.link(worker) as link:
+            workers = Workers(link, own)
+            await workers.meet()
+            await App(own, files, workers=workers).run(ends=(END,))
 
     uvloop.run(run())
 
 
 def worker_config(config: KVAtlasConfig, worker: int) -> KVAtlasConfig:
-    """The configuration as the worker of that number has it.
+    """Return the configuration of the worker of that number.
 
-    Every port is as much higher as the number, port 0 stays; and every worker keeps a snapshot and traces of its
-    own.
+    Ports are higher by the number, port 0 stays; every worker has its own snapshot and traces.
     """
     if not worker:
         return config

@@ -4,39 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Literal
 
 from fastapi import APIRouter
 from prometheus_client import CollectorRegistry
-from pydantic import Field
 
 from ...fleet.fleet import Fleet
 from ...routing.plan.live import LiveConfig
 from ..doctor.check import Result, examine, worst
 from ..doctor.checks import CHECKS
 from ..doctor.patient import Counts, Patient
-from .models import Own
-
-StateOut = Literal["ok", "unknown", "warn", "fail"]
-
-
-class CheckOut(Own):
-    """One check."""
-
-    name: str
-    asks: str = Field(description="the question, answered by yes where all is well")
-    state: StateOut = Field(description="unknown: nothing to see yet, or only a running process shows it")
-    evidence: list[str] = Field(description="what shows the state")
-    more: int = Field(description="as much again that is not listed")
-    effect: str | None = Field(description="what it does; null where all is well")
-    remedies: list[str] = Field(description="the flag or line that mends it")
-
-
-class DoctorOut(Own):
-    """Answer of `/v1/doctor`."""
-
-    state: StateOut = Field(description="the worst of all")
-    checks: list[CheckOut]
+from .doctor_models import CheckOut, DoctorOut
 
 
 def doctor_routes(fleet: Fleet, live: LiveConfig, registry: CollectorRegistry) -> APIRouter:

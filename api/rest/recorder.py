@@ -3,26 +3,9 @@
 from __future__ import annotations
 
 from fastapi import APIRouter
-from pydantic import Field
 
 from ...routing.observers.recorder.recorder import Recorder
-from .models import Own
-
-
-class RecorderOut(Own):
-    """Answer of `/v1/recorder`."""
-
-    folder: str | None = Field(description="where traces are kept; null: nothing is recorded")
-    file: str | None = Field(description="the one that is written; null before the first request")
-    bytes: int = Field(description="size of all traces in the folder, as of the last write")
-    requests: dict[str, int] = Field(
-        description="routed requests by what became of them: recorded, or why not: no_prefix, cut, several_prompts, "
-        "too_long, overload, not_written"
-    )
-    unknown_outputs: int = Field(description="recorded requests whose output is not known")
-    waiting: int = Field(description="requests that wait to be written")
-    failure: str | None = Field(description="why the last write failed")
-
+from .recorder_models import RecorderOut
 
 NOT_RECORDING = RecorderOut(
     folder=None, file=None, bytes=0, requests={}, unknown_outputs=0, waiting=0, failure=None

@@ -3,59 +3,10 @@
 from __future__ import annotations
 
 from fastapi import APIRouter
-from pydantic import Field
 
 from ...routing.observers.shadow.shadow import Shadow
 from ...scorers.core.shadow import RunningMean, share_interval
-from .models import Own
-
-
-class MeanOut(Own):
-    """A mean over requests."""
-
-    mean: float
-    margin: float | None = Field(
-        description="half the width of its 95 % interval, as if requests were independent; null for fewer than two"
-    )
-    requests: int
-
-
-class ShareOut(Own):
-    """A share of requests, with its 95 % interval."""
-
-    share: float
-    low: float
-    high: float
-
-
-class ShadowOut(Own):
-    """Answer of `/v1/shadow`."""
-
-    file: str | None = Field(description="the shadow's configuration; null: there is none")
-    refusal: str | None = Field(description="why what it says does not decide")
-    seconds: float = Field(
-        description="time since the file or the live configuration changed, from when all below counts"
-    )
-    requests: dict[str, int] = Field(
-        description="routed requests: agreed, disagreed, refused (its filters left nobody); and since the start "
-        "not_chosen (shadow.fraction), over_budget (shadow.maxCpu)"
-    )
-    disagreement: ShareOut | None = Field(description="of agreed and disagreed; null of none")
-    prompt_tokens: int = Field(description="of these requests")
-    live_tokens: dict[str, int] = Field(description="expected to be reused where requests went, by tier")
-    shadow_tokens: dict[str, int] = Field(description="the same by the shadow's picks")
-    cached_gain_tokens: MeanOut | None = Field(
-        description="how many more tokens a request would be expected to reuse"
-    )
-    ttft_gain_seconds: MeanOut | None = Field(
-        description="how much sooner first tokens would be expected; null until that can be predicted"
-    )
-    terms: dict[str, MeanOut] = Field(
-        description="scorer of the shadow: how much more it gave the shadow's pick than the endpoint picked"
-    )
-    faults: int = Field(description="answers of its plugins that had to be repaired")
-    cpu_seconds: float = Field(description="of its decisions")
-
+from .shadow_models import MeanOut, ShadowOut, ShareOut
 
 NO_SHADOW = ShadowOut(
     file=None,

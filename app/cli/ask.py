@@ -1,43 +1,28 @@
 """Commands that ask a running process."""
 
+# Each command imports its own report: importing all of them would take longer than the request.
+
 from __future__ import annotations
 
-import asyncio
 import sys
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
-from pydantic import BaseModel
 from rich.console import Console
 
-from ...configs.errors import ConfigError
-from ...routing.plan.config_files import ConfigFiles
-from ..errors import AskError
-from .client import Credentials
 from .exit_status import NOT_GOOD, fail
-from .explain import fetch_decision, print_decision
-from .query import fetch_score, make_question, print_score
-from .reports.capacity import fetch_capacity, print_capacity
-from .reports.doctor import diagnose, fetch_diagnosis, print_diagnosis
-from .reports.recorder import fetch_recorder, print_recorder
-from .reports.shadow import fetch_shadow, print_shadow
-from .top.watch import watch
+from .options import LOCAL, AsJson, CaFile, TokenFile, Url
 
-Answer = TypeVar("Answer", bound=BaseModel)
+if TYPE_CHECKING:
+    from pydantic import BaseModel
 
-LOCAL = "http://localhost:8080"
-Url = Annotated[str, typer.Option(help="REST address of the running kvatlas.")]
-TokenFile = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="Holds the bearer token, where the process wants one.")
-]
-CaFile = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="PEM file that vouches for its certificate.")
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Everything, as JSON.")]
+    from .client import Client
+
+Answer = TypeVar("Answer", bound="BaseModel")
 
 
 def register(app: typer.Typer) -> None:
@@ -52,7 +37,9 @@ def register(app: typer.Typer) -> None:
 
 
 def explain(
-    request_id: Annotated[str | None, typer.Argument(metavar="REQUEST_ID", help="Its x-request-id.")] = None,
+    request_id: Annotated[
+        str | None, typer.Argument(metavar="REQUEST_ID", help="x-request-id of the request.")
+    ] = None,
     *,
     last: Annotated[bool, typer.Option("--last", help="The newest decision.")] = False,
     url: Url = LOCAL,
@@ -60,11 +47,13 @@ def explain(
     ca_file: CaFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say why a request went where it did."""
+    """Explain why a request went to its endpoint."""
     if (request_id is not None) == last:
         fail("give the REQUEST_ID of a request, or --last for the newest one")
-    with _asking():
-        decision = fetch_decision(url, request_id, Credentials(token_file, ca_file))
+    from .explain import fetch_decision, print_decision
+
+    with _client(url, token_file, ca_file) as client:
+        decision = fetch_decision(client, request_id)
     if decision is None:
         what = "no decision is kept" if last else f"no decision on request {request_id} is kept"
         fail(f"{what}; the last ones are listed at {url}/v1/decisions", NOT_GOOD)
@@ -86,10 +75,12 @@ def query(
     ca_file: CaFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say where a prompt is cached, in tokens by endpoint and tier; nothing is routed."""
-    with _asking():
+    """Show where a prompt is cached, in tokens per endpoint and tier; nothing is routed."""
+    from .query import fetch_score, make_question, print_score
+
+    with _client(url, token_file, ca_file) as client:
         question = make_question(model, prompt=prompt, messages=messages, token_ids=token_ids)
-        found = fetch_score(url, question, Credentials(token_file, ca_file))
+        found = fetch_score(client, question)
     _show(found, print_score, as_json=as_json)
 
 
@@ -97,22 +88,27 @@ def doctor(
     *,
     config: Annotated[
         Path | None,
-        typer.Option("--config", metavar="FILE", help="Look at a file, not at a running kvatlas."),
+        typer.Option("--config", metavar="FILE", help="Check a file instead of a running kvatlas."),
     ] = None,
     url: Url = LOCAL,
     token_file: TokenFile = None,
     ca_file: CaFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say what is wrong with a deployment, and which line mends it. Status 1: something that is configured does not work."""
-    try:
-        if config is not None:
-            found = diagnose(ConfigFiles(config).load().config)
-        else:
-            with _asking():
-                found = fetch_diagnosis(url, Credentials(token_file, ca_file))
-    except ConfigError as error:
-        fail(str(error), NOT_GOOD)
+    """Find what is wrong with a deployment, and the line that fixes it. Status 1: a configured part does not work."""
+    from .reports.doctor import fetch_diagnosis, print_diagnosis
+
+    if config is not None:
+        from ...configs.errors import ConfigError
+        from .diagnose import diagnose
+
+        try:
+            found = diagnose(config)
+        except ConfigError as error:
+            fail(str(error), NOT_GOOD)
+    else:
+        with _client(url, token_file, ca_file) as client:
+            found = fetch_diagnosis(client)
     _show(found, print_diagnosis, as_json=as_json)
     if found.state == "fail":
         raise typer.Exit(NOT_GOOD)
@@ -121,21 +117,23 @@ def doctor(
 def capacity(
     *,
     gib: Annotated[
-        str, typer.Option(help="Sizes of the CPU tier of a server, with commas between; else 0 to 1000.")
+        str, typer.Option(help="Sizes of a server's CPU tier, separated by commas; default 0 to 1000.")
     ] = "",
-    by_endpoint: Annotated[bool, typer.Option("--by-endpoint", help="Each endpoint too.")] = False,
+    by_endpoint: Annotated[bool, typer.Option("--by-endpoint", help="Show each endpoint too.")] = False,
     url: Url = LOCAL,
     token_file: TokenFile = None,
     ca_file: CaFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say what CPU tiers of other sizes would find of the prompts that are routed."""
+    """Show the hit rate that CPU tiers of other sizes would have on the routed prompts."""
+    from .reports.capacity import fetch_capacity, print_capacity
+
     try:
         sizes = [float(each) for each in gib.split(",")] if gib else []
     except ValueError:
-        fail(f"--gib: found {gib!r}, expected numbers with commas between, such as 0,50,100")
-    with _asking():
-        found = fetch_capacity(url, sizes, Credentials(token_file, ca_file))
+        fail(f"--gib: found {gib!r}, expected numbers separated by commas, such as 0,50,100")
+    with _client(url, token_file, ca_file) as client:
+        found = fetch_capacity(client, sizes)
     _show(found, partial(print_capacity, by_endpoint=by_endpoint), as_json=as_json)
 
 
@@ -146,9 +144,11 @@ def shadow(
     ca_file: CaFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say what another configuration would have picked. Status 1: its file cannot be used."""
-    with _asking():
-        found = fetch_shadow(url, Credentials(token_file, ca_file))
+    """Show what another configuration would have picked. Status 1: its file cannot be used."""
+    from .reports.shadow import fetch_shadow, print_shadow
+
+    with _client(url, token_file, ca_file) as client:
+        found = fetch_shadow(client)
     _show(found, print_shadow, as_json=as_json)
     if found.refusal is not None:
         raise typer.Exit(NOT_GOOD)
@@ -161,9 +161,11 @@ def recorder(
     ca_file: CaFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say how recording of requests goes. Status 1: the last write failed."""
-    with _asking():
-        found = fetch_recorder(url, Credentials(token_file, ca_file))
+    """Show the state of request recording. Status 1: the last write failed."""
+    from .reports.recorder import fetch_recorder, print_recorder
+
+    with _client(url, token_file, ca_file) as client:
+        found = fetch_recorder(client)
     _show(found, print_recorder, as_json=as_json)
     if found.failure is not None:
         raise typer.Exit(NOT_GOOD)
@@ -171,30 +173,33 @@ def recorder(
 
 def top(
     *,
-    interval: Annotated[float, typer.Option(min=0.1, help="Seconds between two looks.")] = 1.0,
-    once: Annotated[
-        bool, typer.Option("--once", help="Print it once; rates are those of one interval.")
-    ] = False,
+    interval: Annotated[float, typer.Option(min=0.1, help="Seconds between two samples.")] = 1.0,
+    once: Annotated[bool, typer.Option("--once", help="Print one sample; rates cover one interval.")] = False,
     url: Url = LOCAL,
     token_file: TokenFile = None,
     ca_file: CaFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Watch a running kvatlas: endpoints, rates and the last decisions, until Ctrl-C. With --json a line a look."""
-    credentials = Credentials(token_file, ca_file)
+    """Watch a running kvatlas: endpoints, rates and the last decisions, until Ctrl-C. With --json one line per sample."""
+    import asyncio
+
+    from .top.watch import watch
+
     try:
-        asyncio.run(watch(url, credentials, Console(), interval_s=interval, once=once, as_json=as_json))
+        with _client(url, token_file, ca_file) as client:
+            asyncio.run(watch(client, Console(), interval_s=interval, once=once, as_json=as_json))
     except KeyboardInterrupt:
         raise typer.Exit from None
-    except AskError as error:
-        fail(str(error))
 
 
 @contextmanager
-def _asking() -> Generator[None]:
-    """What cannot be asked ends the command with one line."""
+def _client(url: str, token_file: Path | None, ca_file: Path | None) -> Generator[Client]:
+    """Yield a client; an AskError ends the command with one line."""
+    from ..errors import AskError
+    from .client import Client, Credentials
+
     try:
-        yield
+        yield Client(url, Credentials(token_file, ca_file))
     except AskError as error:
         fail(str(error))
 

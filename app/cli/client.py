@@ -1,22 +1,27 @@
-"""Asking a running process over REST, for the command line."""
+"""REST client of a running process, for the command line."""
 
 from __future__ import annotations
 
+import json
 import ssl
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
+
+# The client of the standard library: aiohttp's import alone takes half of what a command may take.
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from pathlib import Path
 from typing import TypeVar
+from urllib.parse import urlsplit
 
-import aiohttp
 from pydantic import BaseModel, ValidationError
 
 from ...api.rest.models import ErrorOut
 from ..errors import AskError
 
 TIMEOUT_S = 10.0
+"""Longest wait for a connection, and between two pieces of a response."""
 
 _DATA = b"data: "
 """Begins the one line of an event that `/v1/live` sends."""
@@ -26,87 +31,134 @@ Answer = TypeVar("Answer", bound=BaseModel)
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """What a process wants and shows.
+    """Files that the command authenticates with.
 
     Attributes:
-        token_file: holds the bearer token that it wants; None for none.
-        ca_file: PEM file with the authorities that vouch for its certificate; None for the system's.
+        token_file: holds the bearer token; None to send none.
+        ca_file: PEM file with the authorities of the process's certificate; None for the system's.
     """
 
     token_file: Path | None = None
     ca_file: Path | None = None
 
 
-class Asker:
-    """Asks one process.
+class Client:
+    """Sends requests to one process, each over a connection of its own.
 
     Args:
-        session: open, with the token where one is given.
         url: REST address such as `http://localhost:8080`.
+        credentials: files to authenticate with; they are read here.
+
+    Raises:
+        AskError: the address or a file cannot be used.
     """
 
-    def __init__(self, session: aiohttp.ClientSession, url: str) -> None:
-        self._session, self._url = session, url.rstrip("/")
+    def __init__(self, url: str, credentials: Credentials) -> None:
+        self.url = url.rstrip("/")
+        self._headers = _authorization(credentials.token_file)
+        try:
+            self._tls = ssl.create_default_context(cafile=credentials.ca_file)
+        except OSError as error:
+            raise AskError(f"--ca-file: {credentials.ca_file} cannot be used: {error}") from error
 
-    async def get(self, path: str, kind: type[Answer]) -> Answer | None:
-        """The answer, None for an error that says there is no such thing.
-
-        Raises:
-            AskError: nobody answers there, or something that is not kvatlas does, or it refuses.
-        """
-        return await self._ask("GET", path, None, kind)
-
-    async def post(self, path: str, body: object, kind: type[Answer]) -> Answer | None:
-        """As `get`, with a body that becomes JSON."""
-        return await self._ask("POST", path, body, kind)
-
-    async def event(self, path: str, kind: type[Answer]) -> Answer:
-        """The first of a stream of server-sent events; the others are not waited for.
+    def get(self, path: str, kind: type[Answer]) -> Answer | None:
+        """Return the decoded response, None on 404.
 
         Raises:
-            AskError: as `get`; or the stream ends without any.
+            AskError: no response, a response that is not kvatlas's, or an error status.
         """
-        url = f"{self._url}{path}"
-        async with self._answer("GET", url) as response:
+        return self._decoded("GET", path, None, kind)
+
+    def require(self, path: str, kind: type[Answer]) -> Answer:
+        """Return the decoded response of a path that every kvatlas has.
+
+        Raises:
+            AskError: as `get`; or 404.
+        """
+        found = self.get(path, kind)
+        if found is None:
+            raise AskError(f"{self.url}: knows no {urlsplit(path).path}; is it an older kvatlas? see --url")
+        return found
+
+    def post(self, path: str, body: object, kind: type[Answer]) -> Answer | None:
+        """Send a JSON body; otherwise as `get`."""
+        return self._decoded("POST", path, body, kind)
+
+    def event(self, path: str, kind: type[Answer]) -> Answer:
+        """Return the first of a stream of server-sent events, without reading the others.
+
+        Raises:
+            AskError: as `get`; or the stream ends without an event.
+        """
+        url = f"{self.url}{path}"
+        with self._response("GET", url) as response:
             if response.status != HTTPStatus.OK:
-                raise _refusal(url, response.status, await response.read())
-            async for line in response.content:
+                raise _refusal(url, response.status, response.read())
+            for line in response:
                 if line.startswith(_DATA):
-                    return _read(url, response.status, line.removeprefix(_DATA), kind)
+                    return _decode(url, response.status, line.removeprefix(_DATA), kind)
         raise AskError(f"{url}: ended without an event; is kvatlas about to stop?")
 
-    async def text(self, path: str) -> str | None:
-        """The answer as text, None where it is refused.
+    def text(self, path: str) -> str | None:
+        """Return the response as text, None on any status but 200.
 
         Raises:
-            AskError: nobody answers there.
+            AskError: no response.
         """
-        async with self._answer("GET", f"{self._url}{path}") as response:
-            return await response.text() if response.status == HTTPStatus.OK else None
+        with self._response("GET", f"{self.url}{path}") as response:
+            return response.read().decode() if response.status == HTTPStatus.OK else None
 
-    async def _ask(self, method: str, path: str, question: object, kind: type[Answer]) -> Answer | None:
-        url = f"{self._url}{path}"
-        async with self._answer(method, url, question) as response:
-            body = await response.read()
+    def _decoded(self, method: str, path: str, body: object, kind: type[Answer]) -> Answer | None:
+        url = f"{self.url}{path}"
+        with self._response(method, url, body) as response:
+            data = response.read()
         if response.status == HTTPStatus.OK:
-            return _read(url, response.status, body, kind)
-        refusal = _refusal(url, response.status, body)
+            return _decode(url, response.status, data, kind)
+        refusal = _refusal(url, response.status, data)
         if response.status == HTTPStatus.NOT_FOUND:
             return None
         raise refusal
 
-    @asynccontextmanager
-    async def _answer(
-        self, method: str, url: str, question: object = None
-    ) -> AsyncGenerator[aiohttp.ClientResponse]:
+    @contextmanager
+    def _response(self, method: str, url: str, body: object = None) -> Generator[HTTPResponse]:
+        """Yield the response, its body unread.
+
+        A ValueError here is an address that is none.
+        """
+        headers, data = self._headers, None
+        if body is not None:
+            headers, data = {**headers, "Content-Type": "application/json"}, json.dumps(body).encode()
+        connection: HTTPConnection | None = None
         try:
-            async with self._session.request(method, url, json=question) as response:
-                yield response
-        except (aiohttp.ClientError, TimeoutError) as error:
+            connection, target = self._connection(url)
+            connection.request(method, target, body=data, headers=headers)
+            yield connection.getresponse()
+        except (OSError, HTTPException, ValueError) as error:
             raise AskError(f"{url}: {type(error).__name__}: {error}; is kvatlas there? see --url") from error
+        finally:
+            if connection is not None:
+                connection.close()
+
+    def _connection(self, url: str) -> tuple[HTTPConnection, str]:
+        parts = urlsplit(url)
+        target = f"{parts.path or '/'}?{parts.query}" if parts.query else parts.path or "/"
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ValueError("want http://HOST:PORT or https://HOST:PORT")
+        if parts.scheme == "https":
+            return HTTPSConnection(parts.hostname, parts.port, timeout=TIMEOUT_S, context=self._tls), target
+        return HTTPConnection(parts.hostname, parts.port, timeout=TIMEOUT_S), target
 
 
-def _read(url: str, status: int, body: bytes, kind: type[Answer]) -> Answer:
+def _authorization(token_file: Path | None) -> dict[str, str]:
+    if token_file is None:
+        return {}
+    try:
+        return {"Authorization": f"Bearer {token_file.read_text().strip()}"}
+    except (OSError, UnicodeDecodeError) as error:
+        raise AskError(f"--token-file: {token_file} cannot be used: {error}") from error
+
+
+def _decode(url: str, status: int, body: bytes, kind: type[Answer]) -> Answer:
     try:
         return kind.model_validate_json(body)
     except ValidationError as error:
@@ -114,27 +166,6 @@ def _read(url: str, status: int, body: bytes, kind: type[Answer]) -> Answer:
 
 
 def _refusal(url: str, status: int, body: bytes) -> AskError:
-    message = _read(url, status, body, ErrorOut).error.message
+    message = _decode(url, status, body, ErrorOut).error.message
     hint = "; see --token-file" if status == HTTPStatus.UNAUTHORIZED else ""
     return AskError(f"{url}: answered {status}: {message}{hint}")
-
-
-@asynccontextmanager
-async def asking(url: str, credentials: Credentials) -> AsyncGenerator[Asker]:
-    """Asks the process whose REST address is `url`.
-
-    Raises:
-        AskError: a file cannot be used.
-    """
-    token_file, ca_file = credentials.token_file, credentials.ca_file
-    try:
-        headers = {"Authorization": f"Bearer {token_file.read_text().strip()}"} if token_file else {}
-    except (OSError, UnicodeDecodeError) as error:
-        raise AskError(f"--token-file: {token_file} cannot be used: {error}") from error
-    try:
-        tls = ssl.create_default_context(cafile=ca_file)
-    except OSError as error:
-        raise AskError(f"--ca-file: {ca_file} cannot be used: {error}") from error
-    timeout, connector = aiohttp.ClientTimeout(total=TIMEOUT_S), aiohttp.TCPConnector(ssl=tls)
-    async with aiohttp.ClientSession(timeout=timeout, connector=connector, headers=headers) as session:
-        yield Asker(session, url)

@@ -1,4 +1,4 @@
-"""The reference endpoint picker's flags for the cluster, in place of what the configuration says."""
+"""The reference endpoint picker's flags for the cluster; they override the configuration."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ...configs.schema import EndpointsConfig, KVAtlasConfig
 
 @dataclass(frozen=True, slots=True)
 class ClusterFlags:
-    """Flags, None where one was not given.
+    """Flags, None for one that was not given.
 
     Attributes:
         pool_name: InferencePool.
@@ -23,7 +23,7 @@ class ClusterFlags:
         endpoint_selector: label selector of pods, in place of a pool.
         endpoint_target_ports: ports with commas between.
         kubeconfig: file.
-        leader_election: whether to take part.
+        leader_election: whether to take part in leader election.
     """
 
     pool_name: str | None = None
@@ -36,28 +36,28 @@ class ClusterFlags:
 
     @property
     def name_endpoints(self) -> bool:
-        """Whether they say where the endpoints are."""
+        """Whether they name a source of endpoints."""
         return bool(self.pool_name or self.endpoint_selector)
 
-    def of(self, said: KVAtlasConfig) -> KVAtlasConfig:
-        """What a configuration says with them.
+    def of(self, config: KVAtlasConfig) -> KVAtlasConfig:
+        """Return the configuration with the flags applied.
 
         Raises:
             ValueError: a flag cannot be used.
         """
-        endpoints, election = said.endpoints, said.leader_election
+        endpoints, election = config.endpoints, config.leader_election
         given = self._given()
-        if self.name_endpoints:  # what the configuration says of where they are gives way
+        if self.name_endpoints:  # replaces the source that the configuration names
             anywhere = replace(endpoints.kubernetes, inference_pool="", endpoint_selector="", target_ports=())
             endpoints = EndpointsConfig(kubernetes=replace(anywhere, **given))
         elif given:
             endpoints = replace(endpoints, kubernetes=replace(endpoints.kubernetes, **given))
         if self.leader_election is not None:
             election = replace(election, enabled=self.leader_election == "true")
-        said = replace(said, endpoints=endpoints, leader_election=election)
-        for problem in (*kubernetes_problems(endpoints), *election_problems(said)):
+        config = replace(config, endpoints=endpoints, leader_election=election)
+        for problem in (*kubernetes_problems(endpoints), *election_problems(config)):
             raise ValueError(f"with the flags of the command line: {problem}")
-        return said
+        return config
 
     def _given(self) -> Mapping[str, object]:
         flags = {

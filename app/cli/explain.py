@@ -1,8 +1,7 @@
-"""What `kvatlas explain` asks of a running process, and how it tells a person."""
+"""The report of `kvatlas explain`."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from urllib.parse import quote
 
@@ -16,26 +15,30 @@ from ...api.rest.decision_models import (
     ScoredEndpointOut,
     ScoreOut,
 )
-from .client import Credentials, asking
+from .client import Client
 
 
-def fetch_decision(url: str, request_id: str | None, credentials: Credentials) -> DecisionOut | None:
-    """A kept decision of the process whose REST address is `url`.
+def fetch_decision(client: Client, request_id: str | None) -> DecisionOut | None:
+    """Return a kept decision.
 
     Args:
-        url: such as `http://localhost:8080`.
+        client: of the running process.
         request_id: None for the newest.
-        credentials: what the process wants and shows.
     Returns:
-        None when it is not kept.
+        None if it is not kept.
     Raises:
-        AskError: nobody answers there, something that is not kvatlas does, or a file cannot be used.
+        AskError: as of `Client.get`.
     """
-    return asyncio.run(_fetch(url, request_id, credentials))
+    if request_id is None:
+        newest = client.get("/v1/decisions?limit=1", DecisionsOut)
+        if newest is None or not newest.decisions:
+            return None
+        request_id = newest.decisions[0].request_id
+    return client.get(f"/v1/decisions/{quote(request_id, safe='')}", DecisionOut)
 
 
 def print_decision(console: Console, decision: DecisionOut) -> None:
-    """A table of the candidates, best first, and what decided."""
+    """Print a table of the candidates, best first, and the reasons of the pick."""
     console.print(_title(decision), highlight=False, markup=False)
     table = Table(box=None, pad_edge=False)
     terms: list[ScoreOut] = max((each.scores for each in decision.endpoints), key=len)
@@ -49,16 +52,6 @@ def print_decision(console: Console, decision: DecisionOut) -> None:
     console.print(table, highlight=False)
     for line in _reasons(decision):
         console.print(line, highlight=False, markup=False)
-
-
-async def _fetch(url: str, request_id: str | None, credentials: Credentials) -> DecisionOut | None:
-    async with asking(url, credentials) as asker:
-        if request_id is None:
-            newest = await asker.get("/v1/decisions?limit=1", DecisionsOut)
-            if newest is None or not newest.decisions:
-                return None
-            request_id = newest.decisions[0].request_id
-        return await asker.get(f"/v1/decisions/{quote(request_id, safe='')}", DecisionOut)
 
 
 def _title(decision: DecisionOut) -> str:
@@ -79,7 +72,7 @@ def _row(endpoint: ScoredEndpointOut, decision: DecisionOut, *, n_terms: int) ->
 
 
 def _term(product: float, raw: float | None, age_s: float | None) -> str:
-    """`1.5 (12, 40 ms)`: what it adds, the input, its age."""
+    """Return `1.5 (12, 40 ms)`: product, input and age of the input."""
     inputs = [] if raw is None else [f"{raw:.4g}"]
     inputs += [] if age_s is None else [f"{age_s * 1000:.0f} ms"]
     return f"{product:.4g}" + (f" ({', '.join(inputs)})" if inputs else "")

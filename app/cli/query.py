@@ -1,8 +1,7 @@
-"""What `kvatlas query` asks of a running process, and how it tells a person where a prompt is cached."""
+"""The question and the report of `kvatlas query`."""
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from pathlib import Path
 
@@ -12,7 +11,7 @@ from rich.table import Table
 
 from ...api.rest.decision_models import PrefixOut, ScoredEndpointOut, ScoreResponse
 from ..errors import AskError
-from .client import Credentials, asking
+from .client import Client
 
 Question = dict[str, object]
 
@@ -20,7 +19,7 @@ Question = dict[str, object]
 def make_question(
     model: str, *, prompt: str | None, messages: Path | None, token_ids: Path | None
 ) -> Question:
-    """Body of `/v1/score`.
+    """Return the body of `/v1/score`.
 
     Args:
         model: as requests name it.
@@ -44,17 +43,20 @@ def make_question(
     return {"model": model, **forms}
 
 
-def fetch_score(url: str, question: Question, credentials: Credentials) -> ScoreResponse:
-    """The decision that the prompt would get from the process whose REST address is `url`.
+def fetch_score(client: Client, question: Question) -> ScoreResponse:
+    """Return the decision that the prompt would get.
 
     Raises:
-        AskError: nobody answers there, something that is not kvatlas does, or it refuses.
+        AskError: as of `Client.post`.
     """
-    return asyncio.run(_fetch(url, question, credentials))
+    found = client.post("/v1/score", question, ScoreResponse)
+    if found is None:
+        raise AskError(f"{client.url}: knows no /v1/score; see --url")
+    return found
 
 
 def print_score(console: Console, found: ScoreResponse) -> None:
-    """A row an endpoint, those that hold most first."""
+    """Print a row per endpoint, longest prefix first."""
     console.print(f"{found.model or 'the model'}, {found.tokens} tokens", highlight=False, markup=False)
     if found.no_prefix_reason is not None:
         console.print(f"no prefix: {found.no_prefix_reason}", highlight=False, markup=False)
@@ -90,11 +92,3 @@ def _read(option: str, file: Path | None) -> object:
         return msgspec.json.decode(text)
     except (OSError, msgspec.DecodeError) as error:
         raise AskError(f"{option}: {file} cannot be used: {error}") from error
-
-
-async def _fetch(url: str, question: Question, credentials: Credentials) -> ScoreResponse:
-    async with asking(url, credentials) as asker:
-        found = await asker.post("/v1/score", question, ScoreResponse)
-    if found is None:
-        raise AskError(f"{url}: knows no /v1/score; see --url")
-    return found

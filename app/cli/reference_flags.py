@@ -1,7 +1,7 @@
-"""The reference endpoint picker's command line, as ours.
+"""Translation of the reference endpoint picker's command line into ours.
 
-Its flags are Go's: a switch stands alone or has its value behind `=`, any flag may begin with one dash, the last of
-several counts, and charts write `--name=value` or the two apart.
+Its flags are Go's: a switch stands alone or has its value after `=`, any flag may begin with one dash, the last of
+several counts, and charts write `--name=value` or `--name value`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ NO_VALUES = frozenset(
     " total-queued-requests-metric total-running-requests-metric kv-cache-usage-percentage-metric lora-info-metric"
     " cache-info-metric".split()
 )
-"""Flags of the reference that have a value, and no effect here."""
+"""Flags of the reference with a value that have no effect here."""
 
 _BOOLEANS: Mapping[str, str] = {
     **{text: "true" for text in ("1", "t", "T", "TRUE", "true", "True")},  # noqa: C420 - fromkeys narrows the type
@@ -36,7 +36,7 @@ _BOOLEANS: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class CommandLine:
-    """A command line as our parser takes it.
+    """A command line for our parser.
 
     Attributes:
         arguments: flags and their values.
@@ -48,7 +48,7 @@ class CommandLine:
 
 
 def our_command_line(arguments: Sequence[str]) -> CommandLine:
-    """`arguments` of `serve` with the reference's flags in our form; anything unknown is left to our parser to refuse."""
+    """Return the arguments of `serve` with the reference's flags in our form; our parser refuses unknown ones."""
     ours: list[str] = []
     without_effect: list[str] = []
     rest = deque(arguments)
@@ -56,13 +56,13 @@ def our_command_line(arguments: Sequence[str]) -> CommandLine:
         argument = rest.popleft()
         name, equals, value = argument.lstrip("-").partition("=")
         if not argument.startswith("-"):
-            if argument:  # charts may render nothing as an argument of its own
+            if argument:  # charts may render an empty argument
                 ours.append(argument)
         elif name in SWITCHES | NO_SWITCHES:
-            if not equals:  # Go takes no value that stands apart, but who writes one means it
+            if not equals:  # Go ignores a separate value, but whoever writes one means it
                 value = rest.popleft() if rest and rest[0] in _BOOLEANS else "true"
             if name in SWITCHES:
-                # what is no truth value is left to our parser to refuse
+                # our parser refuses anything else
                 ours.append(f"--{name}={_BOOLEANS.get(value, value)}")
             else:
                 without_effect.append(f"--{name}")
@@ -72,6 +72,6 @@ def our_command_line(arguments: Sequence[str]) -> CommandLine:
                 rest.popleft()
         else:
             ours.append(argument)
-            if not equals and rest and not rest[0]:  # the value that switches a listener off
+            if not equals and rest and not rest[0]:  # switches the listener off
                 ours.append(rest.popleft())
     return CommandLine(tuple(ours), tuple(without_effect))

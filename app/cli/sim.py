@@ -16,13 +16,13 @@ from .exit_status import fail
 
 T = TypeVar("T", int, float)
 
-GpuBlocks = Annotated[int, typer.Option(min=16, help="Blocks of a server's GPUs.")]
-BlockSize = Annotated[int, typer.Option(min=1, help="Tokens a block.")]
-Granularity = Annotated[int, typer.Option(min=1, help="Blocks simulated as one: faster, coarser.")]
+GpuBlocks = Annotated[int, typer.Option(min=16, help="GPU blocks per server.")]
+BlockSize = Annotated[int, typer.Option(min=1, help="Tokens per block.")]
+Granularity = Annotated[int, typer.Option(min=1, help="Blocks simulated as one; more is faster and coarser.")]
 Storage = Annotated[bool, typer.Option("--storage", help="Shared storage behind the CPU tiers.")]
-Speed = Annotated[float, typer.Option(min=0.01, help="Times faster than recorded.")]
-Limit = Annotated[int | None, typer.Option(min=1, help="Requests at most.")]
-WarmUp = Annotated[int, typer.Option(min=0, help="Requests that are not counted, the first.")]
+Speed = Annotated[float, typer.Option(min=0.01, help="Speed relative to the recording.")]
+Limit = Annotated[int | None, typer.Option(min=1, help="Maximum number of requests.")]
+WarmUp = Annotated[int, typer.Option(min=0, help="First requests that are not counted.")]
 Chance = Annotated[float, typer.Option(min=0.0, max=1.0, metavar="0..1")]
 
 
@@ -42,12 +42,14 @@ def replay(
         ),
     ],
     *,
-    config: Annotated[list[Path] | None, typer.Option(metavar="FILE", help="Compare it; repeatable.")] = None,
-    policy: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="Compare it; repeatable. Alone: all.")
+    config: Annotated[
+        list[Path] | None, typer.Option(metavar="FILE", help="Configuration to compare; repeatable.")
     ] = None,
-    cpu_gb: Annotated[str, typer.Option(metavar="N,...", help="CPU tier of a server in GiB.")] = "0,100",
-    endpoints: Annotated[str, typer.Option(metavar="N,...", help="Servers.")] = "8",
+    policy: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Policy to compare; repeatable. Alone: all.")
+    ] = None,
+    cpu_gb: Annotated[str, typer.Option(metavar="N,...", help="CPU tier per server in GiB.")] = "0,100",
+    endpoints: Annotated[str, typer.Option(metavar="N,...", help="Number of servers.")] = "8",
     gpu_blocks: GpuBlocks = 9271,
     block_size: BlockSize = 16,
     granularity: Granularity = 4,
@@ -58,14 +60,16 @@ def replay(
     warm_up: WarmUp = 0,
     curve: Annotated[
         str | None,
-        typer.Option(metavar="N,...", help="Hit rate for CPU tiers of these GiB, by reuse distances."),
+        typer.Option(metavar="N,...", help="Hit rate with CPU tiers of these GiB, from reuse distances."),
     ] = None,
-    jobs: Annotated[int, typer.Option(min=1, help="Processes.")] = 1,
+    jobs: Annotated[int, typer.Option(min=1, help="Number of processes.")] = 1,
     json: Annotated[bool, typer.Option("--json", help="Print all figures as JSON.")] = False,
-    plots: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Write plots there (SVG).")] = None,
+    plots: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Folder to write plots to (SVG).")
+    ] = None,
 ) -> None:
-    """Say what weights, policies, CPU memory or servers would do to a trace, on simulated engines."""
-    from ...sim.replay.command import ReplayOptions, run_replay  # noqa: PLC0415 - not needed to serve
+    """Replay a trace on simulated engines with other weights, policies, CPU memory or servers."""
+    from ...sim.replay.command import ReplayOptions, run_replay
 
     options = ReplayOptions(
         trace=trace,
@@ -92,15 +96,22 @@ def replay(
 def tune(
     trace: Annotated[str, typer.Argument(metavar="TRACE", help="As for replay.")],
     *,
-    config: Annotated[Path, typer.Option(metavar="FILE", help="Its weights and credits are tuned.")],
-    trials: Annotated[int, typer.Option(min=3, help="Settings to try.")] = 40,
+    config: Annotated[
+        Path, typer.Option(metavar="FILE", help="Configuration whose weights and credits are tuned.")
+    ],
+    trials: Annotated[int, typer.Option(min=3, help="Number of settings to try.")] = 40,
     objective: Annotated[
-        str, typer.Option(help="What of the time to first token: mean, p50, p90, p99.")
+        str, typer.Option(help="Objective: mean, p50, p90 or p99 of the time to first token.")
     ] = "mean",
-    max_p99: Annotated[float, typer.Option(min=0.0, help="Times its p99 may grow.")] = 1.1,
-    max_busiest: Annotated[float, typer.Option(min=0.0, help="Times the busiest's share may grow.")] = 1.1,
+    max_p99: Annotated[
+        float, typer.Option(min=0.0, help="Largest allowed growth of its p99, as a factor.")
+    ] = 1.1,
+    max_busiest: Annotated[
+        float,
+        typer.Option(min=0.0, help="Largest allowed growth of the busiest server's share, as a factor."),
+    ] = 1.1,
     cpu_gb: Annotated[
-        str, typer.Option(metavar="N|LOW..HIGH", help="CPU tier of a server in GiB; a range is tuned.")
+        str, typer.Option(metavar="N|LOW..HIGH", help="CPU tier per server in GiB; a range is tuned.")
     ] = "100",
     gb_price: Annotated[
         float | None,
@@ -108,21 +119,27 @@ def tune(
             min=0.0, metavar="MS", help="Milliseconds of the objective a GiB must bring. Default: the knee."
         ),
     ] = None,
-    endpoints: Annotated[int, typer.Option(min=1, help="Servers.")] = 8,
+    endpoints: Annotated[int, typer.Option(min=1, help="Number of servers.")] = 8,
     gpu_blocks: GpuBlocks = 9271,
     block_size: BlockSize = 16,
     granularity: Granularity = 8,
     storage: Storage = False,
     speed: Speed = 1.0,
-    seeds: Annotated[int, typer.Option(min=2, help="Replays of each trial, and one that judges.")] = 2,
+    seeds: Annotated[
+        int, typer.Option(min=2, help="Replays per trial, and one for the final comparison.")
+    ] = 2,
     limit: Limit = None,
     warm_up: WarmUp = 0,
     json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
-    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the tuned file there.")] = None,
-    plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the Pareto plot (SVG).")] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="File to write the tuned configuration to.")
+    ] = None,
+    plot: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="File to write the Pareto plot to (SVG).")
+    ] = None,
 ) -> None:
-    """Find weights, tier credits and a CPU tier that bring first tokens sooner on a trace, within guard rails."""
-    from ...sim.replay.command import ReplayOptions  # noqa: PLC0415 - not needed to serve
+    """Search weights, tier credits and CPU memory that lower the time to first token on a trace, within guard rails."""
+    from ...sim.replay.command import ReplayOptions
 
     low, *more = _numbers("--cpu-gb", cpu_gb, float, at_least=0.0, separator="..")
     if len(more) > 1 or (more and low >= more[0]):
@@ -144,9 +161,9 @@ def tune(
     )
 
     def run(console: Console) -> None:
-        from ...sim.tuning.command import TuneOptions, run_tune  # noqa: PLC0415 - needs the extra `tune`
-        from ...sim.tuning.cpu_sizes import CpuSizes  # noqa: PLC0415
-        from ...sim.tuning.search import Goal  # noqa: PLC0415
+        from ...sim.tuning.command import TuneOptions, run_tune
+        from ...sim.tuning.cpu_sizes import CpuSizes
+        from ...sim.tuning.search import Goal
 
         price_s = None if gb_price is None else gb_price / 1000
         cpu_sizes = CpuSizes(low, more[0], price_s) if more else None
@@ -158,19 +175,21 @@ def tune(
 
 def simulate(
     *,
-    servers: Annotated[int, typer.Option(min=1, help="How many.")] = 4,
-    host: Annotated[str, typer.Option(help="Address they listen on; ports are free ones.")] = "127.0.0.1",
+    servers: Annotated[int, typer.Option(min=1, help="Number of servers.")] = 4,
+    host: Annotated[
+        str, typer.Option(help="Address to listen on; ports are chosen by the system.")
+    ] = "127.0.0.1",
     gpu_blocks: GpuBlocks = 9271,
-    cpu_blocks: Annotated[int, typer.Option(min=0, help="Blocks of its CPU tier.")] = 0,
-    chunk_blocks: Annotated[int, typer.Option(min=1, help="Blocks a chunk of the CPU tier.")] = 1,
+    cpu_blocks: Annotated[int, typer.Option(min=0, help="CPU tier blocks per server.")] = 0,
+    chunk_blocks: Annotated[int, typer.Option(min=1, help="Blocks per chunk of the CPU tier.")] = 1,
     block_size: BlockSize = 16,
     storage: Storage = False,
     placeholders: Annotated[
-        bool, typer.Option("--placeholders", help="Events of slower tiers carry hashes alone.")
+        bool, typer.Option("--placeholders", help="Send only hashes in events of slower tiers.")
     ] = False,
-    time_scale: Annotated[float, typer.Option(min=0.0, help="Real seconds a simulated second takes.")] = 1.0,
+    time_scale: Annotated[float, typer.Option(min=0.0, help="Real seconds per simulated second.")] = 1.0,
     config: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write a configuration for kvatlas serve there.")
+        Path | None, typer.Option(metavar="FILE", help="File to write a configuration for kvatlas serve to.")
     ] = None,
     drop_events: Chance = 0.0,
     duplicate_events: Chance = 0.0,
@@ -185,14 +204,14 @@ def simulate(
     slow: Chance = 0.0,
     slow_by: Annotated[float, typer.Option(min=0.0, metavar="SECONDS")] = 5.0,
     restart_every: Annotated[
-        float, typer.Option(min=0.0, metavar="SECONDS", help="Mean time between deaths.")
+        float, typer.Option(min=0.0, metavar="SECONDS", help="Mean time between crashes.")
     ] = 0.0,
     down_for: Annotated[float, typer.Option(min=0.0, metavar="SECONDS")] = 2.0,
-    seed: Annotated[int, typer.Option(help="Of faults and restarts.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of faults and restarts.")] = 0,
 ) -> None:
-    """Run simulated servers with the OpenAI API, metrics and KV events on real sockets, with faults if asked for."""
-    from ...sim.faults import EventFaults, HttpFaults  # noqa: PLC0415 - not needed to serve
-    from ...sim.live import SimulateOptions, run_simulate  # noqa: PLC0415
+    """Run simulated servers with the OpenAI API, metrics and KV events on real sockets; faults are optional."""
+    from ...sim.faults import EventFaults, HttpFaults
+    from ...sim.live import SimulateOptions, run_simulate
 
     options = SimulateOptions(
         servers=servers,
@@ -224,7 +243,7 @@ def simulate(
 
 
 def _run(command: Callable[[Console], None]) -> None:
-    """Run it; what it cannot use ends with status 2 and one line."""
+    """Run a command; an input that it cannot use ends it with status 2 and one line."""
     try:
         command(Console())
     except (ConfigError, KVAtlasError) as error:
@@ -232,7 +251,7 @@ def _run(command: Callable[[Console], None]) -> None:
 
 
 def _numbers(flag: str, text: str, number: type[T], *, at_least: T, separator: str = ",") -> tuple[T, ...]:
-    """Numbers with a separator between them."""
+    """Parse numbers with a separator between them."""
     try:
         numbers = tuple(number(part) for part in text.split(separator))
     except ValueError:

@@ -1,1 +1,1 @@
-"""One kvatlas as several processes, for gateways that one core cannot serve."""
+"""Several worker processes of one kvatlas, for loads beyond one core."""

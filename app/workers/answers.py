@@ -1,4 +1,4 @@
-"""Answers over REST for all workers, whichever of them is asked."""
+"""Answers over REST for all workers, from whichever of them."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from ...api.rest.errors import UnavailableError
 from ...api.rest.models import WeightsOut
 from ...configs.errors import ConfigError, Problem
 from ...fleet.errors import ConfigRefusedError
-from .talk import Talk
+from .request_reply import RequestReply
 
 CHANGE_S = 5.0
-"""How long a change is waited for, which the leader brings to everybody."""
+"""Wait for a change, which the leader brings to every worker."""
 
-AGREEMENT_S, ASK_AGAIN_S = 2.0, 0.02
-"""How long workers may take to decide by a change, and how long between two questions whether they do."""
+AGREEMENT_S, POLL_S = 2.0, 0.02
+"""Wait for all workers to decide by a change, and the interval between two polls of them."""
 
 
 class _Outcome(msgspec.Struct, array_like=True):
-    """What became of a change of weights: the answer, or why there is none."""
+    """Result of a change of weights: the answer, or the reason for none."""
 
     answer: bytes = b""
     refused: str = ""
@@ -35,46 +35,48 @@ class _Outcome(msgspec.Struct, array_like=True):
     problems: list[Problem] = []
 
 
-class CrewAnswers:
+class WorkersAnswers:
     """Implements `rest.answers.Answers` for all workers.
 
     Args:
-        talk: with the others.
+        requests: to the other workers.
         own: answers of this worker alone.
-        leader: the worker that changes what all decide by.
+        leader: the worker that changes the configuration of all.
     """
 
-    def __init__(self, talk: Talk, own: OwnAnswers, *, leader: int) -> None:
-        self._talk, self._own, self._leader = talk, own, leader
-        talk.on("decisions", self._tell_decisions)
-        talk.on("decision", self._tell_decision)
-        talk.on("audit", self._tell_audit)
-        talk.on("generation", self._tell_generation)
-        if talk.worker == leader:
-            talk.on("weights", self._tell_weights)
+    def __init__(self, requests: RequestReply, own: OwnAnswers, *, leader: int) -> None:
+        self._requests, self._own, self._leader = requests, own, leader
+        requests.handle("decisions", self._reply_decisions)
+        requests.handle("decision", self._reply_decision)
+        requests.handle("audit", self._reply_audit)
+        requests.handle("generation", self._reply_generation)
+        if requests.worker == leader:
+            requests.handle("weights", self._reply_weights)
 
     async def decisions(self, query: PageQuery) -> DecisionsOut:
         """See `Answers.decisions`; pages of all workers in one order."""
         query = query._replace(limit=query.limit + 1)
-        told = await self._talk.ask("decisions", msgspec.msgpack.encode(query))
+        replies = await self._requests.request("decisions", msgspec.msgpack.encode(query))
         pages = [
             [Numbered(number, DecisionSummaryOut.model_validate_json(body)) for number, body in page]
-            for page in (msgspec.msgpack.decode(each, type=list[tuple[int, bytes]]) for each in told.values())
+            for page in (
+                msgspec.msgpack.decode(each, type=list[tuple[int, bytes]]) for each in replies.values()
+            )
         ]
         newest = merge(self._own.newest(query), *pages, key=lambda each: each.number, reverse=True)
-        return page_of(list(newest), query.limit - 1, self._talk.silent(told))
+        return page_of(list(newest), query.limit - 1, self._requests.silent(replies))
 
     async def decision(self, request_id: str) -> DecisionOut | None:
         """See `Answers.decision`; the newest of all workers.
 
         Raises:
-            UnavailableError: nobody has it, and not everybody answers.
+            UnavailableError: no worker has it, and not every worker replies.
         """
-        told = await self._talk.ask("decision", request_id.encode())
-        found = [DecisionOut.model_validate_json(each) for each in told.values() if each]
+        replies = await self._requests.request("decision", request_id.encode())
+        found = [DecisionOut.model_validate_json(each) for each in replies.values() if each]
         own = await self._own.decision(request_id)
         newest = max([*found, own] if own else found, key=lambda each: each.time, default=None)
-        if newest is None and (silent := self._talk.silent(told)):
+        if newest is None and (silent := self._requests.silent(replies)):
             raise UnavailableError(
                 f"no worker that answers keeps it, and workers {list(silent)} do not answer"
             )
@@ -82,49 +84,51 @@ class CrewAnswers:
 
     async def audit(self) -> AuditOut:
         """See `Answers.audit`; the sums over all workers."""
-        told = await self._talk.ask("audit")
+        replies = await self._requests.request("audit")
         total: dict[str, EndpointAuditOut] = {}
-        for each in (await self._own.audit(), *map(AuditOut.model_validate_json, told.values())):
+        for each in (await self._own.audit(), *map(AuditOut.model_validate_json, replies.values())):
             for endpoint in each.endpoints:
                 before = total.get(endpoint.name)
                 total[endpoint.name] = _sum(before, endpoint) if before is not None else endpoint
-        return AuditOut(endpoints=list(total.values()), missing_workers=list(self._talk.silent(told)))
+        return AuditOut(endpoints=list(total.values()), missing_workers=list(self._requests.silent(replies)))
 
     async def set_weights(self, changed: Mapping[str, object]) -> WeightsOut:
-        """See `Answers.set_weights`; returns once every worker that answers decides by them.
+        """See `Answers.set_weights`; returns once every worker that replies decides by them.
 
         Raises:
-            UnavailableError: the leader does not answer.
+            UnavailableError: the leader does not reply.
         """
-        asked = json.dumps(changed).encode()  # what REST took as JSON, infinities and all
-        if self._talk.worker == self._leader:
-            return _unpacked(await self._tell_weights(asked))
+        asked = json.dumps(changed).encode()  # as REST took it, infinities included
+        if self._requests.worker == self._leader:
+            return _unpacked(await self._reply_weights(asked))
         leader = [self._leader]
-        told = await self._talk.ask("generation", of=leader)  # one that is gone is not waited for any longer
-        if told:
-            told = await self._talk.ask("weights", asked, of=leader, patience_s=CHANGE_S)
-        if not told:
+        replies = await self._requests.request(
+            "generation", to=leader
+        )  # a leader that is gone costs one short wait
+        if replies:
+            replies = await self._requests.request("weights", asked, to=leader, timeout_s=CHANGE_S)
+        if not replies:
             raise UnavailableError(
                 f"worker {self._leader}, which changes weights for all, does not answer; see with GET /v1/config "
                 "what is in force, and try again"
             )
-        return _unpacked(told[self._leader])
+        return _unpacked(replies[self._leader])
 
-    async def _tell_decisions(self, asked: bytes) -> bytes:
+    async def _reply_decisions(self, asked: bytes) -> bytes:
         newest = self._own.newest(msgspec.msgpack.decode(asked, type=PageQuery))
         return msgspec.msgpack.encode(
             [(number, each.model_dump_json(by_alias=True).encode()) for number, each in newest]
         )
 
-    async def _tell_decision(self, request_id: bytes) -> bytes:
+    async def _reply_decision(self, request_id: bytes) -> bytes:
         found = await self._own.decision(request_id.decode())
         return found.model_dump_json(by_alias=True).encode() if found is not None else b""
 
-    async def _tell_audit(self, _: bytes) -> bytes:
+    async def _reply_audit(self, _: bytes) -> bytes:
         return (await self._own.audit()).model_dump_json(by_alias=True).encode()
 
-    async def _tell_weights(self, asked: bytes) -> bytes:
-        """Change them, as the leader."""
+    async def _reply_weights(self, asked: bytes) -> bytes:
+        """Change the weights, as the leader."""
         try:
             answer = await self._own.set_weights(json.loads(asked))
         except ConfigError as error:
@@ -136,22 +140,22 @@ class CrewAnswers:
         return msgspec.msgpack.encode(_Outcome(answer.model_dump_json(by_alias=True).encode()))
 
     async def _behind(self, generation: bytes) -> list[int]:
-        """Workers that do not tell in time that they decide by it; the change itself has told them to."""
+        """Return the workers that do not confirm the generation in time."""
         end = time.monotonic() + AGREEMENT_S
         while True:
-            told = await self._talk.ask("generation")
-            agreeing = {worker for worker, each in told.items() if each == generation}
-            behind = list(self._talk.silent(agreeing))
+            replies = await self._requests.request("generation")
+            agreeing = {worker for worker, each in replies.items() if each == generation}
+            behind = list(self._requests.silent(agreeing))
             if not behind or time.monotonic() > end:
                 return behind
-            await asyncio.sleep(ASK_AGAIN_S)
+            await asyncio.sleep(POLL_S)
 
-    async def _tell_generation(self, _: bytes) -> bytes:
+    async def _reply_generation(self, _: bytes) -> bytes:
         return msgspec.msgpack.encode(self._own.generation)
 
 
-def _unpacked(told: bytes) -> WeightsOut:
-    outcome = msgspec.msgpack.decode(told, type=_Outcome)
+def _unpacked(reply: bytes) -> WeightsOut:
+    outcome = msgspec.msgpack.decode(reply, type=_Outcome)
     if outcome.problems:
         raise ConfigError(outcome.file, outcome.problems)
     if outcome.refused:

@@ -1,4 +1,4 @@
-"""A configuration's state as workers tell it each other."""
+"""The state of a configuration as a message between workers."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from ...routing.plan.config_files import FileState
 from ...routing.plan.live import ConfigState
 
 
-class _Told(msgspec.Struct, array_like=True):
-    """As `ConfigState`, with the configuration as a file has it."""
+class _Message(msgspec.Struct, array_like=True):
+    """A `ConfigState` with the configuration in the form of a file."""
 
     generation: int
     config: dict[str, object]
@@ -20,23 +20,23 @@ class _Told(msgspec.Struct, array_like=True):
 
 
 def encoded_state(state: ConfigState) -> bytes:
-    """To be told. Cost: O(endpoints)."""
+    """Serialize the state for the other workers. Cost: O(endpoints)."""
     config: dict[str, object] = msgspec.to_builtins(state.config, enc_hook=_exactly)
-    return msgspec.msgpack.encode(_Told(state.generation, config, dict(state.refusals), dict(state.seen)))
+    return msgspec.msgpack.encode(_Message(state.generation, config, dict(state.refusals), dict(state.seen)))
 
 
 def _exactly(value: object) -> str:
-    """A duration, the only type that needs this, to the picosecond and however long."""
+    """Write a duration, the only type that needs this, to the picosecond and of any length."""
     return f"{value:.12f}s"
 
 
-def decoded_state(told: bytes, *, like: KVAtlasConfig) -> ConfigState:
-    """What `encoded_state` made, with the ports and folders of `like`, which every worker has of its own.
+def decoded_state(data: bytes, *, like: KVAtlasConfig) -> ConfigState:
+    """Decode the output of `encoded_state`, with the ports and folders of `like`, which differ by worker.
 
     Raises:
-        msgspec.DecodeError: nothing that it makes.
+        msgspec.DecodeError: the bytes are no state.
     """
-    state = msgspec.msgpack.decode(told, type=_Told)
+    state = msgspec.msgpack.decode(data, type=_Message)
     config = decode(state.config, KVAtlasConfig)
     if isinstance(config, list):
         raise msgspec.DecodeError("; ".join(map(str, config)))

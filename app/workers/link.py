@@ -1,77 +1,89 @@
-"""The sockets between the workers of one kvatlas."""
+"""The ZMQ sockets between the workers of one kvatlas."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import socket
+import shutil
+import tempfile
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
+from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Self, cast
 
+import zmq
+import zmq.asyncio
+
+from ...events.sockets import receive_all, spawn
 from ...scorers.core.model import InFlightLoad
+from .request_reply import TIMEOUT_S, RequestReply
 from .sibling_loads import SiblingLoads
-from .talk import PATIENCE_S, Talk
 
-NEWS_S = 0.005
-"""How long a change may wait for others, which are told with it."""
+FLUSH_S = 0.005
+"""Longest wait of a change for others, which are sent with it."""
 
-EVERYTHING_S = 1.0
-"""How often everything is told."""
+FULL_STATE_S = 1.0
+"""Interval between two messages with everything in flight."""
 
-_MAX_MESSAGE_BYTES = 1024 * 1024
-_LOADS, _TALK = b"l", b"t"
-"""First byte of every message: what it is about."""
+MAX_MESSAGE_BYTES = 128 * 2**20
+"""More than any reply."""
 
-_FULL_PAUSE_S = 0.005
-"""Before a message is put once more into a mailbox that was full."""
+MAX_QUEUED = 1000
+"""Messages queued for a worker that does not receive; the rest is dropped or waits."""
+
+_RETRY_S = 0.005
+"""Pause before a message is sent again to a worker that is away or whose queue is full."""
+
+_LOADS, _REQUESTS = b"l", b"r"
+"""First frame of every message: its subject."""
 
 
-class Mailboxes:
-    """One mailbox a worker, made before the workers are; every worker can put messages into every one.
+class WorkerSockets:
+    """The folder of the workers' sockets, made before the workers are; only this user may enter it.
 
     Args:
         n_workers: how many.
     """
 
     def __init__(self, n_workers: int) -> None:
-        self._pairs = [socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM) for _ in range(n_workers)]
-        for pair in self._pairs:
-            for end in pair:
-                end.setblocking(False)
+        self._n_workers = n_workers
+        self._folder = Path(tempfile.mkdtemp(prefix="kvatlas-"))
 
-    def link(self, worker: int) -> SiblingLink:
-        """The link of a worker, to be used in its own process."""
-        others = {number: into for number, (into, _) in enumerate(self._pairs) if number != worker}
-        return SiblingLink(worker, self._pairs[worker][1], others)
+    def link(self, worker: int) -> WorkerLink:
+        """Return the link of a worker, to be entered in its own process."""
+        return WorkerLink(worker, {number: self.address(number) for number in range(self._n_workers)})
+
+    def address(self, worker: int) -> str:
+        """Return the ZMQ address of a worker."""
+        return f"ipc://{self._folder / str(worker)}"
 
     def close(self) -> None:
-        """Close every mailbox."""
-        for pair in self._pairs:
-            for end in pair:
-                end.close()
+        """Remove the folder."""
+        shutil.rmtree(self._folder, ignore_errors=True)
 
 
-class SiblingLink:
-    """Tells the other workers what is in flight here, hears it of them, and lets them talk, within `async with`.
+class WorkerLink:
+    """Sends the other workers what is in flight here, receives theirs, and carries requests, within `async with`.
 
-    Implements `scorers.in_flight.Siblings`.
+    Implements `fleet.in_flight.Siblings`.
 
     Args:
         worker: its own number.
-        mailbox: where others put what they have to say to it.
-        others: what leads into the mailbox of each other worker.
+        addresses: ZMQ address of every worker, its own included.
     """
 
-    def __init__(self, worker: int, mailbox: socket.socket, others: Mapping[int, socket.socket]) -> None:
+    def __init__(self, worker: int, addresses: dict[int, str]) -> None:
         self.worker = worker
-        self.talk = Talk(worker, tuple(others), self._put)
-        """Questions to the others, and answers to theirs."""
+        others = tuple(number for number in addresses if number != worker)
+        self.requests = RequestReply(worker, others, self._send_request)
+        """Requests to the others, and replies to theirs."""
         self._loads = SiblingLoads(worker, life=time.time())
-        self._mailbox, self._others = mailbox, others
+        self._addresses = addresses
+        self._context = zmq.asyncio.Context()
+        self._outgoing: dict[int, zmq.Socket[bytes]] = {}
         self._flush: asyncio.TimerHandle | None = None
-        self._regular: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
 
     def of(self, endpoint: str) -> InFlightLoad:
         """See `Siblings.of`."""
@@ -80,61 +92,84 @@ class SiblingLink:
     def tell(self, endpoint: str, load: InFlightLoad) -> None:
         """See `Siblings.tell`."""
         self._loads.tell(endpoint, load)
-        if self._flush is None and self._regular is not None:
-            self._flush = asyncio.get_running_loop().call_later(NEWS_S, self._tell_news)
+        if self._flush is None and self._tasks:
+            self._flush = asyncio.get_running_loop().call_later(FLUSH_S, self.flush)
+
+    def flush(self) -> None:
+        """Send the changes that have waited for others."""
+        self._flush = None
+        if self._loads.has_changes:
+            self._broadcast(self._loads.changes())
 
     async def __aenter__(self) -> Self:
-        asyncio.get_running_loop().add_reader(self._mailbox, self._hear)
-        self._regular = asyncio.create_task(self._tell_everything(), name="in flight of siblings")
+        incoming = self._context.socket(zmq.PULL)
+        incoming.setsockopt(zmq.MAXMSGSIZE, MAX_MESSAGE_BYTES)
+        incoming.bind(self._addresses[self.worker])
+        for worker, address in self._addresses.items():
+            if worker != self.worker:
+                self._outgoing[worker] = self._connect(address)
+        self._tasks = [
+            spawn(receive_all(incoming, self._receive), "messages of other workers"),
+            spawn(self._send_full_states(), "in flight of this worker"),
+        ]
         return self
 
     async def __aexit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
     ) -> None:
-        asyncio.get_running_loop().remove_reader(self._mailbox)
         if self._flush is not None:
             self._flush.cancel()
-        regular, self._regular = self._regular, None
-        if regular is not None:
-            regular.cancel()
-            await asyncio.gather(regular, return_exceptions=True)
-        await self.talk.close()
+        tasks, self._tasks = self._tasks, []
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self.requests.close()
+        for socket in self._outgoing.values():
+            socket.close(linger=0)
+        self._outgoing.clear()
+        # Ends with the sockets' files removed, so that a next worker of this number can bind its own.
+        self._context.destroy(linger=0)
 
-    def _tell_news(self) -> None:
-        self._flush = None
-        if self._loads.has_news:
-            self._send(self._loads.news())
+    def _connect(self, address: str) -> zmq.Socket[bytes]:
+        # Without futures: sends never wait in ZMQ.
+        socket = cast("zmq.Socket[bytes]", zmq.Socket.shadow(self._context.socket(zmq.PUSH)))  # pyright: ignore[reportUnknownMemberType]
+        # Nothing is queued for a worker that is away: it would come late, and what it says would be old.
+        socket.setsockopt(zmq.IMMEDIATE, 1)
+        socket.setsockopt(zmq.SNDHWM, MAX_QUEUED)
+        socket.setsockopt(zmq.RECONNECT_IVL, 10)
+        socket.connect(address)
+        return socket
 
-    async def _tell_everything(self) -> None:
+    async def _send_full_states(self) -> None:
         while True:
-            self._send(self._loads.everything())
+            self._broadcast(self._loads.full_state())
             self._loads.forget_silent(now=time.monotonic())
-            await asyncio.sleep(EVERYTHING_S)
+            await asyncio.sleep(FULL_STATE_S)
 
-    def _send(self, messages: Iterable[bytes]) -> None:
+    def _broadcast(self, messages: Iterable[bytes]) -> None:
         for message in messages:
-            for other in self._others.values():
-                # a full mailbox is that of a worker that hangs; everything is told again
-                with contextlib.suppress(OSError):
-                    other.send(_LOADS + message)
+            for socket in self._outgoing.values():
+                # A worker that is away or hangs misses it; the next full state makes it good.
+                with contextlib.suppress(zmq.Again):
+                    socket.send_multipart([_LOADS, message], zmq.NOBLOCK)
 
-    async def _put(self, worker: int, message: bytes) -> None:
-        """Into a worker's mailbox, also if it is full for a moment: a long answer may fill it."""
+    async def _send_request(self, worker: int, message: bytes) -> None:
+        """Send a request or reply, also to a worker that is away or full for a moment."""
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(PATIENCE_S):
-                while True:
+            async with asyncio.timeout(TIMEOUT_S):
+                while worker in self._outgoing:
                     try:
-                        self._others[worker].send(_TALK + message)
-                    except BlockingIOError:
-                        await asyncio.sleep(_FULL_PAUSE_S)
+                        self._outgoing[worker].send_multipart([_REQUESTS, message], zmq.NOBLOCK)
+                    except zmq.Again:
+                        await asyncio.sleep(_RETRY_S)
                     else:
                         return
 
-    def _hear(self) -> None:
-        with contextlib.suppress(BlockingIOError):
-            while True:
-                message = self._mailbox.recv(_MAX_MESSAGE_BYTES)
-                if message[:1] == _LOADS:
-                    self._loads.heard(message[1:], now=time.monotonic())
-                else:
-                    self.talk.heard(message[1:])
+    def _receive(self, frames: list[bytes]) -> None:
+        match frames:
+            case [subject, message] if subject == _LOADS:
+                self._loads.receive(message, now=time.monotonic())
+            case [subject, message] if subject == _REQUESTS:
+                self.requests.receive(message)
+            case _:
+                pass  # nothing that a worker sends

@@ -1,7 +1,7 @@
-"""What the workers of one kvatlas tell each other of requests in flight, without I/O.
+"""Requests in flight of the workers of one kvatlas, without I/O.
 
-Each worker tells what is in flight of its own, by endpoint: soon whatever has changed, and everything once in a while, so that
-a lost message, or a worker that was started again, costs a moment. Of a worker that falls silent nothing is believed.
+Each worker sends its own requests in flight per endpoint: changes soon, and everything periodically, so that a lost
+message or a restarted worker is made good. The load of a worker that falls silent is dropped.
 """
 
 from __future__ import annotations
@@ -13,34 +13,34 @@ import msgspec
 
 from ...scorers.core.model import IDLE, InFlightLoad
 
-ENDPOINTS_A_MESSAGE = 500
-"""Keeps a message of long names below what a Unix datagram may hold, 200 KB."""
+ENDPOINTS_PER_MESSAGE = 500
+"""Endpoints per message, so that no message of long names holds the loop."""
 
 SILENCE_S = 5.0
-"""Several times the interval in which a worker tells everything."""
+"""A worker without a message for this long is taken for gone: several intervals of full states."""
 
 
-class _Told(msgspec.Struct, array_like=True):
+class _Message(msgspec.Struct, array_like=True):
     """One message: endpoint -> (requests, tokens)."""
 
     worker: int
     life: float
-    """Tells a worker from its predecessor of the same number."""
+    """Distinguishes a worker from its predecessor of the same number."""
     is_all: bool
-    """Whether endpoints that are not named have nothing in flight."""
+    """Whether endpoints that are not named are idle."""
     loads: dict[str, tuple[int, int]]
 
 
 class _Sibling:
-    """What one other worker has told."""
+    """Last known load of one other worker."""
 
     def __init__(self, life: float) -> None:
-        self.life, self.heard_at = life, -math.inf
+        self.life, self.received_at = life, -math.inf
         self.loads: dict[str, InFlightLoad] = {}
 
 
 class SiblingLoads:
-    """One worker's view of the others. Implements `scorers.in_flight.Siblings`; times are monotonic seconds.
+    """One worker's view of the others. Implements `fleet.in_flight.Siblings`; times are monotonic seconds.
 
     Args:
         worker: its own number.
@@ -54,11 +54,11 @@ class SiblingLoads:
         self._siblings: dict[int, _Sibling] = {}
         self._sums: dict[str, InFlightLoad] = {}
         self._encode = msgspec.msgpack.Encoder().encode
-        self._decode = msgspec.msgpack.Decoder(_Told).decode
+        self._decode = msgspec.msgpack.Decoder(_Message).decode
 
     @property
-    def has_news(self) -> bool:
-        """Whether something changed that was not told."""
+    def has_changes(self) -> bool:
+        """Whether a change was not sent yet."""
         return bool(self._changed)
 
     def of(self, endpoint: str) -> InFlightLoad:
@@ -75,47 +75,47 @@ class SiblingLoads:
             self._own[endpoint] = load
         self._changed.add(endpoint)
 
-    def news(self) -> Iterator[bytes]:
-        """Messages with what changed since the last ones."""
+    def changes(self) -> Iterator[bytes]:
+        """Return messages with the changes since the last ones."""
         changed = {name: self._own.get(name, IDLE) for name in self._changed}
         self._changed.clear()
         return self._messages(changed, is_all=False)
 
-    def everything(self) -> Iterator[bytes]:
-        """Messages with all that is in flight; one at least."""
+    def full_state(self) -> Iterator[bytes]:
+        """Return messages with everything in flight; at least one."""
         self._changed.clear()
         return self._messages(self._own, is_all=True)
 
-    def heard(self, message: bytes, *, now: float) -> None:
-        """Take in what another worker tells; a message that cannot be read is ignored."""
+    def receive(self, data: bytes, *, now: float) -> None:
+        """Take in a message of another worker; one that cannot be decoded is ignored."""
         try:
-            told = self._decode(message)
+            message = self._decode(data)
         except msgspec.DecodeError:
             return
-        sibling = self._siblings.get(told.worker)
-        if sibling is None or sibling.life != told.life:
-            self._leave_out(told.worker)
-            sibling = self._siblings[told.worker] = _Sibling(told.life)
-        sibling.heard_at = now
-        gone = sibling.loads.keys() - told.loads.keys() if told.is_all else ()
-        loads = {name: InFlightLoad(*counts) for name, counts in told.loads.items()}
+        sibling = self._siblings.get(message.worker)
+        if sibling is None or sibling.life != message.life:
+            self._leave_out(message.worker)
+            sibling = self._siblings[message.worker] = _Sibling(message.life)
+        sibling.received_at = now
+        gone = sibling.loads.keys() - message.loads.keys() if message.is_all else ()
+        loads = {name: InFlightLoad(*counts) for name, counts in message.loads.items()}
         for name, load in (*loads.items(), *((name, IDLE) for name in gone)):
             self._set(sibling, name, load)
 
     def forget_silent(self, *, now: float) -> None:
-        """Believe nothing of workers that have not told anything for a while."""
+        """Drop the load of workers that have been silent for `SILENCE_S`."""
         for worker, sibling in list(self._siblings.items()):
-            if now - sibling.heard_at > SILENCE_S:
+            if now - sibling.received_at > SILENCE_S:
                 self._leave_out(worker)
 
     def _messages(self, loads: dict[str, InFlightLoad], *, is_all: bool) -> Iterator[bytes]:
         names = list(loads)
-        for start in range(0, max(len(names), 1), ENDPOINTS_A_MESSAGE):
+        for start in range(0, max(len(names), 1), ENDPOINTS_PER_MESSAGE):
             part = {
                 name: (loads[name].requests, loads[name].tokens)
-                for name in names[start : start + ENDPOINTS_A_MESSAGE]
+                for name in names[start : start + ENDPOINTS_PER_MESSAGE]
             }
-            yield self._encode(_Told(self._worker, self._life, is_all and not start, part))
+            yield self._encode(_Message(self._worker, self._life, is_all and not start, part))
 
     def _leave_out(self, worker: int) -> None:
         sibling = self._siblings.pop(worker, None)

@@ -1,4 +1,4 @@
-"""The parent of several workers: starts them, starts them again, and ends them."""
+"""The parent process of several workers: starts, restarts and ends them."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from typing import NoReturn
 log = logging.getLogger(__name__)
 
 PAUSE_S = 1.0
-"""Between a worker's end and its new start, so that one that cannot run does not keep a core busy."""
+"""Pause before a worker is restarted, so that one that cannot run does not keep a core busy."""
 
 END = signal.SIGUSR1
-"""What tells a worker to end. SIGTERM and SIGINT are ignored there: a terminal, and some service managers, send them to every
-process beside the parent, and a worker that heard of its end twice would not wait for its requests."""
+"""Signal that ends a worker. Workers ignore SIGTERM and SIGINT: terminals and some service managers send them to every
+process of a group, and a second signal would end a worker before its requests are finished."""
 
 _ENDS = (signal.SIGTERM, signal.SIGINT)
 _PASSED_ON = (*_ENDS, signal.SIGHUP)
@@ -27,27 +27,26 @@ _PR_SET_PDEATHSIG = 1
 
 
 class Supervisor:
-    """Runs workers in processes of their own until they are told to end.
+    """Runs each worker in a process of its own until a signal ends them.
 
-    A worker that ends by itself is started again; one that ends with `gives_up`, which says that no other start would
-    fare better, takes all others with it.
+    A worker that ends by itself is restarted. A worker that ends with the status `gives_up` ends all of them.
 
     Args:
-        n_workers: how many.
+        n_workers: number of workers.
         run: runs the worker of a number, and returns its exit status; called in its process.
-        gives_up: exit status of a worker that cannot run.
+        gives_up: exit status of a worker that a restart would not help.
     """
 
     def __init__(self, n_workers: int, run: Callable[[int], int], *, gives_up: int) -> None:
         self._n_workers, self._run, self._gives_up = n_workers, run, gives_up
         self._workers: dict[int, int] = {}
-        """Process id -> number."""
+        """Process id -> number of the worker."""
         self._is_ending = False
 
     def serve(self) -> int:
-        """Returns once every worker has ended: the status of the one that gave up, else 0.
+        """Run until every worker has ended; return the status of a worker that gave up, else 0.
 
-        SIGTERM and SIGINT reach every worker as `END`, SIGHUP as it is. To be called from the main thread of a process
+        SIGTERM and SIGINT are passed on as `END`, SIGHUP as it is. To be called from the main thread of a process
         without other threads.
         """
         for number in _PASSED_ON:
@@ -73,7 +72,7 @@ class Supervisor:
             self._start(worker)
 
     def _start(self, worker: int) -> None:
-        # A signal between the fork and the child's own handling of it would run the parent's handler there.
+        # A signal between the fork and the child's own handlers would run the parent's handler in the child.
         signal.pthread_sigmask(signal.SIG_BLOCK, _PASSED_ON)
         pid = os.fork()
         if pid == 0:
@@ -82,7 +81,7 @@ class Supervisor:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _PASSED_ON)
 
     def _become(self, worker: int) -> NoReturn:
-        """Be the worker; never returns to the parent's code."""
+        """Run the worker in the forked child; never returns to the parent's code."""
         status = 1
         try:
             for number in _ENDS:
@@ -114,6 +113,6 @@ class Supervisor:
 
 
 def _end_with_parent() -> None:
-    """Have the system end this process when its parent dies, which could not do it any more. Linux only."""
+    """Have the kernel signal this process when its parent dies. Linux only."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, END)

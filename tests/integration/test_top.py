@@ -16,7 +16,7 @@ from aiohttp.test_utils import TestServer
 from rich.console import Console
 from typer.testing import CliRunner
 
-from kvatlas.app.cli.client import Credentials
+from kvatlas.app.cli.client import Client, Credentials
 from kvatlas.app.cli.main import app as command_line
 from kvatlas.app.cli.top.watch import watch
 from support.clinic import clinic
@@ -89,10 +89,10 @@ async def test_terminal_shows_the_process_in_its_size_and_misses_it_until_it_is_
         narrow = shown.screen
         console = Console(file=io.StringIO())
         lines = asyncio.create_task(
-            watch(gate.url, Credentials(), console, interval_s=0.1, once=False, as_json=True)
+            watch(Client(gate.url, Credentials()), console, interval_s=0.1, once=False, as_json=True)
         )
         texts = asyncio.create_task(
-            watch(gate.url, Credentials(), console, interval_s=0.1, once=False, as_json=False)
+            watch(Client(gate.url, Credentials()), console, interval_s=0.1, once=False, as_json=False)
         )
         written = Written(capsys)
         await until(lambda: written.n_lines() > 2, what="a line a look")

@@ -1,29 +1,28 @@
-"""What `kvatlas capacity` asks of a running process, and how it tells a person."""
+"""The report of `kvatlas capacity`."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 
 from rich.console import Console
 from rich.table import Table
 
-from ....api.rest.capacity import CapacityOut, PointOut
-from ...errors import AskError
-from ..client import Credentials, asking
+from ....api.rest.capacity_models import CapacityOut, PointOut
+from ..client import Client
 
 
-def fetch_capacity(url: str, sizes_gib: Sequence[float], credentials: Credentials) -> CapacityOut:
-    """The curve of the process whose REST address is `url`, at these sizes or, without any, at the usual ones.
+def fetch_capacity(client: Client, sizes_gib: Sequence[float]) -> CapacityOut:
+    """Return the curve at these sizes, or at the usual ones if there are none.
 
     Raises:
-        AskError: nobody answers there, something that is not kvatlas does, or it refuses.
+        AskError: as of `Client.require`.
     """
-    return asyncio.run(_fetch(url, sizes_gib, credentials))
+    query = "&".join(f"gib={size:g}" for size in sizes_gib)
+    return client.require(f"/v1/capacity-curve?{query}", CapacityOut)
 
 
 def print_capacity(console: Console, found: CapacityOut, *, by_endpoint: bool) -> None:
-    """A row a size: hit rate, and what 10 GiB more would bring there in percent of the prompt tokens."""
+    """Print a row per size: hit rate, and the gain of 10 GiB more in percent of the prompt tokens."""
     if not found.enabled:
         console.print("no curve is kept; capacityCurve.enabled: true", highlight=False)
         return
@@ -59,12 +58,3 @@ def _table(columns: dict[str, list[PointOut]]) -> Table:
             cells += [f"{point.hit_rate:.1%}", gain]
         table.add_row(*cells)
     return table
-
-
-async def _fetch(url: str, sizes_gib: Sequence[float], credentials: Credentials) -> CapacityOut:
-    query = "&".join(f"gib={size:g}" for size in sizes_gib)
-    async with asking(url, credentials) as asker:
-        found = await asker.get(f"/v1/capacity-curve?{query}", CapacityOut)
-    if found is None:
-        raise AskError(f"{url}: knows no /v1/capacity-curve; see --url")
-    return found

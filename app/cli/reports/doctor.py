@@ -1,40 +1,27 @@
-"""What `kvatlas doctor` asks, and how it tells a person."""
+"""The report of `kvatlas doctor`."""
 
 from __future__ import annotations
-
-import asyncio
-import time
 
 from rich.console import Console
 from rich.table import Table
 
-from ....api.doctor.check import examine
-from ....api.doctor.checks import CHECKS
-from ....api.doctor.patient import Patient
-from ....api.rest.doctor import CheckOut, DoctorOut, diagnosis
-from ....configs.schema import KVAtlasConfig
-from ...errors import AskError
-from ..client import Credentials, asking
+from ....api.rest.doctor_models import CheckOut, DoctorOut
+from ..client import Client
 
 _STYLES = {"ok": "green", "unknown": "dim", "warn": "yellow", "fail": "bold red"}
 
 
-def fetch_diagnosis(url: str, credentials: Credentials) -> DoctorOut:
-    """The diagnosis of the process whose REST address is `url`.
+def fetch_diagnosis(client: Client) -> DoctorOut:
+    """Return the diagnosis of the running process.
 
     Raises:
-        AskError: nobody answers there, or something that is not kvatlas does.
+        AskError: as of `Client.require`.
     """
-    return asyncio.run(_fetch(url, credentials))
-
-
-def diagnose(config: KVAtlasConfig) -> DoctorOut:
-    """What a configuration alone shows; its files are read."""
-    return diagnosis(examine(CHECKS, Patient(config=config, wall=time.time())))
+    return client.require("/v1/doctor", DoctorOut)
 
 
 def print_diagnosis(console: Console, found: DoctorOut) -> None:
-    """A row a check, and below it what is wrong, what that does and what mends it."""
+    """Print a row per check, then the effect and the remedy of each problem."""
     table = Table(box=None, pad_edge=False)
     for heading in ("check", "state", "what was seen"):
         table.add_column(heading, overflow="fold")
@@ -56,11 +43,3 @@ def _seen(check: CheckOut) -> str:
     elif check.more:
         shown = [*shown, f"and {check.more} more"]
     return "\n".join(shown).replace("[", r"\[")
-
-
-async def _fetch(url: str, credentials: Credentials) -> DoctorOut:
-    async with asking(url, credentials) as asker:
-        found = await asker.get("/v1/doctor", DoctorOut)
-    if found is None:
-        raise AskError(f"{url}: knows no /v1/doctor; is it an older kvatlas? see --url")
-    return found

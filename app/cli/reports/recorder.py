@@ -1,14 +1,11 @@
-"""What `kvatlas recorder` asks of a running process, and how it tells a person."""
+"""The report of `kvatlas recorder`."""
 
 from __future__ import annotations
 
-import asyncio
-
 from rich.console import Console
 
-from ....api.rest.recorder import RecorderOut
-from ...errors import AskError
-from ..client import Credentials, asking
+from ....api.rest.recorder_models import RecorderOut
+from ..client import Client
 
 _WORDS = {
     "recorded": "recorded",
@@ -21,17 +18,17 @@ _WORDS = {
 }
 
 
-def fetch_recorder(url: str, credentials: Credentials) -> RecorderOut:
-    """How recording goes in the process whose REST address is `url`.
+def fetch_recorder(client: Client) -> RecorderOut:
+    """Return the state of recording.
 
     Raises:
-        AskError: nobody answers there, something that is not kvatlas does, or it refuses.
+        AskError: as of `Client.require`.
     """
-    return asyncio.run(_fetch(url, credentials))
+    return client.require("/v1/recorder", RecorderOut)
 
 
 def print_recorder(console: Console, found: RecorderOut) -> None:
-    """Where the traces are, and what became of requests."""
+    """Print the place of the traces, and counts of requests by outcome."""
     if found.folder is None:
         console.print("nothing is recorded; recorder.folder names where to", highlight=False)
         return
@@ -50,11 +47,3 @@ def print_recorder(console: Console, found: RecorderOut) -> None:
         console.print(f"{found.waiting:>9} requests wait to be written", highlight=False)
     if found.failure is not None:
         console.print(f"the last write failed: {found.failure}", style="red", highlight=False, markup=False)
-
-
-async def _fetch(url: str, credentials: Credentials) -> RecorderOut:
-    async with asking(url, credentials) as asker:
-        found = await asker.get("/v1/recorder", RecorderOut)
-    if found is None:
-        raise AskError(f"{url}: knows no /v1/recorder; see --url")
-    return found

@@ -1,28 +1,26 @@
-"""What `kvatlas shadow` asks of a running process, and how it tells a person."""
+"""The report of `kvatlas shadow`."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 
 from rich.console import Console
 
-from ....api.rest.shadow import MeanOut, ShadowOut
-from ...errors import AskError
-from ..client import Credentials, asking
+from ....api.rest.shadow_models import MeanOut, ShadowOut
+from ..client import Client
 
 
-def fetch_shadow(url: str, credentials: Credentials) -> ShadowOut:
-    """What the shadow of the process whose REST address is `url` has decided.
+def fetch_shadow(client: Client) -> ShadowOut:
+    """Return the comparison of the shadow's decisions with the real ones.
 
     Raises:
-        AskError: nobody answers there, something that is not kvatlas does, or it refuses.
+        AskError: as of `Client.require`.
     """
-    return asyncio.run(_fetch(url, credentials))
+    return client.require("/v1/shadow", ShadowOut)
 
 
 def print_shadow(console: Console, found: ShadowOut) -> None:
-    """How often it differs, what that would bring, and which terms make the difference."""
+    """Print how often the shadow differs, the expected gain, and the terms that make the difference."""
     for line in _lines(found):
         console.print(line, highlight=False, markup=False, soft_wrap=True)
 
@@ -70,11 +68,3 @@ _NOT_COMPARED = {
 def _mean(mean: MeanOut, factor: float, form: str) -> str:
     margin = "" if mean.margin is None else f" ± {format(factor * mean.margin, form)}"
     return f"{format(factor * mean.mean, '+' + form)}{margin}"
-
-
-async def _fetch(url: str, credentials: Credentials) -> ShadowOut:
-    async with asking(url, credentials) as asker:
-        found = await asker.get("/v1/shadow", ShadowOut)
-    if found is None:
-        raise AskError(f"{url}: knows no /v1/shadow; see --url")
-    return found

@@ -1,1 +1,1 @@
-"""`kvatlas top`: a running process at a glance, again and again."""
+"""`kvatlas top`: a live view of a running process."""

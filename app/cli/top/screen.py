@@ -1,4 +1,4 @@
-"""How a look at a process is shown to a person, in as many lines and columns as there are."""
+"""The screen of `kvatlas top`, cut to the terminal's size."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from rich.text import Text
 from ....api.rest.frame_models import LiveDecisionOut, LiveFrame
 from ....api.rest.models import EndpointOut, TierOut
 from ....events.stream import Trust
-from .glance import RatesOut
+from .rates import RatesOut
 
 TRUST_STYLES = {"live": "green", "replaying": "cyan", "partial": "yellow", "stale": "red", "dark": "bold red"}
 
 FIGURES_CELLS = 11
-"""Of the longest figures, such as `31.2k/31.2k`: bars begin in one column."""
+"""Width of the longest figures, such as `31.2k/31.2k`, so that bars begin in one column."""
 
 BAR_CELLS = 8
 EIGHTHS = " ▏▎▍▌▋▊▉"
 WARM, HOT = 0.8, 0.95
-"""Parts of a capacity from which it is shown in yellow, and in red."""
+"""Fill levels from which a capacity is yellow, and red."""
 
 TOP_LINES = 4
-"""Title, rates, an empty line, and the headings of endpoints."""
+"""Lines of title, rates, an empty line and the headings of endpoints."""
 
 DECISIONS_LINES = 2
-"""An empty line and the headings of decisions."""
+"""Lines of an empty line and the headings of decisions."""
 
 FEWEST_ENDPOINTS, FEWEST_DECISIONS = 2, 3
-"""Rows that either table gets before the other has more; decisions come second."""
+"""Rows that each table gets before the other gets more."""
 
 _ID_CHARS = 12
 
@@ -38,14 +38,14 @@ _ID_CHARS = 12
 def screen(
     url: str, frame: LiveFrame, rates: RatesOut | None, *, n_lines: int | None, gone: str = ""
 ) -> RenderableType:
-    """Everything, or in `n_lines` what fits.
+    """Return the whole view, cut to `n_lines`.
 
     Args:
         url: of the process.
         frame: its state.
-        rates: how fast its counters rise; None while that is not known.
-        n_lines: lines there are; None for as many as it takes.
-        gone: why it cannot be asked any more; empty while it answers.
+        rates: of its counters; None while they are unknown.
+        n_lines: lines of the terminal; None for no limit.
+        gone: age and reason of a lost connection; empty while the process answers.
     """
     n_endpoints, n_decisions = _shares(frame.endpoint_count, len(frame.decisions), n_lines)
     parts = [_title(url, frame, gone), _rates(rates), Text(), _endpoints(frame, n_endpoints)]
@@ -55,7 +55,7 @@ def screen(
 
 
 def _shares(n_endpoints: int, n_decisions: int, n_lines: int | None) -> tuple[int, int]:
-    """Rows of either table: decisions get what endpoints leave, but a few in any case."""
+    """Return the rows of both tables: decisions get what endpoints leave, but always a few."""
     if n_lines is None:
         return n_endpoints, n_decisions
     room = max(1, n_lines - TOP_LINES)
@@ -122,7 +122,7 @@ def _endpoints(frame: LiveFrame, n_rows: int) -> RenderableType:
 
 
 def _troubled_first(endpoints: Sequence[EndpointOut]) -> list[EndpointOut]:
-    """By trust, least first, and by name: of a large fleet the first are worth a look."""
+    """Sort by trust, least first, then by name."""
     return sorted(endpoints, key=lambda each: (-_ORDER.index(_least_trust(each)), each.name))
 
 
@@ -154,7 +154,7 @@ def _load(endpoint: EndpointOut) -> Iterator[Text]:
 
 
 def _tier(tier: TierOut | None) -> Text:
-    """`812/1.6k    ▉▉▉▌`: blocks held, their bound and how full that is; only the blocks where nothing bounds them."""
+    """Return `812/1.6k    ▉▉▉▌`: blocks held, their bound and a bar; only the blocks if there is no bound."""
     if tier is None or (not tier.residencies and tier.source is None):
         return Text("dark" if tier is not None and tier.dark else "-", "dim")
     cell = Text(overflow="ellipsis")
@@ -190,7 +190,7 @@ def _decisions(decisions: Sequence[LiveDecisionOut]) -> Table:
 
 
 def _reason(decision: LiveDecisionOut) -> Text:
-    """The term that is furthest ahead of the next best endpoint's."""
+    """Return the term with the largest lead over the next best endpoint's."""
     if not decision.picked:
         return Text(f"{decision.dropped} dropped by filters", "red")
     if decision.rival is None:
@@ -220,7 +220,7 @@ def _heat(part: float) -> str:
 
 
 def _short(count: float) -> str:
-    """At most five characters: `812`, `1.6k`, `31k`, `4.1M`."""
+    """Return at most five characters: `812`, `1.6k`, `31k`, `4.1M`."""
     for unit in ("", "k", "M", "G"):
         if count < 1000:
             return f"{count:.0f}{unit}" if count >= 100 or not unit else f"{count:.3g}{unit}"
@@ -233,5 +233,5 @@ def _rate(rate: float) -> str:
 
 
 def _clean(text: str) -> str:
-    """What others have named, without what would steer the terminal."""
+    """Remove control characters from a name that came from outside."""
     return "".join(char if char.isprintable() else "?" for char in text)

@@ -1,4 +1,4 @@
-"""Looks at a process until told to stop: on a terminal always the same screen, elsewhere one text after the other."""
+"""Watch a process: a screen that is redrawn on a terminal, lines elsewhere."""
 
 from __future__ import annotations
 
@@ -13,36 +13,37 @@ from rich.console import Console
 from rich.live import Live
 
 from ...errors import AskError
-from ..client import Asker, Credentials, asking
-from .glance import Glance, TopOut, look
+from ..client import Client
+from .rates import Sample, TopOut, take_sample
 from .screen import screen
 
 
-async def watch(
-    url: str, credentials: Credentials, console: Console, *, interval_s: float, once: bool, as_json: bool
-) -> None:
-    """Show the process whose REST address is `url`, again and again; until cancelled, or once.
+async def watch(client: Client, console: Console, *, interval_s: float, once: bool, as_json: bool) -> None:
+    """Show the process until cancelled, or once.
 
-    Once it has answered, silence is shown and waited out.
+    After the first response, failures are shown and requests repeated.
 
     Raises:
-        AskError: nobody answers at first, something that is not kvatlas does, or it refuses.
+        AskError: the first request fails; as of `Client.event`.
     """
-    async with asking(url, credentials) as asker:
-        before, now = None, await look(asker)
-        if once:
-            await asyncio.sleep(interval_s)
-            before, now = now, await look(asker)
-        if as_json:
-            await _print_json(asker, before, now, interval_s=interval_s, once=once)
-        elif once or not console.is_terminal or console.is_dumb_terminal:
-            await _print_texts(url, asker, console, before, now, interval_s=interval_s, once=once)
-        else:
-            await _keep_screen(url, asker, console, now, interval_s=interval_s)
+    before, now = None, await _sample(client)
+    if once:
+        await asyncio.sleep(interval_s)
+        before, now = now, await _sample(client)
+    if as_json:
+        await _print_json(client, before, now, interval_s=interval_s, once=once)
+    elif once or not console.is_terminal or console.is_dumb_terminal:
+        await _print_texts(client, console, before, now, interval_s=interval_s, once=once)
+    else:
+        await _keep_screen(client, console, now, interval_s=interval_s)
+
+
+async def _sample(client: Client) -> Sample:
+    return await asyncio.to_thread(take_sample, client)
 
 
 async def _print_json(
-    asker: Asker, before: Glance | None, now: Glance, *, interval_s: float, once: bool
+    client: Client, before: Sample | None, now: Sample, *, interval_s: float, once: bool
 ) -> None:
     while True:
         text = TopOut(frame=now.frame, rates=now.since(before)).model_dump_json(by_alias=True)
@@ -50,53 +51,53 @@ async def _print_json(
         sys.stdout.flush()
         if once:
             return
-        before, now = now, await _next(asker, interval_s)
+        before, now = now, await _next(client, interval_s)
 
 
 async def _print_texts(
-    url: str,
-    asker: Asker,
+    client: Client,
     console: Console,
-    before: Glance | None,
-    now: Glance,
+    before: Sample | None,
+    now: Sample,
     *,
     interval_s: float,
     once: bool,
 ) -> None:
     while True:
-        console.print(screen(url, now.frame, now.since(before), n_lines=None), highlight=False)
+        console.print(screen(client.url, now.frame, now.since(before), n_lines=None), highlight=False)
         if once:
             return
         console.print()
-        before, now = now, await _next(asker, interval_s)
+        before, now = now, await _next(client, interval_s)
 
 
-async def _next(asker: Asker, interval_s: float) -> Glance:
-    """The next look that succeeds; where one does not, that is said once on stderr."""
-    is_said = False
+async def _next(client: Client, interval_s: float) -> Sample:
+    """Return the next sample that succeeds; the first failure is reported on stderr."""
+    reported = False
     while True:
         await asyncio.sleep(interval_s)
         try:
-            return await look(asker)
+            return await _sample(client)
         except AskError as error:
-            if not is_said:
+            if not reported:
                 sys.stderr.write(f"kvatlas: {error}; asking again every {interval_s:g} s\n")
-                is_said = True
+                reported = True
 
 
-async def _keep_screen(url: str, asker: Asker, console: Console, now: Glance, *, interval_s: float) -> None:
-    before: Glance | None = None
+async def _keep_screen(client: Client, console: Console, now: Sample, *, interval_s: float) -> None:
+    before: Sample | None = None
     gone = ""
     async with _resizes() as resized:
         with Live(console=console, screen=True, auto_refresh=False) as live:
             while True:
                 live.update(
-                    screen(url, now.frame, now.since(before), n_lines=console.height, gone=gone), refresh=True
+                    screen(client.url, now.frame, now.since(before), n_lines=console.height, gone=gone),
+                    refresh=True,
                 )
                 if await _resized_within(resized, interval_s):
                     continue
                 try:
-                    seen = await look(asker)
+                    seen = await _sample(client)
                 except AskError as error:
                     gone = f"{time.monotonic() - now.at:.0f} s, {error}"
                 else:
@@ -105,7 +106,7 @@ async def _keep_screen(url: str, asker: Asker, console: Console, now: Glance, *,
 
 @asynccontextmanager
 async def _resizes() -> AsyncGenerator[asyncio.Event]:
-    """Set whenever the terminal has another size."""
+    """Yield an event that is set when the terminal is resized."""
     resized, loop = asyncio.Event(), asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGWINCH, resized.set)
     try:

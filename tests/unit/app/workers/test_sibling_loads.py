@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from kvatlas.app.workers.sibling_loads import ENDPOINTS_A_MESSAGE, SILENCE_S, SiblingLoads
+from kvatlas.app.workers.sibling_loads import ENDPOINTS_PER_MESSAGE, SILENCE_S, SiblingLoads
 from kvatlas.fleet.in_flight import InFlight
 from kvatlas.scorers.core.model import IDLE, InFlightLoad
 
@@ -18,31 +18,31 @@ ENDPOINTS = "ab"
 def give(messages: Iterable[bytes], *receivers: SiblingLoads, now: float = 0.0) -> None:
     for message in messages:
         for receiver in receivers:
-            receiver.heard(message, now=now)
+            receiver.receive(message, now=now)
 
 
 def test_change_is_known_to_the_others_once_it_was_told() -> None:
     one, other = SiblingLoads(0, life=1), SiblingLoads(1, life=1)
     one.tell("e", InFlightLoad(2, 30))
-    had_news = one.has_news
-    give(one.news(), other)
+    had_news = one.has_changes
+    give(one.changes(), other)
 
-    assert (had_news, one.has_news) == (True, False)
+    assert (had_news, one.has_changes) == (True, False)
     assert (other.of("e"), one.of("e"), other.of("unknown")) == (InFlightLoad(2, 30), IDLE, IDLE)
     one.tell("e", IDLE)
-    give(one.news(), other)
+    give(one.changes(), other)
     assert other.of("e") == IDLE
 
 
 def test_everything_makes_good_what_was_lost() -> None:
     one, other = SiblingLoads(0, life=1), SiblingLoads(1, life=1)
     one.tell("gone", InFlightLoad(1, 1))
-    give(one.news(), other)
+    give(one.changes(), other)
     one.tell("gone", IDLE)
     one.tell("new", InFlightLoad(3, 0))
-    list(one.news())  # lost
+    list(one.changes())  # lost
 
-    give(one.everything(), other)
+    give(one.full_state(), other)
 
     assert (other.of("gone"), other.of("new")) == (IDLE, InFlightLoad(3, 0))
 
@@ -50,11 +50,11 @@ def test_everything_makes_good_what_was_lost() -> None:
 def test_worker_started_again_begins_with_nothing() -> None:
     one, other = SiblingLoads(0, life=1), SiblingLoads(1, life=1)
     one.tell("e", InFlightLoad(5, 5))
-    give(one.news(), other)
+    give(one.changes(), other)
     again = SiblingLoads(0, life=2)
     again.tell("f", InFlightLoad(1, 0))
 
-    give(again.news(), other)
+    give(again.changes(), other)
 
     assert (other.of("e"), other.of("f")) == (IDLE, InFlightLoad(1, 0))
 
@@ -62,7 +62,7 @@ def test_worker_started_again_begins_with_nothing() -> None:
 def test_silent_worker_is_not_believed() -> None:
     one, other = SiblingLoads(0, life=1), SiblingLoads(1, life=1)
     one.tell("e", InFlightLoad(5, 5))
-    give(one.news(), other, now=10.0)
+    give(one.changes(), other, now=10.0)
 
     other.forget_silent(now=10.0 + SILENCE_S)
     assert other.of("e") == InFlightLoad(5, 5)
@@ -73,18 +73,18 @@ def test_silent_worker_is_not_believed() -> None:
 def test_message_that_cannot_be_read_is_ignored() -> None:
     other = SiblingLoads(1, life=1)
 
-    other.heard(b"\xc1", now=0.0)
+    other.receive(b"\xc1", now=0.0)
 
     assert other.of("e") == IDLE
 
 
 def test_many_endpoints_are_told_in_several_messages() -> None:
     one, other = SiblingLoads(0, life=1), SiblingLoads(1, life=1)
-    names = [f"endpoint-{number}" for number in range(2 * ENDPOINTS_A_MESSAGE + 1)]
+    names = [f"endpoint-{number}" for number in range(2 * ENDPOINTS_PER_MESSAGE + 1)]
     for name in names:
         one.tell(name, InFlightLoad(1, 0))
 
-    messages = list(one.everything())
+    messages = list(one.full_state())
     give(messages, other)
 
     assert len(messages) == 3
@@ -96,15 +96,15 @@ def test_accounts_add_what_siblings_have_sent() -> None:
     accounts, others = InFlight(siblings), InFlight(other)
     booking = accounts.book("e", tokens=10, now=0.0)
     others.book("e", tokens=7, now=0.0)
-    give(other.news(), siblings)
-    give(siblings.news(), other)
+    give(other.changes(), siblings)
+    give(siblings.changes(), other)
 
     assert (accounts.of("e"), accounts.own("e")) == (InFlightLoad(2, 17), InFlightLoad(1, 10))
     assert others.of("e") == InFlightLoad(2, 17)
     assert accounts.loads(["e", "idle"]) == {"e": InFlightLoad(2, 17), "idle": InFlightLoad()}
     accounts.forget("e")
     booking.ended()  # of an endpoint that is gone: nobody is told
-    give(siblings.news(), other)
+    give(siblings.changes(), other)
     assert others.of("e") == InFlightLoad(1, 7)
 
 
@@ -128,7 +128,7 @@ class Workers(RuleBasedStateMachine):
 
     @rule(worker=st.integers(0, N_WORKERS - 1), lost=st.integers(0, N_WORKERS - 1))
     def tell_news(self, worker: int, lost: int) -> None:
-        give(self.workers[worker].news(), *self.others(worker, lost))
+        give(self.workers[worker].changes(), *self.others(worker, lost))
 
     @rule(worker=st.integers(0, N_WORKERS - 1))
     def start_again(self, worker: int) -> None:
@@ -138,7 +138,7 @@ class Workers(RuleBasedStateMachine):
     @rule()
     def tell_everything(self) -> None:
         for worker in range(N_WORKERS):
-            give(self.workers[worker].everything(), *self.others(worker))
+            give(self.workers[worker].full_state(), *self.others(worker))
         for worker in range(N_WORKERS):
             for endpoint in ENDPOINTS:
                 loads = [own.get(endpoint, IDLE) for n, own in enumerate(self.own) if n != worker]

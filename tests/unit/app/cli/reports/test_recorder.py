@@ -5,7 +5,8 @@ import io
 import pytest
 from rich.console import Console
 
-from kvatlas.api.rest.recorder import NOT_RECORDING, RecorderOut
+from kvatlas.api.rest.recorder import NOT_RECORDING
+from kvatlas.api.rest.recorder_models import RecorderOut
 from kvatlas.app.cli.reports.recorder import print_recorder
 
 GOOD = RecorderOut(

@@ -6,7 +6,8 @@ from pathlib import Path
 from prometheus_client import CollectorRegistry, generate_latest
 from rich.console import Console
 
-from kvatlas.api.rest.shadow import NO_SHADOW, MeanOut, ShadowOut, ShareOut
+from kvatlas.api.rest.shadow import NO_SHADOW
+from kvatlas.api.rest.shadow_models import MeanOut, ShadowOut, ShareOut
 from kvatlas.app.cli.reports.shadow import print_shadow
 from kvatlas.configs.observers import ShadowConfig
 from kvatlas.fleet.families import StateCollector

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from kvatlas.api.rest.frame_models import LiveDecisionOut, LiveFrame, RivalOut, TermOut
 from kvatlas.api.rest.models import EndpointOut, LoadOut, PublisherOut, TierOut
-from kvatlas.app.cli.top.glance import COUNTERS, Glance, RatesOut
+from kvatlas.app.cli.top.rates import COUNTERS, RatesOut, Sample
 from kvatlas.app.cli.top.screen import screen
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -174,13 +174,13 @@ def test_screen_fits_the_terminal_and_shows_the_least_trusted_first(
 
 def test_rates_are_those_between_two_looks() -> None:
     looked_at = frame([], [])
-    before = Glance(looked_at, dict.fromkeys(COUNTERS, 10.0), at=100.0)
-    after = Glance(looked_at, dict.fromkeys(COUNTERS, 30.0), at=104.0)
-    hidden = Glance(looked_at, None, at=108.0)
+    before = Sample(looked_at, dict.fromkeys(COUNTERS, 10.0), at=100.0)
+    after = Sample(looked_at, dict.fromkeys(COUNTERS, 30.0), at=104.0)
+    hidden = Sample(looked_at, None, at=108.0)
 
     assert after.since(before) == RatesOut(**dict.fromkeys(COUNTERS, 5.0))
     assert before.since(None) is None
     assert before.since(after) is None, "time went back"
-    assert Glance(looked_at, dict.fromkeys(COUNTERS, 1.0), at=108.0).since(after) is None, "it began anew"
+    assert Sample(looked_at, dict.fromkeys(COUNTERS, 1.0), at=108.0).since(after) is None, "it began anew"
     assert hidden.since(after) is None
     assert after.since(hidden) is None

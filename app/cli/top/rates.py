@@ -1,4 +1,4 @@
-"""What one look at a process shows: its state, its counters, and how fast they rise."""
+"""Samples of a process: its state, its counters, and the rates between two samples."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pydantic import Field
 
 from ....api.rest.frame_models import LiveFrame
 from ....api.rest.models import Own
-from ..client import Asker
+from ..client import Client
 
 COUNTERS = {
     "requests": "kvatlas_picks_total",
@@ -25,7 +25,7 @@ COUNTERS = {
 
 
 class RatesOut(Own):
-    """How fast counters rise, each a second."""
+    """Rates of counters, per second."""
 
     requests: float = Field(description="routed")
     refusals: float
@@ -37,19 +37,19 @@ class RatesOut(Own):
 
 
 class TopOut(Own):
-    """What `kvatlas top --json` prints for each look."""
+    """One line of `kvatlas top --json`."""
 
     frame: LiveFrame
     rates: RatesOut | None = Field(description="null at the first look, and where /metrics is refused")
 
 
 @dataclass(frozen=True, slots=True)
-class Glance:
-    """One look.
+class Sample:
+    """State and counters at one time.
 
     Attributes:
         frame: the state.
-        counters: as in `COUNTERS`; None where `/metrics` is refused.
+        counters: as in `COUNTERS`; None if `/metrics` is refused.
         at: monotonic seconds.
     """
 
@@ -57,8 +57,8 @@ class Glance:
     counters: dict[str, float] | None
     at: float
 
-    def since(self, before: Glance | None) -> RatesOut | None:
-        """How fast the counters rose since an earlier look; None where that cannot be said, as over a restart."""
+    def since(self, before: Sample | None) -> RatesOut | None:
+        """Return the rates since an earlier sample; None if they are unknown, as after a restart."""
         if before is None or self.counters is None or before.counters is None or self.at <= before.at:
             return None
         risen = {name: count - before.counters[name] for name, count in self.counters.items()}
@@ -67,15 +67,15 @@ class Glance:
         return RatesOut(**{name: by / (self.at - before.at) for name, by in risen.items()})
 
 
-async def look(asker: Asker) -> Glance:
-    """Look at the process now.
+def take_sample(client: Client) -> Sample:
+    """Fetch state and counters.
 
     Raises:
-        AskError: nobody answers, something that is not kvatlas does, or it refuses.
+        AskError: as of `Client.event`.
     """
-    frame = await asker.event("/v1/live", LiveFrame)
-    text = await asker.text("/metrics")
-    return Glance(frame, None if text is None else _counters(text), time.monotonic())
+    frame = client.event("/v1/live", LiveFrame)
+    text = client.text("/metrics")
+    return Sample(frame, None if text is None else _counters(text), time.monotonic())
 
 
 def _counters(text: str) -> dict[str, float]:

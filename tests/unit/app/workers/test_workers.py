@@ -18,8 +18,8 @@ from prometheus_client import CollectorRegistry
 from kvatlas.api.rest.answers import Answers, OwnAnswers, PageQuery
 from kvatlas.api.rest.errors import UnavailableError
 from kvatlas.app.workers.config_state import decoded_state, encoded_state
-from kvatlas.app.workers.crew import Crew
-from kvatlas.app.workers.link import Mailboxes
+from kvatlas.app.workers.link import WorkerSockets
+from kvatlas.app.workers.workers import Workers
 from kvatlas.configs.errors import ConfigError
 from kvatlas.configs.schema import KVAtlasConfig, SnapshotConfig, WeightsConfig
 from kvatlas.fleet.audit import Audited, Verdict
@@ -55,27 +55,27 @@ class Worker:
 
 @dataclass
 class Kvatlas:
-    """All workers in one process, over real mailboxes, and every configuration that was in force in any of them."""
+    """All workers in one process, over real sockets, and every configuration that was in force in any of them."""
 
     path: Path
-    mailboxes: Mailboxes = field(default_factory=lambda: Mailboxes(N_WORKERS))
+    sockets: WorkerSockets = field(default_factory=lambda: WorkerSockets(N_WORKERS))
     workers: dict[int, Worker] = field(default_factory=dict[int, Worker])
     in_force: dict[int, set[WeightsConfig]] = field(default_factory=dict[int, set[WeightsConfig]])
     refusal: str | None = None
 
     async def begin(self, worker: int) -> Worker:
         stack = AsyncExitStack()
-        link = await stack.enter_async_context(self.mailboxes.link(worker))
+        link = await stack.enter_async_context(self.sockets.link(worker))
         config = load_scheduled(self.path, None).config
-        crew = Crew(link, config)
-        await crew.meet()
+        workers = Workers(link, config)
+        await workers.meet()
         live = LiveConfig(
             config,
             files=ConfigFiles(self.path),
             switch=self.switch,
             settle=nothing,
             metrics=ConfigMetrics(CollectorRegistry()),
-            present=crew.present,
+            present=workers.present,
         )
         self.note(live.generation, live.in_force)
         fleet = await stack.enter_async_context(make_fleet())
@@ -83,7 +83,7 @@ class Kvatlas:
             fleet.add(name, wanted.addresses, wanted.labels)
         log = DecisionLog(max_count=10, max_bytes=2**20, worker=worker)
         own = OwnAnswers(log, fleet, live)
-        made = self.workers[worker] = Worker(stack, live, crew.join(own, live), log, fleet)
+        made = self.workers[worker] = Worker(stack, live, workers.join(own, live), log, fleet)
         return made
 
     async def end(self, worker: int) -> None:
@@ -126,7 +126,7 @@ def together(path: Path, play: Callable[[Kvatlas], Awaitable[None]]) -> None:
         finally:
             for worker in list(all_of_it.workers):
                 await all_of_it.end(worker)
-            all_of_it.mailboxes.close()
+            all_of_it.sockets.close()
 
     asyncio.run(run())
 

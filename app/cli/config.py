@@ -1,0 +1,54 @@
+"""Commands that look at configuration files."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from .exit_status import NOT_GOOD, load_or_fail
+from .options import FileArgument, IgnoreUnknown
+
+app = typer.Typer(help="Look at configuration files.", no_args_is_help=True)
+
+
+@app.command("check")
+def config_check(file: FileArgument, *, ignore_unknown_plugins: IgnoreUnknown = False) -> None:
+    """Check a file and the endpoints it lists. Status 1: not valid; the errors name place and reason."""
+    from rich.console import Console
+
+    from ...routing.plan.config_files import ConfigFiles
+    from ...routing.plan.plan import make_plan
+
+    loaded = load_or_fail(ConfigFiles(file, ignore_unknown=ignore_unknown_plugins).load, refused=NOT_GOOD)
+    plan = make_plan(loaded.config)
+    console = Console(soft_wrap=True, highlight=False)
+    for note in (*loaded.notes, *plan.notes):
+        console.print(note, markup=False)
+    n_endpoints, n_scorers = len(plan.config.endpoints.static), len(plan.profile.scorers)
+    console.print(
+        f"{file}: good, {n_endpoints} endpoints, {len(plan.config.tiers)} tiers, {n_scorers} scorers"
+    )
+
+
+@app.command("show")
+def config_show(file: FileArgument, *, ignore_unknown_plugins: IgnoreUnknown = False) -> None:
+    """Print a file as kvatlas understands it, defaults included. Status 1: not valid."""
+    import msgspec
+
+    from ...configs.plain import plain
+    from ...routing.plan.load import load_scheduled
+    from ...routing.plan.plan import make_plan
+
+    loaded = load_or_fail(
+        lambda: load_scheduled(file, ignore_unknown=ignore_unknown_plugins), refused=NOT_GOOD
+    )
+    sys.stdout.write(msgspec.yaml.encode(plain(make_plan(loaded.config).config)).decode())
+
+
+@app.command("schema")
+def config_schema() -> None:
+    """Print the JSON Schema of configuration files."""
+    from ...routing.plan.json_schema import json_schema
+
+    sys.stdout.write(json_schema())

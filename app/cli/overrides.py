@@ -1,0 +1,85 @@
+"""Flags of `kvatlas serve` in place of what the configuration says."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from msgspec.structs import replace
+
+from ...configs.address import HostPort
+from ...configs.listeners import ExtProcConfig, ServerConfig, TlsConfig
+from ...configs.schema import KVAtlasConfig
+from .cluster_flags import ClusterFlags
+
+
+@dataclass(frozen=True, slots=True)
+class Overrides:
+    """Flags, None where one was not given.
+
+    Attributes:
+        addresses: listener -> HOST:PORT; empty switches it off.
+        ports: listener -> port, which replaces that of its address.
+        compat: as `extProc.compat`.
+        secure_serving: whether ext-proc speaks TLS.
+        cert_path: folder with `tls.crt` and `tls.key`.
+        cluster: flags that name the endpoints.
+    """
+
+    addresses: dict[str, str | None]
+    ports: dict[str, int | None]
+    compat: Literal["none", "llm-d"] | None
+    secure_serving: Literal["true", "false"] | None
+    cert_path: Path | None
+    cluster: ClusterFlags
+
+    def apply(self, config: KVAtlasConfig) -> KVAtlasConfig:
+        """Return the configuration with the flags in place of its own values.
+
+        Raises:
+            ValueError: a flag cannot be used; the text names it.
+        """
+        server = self._with_tls(self._with_addresses(self._with_ports(config.server)))
+        config = self.cluster.of(config)
+        return replace(config, server=server, ext_proc=self._with_compat(config.ext_proc))
+
+    def _with_ports(self, server: ServerConfig) -> ServerConfig:
+        """Replace ports; a listener that is off listens on every interface then."""
+        given: dict[str, str] = {}
+        for name, port in self.ports.items():
+            if port is not None:
+                address: str = getattr(server, name) or "0.0.0.0:0"
+                given[name] = str(HostPort(HostPort.parse(address, lowest_port=0).host, port))
+        return replace(server, **given)
+
+    def _with_addresses(self, server: ServerConfig) -> ServerConfig:
+        given = {
+            name: _listener(name, address) for name, address in self.addresses.items() if address is not None
+        }
+        return replace(server, **given)
+
+    def _with_tls(self, server: ServerConfig) -> ServerConfig:
+        """Set the TLS of ext-proc by the reference's flags: none, files of a folder, or a self-signed certificate."""
+        tls: TlsConfig = server.tls
+        if self.secure_serving == "false":
+            tls = TlsConfig(self_signed=False)
+        elif self.cert_path is not None:
+            files = {
+                "cert_file": str(self.cert_path / "tls.crt"),
+                "key_file": str(self.cert_path / "tls.key"),
+            }
+            tls = replace(tls, **files, self_signed="auto", http=False)
+        elif self.secure_serving == "true" and not tls.cert_file:
+            tls = replace(tls, self_signed=True, http=False)
+        return replace(server, tls=tls)
+
+    def _with_compat(self, ext_proc: ExtProcConfig) -> ExtProcConfig:
+        return replace(ext_proc, compat=self.compat) if self.compat is not None else ext_proc
+
+
+def _listener(name: str, address: str) -> str:
+    try:
+        return str(HostPort.parse(address, lowest_port=0)) if address else ""
+    except ValueError as error:
+        raise ValueError(f"--{name.replace('_', '-')}: {error}") from error

@@ -1,0 +1,115 @@
+"""`kvatlas serve`: its flags."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from .cluster_flags import ClusterFlags
+from .exit_status import fail
+from .options import IgnoreUnknown
+from .overrides import Overrides
+
+ConfigFile = Annotated[Path | None, typer.Option("--config", help="Configuration file.", metavar="FILE")]
+PickerFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--config-file",
+        help="EndpointPickerConfig file; with --config it sets plugins and profiles only.",
+        metavar="FILE",
+    ),
+]
+Compat = Annotated[
+    Literal["none", "llm-d"] | None,
+    typer.Option(help="Overrides extProc.compat: behave as the reference endpoint picker."),
+]
+SecureServing = Annotated[
+    Literal["true", "false"] | None,
+    typer.Option(help="Whether extProc uses TLS; true makes a self-signed certificate if no file has one."),
+]
+CertPath = Annotated[
+    Path | None,
+    typer.Option(metavar="DIR", help="Folder with tls.crt and tls.key; reloaded when they change."),
+]
+PoolName = Annotated[
+    str | None, typer.Option(metavar="NAME", help="InferencePool whose pods are the endpoints.")
+]
+PoolNamespace = Annotated[
+    str | None, typer.Option(metavar="NAME", help="Namespace of the pool and the pods.")
+]
+PoolGroup = Annotated[
+    Literal["inference.networking.k8s.io", "inference.networking.x-k8s.io"] | None,
+    typer.Option(help="API group of the pool."),
+]
+EndpointSelector = Annotated[
+    str | None, typer.Option(metavar="SELECTOR", help="Label selector of pods, instead of a pool.")
+]
+EndpointTargetPorts = Annotated[
+    str | None, typer.Option(metavar="PORTS", help="Ports of these pods, separated by commas.")
+]
+Kubeconfig = Annotated[str | None, typer.Option(metavar="FILE", help="Kubeconfig file for the API server.")]
+LeaderElection = Annotated[
+    Literal["true", "false"] | None,
+    typer.Option(
+        "--ha-enable-leader-election",
+        help="Elect a leader: only one of several processes is ready at a time.",
+    ),
+]
+Address = Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Overrides the listener of the file.")]
+Port = Annotated[
+    int | None, typer.Option(metavar="PORT", min=0, max=65535, help="Overrides the port of the listener.")
+]
+
+
+def serve(
+    *,
+    config: ConfigFile = None,
+    config_file: PickerFile = None,
+    ext_proc: Address = None,
+    health: Address = None,
+    rest: Address = None,
+    metrics: Address = None,
+    grpc_port: Port = None,
+    grpc_health_port: Port = None,
+    metrics_port: Port = None,
+    ignore_unknown_plugins: IgnoreUnknown = False,
+    compat: Compat = None,
+    secure_serving: SecureServing = None,
+    cert_path: CertPath = None,
+    pool_name: PoolName = None,
+    pool_namespace: PoolNamespace = None,
+    pool_group: PoolGroup = None,
+    endpoint_selector: EndpointSelector = None,
+    endpoint_target_ports: EndpointTargetPorts = None,
+    kubeconfig: Kubeconfig = None,
+    ha_enable_leader_election: LeaderElection = None,
+    log_level: Annotated[str, typer.Option(help="Log level: debug, info, warning or error.")] = "info",
+) -> None:
+    """Run the endpoint picker, the index and its REST API until SIGTERM."""
+    from .serving import log_to_stderr, run_server
+
+    log_to_stderr(log_level)
+    cluster = ClusterFlags(
+        pool_name=pool_name,
+        pool_namespace=pool_namespace,
+        pool_group=pool_group,
+        endpoint_selector=endpoint_selector,
+        endpoint_target_ports=endpoint_target_ports,
+        kubeconfig=kubeconfig,
+        leader_election=ha_enable_leader_election,
+    )
+    if config is None and config_file is None and not cluster.name_endpoints:
+        fail("--config FILE is missing; an EndpointPickerConfig may come as --config-file FILE")
+    overrides = Overrides(
+        addresses={"ext_proc": ext_proc, "health": health, "rest": rest, "metrics": metrics},
+        ports={"ext_proc": grpc_port, "health": grpc_health_port, "metrics": metrics_port},
+        compat=compat,
+        secure_serving=secure_serving,
+        cert_path=cert_path,
+        cluster=cluster,
+    )
+    raise typer.Exit(
+        run_server(config, config_file, overrides, ignore_unknown=ignore_unknown_plugins, log_level=log_level)
+    )

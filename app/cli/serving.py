@@ -1,0 +1,94 @@
+"""The server as `kvatlas serve` runs it: in this process, or in several workers."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import uvloop
+from prometheus_client import disable_created_metrics
+
+from ...configs.schema import KVAtlasConfig
+from ...events.errors import KVAtlasError
+from ...routing.plan.config_files import ConfigFiles
+from ..app import App
+from ..worker import run_worker
+from ..workers.link import WorkerSockets
+from ..workers.supervisor import Supervisor
+from .exit_status import WRONG_USE, fail, load_or_fail, say_on_stderr
+from .overrides import Overrides
+
+log = logging.getLogger(__name__)
+
+
+def run_server(
+    config: Path | None,
+    picker_file: Path | None,
+    overrides: Overrides,
+    *,
+    ignore_unknown: bool,
+    log_level: str,
+) -> int:
+    """Serve until a signal ends the process, and return the exit status.
+
+    Args:
+        config: configuration file, None without one.
+        picker_file: EndpointPickerConfig file, None without one.
+        overrides: flags of the command line.
+        ignore_unknown: whether to leave out unknown plugins.
+        log_level: as of `log_to_stderr`.
+    """
+
+    def with_flags(loaded: KVAtlasConfig) -> KVAtlasConfig:
+        try:
+            return overrides.apply(loaded)
+        except ValueError as error:
+            fail(str(error))
+
+    # A time stamp beside each counter would double the series and tell nothing.
+    disable_created_metrics()  # type: ignore[no-untyped-call]
+    files = ConfigFiles(config, picker_file, ignore_unknown, with_flags)
+    loaded = load_or_fail(files.load)
+    for note in loaded.notes:
+        log.info("%s", note)
+    if loaded.config.server.workers > 1:
+        return _run_workers(loaded.config, files, log_level)
+    try:
+        uvloop.run(App(loaded.config, files).run())
+    except KVAtlasError as error:
+        fail(str(error))
+    return 0
+
+
+def _run_workers(config: KVAtlasConfig, files: ConfigFiles, log_level: str) -> int:
+    """Serve in several workers on successive ports, and return the exit status."""
+    sockets = WorkerSockets(config.server.workers)
+
+    def run(worker: int) -> int:
+        log_to_stderr(log_level, who=f"worker {worker} ")
+        try:
+            run_worker(config, files, sockets, worker)
+        except KVAtlasError as error:
+            say_on_stderr(str(error))
+            return WRONG_USE
+        return 0
+
+    try:
+        return Supervisor(config.server.workers, run, gives_up=WRONG_USE).serve()
+    finally:
+        sockets.close()
+
+
+def log_to_stderr(level: str, *, who: str = "") -> None:
+    """Log to standard error from a level on; an unknown level ends the command.
+
+    Args:
+        level: debug, info, warning or error.
+        who: prefix of each line.
+    """
+    names = ("debug", "info", "warning", "error")
+    if level.lower() not in names:
+        fail(f"--log-level is {level!r}, want one of {', '.join(names)}")
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)  # it logs every start and stop
+    form = f"%(asctime)s {who}%(levelname)-7s %(name)s: %(message)s"
+    logging.basicConfig(level=level.upper(), format=form, force=True)
