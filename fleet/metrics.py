@@ -11,10 +11,10 @@ _WRITE_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
 
 class FleetMetrics:
-    """Counters of events and of the index that they go into.
+    """Counters of applied events and of trust.
 
     Args:
-        registry: where they are shown.
+        registry: gets the series.
     """
 
     def __init__(self, registry: CollectorRegistry) -> None:
@@ -47,12 +47,12 @@ class FleetMetrics:
         )
 
     def batch_applied(self, endpoint: str, n_events: int) -> None:
-        """Count an event batch that went into the index."""
+        """Count an applied event batch."""
         self._batches.add(endpoint)
         self._events.add(endpoint, n_events)
 
     def event_rejected(self, endpoint: str, reason: str) -> bool:
-        """Count something unreadable; return whether it is the first of its kind from this endpoint."""
+        """Count an unreadable message or event; return whether it is the first with this reason from the endpoint."""
         counter = self._rejected.labels(endpoint, reason)
         counter.inc()
         return bool(
@@ -60,18 +60,18 @@ class FleetMetrics:
         )
 
     def trust_changed(self, state: str) -> None:
-        """Count a change of a publisher's trust."""
+        """Count a transition of a publisher's trust."""
         self._trust.labels(state).inc()
 
     def forget(self, endpoint: str) -> None:
-        """End the series of an endpoint."""
+        """Remove the series of an endpoint."""
         for tally in (self._batches, self._events):
             tally.forget(endpoint)
         self._rejected.remove_by_labels({"endpoint": endpoint})
 
 
 class SnapshotMetrics:
-    """What happens to the snapshot file."""
+    """Counters of the snapshot file."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.writes = Counter("kvatlas_snapshot_writes", "Snapshots written.", registry=registry)

@@ -1,4 +1,4 @@
-"""The fleet's state as Prometheus families, read when scraped."""
+"""Metrics of the fleet, made from current state."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _STREAM_TEXTS = {
     "replays": "Replay requests.",
     "replay_failures": "Replay requests without answer.",
 }
-assert set(_STREAM_TEXTS) == set(asdict(StreamCounters()))  # noqa: S101 - one text a counter
+assert set(_STREAM_TEXTS) == set(asdict(StreamCounters()))  # noqa: S101 - one text per counter
 
 
 def fleet_families(fleet: Fleet, subscriber: Subscriber) -> Iterator[Metric]:
-    """Residencies, trust and stream counters of every endpoint. Cost: O(endpoints * tiers)."""
+    """Yield residencies, trust, stream counters and scrapes of every endpoint. Cost: O(endpoints * tiers)."""
     yield from _residencies(fleet)
     yield from _index(fleet)
     yield from _in_flight(fleet)

@@ -100,7 +100,7 @@ async def test_request_is_sent_again_when_the_token_was_replaced(
             id="date",
         ),
         pytest.param({"n_failing": 1}, ("http_status", 500, None, "etcdserver"), id="500"),
-        pytest.param({"n_cut_lists": 1}, ("cut", None, None, "broke off"), id="cut"),
+        pytest.param({"n_cut_lists": 1}, ("cut", None, None, "the connection broke"), id="cut"),
     ],
 )
 async def test_failure_says_what_went_wrong_when_the_server_refuses(

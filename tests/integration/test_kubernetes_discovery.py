@@ -177,7 +177,7 @@ async def test_pod_that_says_nonsense_is_told_of_once_when_it_changes(
     told = [record.message for record in caplog.records if "kvatlas.io/events-port" in record.message]
     assert len(told) == 1
     assert told[0].startswith("pod p: kvatlas.io/events-port is 'x', want one port")
-    assert told[0].endswith("its endpoints have no KV events until that is mended")
+    assert told[0].endswith("its endpoints have no KV events until that is fixed")
 
 
 NEW_OBJECTIVES = "/apis/llm-d.ai/v1alpha2/namespaces/ns/inferenceobjectives"

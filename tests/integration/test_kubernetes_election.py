@@ -101,7 +101,7 @@ async def test_lead_ends_in_time_when_the_api_server_does_not_answer(
     told = [record.message for record in caplog.records if record.levelname == "WARNING"]
     assert [message.partition(":")[0] for message in told] == [
         "the Lease cannot be used",
-        "the Lease could not be given up, others wait for its end",
+        "the Lease could not be given up, others must wait until it expires",
     ]
 
 

@@ -138,7 +138,7 @@ async def test_name_of_a_registered_instance_is_refused_and_nothing_touched(flee
     fleet.add("c", addresses, {}, instance=Instance("c", model="other"))
 
     with pytest.raises(
-        ConfigRefusedError, match="endpoint 'c' is there already, registered as an instance or discovered; "
+        ConfigRefusedError, match="endpoint 'c' exists already, registered as an instance or discovered; "
     ):
         carry_out(plan(with_endpoints(A, B), with_endpoints(C)), fleet)
 
@@ -186,7 +186,7 @@ async def test_endpoint_that_can_move_nowhere_is_routed_to_and_said_to_be_blind(
 
         (a,) = fleet.candidates(None, now=0.0)
         assert a.address == "127.0.0.1:1"
-    assert "endpoint a is routed to, but its events cannot be followed again" in caplog.text
+    assert "endpoint a gets requests, but its events cannot be followed again" in caplog.text
 
 
 # -- rosters -----------------------------------------------------------------------------------------------------------
@@ -212,7 +212,7 @@ async def test_roster_leaves_what_another_one_has_added_alone() -> None:
         configured.bring_to({})
         assert names(fleet) == ["b", "c"]
 
-        with pytest.raises(ConfigRefusedError, match="endpoint 'b' is there already"):
+        with pytest.raises(ConfigRefusedError, match="endpoint 'b' exists already"):
             configured.bring_to(wanted_endpoints(with_endpoints(A, B)))
         assert (dict(configured.wanted), names(fleet)) == ({}, ["b", "c"])
 

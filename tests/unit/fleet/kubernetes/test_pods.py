@@ -147,7 +147,7 @@ def test_events_come_to_us_when_the_configuration_says_so() -> None:
     ("annotations", "message"),
     [
         pytest.param({"events_port": "x"}, "kvatlas.io/events-port is 'x', want one port", id="no_number"),
-        pytest.param({"events_port": "1,2"}, "want one port, or one for each", id="too_few"),
+        pytest.param({"events_port": "1,2"}, "want one port, or one per", id="too_few"),
         pytest.param({"events_port": "70000"}, "70000", id="no_port"),
         pytest.param({"replay_port": "65535"}, "65536", id="past_the_last"),
         pytest.param({"data_parallel_size": "0"}, "want a number from 1 to 1024", id="no_ranks"),

@@ -345,7 +345,7 @@ def test_lines_are_given_back_whole_when_cut_anywhere() -> None:
         [b"fghijk"],
     ]
     lines.feed(b"\nx")
-    with pytest.raises(MalformedError, match="above 6 bytes"):
+    with pytest.raises(MalformedError, match="more than 6 bytes"):
         lines.feed(b"123456")
 
 
