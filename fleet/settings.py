@@ -11,7 +11,7 @@ from ..configs.schema import KVAtlasConfig, TierConfig
 from ..configs.scraping import MetricsScrapeConfig
 from ..events.stream import Trust
 from ..indexer.tiers import TierId, TierSource, TierSpec
-from .scrape.schedule import Rhythm
+from .scrape.schedule import Intervals
 from .scrape.target import ScrapeSettings
 
 
@@ -61,7 +61,7 @@ def fleet_settings(config: KVAtlasConfig) -> FleetSettings:
 
 def scrape_settings(config: MetricsScrapeConfig) -> ScrapeSettings:
     """Return the scrape settings of a configuration."""
-    return ScrapeSettings(Rhythm(config.interval, config.idle_interval_s), timeout_s=config.timeout)
+    return ScrapeSettings(Intervals(config.interval, config.idle_interval_s), timeout_s=config.timeout)
 
 
 def tier_specs(tiers: Iterable[TierConfig]) -> list[TierSpec]:

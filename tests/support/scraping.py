@@ -11,7 +11,7 @@ from aiohttp import web
 from kvatlas.configs.engines import ENGINES
 from kvatlas.fleet.scrape.loads import LoadTable
 from kvatlas.fleet.scrape.report import EngineFacts
-from kvatlas.fleet.scrape.schedule import Rhythm
+from kvatlas.fleet.scrape.schedule import Intervals
 from kvatlas.fleet.scrape.scraper import Scraper
 from kvatlas.fleet.scrape.target import ScrapeSettings, ScrapeStatus
 from kvatlas.scorers.core.model import Load
@@ -117,7 +117,7 @@ class Fleet:
         self.listener_fails = False
         self.scraper = Scraper(
             loads=self.loads,
-            settings=ScrapeSettings(Rhythm(INTERVAL_S, idle_s), timeout_s, MAX_BODY_BYTES),
+            settings=ScrapeSettings(Intervals(INTERVAL_S, idle_s), timeout_s, MAX_BODY_BYTES),
             clock=lambda: self.now,
             rng=lambda: 0.5,
         )

@@ -142,7 +142,7 @@ async def test_endpoints_go_on_from_what_the_process_before_wrote_when_it_was_st
         assert [running.blocks("a", rank) for rank in (0, 1)] == [3, 0]
         assert running.blocks("b") == 3
         assert 0 <= running.metric("kvatlas_snapshot_age_seconds") < 60
-    assert "2 endpoint(s) go on with 6 blocks" in caplog.text
+    assert "2 endpoint(s) restored with 6 blocks" in caplog.text
     assert "left out" not in caplog.text
 
 

@@ -26,7 +26,7 @@ from kvatlas.fleet.fleet import Fleet
 from kvatlas.fleet.metrics import FleetMetrics
 from kvatlas.fleet.scrape.loads import LoadTable
 from kvatlas.fleet.scrape.report import EngineFacts
-from kvatlas.fleet.scrape.schedule import Rhythm
+from kvatlas.fleet.scrape.schedule import Intervals
 from kvatlas.fleet.scrape.scraper import Scraper
 from kvatlas.fleet.scrape.target import ScrapeSettings
 from kvatlas.fleet.settings import FleetSettings
@@ -61,7 +61,7 @@ async def fleet_without_events() -> AsyncGenerator[MakePicker]:
     subscriber = Subscriber(SubscriberOptions())
     scraper = Scraper(
         loads=loads,
-        settings=ScrapeSettings(Rhythm(1, 1), timeout_s=1),
+        settings=ScrapeSettings(Intervals(1, 1), timeout_s=1),
         clock=time.monotonic,
         rng=lambda: 0.0,
     )

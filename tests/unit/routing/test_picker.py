@@ -20,7 +20,7 @@ from kvatlas.fleet.fleet import Fleet
 from kvatlas.fleet.metrics import FleetMetrics
 from kvatlas.fleet.scrape.loads import LoadTable
 from kvatlas.fleet.scrape.report import EngineFacts
-from kvatlas.fleet.scrape.schedule import Rhythm
+from kvatlas.fleet.scrape.schedule import Intervals
 from kvatlas.fleet.scrape.scraper import Scraper
 from kvatlas.fleet.scrape.target import ScrapeSettings
 from kvatlas.fleet.settings import FleetSettings
@@ -68,7 +68,7 @@ async def fleet(source: TierSource | None) -> AsyncGenerator[Fleet]:
         subscriber=subscriber,
         scraper=Scraper(
             loads=loads,
-            settings=ScrapeSettings(Rhythm(1, 1), timeout_s=1),
+            settings=ScrapeSettings(Intervals(1, 1), timeout_s=1),
             clock=lambda: 0,
             rng=lambda: 0,
         ),

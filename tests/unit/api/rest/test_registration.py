@@ -26,7 +26,7 @@ from kvatlas.fleet.fleet import Fleet
 from kvatlas.fleet.metrics import FleetMetrics
 from kvatlas.fleet.registered import Registry
 from kvatlas.fleet.scrape.loads import LoadTable
-from kvatlas.fleet.scrape.schedule import Rhythm
+from kvatlas.fleet.scrape.schedule import Intervals
 from kvatlas.fleet.scrape.scraper import Scraper
 from kvatlas.fleet.scrape.target import ScrapeSettings
 from kvatlas.fleet.settings import fleet_settings
@@ -95,7 +95,7 @@ async def rest(model_names: frozenset[str]) -> AsyncGenerator[Rest]:
         subscriber=subscriber,
         scraper=Scraper(
             loads=loads,
-            settings=ScrapeSettings(Rhythm(1, 1), timeout_s=1),
+            settings=ScrapeSettings(Intervals(1, 1), timeout_s=1),
             clock=lambda: 0,
             rng=lambda: 0,
         ),

@@ -186,7 +186,9 @@ def test_blocks_of_one_rank_are_unknown_when_those_of_all_are() -> None:
 @pytest.mark.parametrize(
     ("raw", "reason", "message"),
     [
-        pytest.param(b"", "missing_series", "no series vllm:num_requests_waiting in the answer", id="empty"),
+        pytest.param(
+            b"", "missing_series", "no series vllm:num_requests_waiting in the response", id="empty"
+        ),
         pytest.param(b"<html>hello</html>", "missing_series", "is it an engine's /metrics?", id="web_page"),
         pytest.param(
             body(utilization=""),
