@@ -1,4 +1,4 @@
-"""An engine of known size as an endpoint of a real fleet: its events, its prompts, and what it says it reused."""
+"""An engine of known size in a real fleet: its events, its prompts, and its reported reuse."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ GPU, CPU = TierId(0), TierId(1)
 
 @dataclass
 class AuditedEndpoint:
-    """The only endpoint of a fleet; its events come without sockets."""
+    """The only endpoint of a fleet, which gets its events without sockets."""
 
     fleet: Fleet
 
@@ -73,7 +73,7 @@ class AuditedEndpoint:
         return Decision("m", prefix.n_tokens, (candidate,), (), (0.0,), picked=("e",), tie=False)
 
     def audit(self, decision: Decision, *, cached_tokens: int) -> None:
-        """It has answered, and told what it reused."""
+        """Finish a request, with the reuse that the engine reports."""
         ledger = self.fleet.atlas.ledger("e", 0)
         sources = {
             name: ledger.sources.of(TierId(tier)) for tier, name in enumerate(self.fleet.atlas.tiers.names)
@@ -133,7 +133,7 @@ def simulated_engine(
 
 
 def conversations(draw: random.Random, *, n_users: int, n_turns: int) -> Iterator[list[int]]:
-    """Turns of users who come again the sooner the more often they came, and begin anew after a while."""
+    """Yield turns of users who return the sooner the more often they came, and start over after a while."""
     users = [_text(draw, 60) for _ in range(n_users)]
     while True:
         user = min(int(draw.expovariate(3 / n_users)), n_users - 1)
@@ -144,7 +144,7 @@ def conversations(draw: random.Random, *, n_users: int, n_turns: int) -> Iterato
 
 
 def documents(draw: random.Random, *, n_documents: int, skew: float) -> Iterator[list[int]]:
-    """Questions on documents, of which document k is asked about in proportion to k ** -skew."""
+    """Yield questions on documents; the frequency of document k is proportional to k ** -skew."""
     texts = [_text(draw, draw.randrange(60, 120)) for _ in range(n_documents)]
     weights = [rank**-skew for rank in range(1, n_documents + 1)]
     while True:

@@ -1,4 +1,4 @@
-"""State machines of an API server that restarts, forgets, refuses and cuts, and of what follows it meanwhile."""
+"""State machines of a faulty API server and of the discovery that follows it."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ FAST = Timing(first_delay_s=0.002, max_delay_s=0.01, healthy_s=0.1, short_watch_
 
 
 class FollowedServer(Protocol):
-    """An API server, or its double."""
+    """An API server, real or fake."""
 
     @property
     def access(self) -> Access:
-        """How to reach it."""
+        """Its address and credentials."""
         ...
 
     async def start(self) -> None:
-        """Listen, where it listened before."""
+        """Listen, on the former port if there was one."""
         ...
 
     async def stop(self) -> None:
@@ -45,7 +45,7 @@ class FollowedServer(Protocol):
         ...
 
     def put(self, collection: str, name: str, body: dict[str, Any]) -> object:
-        """Make an object, or replace it: the same uid, another resourceVersion."""
+        """Create or replace an object; replacing keeps the uid."""
         ...
 
     def delete(self, collection: str, name: str) -> None:
@@ -53,16 +53,16 @@ class FollowedServer(Protocol):
         ...
 
     def objects(self, collection: str) -> Mapping[str, dict[str, Any]]:
-        """What is there, by name."""
+        """Return the objects by name."""
         ...
 
     def heal(self) -> None:
-        """Set everything right."""
+        """Remove all faults."""
         ...
 
 
 class FaultyServer(RuleBasedStateMachine):
-    """An API server, its faults, and a task that follows it."""
+    """An API server with faults, and a task that follows it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -76,15 +76,15 @@ class FaultyServer(RuleBasedStateMachine):
         self.let_run()
 
     def make_server(self) -> FollowedServer:
-        """The server, not listening yet."""
+        """Create the server, not listening yet."""
         raise NotImplementedError
 
     async def follow(self) -> None:
-        """What is tested, until cancelled."""
+        """Run the tested task, until cancelled."""
         raise NotImplementedError
 
     def agrees(self) -> bool:
-        """Whether what is known is the server's state."""
+        """Return whether the followed state equals the server's."""
         raise NotImplementedError
 
     def do(self, work: Any) -> Any:
@@ -100,7 +100,7 @@ class FaultyServer(RuleBasedStateMachine):
 
     @rule()
     def settle(self) -> None:
-        """The faults stop; soon the copy is the server's state."""
+        """Remove the faults, and wait until the copy equals the server's state."""
         if not self.up:
             self.stop_or_start()
         self.server.heal()
@@ -123,7 +123,7 @@ class FaultyServer(RuleBasedStateMachine):
 
 
 class WholeDiscovery(FaultyServer):
-    """A pool and its pods, followed; both change."""
+    """Discovery of a pool and its pods while both change."""
 
     def __init__(self) -> None:
         self.endpoints: Mapping[str, Wanted] = {}
@@ -177,7 +177,7 @@ class WholeDiscovery(FaultyServer):
 
     @rule(name=NAMES, ip=IPS)
     def replace_pod(self, name: str, ip: int) -> None:
-        """As a StatefulSet does: another pod under the name of the old one."""
+        """Create another pod under the name of the old one, as a StatefulSet does."""
         self.delete_pod(name)
         self.put_pod(name, "a", ip, "ready")
 
@@ -195,7 +195,7 @@ class WholeDiscovery(FaultyServer):
 
     @rule(selector=st.sampled_from("aab"))
     def replace_pool(self, selector: str) -> None:
-        """Deleted, and made again after a while."""
+        """Delete the pool, and create it again after a while."""
         self.server.delete(POOLS, "pool")
         self.let_run()
         self.put_pool(selector, [8001])

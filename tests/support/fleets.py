@@ -1,4 +1,4 @@
-"""A fleet of real parts, and configurations of it."""
+"""Fleets made of real parts, and configurations for them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ NOWHERE = "tcp://127.0.0.1:1"
 
 
 def make_config(**sections: Any) -> KVAtlasConfig:
-    """A configuration with some sections as plain data."""
+    """Return a configuration with some sections as plain data."""
 
     def decode(_: type, value: object) -> Duration:
         return Duration.parse(value)
@@ -38,13 +38,13 @@ def make_config(**sections: Any) -> KVAtlasConfig:
 
 
 def make_endpoint(name: str, number: int = 1, **more: Any) -> dict[str, Any]:
-    """A server that nobody answers for."""
+    """Return the configuration of an endpoint that does not respond."""
     nowhere = {"address": f"127.0.0.1:{number}", "events": NOWHERE, "replay": "", "metrics": ""}
     return {"name": name} | nowhere | more
 
 
 def with_endpoints(*endpoints: Mapping[str, Any], **sections: Any) -> KVAtlasConfig:
-    """A configuration with these endpoints."""
+    """Return a configuration with these endpoints."""
     return make_config(endpoints={"static": list(endpoints)}, **sections)
 
 
@@ -56,7 +56,7 @@ async def make_fleet(
     metrics: FleetMetrics | None = None,
     max_sockets: int = 1000,
 ) -> AsyncGenerator[Fleet]:
-    """An empty fleet that looks at endpoints by `config` and has its tiers, or without one has `tiers`."""
+    """Provide an empty fleet with the settings and tiers of `config`, or with `tiers` and default settings."""
     specs = tier_specs(config.tiers) if config is not None else tiers
     config = config or make_config()
     loads = LoadTable(stale_after_s=config.metrics_scrape.stale_after)

@@ -1,4 +1,4 @@
-"""HTTP servers with `/metrics`, and a scraper with what it delivers."""
+"""HTTP servers with `/metrics`, and a scraper that records its results."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def answering(body: bytes, *, status: int = 200) -> Answer:
 
 
 class MetricsServer:
-    """A server whose `/metrics` answers with `answer`, and counts."""
+    """A server whose `/metrics` responds with `answer`, and counts requests."""
 
     def __init__(self) -> None:
         self.answer = answering(metrics())
@@ -59,7 +59,7 @@ class MetricsServer:
         return f"http://127.0.0.1:{self.port}/metrics"
 
     async def start(self) -> None:
-        """Listens, on the port it had before if there was one."""
+        """Listen, on the former port if there was one."""
         app = web.Application()
         app.router.add_get("/metrics", self._handle)
         self._runner = web.AppRunner(app, shutdown_timeout=1.0)
@@ -82,12 +82,12 @@ class MetricsServer:
         await self.stop()
 
     async def held(self, _: web.Request) -> web.StreamResponse:
-        """An answer that comes once `released` is set."""
+        """Respond after `released` is set."""
         await self.released.wait()
         return web.Response(body=metrics())
 
     async def stalling(self, request: web.Request) -> web.StreamResponse:
-        """An answer whose first half comes at once, and the rest once `released` is set."""
+        """Send half of the response at once, and the rest after `released` is set."""
         response = web.StreamResponse()
         await response.prepare(request)
         await response.write(metrics()[:20])
@@ -108,7 +108,7 @@ class MetricsServer:
 
 
 class Fleet:
-    """A started scraper with what it delivered, under a clock that stands still."""
+    """A scraper with a stopped clock, and its results."""
 
     def __init__(self, *, timeout_s: float = TIMEOUT_S, idle_s: float = IDLE_S) -> None:
         self.now = 100.0

@@ -1,4 +1,4 @@
-"""The audit: verdicts, how reused tokens are laid out, credit that falls and comes back, and a recorded engine."""
+"""Audit: verdicts, assignment of reused tokens to tiers, lost and recovered credit, and a recorded engine."""
 
 from __future__ import annotations
 
@@ -226,7 +226,7 @@ def test_books_have_everything_that_was_judged() -> None:
 
 
 def test_recorded_engine_reuses_what_is_expected_of_its_tiers(golden: Path) -> None:
-    """An engine with a GPU and a CPU tier, events applied up to each request."""
+    """Replay a recorded engine with a GPU and a CPU tier, with its events applied before each request."""
     specs = [TierSpec("gpu", ("GPU",)), TierSpec("cpu", ("CPU",))]
     atlas = Atlas(tiers=TierTable(specs), seed=0, core=index_core())
     atlas.add("e")

@@ -1,4 +1,4 @@
-"""The fleet without a network: what changed facts of an endpoint do to its books."""
+"""The fleet without a network: restarts found by facts, and the ledgers that ranks hold."""
 
 from __future__ import annotations
 

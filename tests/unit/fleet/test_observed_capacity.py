@@ -1,4 +1,4 @@
-"""What tiers really hold, as the fleet shows it, and what is said where the configuration is off."""
+"""Observed capacity of tiers, and the warning if the configuration differs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def endpoint_of(fleet: Fleet, *, n_ranks: int = 1) -> Endpoint:
 
 
 def fill(endpoint: Endpoint, rank: int, n_blocks: int) -> None:
-    """Hold `n_blocks` at most, through ten evictions."""
+    """Store and evict blocks ten times, with at most `n_blocks` held."""
     publisher = endpoint.ranks[rank]
     for number in range(n_blocks + 10):
         if number >= n_blocks:

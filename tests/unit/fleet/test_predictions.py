@@ -1,4 +1,4 @@
-"""Prompts just sent to an endpoint count as held there until events come, the request fails, or time is up."""
+"""Predictions: a sent prompt counts as held until events arrive, the request fails, or its lifetime ends."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def addresses(number: int, *, events: str | None) -> EndpointAddresses:
 
 
 def stored(tokens: list[int], *, begin: int = 0, size: int = BLOCK) -> BlockStored:
-    """The blocks of a prompt from block `begin` on."""
+    """Return the event that stores the blocks of a prompt from block `begin` on."""
     ends = range(size, len(tokens) + 1, size)
     hashes = [EngineHash(hash(tuple(tokens[:end])) & 2**62 - 1) for end in ends]
     parent = hashes[begin - 1] if begin else None
@@ -64,7 +64,7 @@ def match(fleet: Fleet, tokens: list[int], name: str = "a", *, now: float = 1.0)
 
 
 def blocks(fleet: Fleet, tokens: list[int], name: str = "a", *, now: float = 1.0) -> tuple[int, int]:
-    """Blocks in the fastest tier, and how many of them are predicted."""
+    """Return the blocks in the fastest tier, and how many of them are predicted."""
     found = match(fleet, tokens, name, now=now)
     return found.held.tier_blocks[0], found.predicted_blocks
 
@@ -193,7 +193,7 @@ async def test_nothing_is_predicted_while_that_is_switched_off() -> None:
 
 
 def metrics(fleet: Fleet) -> dict[tuple[str, ...], float]:
-    """Value by name and label values."""
+    """Return the value of a series by name and label values."""
     return {
         (sample.name, *sample.labels.values()): sample.value
         for family in fleet.predictions.families()
@@ -202,7 +202,7 @@ def metrics(fleet: Fleet) -> dict[tuple[str, ...], float]:
 
 
 def add_without_events_yet(fleet: Fleet, facts: EngineFacts, *, n_ranks: int = 1) -> None:
-    """Endpoint `new`, of which only a scrape has come."""
+    """Add an endpoint `new` that was only scraped."""
     ranks = tuple(RankAddresses(rank, "tcp://127.0.0.1:1", None) for rank in range(n_ranks))
     fleet.add("new", EndpointAddresses(HostPort("10.0.0.9", 8000), None, ranks), {})
     fleet.facts_changed("new", facts)

@@ -1,4 +1,4 @@
-"""From the endpoints of one configuration to those of another."""
+"""Reconciliation from the endpoints of one configuration to those of another."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from support.fleets import NOWHERE, make_config, make_endpoint, make_fleet, with
 
 A, B, C = (make_endpoint(name, number) for number, name in enumerate("abc", start=1))
 FEW_SOCKETS = 3
-"""Room for one followed rank, which takes a socket and its monitor's pair, but not for two."""
+"""Sockets for one followed rank, which takes a socket and the pair of its monitor, but not for two."""
 
 
 def plan(old: KVAtlasConfig, new: KVAtlasConfig) -> FleetPlan:
@@ -30,7 +30,7 @@ def plan(old: KVAtlasConfig, new: KVAtlasConfig) -> FleetPlan:
 
 
 def store(fleet: Fleet, name: str) -> None:
-    """A block becomes resident."""
+    """Store a block."""
     fleet.atlas.apply(name, 0, [BlockStored((EngineHash(1),), None, array("I", range(16)), 16)])
 
 
@@ -44,7 +44,7 @@ def names(fleet: Fleet) -> list[str]:
 
 @pytest.fixture
 async def fleet() -> AsyncGenerator[Fleet]:
-    """Endpoints `a` and `b`, each holding a block."""
+    """Provide a fleet of endpoints `a` and `b`, each with a block."""
     start = with_endpoints(A, B)
     async with make_fleet(start) as fleet:
         carry_out(plan(make_config(), start), fleet)

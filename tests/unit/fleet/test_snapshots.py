@@ -1,4 +1,4 @@
-"""The snapshot file of a fleet: written whole or not at all, and taken up by the endpoints it is of."""
+"""The snapshot file of a fleet: written atomically, and restored by the same endpoints."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ PROMPT = array("I", range(16))
 
 
 class Process:
-    """A fleet and its snapshots, as one process has them."""
+    """The fleet and the snapshots of one process."""
 
     def __init__(self, fleet: Fleet, registry: CollectorRegistry, config: SnapshotConfig) -> None:
         self.fleet, self._registry = fleet, registry
@@ -82,7 +82,7 @@ async def process(
     interval_s: float = 3600,
     tiers: tuple[TierSpec, ...] = TIERS,
 ) -> AsyncGenerator[Process]:
-    """A process with these endpoints, told to stop at the end."""
+    """Run a process with these endpoints, and stop it at the end."""
     registry = CollectorRegistry()
     config = SnapshotConfig(file=str(file), interval=Duration(interval_s), max_age=Duration(2 * interval_s))
     async with make_fleet(metrics=FleetMetrics(registry), tiers=tiers) as fleet:
@@ -95,7 +95,7 @@ async def process(
 
 
 def learn(running: Process, name: str) -> None:
-    """Three blocks in rank 0, and what its metrics tell."""
+    """Store three blocks in rank 0, and report facts from its metrics."""
     running.fleet.facts_changed(name, FACTS)
     running.fleet.atlas.ledger(name, 0).routed(running.fleet.atlas.prefix(PROMPT[:12]).keys(4))
 
@@ -113,7 +113,7 @@ def content(path: Path) -> bytes:
 
 
 def make_sparse(path: Path, n_bytes: int) -> None:
-    """A file of that size which takes no room on the disk."""
+    """Create a sparse file of that size."""
     path.parent.mkdir()
     path.touch()
     os.truncate(path, n_bytes)
@@ -126,7 +126,7 @@ def file(tmp_path: Path) -> Path:
 
 @pytest.fixture
 async def written(file: Path) -> Path:
-    """The file of a process with endpoints a and b that was told to stop."""
+    """Provide the file of a stopped process with endpoints a and b."""
     file.parent.mkdir()
     async with process(file, "a", "b") as running:
         for name in ("a", "b"):

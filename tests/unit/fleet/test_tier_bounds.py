@@ -1,4 +1,4 @@
-"""`lruCapacityPerServer: auto` on engines of known size: by their evictions, and by the audit."""
+"""`lruCapacityPerServer: auto` with engines of known size: bounds from evictions and from the audit."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ async def test_bound_of_an_inferred_tier_is_learned_from_the_audit(
 
 
 async def test_bound_of_a_recorded_engine_is_learned_though_it_is_silent_about_its_tier(golden: Path) -> None:
-    """A CPU tier of 128 blocks whose events are left out, beside what the engine itself said it reused."""
+    """A CPU tier of 128 blocks without events, compared with the reuse that the engine reported."""
     frames, bounds = read_frames(golden / "run8_zmq.jsonl"), list[int | None]()
     async with make_fleet(tiers(source="inferred")) as fleet:
         engine = AuditedEndpoint(fleet)

@@ -35,13 +35,13 @@ def pod(
 
 
 def noted(**annotations: str) -> Pod:
-    """A pod with annotations, `_` in their names standing for `-`."""
+    """Return a pod with annotations; `_` in their names stands for `-`."""
     names = {name: f"kvatlas.io/{name.replace('_', '-')}" for name in annotations}
     return pod(annotations={names[name]: text for name, text in annotations.items()})
 
 
 def ports(found: Pod, pool: Pool) -> list[str | None]:
-    """The ports of each endpoint's ranks, `events/replay`."""
+    """Return the ports of each endpoint's ranks as `events/replay`."""
     endpoints = PodEndpoints(EVENTS).of([found], pool)
     return [", ".join(map(rank_ports, each.addresses.ranks)) for each in endpoints.values()]
 

@@ -1,4 +1,4 @@
-"""Ticks stay on their grids, grids are spread over the period, and idle endpoints have longer periods."""
+"""Scrape times: steady phases, spread over the period, and longer periods for idle endpoints."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PLACES = st.floats(0, 1, exclude_max=True)
 def ticks(
     schedule: Schedule, intervals: Intervals, *, work: list[bool], start: float = 1000.0
 ) -> list[float]:
-    """Ticks of scrapes that take no time, each showing work or not."""
+    """Return the times of scrapes that take no time, each with or without work."""
     times = [start]
     for shows_work in work:
         times.append(schedule.after(intervals, began=times[-1], now=times[-1], shows_work=shows_work))
