@@ -114,7 +114,7 @@ async def scraping(urls: Sequence[str], loads: LoadTable, interval_s: float) -> 
         rng=random.random,
     )
     for url in urls:
-        scraper.add(url, url, ENGINES)
+        scraper.add(url, url, ENGINES, on_facts=lambda _name, _facts: None)
     yield
     errors = {reason for url in urls for reason in scraper.status(url).n_errors}
     await scraper.stop()

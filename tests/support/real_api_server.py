@@ -33,8 +33,8 @@ class RealApiServer:
     """kube-apiserver over etcd, on loopback; ends with `running`.
 
     Args:
-        folder: for their data and certificates.
-        watch_cache: whether watches come from its cache, as usual, or from etcd, where compaction is felt at once.
+        folder: folder for their data and certificates.
+        watch_cache: whether watches come from its cache, as usual, or from etcd, so that compaction applies at once.
     """
 
     def __init__(self, folder: Path, *, watch_cache: bool) -> None:
@@ -148,11 +148,11 @@ class RealApiServer:
 
 
 class Cable:
-    """The way to a real server, which can be cut: what a state machine sees as the server.
+    """Relay to a real server that can cut connections; state machines use it as the server.
 
     Args:
-        server: runs.
-        token: bearer token of whoever follows.
+        server: a running server.
+        token: bearer token of the clients.
     """
 
     def __init__(self, server: RealApiServer, token: str) -> None:
@@ -187,7 +187,7 @@ class Cable:
         """Do nothing: no fault stays."""
 
     def put(self, collection: str, name: str, body: Json) -> object:
-        """As the double: a pod that is ending is made anew, since nothing brings it back."""
+        """Create or replace an object; a pod that is being deleted is created again, since nothing restores it."""
         meta = dict(body.get("metadata", {}))
         is_ending = meta.pop("deletionTimestamp", None) is not None
         found = self.objects(collection).get(name)

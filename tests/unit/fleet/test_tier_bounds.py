@@ -91,8 +91,8 @@ async def test_bound_of_a_recorded_engine_lies_just_above_what_it_has(
 ) -> None:
     """GPU tiers of 48, 48 and 64 blocks, of which vLLM keeps one; CPU tiers of 64, 64 and 128.
 
-    In the first two runs the engine was told to empty its CPU tier, and said nothing of it: in the index that tier then
-    fills its bound, which must not be lifted for that.
+    In the first two runs the engine emptied its CPU tier on request, without an event. In the index that tier then fills
+    its bound, which must not be raised for that reason.
     """
     async with make_fleet(tiers()) as fleet:
         engine = AuditedEndpoint(fleet)

@@ -39,7 +39,7 @@ def no_snapshots(fleet: Fleet) -> Snapshots:
         SnapshotConfig(),
         fleet=fleet,
         models=["m"],
-        wanted={}.get,
+        wanted=lambda _: None,
         metrics=SnapshotMetrics(CollectorRegistry()),
     )
 
