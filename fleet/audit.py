@@ -205,9 +205,9 @@ class EndpointAudit:
     def add(self, audited: Audited, *, now: float) -> None:
         """Add an audited request; `now` in monotonic seconds."""
         self.verdicts[audited.verdict] += 1
-        for books, tokens in ((self.expected, audited.expected), (self.reused, audited.reused)):
+        for sums, tokens in ((self.expected, audited.expected), (self.reused, audited.reused)):
             for tier, count in tokens.items():
-                books[tier] = books.get(tier, 0) + count
+                sums[tier] = sums.get(tier, 0) + count
         self.over_tokens += max(0, audited.error_tokens)
         self.under_tokens += max(0, -audited.error_tokens)
         expected = sum(audited.expected.values())
@@ -242,10 +242,10 @@ class Audit:
 
     def add(self, audited: Audited, *, now: float) -> None:
         """Add an audited request; `now` in monotonic seconds."""
-        books = self._endpoints.setdefault(audited.endpoint, EndpointAudit())
-        books.add(audited, now=now)
-        if books.is_doubted:
-            self._doubted[audited.endpoint] = books
+        sums = self._endpoints.setdefault(audited.endpoint, EndpointAudit())
+        sums.add(audited, now=now)
+        if sums.is_doubted:
+            self._doubted[audited.endpoint] = sums
         else:
             self._doubted.pop(audited.endpoint, None)
 
@@ -255,7 +255,7 @@ class Audit:
 
     def doubts(self, *, now: float) -> dict[str, float]:
         """Return `EndpointAudit.credit` of the doubted endpoints. Cost: O(doubted endpoints)."""
-        return {endpoint: books.credit(now) for endpoint, books in self._doubted.items()}
+        return {endpoint: sums.credit(now) for endpoint, sums in self._doubted.items()}
 
     def forget(self, endpoint: str) -> None:
         """Forget a removed endpoint."""

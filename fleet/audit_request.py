@@ -18,7 +18,7 @@ def audit_request(
     """Compare the engine's counts for a finished request with the expectation for the picked endpoint.
 
     Args:
-        decision: decision for the request; the picked endpoint must have answered it.
+        decision: decision for the request; the picked endpoint must have responded.
         fleet: the endpoints.
         prompt_tokens: tokens of the whole prompt, counted by the engine.
         cached_tokens: tokens found in the engine's cache, counted by the engine.

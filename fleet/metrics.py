@@ -19,10 +19,10 @@ class FleetMetrics:
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._batches = Tally(
-            "batches_applied", "Event batches taken into the index.", "endpoint", registry=registry
+            "batches_applied", "Event batches applied to the index.", "endpoint", registry=registry
         )
         self._events = Tally(
-            "events_applied", "KV events taken into the index.", "endpoint", registry=registry
+            "events_applied", "KV events applied to the index.", "endpoint", registry=registry
         )
         self._rejected = Counter(
             "kvatlas_events_rejected",
@@ -38,7 +38,7 @@ class FleetMetrics:
         )
         self.event_lag = Times(
             "event_lag_seconds",
-            "Receive time minus the publisher's time stamp of live batches.",
+            "Receive time minus the publisher's timestamp of live batches.",
             _LAG_SECONDS,
             registry=registry,
         )
@@ -79,17 +79,17 @@ class SnapshotMetrics:
             "kvatlas_snapshot_failures", "Snapshots that could not be written.", registry=registry
         )
         self.refused = Counter(
-            "kvatlas_snapshot_refused", "Snapshots not used at the start.", ["reason"], registry=registry
+            "kvatlas_snapshot_refused", "Snapshots refused at the start.", ["reason"], registry=registry
         )
         self.age_seconds = Gauge(
             "kvatlas_snapshot_age_seconds",
-            "Age of the newest usable snapshot, NaN for none.",
+            "Age of the newest usable snapshot, NaN without one.",
             registry=registry,
         )
         self.size_bytes = Gauge(
             "kvatlas_snapshot_bytes", "Size of the last snapshot written.", registry=registry
         )
         self.write_seconds = Histogram(
-            "kvatlas_snapshot_write_seconds", "Time to write a snapshot, gathering included.",
+            "kvatlas_snapshot_write_seconds", "Time to collect and write a snapshot.",
             buckets=_WRITE_SECONDS, registry=registry,
         )  # fmt: skip

@@ -45,7 +45,7 @@ def capacity_summary(configured: int | str, endpoint: Endpoint, tier: TierId) ->
 
 def _known(endpoint: Endpoint, tier: TierId) -> Iterator[str]:
     if tier == FASTEST and endpoint.gpu_blocks is not None:
-        yield f"told {endpoint.gpu_blocks * len(endpoint.ranks)}"
+        yield f"reported {endpoint.gpu_blocks * len(endpoint.ranks)}"
     if (observed := observed_capacity(endpoint, tier)) is not None:
         yield f"observed {observed.n_blocks} +- {math.ceil(100 * observed.error)} %"
 

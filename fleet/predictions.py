@@ -80,11 +80,11 @@ class Predictions:
 
     def families(self) -> Iterator[Metric]:
         """Yield the metrics of predictions."""
-        ends = counter("predictions", "Predictions by what became of them.", "outcome")
+        ends = counter("predictions", "Predictions by outcome.", "outcome")
         for outcome, count in asdict(self._predicted.counters).items():
             ends.add_metric([outcome], count)
-        open_ = gauge("predictions_open", "Predictions that count.")
+        open_ = gauge("predictions_open", "Open predictions.")
         open_.add_metric([], len(self._predicted))
-        keys = gauge("predicted_keys", "Distinct block keys in predictions that count.")
+        keys = gauge("predicted_keys", "Distinct block keys in open predictions.")
         keys.add_metric([], self._predicted.n_keys)
         yield from (ends, open_, keys)

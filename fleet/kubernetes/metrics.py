@@ -13,10 +13,10 @@ from .discovery import AnyFollower
 
 def kubernetes_families(followers: Iterable[tuple[str, AnyFollower]]) -> Iterator[Metric]:
     """Yield the state of each followed kind."""
-    objects = gauge("kubernetes_objects", "Objects known of a kind.", "kind")
+    objects = gauge("kubernetes_objects", "Known objects of a kind.", "kind")
     current = gauge("kubernetes_current", "1 when a watch keeps the kind up to date.", "kind")
     lists = counter("kubernetes_lists", "Lists of a kind completed.", "kind")
-    rejected = counter("kubernetes_objects_rejected", "Objects that could not be read.", "kind")
+    rejected = counter("kubernetes_objects_rejected", "Objects that could not be decoded.", "kind")
     failures = counter("kubernetes_failures", "Requests and watches that failed.", "kind", "reason")
     for kind, follower in followers:
         copy = follower.copy
@@ -32,7 +32,7 @@ def kubernetes_families(followers: Iterable[tuple[str, AnyFollower]]) -> Iterato
 def leader_families(elector: Elector | None) -> Iterator[Metric]:
     """Yield whether this process leads; without samples if it takes no part in an election."""
     leads = gauge("leads", "1 when this process leads.")
-    changes = counter("lead_changes", "How often this process began or ceased to lead.")
+    changes = counter("lead_changes", "Changes of whether this process leads.")
     if elector is not None:
         leads.add_metric([], elector.leads)
         changes.add_metric([], elector.n_changes)

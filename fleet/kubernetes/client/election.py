@@ -131,14 +131,14 @@ class Elector:
         body = msgspec.json.encode(write.lease)
         method, path = ("POST", self._collection) if write.is_new else ("PUT", self._path)
         try:
-            answer = await self._server.send(method, path, body=body, limit_s=self._limit_s)
+            body = await self._server.send(method, path, body=body, limit_s=self._limit_s)
         except RequestFailedError as error:
             if error.failure.status == 409:
                 self._election.refused(now=self._clock())
             else:
                 self._failed(error.failure)
             return
-        self._election.written(read_lease(answer) or write.lease, now=self._clock(), asked_at=asked_at)
+        self._election.written(read_lease(body) or write.lease, now=self._clock(), asked_at=asked_at)
         self._warned = False
 
     def _failed(self, failure: Failure) -> None:

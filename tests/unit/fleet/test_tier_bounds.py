@@ -166,7 +166,7 @@ async def test_what_metrics_tell_of_the_fastest_tier_comes_before_what_evictions
         fleet.configure(fleet_settings(tiers(cpu=7)))
         list(fleet.shrinking())
 
-        assert (before, told, summary) == (67, 80, "configured auto, told 80, observed 63 +- 2 %")
+        assert (before, told, summary) == (67, 80, "configured auto, reported 80, observed 63 +- 2 %")
         assert (engine.bound(GPU), engine.bound(CPU)) == (80, 7)
         fleet.configure(fleet_settings(tiers()))
         list(fleet.shrinking())
