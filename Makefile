@@ -27,12 +27,12 @@ export PYTHON
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: browser schema sanitize paper vllm-check help setup demo test lint types check slow fuzz soak cov bench format wheel proto constraints clean
+.PHONY: test-programs docs schema sanitize paper vllm-check help setup demo test lint types check slow fuzz soak cov bench format wheel proto constraints clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-13s %s\n", $$1, $$2}' Makefile
 
-NATIVE := setup.py $(wildcard $(foreach folder,indexer api/http2 tokenization/encoding,$(folder)/native/*.cpp $(folder)/native/*.h))
+NATIVE := setup.py $(wildcard $(foreach folder,events indexer api/http2 tokenization/encoding,$(folder)/native/*.cpp $(folder)/native/*.h))
 
 $(INSTALLED): pyproject.toml constraints.txt scripts/venv.sh scripts/debian.sh $(NATIVE)
 	@scripts/venv.sh $(VENV)
@@ -46,11 +46,14 @@ setup: $(INSTALLED) ## Make .venv with kvatlas and its tools (the other targets 
 demo: $(INSTALLED) ## Simulated servers, kvatlas and Envoy on this machine
 	@$(BIN)/kvatlas demo $(ARGS)
 
-test: $(INSTALLED) browser ## All tests
+test: $(INSTALLED) test-programs ## All tests
 	$(BIN)/pytest -n auto --dist loadfile $(ARGS)
 
-browser: ## Headless Chromium from Debian, for the dashboard's tests (make test does it itself)
-	@scripts/browser.sh
+test-programs: $(INSTALLED) ## Chromium and promtool from Debian, for tests (make test does it itself)
+	@scripts/test_programs.sh $(BIN)
+
+docs: $(INSTALLED) ## The documentation as a site in build/site, without dead links or pages outside its navigation
+	@$(BIN)/python scripts/docs_site.py
 
 lint: $(INSTALLED) ## Style and formatting
 	$(BIN)/ruff check
@@ -70,14 +73,14 @@ fuzz: $(INSTALLED) ## Broken and odd events made by a coverage-guided fuzzer, fo
 	PYTHONPATH=$(FUZZ)/lib:tests $(BIN)/python tests/fuzz/fuzz_wire.py $(FUZZ)/corpus \
 		-max_total_time=$(FUZZ_SECONDS) -artifact_prefix=$(FUZZ)/ $(ARGS)
 
-bench: $(INSTALLED) ## Speed and memory of the index, beside Dynamo's where it is installed; writes docs/benchmarks.md
+bench: $(INSTALLED) ## The index beside Dynamo's if installed, then writes docs/benchmarks.md; ARGS=--list shows others
 	$(BIN)/python -m bench $(ARGS)
 
 soak: $(INSTALLED) ## Mixed traffic with faults for SOAK_MINUTES: memory stays flat, and nothing is left behind
-	$(BIN)/python -m bench.soak --minutes $(SOAK_MINUTES) $(ARGS)
+	$(BIN)/python -m bench soak --minutes $(SOAK_MINUTES) $(ARGS)
 
 paper: $(INSTALLED) ## The published tiered-cache benchmark on simulated servers; writes docs/benchmark-tiered.md
-	$(BIN)/python -m bench.tiered_cache $(ARGS)
+	$(BIN)/python -m kvatlas.sim.published $(ARGS)
 
 cov: $(INSTALLED) ## Branch coverage: 100 % of the core, 90 % of the shells
 	$(BIN)/pytest --cov --cov-report= $(ARGS)
@@ -101,7 +104,7 @@ sanitize: $(INSTALLED) ## Tests of the native parts under ASAN and UBSAN
 		$(BIN)/pytest tests/contract tests/unit/indexer tests/unit/api/http2 $(NATIVE_TOKENIZATION_TESTS)
 
 vllm-check: $(INSTALLED) ## Check against two real vLLM servers (optional, about 4 GB of packages)
-	@bench/vllm_check/run.sh .vllm-check $(ARGS)
+	@tests/vllm_check/run.sh .vllm-check $(ARGS)
 
 wheel: $(INSTALLED) ## dist/*.whl
 	rm -rf build dist

@@ -7,8 +7,8 @@ from setuptools import Extension, find_packages, setup
 ROOMS = ("events", "indexer", "scorers", "configs", "tokenization", "fleet", "routing", "api", "app", "sim")
 """Top-level folders, each a package of the namespace `kvatlas`."""
 
-INDEX, HTTP2, ENCODING = (
-    Path(folder, "native") for folder in ("indexer", "api/http2", "tokenization/encoding")
+EVENTS, INDEX, HTTP2, ENCODING = (
+    Path(folder, "native") for folder in ("events", "indexer", "api/http2", "tokenization/encoding")
 )
 
 
@@ -22,8 +22,8 @@ def native(name: str, folder: Path) -> Extension:
     return Extension(
         name,
         sources=[str(path) for path in sorted(folder.glob("*.cpp"))],
-        depends=[str(path) for path in sorted((*folder.glob("*.h"), *INDEX.glob("*.h")))],
-        include_dirs=[str(INDEX)],  # python.h, for all
+        depends=[str(path) for path in sorted((*folder.glob("*.h"), *EVENTS.glob("*.h")))],
+        include_dirs=[str(EVENTS)],  # python.h for all; batch.h for the index
         define_macros=[("Py_LIMITED_API", "0x030B0000")],
         py_limited_api=True,
         optional=True,
@@ -35,6 +35,7 @@ setup(
     packages=[name for room in ROOMS for name in packages(room)],
     package_dir={f"kvatlas.{room}": room for room in ROOMS},
     ext_modules=[
+        native("kvatlas.events._native", EVENTS),
         native("kvatlas.indexer._native", INDEX),
         native("kvatlas.api.http2._native", HTTP2),
         native("kvatlas.tokenization.encoding._native", ENCODING),

@@ -6,6 +6,7 @@ import hmac
 import logging
 from pathlib import Path
 
+from ..configs.file_watch import FileWatch
 from ..configs.listeners import AuthConfig
 from .errors import AuthError
 
@@ -25,7 +26,8 @@ class TokenFile:
 
     def __init__(self, path: Path, setting: str = "server.auth.bearerTokenFile") -> None:
         self._path, self.setting = path, setting
-        self._seen = self._signature()
+        self._watch = FileWatch(path)
+        self._watch.mark()
         self._token = self._read()
 
     def admits(self, token: bytes) -> bool:
@@ -33,9 +35,7 @@ class TokenFile:
 
         Takes as long for a token that is nearly right as for any other. Cost: a `stat` call, unless the file has changed.
         """
-        signature = self._signature()
-        if signature != self._seen:
-            self._seen = signature
+        if self._watch.changed():
             self._reload()
         return bool(self._token) and hmac.compare_digest(token, self._token)
 
@@ -47,13 +47,6 @@ class TokenFile:
             log.error("nobody is admitted until it is mended: %s", error)  # noqa: TRY400 - the message says all
             return
         log.info("%s: another token is in force", self.setting)
-
-    def _signature(self) -> tuple[int, int, int] | None:
-        try:
-            found = self._path.stat()
-        except OSError:
-            return None
-        return found.st_ino, found.st_size, found.st_mtime_ns
 
     def _read(self) -> bytes:
         try:

@@ -1,1 +1,1 @@
-"""What engines say: wire formats to events, the per-publisher stream state machine, the ZMQ subscriber."""
+"""Engine events: wire formats, the state machine of each publisher's stream, and the ZMQ subscriber."""

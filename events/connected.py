@@ -1,23 +1,21 @@
-"""`connect`: one SUB socket a publisher, connected to its PUB socket and watched for lost connections."""
+"""The `connect` mode: one SUB socket per publisher, connected to its PUB socket and watched for lost connections."""
 
 from __future__ import annotations
 
 import asyncio
-import logging
 
 import zmq
 import zmq.asyncio
 from zmq.utils.monitor import recv_monitor_message
 
 from .errors import FrameError, SubscriptionError
+from .message import read_message
 from .sockets import open_monitor, open_socket, receive_all, spawn
-from .subscription import SubscriberOptions, Subscription, read_message
-
-log = logging.getLogger(__name__)
+from .subscription import SubscriberOptions, Subscription
 
 
 class Connection:
-    """A SUB socket that connects to a publisher; what comes waits in it until somebody receives. Cost: 0.3 ms.
+    """A SUB socket connected to a publisher; messages wait in it until they are received. Cost: 0.3 ms.
 
     Args:
         context: owner of the sockets.
@@ -25,11 +23,11 @@ class Connection:
         options: settings.
 
     Attributes:
-        socket: where messages come.
-        monitor: where connections and lost connections are told.
+        socket: receives messages.
+        monitor: receives reports of connections and disconnects.
 
     Raises:
-        SubscriptionError: an address that ZMQ cannot use, or too many sockets.
+        SubscriptionError: ZMQ cannot use the address, or too many sockets are open.
     """
 
     def __init__(self, context: zmq.asyncio.Context, address: str, options: SubscriberOptions) -> None:
@@ -49,17 +47,17 @@ class Connection:
             ) from None
 
     def close(self) -> None:
-        """Free the sockets."""
+        """Close the sockets."""
         self.socket.disable_monitor()
         self.monitor.close(linger=0)
         self.socket.close(linger=0)
 
 
 class ConnectedSource:
-    """One publisher's live messages over a connection of our own. Implements `subscription.LiveSource`.
+    """Live messages of one publisher over a connection of its own. Implements `subscription.LiveSource`.
 
     Args:
-        connection: to the publisher; closed with this.
+        connection: to the publisher; closed with the source.
         address: of the publisher's PUB socket.
         options: settings.
         subscription: takes the messages.
@@ -69,7 +67,7 @@ class ConnectedSource:
         self, connection: Connection, address: str, options: SubscriberOptions, subscription: Subscription
     ) -> None:
         self._connection = connection
-        self._address, self._decode, self._subscription = address, options.decode, subscription
+        self._decode, self._subscription = options.decode, subscription
         self._tasks = [
             spawn(receive_all(connection.socket, self._take), f"events {address}"),
             spawn(self._watch(), f"connection {address}"),
@@ -87,12 +85,11 @@ class ConnectedSource:
 
     def _take(self, frames: list[bytes]) -> None:
         try:
-            seq, batch = read_message(frames, self._decode)
+            seq, content = read_message(frames, self._decode)
         except FrameError as error:
-            self._subscription.rejected("bad_frames")
-            log.debug("%s (publisher %s)", error, self._address)
+            self._subscription.reject("bad_frames", error)
             return
-        self._subscription.live(seq, batch, topic=frames[0])
+        self._subscription.live(seq, content, topic=frames[0])
 
     async def _watch(self) -> None:
         while True:

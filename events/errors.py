@@ -2,10 +2,10 @@
 
 KVAtlasError
 └── EventsError
-    ├── FrameError        a ZMQ message that is not [topic, 8-byte sequence, payload]
-    ├── WireError         a payload or an event that cannot be read
-    ├── TopicError        a topic that names no endpoint
-    └── SubscriptionError an address that cannot be subscribed to
+    ├── FrameError        a ZMQ message is not [topic, 8-byte sequence, payload]
+    ├── WireError         a payload or an event cannot be read
+    ├── TopicError        a topic names no endpoint
+    └── SubscriptionError an event address cannot be used
         └── SocketLimitError  no more sockets can be opened
 """
 
@@ -13,11 +13,11 @@ from __future__ import annotations
 
 
 class KVAtlasError(Exception):
-    """Root of the errors kvatlas raises on purpose; the message is written for people."""
+    """Root of the errors that kvatlas raises on purpose; messages are written for people."""
 
 
 class EventsError(KVAtlasError):
-    """Something is wrong on the event plane."""
+    """Root of the errors of the event plane."""
 
 
 class FrameError(EventsError):

@@ -8,7 +8,7 @@ ItemT = TypeVar("ItemT")
 
 
 class Held(NamedTuple, Generic[ItemT]):
-    """One batch: the publisher's time stamp of it, what it is to the caller, and the bytes of its payload."""
+    """One batch: the publisher's time stamp, the caller's item, and the payload size in bytes."""
 
     ts: float
     item: ItemT
@@ -16,11 +16,11 @@ class Held(NamedTuple, Generic[ItemT]):
 
 
 class HeldBatches(Generic[ItemT]):
-    """Batches by sequence number, until they are taken out.
+    """Batches by sequence number.
 
     Args:
         max_count: batches that may be held.
-        max_bytes: bytes of payload that they may have together.
+        max_bytes: payload bytes that they may have together.
     """
 
     def __init__(self, *, max_count: int, max_bytes: int) -> None:
@@ -36,21 +36,21 @@ class HeldBatches(Generic[ItemT]):
 
     @property
     def first(self) -> int:
-        """The lowest number; there is one. Cost: O(n)."""
+        """Lowest number held; at least one batch must be. Cost: O(n)."""
         return min(self._batches)
 
     @property
     def is_over(self) -> bool:
-        """Whether more is held than may be."""
+        """Whether more is held than allowed."""
         return len(self._batches) > self._max_count or self.size_bytes > self._max_bytes
 
     @property
     def has_room(self) -> bool:
-        """Whether one more may be held."""
+        """Whether one more batch may be held."""
         return len(self._batches) < self._max_count and self.size_bytes <= self._max_bytes
 
     def stamp(self, seq: int) -> float:
-        """Time stamp of a batch that is held."""
+        """Return the time stamp of a held batch."""
         return self._batches[seq].ts
 
     def put(self, seq: int, batch: Held[ItemT]) -> None:
@@ -65,6 +65,6 @@ class HeldBatches(Generic[ItemT]):
         return batch
 
     def clear(self) -> None:
-        """Let go of everything."""
+        """Drop all batches."""
         self._batches.clear()
         self.size_bytes = 0

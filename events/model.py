@@ -1,4 +1,4 @@
-"""Domain events: what one engine says about its KV cache, whatever wire format it used."""
+"""Domain events: changes of one engine's KV cache, independent of the wire format."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ Seq = NewType("Seq", int)
 """Sequence number of a batch within one publisher's life, 0 .. 2**64 - 2."""
 
 EngineHash = NewType("EngineHash", int)
-"""An engine's own hash of a block, folded to 64 unsigned bits. Opaque: meaningful only within its publisher."""
+"""An engine's own hash of a block, folded to 64 unsigned bits; opaque and meaningful only within its publisher."""
 
 MediumName = NewType("MediumName", str)
-"""An engine's word for a tier, upper-cased; events without one mean `GPU`."""
+"""An engine's name for a tier, in upper case; events without one mean `GPU`."""
 
 DEFAULT_MEDIUM = MediumName("GPU")
 
 FULL_ATTENTION_KINDS = frozenset({"full_attention", "mla_attention", "sink_full_attention"})
-"""Cache kinds whose blocks a prefix needs from block 0 on; the others need a window or a state."""
+"""Cache kinds whose blocks a prefix needs from block 0 on; other kinds need a window or a state."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class MultimodalKey:
 
     Attributes:
         identifier: the engine's hash of the item.
-        offset: first token of the item relative to the block, negative when it began earlier.
+        offset: first token of the item relative to the block, negative if it began earlier.
     """
 
     identifier: str
@@ -36,7 +36,7 @@ class MultimodalKey:
 
 
 ExtraKey = str | MultimodalKey
-"""What enters an engine's block hash beside tokens: a plain name (adapter, salt, digest) or a multimodal item."""
+"""An input of an engine's block hash beside tokens: a plain name (adapter, salt, digest) or a multimodal item."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,15 +45,15 @@ class BlockStored:
 
     Attributes:
         hashes: engine hashes in prefix order; may be fewer than the tokens cover for windowed groups.
-        parent: hash of the block before `hashes[0]`; None at the start of a prompt or when not told.
-        tokens: token ids of the blocks as `array('I')`, or empty when the engine told only hashes.
-        block_size: tokens a block; 0 when the engine told only hashes.
-        medium: the engine's word for the tier.
+        parent: hash of the block before `hashes[0]`; None at the start of a prompt or if it was not sent.
+        tokens: token ids of the blocks as `array('I')`, empty if the engine sent only hashes.
+        block_size: tokens per block; 0 if the engine sent only hashes.
+        medium: the engine's name for the tier.
         lora_name: adapter the blocks were computed with, or None.
-        extra_keys: per block, what else entered the engine's hash (salt, adapter, multimodal ids), None where
-            nothing did; None as a whole when the engine did not tell.
-        group: KV-cache group the blocks belong to, 0 for engines with one group.
-        kind: cache kind of that group, or None when not told.
+        extra_keys: per block, the other inputs of the engine's hash (salt, adapter, multimodal ids), None if there are
+            none; None as a whole if the engine did not send them.
+        group: KV-cache group of the blocks, 0 for engines with one group.
+        kind: cache kind of that group, None if it was not sent.
         window: sliding window of that group in tokens, or None.
     """
 
@@ -71,7 +71,7 @@ class BlockStored:
 
 @dataclass(frozen=True, slots=True)
 class BlockRemoved:
-    """One physical copy of each of these blocks left one tier of one publisher."""
+    """Blocks of which one physical copy each left one tier of one publisher."""
 
     hashes: tuple[EngineHash, ...]
     medium: MediumName = DEFAULT_MEDIUM
@@ -80,43 +80,43 @@ class BlockRemoved:
 
 @dataclass(frozen=True, slots=True)
 class AllBlocksCleared:
-    """The engine reset its prefix cache. Says nothing of slower tiers."""
+    """A reset of the engine's prefix cache, which says nothing about slower tiers."""
 
 
 Event = BlockStored | BlockRemoved | AllBlocksCleared
 
 
 class Batch(Protocol):
-    """The events of one message, in order: those that can be read are counted and iterated."""
+    """The events of one message, in order; readable ones are counted and iterated."""
 
     @property
     def timestamp(self) -> float:
-        """Wall-clock seconds at which the engine published, by its own clock; 0 when it told no time."""
+        """Wall-clock seconds at which the engine published, by its own clock; 0 if it sent no time."""
         ...
 
     @property
     def rank(self) -> int | None:
-        """Data-parallel rank the engine named, or None."""
+        """Data-parallel rank that the engine named, or None."""
         ...
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of the payload; 0 for one that could not be read."""
+        """Payload size in bytes."""
         ...
 
     @property
     def rejected(self) -> tuple[str, ...]:
-        """Reasons of the events that could not be read, one word each."""
+        """Reasons of the unreadable events, one word each."""
         ...
 
     @property
     def removed_media(self) -> frozenset[MediumName]:
-        """Media from which events of the message remove blocks."""
+        """Media from which the events remove blocks."""
         ...
 
     @property
     def adapters(self) -> frozenset[str]:
-        """LoRA adapters whose blocks events of the message store, as `BlockStored.lora_name`."""
+        """LoRA adapters whose blocks the events store, as `BlockStored.lora_name`."""
         ...
 
     def __len__(self) -> int: ...
@@ -125,7 +125,7 @@ class Batch(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class EventBatch:
-    """Implements `Batch` with every event as a value, `events`."""
+    """A batch with every event as a value. Implements `Batch`."""
 
     timestamp: float
     events: tuple[Event, ...]

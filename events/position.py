@@ -1,4 +1,4 @@
-"""Where a publisher's stream stands, as a value: what it takes to go on after a restart of this process."""
+"""The state of a publisher's stream as a value, so that it survives restarts of this process."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from .stamps import N_STAMPS
 if TYPE_CHECKING:
     Stamps = array[float]
 else:
-    Stamps = array  # what msgspec reads, and Python 3.11 cannot subscript it
+    Stamps = array  # msgspec reads the annotation, and Python 3.11 cannot subscript array
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamPosition:
-    """Where one stream stands; by default at the start, with nothing heard.
+    """State of one stream; the default is a stream that has received nothing.
 
     Attributes:
         epoch: lives of the publisher seen before this one.
-        next_seq: sequence number after the last applied batch; None when nothing of this life was applied.
-        stamps: time stamps (f64) of the last applied batches, oldest first.
+        next_seq: sequence number after the last applied batch; None if no batch of this life was applied.
+        stamps: time stamps (f64) of the latest applied batches, oldest first.
         newest_stamp: time stamp of the last applied batch.
-        lost: whether some history of this life could not be had.
+        lost: whether some history of this life was not available.
     """
 
     epoch: int = 0
@@ -33,6 +33,6 @@ class StreamPosition:
     lost: bool = False
 
     def __post_init__(self) -> None:
-        """Raises ValueError for numbers and time stamps that no stream can have."""
+        """Raise ValueError for numbers and time stamps that no stream can have."""
         if self.stamps.typecode != "d" or len(self.stamps) > min(self.next_seq or 0, N_STAMPS):
             raise ValueError(f"{len(self.stamps)} time stamps before batch {self.next_seq}")

@@ -10,24 +10,21 @@ import zmq
 import zmq.asyncio
 
 from .errors import SubscriptionError
+from .message import END_OF_REPLAY
 from .sockets import open_socket
-
-END_OF_REPLAY = b"\xff" * 8
-"""Sequence number that follows the last batch of an answer."""
 
 _SEQ_BYTES = 8
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayServer:
-    """Where one publisher answers replay requests.
+    """The ROUTER socket at which one publisher answers replay requests.
 
-    Each request has a DEALER socket of its own, so that late answers to an abandoned request cannot be mistaken for
-    new ones.
+    Each request uses its own DEALER socket, so that late replies to an abandoned request cannot be taken for new ones.
 
     Attributes:
         context: owner of the sockets.
-        slots: bounds the requests that are out at one time over the fleet.
+        slots: bound of the requests open at one time, over the fleet.
         address: of the ROUTER socket.
     """
 
@@ -38,15 +35,15 @@ class ReplayServer:
     async def fetch(
         self, start: int, *, sent: Callable[[], None], take: Callable[[list[bytes]], None]
     ) -> None:
-        """Hand every batch from `start` on to `take`, until the end marker; waits for ever for a server that is silent.
+        """Pass every batch from `start` on to `take`, until the end marker; a silent server makes it wait for ever.
 
         Args:
-            start: first sequence number asked for.
-            sent: called when the request has left.
-            take: called with the frames of each answer.
+            start: first sequence number requested.
+            sent: called once the request was sent.
+            take: called with the frames of each reply.
         """
         async with self.slots:
-            # unlimited: a reply burst must not be cut on our side; the sender's buffer bounds it
+            # unlimited: a burst of replies must not be cut on our side; the sender's buffer bounds it
             socket = open_socket(self.context, zmq.DEALER, receive_hwm=0, ipv6="[" in self.address)
             try:
                 _connect(socket, self.address)
@@ -67,5 +64,5 @@ def _connect(socket: zmq.asyncio.Socket, address: str) -> None:
         socket.connect(address)
     except zmq.ZMQError as error:
         raise SubscriptionError(
-            f"cannot ask {address!r} for a replay: {error}; want tcp://HOST:PORT or ipc://PATH"
+            f"cannot request a replay from {address!r}: {error}; want tcp://HOST:PORT or ipc://PATH"
         ) from None

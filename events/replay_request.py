@@ -1,4 +1,4 @@
-"""Missing batches of a publisher that its stream has asked for."""
+"""The replay request that a stream has open."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from math import inf
 
 @dataclass(slots=True)
 class ReplayRequest:
-    """What a stream has asked for, from the first request for a hole to the last."""
+    """State of one request for missing batches, over all its attempts."""
 
-    heard_at: float = inf
-    """Time of the last sign of life; in the future until the request is sent."""
+    last_reply_at: float = inf
+    """Time of the latest reply, or of sending; infinite until the request is sent."""
     start: int = 0
     next_before: int = 0
-    """First missing batch when the request went out; what shows whether the answer brought anything."""
+    """First missing batch when the request was sent; a later one shows that the reply made progress."""
     attempts: int = 0
     wait_until: float | None = None
-    """Time of the next request while backing off, None while a request is out."""
+    """Time of the next attempt during backoff, None while a request is open."""
     probing: bool = False
     """The request begins with the last applied batch, and that batch has not come yet."""
     routine: bool = False
-    """Only looks whether something was missed; does not lower trust unless something was."""
+    """The request only looks for missed batches; it lowers trust only if some were missed."""
     same_connection: bool = False
-    """The publisher cannot have begun a new life since the last applied batch."""
+    """The publisher cannot have started a new life since the last applied batch."""
     empty: bool = True
-    """No batch has come in answer to the last request."""
+    """No batch has come in reply to the last request."""
 
     @property
     def verifying(self) -> bool:
-        """Whether it is open that the publisher is still in the same life; until it is settled nothing is applied."""
+        """Whether the publisher may be in another life; until that is settled nothing is applied."""
         return self.probing and not self.routine

@@ -1,4 +1,4 @@
-"""ZMQ sockets as the event plane uses them: bounded queues, quick reconnects, dead peers noticed, IPv6."""
+"""ZMQ sockets of the event plane: bounded queues, quick reconnects, detection of dead peers, IPv6."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from .wire import MAX_PAYLOAD_BYTES
 log = logging.getLogger(__name__)
 
 MAX_MESSAGE_BYTES = 2 * MAX_PAYLOAD_BYTES
-"""A peer that sends more in one message is cut off by ZMQ; what is merely too large is refused with a reason."""
+"""ZMQ disconnects a peer that sends more in one message; a payload between both limits is rejected with a reason."""
 
 _DRAIN = 64
-"""Messages taken from one socket before other tasks get a turn."""
+"""Messages received from one socket before other tasks get a turn."""
 
 
 def open_socket(
     context: zmq.asyncio.Context, kind: int, *, receive_hwm: int, ipv6: bool
 ) -> zmq.asyncio.Socket:
-    """A socket that is neither connected nor bound.
+    """Open a socket that is neither connected nor bound.
 
     Args:
         context: owner of the socket.
         kind: ZMQ socket type.
-        receive_hwm: messages queued for us before the sender drops; 0 for no bound.
-        ipv6: allow IPv6 beside IPv4.
+        receive_hwm: messages queued before the sender drops; 0 for no bound.
+        ipv6: allow IPv6 in addition to IPv4.
     Raises:
-        SocketLimitError: the process or the context has too many.
+        SocketLimitError: the process or the context has too many sockets.
     """
     try:
         socket = context.socket(kind)
@@ -44,7 +44,7 @@ def open_socket(
     socket.setsockopt(zmq.MAXMSGSIZE, MAX_MESSAGE_BYTES)
     socket.setsockopt(zmq.RECONNECT_IVL, 100)
     socket.setsockopt(zmq.RECONNECT_IVL_MAX, 5_000)
-    # a peer that vanished without closing (node lost) shows as a disconnect after this
+    # a peer that vanished without closing (lost node) shows as a disconnect after this
     socket.setsockopt(zmq.HEARTBEAT_IVL, 5_000)
     socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, 15_000)
     socket.setsockopt(zmq.IPV6, int(ipv6))
@@ -52,10 +52,10 @@ def open_socket(
 
 
 def open_monitor(socket: zmq.asyncio.Socket, events: int) -> zmq.asyncio.Socket:
-    """A socket that tells of `events` on `socket`.
+    """Open a socket that reports `events` of `socket`.
 
     Raises:
-        SocketLimitError: the process or the context has too many.
+        SocketLimitError: the process or the context has too many sockets.
     """
     try:
         return socket.get_monitor_socket(events)
@@ -64,22 +64,20 @@ def open_monitor(socket: zmq.asyncio.Socket, events: int) -> zmq.asyncio.Socket:
 
 
 def spawn(coroutine: Coroutine[None, None, None], name: str) -> asyncio.Task[None]:
-    """A task that nobody awaits; one that a bug ends says so."""
+    """Start a task that nobody awaits; if a bug ends it, that is logged."""
     task = asyncio.create_task(coroutine, name=name)
-    task.add_done_callback(_tell_bug)
+    task.add_done_callback(_log_bug)
     return task
 
 
-def _tell_bug(task: asyncio.Task[None]) -> None:
+def _log_bug(task: asyncio.Task[None]) -> None:
     bug = None if task.cancelled() else task.exception()
     if bug is not None:
-        log.critical(
-            "%s: a bug ended this task, what it did is no longer done", task.get_name(), exc_info=bug
-        )
+        log.critical("%s: a bug ended this task, and its work has stopped", task.get_name(), exc_info=bug)
 
 
 def bound_address(socket: zmq.asyncio.Socket) -> str:
-    """Where the socket listens, its port known."""
+    """Return the address at which the socket listens, with its actual port."""
     address = socket.getsockopt(zmq.LAST_ENDPOINT)
     assert isinstance(address, bytes)  # noqa: S101 - the option's type
     return address.decode().rstrip("\0")
@@ -92,14 +90,14 @@ def _too_many(error: zmq.ZMQError) -> SocketLimitError:
 
 
 async def receive_all(socket: zmq.asyncio.Socket, take: Callable[[list[bytes]], None]) -> None:
-    """Hand every message to `take` until cancelled; a busy socket leaves turns to other tasks.
+    """Pass every message to `take` until cancelled; a busy socket leaves turns to other tasks.
 
-    The socket must not be received from otherwise.
+    Nothing else may receive from the socket.
     """
-    # The same socket without futures: making and keeping one costs several times what receiving a message does.
+    # The same socket without futures: one future costs several times as much as receiving a message.
     plain = cast("zmq.Socket[bytes]", zmq.Socket.shadow(socket))  # pyright: ignore[reportUnknownMemberType]
     loop, readable = asyncio.get_running_loop(), asyncio.Event()
-    # ZMQ's descriptor tells that something came since the socket was last found empty, so it is emptied before each wait.
+    # ZMQ's descriptor is edge-triggered, so the socket is emptied before each wait.
     descriptor = plain.fileno()
     loop.add_reader(descriptor, readable.set)
     try:
@@ -114,7 +112,7 @@ async def receive_all(socket: zmq.asyncio.Socket, take: Callable[[list[bytes]], 
 
 
 def _drain(socket: zmq.Socket[bytes], take: Callable[[list[bytes]], None]) -> bool:
-    """Whether the socket may have more messages than one turn takes."""
+    """Receive at most one turn of messages; return whether there may be more."""
     for _ in range(_DRAIN):
         try:
             frames = socket.recv_multipart(zmq.NOBLOCK)

@@ -1,4 +1,4 @@
-"""Time stamps of a publisher's last batches: what tells a duplicate from a batch of another life."""
+"""Time stamps of a publisher's latest batches, which separate a duplicate from a batch of another life."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ N_STAMPS = 1024
 
 
 class BatchStamps:
-    """Time stamps of the last applied batches, as the publisher gave them, and the newest of all.
+    """Time stamps of the latest applied batches, as the publisher sent them, and the newest of all.
 
     Args:
         end: sequence number after the last of `stamps`.
         stamps: of consecutive batches, at most `N_STAMPS`.
-        newest: time stamp of the last batch applied, however long ago.
+        newest: time stamp of the last applied batch, even if it is no longer among `stamps`.
     """
 
     def __init__(self, end: int, stamps: array[float], newest: float) -> None:
@@ -25,22 +25,22 @@ class BatchStamps:
             self._ring[seq % N_STAMPS] = stamp
 
     def add(self, seq: int, stamp: float) -> None:
-        """Batch `seq` was applied; it follows the last one added unless `break_off` was called."""
+        """Record applied batch `seq`; it follows the last one added unless `break_off` was called."""
         self._ring[seq % N_STAMPS] = self.newest = stamp
         self._end, self._n_kept = seq + 1, min(self._n_kept + 1, N_STAMPS)
 
     def break_off(self) -> None:
-        """The next batch does not follow the last one: forget all but the newest stamp."""
+        """Forget all but the newest stamp: the next batch does not follow the last one."""
         self._n_kept = 0
 
     def clear(self) -> None:
-        """Forget everything: the publisher began a new life."""
+        """Forget all stamps: the publisher started a new life."""
         self._n_kept, self.newest = 0, 0.0
 
     def of(self, seq: int) -> float | None:
-        """The time stamp batch `seq` had, None when it is not kept."""
+        """Return the time stamp of batch `seq`, None if it is not kept."""
         return self._ring[seq % N_STAMPS] if self._end - self._n_kept <= seq < self._end else None
 
     def kept(self) -> array[float]:
-        """All stamps that are kept, oldest first."""
+        """Return all kept stamps, oldest first."""
         return array("d", [self._ring[seq % N_STAMPS] for seq in range(self._end - self._n_kept, self._end)])

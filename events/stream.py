@@ -1,9 +1,9 @@
-"""One publisher's stream: frames and time in, actions out.
+"""One publisher's stream: a state machine from frames and time to actions.
 
-A publisher numbers its batches 0, 1, 2, ... within one life (epoch) and keeps the last ones for replay. Over a lossy
-transport this machine finds gaps, duplicates, reordering and restarts, asks for what is missing, and hands every batch
-on once and in order. When history cannot be had it goes on with what there is and says so (`Trust.PARTIAL`); it never
-stops applying live batches for ever.
+A publisher numbers its batches 0, 1, 2, ... within one life (epoch) and keeps the latest for replay. Over a lossy
+transport this machine detects gaps, duplicates, reordering and restarts, requests missing batches, and applies every
+batch once and in order. If history is not available, it continues with the batches that are and reports it
+(`Trust.PARTIAL`); it never stops applying live batches for good.
 Source: vLLM ZmqEventPublisher; its ROUTER drops replies silently, so only contiguity proves a replay complete.
 """
 
@@ -15,33 +15,34 @@ from enum import StrEnum
 from math import inf
 from typing import Generic, TypeVar
 
+from .counters import StreamCounters
 from .held import Held, HeldBatches
 from .model import Seq
+from .order import BatchOrder
 from .position import StreamPosition
 from .replay_request import ReplayRequest
-from .stamps import BatchStamps
 
 ItemT = TypeVar("ItemT")
 
 
 class Trust(StrEnum):
-    """How far the index believes its view of a publisher."""
+    """The degree to which the index believes its view of a publisher."""
 
     LIVE = "live"
     """Every batch of this epoch was applied."""
     REPLAYING = "replaying"
     """Missing batches are being fetched."""
     PARTIAL = "partial"
-    """Some history could not be had; what is known is kept."""
+    """Some history was not available; the known part is kept."""
     STALE = "stale"
     """The connection is down; the engine may have changed since."""
     DARK = "dark"
-    """Nothing was ever heard."""
+    """No message has ever arrived."""
 
 
 @dataclass(frozen=True, slots=True)
 class Apply(Generic[ItemT]):
-    """Apply this batch; every sequence number is applied at most once an epoch, in order."""
+    """Action: apply this batch. Every sequence number comes at most once per epoch, in order."""
 
     seq: Seq
     item: ItemT
@@ -49,14 +50,14 @@ class Apply(Generic[ItemT]):
 
 @dataclass(frozen=True, slots=True)
 class Reset:
-    """Forget all that was learned from this publisher: it started a new life."""
+    """Action: forget everything learned from this publisher, because it started a new life."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class RequestReplay:
-    """Ask the publisher for every batch from `start` on, and report answers, the end, and the passing of time."""
+    """Action: request every batch from `start` on, then report replies, their end, and the passing of time."""
 
     start: Seq
 
@@ -69,8 +70,8 @@ class StreamLimits:
     """Bounds of one stream.
 
     Attributes:
-        max_held: batches held while a hole before them is being fetched; past it the oldest hole is given up.
-        max_held_bytes: the same in bytes of payload.
+        max_held: batches held while a hole before them is fetched; beyond it the oldest hole is given up.
+        max_held_bytes: the same bound in bytes of payload.
         reply_timeout_s: silence after which an unanswered replay request counts as failed.
         backoff_s: wait before the second request for the same hole; doubles each time.
         max_attempts: requests without progress after which a hole is given up.
@@ -83,27 +84,13 @@ class StreamLimits:
     max_attempts: int = 3
 
 
-@dataclass(slots=True)
-class StreamCounters:
-    """What happened on one stream since it was created."""
-
-    applied: int = 0
-    duplicates: int = 0
-    gaps: int = 0
-    lost: int = 0
-    """Batches given up because no replay had them."""
-    restarts: int = 0
-    replays: int = 0
-    replay_failures: int = 0
-
-
 class PublisherStream(Generic[ItemT]):
-    """State of one publisher's stream. Sans-IO: the shell does what the returned actions say.
+    """State of one publisher's stream. Sans-IO: the shell performs the returned actions.
 
     Args:
         can_replay: whether the publisher has a replay socket.
         limits: bounds.
-        position: where another machine of this publisher stood; the connection is down and nothing is known since.
+        position: state of an earlier stream to continue from; the connection counts as down since then.
     """
 
     def __init__(
@@ -114,126 +101,120 @@ class PublisherStream(Generic[ItemT]):
         self.epoch = position.epoch
         self._can_replay = can_replay
         self._limits = limits or StreamLimits()
-        # None: nothing applied yet, and the start of history is unknown
-        self._next: int | None = position.next_seq
         self._held = HeldBatches[ItemT](
             max_count=self._limits.max_held, max_bytes=self._limits.max_held_bytes
         )
-        self._stamps = BatchStamps(position.next_seq or 0, position.stamps, position.newest_stamp)
+        self._order = BatchOrder(self._held, counters=self.counters, position=position)
         self._replay: ReplayRequest | None = None
-        self._lost: bool = position.lost
         self._unverified = False
         self._connected = False
-        self._heard = position.next_seq is not None
+        self._has_received = position.next_seq is not None
 
     @property
     def trust(self) -> Trust:
-        """Belief in the state that the applied batches built."""
-        if not self._heard:
+        """Trust in the state that the applied batches built."""
+        if not self._has_received:
             return Trust.DARK
         if not self._connected:
             return Trust.STALE
         if self._replay is not None and (self._held or not self._replay.routine):
             return Trust.REPLAYING
-        return Trust.PARTIAL if self._lost or self._unverified else Trust.LIVE
+        return Trust.PARTIAL if self._order.lost or self._unverified else Trust.LIVE
 
     @property
     def held_bytes(self) -> int:
-        """Payload of the batches that are held."""
+        """Payload bytes of the held batches."""
         return self._held.size_bytes
 
     @property
     def awaits_replay(self) -> bool:
-        """Whether a replay is under way, so that `tick` has something to do."""
+        """Whether a replay is in progress, so that `tick` has work."""
         return self._replay is not None
 
     @property
     def awaits_answer(self) -> bool:
-        """Whether a replay request is out, not given up and not waiting to be repeated."""
+        """Whether a replay request is open: neither given up nor waiting to be repeated."""
         return self._replay is not None and self._replay.wait_until is None
 
     @property
     def last_seq(self) -> int | None:
         """Highest sequence number applied in this epoch, None before the first."""
-        return self._next - 1 if self._next else None
+        return self._order.next_seq - 1 if self._order.next_seq else None
 
     def position(self) -> StreamPosition:
-        """Where the stream stands. Batches that are held are not part of it: they are fetched again."""
-        return StreamPosition(
-            epoch=self.epoch,
-            next_seq=self._next,
-            stamps=self._stamps.kept(),
-            newest_stamp=self._stamps.newest,
-            lost=self._lost,
-        )
+        """Return the state to continue from, without the held batches: a replay fetches them again."""
+        return self._order.position(epoch=self.epoch)
 
     def connected(self) -> list[Action[ItemT]]:
-        """The live socket is (again) connected: whatever was published meanwhile has to be fetched.
+        """Handle a (new) live connection: fetch the batches published while it was down.
 
-        The request begins with the last applied batch. A publisher still in the same life always has that one, so
-        an answer without it, or with another time stamp on it, tells of a restart before any new event does. Batches
-        held from before may belong to another life than the next ones; the answer brings them again.
+        The request begins with the last applied batch. A publisher in the same life always has that one, so a reply
+        without it, or with another time stamp on it, shows a restart before any new event does. Held batches may belong
+        to another life than the next ones; the reply brings them again.
         """
         self._connected = True
         if not self._can_replay:
-            self._lost |= self._next is not None  # nobody can say what was published meanwhile
+            self._order.lost |= self._order.next_seq is not None  # batches may have been published meanwhile
             return []
         self._held.clear()
-        return self._ask(probing=bool(self._next))
+        return self._ask(probing=bool(self._order.next_seq))
 
     def check(self, *, same_connection: bool = True) -> list[Action[ItemT]]:
-        """Ask whether anything was missed; for publishers that have been silent, whose losses no later batch shows.
+        """Request missed batches of a silent publisher, whose losses no later batch shows.
 
         Args:
-            same_connection: the connection is known to have lasted, so that an answer without the last applied batch
-                is a history cut short and not another life.
+            same_connection: the connection is known to have lasted, so that a reply without the last applied batch
+                means a truncated history, not another life.
         """
         if not self._can_replay or not self._connected or self._replay is not None:
             return []
-        return self._ask(probing=bool(self._next), routine=True, same_connection=same_connection)
+        return self._ask(probing=bool(self._order.next_seq), routine=True, same_connection=same_connection)
 
     def disconnected(self) -> None:
-        """The live socket lost its peer."""
+        """Handle the loss of the live connection."""
         self._connected = False
 
     def restarted(self, reason: str) -> list[Action[ItemT]]:
-        """Evidence from elsewhere (process start time, identity) that the publisher began a new life."""
-        self._forget()
+        """Start a new life, on evidence from elsewhere (process start time, identity)."""
+        self.epoch += 1
+        self._order.clear()
+        self._replay = None
+        self._unverified = False
         self.counters.restarts += 1
         actions: list[Action[ItemT]] = [Reset(reason)]
         return actions + (self._ask() if self._can_replay else [])
 
     def damaged(self) -> None:
-        """Something that a batch said could not be taken: what follows from it is not known."""
-        self._lost = True
+        """Lower the trust: a part of an applied batch could not be used."""
+        self._order.lost = True
 
     def live(self, seq: int, item: ItemT, *, ts: float, size_bytes: int = 0) -> list[Action[ItemT]]:
-        """A batch from the live socket.
+        """Handle a batch from the live socket.
 
-        One that comes while the connection is down has overtaken the news that it is up.
+        A batch that arrives while the connection is down has overtaken the report that it is up.
 
         Args:
             seq: its number.
-            item: what it is to the caller.
-            ts: the publisher's own time stamp of it, 0 when it could not be read.
-            size_bytes: of its payload.
+            item: the batch as the caller has it.
+            ts: the publisher's own time stamp, 0 if unknown.
+            size_bytes: payload size.
         """
-        self._heard = True
-        if not self._connected and self._next is not None:
+        self._has_received = True
+        if not self._connected and self._order.next_seq is not None:
             return [*self.connected(), *self.live(seq, item, ts=ts, size_bytes=size_bytes)]
         self._connected = True
-        if self._is_new_life(seq, ts):
+        if self._order.is_new_life(seq, ts):
             return [
                 *self.restarted(f"sequence went back to {seq}"),
                 *self.live(seq, item, ts=ts, size_bytes=size_bytes),
             ]
-        if self._next is None and seq == 0:
-            self._next = 0
-        if self._replay is None and self._next is None:
+        if seq == 0:
+            self._order.begin()
+        if self._replay is None and self._order.next_seq is None:
             return self._first(seq, Held(ts, item, size_bytes))
-        if not self._take(seq, Held(ts, item, size_bytes)):
+        if not self._hold(seq, Held(ts, item, size_bytes)):
             return []
-        actions: list[Action[ItemT]] = list(self._drain())
+        actions: list[Action[ItemT]] = list(self._ready())
         if self._held and self._replay is None:
             self.counters.gaps += 1
             actions += self._ask() if self._can_replay else self._give_up_hole()
@@ -242,54 +223,52 @@ class PublisherStream(Generic[ItemT]):
     def replayed(
         self, seq: int, item: ItemT, *, ts: float, now: float, size_bytes: int = 0
     ) -> list[Action[ItemT]]:
-        """A batch from the replay socket. Late answers to a request that was given up are ignored."""
+        """Handle a batch from the replay socket. Late replies to an abandoned request are ignored."""
         if self._replay is None:
             return []
-        self._heard = True
-        self._replay.heard_at = now
+        self._has_received = True
+        self._replay.last_reply_at = now
         self._replay.empty = False
-        if self._is_new_life(seq, ts):
+        if self._order.is_new_life(seq, ts):
             return self.restarted(f"replay answered with another life's batch {seq}")
         if seq == self._replay.start:
             self._replay.probing = False
-        if self._next is None:
-            self._next = 0
-        return list(self._drain()) if self._take(seq, Held(ts, item, size_bytes)) else []
+        self._order.begin()
+        return list(self._ready()) if self._hold(seq, Held(ts, item, size_bytes)) else []
 
     def replay_end(self, *, now: float) -> list[Action[ItemT]]:
-        """The publisher said it has sent all it has. Believed only if nothing is missing."""
+        """Handle the end marker of a reply. It is believed only if no batch is missing."""
         if self._replay is None or self._replay.wait_until is not None:
             return []
-        self._heard = True
+        self._has_received = True
         if self._replay.probing and self._replay.empty:
             if not self._replay.same_connection:
                 return self.restarted(f"batch {self._replay.start} is no longer there")
-            self._lost = True
-        if self._next is None:
-            self._next = 0
-        actions: list[Action[ItemT]] = list(self._drain())
+            self._order.lost = True
+        self._order.begin()
+        actions: list[Action[ItemT]] = list(self._ready())
         if not self._held and not self._replay.verifying:
             self._replay = None
             self._unverified = False
             return actions
-        return actions + self._missing(now, answered=True)
+        return actions + self._retry(now, answered=True)
 
     def tick(self, *, now: float) -> list[Action[ItemT]]:
-        """Passing time: unanswered requests fail, waits end. Call at least every `reply_timeout_s`."""
+        """Fail unanswered requests and end waits. Call at least every `reply_timeout_s`."""
         replay = self._replay
         if replay is None:
             return []
         if replay.wait_until is not None:
             return self._send() if now >= replay.wait_until else []
-        if now - replay.heard_at < self._limits.reply_timeout_s:
+        if now - replay.last_reply_at < self._limits.reply_timeout_s:
             return []
         self.counters.replay_failures += 1
-        return self._missing(now, answered=False)
+        return self._retry(now, answered=False)
 
     def replay_sent(self, *, now: float) -> None:
-        """The request left this process; until then it does not time out (requests queue for a fleet-wide slot)."""
+        """Start the time-out of a request that left this process; before, it may queue for a fleet-wide slot."""
         if self._replay is not None:
-            self._replay.heard_at = now
+            self._replay.last_reply_at = now
 
     # -- replay ---------------------------------------------------------------------------------------------------
 
@@ -302,16 +281,16 @@ class PublisherStream(Generic[ItemT]):
     def _send(self) -> list[Action[ItemT]]:
         replay = self._replay
         assert replay is not None  # noqa: S101 - only called with one
-        replay.heard_at, replay.wait_until, replay.next_before = inf, None, self._next or 0
+        replay.last_reply_at, replay.wait_until, replay.next_before = inf, None, self._order.next_seq or 0
         replay.start, replay.empty = replay.next_before - replay.probing, True
         self.counters.replays += 1
         return [RequestReplay(Seq(replay.start))]
 
-    def _missing(self, now: float, *, answered: bool) -> list[Action[ItemT]]:
-        """Something asked for did not come: ask again, later each time, and at last do without."""
+    def _retry(self, now: float, *, answered: bool) -> list[Action[ItemT]]:
+        """Repeat a request that did not bring everything, later each time; finally continue without the rest."""
         replay = self._replay
         assert replay is not None  # noqa: S101 - only called with one
-        if (self._next or 0) > replay.next_before:
+        if (self._order.next_seq or 0) > replay.next_before:
             return self._ask()
         replay.attempts += 1
         if replay.attempts < self._limits.max_attempts:
@@ -319,82 +298,34 @@ class PublisherStream(Generic[ItemT]):
             return []
         self._replay = None
         self._unverified |= not answered and not replay.routine
-        self._lost |= answered and replay.verifying  # its life may be another one
+        self._order.lost |= answered and replay.verifying  # the publisher may be in another life
         actions = self._give_up_hole()
         return actions + (self._ask() if self._held else [])
-
-    def _give_up_hole(self) -> list[Action[ItemT]]:
-        """Go on behind the first hole."""
-        if not self._held:
-            return []
-        self._lose_up_to(self._held.first)
-        return list(self._drain())
-
-    # -- sequence -------------------------------------------------------------------------------------------------
-
-    def _first(self, seq: int, batch: Held[ItemT]) -> list[Action[ItemT]]:
-        """The first batch heard of an epoch. Publishers count from 0, some from 1; anything later is a late join."""
-        if seq > 1 and self._can_replay:
-            self._take(seq, batch)
-            return self._ask()
-        self._take(seq, batch)
-        self._lose_up_to(seq)
-        return list(self._drain())
-
-    def _take(self, seq: int, batch: Held[ItemT]) -> bool:
-        """Hold the batch unless it is a duplicate, or there is no room for it and nothing can be given up yet."""
-        if (self._next is not None and seq < self._next) or seq in self._held:
-            self.counters.duplicates += 1
-            return False
-        if self._is_verifying and not self._held.has_room:
-            return False
-        self._held.put(seq, batch)
-        return True
 
     @property
     def _is_verifying(self) -> bool:
         return self._replay is not None and self._replay.verifying
 
-    def _lose_up_to(self, seq: int) -> None:
-        first = self._next or 0
-        if (first, seq) != (0, 1):  # some publishers count from 1
-            self.counters.lost += seq - first
-            self._lost |= seq > first
-        self._next = seq
-        self._stamps.break_off()
+    # -- order ----------------------------------------------------------------------------------------------------
 
-    def _drain(self) -> Iterator[Apply[ItemT]]:
-        while not self._is_verifying:
-            if self._next not in self._held:
-                if not self._held.is_over:
-                    return
-                self._lose_up_to(self._held.first)
-            seq = self._next or 0
-            batch = self._held.pop(seq)
-            self._stamps.add(seq, batch.ts)
-            self._next = seq + 1
-            self.counters.applied += 1
-            yield Apply(Seq(seq), batch.item)
+    def _first(self, seq: int, batch: Held[ItemT]) -> list[Action[ItemT]]:
+        """Handle the first batch of an epoch. Publishers count from 0, some from 1; a later number is a late join."""
+        self._hold(seq, batch)
+        if seq > 1 and self._can_replay:
+            return self._ask()
+        self._order.give_up_to(seq)
+        return list(self._ready())
 
-    def _is_new_life(self, seq: int, ts: float) -> bool:
-        """Whether batch `seq` belongs to another epoch than the one being followed.
+    def _hold(self, seq: int, batch: Held[ItemT]) -> bool:
+        return self._order.hold(seq, batch, may_give_up=not self._is_verifying)
 
-        Duplicates carry the time stamp they had; another life's batch of the same number does not.
-        """
-        if seq in self._held:
-            known: float | None = self._held.stamp(seq)
-        elif self._next is None or seq >= self._next:
-            return False
-        else:
-            known = self._stamps.of(seq)
-        if known is None:
-            return ts > self._stamps.newest
-        return known not in (ts, 0) and ts != 0
+    def _ready(self) -> Iterator[Apply[ItemT]]:
+        if not self._is_verifying:
+            yield from (Apply(Seq(seq), item) for seq, item in self._order.ready())
 
-    def _forget(self) -> None:
-        self.epoch += 1
-        self._next = None
-        self._held.clear()
-        self._stamps.clear()
-        self._replay = None
-        self._lost = self._unverified = False
+    def _give_up_hole(self) -> list[Action[ItemT]]:
+        """Continue after the first hole."""
+        if not self._held:
+            return []
+        self._order.give_up_to(self._held.first)
+        return list(self._ready())

@@ -1,4 +1,4 @@
-"""The ZMQ shell of the event plane: every publisher that kvatlas follows, on one event loop."""
+"""The ZMQ shell of the event plane: all subscriptions of a process, on one event loop."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .subscription import EventSink, SubscriberOptions, Subscription
 
 
 class Subscriber:
-    """Subscriptions to any number of publishers, which we connect to (`subscribe`) or which connect to us (`expect`)."""
+    """Subscriptions to any number of publishers: kvatlas connects to them (`subscribe`) or they to it (`expect`)."""
 
     def __init__(self, options: SubscriberOptions | None = None) -> None:
         self._options = options or SubscriberOptions()
@@ -30,28 +30,28 @@ class Subscriber:
         self._bound: BoundSocket | None = None
         self._subscriptions: set[Subscription] = set()
         self._prepared: dict[str, Connection] = {}
-        """Connections to publishers that are about to be followed, by address."""
+        """Connections opened ahead of `subscribe`, by address."""
         self._ticker: asyncio.Task[None] | None = None
 
     def bind(self, address: str) -> str:
-        """Listen for publishers that connect to us; once at most. Returns the address as bound.
+        """Listen for publishers that connect to kvatlas; at most once. Return the address as bound.
 
         Args:
-            address: `tcp://HOST:PORT` of ours, `tcp://*:PORT` for every interface, or `ipc://PATH`; port 0 takes a
-                free one.
+            address: a local `tcp://HOST:PORT`, `tcp://*:PORT` for every interface, or `ipc://PATH`; port 0 takes a
+                free port.
         Raises:
-            SubscriptionError: the address is taken, or not one of this machine's.
+            SubscriptionError: the address is in use, or does not belong to this machine.
         """
         self._bound = BoundSocket(self._context, address, self._options)
         return self._bound.address
 
     @property
     def unrouted(self) -> Mapping[str, int]:
-        """Messages on the bound socket that no known publisher sent, by reason."""
+        """Messages on the bound socket from no known publisher, by reason."""
         return self._bound.unrouted if self._bound else {}
 
     def prepare(self, addresses: Iterable[str]) -> Iterator[None]:
-        """Connect to publishers that are about to be followed, one a step; `subscribe` then costs little.
+        """Connect ahead of `subscribe`, one publisher per step, so that `subscribe` is cheap.
 
         Args:
             addresses: of their PUB sockets.
@@ -64,22 +64,22 @@ class Subscriber:
             yield
 
     def discard_prepared(self) -> None:
-        """Close the connections that `prepare` made and nobody took."""
+        """Close the prepared connections that `subscribe` has not used."""
         while self._prepared:
             self._prepared.popitem()[1].close()
 
     def subscribe(
         self, events: str, replay: str | None, sink: EventSink, position: StreamPosition | None = None
     ) -> Subscription:
-        """Follow one publisher from now on; connecting goes on in the background.
+        """Subscribe to one publisher; the connection is made in the background.
 
         Args:
             events: address of its PUB socket, `tcp://HOST:PORT`.
-            replay: address of its ROUTER socket, None when it has none.
+            replay: address of its ROUTER socket, None if it has none.
             sink: receives the batches.
-            position: where an earlier subscription to it stood, None to begin with its history.
+            position: state of an earlier subscription to continue from, None to start with its history.
         Raises:
-            SubscriptionError: an address that ZMQ cannot use, or too many sockets.
+            SubscriptionError: ZMQ cannot use the address, or too many sockets are open.
         """
         connection = self._prepared.pop(events, None) or Connection(self._context, events, self._options)
         subscription = Subscription(
@@ -100,15 +100,15 @@ class Subscriber:
         sink: EventSink,
         position: StreamPosition | None = None,
     ) -> Subscription:
-        """Follow one publisher that connects to the bound socket; what it has to replay is fetched at once.
+        """Expect one publisher on the bound socket; its history is requested at once.
 
         Args:
-            publisher: how it is recognized.
-            replay: address of its ROUTER socket, None when it has none.
+            publisher: identifies it.
+            replay: address of its ROUTER socket, None if it has none.
             sink: receives the batches.
             position: as for `subscribe`.
         Raises:
-            SubscriptionError: nothing is bound.
+            SubscriptionError: no address is bound.
         """
         bound = self._bound
         if bound is None:
@@ -126,17 +126,17 @@ class Subscriber:
         return self._add(subscription)
 
     def stop(self, subscription: Subscription) -> None:
-        """Stop following: from now on nothing of the publisher reaches its sink. `unsubscribe` frees its sockets."""
+        """Pass nothing more of the publisher to its sink. `unsubscribe` also frees its sockets."""
         self._subscriptions.discard(subscription)
         subscription.stop()
 
     async def unsubscribe(self, subscription: Subscription) -> None:
-        """Stop following, and free the publisher's sockets."""
+        """Stop the subscription and close its sockets."""
         self.stop(subscription)
         await subscription.close()
 
     async def close(self) -> None:
-        """Stop everything."""
+        """Stop all subscriptions and close all sockets."""
         if self._ticker is not None:
             self._ticker.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -159,7 +159,7 @@ class Subscriber:
 
     async def _tick(self) -> None:
         while True:
-            # jitter, so that a fleet that came up together does not ask for replays together for ever
+            # jitter, so that a fleet that started together does not request replays together for ever
             await asyncio.sleep(self._options.tick_s * (0.75 + random.random() / 2))
             for subscription in list(self._subscriptions):
                 subscription.tick()

@@ -1,4 +1,4 @@
-"""One publisher as kvatlas follows it: its stream, its replay and its sink, fed by whatever receives it live."""
+"""The subscription to one publisher: its stream, its replay and its sink, fed by a source of live messages."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from .errors import FrameError, SubscriptionError, WireError
-from .model import Batch, EventBatch
+from .errors import FrameError, SubscriptionError
+from .message import Unreadable, read_message
+from .model import Batch
 from .position import StreamPosition
-from .replay import END_OF_REPLAY, ReplayServer
+from .replay import ReplayServer
 from .sockets import spawn
 from .stream import Action, Apply, PublisherStream, RequestReplay, Reset, StreamLimits, Trust
 from .wire import decode_batch
@@ -19,40 +20,38 @@ from .wire import decode_batch
 log = logging.getLogger(__name__)
 
 HARMLESS = frozenset({"unknown_tag"})
-"""Reasons of rejected events that leave what is known right: an event type that engines have added."""
-
-_SEQ_BYTES = 8
+"""Rejections that leave the known state correct: an event type that engines have added."""
 
 
 class EventSink(Protocol):
-    """Receives what one publisher says, in order, on the event loop's thread."""
+    """Receiver of one publisher's batches, in order, on the event loop's thread."""
 
     def apply(self, batch: Batch, *, live: bool) -> None:
-        """A batch, each once; `live` unless it came by replay."""
+        """Apply a batch; each comes once. `live` is False if it came by replay."""
         ...
 
     def reset(self, reason: str) -> None:
-        """The publisher began a new life."""
+        """Forget the publisher's state: it started a new life."""
         ...
 
     def rejected(self, reason: str) -> None:
-        """Something unreadable came; `reason` is one bounded word."""
+        """Count unreadable input; `reason` is one bounded word."""
         ...
 
     def trust_changed(self, old: Trust, new: Trust) -> None:
-        """Belief in the publisher's state changed."""
+        """Handle a change of trust in the publisher's state."""
         ...
 
 
 class LiveSource(Protocol):
-    """What receives one publisher's live messages and hands them to its subscription."""
+    """Receiver of one publisher's live messages, which passes them to its subscription."""
 
     def stop(self) -> None:
-        """Hand on nothing from now on."""
+        """Pass no more messages."""
         ...
 
     async def close(self) -> None:
-        """Free what it holds."""
+        """Free the sockets it owns."""
         ...
 
 
@@ -62,13 +61,13 @@ class SubscriberOptions:
 
     Attributes:
         topic_prefix: ZMQ subscription prefix.
-        receive_hwm: messages a socket queues before the sender's drop; a loss shows as a gap.
+        receive_hwm: messages that a socket queues before the sender drops; a loss shows as a gap.
         max_sockets: sockets open at one time.
-        max_concurrent_replays: replay requests out at one time over the fleet.
-        recheck_s: time after a connection at which to look for batches lost while the subscription travelled.
-        idle_check_s: silence after which to look for missed batches.
+        max_concurrent_replays: replay requests open at one time, over the fleet.
+        recheck_s: time after a connection at which to request batches lost before the subscription took effect.
+        idle_check_s: silence after which to request missed batches.
         tick_s: resolution of time-outs.
-        decode: reads payloads, as `decode_batch` does.
+        decode: decodes payloads, as `decode_batch` does.
     """
 
     topic_prefix: str = ""
@@ -83,18 +82,20 @@ class SubscriberOptions:
 
 
 class Subscription:
-    """One publisher's stream, replay and sink. Made by `Subscriber`.
+    """One publisher's stream, replay and sink. Created by `Subscriber`.
+
+    If the source does not report lost connections, a publisher is `stale` from an unanswered check until its next
+    message, provided that its replay socket has answered before. One that continues from a position is `stale` until
+    its first message.
 
     Args:
-        events: address where its live messages arrive, for people.
-        replay: where it answers replay requests, None when it does not.
+        events: address of its live messages, for people.
+        replay: its replay server, None if it has none.
         sink: receives its batches.
         options: settings.
-        position: where an earlier subscription to the publisher stood, None to begin with its history.
-        sees_disconnects: whether the source tells of lost connections. Where it cannot, a publisher whose replay
-            socket has answered before is `stale` while a look at it stays unanswered, until anything is heard of it;
-            so is one with a position, until then.
-        open_source: opens what receives its live messages.
+        position: state of an earlier subscription to continue from, None to start with the publisher's history.
+        sees_disconnects: whether the source reports lost connections.
+        open_source: opens the receiver of its live messages.
     """
 
     def __init__(
@@ -110,8 +111,8 @@ class Subscription:
     ) -> None:
         self.events = events
         self.topic = b""
-        """Of the last live message; empty when it had none."""
-        self.stream: PublisherStream[Batch] = PublisherStream(
+        """Topic of the last live message; empty if it had none."""
+        self.stream: PublisherStream[Batch | Unreadable] = PublisherStream(
             can_replay=replay is not None, limits=options.limits, position=position
         )
         self._replay, self._sink, self._options = replay, sink, options
@@ -119,37 +120,37 @@ class Subscription:
         self._replay_task: asyncio.Task[None] | None = None
         self._ending: set[asyncio.Task[None]] = set()
         self._check_at: float | None = None
-        self._checked_at = self._heard_at = 0.0
+        self._checked_at = self._received_at = 0.0
         self._replay_answers = False
         self._silent = self.stream.trust is Trust.STALE and not sees_disconnects
-        self.trust = self._believed()
-        """Belief in the publisher's state, as the sink was told."""
+        self.trust = self._current_trust()
+        """Trust in the publisher's state, as last reported to the sink."""
         self._source = open_source(self)
 
     @property
     def replay(self) -> str | None:
-        """Address of the publisher's replay socket, None when it has none."""
+        """Address of the publisher's replay socket, None if it has none."""
         return self._replay.address if self._replay else None
 
     def tick(self) -> None:
-        """Let time pass: replay time-outs, and looks at publishers that have been silent."""
+        """Handle replay time-outs, and check a publisher that has been silent."""
         now = self._now()
         if self.stream.awaits_replay:
             failures = self.stream.counters.replay_failures
             self._do(self.stream.tick(now=now))
             if self.stream.counters.replay_failures > failures:
-                self._unanswered()
+                self._check_unanswered()
         elif self._check_at is not None and now >= self._check_at:
             self._check_at = now + self._options.idle_check_s
             self._checked_at = now
             self._do(self.stream.check(same_connection=self._sees_disconnects))
 
     def restarted(self, reason: str) -> None:
-        """Evidence from elsewhere that the publisher began a new life."""
+        """Start a new life of the publisher, on evidence from elsewhere."""
         self._do(self.stream.restarted(reason))
 
     def stop(self) -> None:
-        """From now on nothing reaches the sink; `close` frees the rest."""
+        """Pass nothing more to the sink; `close` frees the sockets."""
         self._source.stop()
         self._cancel_replay()
 
@@ -162,27 +163,30 @@ class Subscription:
     # -- live, called by the source -------------------------------------------------------------------------------
 
     def connected(self) -> None:
-        """The publisher is (again) connected, or may be."""
+        """Handle a (new) connection to the publisher, or a possible one."""
         self._check_at = self._now() + self._options.recheck_s
         self._do(self.stream.connected())
 
     def disconnected(self) -> None:
-        """The connection to the publisher is lost."""
+        """Handle the loss of the connection to the publisher."""
         self.stream.disconnected()
-        self._tell_trust()
+        self._report_trust()
 
-    def live(self, seq: int, batch: Batch, *, topic: bytes) -> None:
-        """A live batch. One that cannot be read is not trusted with its number either: it is missing, and fetched."""
-        if not len(batch) and batch.rejected and batch.timestamp == 0:
-            self._sink.rejected(batch.rejected[0])
+    def live(self, seq: int, content: Batch | Unreadable, *, topic: bytes) -> None:
+        """Handle a live message. If it is unreadable, its number may be wrong too: the batch counts as missing."""
+        if isinstance(content, Unreadable):
+            self.reject(content.reason, content.detail)
             return
         self.topic = topic
-        self._heard()
-        self._check_at = self._heard_at + self._options.idle_check_s
-        self._do(self.stream.live(seq, batch, ts=batch.timestamp, size_bytes=batch.size_bytes), live=True)
+        self._received()
+        self._check_at = self._received_at + self._options.idle_check_s
+        self._do(
+            self.stream.live(seq, content, ts=content.timestamp, size_bytes=content.size_bytes), live=True
+        )
 
-    def rejected(self, reason: str) -> None:
-        """A live message that cannot be taken."""
+    def reject(self, reason: str, detail: object) -> None:
+        """Count and log a message that cannot be used."""
+        log.debug("%s (publisher %s)", detail, self.events)
         self._sink.rejected(reason)
 
     # -- replay ---------------------------------------------------------------------------------------------------
@@ -199,15 +203,15 @@ class Subscription:
             task.add_done_callback(self._ending.discard)
 
     async def _fetch(self, start: int) -> None:
-        assert self._replay is not None  # noqa: S101 - streams without a replay address ask for none
+        assert self._replay is not None  # noqa: S101 - a stream without a replay address requests none
         try:
             await self._replay.fetch(start, sent=self._replay_sent, take=self._take_replayed)
         except SubscriptionError as error:
             log.warning("%s", error)
-            self._replay_sent()  # as good as sent into the void: it times out, is tried again, and given up
+            self._replay_sent()  # counts as sent: it times out, is retried, and is given up
             return
         self._replay_task = None
-        self._heard()
+        self._received()
         self._replay_answers = True
         self._do(self.stream.replay_end(now=self._now()))
 
@@ -216,75 +220,58 @@ class Subscription:
 
     def _take_replayed(self, frames: list[bytes]) -> None:
         try:
-            seq, batch = read_message(frames, self._options.decode)
+            seq, content = read_message(frames, self._options.decode)
         except FrameError as error:
-            self._sink.rejected("bad_replay_frames")
-            log.debug("%s (replay of %s)", error, self.replay)
+            self.reject("bad_replay_frames", error)
             return
-        self._heard()
-        self._do(
-            self.stream.replayed(seq, batch, ts=batch.timestamp, now=self._now(), size_bytes=batch.size_bytes)
-        )
+        self._received()
+        ts, size = (0.0, 0) if isinstance(content, Unreadable) else (content.timestamp, content.size_bytes)
+        self._do(self.stream.replayed(seq, content, ts=ts, now=self._now(), size_bytes=size))
 
-    def _unanswered(self) -> None:
-        """A replay request got no answer; if it was the last try of a look at the publisher, it is silent."""
+    def _check_unanswered(self) -> None:
+        """Mark the publisher silent if the last attempt of a check got no reply."""
         if self._sees_disconnects or not self._replay_answers or self.stream.awaits_replay:
             return
-        if self._heard_at < self._checked_at:
+        if self._received_at < self._checked_at:
             self._silent = True
-            self._tell_trust()
+            self._report_trust()
 
     # -- both -----------------------------------------------------------------------------------------------------
 
-    def _heard(self) -> None:
-        self._heard_at = self._now()
+    def _received(self) -> None:
+        self._received_at = self._now()
         self._silent = False
 
-    def _do(self, actions: list[Action[Batch]], *, live: bool = False) -> None:
+    def _do(self, actions: list[Action[Batch | Unreadable]], *, live: bool = False) -> None:
         for action in actions:
             match action:
-                case Apply(item=batch):
-                    if not HARMLESS.issuperset(batch.rejected):
-                        self.stream.damaged()
-                    self._sink.apply(batch, live=live)
+                case Apply(item=content):
+                    self._apply(content, live=live)
                 case Reset(reason=reason):
                     self._sink.reset(reason)
                 case RequestReplay(start=start):
                     self._start_replay(start)
         if not self.stream.awaits_answer:
-            self._cancel_replay()  # given up: free its slot
-        self._tell_trust()
+            self._cancel_replay()  # the request was given up: free its slot
+        self._report_trust()
 
-    def _tell_trust(self) -> None:
-        trust = self._believed()
+    def _apply(self, content: Batch | Unreadable, *, live: bool) -> None:
+        if isinstance(content, Unreadable):
+            self.stream.damaged()
+            self.reject(content.reason, content.detail)
+            return
+        if not HARMLESS.issuperset(content.rejected):
+            self.stream.damaged()
+        self._sink.apply(content, live=live)
+
+    def _report_trust(self) -> None:
+        trust = self._current_trust()
         if trust is not self.trust:
             old, self.trust = self.trust, trust
             self._sink.trust_changed(old, trust)
 
-    def _believed(self) -> Trust:
+    def _current_trust(self) -> Trust:
         return Trust.STALE if self._silent else self.stream.trust
 
     def _now(self) -> float:
         return asyncio.get_running_loop().time()
-
-
-def read_message(frames: list[bytes], decode: Callable[[bytes], Batch]) -> tuple[int, Batch]:
-    """Sequence number and batch of `[..., 8-byte sequence, payload]`; the number counts even if the payload cannot be read.
-
-    Args:
-        frames: parts of the message.
-        decode: reads the payload, as `decode_batch` does.
-    Raises:
-        FrameError: other parts, or the number that ends a replay.
-    """
-    if len(frames) < 2 or len(frames[-2]) != _SEQ_BYTES:
-        sizes = [len(frame) for frame in frames]
-        raise FrameError(f"message has parts of {sizes} bytes, want [topic, 8-byte sequence, payload]")
-    if frames[-2] == END_OF_REPLAY:
-        raise FrameError("batch has the sequence number 2**64 - 1, which ends a replay")
-    try:
-        batch = decode(frames[-1])
-    except WireError as error:
-        log.debug("%s", error)
-        batch = EventBatch(0.0, (), None, (error.reason,))
-    return int.from_bytes(frames[-2], "big"), batch

@@ -1,4 +1,4 @@
-"""Topics of publishers that connect to us, `kv@ENDPOINT@MODEL`, and the endpoint each one names.
+"""Topics of publishers that connect to kvatlas, `kv@ENDPOINT@MODEL`, and the endpoint that each one names.
 
 ENDPOINT is a host with or without its serving port, or the endpoint's name; the model may contain `@`.
 """
@@ -17,21 +17,21 @@ _MAX_PORT = 65535
 
 
 class Topic(NamedTuple):
-    """The parts of a topic: ENDPOINT as written, and the model, empty when the topic has none."""
+    """The parts of a topic: ENDPOINT as written, and the model, empty if the topic has none."""
 
     endpoint: str
     model: str
 
 
-class _Place(NamedTuple):
-    """One way to read an ENDPOINT: host in its one form for comparing, and port, None when it has none."""
+class _HostPort(NamedTuple):
+    """One reading of an ENDPOINT: normalized host, and port, None if it has none."""
 
     host: str
     port: int | None
 
 
 def parse_topic(topic: bytes) -> Topic:
-    """The parts of `PREFIX@ENDPOINT[@MODEL]`; the prefix is whatever the engines were told, without `@`.
+    """Split `PREFIX@ENDPOINT[@MODEL]`; the prefix is any text without `@` that the engines are configured with.
 
     Raises:
         TopicError: not UTF-8, or without an ENDPOINT (`not_a_topic`).
@@ -46,15 +46,15 @@ def parse_topic(topic: bytes) -> Topic:
 
 
 class TopicDirectory:
-    """Finds the endpoint that a topic means.
+    """Endpoints by the topics that name them.
 
-    In this order: the endpoint of that name, the one that serves at that host and port, and for a host without port
-    the only one on that host.
+    A topic names, in this order: the endpoint of that name, the one that serves at that host and port, or, without a
+    port, the only one on that host.
     """
 
     def __init__(self) -> None:
         self._serving: dict[str, str] = {}
-        self._at: dict[_Place, set[str]] = {}
+        self._at: dict[_HostPort, set[str]] = {}
 
     def add(self, name: str, serving: str) -> None:
         """Register an endpoint.
@@ -64,29 +64,29 @@ class TopicDirectory:
             serving: `HOST:PORT`, brackets around IPv6.
         """
         self._serving[name] = serving
-        for place in _places_of(serving):
-            self._at.setdefault(place, set()).add(name)
+        for key in _keys_of(serving):
+            self._at.setdefault(key, set()).add(name)
 
     def remove(self, name: str) -> None:
         """Forget an endpoint."""
-        for place in _places_of(self._serving.pop(name)):
-            self._at[place].discard(name)
-            if not self._at[place]:
-                del self._at[place]
+        for key in _keys_of(self._serving.pop(name)):
+            self._at[key].discard(name)
+            if not self._at[key]:
+                del self._at[key]
 
     def find(self, topic: bytes) -> str:
-        """Name of the endpoint that publishes under `topic`.
+        """Return the name of the endpoint that publishes under `topic`.
 
         Raises:
-            TopicError: `not_a_topic`, `unknown_endpoint`, or `ambiguous_host` when several endpoints fit.
+            TopicError: `not_a_topic`, `unknown_endpoint`, or `ambiguous_host` if several endpoints match.
         Cost: O(length of the topic).
         """
         written = parse_topic(topic).endpoint
         if written in self._serving:
             return written
         found: set[str] = set()
-        for place in _readings(written):
-            found |= self._at.get(place, set())
+        for key in _readings(written):
+            found |= self._at.get(key, set())
         if not found:
             raise TopicError("unknown_endpoint", f"no endpoint is named {written!r} or serves there")
         if len(found) > 1:
@@ -95,28 +95,28 @@ class TopicDirectory:
         return found.pop()
 
 
-def _places_of(serving: str) -> Iterator[_Place]:
-    """The places at which an endpoint that serves at `HOST:PORT` is looked up."""
+def _keys_of(serving: str) -> Iterator[_HostPort]:
+    """Yield the keys under which an endpoint that serves at `HOST:PORT` is found."""
     host, _, port = serving.rpartition(":")
     host = _ipv6(host.strip("[]")) or host.lower()
-    yield _Place(host, int(port))
-    yield _Place(host, None)
+    yield _HostPort(host, int(port))
+    yield _HostPort(host, None)
 
 
-def _readings(written: str) -> Iterator[_Place]:
-    """What ENDPOINT may mean: one thing, but for IPv6 without brackets, whose last group may be a port."""
+def _readings(written: str) -> Iterator[_HostPort]:
+    """Yield the readings of ENDPOINT: two for IPv6 without brackets, whose last group may be a port, else one."""
     whole = _ipv6(written.strip("[]"))
     if whole is not None:
-        yield _Place(whole, None)
+        yield _HostPort(whole, None)
     host, colon, digits = written.rpartition(":")
     if not colon:
-        yield _Place(written.lower(), None)
+        yield _HostPort(written.lower(), None)
     elif digits.isascii() and digits.isdigit() and len(digits) <= 5 and int(digits) <= _MAX_PORT:
-        yield _Place(_ipv6(host.strip("[]")) or host.lower(), int(digits))
+        yield _HostPort(_ipv6(host.strip("[]")) or host.lower(), int(digits))
 
 
 def _ipv6(text: str) -> str | None:
-    """The address in its one written form, None when it is none."""
+    """Return the address in its canonical form, None if it is not an IPv6 address."""
     with suppress(ipaddress.AddressValueError):
         return str(ipaddress.IPv6Address(text))
     return None

@@ -1,8 +1,8 @@
-"""Engine payloads to domain events.
+"""Decoder of engine payloads into domain events.
 
-Engines have sent the same three events in many shapes: positional arrays and maps, batches of two or three elements
-or a map, integer, signed and byte-string hashes, events wrapped in `bin`. All of them are read here, by position or
-by name, with missing and unknown fields allowed. What cannot be read is named by a reason word and costs only itself.
+Engines have sent the same three events in many forms: positional arrays and maps, batches of two or three elements
+or a map, integer, signed and byte-string hashes, events wrapped in `bin`. All of them are decoded here, by position or
+by name, with missing and unknown fields allowed. An unreadable event is left out with a reason; its neighbours are kept.
 Source: vLLM 0.9 to 0.32 and SGLang 0.5 event structs.
 """
 
@@ -30,13 +30,13 @@ from .model import (
 )
 
 MAX_PAYLOAD_BYTES = 64 * 1024 * 1024
-"""A batch larger than this is refused unread; a vLLM step of a million tokens stays far below."""
+"""Larger payloads are rejected undecoded; a vLLM step of a million tokens stays far below."""
 
 MAX_NAME_LENGTH = 256
-"""Longest medium, adapter or kind taken; longer ones are not names."""
+"""Longest accepted medium, adapter or kind."""
 
 _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""What the decoder raises on bytes that are not msgpack, text that is not UTF-8, and nesting without end."""
+"""Errors of the decoder for bytes that are not msgpack, text that is not UTF-8, and endless nesting."""
 
 _U64 = (1 << 64) - 1
 _STORED_FIELDS: tuple[str, ...] = (
@@ -52,16 +52,14 @@ _decode_raw_map = msgspec.msgpack.Decoder(dict[str, msgspec.Raw]).decode
 
 
 def decode_batch(payload: bytes) -> EventBatch:
-    """The events of one payload, in order; unreadable ones are left out and named in `rejected`.
+    """Decode the events of one payload, in order; unreadable ones are left out, with their reasons in `rejected`.
 
     Raises:
         WireError: the payload as a whole is not a batch (`too_large`, `not_msgpack`, `not_a_batch`).
     Cost: O(bytes), one pass unless an event is broken.
     """
     if len(payload) > MAX_PAYLOAD_BYTES:
-        raise WireError(
-            "too_large", f"payload has {len(payload)} bytes, at most {MAX_PAYLOAD_BYTES} are read"
-        )
+        raise WireError("too_large", f"payload has {len(payload)} bytes, want at most {MAX_PAYLOAD_BYTES}")
     timestamp, raw_events, rank = _split_batch(payload)
     events: list[Event] = []
     rejected: list[str] = []
@@ -74,10 +72,10 @@ def decode_batch(payload: bytes) -> EventBatch:
 
 
 def decode_event(raw: bytes) -> Event:
-    """The event that these bytes hold, as `decode_batch` finds it in a batch.
+    """Decode one event as `decode_batch` does in a batch.
 
     Raises:
-        WireError: it cannot be read.
+        WireError: the event is unreadable.
     Cost: O(bytes).
     """
     return _event(_decode_bytes(raw))
@@ -98,7 +96,7 @@ def _split_batch(payload: bytes) -> tuple[float, Sequence[object], int | None]:
     if len(parts) < 2 or not isinstance(parts[0], (int, float)) or not isinstance(parts[1], list):
         raise WireError("not_a_batch", "payload is not [timestamp, events, ...]")
     rank = parts[2] if len(parts) > 2 else None
-    # a clock that is no clock tells nothing, and must not pass for evidence of a restart
+    # a time that is not finite must not count as evidence of a restart
     return (
         float(parts[0]) if isfinite(parts[0]) else 0.0,
         cast("list[object]", parts[1]),
@@ -107,7 +105,7 @@ def _split_batch(payload: bytes) -> tuple[float, Sequence[object], int | None]:
 
 
 def _split_raw(payload: bytes) -> list[object]:
-    """The batch with each event left undecoded, so that one event's broken text does not cost its neighbours."""
+    """Split the batch without decoding its events, so that broken text in one does not affect the others."""
     try:
         try:
             raw = _decode_raw_array(payload)
@@ -149,7 +147,7 @@ def _event(raw: object) -> Event:
         case None:
             raise WireError("missing_tag", "event map has no type")
         case _:
-            raise WireError("unknown_tag", f"event tag {str(tag)[:64]!r} is not known")
+            raise WireError("unknown_tag", f"event tag {str(tag)[:64]!r} is unknown")
 
 
 def _decode_bytes(raw: bytes | msgspec.Raw) -> object:
@@ -169,7 +167,7 @@ def _stored(get: Callable[[str], object]) -> BlockStored:
         raise WireError("bad_block_size", f"block_size is {block_size!r}, want a count")
     return BlockStored(
         hashes=_hashes(get("block_hashes")),
-        # 0 is how a hash-only publisher says "none"; a real hash is 0 once in 2**64
+        # a hash-only publisher sends 0 for "no parent"; a real hash is 0 once in 2**64
         parent=None if parent is None or parent == 0 else _hash(parent),
         tokens=_tokens(get("token_ids")),
         block_size=block_size,
@@ -193,7 +191,7 @@ def _hashes(value: object) -> tuple[EngineHash, ...]:
 
 
 def _hash(value: object) -> EngineHash:
-    """An engine's hash as 64 bits: integers modulo 2**64 (SGLang's are signed), byte strings by their last 8 bytes."""
+    """Fold a hash to 64 bits: integers modulo 2**64 (SGLang's are signed), byte strings by their last 8 bytes."""
     if type(value) is int:
         return EngineHash(value & _U64)
     if isinstance(value, bytes) and value:
@@ -210,9 +208,9 @@ def _tokens(value: object) -> array[int]:
     if tokens and isinstance(tokens[0], list):  # SGLang with EAGLE sends (token, next token) pairs
         tokens = [pair[0] if pair and isinstance(pair, list) else None for pair in tokens]
     try:
-        return array("I", cast("list[int]", tokens))  # array checks each itself
+        return array("I", cast("list[int]", tokens))  # array checks each item
     except (TypeError, OverflowError) as error:
-        raise WireError("bad_tokens", f"token_ids holds something that is no token id: {error}") from None
+        raise WireError("bad_tokens", f"token_ids holds an item that is not a token id: {error}") from None
 
 
 def _extra_keys(value: object) -> tuple[tuple[ExtraKey, ...] | None, ...] | None:
@@ -248,7 +246,7 @@ def _extra_key(value: object) -> ExtraKey:
 
 
 def _is_offset(value: int) -> bool:
-    return type(value) is int and value < 1 << 63  # block keys have room for i64
+    return type(value) is int and value < 1 << 63  # block keys hold it as i64
 
 
 def _medium(value: object) -> MediumName:
@@ -257,7 +255,7 @@ def _medium(value: object) -> MediumName:
 
 
 def _lora(name: object, lora_id: object) -> str | None:
-    """The adapter's name; for engines that told only its number, a name no request can ask for."""
+    """Return the adapter's name; for engines that send only its number, a name that no request can use."""
     if name is None and type(lora_id) is int:
         return f"#{lora_id}"
     return _name(name, "bad_lora_name") or None

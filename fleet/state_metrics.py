@@ -8,7 +8,8 @@ from dataclasses import asdict
 
 from prometheus_client.metrics_core import Metric
 
-from ..events.stream import StreamCounters, Trust
+from ..events.counters import StreamCounters
+from ..events.stream import Trust
 from ..events.subscriber import Subscriber
 from .families import counter, gauge
 from .fleet import Fleet

@@ -77,7 +77,7 @@ class TierBounds:
                 continue
             learned = rank.learned.setdefault(tier, LearnedBound(highest=MAX_TIER_BLOCKS))
             bound = rank.ledger.capacity(tier) or MAX_TIER_BLOCKS
-            learned.told(reuse, bound=bound, n_held=rank.ledger.residencies(tier))
+            learned.update(reuse, bound=bound, n_held=rank.ledger.residencies(tier))
         self.follow(endpoint)
 
     def _shrink(self, endpoint: Endpoint, tier: TierId) -> int:

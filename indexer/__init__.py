@@ -1,1 +1,1 @@
-"""Where blocks are: block keys, the block index, capacity, prefix matching."""
+"""The block index: block keys, holders, ledgers, capacity, prefix matching."""

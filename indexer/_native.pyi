@@ -1,13 +1,14 @@
-# The C++ core, indexer/native. Use it through `native_index`.
+# The C++ core, indexer/native. Use it through `native_index` and `native_ledger`.
 #
 # Keys are `array('Q')` or bytes of u64 little endian, tokens `array('I')` or bytes of u32. Every function raises
-# `TypeError` or `ValueError` for what is malformed, and methods raise `KeyError` for a holder that is not open. The GIL
-# is released while an operation runs; operations may come from any thread.
+# `TypeError` or `ValueError` for malformed arguments, and methods raise `KeyError` for a holder that is not open. The GIL
+# is released while an operation runs; any thread may call.
 
 from array import array
 from collections.abc import Sequence
 from typing import Self, TypeAlias
 
+from ..events._native import Batch
 from ..events.model import EngineHash
 from .index import HolderId
 from .keys import BlockKey
@@ -42,17 +43,11 @@ class Index:
     def sweep(self, n_keys: int) -> int: ...
     def statistics(self) -> tuple[int, int, int, int, int]: ...
 
-class Batch:
-    def size(self) -> int: ...
-    def event_bytes(self, position: int) -> bytes: ...
-    def adapters(self) -> list[str]: ...  # each once; empty for none
-    def removed_media(self) -> list[str]: ...  # each once, as sent; empty for one that was not
-
-class Books:
+class Ledger:
     def __new__(cls, seed: int, /) -> Self: ...
     def get(self, engine_hash: EngineHash) -> _Row | None: ...
     def put(self, engine_hash: EngineHash, key: BlockKey, depth: int, parent: EngineHash | None) -> None: ...
-    def pop_oldest(self) -> tuple[EngineHash, _Row]: ...  # None when there is none
+    def pop_oldest(self) -> tuple[EngineHash, _Row]: ...  # None if the table is empty
     def n_hashes(self) -> int: ...
     def columns(self) -> tuple[bytes, bytes, bytes, bytes]: ...
     def put_columns(self, hashes: _Items, keys: _Items, depths: _Items, parents: _Items) -> None: ...
@@ -72,7 +67,7 @@ class Books:
         holder: HolderId,
         is_fastest: bool,
         is_shared: bool,
-        tells_extras: bool,
+        sends_extras: bool,
         takes_removals: bool,
         chunk: int,
         is_chunk_given: bool,
@@ -81,6 +76,5 @@ class Books:
     def forget_routes(self) -> None: ...
     def apply(self, batch: Batch, begin: int) -> tuple[int, int, int]: ...
 
-def decode_batch(payload: bytes) -> tuple[Batch, float, int | None, list[int]] | None: ...
 def prefix_keys(tokens: _Items, block_size: int, seed: int, parent: int | None) -> bytes: ...
 def xxh3_64(data: bytes | memoryview, seed: int) -> int: ...

@@ -1,15 +1,15 @@
-"""How many tokens a block of one publisher has, and how surely that is known."""
+"""The block size of one publisher, and its evidence."""
 
 from __future__ import annotations
 
 
 class BlockSize:
-    """What one publisher's blocks are counted by.
+    """Tokens per block of one publisher.
 
     Attributes:
-        certain: shown by events, or told where blocks are learned without them; stays until the publisher begins a new
-            life. Whatever is kept rests on it. None while there is no such evidence.
-        expected: told of the endpoint from beside its events; enough to ask by. Outlives the publisher's life.
+        certain: size shown by events, or by metrics if blocks are learned without events. All stored blocks depend on
+            it; it stays until the publisher starts a new life. None without such evidence.
+        expected: size from the endpoint's metrics, sufficient for queries. It survives new lives of the publisher.
     """
 
     __slots__ = ("certain", "expected")
@@ -20,9 +20,9 @@ class BlockSize:
 
     @property
     def in_use(self) -> int | None:
-        """The certain one, else the expected one; None when nothing is known."""
+        """The certain size, else the expected one; None if neither is known."""
         return self.certain or self.expected
 
     def settle(self) -> None:
-        """No events will show one: what is expected is certain."""
+        """Make the expected size certain, since no events will show one."""
         self.certain, self.expected = self.in_use, None

@@ -1,4 +1,4 @@
-"""How many blocks each tier of one rank can hold."""
+"""Capacities of the tiers of one rank."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from .tiers import TierId, TierTable
 
 
 class Bounds:
-    """Capacity of each tier.
+    """Bounds of each tier, in blocks.
 
-    Without removals only recency empties an inferred tier, so it needs a bound in any case: one that was given none has
-    the fastest tier's.
+    An inferred tier gets no removals and is emptied by recency alone, so it always needs a bound: without its own it
+    follows the fastest tier's.
 
     Args:
         tiers: tier table with the configured capacities.
@@ -25,11 +25,11 @@ class Bounds:
 
     @property
     def blocks(self) -> Mapping[TierId, int]:
-        """Tier -> blocks, of the tiers that are bounded; changes as they do."""
+        """Tier -> blocks, for the bounded tiers; a live view."""
         return self._blocks
 
     def set(self, tier: TierId, n_blocks: int | None, *, is_inferred: bool) -> list[TierId]:
-        """Give the tier a bound, or with None take it away; returns the tiers whose bound that is."""
+        """Set the tier's bound, or remove it with None; return the tiers whose bound changed."""
         self._followers.discard(tier)
         if n_blocks is None and is_inferred and tier != FASTEST:
             self._followers.add(tier)
@@ -43,5 +43,5 @@ class Bounds:
         return changed
 
     def followers(self) -> list[TierId]:
-        """Tiers that have the fastest tier's bound for want of their own."""
+        """Return the tiers without a bound of their own, which follow the fastest tier's."""
         return list(self._followers)

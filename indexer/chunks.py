@@ -1,4 +1,4 @@
-"""Offload chunks of one publisher: how many blocks move together, and which stores named only a chunk's last block."""
+"""Offload chunks of one publisher: blocks that move together, and chunks stored by their last block (tail) alone."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from .keys import BlockKey
 from .tiers import TierId, TierTable
 
 MAX_TAILS = 65_536
-"""Chunks stored by their tail that are remembered per place; a forgotten one is removed block by block, if at all."""
+"""Tails kept per place. The chunk of a dropped tail is removed block by block, if at all."""
 
 
 class TailColumns(Saved, frozen=True):
-    """Chunks of one place that were stored by their tail, the one that would be forgotten first in front.
+    """Chunks of one place that were stored by their tail, in the order in which they are dropped.
 
     Attributes:
         hashes: u64, the tails.
@@ -33,14 +33,14 @@ class TailColumns(Saved, frozen=True):
     copies: Column
 
     def __post_init__(self) -> None:
-        """Raises ValueError for other columns, and for tails without copies."""
+        """Raise ValueError for wrong columns, and for tails without copies."""
         check_columns(hashes=(self.hashes, "Q"), copies=(self.copies, "Q"))
         if 0 in self.copies:
             raise ValueError("a chunk tail has 0 copies")
 
 
 class SavedChunks(Saved, frozen=True):
-    """Chunk sizes by tier, as far as learned, and tails."""
+    """Learned chunk sizes by tier, and tails."""
 
     sizes: dict[TierId, Annotated[int, Meta(ge=1, le=2**32)]]
     tails: tuple[TailColumns, ...]
@@ -49,13 +49,13 @@ class SavedChunks(Saved, frozen=True):
 class Chunks:
     """Chunk sizes by tier, configured or learned, and the chunks stored by their tail alone.
 
-    Chunks are aligned, so the blocks before a chunk's end are a multiple of its size: the greatest common divisor of
-    all ends seen is the size. It only shrinks, and what was stored at a larger size is then stored anew.
+    Chunks are aligned, so the number of blocks up to a chunk's end is a multiple of its size. The size is the greatest
+    common divisor of all ends seen. It only shrinks; blocks stored at a larger size are then stored again.
 
     Args:
         tiers: tier table with the configured sizes.
         hashes: the publisher's hashes, to find the blocks before a tail.
-        on_change: told when a size changes, and when a place gets its first tail.
+        on_change: called when a size changes, and when a place gets its first tail.
     """
 
     def __init__(self, tiers: TierTable, hashes: HashMap, *, on_change: Callable[[], None]) -> None:
@@ -64,22 +64,22 @@ class Chunks:
         self._tails: dict[Place, dict[EngineHash, int]] = {}
 
     def size(self, tier: TierId) -> int | None:
-        """Blocks that move together, None while neither configured nor learned."""
+        """Return the blocks that move together, None if neither configured nor learned."""
         return self._tiers.specs[tier].chunk_blocks or self._learned.get(tier)
 
     def corrects(self, tier: TierId, depth: int) -> bool:
-        """Whether a chunk that ends with block number `depth` changes the tier's size. Cost: O(1)."""
+        """Return whether a chunk that ends with block number `depth` changes the tier's size. Cost: O(1)."""
         old = self._learned.get(tier, 0)
         return not self._tiers.specs[tier].chunk_blocks and gcd(old, depth + 1) != old
 
     def learn(self, tier: TierId, depth: int) -> None:
-        """A chunk ends with the block number `depth`."""
+        """Learn from a chunk that ends with block number `depth`."""
         if self.corrects(tier, depth):
             self._learned[tier] = gcd(self._learned.get(tier, 0), depth + 1)
             self._on_change()
 
     def add_tail(self, place: Place, tail: EngineHash) -> None:
-        """A store named only `tail`. Needs no memory once chunks are known to be single blocks."""
+        """Record a store that named only `tail`. Once chunks are known to be single blocks, nothing is kept."""
         if self.size(place.tier) != 1:
             if place not in self._tails:
                 self._tails[place] = {}
@@ -90,11 +90,11 @@ class Chunks:
                 del tails[next(iter(tails))]
 
     def has_tails(self, place: Place) -> bool:
-        """Whether chunks were stored there by their tail."""
+        """Return whether chunks were stored there by their tail."""
         return place in self._tails
 
     def drop_tail(self, place: Place, tail: EngineHash) -> bool:
-        """A removal named `tail`; returns whether it stands for its whole chunk."""
+        """Handle a removal of `tail`; return whether it stands for its whole chunk."""
         tails = self._tails.get(place, {})
         if tail not in tails:
             return False
@@ -104,7 +104,7 @@ class Chunks:
         return True
 
     def tails(self, tier: TierId) -> list[tuple[Place, EngineHash, int]]:
-        """Every (place, tail, copies) of a tier."""
+        """Return (place, tail, copies) of all tails of a tier."""
         return [
             (place, tail, copies)
             for place, tails in self._tails.items()
@@ -113,13 +113,13 @@ class Chunks:
         ]
 
     def keys(self, tier: TierId, tail: EngineHash) -> list[BlockKey]:
-        """Keys of the chunk that ends with `tail`, in prompt order, as far as known."""
+        """Return the known keys of the chunk that ends with `tail`, in prompt order."""
         chain = self._hashes.chain(tail)
         n_blocks = self.size(tier) or 1
         return [known.key for known, _ in zip(chain, range(n_blocks), strict=False)][::-1]
 
     def dump(self) -> SavedChunks:
-        """Everything learned, to be saved."""
+        """Return everything learned, to be saved."""
         return SavedChunks(
             sizes=self._learned.copy(),
             tails=tuple(
@@ -129,13 +129,13 @@ class Chunks:
         )
 
     def load(self, saved: SavedChunks) -> None:
-        """Take over what `dump` of another gave."""
+        """Load a dump."""
         self._learned.update(saved.sizes)
         for tails in saved.tails:
             self._tails[tails.place] = dict(zip(map(EngineHash, tails.hashes), tails.copies, strict=True))
 
     def clear(self, tier: TierId | None = None) -> None:
-        """Forget the tails of a tier that was emptied; None forgets everything."""
+        """Drop the tails of an emptied tier; with None drop everything learned."""
         if tier is None:
             self._learned.clear()
             self._on_change()

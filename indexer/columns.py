@@ -1,4 +1,4 @@
-"""Columns: tables as machine arrays, so that saving one needs no Python object a row."""
+"""Columns: tables as machine arrays, so that saving one needs no Python object per row."""
 
 from __future__ import annotations
 
@@ -10,35 +10,35 @@ import msgspec
 if TYPE_CHECKING:
     Column = array[int]
 else:
-    Column = array  # what msgspec reads, and Python 3.11 cannot subscript it
+    Column = array  # msgspec reads the annotation, and Python 3.11 cannot subscript array
 
 
 class Saved(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Base of every value that is saved: only its own fields, all of them checked when it is read."""
+    """Base of all saved values: unknown fields are rejected, and every field is checked on reading."""
 
 
 class HolderColumns(Saved, frozen=True):
-    """All that one holder of a block index has: what `store(copies)`, then `keep(keys)` make of an empty holder.
+    """The contents of one holder: `store(copies)`, then `keep(keys)` rebuild it from an empty one.
 
     Attributes:
         keys: u64, every key once, most recently used first.
-        copies: u64, each key with several copies as many times as it has copies, the last that got a second copy first.
+        copies: u64, each key with several copies, repeated once per copy, the latest to get a second copy first.
     """
 
     keys: Column
     copies: Column
 
     def __post_init__(self) -> None:
-        """Raises ValueError for other columns."""
+        """Raise ValueError for wrong columns."""
         check_columns(keys=(self.keys, "Q"))
         check_columns(copies=(self.copies, "Q"))
 
 
 def check_columns(**columns: tuple[array[int], str]) -> None:
-    """Nothing when the columns of one table have these typecodes and as many rows as each other.
+    """Check that the columns of one table have these typecodes and the same number of rows.
 
     Raises:
-        ValueError: they do not; names the columns.
+        ValueError: they do not; the message names the columns.
     """
     for name, (column, typecode) in columns.items():
         if column.typecode != typecode:

@@ -1,4 +1,4 @@
-"""What one publisher's books could not do with events."""
+"""Counters of one publisher's ledger."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class LedgerCounters:
-    """What could not be done with events, since the publisher was registered."""
+    """Events and blocks that the ledger could not use, and evictions, since the publisher was registered."""
 
     unknown_removals: int = 0
     block_size_mismatches: int = 0

@@ -2,10 +2,10 @@
 
 KVAtlasError
 └── IndexerError
-    ├── KeyInputError        tokens, keys or sizes that cannot make a prefix
-    ├── UnknownEndpointError an endpoint name the index does not know
-    ├── CoreMissingError     an index core that is unknown or was not built
-    └── SnapshotError        a snapshot that cannot be gone on from
+    ├── KeyInputError        tokens, keys or a block size are invalid
+    ├── UnknownEndpointError an endpoint name is not registered
+    ├── CoreMissingError     an index core is unknown or was not built
+    └── SnapshotError        a snapshot cannot be used
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from ..events.errors import KVAtlasError
 
 
 class IndexerError(KVAtlasError):
-    """Something is wrong with what the index was asked."""
+    """Root of the errors of the index."""
 
 
 class KeyInputError(IndexerError):
-    """Tokens, keys or a block size cannot make a prefix."""
+    """Tokens, keys or a block size are invalid."""
 
 
 class UnknownEndpointError(IndexerError):
@@ -26,13 +26,13 @@ class UnknownEndpointError(IndexerError):
 
 
 class CoreMissingError(IndexerError):
-    """The index core that was asked for is unknown or was not built."""
+    """The requested index core is unknown or was not built."""
 
 
 class SnapshotError(IndexerError):
-    """A snapshot cannot be gone on from.
+    """A snapshot cannot be used.
 
-    `reason` is a short bounded word for counters; the message goes on from the name of the file.
+    `reason` is a short bounded word for counters; the message continues a sentence that starts with the file name.
     """
 
     def __init__(self, reason: str, message: str) -> None:

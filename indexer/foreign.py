@@ -1,7 +1,7 @@
-"""Chunks of a cache library with hashes of its own (LMCache): keyed by their tokens, in their own namespace.
+"""Chunks of a cache library that uses its own hashes (LMCache), keyed by their tokens.
 
-Such a library stores runs of tokens that are a multiple of the engine's block, under hashes the engine never uses.
-Its blocks are still the engine's blocks, so their keys come from the tokens.
+Such a library stores runs of tokens that are a multiple of the engine's block, under hashes that the engine never uses.
+The blocks are still the engine's, so their keys are computed from the tokens.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from .columns import Column, Saved, check_columns
 from .keys import BlockKey, PrefixKeys, root_key
 
 MAX_CHUNKS = 65_536
-"""Chunks remembered per publisher; older ones can then no longer be removed by hash and leave by recency."""
+"""Chunks kept per publisher; blocks of a dropped chunk cannot be removed by hash and are evicted by recency."""
 
 
 class ForeignColumns(Saved, frozen=True):
-    """Chunks, one row each, the one that would be forgotten first in front.
+    """Chunks, one row each, in the order in which they are dropped.
 
     Attributes:
         hashes: u64.
@@ -31,7 +31,7 @@ class ForeignColumns(Saved, frozen=True):
     keys: Column
 
     def __post_init__(self) -> None:
-        """Raises ValueError for other columns, chunks without blocks, and keys that are not those of the chunks."""
+        """Raise ValueError for wrong columns, chunks without blocks, and a number of keys that does not match."""
         check_columns(hashes=(self.hashes, "Q"), sizes=(self.sizes, "I"))
         check_columns(keys=(self.keys, "Q"))
         if 0 in self.sizes or sum(self.sizes) != len(self.keys):
@@ -43,7 +43,7 @@ class ForeignChunks:
 
     Args:
         seed: seed of the block keys.
-        make_keys: makes them.
+        make_keys: computes block keys.
     """
 
     def __init__(self, *, seed: int, make_keys: PrefixKeys) -> None:
@@ -51,8 +51,8 @@ class ForeignChunks:
         self._chunks: OrderedDict[EngineHash, array[int]] = OrderedDict()
 
     @staticmethod
-    def speaks(event: BlockStored, block_size: int | None) -> bool:
-        """Whether the event is in such a library's terms: tokens in runs of several engine blocks."""
+    def matches(event: BlockStored, block_size: int | None) -> bool:
+        """Return whether the event comes from such a library: its tokens come in runs of several engine blocks."""
         return (
             block_size is not None
             and event.block_size > block_size
@@ -61,7 +61,7 @@ class ForeignChunks:
         )
 
     def learn(self, event: BlockStored, block_size: int) -> list[BlockKey] | None:
-        """Keys of the event's blocks, None when the chunk before it is not known. Cost: O(tokens)."""
+        """Return the keys of the event's blocks, None if the chunk before it is unknown. Cost: O(tokens)."""
         parent = None if event.parent is None else self._chunks.get(event.parent)
         if event.parent is not None and parent is None:
             return None
@@ -76,12 +76,12 @@ class ForeignChunks:
         return [BlockKey(key) for key in keys]
 
     def forget(self, engine_hash: EngineHash) -> list[BlockKey] | None:
-        """Keys of a chunk that was removed, None when it is not one of these."""
+        """Drop a removed chunk and return its keys; None if it is unknown."""
         keys = self._chunks.pop(engine_hash, None)
         return None if keys is None else [BlockKey(key) for key in keys]
 
     def dump(self) -> ForeignColumns:
-        """Everything learned, to be saved."""
+        """Return everything learned, to be saved."""
         chunks = self._chunks.values()
         return ForeignColumns(
             hashes=array("Q", self._chunks),
@@ -90,12 +90,12 @@ class ForeignChunks:
         )
 
     def load(self, saved: ForeignColumns) -> None:
-        """Take over what `dump` of another gave."""
+        """Load a dump."""
         start = 0
         for engine_hash, size in zip(saved.hashes, saved.sizes, strict=True):
             self._chunks[EngineHash(engine_hash)] = saved.keys[start : start + size]
             start += size
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Drop all chunks."""
         self._chunks.clear()

@@ -1,4 +1,4 @@
-"""The KV-cache groups of one publisher, as its stores tell them."""
+"""The KV-cache groups of one publisher, learned from its store events."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from ..events.model import BlockStored
 from .holders import Group
 
 MAX_GROUPS = 64
-"""KV-cache groups followed per publisher; engines have one for each kind of layer. Each costs a holder."""
+"""KV-cache groups tracked per publisher; engines have one per kind of layer. Each costs a holder."""
 
 LEARNED_GROUP = -1
-"""Group of blocks that no event named: inferred from stores in a faster tier, or from routing."""
+"""Group of blocks without events: inferred from stores in the fastest tier, or from routing."""
 
 
 class Groups(dict[int, Group]):
-    """What each group is, by its number; bounded, since numbers come from outside."""
+    """Groups by number; bounded, since engines choose the numbers."""
 
-    def told(self, event: BlockStored) -> bool:
-        """Take in what a store says of its group; returns whether that is new. Nothing is noted of one group too many."""
+    def learn(self, event: BlockStored) -> bool:
+        """Learn the group of a store event; return whether it is new. Groups beyond the bound are ignored."""
         known = self.get(event.group)
         group = Group(event.kind, event.window)
         if known == group or (known is not None and event.kind is None):
@@ -27,6 +27,6 @@ class Groups(dict[int, Group]):
         return True
 
     def matters(self, number: int) -> bool:
-        """Whether the group is followed and has a say in what is reusable."""
+        """Return whether the group is tracked and affects which blocks are reusable."""
         group = self.get(number)
         return group is not None and group.matters

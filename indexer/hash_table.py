@@ -1,4 +1,4 @@
-"""Engine hash -> what it means, for one publisher, in the order in which it was learned."""
+"""The table of one publisher's engine hashes and their blocks, in the order in which they were learned."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Known(NamedTuple):
 
 
 class HashColumns(NamedTuple):
-    """Every row of a table, oldest first; `parents` count where the depth is not 0."""
+    """All rows of a table, oldest first; `parents` are valid if the depth is not 0."""
 
     hashes: array[int]
     keys: array[int]
@@ -28,43 +28,43 @@ class HashColumns(NamedTuple):
 
 
 class HashTable(Protocol):
-    """What `HashMap` learns into. Operations cost O(1), those on columns O(rows)."""
+    """The table behind a `HashMap`. Operations cost O(1), those on columns O(rows)."""
 
     def __len__(self) -> int:
-        """Hashes known."""
+        """Return the number of hashes."""
         ...
 
     def get(self, engine_hash: EngineHash) -> Known | None:
-        """What the hash means, None when it is not known."""
+        """Return the block of a hash, None if it is unknown."""
         ...
 
     def put(self, engine_hash: EngineHash, known: Known) -> None:
-        """Learn a hash as the newest; one that is known keeps its place."""
+        """Add a hash as the newest; a known one keeps its position."""
         ...
 
     def pop_oldest(self) -> tuple[EngineHash, Known]:
-        """Forget the oldest hash; the table must not be empty."""
+        """Remove and return the oldest hash; the table must not be empty."""
         ...
 
     def expect(self, engine_hash: EngineHash) -> None:
-        """Something waits for this hash: who learns hashes past `HashMap` must leave it alone until it is put."""
+        """Reserve a hash for which something waits: only `put` may add it, no other learner."""
         ...
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Remove all rows."""
         ...
 
     def columns(self) -> HashColumns:
-        """A copy of every row."""
+        """Return a copy of all rows."""
         ...
 
     def put_columns(self, columns: HashColumns) -> None:
-        """`put` for every row."""
+        """Add all rows."""
         ...
 
 
 class DictTable:
-    """Implements `HashTable` in Python. Nobody learns into it past `HashMap`."""
+    """A dict. Implements `HashTable`; only `HashMap` learns into it."""
 
     def __init__(self) -> None:
         self._known: dict[EngineHash, Known] = {}
@@ -109,6 +109,6 @@ class DictTable:
 
 
 def rows(columns: HashColumns) -> Iterator[tuple[EngineHash, Known]]:
-    """The rows of `columns`, one by one."""
+    """Yield the rows of `columns`."""
     for engine_hash, key, depth, parent in zip(*columns, strict=True):
         yield EngineHash(engine_hash), Known(BlockKey(key), depth, EngineHash(parent) if depth else None)

@@ -1,4 +1,4 @@
-"""Engine hash -> block key, for one publisher: learned from events that carry tokens, kept while it may be needed."""
+"""Engine hash -> block key of one publisher, learned from events with tokens and kept while it may be needed."""
 
 from __future__ import annotations
 
@@ -12,39 +12,39 @@ from .keys import BlockKey, PrefixKeys, root_key
 from .saved_hashes import SavedHashes
 
 MAX_PARKED_BLOCKS = 65_536
-"""Blocks of events whose parent is not known that are kept per publisher, about 300 full 8k-token prefills."""
+"""Blocks of events with unknown parents kept per publisher, about 300 full 8k-token prefills."""
 
 MAX_PARKED_TOKENS = 4_194_304
-"""Tokens of those events, 16 MiB: block sizes differ, memory does not."""
+"""Tokens of those events, 16 MiB: a bound that does not depend on the block size."""
 
 SLACK = 16_384
-"""Hashes without residency that are kept: their slower-tier events may still be on the way."""
+"""Hashes without residency that are kept, since their slower-tier events may still come."""
 
 SWEPT_PER_BLOCK = 4
-"""Old hashes looked at for every block stored while too many are known: more than can be learned meanwhile."""
+"""Old hashes checked per stored block while too many are known: more than are learned in the same time."""
 
 
 class Residents(Protocol):
-    """What a publisher holds."""
+    """The blocks that a publisher holds."""
 
     def total(self) -> int:
-        """Residencies of the publisher."""
+        """Return the number of residencies."""
         ...
 
     def has(self, key: BlockKey) -> bool:
-        """Whether any tier of the publisher has the key."""
+        """Return whether any tier has the key."""
         ...
 
 
 class HashMap:
-    """What one publisher's engine hashes mean.
+    """Keys of one publisher's engine hashes.
 
-    An event whose parent is unknown is parked and learned when the parent is: order does not matter.
+    An event with an unknown parent is parked until the parent is learned, so the order of events does not matter.
 
     Args:
         seed: seed of the block keys.
-        make_keys: makes them.
-        table: where what is learned goes.
+        make_keys: computes block keys.
+        table: receives the learned hashes.
     """
 
     def __init__(self, *, seed: int, make_keys: PrefixKeys, table: HashTable) -> None:
@@ -59,7 +59,7 @@ class HashMap:
         return len(self.table)
 
     def get(self, engine_hash: EngineHash) -> Known | None:
-        """What the hash means, None when it was not told (yet)."""
+        """Return the block of a hash, None if it is unknown."""
         return self.table.get(engine_hash)
 
     @property
@@ -68,7 +68,7 @@ class HashMap:
         return self._parked.keys()
 
     def learn(self, event: BlockStored) -> list[EngineHash]:
-        """Take in a store event with dense tokens; returns every hash that became known, adopted children's too.
+        """Learn a store event with dense tokens; return all hashes learned, those of adopted children included.
 
         Cost: O(blocks learned).
         """
@@ -92,18 +92,18 @@ class HashMap:
         return learned
 
     def chain(self, engine_hash: EngineHash) -> Iterator[Known]:
-        """The block, the one before it, and so on, as far as known."""
+        """Yield the block, the one before it, and so on, as far as known."""
         known = self.table.get(engine_hash)
         while known is not None:
             yield known
             known = None if known.parent is None else self.table.get(known.parent)
 
     def sweep(self, residents: Residents, *, n_blocks: int) -> None:
-        """Forget the oldest hashes of blocks that no tier has, while too many are known. Cost: O(n_blocks).
+        """Drop the oldest hashes of blocks that no tier has, while too many are known. Cost: O(n_blocks).
 
         Args:
-            residents: what the publisher holds.
-            n_blocks: blocks that were stored since the last call.
+            residents: blocks that the publisher holds.
+            n_blocks: blocks stored since the last call.
         """
         if len(self.table) <= SLACK:
             return
@@ -116,18 +116,18 @@ class HashMap:
                 self.table.put(engine_hash, known)
 
     def clear(self) -> None:
-        """Forget everything: the publisher began a new life."""
+        """Drop everything: the publisher started a new life."""
         self.table.clear()
         self._parked.clear()
         self.n_parked = self._parked_tokens = 0
 
     def dump(self) -> SavedHashes:
-        """Everything learned and parked, to be saved. Cost: O(hashes)."""
+        """Return everything learned and parked, to be saved. Cost: O(hashes)."""
         parked = ((parent, event) for parent, events in self._parked.items() for event in events)
         return SavedHashes.of(self.table.columns(), parked)
 
     def load(self, saved: SavedHashes) -> None:
-        """Take over what `dump` of another gave. Cost: O(hashes)."""
+        """Load a dump. Cost: O(hashes)."""
         self.table.put_columns(saved.columns)
         for parked in saved.parked:
             self._park(EngineHash(parked.parent), parked.event())
@@ -156,7 +156,7 @@ class HashMap:
             self.n_dropped += self._unparked(events)
 
     def _unparked(self, events: list[BlockStored]) -> int:
-        """Take `events` out of the counts; returns their blocks."""
+        """Remove `events` from the counts; return their number of blocks."""
         n_blocks = sum(len(event.hashes) for event in events)
         self.n_parked -= n_blocks
         self._parked_tokens -= sum(len(event.tokens) for event in events)
@@ -164,7 +164,7 @@ class HashMap:
 
 
 def _own_names(event: BlockStored) -> list[str]:
-    """Plain extra keys of the first block beside the adapter's name: cache salt, digests of prompt embeddings."""
+    """Return the first block's plain extra keys without the adapter: cache salt, digests of prompt embeddings."""
     first = (event.extra_keys[0] if event.extra_keys else None) or ()
     return [extra for extra in first if isinstance(extra, str) and extra != event.lora_name]
 

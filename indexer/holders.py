@@ -1,4 +1,4 @@
-"""Where one rank's copies are kept in the block index: a holder a place, made when first needed."""
+"""Holders of one rank in the block index: one per place, opened at first use."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from .tiers import TierId, TierTable
 FASTEST = TierId(0)
 
 MAX_TIER_BLOCKS = 4_000_000
-"""Bound of a tier nobody bounded, so that no publisher can grow the index without end; 64 M tokens at block size 16."""
+"""Safety bound of an unbounded tier, so that no publisher grows the index endlessly; 64 M tokens at block size 16."""
 
 WINDOW_KINDS = frozenset({"sliding_window", "sliding_window_mla", "chunked_local_attention"})
 STATE_KINDS = frozenset({"mamba"})
 
 
 class Place(NamedTuple):
-    """Where a publisher's copies are."""
+    """The tier and group of a publisher's copies."""
 
     tier: TierId
     group: int
 
 
 class Group(NamedTuple):
-    """What kind of cache a group is; None where the engine did not tell."""
+    """The cache kind of a group; None if the engine did not send it."""
 
     kind: str | None = None
     window: int | None = None
@@ -44,7 +44,7 @@ class Group(NamedTuple):
 
     @property
     def matters(self) -> bool:
-        """Whether the group has a say in what is reusable."""
+        """Whether the group affects which blocks are reusable."""
         return self.makes_prefix or self.kind in WINDOW_KINDS or self.kind in STATE_KINDS
 
 
@@ -56,14 +56,14 @@ class SavedShared(Saved, frozen=True):
     keys: Column
 
     def __post_init__(self) -> None:
-        """Raises ValueError for another column."""
+        """Raise ValueError for a wrong column."""
         check_columns(keys=(self.keys, "Q"))
 
 
 class SharedHolders:
-    """Holders of tiers that belong to no server, one for each tier and block size of the fleet.
+    """Holders of tiers that belong to no server, one per tier and block size of the fleet.
 
-    A block is there or not: several servers announce the same block, and one removal means it is gone.
+    Copies are not counted: several servers announce the same block, and one removal removes it.
     """
 
     def __init__(self, tiers: TierTable, index_for: Callable[[int], BlockIndex]) -> None:
@@ -71,7 +71,7 @@ class SharedHolders:
         self._holders: dict[tuple[TierId, int], HolderId] = {}
 
     def get(self, tier: TierId, block_size: int) -> HolderId | None:
-        """The holder of a shared tier, None for a tier that servers hold for themselves."""
+        """Return the holder of a shared tier, None for a tier of single servers."""
         spec = self._tiers.specs[tier]
         if not spec.shared:
             return None
@@ -88,18 +88,18 @@ class SharedHolders:
         return {block_size for _, block_size in self._holders}
 
     def close_empty(self, *, but: Container[int | None]) -> None:
-        """Close the holders in which nothing is, of all block sizes `but` these."""
+        """Close the empty holders of all block sizes but these."""
         for tier, block_size in list(self._holders):
             index, holder = self._index_for(block_size), self._holders[tier, block_size]
             if block_size not in but and not index.size(holder):
                 index.close(self._holders.pop((tier, block_size)))
 
     def residencies(self, tier: TierId) -> int:
-        """Blocks in a shared tier, over all block sizes."""
+        """Return the number of blocks in a shared tier, over all block sizes."""
         return sum(self._index_for(size).size(h) for (t, size), h in self._holders.items() if t == tier)
 
     def set_capacity(self, tier: TierId, n_blocks: int | None) -> int:
-        """As `RankHolders.set_capacity`, of a shared tier."""
+        """Bound a shared tier; return the blocks evicted."""
         return sum(
             self._index_for(size).set_capacity(holder, n_blocks or MAX_TIER_BLOCKS)
             for (shared, size), holder in self._holders.items()
@@ -107,21 +107,21 @@ class SharedHolders:
         )
 
     def dump(self) -> tuple[SavedShared, ...]:
-        """Everything shared, to be saved. Cost: O(residencies)."""
+        """Return the contents of all shared tiers, to be saved. Cost: O(residencies)."""
         return tuple(
             SavedShared(tier=tier, block_size=size, keys=self._index_for(size).contents(holder).keys)
             for (tier, size), holder in self._holders.items()
         )
 
     def load(self, saved: Iterable[SavedShared]) -> None:
-        """Take over what `dump` of another gave."""
+        """Load a dump."""
         for each in saved:
             holder = self.get(each.tier, each.block_size)
             if holder is not None:
                 self._index_for(each.block_size).keep(holder, each.keys)
 
     def close(self) -> None:
-        """Forget everything: no endpoint uses these tiers any more."""
+        """Close all holders: no endpoint uses these tiers any more."""
         for (_, block_size), holder in self._holders.items():
             self._index_for(block_size).close(holder)
         self._holders.clear()
@@ -132,11 +132,11 @@ class RankHolders:
 
     Args:
         index: the index for blocks of that size.
-        block_size: tokens a block.
+        block_size: tokens per block.
         tiers: tier table.
-        shared: holders that belong to no server.
-        capacities: tier -> blocks bound of this server.
-        on_change: told when `layout` is no longer what it was.
+        shared: holders of tiers that belong to no server.
+        capacities: tier -> bound of this server in blocks.
+        on_change: called when `layout` changes.
     """
 
     def __init__(
@@ -154,110 +154,110 @@ class RankHolders:
         self._on_change = on_change
         self._own: dict[Place, HolderId] = {}
         self._all: tuple[HolderId, ...] | None = None
-        """Own and shared holders; made when first needed after a change of the own ones, since shared ones stay."""
+        """Cache of own and shared holders, rebuilt after a change of the own ones; shared ones stay."""
 
     @property
     def index(self) -> BlockIndex:
-        """The index they are in."""
+        """Index of the holders."""
         return self._index
 
     def at(self, place: Place) -> HolderId | None:
-        """The holder of a place, the fleet's own for a shared tier; None when nothing was kept there."""
+        """Return the holder of a place, for a shared tier the fleet's; None if nothing was stored there."""
         shared = self._shared.get(place.tier, self._block_size)
         return self._own.get(place) if shared is None else shared
 
     def own(self) -> list[HolderId]:
-        """Holders of this rank."""
+        """Return the holders of this rank."""
         return list(self._own.values())
 
     def shared_in_use(self) -> list[HolderId]:
-        """Holders of the tiers that belong to no server."""
+        """Return the holders of the tiers that belong to no server."""
         tiers = range(len(self._tiers.specs))
         holders = (self._shared.get(TierId(tier), self._block_size) for tier in tiers)
         return [holder for holder in holders if holder is not None]
 
     def store(self, place: Place, keys: Sequence[BlockKey]) -> int:
-        """One more copy of each key; returns blocks evicted."""
+        """Add one copy of each key; return the blocks evicted."""
         shared = self._shared.get(place.tier, self._block_size)
         if shared is not None:
             return self._index.keep(shared, array("Q", keys))
         return self._index.store(self._holder(place), array("Q", keys))
 
     def keep(self, place: Place, keys: Sequence[BlockKey]) -> int:
-        """Hold the keys once and renew their recency; returns blocks evicted."""
+        """Hold the keys once and renew their recency; return the blocks evicted."""
         return self._index.keep(self._holder(place), array("Q", keys))
 
-    def take(self, place: Place, keys: Sequence[BlockKey]) -> int:
-        """One copy less of each key; returns keys that were not there."""
+    def remove(self, place: Place, keys: Sequence[BlockKey]) -> int:
+        """Remove one copy of each key; return the number of keys that were not held."""
         holder = self.at(place)
         return len(keys) if holder is None else self._index.remove(holder, array("Q", keys))
 
     def clear(self, tier: TierId) -> None:
-        """Empty what this rank holds in a tier."""
+        """Remove all blocks of this rank from a tier."""
         for holder in self._of(tier):
             self._index.clear(holder)
 
     def close(self) -> None:
-        """Forget everything of this rank."""
+        """Close all holders of this rank."""
         for holder in self._own.values():
             self._index.close(holder)
         self._own.clear()
         self._changed()
 
     def close_place(self, place: Place) -> None:
-        """Forget one place."""
+        """Close the holder of one place."""
         holder = self._own.pop(place, None)
         if holder is not None:
             self._index.close(holder)
             self._changed()
 
     def dump(self) -> tuple[tuple[Place, HolderColumns], ...]:
-        """Everything this rank holds for itself, to be saved. Cost: O(residencies)."""
+        """Return the contents of this rank's own holders, to be saved. Cost: O(residencies)."""
         return tuple((place, self._index.contents(holder)) for place, holder in self._own.items())
 
     def load(self, saved: Iterable[tuple[Place, HolderColumns]]) -> None:
-        """Take over what `dump` of another gave, within this rank's own bounds."""
+        """Load a dump, within this rank's own bounds."""
         for place, contents in saved:
             holder = self._holder(place)
-            self._index.set_capacity(holder, None)  # eviction looks at all of it
+            self._index.set_capacity(holder, None)  # evict only once all is loaded
             fill(self._index, holder, contents)
             self._index.set_capacity(holder, self._capacities.get(place.tier, MAX_TIER_BLOCKS))
 
     def touch(self, keys: array[int]) -> None:
-        """Renew the recency of `keys` wherever this rank has them, shared tiers included."""
+        """Renew the recency of `keys` in all tiers of this rank, shared ones included."""
         if self._all is None:
             self._all = (*self._own.values(), *self.shared_in_use())
         for holder in self._all:
             self._index.touch(holder, keys)
 
     def set_capacity(self, tier: TierId, n_blocks: int | None) -> int:
-        """Bound a tier; returns blocks evicted."""
+        """Bound a tier; return the blocks evicted."""
         return sum(self._index.set_capacity(h, n_blocks or MAX_TIER_BLOCKS) for h in self._of(tier))
 
     def has(self, key: BlockKey) -> bool:
-        """Whether any tier of this rank has the key."""
+        """Return whether any tier of this rank has the key."""
         return any(self._index.has(holder, key) for holder in (*self._own.values(), *self.shared_in_use()))
 
     def has_in(self, tier: TierId, key: int) -> bool:
-        """Whether any group of this rank has the key in the tier."""
+        """Return whether any group of this rank has the key in the tier."""
         return any(self._index.has(holder, key) for holder in self._of(tier))
 
     def size(self, tier: TierId) -> int:
-        """Blocks of this rank in a tier, summed over groups; a shared tier's are nobody's."""
+        """Return this rank's blocks in a tier, summed over groups; 0 for a shared tier."""
         return sum(map(self._index.size, self._of(tier)))
 
     def total(self) -> int:
-        """Blocks of this rank in all tiers."""
+        """Return this rank's blocks in all tiers."""
         return sum(map(self._index.size, self._own.values()))
 
     def keys(self, tier: TierId) -> Iterator[BlockKey]:
-        """Keys of this rank in a tier, least recently used first."""
+        """Yield this rank's keys in a tier, least recently used first."""
         for holder in self._of(tier):
             for key, _ in self._index.items(holder):
                 yield BlockKey(key)
 
     def layout(self, groups: Mapping[int, Group], chunks: tuple[int, ...]) -> RankLayout:
-        """Where the rank's blocks are, for matching."""
+        """Return the layout of the rank's blocks, for matching."""
         n_tiers = len(chunks)
         masks, windows = [0] * n_tiers, list[Window]()
         for place, holder in self._own.items():
@@ -270,12 +270,12 @@ class RankHolders:
             shared = self._shared.get(TierId(tier), self._block_size)
             if shared is not None:
                 masks[tier] = 1 << shared
-        # a tier that has never held anything has no say in what is loaded together
+        # a tier that never held anything does not limit loads to whole chunks
         chunks = tuple(chunk if mask else 1 for chunk, mask in zip(chunks, masks, strict=True))
         return RankLayout(tuple(masks), chunks, tuple(windows))
 
     def _window_blocks(self, group: Group) -> int:
-        """Blocks before a boundary that the group must have: its window, or the one block that holds the state."""
+        """Return the blocks that the group needs before a boundary: its window, or the one block with the state."""
         if not group.window or group.kind in STATE_KINDS:
             return 1
         return -(-(group.window - 1) // self._block_size)

@@ -1,12 +1,12 @@
 """Block keys: 64-bit chained ids of a block and everything before it.
 
     local_i = XXH3-64(token ids of block i as u32 little endian, then its multimodal items; seed)
-    key_0   = local_0, or XXH3-64(root || local_0; seed) when the prompt has a root
+    key_0   = local_0, or XXH3-64(root || local_0; seed) if the prompt has a root
     key_i   = XXH3-64(key_{i-1} || local_i; seed)
 
-Keys are u64 little endian inside `||`. The root stands for what separates whole prompts: LoRA adapter, cache salt, and
-whether the prompt is keyed by its token ids or by its bytes.
-Any client can compute these: it is the rolling form of the public indexer contract (Mooncake RFC #1403).
+Keys are u64 little endian inside `||`. The root separates whole prompts by LoRA adapter, cache salt, and namespace
+(token ids or bytes).
+Any client can compute these keys: they are the rolling form of the public indexer contract (Mooncake RFC #1403).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Extras = Mapping[int, Sequence[MultimodalKey]]
 
 
 class PrefixKeys(Protocol):
-    """`prefix_keys`, or what gives the same keys faster."""
+    """A function with the contract of `prefix_keys`."""
 
     def __call__(
         self,
@@ -42,7 +42,7 @@ class PrefixKeys(Protocol):
         parent: BlockKey | None = None,
         extras: Extras | None = None,
     ) -> array[int]:
-        """Keys of the full blocks of `tokens`."""
+        """Compute the keys of the full blocks of `tokens`."""
         ...
 
 
@@ -51,19 +51,19 @@ _TOKEN_BYTES = 4
 
 
 class Namespace(Enum):
-    """What a prompt is keyed by."""
+    """The input from which a prompt's keys are computed."""
 
     TOKENS = "tokens"
     BYTES = "bytes"
-    """Of prompts whose token ids are not known. No event leads to such a key."""
+    """For prompts whose token ids are unknown; no event leads to such a key."""
 
 
 def root_key(
     *, lora: str | None, salt: str | None, seed: int, namespace: Namespace = Namespace.TOKENS
 ) -> BlockKey | None:
-    """What stands before block 0 of a prompt for adapter `lora` with cache salt `salt`.
+    """Return the parent of block 0 for adapter `lora` and cache salt `salt`.
 
-    None for token ids with neither. The root of another namespace is made of one text more.
+    None for token ids with neither. The root of another namespace also contains its name.
     """
     texts = [lora or "", salt or ""]
     if namespace is not Namespace.TOKENS:
@@ -82,19 +82,19 @@ def prefix_keys(
     parent: BlockKey | None = None,
     extras: Extras | None = None,
 ) -> array[int]:
-    """Keys of the full blocks of `tokens`.
+    """Compute the keys of the full blocks of `tokens`.
 
     Args:
         tokens: token ids as `array('I')`; a last partial block has no key.
-        block_size: tokens a block, at least 1.
+        block_size: tokens per block, at least 1.
         seed: XXH3 seed, 0 .. 2**64 - 1.
-        parent: key (or root) before the first block; None at the plain start of a prompt.
+        parent: key (or root) before the first block; None at the start of a prompt without root.
         extras: multimodal items by block, counted from the first block of `tokens`.
     Returns:
-        `array('Q')`, one key a full block, in order.
+        `array('Q')`, one key per full block, in order.
     Raises:
         KeyInputError: `tokens` is not `array('I')` or `block_size` is below 1.
-    Cost: O(n) in tokens, about 0.4 us a block.
+    Cost: O(n) in tokens, about 0.4 us per block.
     """
     if tokens.typecode != "I" or block_size < 1:
         raise KeyInputError(f"cannot key an array({tokens.typecode!r}) in blocks of {block_size} tokens")
@@ -115,7 +115,7 @@ def prefix_keys(
 
 
 def chain_keys(local_hashes: Sequence[int], *, seed: int, parent: BlockKey | None = None) -> array[int]:
-    """Keys from un-chained local hashes, as `/query_by_hash` clients send them in Dynamo's form."""
+    """Chain local hashes to keys, for `/query_by_hash` clients that send Dynamo's form."""
     keys = array("Q")
     for local in local_hashes:
         parent = BlockKey(local if parent is None else xxh3_64_intdigest(_PAIR(parent, local), seed))
@@ -132,4 +132,4 @@ def _length(text: str) -> bytes:
 
 
 def _bytes(text: str) -> bytes:
-    return text.encode(errors="surrogatepass")  # JSON can say what UTF-8 cannot
+    return text.encode(errors="surrogatepass")  # JSON can contain surrogates, UTF-8 cannot

@@ -1,7 +1,7 @@
-"""How much of one prompt an endpoint holds, per tier and by the engine's own reuse rule.
+"""Prefix match: the blocks of a prompt that an endpoint holds, per tier and by the engine's own reuse rule.
 
-Presence of a prompt's blocks is a Python integer, bit i for block i, so that prefixes, unions and whole chunks are
-bit operations whatever the prompt's length.
+The presence of a prompt's blocks is a Python integer, bit i for block i, so that prefixes, unions and whole chunks are
+bit operations for any prompt length.
 Source of the reuse rule: vLLM 0.32 KVCacheManager and OffloadingConnectorScheduler, checked against recorded
 `cached_tokens`.
 """
@@ -21,7 +21,7 @@ class PresenceRun:
 
     Attributes:
         end: block after the last of the run.
-        holders: bit h set: holder h has every block of the run.
+        holders: bit h is set if holder h has every block of the run.
     """
 
     end: int
@@ -30,23 +30,23 @@ class PresenceRun:
 
 @dataclass(frozen=True, slots=True)
 class TierRun:
-    """`n_blocks` consecutive prompt blocks whose fastest copy is in `tier` (its name)."""
+    """A run of `n_blocks` prompt blocks whose fastest copy is in `tier` (its name)."""
 
     tier: str
     n_blocks: int
 
 
 class RankMatch(msgspec.Struct, frozen=True, gc=False):
-    """Blocks of one prompt on one rank; tuples have one entry a tier, fastest first.
+    """Blocks of one prompt on one rank; tuples have one entry per tier, fastest first.
 
-    A msgspec struct, as `PrefixMatch` is, since one is made for every rank and request; and small, since they are kept
-    with the last decisions.
+    Like `PrefixMatch` a msgspec struct, since one is created per rank and request; small, since the latest decisions
+    keep them.
 
     Attributes:
         tier_blocks: gap-free blocks from block 0 held in that tier alone.
         union_blocks: blocks of the union prefix whose fastest copy is in that tier.
-        usable_blocks: blocks the engine itself would reuse.
-        interleaved: `runs`, where a tier comes twice or behind a slower one; else empty, as `union_blocks` tells them.
+        usable_blocks: blocks that the engine itself would reuse.
+        interleaved: `runs` if a tier comes twice or after a slower one; else empty, since `union_blocks` defines them.
     """
 
     tier_blocks: tuple[int, ...]
@@ -58,7 +58,7 @@ class RankMatch(msgspec.Struct, frozen=True, gc=False):
     def from_runs(
         cls, tier_blocks: tuple[int, ...], runs: Sequence[tuple[int, int]], usable_blocks: int
     ) -> RankMatch:
-        """A match by its union prefix, as (tier, blocks) in prompt order; neighbours are of different tiers."""
+        """Build a match from its union prefix as (tier, blocks), in prompt order; neighbours have different tiers."""
         union = [0] * len(tier_blocks)
         for tier, n_blocks in runs:
             union[tier] += n_blocks
@@ -74,17 +74,17 @@ class RankMatch(msgspec.Struct, frozen=True, gc=False):
 
 
 class PrefixMatch(msgspec.Struct, frozen=True, gc=False):
-    """What one endpoint (its best data-parallel rank) holds of one prompt.
+    """The match of one prompt with one endpoint (its best data-parallel rank).
 
     Attributes:
         tiers: names of the configured tiers, fastest first.
-        block_size: tokens a block on this endpoint.
+        block_size: tokens per block on this endpoint.
         n_blocks: full blocks of the prompt at that size, the denominator of prefix scores.
-        held: figures of the rank.
-        rank: data-parallel rank the figures are of.
+        held: match of the best rank.
+        rank: number of the best rank.
         other_ranks: tokens usable on each other rank; ranks that hold nothing of the prompt are absent.
-        predicted_blocks: blocks of the fastest tier's prefix that are not there yet: the endpoint is about to compute them
-            for a request sent to it.
+        predicted_blocks: blocks of the fastest tier's prefix that the endpoint does not hold yet, but will compute for a
+            request sent to it.
     """
 
     tiers: tuple[str, ...]
@@ -97,28 +97,28 @@ class PrefixMatch(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def usable_blocks(self) -> int:
-        """Blocks the engine itself would reuse."""
+        """Blocks that the engine itself would reuse."""
         return self.held.usable_blocks
 
     @property
     def usable_tokens(self) -> int:
-        """Tokens the engine would not compute again."""
+        """Tokens that the engine would not compute again."""
         return self.held.usable_blocks * self.block_size
 
     @property
     def holds_any(self) -> bool:
-        """Whether the rank holds any of the prompt; what is only predicted does not count."""
+        """Whether the rank holds any block of the prompt; predicted blocks do not count."""
         fastest, *slower = self.held.tier_blocks
         return fastest > self.predicted_blocks or any(slower)
 
     @property
     def rank_usable_tokens(self) -> Mapping[int, int]:
-        """Rank -> tokens usable there; ranks that hold nothing of the prompt are absent."""
+        """Rank -> usable tokens; ranks that hold nothing of the prompt are absent."""
         return {self.rank: self.usable_tokens, **self.other_ranks} if self.holds_any else self.other_ranks
 
     @property
     def usable_tier_tokens(self) -> dict[str, int]:
-        """Tier name -> tokens the engine would not compute again, by the fastest tier that has them; in prompt order."""
+        """Tier name -> usable tokens by the fastest tier that has them, in prompt order."""
         tokens: dict[str, int] = {}
         left = self.held.usable_blocks
         for tier, held in self.held.runs:
@@ -131,7 +131,7 @@ class PrefixMatch(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def tier_blocks(self) -> dict[str, int]:
-        """Tier name -> gap-free blocks from block 0 held in that tier alone; every configured tier is there."""
+        """Tier name -> gap-free blocks from block 0 held in that tier alone, for every configured tier."""
         return dict(zip(self.tiers, self.held.tier_blocks, strict=True))
 
     @property
@@ -140,25 +140,25 @@ class PrefixMatch(msgspec.Struct, frozen=True, gc=False):
         return tuple(TierRun(self.tiers[tier], n_blocks) for tier, n_blocks in self.held.runs)
 
     def blocks_in(self, tier: str) -> int:
-        """Gap-free blocks from block 0 held in that tier alone, 0 for a tier that is not configured."""
+        """Return the gap-free blocks from block 0 held in that tier alone, 0 if the tier is not configured."""
         return self.held.tier_blocks[self.tiers.index(tier)] if tier in self.tiers else 0
 
     def credited_blocks(self, tier_credits: Sequence[float]) -> float:
-        """Blocks of the union prefix, each counted as much as its fastest tier is worth.
+        """Return the blocks of the union prefix, each weighted by the credit of its fastest tier.
 
         Args:
-            tier_credits: worth of a block by tier, fastest first; tiers beyond its end are worth nothing.
-        Cost: O(tiers), however many runs there are.
+            tier_credits: credit of a block by tier, fastest first; further tiers have credit 0.
+        Cost: O(tiers), independent of the number of runs.
         """
         credited = 0.0
-        for worth, n_blocks in zip(tier_credits, self.held.union_blocks, strict=False):
-            credited += worth * n_blocks
+        for credit, n_blocks in zip(tier_credits, self.held.union_blocks, strict=False):
+            credited += credit * n_blocks
         return credited
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A sliding-window group: its holders, and how many blocks before a boundary it must have there."""
+    """A sliding-window group: its holders, and the number of blocks that they need before a boundary."""
 
     holders: int
     n_blocks: int
@@ -166,10 +166,10 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class RankLayout:
-    """Where one rank's blocks are.
+    """The holders of one rank by tier.
 
     Attributes:
-        tiers: per tier, fastest first, the holders that must all have a block (bit mask); 0: the tier holds nothing.
+        tiers: per tier, fastest first, the holders that must all have a block (bit mask); 0 if the tier holds nothing.
         chunks: per tier, blocks that can only be loaded together.
         windows: sliding-window groups of the fastest tier.
     """
@@ -180,14 +180,14 @@ class RankLayout:
 
     @property
     def slow_chunk(self) -> int:
-        """Blocks that can only be loaded together from the slower tiers, whichever of them has them."""
+        """Blocks that can only be loaded together from the slower tiers: the largest chunk of any."""
         return max(self.chunks[1:], default=1)
 
 
 def measure(
     presence: Sequence[PresenceRun], layout: RankLayout, *, n_tokens: int, block_size: int
 ) -> RankMatch:
-    """What a rank with `layout` holds and could reuse of a prompt with `presence`.
+    """Return the match of a prompt with `presence` on a rank with `layout`.
 
     Cost: O(runs * tiers).
     """
@@ -200,7 +200,7 @@ def measure(
 
 
 def leading_blocks(bits: int) -> int:
-    """Set bits from bit 0 up to the first clear one."""
+    """Count the set bits from bit 0 up to the first clear one."""
     return (~bits & (bits + 1)).bit_length() - 1
 
 
@@ -231,16 +231,16 @@ def _union_runs(tiers: Sequence[int]) -> list[tuple[int, int]]:
 def _usable(
     tiers: Sequence[int], presence: Sequence[PresenceRun], layout: RankLayout, n_tokens: int, block_size: int
 ) -> int:
-    """Blocks the engine would reuse.
+    """Return the number of blocks that the engine would reuse.
 
     The fastest tier gives its gap-free blocks, but never the prompt's last token, which is always computed. Slower
-    tiers go on from there in whole chunks, beginning with the chunk that contains the boundary, and count only when
-    they gain a full chunk; they may cover the last token too.
+    tiers continue from there in whole chunks, starting with the chunk that contains the boundary. They count only if
+    they gain a full chunk, and may cover the last token too.
     """
     fast = min(leading_blocks(tiers[0]), max(n_tokens - 1, 0) // block_size)
     if layout.windows:
         windows = [(_bits(presence, window.holders), window.n_blocks) for window in layout.windows]
-        return _windowed(fast, windows)  # slower tiers of hybrid models are not followed
+        return _windowed(fast, windows)  # slower tiers of hybrid models are not tracked
     chunk = layout.slow_chunk
     position = first = fast // chunk * chunk
     limit = n_tokens // (chunk * block_size) * chunk
@@ -253,7 +253,7 @@ def _usable(
 
 
 def _windowed(longest: int, windows: Sequence[tuple[int, int]]) -> int:
-    """The longest boundary at which every window group has the blocks before it, or all of them near the start."""
+    """Return the longest boundary before which every window group has its blocks, or near the start all of them."""
     for end in range(longest, 0, -1):
         if all(_all_set(bits, max(0, end - n_blocks), end) for bits, n_blocks in windows):
             return end

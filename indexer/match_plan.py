@@ -1,4 +1,4 @@
-"""Which ranks a prompt is matched with, put together once for many prompts, and the best rank of every endpoint."""
+"""The ranks to match prompts with, prepared once for many prompts, and the best rank of every endpoint."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class PlannedRank(NamedTuple):
     Attributes:
         endpoint: name of its endpoint.
         rank: data-parallel rank.
-        block_size: tokens a block.
-        layout: where its blocks are.
+        block_size: tokens per block.
+        layout: its holders by tier.
     """
 
     endpoint: str
@@ -29,7 +29,7 @@ class PlannedRank(NamedTuple):
 
 
 class _SameSize(NamedTuple):
-    """The ranks of one block size, in the order in which `matcher` has them."""
+    """The ranks of one block size, in the order of `matcher`."""
 
     block_size: int
     ranks: list[PlannedRank]
@@ -37,11 +37,11 @@ class _SameSize(NamedTuple):
 
 
 class MatchPlan:
-    """Matches prompts with a fixed set of ranks; good until one comes, goes or gets another layout.
+    """A matcher of prompts with a fixed set of ranks, valid until one is added, removed or gets another layout.
 
     Args:
         ranks: the ranks.
-        tiers: names of the configured tiers, fastest first; every layout has as many.
+        tiers: names of the configured tiers, fastest first; every layout has the same number.
         index_for: block size -> the index for blocks of that size.
     """
 
@@ -70,10 +70,10 @@ class MatchPlan:
             self._lowest.setdefault((planned.block_size, planned.rank), []).append(endpoint)
 
     def match(self, prefix: Prefix) -> dict[str, PrefixMatch]:
-        """What each endpoint holds of the prompt on its best rank: the one with most usable tokens, the lowest of equals.
+        """Match the prompt with the best rank of each endpoint: most usable tokens, then lowest number.
 
-        Cost: one hash pass and one index walk a distinct block size, then O(1) a rank that holds something. Endpoints
-        that hold nothing share one match.
+        Cost: one hash pass and one index walk per distinct block size, then O(1) per rank that holds something.
+        Endpoints that hold nothing share one match.
         """
         matches: dict[str, PrefixMatch] = {}
         for (size, rank), endpoints in self._lowest.items():
@@ -91,7 +91,7 @@ class MatchPlan:
 
 
 def _better(one: PrefixMatch, other: PrefixMatch) -> PrefixMatch:
-    """The rank to prefer of two of an endpoint, with the usable tokens of both."""
+    """Return the better of two ranks of an endpoint, with the usable tokens of both."""
     best = max(one, other, key=lambda match: (match.usable_tokens, -match.rank))
     usable = {**one.rank_usable_tokens, **other.rank_usable_tokens}
     usable.pop(best.rank, None)

@@ -1,9 +1,9 @@
-"""The books of a publisher with their daily part in the native core.
+"""The ledger of one publisher with its fast path in the native core.
 
-`Books.apply` takes events whose meaning is plain; the first that is not comes here, goes through `RankLedger`, and so
-does what only that knows: parked events, pending copies, chunk tails, sources. A `route` tells the core how events of
-one tier and group are taken. It is given when one such event has gone through `RankLedger`, and taken back as soon as
-anything it rests on has changed.
+`_native.Ledger.apply` applies plain events. It stops at the first event that is not plain, which `RankLedger` applies; so
+parked events, pending copies, chunk tails and sources are handled only there. A route describes to the core how to
+apply events of one tier and group. It is added after one such event went through `RankLedger`, and removed as soon as
+anything that it depends on has changed.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from ..events.model import BlockStored, EngineHash, Event, MediumName
+from ..events.native_batch import NativeBatch
 from . import _native
 from .groups import LEARNED_GROUP
 from .hash_table import HashColumns, HashTable, Known
 from .holders import FASTEST, Place, RankHolders
 from .index import HolderId
 from .ledger import RankLedger
-from .native_batch import NativeBatch
 from .native_index import NativeIndex
 from .tiers import TierId, TierSource
 
 
 class _Kind(NamedTuple):
-    """What a route is found by: an event's medium, group, cache kind and window."""
+    """The key of a route: an event's medium, group, cache kind and window."""
 
     medium: MediumName
     group: int
@@ -34,53 +34,54 @@ class _Kind(NamedTuple):
 
 
 _EXPECTED_SLACK = 1024
+"""Outdated expected hashes that are tolerated before they are dropped."""
 
 
 class NativeTable:
     """Implements `HashTable` in the native core."""
 
-    def __init__(self, books: _native.Books) -> None:
-        self._books = books
+    def __init__(self, core: _native.Ledger) -> None:
+        self._core = core
 
     def __len__(self) -> int:
-        return self._books.n_hashes()
+        return self._core.n_hashes()
 
     def get(self, engine_hash: EngineHash) -> Known | None:
         """See `HashTable.get`."""
-        row = self._books.get(engine_hash)
+        row = self._core.get(engine_hash)
         return None if row is None else Known(*row)
 
     def put(self, engine_hash: EngineHash, known: Known) -> None:
         """See `HashTable.put`."""
-        self._books.put(engine_hash, *known)
+        self._core.put(engine_hash, *known)
 
     def pop_oldest(self) -> tuple[EngineHash, Known]:
         """See `HashTable.pop_oldest`."""
-        oldest, row = self._books.pop_oldest()
+        oldest, row = self._core.pop_oldest()
         return oldest, Known(*row)
 
     def expect(self, engine_hash: EngineHash) -> None:
         """See `HashTable.expect`."""
-        self._books.expect(engine_hash)
+        self._core.expect(engine_hash)
 
     def clear(self) -> None:
         """See `HashTable.clear`."""
-        self._books.clear()
+        self._core.clear()
 
     def columns(self) -> HashColumns:
         """See `HashTable.columns`."""
-        hashes, keys, depths, parents = self._books.columns()
+        hashes, keys, depths, parents = self._core.columns()
         return HashColumns(array("Q", hashes), array("Q", keys), array("I", depths), array("Q", parents))
 
     def put_columns(self, columns: HashColumns) -> None:
         """See `HashTable.put_columns`."""
-        self._books.put_columns(*columns)
+        self._core.put_columns(*columns)
 
 
 class NativeLedger(RankLedger):
-    """`RankLedger` for a `NativeIndex`: same books, batches of `NativeBatch` in a tenth of the time."""
+    """A `RankLedger` for a `NativeIndex`: same state, and a `NativeBatch` in a tenth of the time."""
 
-    _books: _native.Books
+    _core: _native.Ledger
     _routes: set[_Kind]
     _routed_state: object = None
 
@@ -92,7 +93,7 @@ class NativeLedger(RankLedger):
         position = 0
         while True:
             self._renew_routes()
-            position, n_evicted, n_unknown = self._books.apply(batch.native, position)
+            position, n_evicted, n_unknown = self._core.apply(batch.native, position)
             self.counters.evicted += n_evicted
             self.counters.unknown_removals += n_unknown
             if position == batch.n_sent:
@@ -114,37 +115,37 @@ class NativeLedger(RankLedger):
         self._routed_state = None
 
     def _new_table(self, seed: int) -> HashTable:
-        self._books, self._routes = _native.Books(seed), set()
-        return NativeTable(self._books)
+        self._core, self._routes = _native.Ledger(seed), set()
+        return NativeTable(self._core)
 
     def _renew_routes(self) -> None:
-        """Make the routes anew when something they rest on has changed."""
+        """Rebuild the routes if anything that they depend on has changed."""
         self._tidy_expected()
-        holders, block_size = self._holders, self._size.certain
+        holders, block_size = self._blocks.holders, self._blocks.size.certain
         state = (self._version, self.sources.version, self._tells_extra_keys)
         if holders is None or block_size is None or state == self._routed_state:
             return
         self._routed_state = state
         kinds = sorted(self._routes, key=repr)
         self._routes.clear()
-        self._books.forget_routes()
+        self._core.forget_routes()
         index = holders.index
         assert isinstance(index, NativeIndex)  # noqa: S101 - they come from one core
-        self._books.bind(index, block_size, holders.own(), holders.shared_in_use())
+        self._core.bind(index, block_size, holders.own(), holders.shared_in_use())
         for kind in kinds:
             self._route(kind)
 
     def _tidy_expected(self) -> None:
-        """Drop hashes for which nothing waits any more; they would only make events slow."""
+        """Drop expected hashes for which nothing waits any more; they would only slow events down."""
         n_waiting = len(self._pending) + len(self.hashes.parents_awaited)
-        if self._books.n_expected() > 2 * n_waiting + _EXPECTED_SLACK:
-            self._books.expect_only(array("Q", [*self._pending, *self.hashes.parents_awaited]))
+        if self._core.n_expected() > 2 * n_waiting + _EXPECTED_SLACK:
+            self._core.expect_only(array("Q", [*self._pending, *self.hashes.parents_awaited]))
 
     def _route(self, kind: _Kind) -> None:
-        """Let the core take events of a kind, where all that such an event needs is there."""
-        holders = self._holders
+        """Let the core apply events of a kind, if all that such an event needs exists."""
+        holders = self._blocks.holders
         tier, group = self._tiers.of(kind.medium), self._groups.get(kind.group)
-        if holders is None or self._size.certain is None:
+        if holders is None or self._blocks.size.certain is None:
             return
         is_followed = group is not None and group.matters and self.sources.of(tier) is TierSource.EVENTS
         if not is_followed or (kind.cache_kind is not None and group != (kind.cache_kind, kind.window)):
@@ -155,7 +156,7 @@ class NativeLedger(RankLedger):
         if holder is None or copies is None:
             return
         spec = self._tiers.specs[tier]
-        self._books.add_route(
+        self._core.add_route(
             medium=kind.medium,
             group=kind.group,
             cache_kind=kind.cache_kind,
@@ -163,7 +164,7 @@ class NativeLedger(RankLedger):
             holder=holder,
             is_fastest=tier == FASTEST,
             is_shared=spec.shared,
-            tells_extras=self._tells_extra_keys,
+            sends_extras=self._tells_extra_keys,
             takes_removals=not self._chunks.has_tails(place),
             chunk=self._chunks.size(tier) or 0,
             is_chunk_given=bool(spec.chunk_blocks),
@@ -172,7 +173,7 @@ class NativeLedger(RankLedger):
         self._routes.add(kind)
 
     def _copies(self, holders: RankHolders) -> list[HolderId] | None:
-        """Holders of the tiers that copy what the fastest stores; None while one has none."""
+        """Return the holders of the tiers inferred from the fastest one; None if one has no holder yet."""
         tiers = [TierId(tier) for tier in range(1, len(self._tiers.names))]
         places = [Place(t, LEARNED_GROUP) for t in tiers if self.sources.of(t) is TierSource.INFERRED]
         copies = [holder for place in places if (holder := holders.at(place)) is not None]

@@ -13,7 +13,7 @@ from .holders import Place
 from .tiers import TierId
 
 MAX_PENDING_HASHES = 65_536
-"""Hashes remembered per publisher; the oldest give way."""
+"""Hashes kept per publisher; beyond that the oldest are dropped."""
 
 
 class Claim(NamedTuple):
@@ -24,11 +24,11 @@ class Claim(NamedTuple):
 
 
 class PendingColumns(Saved, frozen=True):
-    """Copies whose key is not known, one row a hash and claim, those that would be forgotten first in front.
+    """Copies whose key is not known, one row per hash and claim, in the order in which they are dropped.
 
     Attributes:
         hashes: u64.
-        claims: u32, which of `kinds`.
+        claims: u32, positions in `kinds`.
         copies: u64.
         kinds: the different claims.
     """
@@ -39,14 +39,14 @@ class PendingColumns(Saved, frozen=True):
     kinds: tuple[Claim, ...]
 
     def __post_init__(self) -> None:
-        """Raises ValueError for other columns, unknown claims, and rows without copies."""
+        """Raise ValueError for wrong columns, unknown claims, and rows without copies."""
         check_columns(hashes=(self.hashes, "Q"), claims=(self.claims, "I"), copies=(self.copies, "Q"))
         if max(self.claims, default=-1) >= len(self.kinds) or 0 in self.copies:
-            raise ValueError(f"pending copies name other claims than {len(self.kinds)}, or are 0")
+            raise ValueError(f"pending copies name a claim beyond the {len(self.kinds)} given, or are 0")
 
 
 class Pending:
-    """Hash -> claims that wait for its key."""
+    """Claims that wait for a key, by hash."""
 
     def __init__(self) -> None:
         self._claims: OrderedDict[EngineHash, dict[Claim, int]] = OrderedDict()
@@ -58,7 +58,7 @@ class Pending:
         return iter(self._claims)
 
     def add(self, engine_hash: EngineHash, claim: Claim) -> int:
-        """One more copy; returns the hashes that had to be forgotten for it."""
+        """Add one copy; return the number of hashes dropped for it."""
         claims = self._claims.setdefault(engine_hash, {})
         claims[claim] = claims.get(claim, 0) + 1
         if len(self._claims) <= MAX_PENDING_HASHES:
@@ -67,7 +67,7 @@ class Pending:
         return 1
 
     def remove(self, engine_hash: EngineHash, place: Place) -> bool:
-        """One copy less; returns whether there was one."""
+        """Remove one copy; return whether there was one."""
         claims = self._claims.get(engine_hash, {})
         claim = next((claim for claim in claims if claim.place == place), None)
         if claim is None:
@@ -80,11 +80,11 @@ class Pending:
         return True
 
     def pop(self, engine_hash: EngineHash) -> dict[Claim, int]:
-        """The hash's claims with their copies, which are forgotten here."""
+        """Remove and return the hash's claims with their copies."""
         return self._claims.pop(engine_hash, {})
 
     def drop(self, tier: TierId) -> None:
-        """Forget every claim on a tier that was emptied."""
+        """Drop all claims on an emptied tier."""
         for engine_hash, claims in list(self._claims.items()):
             for claim in [claim for claim in claims if claim.place.tier == tier]:
                 del claims[claim]
@@ -92,7 +92,7 @@ class Pending:
                 del self._claims[engine_hash]
 
     def dump(self) -> PendingColumns:
-        """Everything that waits, to be saved."""
+        """Return all claims, to be saved."""
         kinds: dict[Claim, int] = {}
         rows = [
             (engine_hash, kinds.setdefault(claim, len(kinds)), copies)
@@ -105,10 +105,10 @@ class Pending:
         )
 
     def load(self, saved: PendingColumns) -> None:
-        """Take over what `dump` of another gave."""
+        """Load a dump."""
         for engine_hash, number, copies in zip(saved.hashes, saved.claims, saved.copies, strict=True):
             self._claims.setdefault(EngineHash(engine_hash), {})[saved.kinds[number]] = copies
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Drop all claims."""
         self._claims.clear()

@@ -1,4 +1,4 @@
-"""One prompt as the index sees it: the keys of its full blocks, at any block size, computed once."""
+"""The block keys of one prompt, at any block size, computed once."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from ..events.model import MultimodalKey
 from .keys import BlockKey, Namespace, PrefixKeys, prefix_keys, root_key
 
 WORD_BYTES = 4
-"""Bytes that stand for one token where a prompt is keyed by its bytes: about what a token has in English text, so that
+"""Bytes that count as one token if a prompt is keyed by its bytes: about the length of a token in English text, so that
 blocks and capacities keep their meaning."""
 
 
 @dataclass(frozen=True, slots=True)
 class MediaSpan:
-    """One multimodal item of a prompt: the engine's identifier of it, its first token and its number of tokens."""
+    """One multimodal item of a prompt: the engine's identifier, first token and number of tokens."""
 
     identifier: str
     offset: int
@@ -31,10 +31,10 @@ class Prefix:
         media: multimodal items among them, by offset.
         lora: adapter the prompt is for.
         salt: cache salt of the request.
-        more: whether the prompt goes on behind `tokens`.
-        namespace: what `tokens` are; prefixes of two namespaces have no key in common.
+        more: whether the prompt continues after `tokens`.
+        namespace: kind of `tokens`; prefixes of two namespaces have no key in common.
         seed: seed of the block keys.
-        make_keys: makes them.
+        make_keys: computes block keys.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class Prefix:
 
     @classmethod
     def from_keys(cls, keys: Mapping[int, array[int]], *, n_tokens: int | None = None) -> Prefix:
-        """A prefix of which only the keys are known; without `n_tokens` every block may be reused by the engine."""
+        """Build a prefix from its keys alone; without `n_tokens` the engine may reuse every block."""
         prefix = cls(array("I"))
         prefix._keys.update(keys)
         prefix.n_tokens = (
@@ -66,7 +66,7 @@ class Prefix:
         return prefix
 
     def keys(self, block_size: int) -> array[int]:
-        """Keys of the full blocks at `block_size`. Cost: O(tokens) once a block size."""
+        """Return the keys of the full blocks at `block_size`. Cost: O(tokens), once per block size."""
         keys = self._keys.get(block_size)
         if keys is None:
             extras = media_keys(self._media, block_size) if self._media else None
@@ -77,7 +77,7 @@ class Prefix:
         return keys
 
     def covering_keys(self, block_size: int) -> array[int]:
-        """`keys`, and behind them one of the tokens after the last full block, where there are any. Cost: as `keys`."""
+        """Return `keys`, plus one key for the tokens after the last full block if there are any. Cost: as `keys`."""
         keys = self.keys(block_size)
         rest = self._tokens[len(keys) * block_size :]
         if not rest:
@@ -93,11 +93,11 @@ class Prefix:
 
 
 def media_keys(media: Sequence[MediaSpan], block_size: int) -> dict[int, list[MultimodalKey]]:
-    """The items that touch each block, in the form in which engines tell them with a stored block.
+    """Return the items that touch each block, in the form of an engine's store event.
 
     Args:
         media: items by offset.
-        block_size: tokens a block.
+        block_size: tokens per block.
     Cost: O(blocks that the items touch).
     Source: vLLM 0.32 kv_cache_utils, the multimodal part of a block's extra keys.
     """
@@ -112,5 +112,5 @@ def media_keys(media: Sequence[MediaSpan], block_size: int) -> dict[int, list[Mu
 
 
 def words_of(text: bytes) -> array[int]:
-    """`text` as numbers of `WORD_BYTES` bytes; what is left over at its end is left out."""
+    """Return `text` as numbers of `WORD_BYTES` bytes, without a rest at its end."""
     return array("I", text[: len(text) // WORD_BYTES * WORD_BYTES])

@@ -1,4 +1,4 @@
-"""One publisher's books as values that can be saved and loaded again."""
+"""One publisher's ledger as a value that can be saved and loaded again."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from .saved_hashes import SavedHashes
 from .sources import SavedSources
 
 
-class SavedBooks(Saved, frozen=True):
-    """All that one publisher's events and our own routing have taught; bounds are configuration and not in it.
+class SavedLedger(Saved, frozen=True):
+    """Everything learned from one publisher's events and from routing; bounds are configuration and not included.
 
     Attributes:
-        block_size: tokens a block, None while not known.
-        tells_extra_keys: whether the engine tells what enters its hashes beside tokens.
+        block_size: tokens per block, None if unknown.
+        tells_extra_keys: whether the engine sends the inputs of its hashes beside tokens.
         groups: KV-cache groups by number.
-        sources: where knowledge of each tier comes from.
-        hashes: what engine hashes mean.
+        sources: source of each tier.
+        hashes: keys of engine hashes.
         chunks: offload chunks.
-        foreign: chunks with hashes of their own.
+        foreign: chunks of a cache library with its own hashes.
         pending: copies whose key is not known.
         holders: contents of every place.
     """
@@ -41,18 +41,18 @@ class SavedBooks(Saved, frozen=True):
     holders: tuple[tuple[Place, HolderColumns], ...]
 
     def __post_init__(self) -> None:
-        """Raises ValueError when something is known that cannot be without a block size."""
+        """Raise ValueError if there are blocks but no block size."""
         if self.block_size is None and (self.hashes.hashes or self.foreign.hashes or self.holders):
-            raise ValueError("the books hold blocks and no block size")
+            raise ValueError("the ledger holds blocks but has no block size")
 
     @property
     def n_residencies(self) -> int:
-        """Blocks in all places, shared tiers left out."""
+        """Number of blocks in all places, without shared tiers."""
         return sum(len(contents.keys) for _, contents in self.holders)
 
     @property
     def tiers(self) -> set[int]:
-        """Tiers that anything in the books is of."""
+        """Tiers that occur anywhere in the ledger."""
         return {
             *self.sources.found,
             *self.chunks.sizes,

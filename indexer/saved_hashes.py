@@ -1,4 +1,4 @@
-"""What one publisher's engine hashes mean, as it is saved."""
+"""One publisher's engine hashes as a saved value."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .hash_table import HashColumns
 
 
 class ParkedStore(Saved, frozen=True):
-    """A store event whose parent is not known, with what makes its keys; fields as in `BlockStored`."""
+    """A store event with an unknown parent, and the inputs of its keys; fields as in `BlockStored`."""
 
     hashes: Column
     parent: int
@@ -21,7 +21,7 @@ class ParkedStore(Saved, frozen=True):
     extra_keys: tuple[tuple[ExtraKey, ...] | None, ...] | None
 
     def __post_init__(self) -> None:
-        """Raises ValueError for other columns, and for tokens that are not those of the blocks."""
+        """Raise ValueError for wrong columns, and if the number of tokens does not match the blocks."""
         check_columns(hashes=(self.hashes, "Q"))
         check_columns(tokens=(self.tokens, "I"))
         n_blocks, n_tokens = len(self.hashes), len(self.tokens)
@@ -30,7 +30,7 @@ class ParkedStore(Saved, frozen=True):
 
     @classmethod
     def of(cls, parent: EngineHash, event: BlockStored) -> ParkedStore:
-        """The event that waits for `parent`."""
+        """Build the value of an event that waits for `parent`."""
         return cls(
             hashes=array("Q", event.hashes),
             parent=parent,
@@ -41,7 +41,7 @@ class ParkedStore(Saved, frozen=True):
         )
 
     def event(self) -> BlockStored:
-        """The event as far as keys depend on it."""
+        """Return the event with the fields that its keys depend on."""
         return BlockStored(
             hashes=tuple(map(EngineHash, self.hashes)),
             parent=EngineHash(self.parent),
@@ -53,14 +53,14 @@ class ParkedStore(Saved, frozen=True):
 
 
 class SavedHashes(Saved, frozen=True):
-    """Every learned hash, as in `HashColumns`, and the events that wait for their parents.
+    """All learned hashes, as in `HashColumns`, and the events that wait for their parents.
 
     Attributes:
         hashes: u64.
         keys: u64.
         depths: u32.
         parents: u64.
-        parked: those that would be given up first in front.
+        parked: in the order in which they are dropped.
     """
 
     hashes: Column
@@ -70,7 +70,7 @@ class SavedHashes(Saved, frozen=True):
     parked: tuple[ParkedStore, ...]
 
     def __post_init__(self) -> None:
-        """Raises ValueError for other columns."""
+        """Raise ValueError for wrong columns."""
         check_columns(
             hashes=(self.hashes, "Q"),
             keys=(self.keys, "Q"),
@@ -80,11 +80,11 @@ class SavedHashes(Saved, frozen=True):
 
     @classmethod
     def of(cls, columns: HashColumns, parked: Iterable[tuple[EngineHash, BlockStored]]) -> SavedHashes:
-        """The rows of a table, and events with the hashes they wait for."""
+        """Build the value from the rows of a table, and events with the hashes that they wait for."""
         waiting = tuple(ParkedStore.of(parent, event) for parent, event in parked)
         return cls(**columns._asdict(), parked=waiting)
 
     @property
     def columns(self) -> HashColumns:
-        """The rows."""
+        """All rows of the table."""
         return HashColumns(self.hashes, self.keys, self.depths, self.parents)

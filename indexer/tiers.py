@@ -1,4 +1,4 @@
-"""Storage tiers: what they are called, and which of the engines' words mean them."""
+"""Storage tiers: their names, and the media by which engines refer to them."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ TierId = NewType("TierId", int)
 """Position in the order of speed, 0 the fastest (GPU memory)."""
 
 MAX_UNKNOWN_TIERS = 8
-"""Media nobody configured that get a tier of their own; further ones share the last."""
+"""Unconfigured media that get their own tier; further ones share the last."""
 
 
 class TierSource(Enum):
-    """Where the knowledge of one tier of one endpoint comes from."""
+    """The source of knowledge about one tier of one endpoint."""
 
     EVENTS = "events"
-    """The engine's events are believed."""
+    """The engine's events."""
     INFERRED = "inferred"
-    """The engine offloads but does not tell: every block stored in the fastest tier is taken as copied there."""
+    """No events although the engine offloads: every block stored in the fastest tier counts as copied there."""
     ROUTING = "routing"
-    """No events at all: what kvatlas sent there is taken as cached."""
+    """No events at all: prompts that kvatlas sent there count as cached."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,14 +32,14 @@ class TierSpec:
     """One tier.
 
     Attributes:
-        name: as configured; for an unknown medium its word in lower case.
-        media: the engines' words for it.
-        capacity: blocks a server holds there at most, None for no bound.
-        chunk_blocks: blocks an engine moves together, None to learn it from events.
-        source: where knowledge of it comes from, None to find out for each endpoint.
-        shared: it belongs to no server: what one stored there every endpoint can load.
+        name: as configured; for an unknown medium its name in lower case.
+        media: the engines' names for it.
+        capacity: bound in blocks per server, None for no bound.
+        chunk_blocks: blocks that an engine moves together, None to learn it from events.
+        source: source of knowledge about it, None to find it per endpoint.
+        shared: whether it belongs to no server, so that every endpoint can load any block stored there.
         cleared_on_reset: whether an engine that resets its prefix cache empties this tier too.
-        configured: False for a tier that only an unknown medium brought up; it earns no credit.
+        configured: False for a tier that was added for an unknown medium; it earns no credit.
     """
 
     name: str
@@ -53,7 +53,7 @@ class TierSpec:
 
 
 class TierTable:
-    """The tiers in order of speed; unknown media are appended as they appear."""
+    """Tiers in order of speed; unknown media are appended as they appear."""
 
     def __init__(self, specs: Sequence[TierSpec]) -> None:
         self.specs = list(specs)
@@ -70,16 +70,16 @@ class TierTable:
         return tuple(spec.name for spec in self.specs[: self._n_configured])
 
     def bound(self, tier: TierId, n_blocks: int | None) -> None:
-        """Another capacity for servers that come from now on."""
+        """Set the capacity for servers that are added later."""
         self.specs[tier] = replace(self.specs[tier], capacity=n_blocks)
 
     @property
     def unknown_media(self) -> tuple[MediumName, ...]:
-        """Media that nobody configured and that have tiers, in the order of these."""
+        """Unconfigured media that have tiers, in the order of the tiers."""
         return tuple(MediumName(spec.media[0]) for spec in self.specs[self._n_configured :])
 
     def of(self, medium: MediumName) -> TierId:
-        """The tier that `medium` means. Cost: O(1)."""
+        """Return the tier of `medium`, adding one for an unknown medium. Cost: O(1)."""
         tier = self._by_medium.get(medium)
         if tier is None:
             if len(self.specs) < self._n_configured + MAX_UNKNOWN_TIERS:
@@ -92,6 +92,6 @@ class TierTable:
         return tier
 
     def _unused_name(self, name: str) -> str:
-        """`name`, or where a tier is called that already, what tells them apart."""
+        """Return `name`, with an addition if another tier already has that name."""
         names = {spec.name for spec in self.specs}
         return next(text for text in (name, f"unknown-{name}", f"unknown-{len(names)}") if text not in names)

@@ -1,1 +1,1 @@
-"""What to prefer: endpoint state, filters, scorers, pickers, profiles, decisions."""
+"""Decision plugins: filters, scorers and pickers, with the profile that runs them."""

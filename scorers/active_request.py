@@ -1,4 +1,4 @@
-"""`active-request-scorer`: prefers endpoints with fewer requests in flight through this process."""
+"""`active-request-scorer`: prefers endpoints with fewer requests in flight from this process."""
 
 from __future__ import annotations
 
@@ -21,15 +21,16 @@ class ActiveRequestParams(PluginParams, frozen=True):
     max_busy_score: Annotated[float, Meta(ge=0, le=1)] = 1.0
     """Highest score of an endpoint that is not idle."""
     in_flight_load_producer_name: str = ""
-    """Accepted, no effect: there is one accounting."""
+    """Accepted without effect: kvatlas keeps one account of requests in flight."""
     request_timeout: str = ""
-    """Accepted, no effect; the reference ignores it too."""
+    """Accepted without effect; the reference ignores it too."""
 
 
 class ActiveRequestScorer:
-    """1 up to `idle_threshold` requests in flight, above it `(max - n) / max * max_busy_score`.
+    """Score by requests in flight: 1 up to `idle_threshold`, above it `(max - n) / max * max_busy_score`.
 
-    The lightest count is not subtracted, so equal counts above the threshold all rate 0.
+    The minimum is not subtracted.
+    Ties: equal counts score the same; if all counts above the threshold are equal, these endpoints score 0.
     """
 
     type = "active-request-scorer"
@@ -38,14 +39,14 @@ class ActiveRequestScorer:
         self._idle_threshold, self._max_busy_score = idle_threshold, max_busy_score
 
     def rate(self, request: RequestView, candidates: Sequence[Candidate]) -> Ratings:  # noqa: ARG002 (Scorer)
-        """One rating a candidate; raw is the number of requests in flight."""
+        """Return one rating per candidate; raw is the number of requests in flight."""
         counts = [candidate.in_flight.requests for candidate in candidates]
         idle, most, best = self._idle_threshold, max(counts, default=0), self._max_busy_score
         return RatingColumn([1.0 if n <= idle else (most - n) / most * best for n in counts], counts)
 
 
 def register(registry: Registry) -> None:
-    """Adds `active-request-scorer`."""
+    """Register `active-request-scorer`."""
     registry.scorers.add(
         ActiveRequestScorer.type,
         ActiveRequestParams,

@@ -1,4 +1,4 @@
-"""The plugins that come with kvatlas."""
+"""Registry of the plugins that come with kvatlas."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from .pickers import max_score, random_choice, weighted_random
 
 
 def builtin_registry() -> Registry:
-    """A new registry with every plugin of this package."""
+    """Return a new registry with every plugin of this package."""
     registry = Registry()
     for plugin in (
         queue,

@@ -1,4 +1,4 @@
-"""`context-length-aware`: prefers endpoints whose label says that they are for prompts of this length."""
+"""`context-length-aware`: prefers endpoints whose label covers the length of the prompt."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from .core.registry import Registry
 PLUGIN_TYPE = "context-length-aware"
 
 IN_RANGE_FROM = 0.3
-"""Every prompt in range scores above this and every other at most this. Source: the reference."""
+"""Scores in range are above this, all others at most this. Source: the reference."""
 
 MAX_DIGITS = 12
-"""Longest number of a label; no prompt has more tokens."""
+"""Most digits of a number in a label; no prompt has more tokens."""
 
 
 class ContextLengthParams(PluginParams, frozen=True):
     """Parameters of `context-length-aware`."""
 
     label: Annotated[str, Meta(min_length=1)] = "llm-d.ai/context-length-range"
-    """Label whose value `MIN-MAX` says for which prompt lengths in tokens the endpoint is."""
+    """Label whose value `MIN-MAX` is the range of prompt lengths, in tokens, for the endpoint."""
     enable_filtering: bool = False
-    """Whether endpoints for other lengths are dropped too."""
+    """Whether endpoints for other lengths are also dropped."""
 
 
 class LengthRange(NamedTuple):
@@ -38,7 +38,12 @@ class LengthRange(NamedTuple):
 
 
 class ContextLengthScorer:
-    """In range `0.3 + 0.7 * (0.7 / (1 + width / 10000) + 0.3 * (high - n) / width)`, outside `0.3 / (1 + distance / 1000)`."""
+    """Score by the range `low`-`high` in the label, with `width = high - low` and a prompt of n tokens.
+
+    In range: `0.3 + 0.7 * (0.7 / (1 + width / 10000) + 0.3 * (high - n) / width)`, or 1 if the width is 0.
+    Outside: `0.3 / (1 + distance / 1000)`. No label: 0.5. An unreadable label: 0.
+    Ties: endpoints with the same label score the same.
+    """
 
     type = PLUGIN_TYPE
 
@@ -46,7 +51,7 @@ class ContextLengthScorer:
         self._label = label
 
     def rate(self, request: RequestView, candidates: Sequence[Candidate]) -> Ratings:
-        """One rating a candidate; raw is the distance in tokens to its range, None without a readable label."""
+        """Return one rating per candidate; raw is the distance in tokens to its range, None if there is no readable label."""
         return [self._rating(request.n_tokens, candidate.labels.get(self._label)) for candidate in candidates]
 
     def _rating(self, n_tokens: int, label: str | None) -> Rating:
@@ -66,7 +71,7 @@ class ContextLengthScorer:
 
 
 class ContextLengthFilter:
-    """Drops endpoints whose label excludes the prompt's length, or cannot be read; one without the label stays.
+    """Filter that drops endpoints whose label is unreadable or excludes the prompt's length; it keeps those without label.
 
     Args:
         label: name of the label.
@@ -79,7 +84,7 @@ class ContextLengthFilter:
         self._label, self._enabled = label, enabled
 
     def judge(self, request: RequestView, candidates: Sequence[Candidate], *, rng: Rng) -> Verdicts:  # noqa: ARG002 (Filter)
-        """One verdict a candidate."""
+        """Return one verdict per candidate."""
         if not self._enabled:
             return [None] * len(candidates)
         return [
@@ -98,7 +103,7 @@ class ContextLengthFilter:
 
 
 def parse_range(label: str) -> LengthRange | None:
-    """The range that a label writes as `MIN-MAX`, None when it writes none."""
+    """Return the range that a label gives as `MIN-MAX`, None if it has another form."""
     parts = [part.strip() for part in label.split("-")]
     if len(parts) != 2 or not all(part.isdecimal() and len(part) <= MAX_DIGITS for part in parts):
         return None
@@ -107,7 +112,7 @@ def parse_range(label: str) -> LengthRange | None:
 
 
 def register(registry: Registry) -> None:
-    """Adds `context-length-aware` as scorer and as filter."""
+    """Register `context-length-aware` as scorer and as filter."""
     registry.scorers.add(
         PLUGIN_TYPE, ContextLengthParams, lambda params, _: ContextLengthScorer(params.label)
     )

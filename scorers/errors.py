@@ -1,11 +1,11 @@
-"""Errors of scoring.
+"""Errors of the scorers.
 
 KVAtlasError
 └── ScorersError
-    ├── RegistryError      a plugin type registered twice, or one that nobody registered
-    ├── ParametersError    parameters that a plugin does not take
+    ├── RegistryError      a plugin type that is registered twice or not at all
+    ├── ParametersError    parameters that a plugin does not accept
     ├── ProfileError       a profile that cannot work
-    └── NoCandidatesError  a decision asked for without any endpoint
+    └── NoCandidatesError  a decision requested without any endpoint
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ from ..events.errors import KVAtlasError
 
 
 class UnknownName(NamedTuple):
-    """A name that was written, and those that there are."""
+    """A name that does not exist, and the names that do."""
 
     found: str
     known: tuple[str, ...]
 
 
 class ScorersError(KVAtlasError):
-    """Something is wrong with scoring."""
+    """Root of the errors of scoring."""
 
 
 class RegistryError(ScorersError):
-    """A plugin type is registered twice or not at all."""
+    """A plugin type that is registered twice or not at all."""
 
 
 class ParametersError(ScorersError):
-    """A plugin was given parameters it does not take.
+    """Parameters that a plugin does not accept.
 
     Attributes:
-        key: the parameter as the configuration writes it, empty when it is not one alone.
-        unknown: the name that nothing has, None where something else is wrong.
+        key: the parameter as written in the configuration, empty if more than one is involved.
+        unknown: the name that does not exist, None if something else is wrong.
     """
 
     def __init__(self, message: str, key: str = "", *, unknown: UnknownName | None = None) -> None:
@@ -46,8 +46,8 @@ class ParametersError(ScorersError):
 
 
 class ProfileError(ScorersError):
-    """A profile cannot work."""
+    """A profile with contradictory or impossible settings."""
 
 
 class NoCandidatesError(ScorersError):
-    """No endpoint to choose from; what to answer then is the caller's business."""
+    """A decision without any endpoint to choose from; the caller decides on the response."""

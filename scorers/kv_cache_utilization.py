@@ -1,4 +1,4 @@
-"""`kv-cache-utilization-scorer`: prefers endpoints whose KV cache is less in use."""
+"""`kv-cache-utilization-scorer`: prefers endpoints whose KV cache is less full."""
 
 from __future__ import annotations
 
@@ -11,19 +11,22 @@ from .core.registry import Registry
 
 
 class KVCacheUtilizationScorer:
-    """`1 - utilization`, absolute: the other candidates do not enter. An unknown load rates 0."""
+    """Score `1 - utilization`, independent of the other candidates; an unknown load scores 0.
+
+    Ties: equal utilizations score the same.
+    """
 
     type = "kv-cache-utilization-scorer"
 
     def rate(self, request: RequestView, candidates: Sequence[Candidate]) -> Ratings:
-        """One rating a candidate; raw is the utilization as told, 0 to 1."""
-        told = [None if each.load is None else each.load.kv_utilization for each in candidates]
-        scores = [0.0 if used is None else min(1.0, max(0.0, 1.0 - used)) for used in told]
-        return RatingColumn(scores, told, loaded=candidates, now=request.now)
+        """Return one rating per candidate; raw is the scraped utilization, 0 to 1."""
+        scraped = [None if each.load is None else each.load.kv_utilization for each in candidates]
+        scores = [0.0 if used is None else min(1.0, max(0.0, 1.0 - used)) for used in scraped]
+        return RatingColumn(scores, scraped, loaded=candidates, now=request.now)
 
 
 def register(registry: Registry) -> None:
-    """Adds `kv-cache-utilization-scorer`, which takes no parameters."""
+    """Register `kv-cache-utilization-scorer`, which takes no parameters."""
     registry.scorers.add(
         KVCacheUtilizationScorer.type, NoParams, lambda _params, _context: KVCacheUtilizationScorer()
     )

@@ -21,7 +21,10 @@ class LoadAwareParams(PluginParams, frozen=True):
 
 
 class LoadAwareScorer:
-    """`0.5 * (1 - min(q, threshold) / threshold)`; an empty queue rates 0.5, an unknown one 0."""
+    """Score `0.5 * (1 - min(q, threshold) / threshold)` for q waiting requests; an unknown queue scores 0.
+
+    The maximum is 0.5, for an empty queue. Ties: equal queues score the same, and so do all at or above the threshold.
+    """
 
     type = "load-aware-scorer"
 
@@ -29,7 +32,7 @@ class LoadAwareScorer:
         self._threshold = threshold
 
     def rate(self, request: RequestView, candidates: Sequence[Candidate]) -> Ratings:
-        """One rating a candidate; raw is the number of waiting requests."""
+        """Return one rating per candidate; raw is the number of waiting requests."""
         full = self._threshold
         queues = [None if each.load is None else each.load.waiting for each in candidates]
         scores = [0.0 if n is None else 0.5 * (1 - min(n, full) / full) for n in queues]
@@ -37,7 +40,7 @@ class LoadAwareScorer:
 
 
 def register(registry: Registry) -> None:
-    """Adds `load-aware-scorer`."""
+    """Register `load-aware-scorer`."""
     registry.scorers.add(
         LoadAwareScorer.type, LoadAwareParams, lambda params, _: LoadAwareScorer(params.threshold)
     )

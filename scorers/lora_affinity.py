@@ -1,4 +1,4 @@
-"""`lora-affinity-scorer`: prefers endpoints that have the request's LoRA adapter, or room for it."""
+"""`lora-affinity-scorer`: prefers endpoints that have the LoRA adapter of the request, or capacity for it."""
 
 from __future__ import annotations
 
@@ -10,12 +10,15 @@ from .core.registry import Registry
 
 
 class LoraAffinityScorer:
-    """1 where the adapter is active, 0.8 where another one fits, 0.6 where it waits, else 0."""
+    """Score 1 if the adapter is active, else 0.8 if one more adapter fits, else 0.6 if it waits, else 0.
+
+    An endpoint whose adapters are unknown scores 0. Ties: endpoints in the same of these states score the same.
+    """
 
     type = "lora-affinity-scorer"
 
     def rate(self, request: RequestView, candidates: Sequence[Candidate]) -> Ratings:
-        """One rating a candidate; raw is the number of adapters active or waiting, None when nothing is known of them."""
+        """Return one rating per candidate; raw is the number of adapters active or waiting, None if it is unknown."""
         ratings: list[Rating] = []
         for candidate in candidates:
             load = candidate.load
@@ -38,5 +41,5 @@ def _score(model: str, adapters: Adapters) -> float:
 
 
 def register(registry: Registry) -> None:
-    """Adds `lora-affinity-scorer`, which takes no parameters."""
+    """Register `lora-affinity-scorer`, which takes no parameters."""
     registry.scorers.add(LoraAffinityScorer.type, NoParams, lambda _params, _context: LoraAffinityScorer())

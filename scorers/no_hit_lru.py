@@ -1,4 +1,4 @@
-"""`no-hit-lru-scorer`: spreads requests that no endpoint has anything of, so that caches grow evenly."""
+"""`no-hit-lru-scorer`: spreads requests without any cached prefix, so that caches grow evenly."""
 
 from __future__ import annotations
 
@@ -15,22 +15,23 @@ class NoHitLruParams(PluginParams, frozen=True):
     """Parameters of `no-hit-lru-scorer`."""
 
     lru_size: Size = 1024
-    """Endpoints remembered."""
+    """Endpoints to remember."""
     prefix_match_info_producer_name: str = ""
-    """Accepted, no effect: a request is cold when no tier of any candidate has its first block."""
+    """Accepted without effect: a request is cold if no tier of any candidate has its first block."""
     prefix_plugin_type: str = ""
-    """Accepted, no effect; the reference ignores it too."""
+    """Accepted without effect; the reference ignores it too."""
     prefix_plugin_name: str = ""
-    """Accepted, no effect; the reference ignores it too."""
+    """Accepted without effect; the reference ignores it too."""
 
 
 class NoHitLruScorer:
-    """`1 - rank / (N - 1)` of N candidates for a cold request, 0.5 everywhere for any other.
+    """Score `1 - rank / (N - 1)` of N candidates for a cold request, 0.5 for any other request.
 
-    First in rank are the candidates that never got a cold request, by name, then the others, the longest ago first.
+    Candidates that never received a cold request come first in rank, by name; then the least recently used.
+    Ties: none for a cold request, since ranks differ; all candidates tie for any other.
 
     Args:
-        size: endpoints remembered.
+        size: endpoints to remember.
     """
 
     type = "no-hit-lru-scorer"
@@ -38,10 +39,10 @@ class NoHitLruScorer:
     def __init__(self, size: int) -> None:
         self._size = size
         self._used: dict[str, None] = {}
-        """Endpoints that got a cold request, the longest ago first."""
+        """Endpoints that received a cold request, least recently used first."""
 
     def rate(self, request: RequestView, candidates: Sequence[Candidate]) -> Ratings:  # noqa: ARG002 (Scorer)
-        """One rating a candidate; raw is its rank from 0, None when the request is not cold."""
+        """Return one rating per candidate; raw is its rank from 0, None if the request is not cold."""
         if not _is_cold(candidates):
             return [Rating(raw=None, score=0.5)] * len(candidates)
         names = {candidate.name for candidate in candidates}
@@ -56,7 +57,7 @@ class NoHitLruScorer:
         ]
 
     def picked(self, request: RequestView, decision: Decision) -> None:  # noqa: ARG002 (LearnsFromPicks)
-        """Remember who got a cold request. Cost: O(candidates)."""
+        """Remember the endpoint of a cold request. Cost: O(candidates)."""
         if not _is_cold(decision.kept):
             return
         name = decision.picked[0]
@@ -67,14 +68,14 @@ class NoHitLruScorer:
 
 
 def _is_cold(candidates: Iterable[Candidate]) -> bool:
-    """Whether no tier of any candidate has the request's first block."""
+    """Return whether no tier of any candidate has the first block of the request."""
     return not any(
         candidate.prefix is not None and any(candidate.prefix.held.tier_blocks) for candidate in candidates
     )
 
 
 def register(registry: Registry) -> None:
-    """Adds `no-hit-lru-scorer`."""
+    """Register `no-hit-lru-scorer`."""
     registry.scorers.add(
         NoHitLruScorer.type, NoHitLruParams, lambda params, _: NoHitLruScorer(params.lru_size)
     )

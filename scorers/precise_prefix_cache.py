@@ -1,4 +1,4 @@
-"""`precise-prefix-cache-scorer`: `prefix-cache-scorer` with a precise producer of its own, the reference's older form."""
+"""`precise-prefix-cache-scorer`: an older form of the reference: `prefix-cache-scorer` with its own precise producer."""
 
 from __future__ import annotations
 
@@ -9,13 +9,16 @@ from .producers import PreciseParams
 
 
 class PrecisePrefixCacheScorer(PrefixCacheScorer):
-    """`credit * sum(tier credit * blocks) / n_blocks` over the union prefix."""
+    """Score `credit * sum(tier credit * blocks) / n_blocks` over the union prefix.
+
+    Ties: endpoints with the same credited blocks score the same; without block keys all score 0.
+    """
 
     type = "precise-prefix-cache-scorer"
 
 
 def register(registry: Registry) -> None:
-    """Adds `precise-prefix-cache-scorer`, with the parameters of `precise-prefix-cache-producer`."""
+    """Register `precise-prefix-cache-scorer`, with the parameters of `precise-prefix-cache-producer`."""
     registry.scorers.add(PrecisePrefixCacheScorer.type, PreciseParams, _make)
 
 

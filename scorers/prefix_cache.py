@@ -21,24 +21,24 @@ class PrefixCacheParams(PluginParams, frozen=True):
     """Parameters of `prefix-cache-scorer`."""
 
     tier: str | None = None
-    """Name of a configured tier; absent: what the producer stands for, without one the fastest tier."""
+    """Name of a configured tier; absent: the source of the named producer, or the fastest tier if none is named."""
     prefix_match_info_producer_name: str = ""
     """Name of a prefix cache producer in `plugins`."""
     match_length_weight: Share = 0.0
-    """Part of the score that goes by the length of the match instead of its share of the prompt."""
+    """Part of the score that is computed from the length of the match instead of its share of the prompt."""
     match_length_scale_tokens: Size = 8192
-    """Cached tokens at which that part is full."""
+    """Cached tokens at which that part reaches its maximum."""
     auto_tune: bool | None = None
     """As in `approx-prefix-cache-producer`, for a scorer that is its own producer."""
     lru_capacity_per_server: Size | None = None
     """As in `approx-prefix-cache-producer`, for a scorer that is its own producer."""
     block_size: Limit | None = None
-    """Accepted, no effect: each endpoint is indexed at its own block size."""
+    """Accepted without effect: each endpoint is indexed at its own block size."""
     max_prefix_blocks_to_match: Limit | None = None
-    """Accepted, no effect: the whole prompt is matched."""
+    """Accepted without effect: the whole prompt is matched."""
 
     def producer(self) -> ApproxProducer | None:
-        """The index that the scorer's own parameters describe, None when they describe none."""
+        """Return the index that the scorer's own parameters describe, None if they describe none."""
         if self.auto_tune is None and self.lru_capacity_per_server is None:
             return None
         return ApproxParams(
@@ -47,10 +47,12 @@ class PrefixCacheParams(PluginParams, frozen=True):
 
 
 class PrefixCacheScorer:
-    """`credit * (w * L**2 + (1 - w) * blocks / n_blocks)` with `L = min(1, blocks * block_size / scale)`.
+    """Score `credit * (w * L**2 + (1 - w) * blocks / n_blocks)`, with `L = min(1, blocks * block_size / scale)`.
+
+    Ties: endpoints with the same blocks and credit score the same; without block keys all score 0.
 
     Args:
-        source: what counts as cached.
+        source: counts the cached blocks of a match.
         length_weight: w, 0 to 1.
         length_scale_tokens: scale, at least 1.
     """
@@ -64,11 +66,11 @@ class PrefixCacheScorer:
         self._length_weight, self._length_scale = length_weight, length_scale_tokens
 
     def rate(self, request: RequestView, candidates: Sequence[Candidate]) -> Ratings:  # noqa: ARG002 (Scorer)
-        """One rating a candidate; raw is the number of blocks, None when the request has no block keys."""
+        """Return one rating per candidate; raw is the number of blocks, None if the request has no block keys."""
         blocks: list[float | None] = []
         prefix, n_blocks = None, None
         for candidate in candidates:
-            if candidate.prefix is not prefix:  # those that hold nothing share one
+            if candidate.prefix is not prefix:  # endpoints without cached blocks share one object
                 prefix = candidate.prefix
                 n_blocks = self._source.blocks(prefix) if prefix is not None else None
             blocks.append(n_blocks)
@@ -87,7 +89,7 @@ class PrefixCacheScorer:
 
 
 def register(registry: Registry) -> None:
-    """Adds `prefix-cache-scorer`."""
+    """Register `prefix-cache-scorer`."""
     registry.scorers.add(PrefixCacheScorer.type, PrefixCacheParams, _make)
 
 

@@ -1,6 +1,6 @@
-"""The reference's producers of prefix matches, as names that say where knowledge of the tiers comes from.
+"""The reference's producers of prefix matches, which select the source of information about the tiers.
 
-kvatlas has one index whatever the configuration names; a producer selects how its tiers are known and bounded.
+kvatlas has one index whichever producer is named. A producer sets how its tiers are filled and bounded.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ APPROX = "approx-prefix-cache-producer"
 PRECISE = "precise-prefix-cache-producer"
 
 DEFAULT_LRU_CAPACITY = 31250
-"""Blocks a server is given without a figure of its own. Source: the reference's default."""
+"""Blocks per server if the configuration gives no number. Source: the reference's default."""
 
 DEFAULT_CREDITS: Mapping[str, float] = {"gpu": 1.0, "cpu": 0.8, "shared_storage": 0.4, "object_store": 0.2}
-"""Worth of a cached block by the engine's word for where it is. Source: the reference's backend weights."""
+"""Credit of a cached block by the engine's word for its tier. Source: the reference's backend weights."""
 
 Size = Annotated[int, Meta(ge=1)]
 Limit = Annotated[int, Meta(ge=0)]
@@ -34,20 +34,20 @@ class ApproxParams(PluginParams, frozen=True):
     """Parameters of `approx-prefix-cache-producer`."""
 
     auto_tune: bool = True
-    """true: the tier is as large as the engine tells."""
+    """true: the tier has the size that the engine reports."""
     lru_capacity_per_server: Size | None = None
-    """Blocks of the engine's size that a server holds, with `autoTune: false`; default 31250."""
+    """Blocks that a server holds, at the engine's block size, with `autoTune: false`; default 31250."""
     block_size_tokens: Limit | None = None
-    """Accepted, no effect: each endpoint is indexed at its own block size."""
+    """Accepted without effect: each endpoint is indexed at its own block size."""
     block_size: Limit | None = None
-    """Accepted, no effect: the older name of `blockSizeTokens`."""
+    """Accepted without effect: the older name of `blockSizeTokens`."""
     max_prefix_tokens_to_match: Limit | None = None
-    """Accepted, no effect: the whole prompt is matched."""
+    """Accepted without effect: the whole prompt is matched."""
     max_prefix_blocks_to_match: Limit | None = None
-    """Accepted, no effect: the whole prompt is matched."""
+    """Accepted without effect: the whole prompt is matched."""
 
     def producer(self) -> ApproxProducer:
-        """What the parameters say."""
+        """Return the producer that the parameters describe."""
         return ApproxProducer(
             None if self.auto_tune else self.lru_capacity_per_server or DEFAULT_LRU_CAPACITY
         )
@@ -59,16 +59,16 @@ class BackendParams(PluginParams, frozen=True):
     name: Annotated[str, Meta(min_length=1)]
     """The engine's word for a tier."""
     weight: Annotated[float, Meta(ge=0, le=1)]
-    """Worth of a block there."""
+    """Credit of a block in that tier."""
 
 
 class PodDiscoveryParams(PluginParams, frozen=True):
     """`podDiscoveryConfig`."""
 
     pod_label_selector: str = ""
-    """Accepted, no effect: endpoints come from the configuration or discovery."""
+    """Accepted without effect: endpoints come from the configuration or discovery."""
     pod_namespace: str = ""
-    """Accepted, no effect."""
+    """Accepted without effect."""
     socket_port: PortNumber | None = None
     """Port of an engine's PUB socket, as `events.port`."""
     replay_socket_port: PortNumber | None = None
@@ -83,9 +83,9 @@ class KVEventsParams(PluginParams, frozen=True):
     topic_filter: str = ""
     """ZMQ subscription prefix, as `events.topicPrefix`."""
     concurrency: Limit | None = None
-    """Accepted, no effect."""
+    """Accepted without effect."""
     engine_type: Literal["vllm", "sglang"] | None = None
-    """Accepted, no effect: both are read."""
+    """Accepted without effect: the events of both are read."""
     discover_pods: bool = True
     """true: connect to each engine; false: engines connect to `zmqEndpoint`."""
     pod_discovery_config: PodDiscoveryParams = PodDiscoveryParams()
@@ -96,11 +96,11 @@ class IndexerParams(PluginParams, frozen=True):
     """`indexerConfig`."""
 
     kv_cache_backend_configs: tuple[BackendParams, ...] = ()
-    """Worth of a block by tier; default gpu 1, cpu 0.8, shared_storage 0.4, object_store 0.2."""
+    """Credit of a block by tier; default gpu 1, cpu 0.8, shared_storage 0.4, object_store 0.2."""
     kv_block_index_config: dict[str, Any] = field(default_factory=dict[str, Any])
-    """Accepted, no effect: there is one index."""
+    """Accepted without effect: there is one index."""
     tokenizers_pool_config: dict[str, Any] = field(default_factory=dict[str, Any])
-    """Accepted, no effect: the tokenizer is `model.tokenizer`."""
+    """Accepted without effect: the tokenizer is `model.tokenizer`."""
 
 
 class PreciseParams(PluginParams, frozen=True):
@@ -109,16 +109,16 @@ class PreciseParams(PluginParams, frozen=True):
     indexer_config: IndexerParams = IndexerParams()
     """Credits of the tiers."""
     kv_events_config: KVEventsParams = KVEventsParams()
-    """Where events come from; used where `events` is not configured."""
+    """Source of the events; used if `events` is not configured."""
     token_processor_config: dict[str, Any] = field(default_factory=dict[str, Any])
-    """Accepted, no effect: block size and hashes of the engines are learned from their events."""
+    """Accepted without effect: block size and hashes of the engines are learned from their events."""
     speculative_indexing: bool = True
-    """Whether prompts just routed count as held until events come, as `predictions.enabled`; the reference's default is false."""
+    """Whether the prompts of recent requests count as cached until events arrive, as `predictions.enabled`; default of the reference: false."""
     speculative_ttl: Lifetime = field(default="2s", name="speculativeTTL")
-    """How long, as `predictions.ttl`."""
+    """Time for which they count, as `predictions.ttl`."""
 
     def producer(self) -> PreciseProducer:
-        """What the parameters say."""
+        """Return the producer that the parameters describe."""
         backends = {each.name.lower(): each.weight for each in self.indexer_config.kv_cache_backend_configs}
         events = self.kv_events_config
         return PreciseProducer(
@@ -132,6 +132,6 @@ class PreciseParams(PluginParams, frozen=True):
 
 
 def register(registry: Registry) -> None:
-    """Adds both producers."""
+    """Register both producers."""
     registry.producers.add(APPROX, ApproxParams, lambda params, _: params.producer())
     registry.producers.add(PRECISE, PreciseParams, lambda params, _: params.producer())

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .core.load_rank import place_between
+from .core.load_rank import rate_by_load
 from .core.model import Candidate, Ratings, RequestView
 from .core.params import NoParams
 from .core.registry import Registry
 
 
 class QueueScorer:
-    """`(max - q) / (max - min)` over the known queues, 1 when they are all equal, 0 for an unknown queue."""
+    """Score `(max - q) / (max - min)` over the known queues of waiting requests; an unknown queue scores 0.
+
+    Ties: equal queues score the same; all score 1 if every known queue is equal.
+    """
 
     type = "queue-scorer"
 
     def rate(self, request: RequestView, candidates: Sequence[Candidate]) -> Ratings:
-        """One rating a candidate; raw is the number of waiting requests."""
-        return place_between(candidates, lambda load: load.waiting, now=request.now)
+        """Return one rating per candidate; raw is the number of waiting requests."""
+        return rate_by_load(candidates, lambda load: load.waiting, now=request.now)
 
 
 def register(registry: Registry) -> None:
-    """Adds `queue-scorer`, which takes no parameters."""
+    """Register `queue-scorer`, which takes no parameters."""
     registry.scorers.add(QueueScorer.type, NoParams, lambda _params, _context: QueueScorer())

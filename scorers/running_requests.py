@@ -1,27 +1,30 @@
-"""`running-requests-size-scorer`: prefers endpoints that serve fewer requests."""
+"""`running-requests-size-scorer`: prefers endpoints with fewer running requests."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .core.load_rank import place_between
+from .core.load_rank import rate_by_load
 from .core.model import Candidate, Ratings, RequestView
 from .core.params import NoParams
 from .core.registry import Registry
 
 
 class RunningRequestsScorer:
-    """`(max - r) / (max - min)` over the known numbers of running requests, 1 when all equal, 0 for an unknown one."""
+    """Score `(max - r) / (max - min)` over the known numbers of running requests; an unknown number scores 0.
+
+    Ties: equal numbers score the same; all score 1 if every known number is equal.
+    """
 
     type = "running-requests-size-scorer"
 
     def rate(self, request: RequestView, candidates: Sequence[Candidate]) -> Ratings:
-        """One rating a candidate; raw is the number of running requests."""
-        return place_between(candidates, lambda load: load.running, now=request.now)
+        """Return one rating per candidate; raw is the number of running requests."""
+        return rate_by_load(candidates, lambda load: load.running, now=request.now)
 
 
 def register(registry: Registry) -> None:
-    """Adds `running-requests-size-scorer`, which takes no parameters."""
+    """Register `running-requests-size-scorer`, which takes no parameters."""
     registry.scorers.add(
         RunningRequestsScorer.type, NoParams, lambda _params, _context: RunningRequestsScorer()
     )

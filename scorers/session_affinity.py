@@ -1,4 +1,4 @@
-"""`session-affinity-scorer`: prefers the endpoint that the client's session was on."""
+"""`session-affinity-scorer`: prefers the endpoint of the client's session."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from .core.registry import Registry
 from .errors import ParametersError
 
 MAX_SESSIONS = 65_536
-"""Sessions remembered; ids come from clients, so their number must have a bound."""
+"""Most sessions to remember; ids come from clients, so their number needs a bound."""
 
 MAX_SESSION_ID_CHARS = 256
-"""Longer session ids are not remembered, for the same reason."""
+"""Longest session id to remember, for the same reason."""
 
 PLUGIN_TYPE = "session-affinity-scorer"
 
@@ -49,28 +49,30 @@ class SessionIdParams(PluginParams, frozen=True):
     sources: Annotated[tuple[SessionSourceParams, ...], Meta(min_length=1)] = (
         SessionSourceParams(header="x-session-id"),
     )
-    """Where the session id is looked for; the first that is not empty counts."""
+    """Sources of the session id, in order; the first one that is not empty counts."""
     eviction_ttl_seconds: Annotated[float, Meta(gt=0)] = 300.0
     """Seconds without a request after which a session is forgotten."""
     eviction_sweep_seconds: Annotated[float, Meta(gt=0)] = 10.0
-    """Accepted, no effect: sessions are forgotten on time."""
+    """Accepted without effect: sessions are forgotten on time."""
 
 
 class SessionAffinityParams(PluginParams, frozen=True):
     """Parameters of `session-affinity-scorer`."""
 
     strategy: Literal["encoded_endpoint_header", "session_id"] = "encoded_endpoint_header"
-    """Whether the client carries the endpoint, or an id by which kvatlas remembers it."""
+    """Whether the client sends the endpoint itself, or an id for which kvatlas remembers the endpoint."""
     encoded_endpoint_header_config: EncodedEndpointHeaderParams = EncodedEndpointHeaderParams()
     """For `encoded_endpoint_header`."""
     session_id_config: SessionIdParams = SessionIdParams()
     """For `session_id`."""
     profile_name: str = ""
-    """Accepted, no effect: there is one profile."""
+    """Accepted without effect: there is one profile."""
 
 
 class EncodedEndpointScorer:
-    """1 for the endpoint that the request's header names, else 0; the response gets the header for the next request.
+    """Score 1 for the endpoint that a request header names, else 0.
+
+    The response carries the header for the next request. Ties: without a known session all score 0.
 
     Args:
         header: lower-case name.
@@ -82,19 +84,21 @@ class EncodedEndpointScorer:
         self._header = header
 
     def rate(self, request: RequestView, candidates: Sequence[Candidate]) -> Ratings:
-        """One rating a candidate; raw is 1 for the session's endpoint, None without a session."""
+        """Return one rating per candidate; raw is 1 for the session's endpoint, None if there is no session."""
         return _pinned(candidates, _decoded(request.headers.get(self._header, "")))
 
     def response_headers(self, decision: Decision) -> Mapping[str, str]:
-        """The header with the endpoint that the request went to."""
+        """Return the header with the endpoint of the request."""
         return {self._header: base64.b64encode(decision.picked[0].encode()).decode()}
 
 
 class SessionIdScorer:
-    """1 for the endpoint that the session's last request went to, else 0.
+    """Score 1 for the endpoint of the session's last request, else 0.
+
+    Ties: without a known session all score 0.
 
     Args:
-        headers: lower-case names, looked for in order.
+        headers: lower-case names, in the order of precedence.
         ttl_s: seconds without a request after which a session is forgotten.
     """
 
@@ -103,16 +107,16 @@ class SessionIdScorer:
     def __init__(self, headers: Sequence[str], *, ttl_s: float) -> None:
         self._headers, self._ttl_s = tuple(headers), ttl_s
         self._sessions: dict[str, tuple[str, float]] = {}
-        """Session id -> endpoint and time of the last request, the longest unused first."""
+        """Session id -> endpoint and time of the last request, least recently used first."""
 
     def rate(self, request: RequestView, candidates: Sequence[Candidate]) -> Ratings:
-        """One rating a candidate; raw is 1 for the session's endpoint, None without a known session."""
+        """Return one rating per candidate; raw is 1 for the session's endpoint, None if the session is unknown."""
         endpoint, used_at = self._sessions.get(self._session_id(request), (None, 0.0))
         is_known = endpoint is not None and request.now - used_at <= self._ttl_s
         return _pinned(candidates, endpoint if is_known else None)
 
     def picked(self, request: RequestView, decision: Decision) -> None:
-        """Remember where the session is. Cost: O(1) amortised."""
+        """Remember the endpoint of the session. Cost: O(1) amortised."""
         session_id = self._session_id(request)
         if session_id and len(session_id) <= MAX_SESSION_ID_CHARS:
             self._sessions.pop(session_id, None)
@@ -124,7 +128,7 @@ class SessionIdScorer:
             del self._sessions[oldest]
 
     def __len__(self) -> int:
-        """Sessions remembered."""
+        """Return the number of sessions remembered."""
         return len(self._sessions)
 
     def _session_id(self, request: RequestView) -> str:
@@ -139,7 +143,7 @@ def _pinned(candidates: Sequence[Candidate], endpoint: str | None) -> Ratings:
 
 
 def _decoded(token: str) -> str | None:
-    """The endpoint that a session token names, None for anything that is none: clients may send what they like."""
+    """Return the endpoint that a session token names, None if the token is invalid: clients may send anything."""
     try:
         return base64.b64decode(token, validate=True).decode() or None
     except (binascii.Error, ValueError):
@@ -147,7 +151,7 @@ def _decoded(token: str) -> str | None:
 
 
 def register(registry: Registry) -> None:
-    """Adds `session-affinity-scorer`."""
+    """Register `session-affinity-scorer`."""
     registry.scorers.add(PLUGIN_TYPE, SessionAffinityParams, _make)
 
 
@@ -157,7 +161,7 @@ def _make(params: SessionAffinityParams, _: BuildContext) -> Scorer:
     for source in params.session_id_config.sources:
         if not source.header or source.attribute:
             raise ParametersError(
-                "expected one header a source; request attributes are not supported", "sessionIdConfig"
+                "expected one header per source; request attributes are not supported", "sessionIdConfig"
             )
     return SessionIdScorer(
         [source.header.strip().lower() for source in params.session_id_config.sources],

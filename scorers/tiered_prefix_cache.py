@@ -1,4 +1,4 @@
-"""`tiered-prefix-cache-scorer`: prefers endpoints that hold more of the prompt in any tier, faster tiers more."""
+"""`tiered-prefix-cache-scorer`: prefers endpoints that hold more of the prompt in any tier, with more credit for faster tiers."""
 
 from __future__ import annotations
 
@@ -12,21 +12,23 @@ from .core.registry import Registry
 from .prefix_cache import PrefixCacheScorer, Share
 
 DEFAULT_CREDITS = (1.0, 0.8, 0.4)
-"""Credits by position, fastest first, and the last for every further tier: the reference's for GPU, CPU and storage."""
+"""Credits by position, fastest first; the last applies to every further tier. Source: the reference, for GPU, CPU, storage."""
 
 
 class TieredPrefixCacheParams(PluginParams, frozen=True):
     """Parameters of `tiered-prefix-cache-scorer`."""
 
     credits: dict[str, Share] = field(default_factory=dict[str, Share])
-    """Worth of a cached block by the name of its tier; default 1 for the first tier, 0.8 for the second, 0.4 beyond."""
+    """Credit of a cached block by the name of its tier; default 1 for the first tier, 0.8 for the second, 0.4 for all further."""
 
 
 class TieredPrefixCacheScorer(PrefixCacheScorer):
-    """`credit * sum(tier credit * blocks) / n_blocks` over the union prefix, each block in its fastest tier.
+    """Score `credit * sum(tier credit * blocks) / n_blocks` over the union prefix, each block in its fastest tier.
+
+    Ties: endpoints with the same credited blocks score the same; without block keys all score 0.
 
     Args:
-        tier_credits: worth of a block by tier, 0 to 1, fastest tier first.
+        tier_credits: credit of a block by tier, 0 to 1, fastest tier first.
     """
 
     type = "tiered-prefix-cache-scorer"
@@ -36,7 +38,7 @@ class TieredPrefixCacheScorer(PrefixCacheScorer):
 
 
 def register(registry: Registry) -> None:
-    """Adds `tiered-prefix-cache-scorer`."""
+    """Register `tiered-prefix-cache-scorer`."""
     registry.scorers.add(TieredPrefixCacheScorer.type, TieredPrefixCacheParams, _make)
 
 

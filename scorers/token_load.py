@@ -1,4 +1,4 @@
-"""`token-load-scorer`: prefers endpoints with fewer uncached prompt tokens ahead, those of this request included."""
+"""`token-load-scorer`: prefers endpoints with fewer uncached prompt tokens in flight, including this request."""
 
 from __future__ import annotations
 
@@ -19,11 +19,14 @@ class TokenLoadParams(PluginParams, frozen=True):
     queue_threshold_tokens: Annotated[int, Meta(ge=1)] = 4_194_304
     """Tokens at which an endpoint counts as full; the default is 128 requests of 32,768 tokens."""
     in_flight_load_producer_name: str = ""
-    """Accepted, no effect: there is one accounting."""
+    """Accepted without effect: kvatlas keeps one account of requests in flight."""
 
 
 class TokenLoadScorer:
-    """`1 - min(t, threshold) / threshold`, t uncached tokens in flight on the endpoint, those of this request included."""
+    """Score `1 - min(t, threshold) / threshold` for t uncached tokens in flight, including those of this request.
+
+    Ties: equal tokens score the same, and so do all at or above the threshold.
+    """
 
     type = "token-load-scorer"
 
@@ -31,14 +34,14 @@ class TokenLoadScorer:
         self._threshold = threshold_tokens
 
     def rate(self, request: RequestView, candidates: Sequence[Candidate]) -> Ratings:
-        """One rating a candidate; raw is the number of tokens."""
+        """Return one rating per candidate; raw is the number of tokens."""
         full = self._threshold
         tokens = [each.in_flight.tokens + each.uncached_tokens(request) for each in candidates]
         return RatingColumn([1 - min(n, full) / full for n in tokens], tokens)
 
 
 def register(registry: Registry) -> None:
-    """Adds `token-load-scorer`."""
+    """Register `token-load-scorer`."""
     registry.scorers.add(
         TokenLoadScorer.type,
         TokenLoadParams,

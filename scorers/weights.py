@@ -1,4 +1,4 @@
-"""The default profile: two load scorers and one prefix scorer for each of the two fastest tiers."""
+"""The default profile: two load scorers, and one prefix scorer per tier for the two fastest tiers."""
 
 from __future__ import annotations
 
@@ -18,36 +18,36 @@ CPU_PREFIX_NAME = "cpu-prefix-cache-scorer"
 
 
 class Weights(Protocol):
-    """The four weights; `configs.schema.WeightsConfig` is one."""
+    """The four weights; `configs.schema.WeightsConfig` implements it."""
 
     @property
     def queue(self) -> float:
-        """Weight of `queue-scorer`."""
+        """Return the weight of `queue-scorer`."""
         ...
 
     @property
     def kv_cache_utilization(self) -> float:
-        """Weight of `kv-cache-utilization-scorer`."""
+        """Return the weight of `kv-cache-utilization-scorer`."""
         ...
 
     @property
     def gpu_prefix_cache(self) -> float:
-        """Weight of `gpu-prefix-cache-scorer`."""
+        """Return the weight of `gpu-prefix-cache-scorer`."""
         ...
 
     @property
     def cpu_prefix_cache(self) -> float:
-        """Weight of `cpu-prefix-cache-scorer`."""
+        """Return the weight of `cpu-prefix-cache-scorer`."""
         ...
 
 
 def default_profile(weights: Weights, *, tiers: Sequence[str]) -> Profile:
-    """The profile that the short form `weights:` stands for.
+    """Return the profile for the short form `weights:`.
 
     Args:
-        weights: one weight a scorer.
-        tiers: names of the configured tiers, fastest first, at least one. The first is what `gpu-prefix-cache-scorer`
-            reads and the second what `cpu-prefix-cache-scorer` reads; without a second that scorer rates 0.
+        weights: one weight per scorer.
+        tiers: names of the configured tiers, fastest first, at least one. `gpu-prefix-cache-scorer` reads the first,
+            `cpu-prefix-cache-scorer` the second; it scores 0 if there is no second tier.
     """
     second = tiers[1] if len(tiers) > 1 else None
     scorers: list[tuple[str, Scorer, float]] = [

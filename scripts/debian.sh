@@ -13,3 +13,19 @@ apt_install() {
     as_root apt-get update -qq >&2
     as_root env DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends "$@" >&2
 }
+
+# Copies the file PATH of PACKAGE into DIR. Nothing is installed, so none of the package's services starts.
+apt_extract() {
+    local package=$1 path=$2 dir=$3 temporary status=0
+    say "fetching $path of the package $package with apt-get"
+    temporary=$(mktemp -d)
+    apt_download "$package" "$temporary" &&
+        dpkg-deb --fsys-tarfile "$temporary"/*.deb | tar -xf - -C "$temporary" "./$path" &&
+        mv "$temporary/$path" "$dir" || status=1
+    rm -rf "$temporary"
+    return "$status"
+}
+
+# A fresh machine has no lists of packages, or old ones.
+apt_download() { apt_fetch "$@" 2>/dev/null || { can_be_root && as_root apt-get update -qq >&2 && apt_fetch "$@"; }; }
+apt_fetch() { (cd "$2" && apt-get download -qq -o APT::Sandbox::User=root "$1") >&2; }

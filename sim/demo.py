@@ -18,7 +18,7 @@ from rich.table import Table
 from .demo_model import MODEL_NAME, write_demo_model
 from .envoy import EnvoyProcess, find_envoy, gateway_config, without_picker
 from .errors import DemoError
-from .fleet import Fleet, free_ports
+from .fleet import Fleet
 from .kvatlas_process import KVAtlasProcess
 from .model_text import TokenizerText
 from .server import ServerConfig
@@ -71,7 +71,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class _Stack:
-    """What one run goes through; without kvatlas the REST address is empty."""
+    """What one run goes through; the REST address is empty without kvatlas."""
 
     fleet: Fleet
     envoy: EnvoyProcess
@@ -157,23 +157,16 @@ async def _round_robin(text: TokenizerText, binary: Path) -> AsyncGenerator[_Sta
 
 @asynccontextmanager
 async def _with_kvatlas(text: TokenizerText, binary: Path, folder: Path) -> AsyncGenerator[_Stack]:
-    picker_port, rest_port = free_ports(2)
-    rest = f"{HOST}:{rest_port}"
+    file, listener = folder / "kvatlas.yaml", f"{HOST}:0"
     async with Fleet(servers(), text) as fleet:
-        fleet.write_kvatlas_config(
-            folder / "kvatlas.yaml", tokenizer=folder / "model", ext_proc=f"{HOST}:{picker_port}", rest=rest
-        )
-        picker = (HOST, picker_port)
-        config = gateway_config(
-            "duplex", gateway=ANY_PORT, admin=ANY_PORT, picker=picker, servers=fleet.addresses
-        )
-        async with (
-            KVAtlasProcess(
-                folder / "kvatlas.yaml", rest_url=f"http://{rest}", log=folder / "kvatlas.log"
-            ) as kvatlas,
-            EnvoyProcess(config, binary=binary) as envoy,
-        ):
-            yield _Stack(fleet, envoy, kvatlas, f"http://{rest}")
+        fleet.write_kvatlas_config(file, tokenizer=folder / "model", ext_proc=listener, rest=listener)
+        async with KVAtlasProcess(file, log=folder / "kvatlas.log") as kvatlas:
+            picker = kvatlas.addresses["extProc"]
+            config = gateway_config(
+                "duplex", gateway=ANY_PORT, admin=ANY_PORT, picker=picker, servers=fleet.addresses
+            )
+            async with EnvoyProcess(config, binary=binary) as envoy:
+                yield _Stack(fleet, envoy, kvatlas, kvatlas.rest_url)
 
 
 def servers() -> list[ServerConfig]:

@@ -103,7 +103,7 @@ class EnvoyProcess:
     """
 
     def __init__(
-        self, config: EnvoyConfig, *, binary: Path, start_limit_s: float = 20.0, stop_limit_s: float = 5.0
+        self, config: EnvoyConfig, *, binary: Path, start_limit_s: float = 60.0, stop_limit_s: float = 5.0
     ) -> None:
         self._config = config
         self._binary = binary

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Sequence
-from contextlib import AsyncExitStack, ExitStack
+from contextlib import AsyncExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -68,8 +67,8 @@ class Fleet:
         Args:
             file: YAML file to write.
             tokenizer: model folder.
-            ext_proc: `HOST:PORT` of the ext-proc listener.
-            rest: `HOST:PORT` of the REST listener; metrics are served there too.
+            ext_proc: `HOST:PORT` of the ext-proc listener; port 0 takes a free one.
+            rest: `HOST:PORT` of the REST listener, likewise; metrics are served there too.
         """
         config = self.servers[0].config
         gpu = TierConfig(name="gpu", media=("GPU",))
@@ -88,13 +87,6 @@ class Fleet:
         }
         head = {"apiVersion": "kvatlas/v1", "kind": "KVAtlasConfig"}
         file.write_text(yaml.safe_dump(head | msgspec.to_builtins(sections, enc_hook=str), sort_keys=False))
-
-
-def free_ports(n_ports: int, *, host: str = "127.0.0.1") -> list[int]:
-    """Distinct TCP ports nobody listens on now; for processes that must be told their ports."""
-    with ExitStack() as probes:
-        sockets = [probes.enter_context(socket.create_server((host, 0))) for _ in range(n_ports)]
-        return [probe.getsockname()[1] for probe in sockets]
 
 
 def _endpoint(server: SimServer) -> StaticEndpoint:

@@ -3,34 +3,37 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 import aiohttp
 
+from .envoy import Address
 from .errors import DemoError
 
-_START_LIMIT_S = 30.0
+_START_LIMIT_S = 60.0
 _STOP_LIMIT_S = 5.0
 _POLL_S = 0.05
 _LOG_LINES = 15
+_LISTENS = re.compile(r"(\w+) listens on (.+):(\d+)\n")
 
 
 class KVAtlasProcess:
     """One kvatlas, running from `start` to `stop`, or inside `async with`.
 
     Args:
-        config: its configuration file.
-        rest_url: `http://HOST:PORT` of the REST listener named in that file.
+        config: its configuration file, which turns on REST.
         log: file its output goes to.
     """
 
-    def __init__(self, config: Path, *, rest_url: str, log: Path) -> None:
+    def __init__(self, config: Path, *, log: Path) -> None:
         self._config = config
-        self._rest_url = rest_url
         self._log = log
+        self._addresses: dict[str, Address] = {}
         self._process: asyncio.subprocess.Process | None = None
 
     @property
@@ -39,6 +42,16 @@ class KVAtlasProcess:
         if self._process is None:
             raise DemoError("kvatlas does not run")
         return self._process.pid
+
+    @property
+    def addresses(self) -> Mapping[str, Address]:
+        """Listening addresses by configuration key, `extProc` and so on, as its log names them; empty before `start`."""
+        return self._addresses
+
+    @property
+    def rest_url(self) -> str:
+        """`http://HOST:PORT` of the REST listener; only after `start`."""
+        return "http://{}:{}".format(*self._addresses["rest"])
 
     async def start(self) -> None:
         """Start it and return once it calls itself ready.
@@ -55,6 +68,7 @@ class KVAtlasProcess:
                     stdout=log,
                     stderr=log,
                 )
+            self._addresses = {}
             async with asyncio.timeout(_START_LIMIT_S), aiohttp.ClientSession() as session:
                 while not await self._ready(session):
                     self.check()
@@ -97,8 +111,14 @@ class KVAtlasProcess:
         await self.stop()
 
     async def _ready(self, session: aiohttp.ClientSession) -> bool:
+        self._addresses = {
+            name: (host, int(port))
+            for name, host, port in _LISTENS.findall(self._log.read_text(errors="replace"))
+        }
+        if "rest" not in self._addresses:
+            return False
         try:
-            async with session.get(f"{self._rest_url}/readyz") as answer:
+            async with session.get(f"{self.rest_url}/readyz") as answer:
                 return answer.status == 200
         except aiohttp.ClientConnectionError:
             return False

@@ -16,6 +16,7 @@ from aiohttp import web
 from .block_cache import BlockCache
 from .engine import Engine
 from .faults import NO_EVENT_FAULTS, NO_HTTP_FAULTS, EventFaults, HttpFaults
+from .held_port import HeldPort
 from .http_api import HttpApi
 from .metrics import EngineCollector, ServerInfo
 from .model_text import ModelText
@@ -26,31 +27,31 @@ from .service_times import ServiceTimes
 from .storage_tier import StorageTier
 
 AT_ONCE_S = 0.001
-"""How long requests under way may go on when a server stops. To aiohttp 0 means without limit."""
+"""Time that running requests get when a server stops. For aiohttp, 0 means no limit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerConfig:
-    """One simulated server; tier sizes are in blocks.
+    """Configuration of one simulated server; tier sizes are in blocks.
 
     Attributes:
-        name: sent with every answer as `x-served-by`.
+        name: sent with each response as `x-served-by`.
         model: served name.
         loras: adapters, served under their own names.
-        block_size: tokens a block.
-        gpu_blocks: GPU pool; as in vLLM one of them is reserved.
-        cpu_blocks: CPU tier, 0 for none.
-        chunk_blocks: blocks a chunk of the CPU tier.
-        self_describing: whether CPU events carry tokens.
-        kv_events: whether the engine publishes events at all.
-        max_num_seqs: requests that run at once.
-        max_num_batched_tokens: tokens a step computes at most.
+        block_size: tokens per block.
+        gpu_blocks: GPU pool; as in vLLM one block is reserved.
+        cpu_blocks: CPU tier; 0 for no CPU tier.
+        chunk_blocks: blocks per chunk of the CPU tier.
+        self_describing: whether CPU events contain tokens.
+        kv_events: whether the engine publishes events.
+        max_num_seqs: maximum number of concurrently running requests.
+        max_num_batched_tokens: maximum number of tokens per step.
         times: service times.
-        time_scale: real seconds a simulated second takes.
-        storage: storage tier behind the CPU tier, which servers of one process may share; None for none.
-        replay_batches: event batches kept for replay.
-        event_faults: what happens to live event batches.
-        http_faults: what happens to requests for completions.
+        time_scale: real seconds per simulated second.
+        storage: storage tier, which servers of one process may share; None for no storage.
+        replay_batches: number of event batches kept for replay.
+        event_faults: injected into live event batches.
+        http_faults: injected into completion requests.
         seed: of the faults.
     """
 
@@ -83,20 +84,28 @@ class Ports:
     replay: int = 0
 
 
+ANY_PORTS = Ports()
+
+
 class SimServer:
     """One server, running from `start` to `stop`, or inside `async with`.
 
-    A second start is a new life, as after a crash: the same ports, an empty cache, sequence numbers from 0.
+    A second start is a new life, as after a crash: the same ports, an empty cache, sequence numbers from 0. The ports
+    stay reserved between two lives.
 
     Args:
         config: what it is.
         text: its model's tokenizer.
         host: address to listen on.
+        ports: where to listen.
     """
 
-    def __init__(self, config: ServerConfig, text: ModelText, *, host: str = "127.0.0.1") -> None:
+    def __init__(
+        self, config: ServerConfig, text: ModelText, *, host: str = "127.0.0.1", ports: Ports = ANY_PORTS
+    ) -> None:
         self.config = config
-        self.ports = Ports()
+        self.ports = ports
+        self._held: tuple[HeldPort, ...] = ()
         self._text = text
         self._host = host
         self._rng = Random(f"{config.name} {config.seed}").random
@@ -123,10 +132,10 @@ class SimServer:
         Raises:
             OSError: a port is taken.
         """
+        self._hold_ports()
         async with AsyncExitStack() as stack:
             listener = stack.enter_context(socket.create_server((self._host, self.ports.http)))
-            http_port: int = listener.getsockname()[1]
-            publisher = self._publisher(stack, http_port)
+            publisher = self._publisher(stack)
             engine = self._engine(publisher)
             task = asyncio.create_task(engine.run())
             stack.push_async_callback(_end, task)
@@ -154,12 +163,17 @@ class SimServer:
     ) -> None:
         await self.stop()
 
-    def _publisher(self, stack: AsyncExitStack, http_port: int) -> Publisher | None:
+    def _hold_ports(self) -> None:
+        if not self._held:
+            wanted = (self.ports.http, self.ports.events, self.ports.replay)
+            self._held = tuple(HeldPort(self._host, number) for number in wanted)
+            self.ports = Ports(*(port.number for port in self._held))
+
+    def _publisher(self, stack: AsyncExitStack) -> Publisher | None:
         if not self.config.kv_events:
-            self.ports = Ports(http=http_port)
             return None
         publisher = Publisher(
-            f"kv@{self._host}:{http_port}@{self.config.model}",
+            f"kv@{self.address}@{self.config.model}",
             host=self._host,
             port=self.ports.events,
             replay_port=self.ports.replay,
@@ -168,7 +182,6 @@ class SimServer:
             rng=self._rng,
         )
         stack.callback(publisher.close)
-        self.ports = Ports(http_port, publisher.port, publisher.replay_port)
         return publisher
 
     def _engine(self, publisher: Publisher | None) -> Engine:
@@ -206,7 +219,7 @@ class SimServer:
 
 
 async def _end(task: asyncio.Task[None]) -> None:
-    """Cancel the engine; an error it died of is raised here."""
+    """Cancel the engine; raise its error if it failed."""
     task.cancel()
     await asyncio.wait((task,))
     if not task.cancelled():

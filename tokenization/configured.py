@@ -1,4 +1,4 @@
-"""Parts of tokenization as a configuration asks for them."""
+"""Parts of tokenization, built from the configuration."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from .remote.wire import RemoteApi
 log = logging.getLogger(__name__)
 
 ENDPOINTS = "endpoints"
-"""`model.remoteTokenizer.url` of a model whose endpoints are asked themselves."""
+"""Value of `model.remoteTokenizer.url` that sends the requests to the model's own endpoints."""
 
 
 def chat_options(config: ChatConfig) -> ChatOptions:
-    """How the engines were told to use chat templates.
+    """Return the options that the engines use for chat templates.
 
     Raises:
-        TokenizerLoadError: the template's file cannot be read.
+        TokenizerLoadError: the template file cannot be read.
     """
     return ChatOptions(
         template=read_text(Path(config.template)) if config.template else None,
@@ -35,7 +35,7 @@ def chat_options(config: ChatConfig) -> ChatOptions:
 
 
 def own_renderer(model: ModelConfig) -> OwnRenderer | None:
-    """Whether the engines write this model's prompts with code of their own.
+    """Return the engines' own renderer for this model; None if they use the model's files.
 
     Raises:
         TokenizerLoadError: a file is broken.
@@ -47,48 +47,48 @@ def own_renderer(model: ModelConfig) -> OwnRenderer | None:
         return None
     if not (folder / "config.json").is_file():
         log.warning(
-            "%s has no config.json, so it cannot be told whether engines write this model's chats by its template; copy "
-            "the file there, or set model.chat.renderer", folder,
+            "%s has no config.json, so kvatlas cannot tell whether engines use this model's chat template; copy the "
+            "file there, or set model.chat.renderer", folder,
         )  # fmt: skip
     return find_own_renderer(folder)
 
 
 def check_renderer(own: OwnRenderer | None, remote: RemoteTokenizer | None) -> None:
-    """Say what a model with code of its own needs.
+    """Check that the token ids of a model with an own renderer can be obtained; log a warning if they cannot.
 
     Args:
-        own: what is known of it; None for a model without.
-        remote: asked for token ids; None for nobody.
+        own: the engines' own renderer; None if they use the model's files.
+        remote: client that requests ids from engines; None if this is switched off.
 
     Raises:
-        TokenizerLoadError: what is asked gives other ids than the model sees.
+        TokenizerLoadError: the configured API returns other ids than the model gets.
     """
     if own is None:
         return
     if remote is None:
         what = "requests" if own.texts else "chats"
         log.warning(
-            "%s: %s are routed without prefix; set model.remoteTokenizer to have engines asked for their token ids, or "
-            "model.chat.renderer to template if the engines use this model's template all the same", own, what,
+            "%s: %s are routed without prefix; set model.remoteTokenizer to request token ids from engines, or set "
+            "model.chat.renderer to template if the engines use this model's template after all", own, what,
         )  # fmt: skip
     elif own.needs_render and remote.options.api is not RemoteApi.RENDER:
         raise TokenizerLoadError(
-            f"{own}, and its /tokenize knows nothing of that: set model.remoteTokenizer.api to render"
+            f"{own}, but its /tokenize does not: set model.remoteTokenizer.api to render"
         )
 
 
 def make_remote(
     config: RemoteTokenizerConfig, *, endpoints: Targets, on_outcome: OnOutcome
 ) -> RemoteTokenizer | None:
-    """What asks engines for token ids; None when it is switched off.
+    """Return the client that requests token ids from engines; None if it is switched off.
 
     Args:
         config: its section of the configuration.
-        endpoints: base URLs of the endpoints that answer.
-        on_outcome: told of every question.
+        endpoints: returns the base URLs of the reachable endpoints.
+        on_outcome: called after each request.
 
     Raises:
-        TokenizerLoadError: the key's file cannot be read.
+        TokenizerLoadError: the API key file cannot be read.
     """
     if not config.url:
         return None

@@ -2,19 +2,19 @@
 
     KVAtlasError
     └── TokenizationError
-        ├── RequestError             the client's body is wrong; the shells answer 400 with the message
+        ├── RequestError             the client's body is invalid; the client gets status 400 with the message
         │   ├── BodyFormatError      not a JSON object
         │   ├── ModelMissingError    no model name
-        │   └── PromptMissingError   no prompt, messages or input where the path needs one
+        │   └── PromptMissingError   no prompt, messages or input, although the path needs one
         ├── TokenizerLoadError       the configured tokenizer cannot be used
-        ├── RenderError              a chat template cannot be compiled or does not take this chat
-        ├── EncodeError              the tokenizer does not take this text
+        ├── RenderError              a chat template cannot be compiled, or fails on a chat
+        ├── EncodeError              the tokenizer rejects the text
         ├── EncodeTimeoutError       the text was not encoded in time
-        ├── EncoderBusyError         too much text waits to be encoded
-        └── RemoteError              an engine did not say what ids a request has
+        ├── EncoderBusyError         too much text is waiting to be encoded
+        └── RemoteError              an engine did not return the token ids of a request
 
-All but the first two stay inside this package once a tokenizer is loaded: they become a reason for having no prefix,
-because the engine may still accept the request.
+The last five never leave this package: each becomes a reason for having no prefix, since the engine may still accept
+the request.
 """
 
 from __future__ import annotations
@@ -23,50 +23,50 @@ from ..events.errors import KVAtlasError
 
 
 class TokenizationError(KVAtlasError):
-    """Something is wrong between a request body and its token ids."""
+    """A failure between a request body and its token ids."""
 
 
 class RequestError(TokenizationError):
-    """The client's request cannot be routed; the message is shown to the client and quotes nothing of the body."""
+    """A request that cannot be routed; the message goes to the client and never quotes the body."""
 
 
 class BodyFormatError(RequestError):
-    """The body is not a JSON object."""
+    """A body that is not a JSON object."""
 
 
 class ModelMissingError(RequestError):
-    """The body names no model."""
+    """A body without a model name."""
 
 
 class PromptMissingError(RequestError):
-    """The body lacks what the path is about."""
+    """A body without prompt, messages or input, although the path needs one."""
 
 
 class TokenizerLoadError(TokenizationError):
-    """The configured tokenizer is missing or broken."""
+    """A configured tokenizer that is missing or broken."""
 
 
 class RenderError(TokenizationError):
-    """A chat template cannot be compiled, or fails on a chat."""
+    """A chat template that cannot be compiled, or that fails on a chat."""
 
 
 class EncodeError(TokenizationError):
-    """The tokenizer fails on a text."""
+    """A text that the tokenizer rejects."""
 
 
 class EncodeTimeoutError(TokenizationError):
-    """A text was not encoded in time."""
+    """A text that was not encoded in time."""
 
 
 class EncoderBusyError(TokenizationError):
-    """Too much text waits to be encoded."""
+    """A text that was not queued because too much text is already waiting to be encoded."""
 
 
 class RemoteError(TokenizationError):
-    """An engine that was asked for token ids did not tell them.
+    """An engine that did not return the requested token ids.
 
     Attributes:
-        outcome: bounded word for counters: `refused`, `failed`, `unusable`, `unreachable`, `too_large` or `malformed`.
+        outcome: label for counters, one of `refused`, `failed`, `unusable`, `unreachable`, `too_large` or `malformed`.
     """
 
     def __init__(self, outcome: str, message: str) -> None:

@@ -1,6 +1,6 @@
-"""What a request asks for, before and after tokenization.
+"""Requests and prompts, before and after tokenization.
 
-Several of these are made for every request: as msgspec structs they cost a tenth of frozen dataclasses.
+Each request creates several of these objects. As msgspec structs they cost a tenth of frozen dataclasses.
 """
 
 from __future__ import annotations
@@ -17,51 +17,51 @@ from .chats.conversation import Message
 
 
 class NoPrefixReason(StrEnum):
-    """Why a request has no token ids, or only the first of them; the value is a label of counters."""
+    """Reasons why a request has no token ids, or only the first of them; the values are labels of counters."""
 
     UNKNOWN_PATH = "unknown_path"
-    """The path is none of the known APIs, or there is no body to read."""
+    """The path does not belong to a known API, or there is no body to read."""
     NO_GENERATION = "no_generation"
-    """The path only tokenizes or renders: the engine computes no blocks for it."""
+    """The path only tokenizes or renders; the engine computes no blocks for it."""
     NO_TOKENIZER = "no_tokenizer"
     """No tokenizer is configured."""
     UNKNOWN_MODEL = "unknown_model"
-    """None of several models is called so."""
+    """Several models are served, and none has this name."""
     OWN_RENDERER = "own_renderer"
-    """The engine writes this model's prompts with code of its own in place of the tokenizer's files."""
+    """The engine writes this model's prompts with its own code, not from the tokenizer's files."""
     NO_CHAT_TEMPLATE = "no_chat_template"
-    """The tokenizer came without chat template."""
+    """The tokenizer has no chat template."""
     REQUEST_TEMPLATE = "request_template"
-    """The request brings its own chat template and such templates are not trusted."""
+    """The request contains a chat template, and templates from requests are not trusted."""
     TEMPLATE_FAILED = "template_failed"
-    """The chat template refused the chat or failed on it."""
+    """The chat template rejected the chat or failed on it."""
     ENCODE_FAILED = "encode_failed"
-    """The tokenizer refused the text."""
+    """The tokenizer rejected the text."""
     TOKENIZE_TIMEOUT = "tokenize_timeout"
     """The text was not encoded in time."""
     TOKENIZER_BUSY = "tokenizer_busy"
-    """Too much text waits to be encoded."""
+    """Too much text was already waiting to be encoded."""
     MEDIA = "media"
     """A part of the prompt is an image, audio or video."""
     PROMPT_EMBEDS = "prompt_embeds"
-    """The prompt is given as embeddings."""
+    """The prompt consists of embeddings."""
     STORED_HISTORY = "stored_history"
     """Part of the prompt is stored in the engine."""
     ALTERED_PROMPT = "altered_prompt"
-    """The engine is asked to change the prompt in a way that is not known here, such as putting a suffix to it."""
+    """The engine changes the prompt in a way that kvatlas does not support, such as appending a suffix."""
     UNSUPPORTED_ITEM = "unsupported_item"
-    """An input item is of a kind that is not known here."""
+    """An input item has a kind that kvatlas does not support."""
     MALFORMED = "malformed"
-    """A field has the wrong type; the engine will say so."""
+    """A field has the wrong type; the engine reports the error."""
 
 
 class Truncation(msgspec.Struct, frozen=True, gc=False):
-    """How the engine shortens a prompt.
+    """The engine's rule for shortening a prompt.
 
     Attributes:
-        n_tokens: ids kept at most, 0 or more.
-        side: where ids are cut off.
-        spares_added: the tokens that the tokenizer adds by itself, such as a BOS token, stay and count.
+        n_tokens: maximum number of ids kept, 0 or more.
+        side: end at which ids are cut off.
+        spares_added: keep the special tokens that the tokenizer adds, such as a BOS token; they count in `n_tokens`.
     """
 
     n_tokens: int
@@ -73,11 +73,11 @@ class TextPrompt(msgspec.Struct, frozen=True, gc=False):
     """A text to encode.
 
     Attributes:
-        text: all of it.
-        add_special_tokens: let the tokenizer add what it adds, such as a BOS token.
-        truncation: None for none.
-        fork: the same text with something else in place of the first media item and what follows it: only the ids both
-            begin with are the engine's. None when there is no such item.
+        text: the whole text.
+        add_special_tokens: whether the tokenizer adds its special tokens, such as a BOS token.
+        truncation: None if the prompt is not truncated.
+        fork: the same text, but different from the first media item on. Only the ids that both texts begin with equal
+            the engine's. None if there are no media.
     """
 
     text: str
@@ -90,9 +90,9 @@ class TokenPrompt(msgspec.Struct, frozen=True, gc=False):
     """Token ids.
 
     Attributes:
-        tokens: as the engine has them, `array('I')`.
-        media: items among the tokens, by offset.
-        cut: why `tokens` end before the prompt does; None when they are all.
+        tokens: the engine's ids, `array('I')`.
+        media: items among the tokens, sorted by offset.
+        cut: why `tokens` end before the prompt does; None if they are complete.
     """
 
     tokens: array[int]
@@ -105,18 +105,19 @@ class ChatPrompt(msgspec.Struct, frozen=True, gc=False):
 
     Attributes:
         messages: in order.
-        tools: as the template sees them; None when the request has none.
-        documents: as sent; None when the request has none.
-        variables: what else the template sees by name.
-        template: template text or name out of the request; None for the model's own.
-        template_as_variable: `template` came as a variable; the engine finds the form of content in the model's own.
+        tools: as passed to the template; None if the request has no tools.
+        documents: as sent; None if the request has no documents.
+        variables: further template variables by name.
+        template: text or name of a template from the request; None for the model's template.
+        template_as_variable: `template` was sent as a template variable, so the engine detects the content format
+            from the model's template.
         add_generation_prompt: open the assistant's turn at the end.
         continue_final_message: leave the last message open, to be continued.
         add_special_tokens: as in `TextPrompt`, for the rendered text.
         truncation: as in `TextPrompt`.
-        forbids_tools: the request has tools and says that none may be called.
-        calls_in_order: the keys of tool calls are in the order in which the template sees them.
-        anthropic: the request came in the form of Anthropic's API, whose conversion depends on the template.
+        forbids_tools: the request's `tool_choice` forbids calling its tools.
+        calls_in_order: the keys of tool calls are already in the template's order.
+        anthropic: options of a request to Anthropic's API; None for requests to other APIs.
     """
 
     messages: tuple[Message, ...]
@@ -135,17 +136,17 @@ class ChatPrompt(msgspec.Struct, frozen=True, gc=False):
 
 
 class AnthropicChat(msgspec.Struct, frozen=True, gc=False):
-    """What of a request to Anthropic's API can be told only with the model's chat template.
+    """Options of a request to Anthropic's API whose meaning depends on the model's chat template.
 
     Attributes:
-        disables_thinking: the request switches thinking off; the template decides which effort that is.
+        disables_thinking: the request switches thinking off; the template determines the matching effort.
     """
 
     disables_thinking: bool
 
 
 class NoPrompt(msgspec.Struct, frozen=True, gc=False):
-    """No prompt that could be tokenized. `detail` is for people and quotes nothing of the body."""
+    """A request without a prompt that can be tokenized. `detail` is for people and never quotes the body."""
 
     reason: NoPrefixReason
     detail: str
@@ -155,10 +156,10 @@ AnyPrompt = TextPrompt | TokenPrompt | ChatPrompt | NoPrompt
 
 
 class RawRequest(msgspec.Struct, frozen=True, gc=False):
-    """A request as it came, for whoever reads it by other means.
+    """An unparsed request, to be forwarded to an engine's tokenization API.
 
     Attributes:
-        path: as the engine serves it, such as `/v1/chat/completions`, whatever stood in front.
+        path: the engine's path, such as `/v1/chat/completions`, without any prefix.
         body: the JSON object.
     """
 
@@ -167,16 +168,16 @@ class RawRequest(msgspec.Struct, frozen=True, gc=False):
 
 
 class ParsedRequest(msgspec.Struct, frozen=True, gc=False):
-    """The needed fields of one body.
+    """The fields of one request body that kvatlas needs.
 
     Attributes:
-        model: as asked for; empty when the request names none.
+        model: requested name; empty if the request names no model.
         prompt: the longest of the request's prompts, the first of equally long ones.
-        lora: adapter that the request names beside the model, or None.
-        cache_salt: what separates this request's blocks from others', or None.
-        stream: whether the answer is wanted as a stream.
-        n_prompts: prompts in the body.
-        raw: what it was read from; None when it came otherwise.
+        lora: adapter from a separate field, or None.
+        cache_salt: separates this request's blocks from those of other salts; None for no salt.
+        stream: whether the client wants a streamed response.
+        n_prompts: number of prompts in the body.
+        raw: the unparsed request; None if there was no HTTP body.
     """
 
     model: str
@@ -192,17 +193,17 @@ class Prompt(msgspec.Struct, frozen=True, gc=False):
     """One request, ready for block keys.
 
     Attributes:
-        model: as asked for; empty when the request names none.
-        tokens: ids as the engine computes them, `array('I')`; None without a prefix.
+        model: requested name; empty if the request names no model.
+        tokens: the engine's ids, `array('I')`; None if they are not known.
         media: as in `TokenPrompt`.
-        lora: adapter named by the request, by itself or as the model.
+        lora: adapter, from a separate field or from the model name; None for the base model.
         cache_salt: as in `ParsedRequest`.
         stream: as in `ParsedRequest`.
-        n_prompts: as in `ParsedRequest`; `tokens` are one prompt's.
+        n_prompts: as in `ParsedRequest`; `tokens` belong to one prompt.
         cut: as in `TokenPrompt`.
-        reason: why there are no tokens; None when there are.
-        detail: `reason` in words, empty when there are tokens.
-        unencoded: the prompt as it came, where only its ids are missing; None otherwise.
+        reason: why there are no tokens; None if there are tokens.
+        detail: `reason` in words; empty if there are tokens.
+        unencoded: the text or chat, if only its ids are missing; otherwise None.
     """
 
     model: str

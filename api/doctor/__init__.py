@@ -1,1 +1,1 @@
-"""What is wrong with this deployment, what that does, and which line mends it."""
+"""Diagnosis of a deployment: what is wrong, its effect, and the line that fixes it."""

@@ -1,4 +1,4 @@
-"""Checks, and what they find."""
+"""Checks and their findings."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
 
-from .patient import Patient
+from .deployment import Deployment
 
 MAX_SHOWN = 20
-"""Findings of one check that are shown; of a large fleet nobody reads more."""
+"""Findings of one check that are shown; nobody reads more."""
 
 
 class State(Enum):
-    """How it stands, best first."""
+    """State of a check, best first."""
 
     OK = "ok"
     UNKNOWN = "unknown"
-    """Nothing to see yet, or not without a running process."""
+    """No evidence yet, or only with a running process."""
     WARN = "warn"
-    """Requests are served, but worse than they could be, or may soon be."""
+    """Requests are served, but worse than possible now or soon."""
     FAIL = "fail"
-    """Something that is configured does not work."""
+    """A configured part does not work."""
 
 
 _ORDER = {state: rank for rank, state in enumerate(State)}
@@ -29,12 +29,12 @@ _ORDER = {state: rank for rank, state in enumerate(State)}
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing seen.
+    """One observation.
 
     Attributes:
-        state: how it stands.
-        evidence: what was seen, with numbers.
-        remedy: the flag or line that mends it; empty where nothing is to be mended.
+        state: its rating.
+        evidence: the observation, with numbers.
+        remedy: the flag or line that fixes it; empty if nothing is wrong.
     """
 
     state: State
@@ -44,32 +44,32 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One question.
+    """One check.
 
     Attributes:
         name: stable, for programs.
-        asks: the question, answered by yes where all is well.
-        effect: what happens where it is not.
-        look: finds what there is to see.
-        needs_process: whether a configuration file alone tells nothing.
+        asks: the question; yes means that all is well.
+        effect: consequence of a no.
+        look: yields the findings.
+        needs_process: whether a configuration file alone is no evidence.
     """
 
     name: str
     asks: str
     effect: str
-    look: Callable[[Patient], Iterable[Finding]]
+    look: Callable[[Deployment], Iterable[Finding]]
     needs_process: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a check found.
+    """Result of a check.
 
     Attributes:
-        check: which.
-        state: the worst that was found; unknown when nothing was.
-        evidence: what shows that state, at most `MAX_SHOWN`.
-        remedies: what mends it, each once.
+        check: the check.
+        state: the worst finding's; unknown without findings.
+        evidence: of findings with that state, at most `MAX_SHOWN`.
+        remedies: of these findings, each once.
         n_more: findings of that state that are not shown.
     """
 
@@ -80,19 +80,19 @@ class Result:
     n_more: int = 0
 
 
-def examine(checks: Iterable[Check], patient: Patient) -> list[Result]:
-    """What each check finds, in order. Cost: O(endpoints) a check."""
-    return [_result(check, patient) for check in checks]
+def examine(checks: Iterable[Check], deployment: Deployment) -> list[Result]:
+    """Run the checks in order. Cost: O(endpoints) per check."""
+    return [_result(check, deployment) for check in checks]
 
 
 def worst(results: Iterable[Result]) -> State:
-    """The worst state of all."""
+    """Return the worst state of all."""
     return max((result.state for result in results), key=_ORDER.__getitem__, default=State.OK)
 
 
-def _result(check: Check, patient: Patient) -> Result:
-    is_asleep = patient.fleet is None
-    findings = [] if check.needs_process and is_asleep else list(check.look(patient))
+def _result(check: Check, deployment: Deployment) -> Result:
+    is_asleep = deployment.fleet is None
+    findings = [] if check.needs_process and is_asleep else list(check.look(deployment))
     nothing = "only a running kvatlas shows this" if is_asleep else "nothing to see yet"
     state = max((each.state for each in findings), key=_ORDER.__getitem__, default=State.UNKNOWN)
     shown = [each for each in findings if each.state is state]

@@ -1,4 +1,4 @@
-"""Every check, in the order in which they are told."""
+"""Every check, in the order of the report."""
 
 from __future__ import annotations
 

@@ -1,34 +1,34 @@
-"""Checks of what is found in a cluster."""
+"""Checks of endpoints that a cluster provides."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from .check import Check, Finding, State
-from .patient import Patient
+from .deployment import Deployment
 
 
-def _followed(patient: Patient) -> Iterator[Finding]:
-    kubernetes = patient.config.endpoints.kubernetes
+def _followed(deployment: Deployment) -> Iterator[Finding]:
+    kubernetes = deployment.config.endpoints.kubernetes
     if not kubernetes.is_on:
         yield Finding(State.OK, "endpoints are not looked for in a cluster")
-    elif kubernetes.inference_pool and not _is_current(patient, "inferencepools"):
-        yield _lost(patient, "inferencepools")
-    elif kubernetes.inference_pool and not _known(patient, "inferencepools"):
+    elif kubernetes.inference_pool and not _is_current(deployment, "inferencepools"):
+        yield _lost(deployment, "inferencepools")
+    elif kubernetes.inference_pool and not _known(deployment, "inferencepools"):
         yield Finding(
             State.FAIL,
             f"there is no InferencePool {kubernetes.inference_pool}",
             "the pool itself, or --pool-name and --pool-namespace",
         )
-    elif not _is_current(patient, "pods"):
-        yield _lost(patient, "pods")
+    elif not _is_current(deployment, "pods"):
+        yield _lost(deployment, "pods")
     else:
-        yield _served(patient)
+        yield _served(deployment)
 
 
-def _served(patient: Patient) -> Finding:
-    n_pods = _known(patient, "pods")
-    n_endpoints = len(patient.fleet) if patient.fleet is not None else 0
+def _served(deployment: Deployment) -> Finding:
+    n_pods = _known(deployment, "pods")
+    n_endpoints = len(deployment.fleet) if deployment.fleet is not None else 0
     if not n_pods:
         return Finding(
             State.FAIL,
@@ -44,8 +44,8 @@ def _served(patient: Patient) -> Finding:
     return Finding(State.OK, f"{n_pods} pods are followed, and {n_endpoints} endpoints found")
 
 
-def _lost(patient: Patient, kind: str) -> Finding:
-    reasons = patient.counts.by("reason", "kvatlas_kubernetes_failures_total", kind=kind)
+def _lost(deployment: Deployment, kind: str) -> Finding:
+    reasons = deployment.counts.by("reason", "kvatlas_kubernetes_failures_total", kind=kind)
     failures = ", ".join(f"{reason} {n:.0f}" for reason, n in reasons.items()) or "none"
     return Finding(
         State.FAIL,
@@ -54,12 +54,12 @@ def _lost(patient: Patient, kind: str) -> Finding:
     )
 
 
-def _is_current(patient: Patient, kind: str) -> bool:
-    return patient.counts.total("kvatlas_kubernetes_current", kind=kind) == 1
+def _is_current(deployment: Deployment, kind: str) -> bool:
+    return deployment.counts.total("kvatlas_kubernetes_current", kind=kind) == 1
 
 
-def _known(patient: Patient, kind: str) -> int:
-    return round(patient.counts.total("kvatlas_kubernetes_objects", kind=kind))
+def _known(deployment: Deployment, kind: str) -> int:
+    return round(deployment.counts.total("kvatlas_kubernetes_objects", kind=kind))
 
 
 CHECKS = (

@@ -1,4 +1,4 @@
-"""Checks of the event plane: is everything that engines say heard, whole and understood?"""
+"""Checks of the event plane: do all events of the engines arrive, complete and understood?"""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from ...fleet.fleet import Fleet
 from ...fleet.rank import Rank
 from ...fleet.tier_sources import DARK_ADVICE
 from .check import Check, Finding, State
-from .patient import Patient
+from .deployment import Deployment
 
-PATIENCE_S = 10.0
-"""Time that an endpoint gets to be heard of."""
+FIRST_EVENT_TIMEOUT_S = 10.0
+"""Longest wait for the first sign of an endpoint."""
 
 MANY_RESTARTS = 5
 SKEW_S = 1.0
-"""A publisher's clock ahead of ours by so much shows; less is the network's asymmetry and coarse clocks."""
+"""Smallest lead of a publisher's clock that is reported; less is coarse clocks."""
 LAG_S = 5.0
-"""A batch so old when it comes has waited somewhere, or was stamped by a clock behind ours."""
+"""Age of a batch on arrival that means a delay, or a clock behind ours."""
 
 _ON = (
     "vllm serve --kv-events-config "
@@ -35,29 +35,29 @@ def _name(endpoint: Endpoint, rank: Rank) -> str:
     return endpoint.name if len(endpoint.ranks) == 1 else f"{endpoint.name} rank {rank.number}"
 
 
-def _ranks(patient: Patient) -> Iterator[tuple[Fleet, Endpoint, Rank]]:
-    for fleet, endpoint in patient.endpoints:
+def _ranks(deployment: Deployment) -> Iterator[tuple[Fleet, Endpoint, Rank]]:
+    for fleet, endpoint in deployment.endpoints:
         for rank in endpoint.ranks:
             yield fleet, endpoint, rank
 
 
-def _heard(patient: Patient) -> Iterator[Finding]:
-    if patient.fleet is None and patient.config.tiers[0].source != "routing":
-        for written in patient.config.endpoints.static:
+def _heard(deployment: Deployment) -> Iterator[Finding]:
+    if deployment.fleet is None and deployment.config.tiers[0].source != "routing":
+        for written in deployment.config.endpoints.static:
             if written.events == "":
                 yield _silent(written.name)
-    for fleet, endpoint, rank in _ranks(patient):
+    for fleet, endpoint, rank in _ranks(deployment):
         name, subscription = _name(endpoint, rank), rank.subscription
         if subscription is None:
             if not fleet.is_from_routing:
                 yield _silent(name)
             continue
-        where, waited_s = subscription.events, patient.now - endpoint.added_at
+        where, waited_s = subscription.events, deployment.now - endpoint.added_at
         match subscription.trust:
-            case Trust.DARK if waited_s < PATIENCE_S:
+            case Trust.DARK if waited_s < FIRST_EVENT_TIMEOUT_S:
                 yield Finding(State.UNKNOWN, f"{name}: nothing heard from {where} for {waited_s:.0f} s")
             case Trust.DARK:
-                load = fleet.load(endpoint.name, now=patient.now)
+                load = fleet.load(endpoint.name, now=deployment.now)
                 is_idle = load is not None and load.waiting + load.running == 0
                 yield Finding(
                     State.WARN if is_idle else State.FAIL,
@@ -76,12 +76,12 @@ def _silent(name: str) -> Finding:
     return Finding(State.WARN, evidence, f"{_ON}; and the endpoint's events address")
 
 
-def _whole(patient: Patient) -> Iterator[Finding]:
-    if patient.fleet is None:
-        for written in patient.config.endpoints.static:
+def _whole(deployment: Deployment) -> Iterator[Finding]:
+    if deployment.fleet is None:
+        for written in deployment.config.endpoints.static:
             if written.events != "" and written.replay == "":
                 yield Finding(State.WARN, f"{written.name}: no replay address", _REPLAY)
-    for _, endpoint, rank in _ranks(patient):
+    for _, endpoint, rank in _ranks(deployment):
         name, subscription = _name(endpoint, rank), rank.subscription
         if subscription is None:
             continue
@@ -104,8 +104,8 @@ def _whole(patient: Patient) -> Iterator[Finding]:
             yield Finding(State.OK, f"{name}: {counters.gaps} gaps, {counters.replays} replays, nothing lost")
 
 
-def _tiers(patient: Patient) -> Iterator[Finding]:
-    for fleet, endpoint in patient.endpoints:
+def _tiers(deployment: Deployment) -> Iterator[Finding]:
+    for fleet, endpoint in deployment.endpoints:
         for tier in fleet.atlas.occupancy(endpoint.name):
             if tier.dark:
                 evidence = f"{endpoint.name}: uses tier {tier.tier} and sends no usable event of it"
@@ -120,10 +120,10 @@ def _tiers(patient: Patient) -> Iterator[Finding]:
                 )
 
 
-def _understood(patient: Patient) -> Iterator[Finding]:
-    for _, endpoint, rank in _ranks(patient):
+def _understood(deployment: Deployment) -> Iterator[Finding]:
+    for _, endpoint, rank in _ranks(deployment):
         name = _name(endpoint, rank)
-        reasons = patient.counts.by("reason", "kvatlas_events_rejected_total", endpoint=endpoint.name)
+        reasons = deployment.counts.by("reason", "kvatlas_events_rejected_total", endpoint=endpoint.name)
         if reasons:
             shown = ", ".join(f"{reason} {count:.0f}" for reason, count in reasons.items())
             yield Finding(
@@ -138,8 +138,8 @@ def _understood(patient: Patient) -> Iterator[Finding]:
             yield Finding(State.WARN, f"{name}: blocks that no key could be found for: {shown}", DARK_ADVICE)
         if not reasons and not costly and rank.subscription is not None:
             yield Finding(State.OK, f"{name}: {counters.unknown_removals} removals of unknown blocks")
-    if patient.fleet is not None:
-        for medium in patient.fleet.atlas.tiers.unknown_media:
+    if deployment.fleet is not None:
+        for medium in deployment.fleet.atlas.tiers.unknown_media:
             yield Finding(
                 State.WARN,
                 f"medium {medium} is in no tier: its blocks earn no credit",
@@ -147,20 +147,20 @@ def _understood(patient: Patient) -> Iterator[Finding]:
             )
 
 
-def _topics(patient: Patient) -> Iterator[Finding]:
-    unrouted = patient.counts.by("reason", "kvatlas_messages_unrouted_total")
+def _topics(deployment: Deployment) -> Iterator[Finding]:
+    unrouted = deployment.counts.by("reason", "kvatlas_messages_unrouted_total")
     for reason, count in unrouted.items():
         yield Finding(
             State.FAIL,
-            f"{count:.0f} messages on {patient.config.events.bind} from no known endpoint: {reason}",
+            f"{count:.0f} messages on {deployment.config.events.bind} from no known endpoint: {reason}",
             'in the engine\'s --kv-events-config: "topic": "kv@HOST:PORT@MODEL", HOST:PORT being the endpoint\'s address',
         )
     if not unrouted:
         yield Finding(State.OK, "every message came from a known endpoint")
 
 
-def _lives(patient: Patient) -> Iterator[Finding]:
-    for _, endpoint, rank in _ranks(patient):
+def _lives(deployment: Deployment) -> Iterator[Finding]:
+    for _, endpoint, rank in _ranks(deployment):
         if rank.subscription is None:
             continue
         restarts = rank.subscription.stream.counters.restarts
@@ -175,8 +175,8 @@ def _lives(patient: Patient) -> Iterator[Finding]:
             yield Finding(State.OK, f"{name}: began {restarts} new lives")
 
 
-def _clocks(patient: Patient) -> Iterator[Finding]:
-    for _, endpoint, rank in _ranks(patient):
+def _clocks(deployment: Deployment) -> Iterator[Finding]:
+    for _, endpoint, rank in _ranks(deployment):
         lag_s, name = rank.lag_s, _name(endpoint, rank)
         if lag_s is None:
             continue
@@ -189,8 +189,8 @@ def _clocks(patient: Patient) -> Iterator[Finding]:
         )
 
 
-def _block_sizes(patient: Patient) -> Iterator[Finding]:
-    for fleet, endpoint, rank in _ranks(patient):
+def _block_sizes(deployment: Deployment) -> Iterator[Finding]:
+    for fleet, endpoint, rank in _ranks(deployment):
         status = fleet.scrape_status(endpoint.name)
         told = status.facts.block_size if status and status.facts else None
         ledger, name = rank.ledger, _name(endpoint, rank)

@@ -9,22 +9,22 @@ from ...fleet.endpoint import Endpoint
 from ...fleet.observed_capacity import DRIFT, capacity_summary, observed_capacity
 from ...indexer.tiers import TierId, TierSource
 from .check import Check, Finding, State
-from .patient import Patient
+from .deployment import Deployment
 
 SLOW_S = 0.25
-"""A busy endpoint read less often is picked by a queue that five requests may have joined since, at 20 a second."""
+"""Longest interval of scraping a busy endpoint: at 20 requests/s five may have joined its queue meanwhile."""
 
 
-def _known(patient: Patient) -> Iterator[Finding]:
-    if patient.fleet is None:
-        for written in patient.config.endpoints.static:
+def _known(deployment: Deployment) -> Iterator[Finding]:
+    if deployment.fleet is None:
+        for written in deployment.config.endpoints.static:
             if written.metrics == "":
                 yield _unscraped(written.name, written.address)
         return
-    for fleet, endpoint in patient.endpoints:
+    for fleet, endpoint in deployment.endpoints:
         if endpoint.address is None:
-            continue  # registered instances take no requests
-        status, load = fleet.scrape_status(endpoint.name), fleet.load(endpoint.name, now=patient.now)
+            continue  # registered instances get no requests
+        status, load = fleet.scrape_status(endpoint.name), fleet.load(endpoint.name, now=deployment.now)
         if status is None:
             yield _unscraped(endpoint.name, endpoint.address)
         elif status.failing:
@@ -39,7 +39,7 @@ def _known(patient: Patient) -> Iterator[Finding]:
         else:
             yield Finding(
                 State.OK,
-                f"{endpoint.name}: {load.waiting} waiting, {load.running} running, {load.age_s(patient.now):.2f} s old",
+                f"{endpoint.name}: {load.waiting} waiting, {load.running} running, {load.age_s(deployment.now):.2f} s old",
             )
 
 
@@ -54,8 +54,8 @@ def _remedy(errors: Mapping[str, int]) -> str:
     return "endpoints.static[].metrics: the URL of its Prometheus metrics, reachable from here"
 
 
-def _fresh(patient: Patient) -> Iterator[Finding]:
-    scrape = patient.config.metrics_scrape
+def _fresh(deployment: Deployment) -> Iterator[Finding]:
+    scrape = deployment.config.metrics_scrape
     if scrape.interval > SLOW_S:
         yield Finding(
             State.WARN,
@@ -64,26 +64,26 @@ def _fresh(patient: Patient) -> Iterator[Finding]:
         )
     else:
         yield Finding(State.OK, f"busy endpoints are read every {scrape.interval:g} s")
-    for fleet, endpoint in patient.endpoints:
-        load = fleet.load(endpoint.name, now=patient.now)
-        late_s = load.age_s(patient.now) - scrape.idle_interval_s if load is not None else 0
+    for fleet, endpoint in deployment.endpoints:
+        load = fleet.load(endpoint.name, now=deployment.now)
+        late_s = load.age_s(deployment.now) - scrape.idle_interval_s if load is not None else 0
         if load is not None and late_s > scrape.stale_after / 2:
             yield Finding(
                 State.WARN,
-                f"{endpoint.name}: its load is {load.age_s(patient.now):.2f} s old",
+                f"{endpoint.name}: its load is {load.age_s(deployment.now):.2f} s old",
                 "metricsScrape.timeout: less than staleAfter; the endpoint answers slowly",
             )
 
 
-def _capacity(patient: Patient) -> Iterator[Finding]:
-    tiers = patient.config.tiers
+def _capacity(deployment: Deployment) -> Iterator[Finding]:
+    tiers = deployment.config.tiers
     for number, tier in enumerate(tiers):
         is_guessed = tier.source in ("inferred", "routing")
         if is_guessed and tier.lru_capacity_per_server in ("auto", "unlimited") and number:
             yield _unbounded(f"tier {tier.name} is {tier.source}", tier)
     configured = tiers[0].lru_capacity_per_server
     unbounded = {tier.name: tier for tier in tiers[1:] if not isinstance(tier.lru_capacity_per_server, int)}
-    for fleet, endpoint in patient.endpoints:
+    for fleet, endpoint in deployment.endpoints:
         status = fleet.scrape_status(endpoint.name)
         told = status.facts.gpu_blocks_per_engine if status and status.facts else None
         if isinstance(configured, int) and told is not None and configured != told:
@@ -92,7 +92,7 @@ def _capacity(patient: Patient) -> Iterator[Finding]:
                 f"{endpoint.name}: tier {tiers[0].name} is bounded to {configured} blocks, the engine has {told}",
                 f"tiers[{tiers[0].name}].lruCapacityPerServer: auto",
             )
-        yield from _drift(patient, endpoint)
+        yield from _drift(deployment, endpoint)
         for held in fleet.atlas.occupancy(endpoint.name):
             if held.source is TierSource.INFERRED and held.tier in unbounded:
                 evidence = f"{endpoint.name}: tier {held.tier} is inferred"
@@ -105,7 +105,7 @@ def _capacity(patient: Patient) -> Iterator[Finding]:
 
 
 def _unbounded(evidence: str, tier: TierConfig) -> Finding:
-    """A tier whose blocks are guessed and whose capacity nobody knows."""
+    """Return the finding of a tier with inferred blocks and unknown capacity."""
     is_auto = tier.lru_capacity_per_server == "auto"
     return Finding(
         State.WARN,
@@ -115,9 +115,9 @@ def _unbounded(evidence: str, tier: TierConfig) -> Finding:
     )
 
 
-def _drift(patient: Patient, endpoint: Endpoint) -> Iterator[Finding]:
-    """What its own events show it to hold when it is full, beside what is configured."""
-    for number, tier in enumerate(patient.config.tiers):
+def _drift(deployment: Deployment, endpoint: Endpoint) -> Iterator[Finding]:
+    """Compare the capacity that an endpoint's events show with the configured one."""
+    for number, tier in enumerate(deployment.config.tiers):
         configured, observed = tier.lru_capacity_per_server, observed_capacity(endpoint, TierId(number))
         if observed is None or not isinstance(configured, int) or tier.scope == "shared":
             continue

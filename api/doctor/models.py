@@ -13,7 +13,7 @@ from ...tokenization.configured import chat_options, own_renderer
 from ...tokenization.encoding.tokenizer import ModelTokenizer, load_tokenizer
 from ...tokenization.errors import TokenizerLoadError
 from .check import Check, Finding, State
-from .patient import Patient
+from .deployment import Deployment
 
 _FOLDER = "model.tokenizer: the folder of the served model, with tokenizer.json"
 _WHOLE = (
@@ -27,8 +27,8 @@ def _name(model: ModelConfig) -> str:
     return model.names[0] if model.names else "the model"
 
 
-def _tokenizers(patient: Patient) -> Iterator[Finding]:
-    for model in patient.config.served_models:
+def _tokenizers(deployment: Deployment) -> Iterator[Finding]:
+    for model in deployment.config.served_models:
         if not model.tokenizer and not model.remote_tokenizer.url:
             yield Finding(
                 State.WARN,
@@ -36,15 +36,15 @@ def _tokenizers(patient: Patient) -> Iterator[Finding]:
                 _FOLDER,
             )
         elif (
-            not model.tokenizer or patient.fleet is not None
-        ):  # a process does not start with one that cannot be used
+            not model.tokenizer or deployment.fleet is not None
+        ):  # a process does not start with an unusable one
             yield Finding(State.OK, f"{_name(model)}: {model.tokenizer or model.remote_tokenizer.url}")
         else:
             yield from _loaded(model)
 
 
 def _loaded(model: ModelConfig) -> Iterator[Finding]:
-    """What comes of loading a tokenizer as a process would."""
+    """Load a tokenizer as the process would, and yield the findings."""
     began = time.perf_counter()
     try:
         own = own_renderer(model)
@@ -72,8 +72,8 @@ def _size(tokenizer: ModelTokenizer) -> str:
     return f"{tokenizer.encoder.get_vocab_size()} tokens{how}"
 
 
-def _segmented(patient: Patient) -> Iterator[Finding]:
-    for segmented in patient.counts.values("kvatlas_tokenizer_segmented"):
+def _segmented(deployment: Deployment) -> Iterator[Finding]:
+    for segmented in deployment.counts.values("kvatlas_tokenizer_segmented"):
         if segmented:
             yield Finding(State.OK, "texts are encoded in segments, those seen before not again")
         else:
@@ -85,15 +85,15 @@ def _segmented(patient: Patient) -> Iterator[Finding]:
             )
 
 
-def _topics(patient: Patient) -> Iterator[Finding]:
-    names = {name for model in patient.config.served_models for name in (*model.names, *model.adapters)}
-    for _, endpoint in patient.endpoints:
+def _topics(deployment: Deployment) -> Iterator[Finding]:
+    names = {name for model in deployment.config.served_models for name in (*model.names, *model.adapters)}
+    for _, endpoint in deployment.endpoints:
         for rank in endpoint.ranks:
             topic = rank.subscription.topic if rank.subscription is not None else b""
             try:
                 model = parse_topic(topic).model
             except TopicError:
-                continue  # where we connect, a topic need not say anything
+                continue  # in connect mode a topic may be anything
             shown = f"{endpoint.name}: publishes as model {model!r}"
             if not model or not names:
                 continue
@@ -107,12 +107,12 @@ def _topics(patient: Patient) -> Iterator[Finding]:
                 )
 
 
-def _adapters(patient: Patient) -> Iterator[Finding]:
-    models = patient.config.served_models
+def _adapters(deployment: Deployment) -> Iterator[Finding]:
+    models = deployment.config.served_models
     listed, shown = {adapter for model in models for adapter in model.adapters}, set[str]()
-    for fleet, endpoint in patient.endpoints:
+    for fleet, endpoint in deployment.endpoints:
         named = {adapter for rank in endpoint.ranks for adapter in rank.adapters}
-        load = fleet.load(endpoint.name, now=patient.now)
+        load = fleet.load(endpoint.name, now=deployment.now)
         served = load.adapters.active if load is not None and load.adapters is not None else frozenset[str]()
         shown |= named | served
         yield from _named(endpoint.name, named, listed if len(models) > 1 else named)
@@ -122,12 +122,12 @@ def _adapters(patient: Patient) -> Iterator[Finding]:
                 f"{endpoint.name}: serves {', '.join(sorted(served))}, and its events name no adapter",
                 _NAMED_BY,
             )
-    if patient.fleet is not None and (unseen := sorted(listed - shown)):
+    if deployment.fleet is not None and (unseen := sorted(listed - shown)):
         yield Finding(State.UNKNOWN, f"no endpoint has shown {', '.join(unseen)} yet")
 
 
 def _named(endpoint: str, named: set[str], listed: set[str]) -> Iterator[Finding]:
-    """Adapters that events of an endpoint have named, beside those that requests can name."""
+    """Compare the adapters named by an endpoint's events with those that requests can name."""
     numbers = sorted(adapter for adapter in named if adapter.startswith("#"))
     unlisted = sorted(named - listed - set(numbers))
     if numbers:

@@ -1,30 +1,30 @@
-"""Checks of what requests came to: token ids, prefixes found, answers shown."""
+"""Checks of finished requests: token ids, prefixes found, responses seen."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
 from .check import Check, Finding, State
-from .patient import Patient
+from .deployment import Deployment
 
 FEW = 20
-"""Requests below which their shares say nothing."""
+"""Fewest requests for a judgement of shares."""
 
 TOLERATED = 0.05
-"""Share of requests that may lack something without being worth a word."""
+"""Share of requests with a defect that is not reported."""
 
 FOUND_AT_LEAST = 0.1
-"""Part of what engines found in their caches that must have been foreseen: keys that never match foresee nothing, and keys
-that match foresee nearly all."""
+"""Smallest share of the engines' cached tokens that must have been predicted: keys that never match predict none, keys
+that match nearly all."""
 
 CACHED_AT_LEAST = 0.05
-"""Part of prompts that must have been cached for this to be judged."""
+"""Smallest cached share of prompts for a judgement."""
 
 GOOD_AT_LEAST = 0.8
-"""Part of audited requests that must have reused what was expected of them."""
+"""Smallest share of audited requests that reused what was expected."""
 
 _BLAMELESS = ("other_rank", "event_lag", "too_early")
-"""Verdicts that say nothing of what the index believes."""
+"""Verdicts that are no evidence against the index."""
 
 _AUDIT = "docs/audit.md says what each verdict calls for"
 
@@ -40,15 +40,15 @@ _WHY_NO_PREFIX: Mapping[str, str] = {
     "overload_bytes": "extProc.maxHeldBytes: more, or another replica of kvatlas",
     "unknown_path": "the gateway must send bodies: processing_mode.request_body_mode FULL_DUPLEX_STREAMED or BUFFERED",
 }
-"""Reason, as in docs/tokenization.md -> what mends it. The other reasons are the requests' own."""
+"""Reason, as in docs/tokenization.md -> remedy. The other reasons lie in the requests themselves."""
 
 
-def _tokenized(patient: Patient) -> Iterator[Finding]:
-    n_picks = patient.counts.total("kvatlas_picks_total")
+def _tokenized(deployment: Deployment) -> Iterator[Finding]:
+    n_picks = deployment.counts.total("kvatlas_picks_total")
     if n_picks < FEW:
         yield Finding(State.UNKNOWN, f"{n_picks:.0f} requests were routed, fewer than {FEW}")
         return
-    reasons = patient.counts.by("reason", "kvatlas_prompts_without_prefix_total")
+    reasons = deployment.counts.by("reason", "kvatlas_prompts_without_prefix_total")
     for reason, count in reasons.items():
         share, remedy = count / n_picks, _WHY_NO_PREFIX.get(reason)
         state = State.WARN if share > TOLERATED and remedy else State.OK
@@ -56,8 +56,8 @@ def _tokenized(patient: Patient) -> Iterator[Finding]:
     yield Finding(State.OK, f"{n_picks - sum(reasons.values()):.0f} of {n_picks:.0f} with token ids")
 
 
-def _found(patient: Patient) -> Iterator[Finding]:
-    counts = patient.counts
+def _found(deployment: Deployment) -> Iterator[Finding]:
+    counts = deployment.counts
     prompt = counts.total("kvatlas_response_prompt_tokens_total")
     cached = counts.total("kvatlas_response_cached_tokens_total")
     n_known = counts.total("kvatlas_responses_total", status="2xx")
@@ -76,9 +76,9 @@ def _found(patient: Patient) -> Iterator[Finding]:
         yield Finding(State.OK, evidence)
 
 
-def _held(patient: Patient) -> Iterator[Finding]:
-    for _, endpoint in patient.endpoints:
-        verdicts = patient.counts.by("verdict", "kvatlas_audited_requests_total", endpoint=endpoint.name)
+def _held(deployment: Deployment) -> Iterator[Finding]:
+    for _, endpoint in deployment.endpoints:
+        verdicts = deployment.counts.by("verdict", "kvatlas_audited_requests_total", endpoint=endpoint.name)
         for blameless in _BLAMELESS:
             verdicts.pop(blameless, None)
         n_audited, good = sum(verdicts.values()), verdicts.pop("good", 0)
@@ -92,8 +92,8 @@ def _held(patient: Patient) -> Iterator[Finding]:
             yield Finding(State.OK, evidence)
 
 
-def _shown(patient: Patient) -> Iterator[Finding]:
-    outcomes = patient.counts.by("outcome", "kvatlas_requests_total")
+def _shown(deployment: Deployment) -> Iterator[Finding]:
+    outcomes = deployment.counts.by("outcome", "kvatlas_requests_total")
     n_routed = sum(outcomes.get(outcome, 0) for outcome in ("completed", "routed"))
     if n_routed < FEW:
         yield Finding(State.UNKNOWN, f"{n_routed:.0f} requests were answered, fewer than {FEW}")
@@ -106,7 +106,7 @@ def _shown(patient: Patient) -> Iterator[Finding]:
             "ext_proc filter: processing_mode: {response_header_mode: SEND, response_body_mode: FULL_DUPLEX_STREAMED, "
             "response_trailer_mode: SEND}; see deploy/envoy/duplex.yaml",
         )
-    gaps = patient.counts.by("reason", "kvatlas_responses_without_usage_total")
+    gaps = deployment.counts.by("reason", "kvatlas_responses_without_usage_total")
     absent = gaps.get("absent", 0)
     if absent > n_routed / 2:
         yield Finding(
@@ -117,8 +117,8 @@ def _shown(patient: Patient) -> Iterator[Finding]:
     yield Finding(State.OK, f"{n_routed - hidden:.0f} of {n_routed:.0f} responses were shown")
 
 
-def _obeyed(patient: Patient) -> Iterator[Finding]:
-    served = patient.counts.by("by", "kvatlas_responses_served_total")
+def _obeyed(deployment: Deployment) -> Iterator[Finding]:
+    served = deployment.counts.by("by", "kvatlas_responses_served_total")
     n_shown = sum(served.values())
     if n_shown < FEW:
         yield Finding(State.UNKNOWN, f"{n_shown:.0f} responses were shown, fewer than {FEW}")

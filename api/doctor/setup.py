@@ -11,26 +11,26 @@ from ..errors import AuthError, TlsError
 from ..tls.certificates import Certificates
 from ..tokens import TokenFiles
 from .check import Check, Finding, State
-from .patient import Patient
+from .deployment import Deployment
 
 DAYS_S = 86400.0
 SOON_S = 14 * DAYS_S
-"""Before the end of a certificate: whoever renews certificates by themselves has done so by then."""
+"""Remaining validity of a certificate that is reported: automatic renewal has happened by then."""
 
 
-def _in_force(patient: Patient) -> Iterator[Finding]:
-    for file, why in patient.refused.items():
+def _in_force(deployment: Deployment) -> Iterator[Finding]:
+    for file, why in deployment.refused.items():
         yield Finding(
             State.FAIL, f"{file} was refused: {why}", "kvatlas config check FILE, and mend what it names"
         )
-    if not patient.refused:
+    if not deployment.refused:
         yield Finding(State.OK, "what the files say is in force")
 
 
-def _endpoints(patient: Patient) -> Iterator[Finding]:
-    endpoints = patient.config.endpoints
-    n_found = len(patient.fleet) if patient.fleet is not None else len(endpoints.static)
-    found_later = patient.fleet is None and (endpoints.file or endpoints.kubernetes.is_on)
+def _endpoints(deployment: Deployment) -> Iterator[Finding]:
+    endpoints = deployment.config.endpoints
+    n_found = len(deployment.fleet) if deployment.fleet is not None else len(endpoints.static)
+    found_later = deployment.fleet is None and (endpoints.file or endpoints.kubernetes.is_on)
     if n_found or found_later:
         yield Finding(
             State.OK, f"{n_found} endpoints" if n_found else "endpoints are found by the running process"
@@ -40,10 +40,10 @@ def _endpoints(patient: Patient) -> Iterator[Finding]:
         yield Finding(State.FAIL, "0 endpoints", "" if endpoints.kubernetes.is_on else remedy)
 
 
-def _ports(patient: Patient) -> Iterator[Finding]:
+def _ports(deployment: Deployment) -> Iterator[Finding]:
     collisions = False
-    for endpoint in patient.config.endpoints.static:
-        ranks = endpoint_addresses(endpoint, patient.config.events).ranks
+    for endpoint in deployment.config.endpoints.static:
+        ranks = endpoint_addresses(endpoint, deployment.config.events).ranks
         shared = {rank.events for rank in ranks} & {rank.replay for rank in ranks} - {None}
         for address in sorted(each for each in shared if each is not None):
             collisions = True
@@ -56,8 +56,8 @@ def _ports(patient: Patient) -> Iterator[Finding]:
         yield Finding(State.OK, "events and replay of all ranks have ports of their own")
 
 
-def _guarded(patient: Patient) -> Iterator[Finding]:
-    server = patient.config.server
+def _guarded(deployment: Deployment) -> Iterator[Finding]:
+    server = deployment.config.server
     if server.rest and not server.auth.bearer_token_file and not _is_local(server.rest):
         yield Finding(
             State.WARN,
@@ -76,13 +76,13 @@ def _is_local(address: str) -> bool:
         return host == "localhost"
 
 
-def _secrets(patient: Patient) -> Iterator[Finding]:
-    server = patient.config.server
+def _secrets(deployment: Deployment) -> Iterator[Finding]:
+    server = deployment.config.server
     try:
         if TokenFiles(server.auth):
             yield Finding(State.OK, "tokens can be read")
         if server.tls.cert_file:
-            left_s = Certificates(server.tls).current().not_after - patient.wall
+            left_s = Certificates(server.tls).current().not_after - deployment.wall
             state = State.FAIL if left_s < 0 else State.WARN if left_s < SOON_S else State.OK
             yield Finding(
                 state,
@@ -95,8 +95,8 @@ def _secrets(patient: Patient) -> Iterator[Finding]:
         yield Finding(State.FAIL, str(error), "the file that the message names")
 
 
-def _fast(patient: Patient) -> Iterator[Finding]:
-    core = patient.fleet.atlas.core_name if patient.fleet is not None else "native"
+def _fast(deployment: Deployment) -> Iterator[Finding]:
+    core = deployment.fleet.atlas.core_name if deployment.fleet is not None else "native"
     if core == "native":
         yield Finding(State.OK, "the index runs in C++")
     else:
@@ -107,9 +107,9 @@ def _fast(patient: Patient) -> Iterator[Finding]:
         )
 
 
-def _recorded(patient: Patient) -> Iterator[Finding]:
-    counts = patient.counts
-    folder = patient.config.recorder.folder
+def _recorded(deployment: Deployment) -> Iterator[Finding]:
+    counts = deployment.counts
+    folder = deployment.config.recorder.folder
     fates = counts.by("outcome", "kvatlas_recorder_requests_total")
     if not folder:
         yield Finding(State.OK, "nothing is to be recorded")

@@ -1,4 +1,4 @@
-"""What REST answers of decisions, audit and weights, and changes: of this process alone, or of several together."""
+"""REST answers on decisions, audit and weights: of this process alone, or of several together."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from .models import WeightsOut
 
 
 class PageQuery(NamedTuple):
-    """Which decisions are wanted.
+    """Selection of a page of decisions.
 
     Attributes:
-        limit: at most so many.
+        limit: largest number of decisions.
         endpoint: only those that picked this endpoint first; None for all.
         before: only those with a smaller number; None for all.
     """
@@ -32,25 +32,25 @@ class PageQuery(NamedTuple):
 
 
 class Numbered(NamedTuple):
-    """A decision in short, and its number, by which decisions are in order."""
+    """A decision's summary with its sequence number."""
 
     number: int
     decision: DecisionSummaryOut
 
 
 class Answers(Protocol):
-    """What calls that concern all processes of one kvatlas are answered with."""
+    """Answers to calls that concern all processes of one kvatlas."""
 
     async def decisions(self, query: PageQuery) -> DecisionsOut:
-        """The last decisions, newest first."""
+        """Return the last decisions, newest first."""
         ...
 
     async def decision(self, request_id: str) -> DecisionOut | None:
-        """The newest decision on a request of that id, None where it is not kept."""
+        """Return the newest decision on a request of that id, None if it is not kept."""
         ...
 
     async def audit(self) -> AuditOut:
-        """Expected and reused tokens by endpoint."""
+        """Return expected and reused tokens by endpoint."""
         ...
 
     async def set_weights(self, changed: Mapping[str, object]) -> WeightsOut:
@@ -64,7 +64,7 @@ class Answers(Protocol):
 
 
 class OwnAnswers:
-    """Implements `Answers` for a process that is alone.
+    """Implements `Answers` for a single process.
 
     Args:
         log: its decisions.
@@ -77,11 +77,11 @@ class OwnAnswers:
 
     @property
     def generation(self) -> int:
-        """Of the configuration in force."""
+        """Generation of the configuration in force."""
         return self._live.generation
 
     def newest(self, query: PageQuery) -> list[Numbered]:
-        """Decisions in short, newest first."""
+        """Return summaries of decisions, newest first."""
         found = self._log.page(limit=query.limit, endpoint=query.endpoint, before=query.before)
         return [Numbered(kept.number, summary(kept)) for kept in found]
 
@@ -116,7 +116,7 @@ async def changed_weights(live: LiveConfig, changed: Mapping[str, object]) -> We
 
 
 def page_of(found: list[Numbered], limit: int, missing_workers: tuple[int, ...] = ()) -> DecisionsOut:
-    """The first `limit` of `found`, newest first, of which one more shows that there are more."""
+    """Return the first `limit` of `found`, newest first; one more in `found` means that there is a next page."""
     page = found[:limit]
     return DecisionsOut(
         decisions=[each.decision for each in page],

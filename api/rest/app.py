@@ -54,21 +54,21 @@ def rest_app(
     feed: LiveFeed,
     is_ready: Callable[[], bool],
 ) -> FastAPI:
-    """Every REST route of the process.
+    """Return the application with every REST route of the process.
 
-    Whom it admits and what calls may hold is by the configuration of the start.
+    Tokens and limits are those of the configuration at the start.
 
     Args:
         picker: scores prompts and knows the fleet.
         answers: of decisions, audit and weights.
-        observers: what looks on.
+        observers: shown over REST.
         live: the configuration.
-        instances: what is registered at run time.
+        instances: registered at run time.
         model_names: served names and aliases.
         registry: metrics shown at `/metrics`.
         metrics: counters of REST itself.
-        feed: what `/v1/live` shows.
-        is_ready: what `/readyz` answers.
+        feed: frames of `/v1/live`.
+        is_ready: answer of `/readyz`.
     Raises:
         AuthError: the file with the bearer token cannot be used.
     """
@@ -88,7 +88,7 @@ def rest_app(
     app.include_router(audit_routes(answers))
     app.include_router(endpoint_routes(picker.fleet))
     app.include_router(config_routes(live))
-    app.include_router(weight_routes(live, picker.decisions, answers.set_weights))
+    app.include_router(weight_routes(live, picker.records.decisions, answers.set_weights))
     app.include_router(live_routes(feed, metrics))
     app.include_router(index_routes(picker.fleet))
     app.include_router(capacity_routes(observers.capacity))
@@ -102,7 +102,7 @@ def rest_app(
 
 
 def _guard(app: FastAPI, limits: RestConfig, tokens: Tokens, metrics: RestMetrics) -> None:
-    """What a call passes before it is served, the last added first."""
+    """Add the middleware that a call passes; the last added comes first."""
     app.add_middleware(BodyLimit, max_bytes=limits.max_body_bytes, metrics=metrics)
     if tokens:
         app.add_middleware(BearerAuth, wanted=tokens.wanted, metrics=metrics)
@@ -110,7 +110,7 @@ def _guard(app: FastAPI, limits: RestConfig, tokens: Tokens, metrics: RestMetric
 
 
 def metrics_app(registry: CollectorRegistry, auth: AuthConfig, metrics: RestMetrics) -> Starlette:
-    """`/metrics` alone, for a listener of its own.
+    """Return an application with `/metrics` alone, for a listener of its own.
 
     Raises:
         AuthError: a file with a token cannot be used.
@@ -130,19 +130,19 @@ def _process_routes(registry: CollectorRegistry, is_ready: Callable[[], bool]) -
 
     @router.get("/healthz", summary="Does the process live?")
     async def healthz() -> ReadyOut:
-        """Always `ok` while the process answers."""
+        """Return `ok` while the process answers."""
         return ReadyOut(status="ok")
 
     @router.get("/readyz", summary="Should requests be sent here?")
     async def readyz() -> ReadyOut:
-        """`ready` once every endpoint's history was fetched or waited for in vain, and until draining begins."""
+        """Return `ready` once the event history of every endpoint is fetched or timed out, until draining begins."""
         if not is_ready():
             raise UnavailableError("not ready: still fetching the endpoints' event history, or draining")
         return ReadyOut(status="ready")
 
     @router.get("/metrics", summary="Prometheus metrics", response_class=Response)
     async def metrics() -> Response:
-        """Metrics in Prometheus text form."""
+        """Return the metrics in Prometheus text form."""
         return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
 
     return router

@@ -1,4 +1,4 @@
-"""The audit as REST gives it."""
+"""Answers of `/v1/audit`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .models import MISSING_WORKERS, Own
 
 
 class EndpointAuditOut(Own):
-    """All requests of one endpoint whose reused tokens its engine told."""
+    """All requests of one endpoint whose reused tokens its engine reported."""
 
     name: str
     requests: int

@@ -1,4 +1,4 @@
-"""Who may call: the calls that need a bearer token, and the refusal of those without."""
+"""Bearer authentication: the calls that need a token, and the refusal of those without."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from .metrics import RestMetrics
 from .ui import is_page
 
 PROBES = frozenset({"/healthz", "/readyz"})
-"""Paths that orchestrators ask, which have no token."""
+"""Paths of health probes, which send no token."""
 
 METRICS_PATH = "/metrics"
 
 _READING_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 _QUESTIONS = frozenset({"/query", "/query_by_hash", "/v1/score", "/v1/weights/preview"})
-"""Paths whose POST changes nothing: what is asked does not fit into an address."""
+"""Paths whose POST changes nothing: the question does not fit into a URL."""
 
 
 def needs_token(method: str, path: str, *, protect_reads: bool) -> bool:
-    """Whether a call is one that the token is for: all that change something, a path nobody knows among them."""
+    """Return whether a call needs the token: every call that may change something, unknown paths included."""
     if path in PROBES or (is_page(path) and method in _READING_METHODS):
         return False
     return protect_reads or not (method in _READING_METHODS or path in _QUESTIONS)
 
 
 class Tokens:
-    """The configured tokens, and which calls want one of them.
+    """The configured tokens, and the calls that need one of them.
 
     Args:
         config: names their files.
@@ -48,7 +48,7 @@ class Tokens:
         return bool(self._files)
 
     def wanted(self, method: str, path: str) -> list[TokenFile]:
-        """Of which a call must bring one; none for a call that all may make."""
+        """Return the tokens of which a call must send one; empty for an open call."""
         both = [token for token in (self._files.metrics, self._files.bearer) if token is not None]
         if path == METRICS_PATH and self._files.metrics is not None:
             return both
@@ -58,16 +58,16 @@ class Tokens:
 
     @property
     def of_metrics(self) -> list[TokenFile]:
-        """Of which calls on the listener for metrics alone must bring one."""
+        """Tokens of which a call on the metrics listener must send one."""
         return self.wanted("GET", METRICS_PATH) if self._files.metrics is not None else []
 
 
 class BearerAuth:
-    """Refuses calls without the token with 401, before anything else of them is read.
+    """Refuses calls without the token with 401, before their body is read.
 
     Args:
-        app: what serves the calls that are admitted.
-        wanted: tokens of which a call with this method and path must bring one; none for a call that all may make.
+        app: serves the calls that are admitted.
+        wanted: method and path -> tokens of which the call must send one; empty for an open call.
         metrics: counts refusals.
     """
 
@@ -90,7 +90,7 @@ class BearerAuth:
 
 
 def _bearer(header: str) -> bytes | None:
-    """The token of an Authorization header, None of one without."""
+    """Return the token of an Authorization header, None if there is none."""
     scheme, _, token = header.partition(" ")
     return token.strip().encode() if scheme.lower() == "bearer" and token else None
 

@@ -1,4 +1,4 @@
-"""`/v1/capacity-curve`: what CPU tiers of other sizes would find."""
+"""`/v1/capacity-curve`: hit rates with CPU tiers of other sizes."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ KV_ADVICE = (
 
 
 def capacity_routes(curve: CapacityCurve | None) -> APIRouter:
-    """`/v1/capacity-curve`."""
+    """Return the route of `/v1/capacity-curve`."""
     router = APIRouter(prefix="/v1", tags=["kvatlas"])
 
     @router.get("/capacity-curve", summary="What would more CPU memory find?")
     async def capacity_curve(gib: Sizes = None) -> CapacityOut:
-        """Hit rate by the size of the CPU tier, from how far apart routed requests use the same blocks."""
+        """Return the hit rate by size of the CPU tier, from the reuse distances of routed requests."""
         if curve is None:
             return CapacityOut(enabled=False, points=[], endpoints=[])
         found = await curve.look(sorted(set(gib)) if gib else SIZES_GIB)

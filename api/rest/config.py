@@ -1,4 +1,4 @@
-"""`/v1/config`: what is in force."""
+"""`/v1/config`: the configuration in force."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from .models import ConfigOut
 
 
 def config_routes(live: LiveConfig) -> APIRouter:
-    """`/v1/config`."""
+    """Return the route of `/v1/config`."""
     router = APIRouter(prefix="/v1", tags=["kvatlas"])
 
     @router.get("/config", summary="The configuration in force")
     async def config() -> ConfigOut:
-        """Every key with its value, defaults included and secrets masked, and what was refused since."""
+        """Return every key with its value, defaults included and secrets masked, and files refused since."""
         return ConfigOut(
             generation=live.generation,
             files=[str(path) for path in live.files.paths] if live.files else [],

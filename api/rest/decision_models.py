@@ -1,4 +1,4 @@
-"""Decisions as REST gives them."""
+"""Answers about decisions."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ VERDICTS = "tokenizer, good, other_rank, stale, event_lag, too_early, evicted or
 
 
 class RunOut(Own):
-    """A stretch of the prompt in one tier."""
+    """A run of consecutive blocks in one tier."""
 
     tier: str
     blocks: int
 
 
 class PrefixOut(Own):
-    """What an endpoint holds of the prompt."""
+    """The part of the prompt that an endpoint holds."""
 
     rank: int = Field(description="the data-parallel rank that holds most, which the figures are of")
     usable_tokens: int = Field(description="tokens the engine would reuse")
@@ -31,7 +31,7 @@ class PrefixOut(Own):
 
 
 class SeenLoadOut(Own):
-    """Load as the endpoint's own metrics told it before the decision."""
+    """Load by the endpoint's own metrics before the decision."""
 
     waiting: int
     running: int
@@ -40,7 +40,7 @@ class SeenLoadOut(Own):
 
 
 class InFlightOut(Own):
-    """What this process had sent to an endpoint and not seen end."""
+    """Requests that this process had sent to the endpoint and not seen end."""
 
     requests: int
     tokens: int = Field(description="their uncached prompt tokens, until the answer begins")
@@ -76,7 +76,7 @@ class ScoredEndpointOut(Own):
 
 
 class FaultOut(Own):
-    """A plugin whose answer had to be repaired."""
+    """A plugin whose result had to be repaired."""
 
     name: str
     reason: str
@@ -115,7 +115,7 @@ class ScoreResponse(Own):
 
 
 class AuditedOut(Own):
-    """What was expected to be reused of the prompt, beside the engine's own count."""
+    """Expected reuse of the prompt beside the engine's own count."""
 
     verdict: str = Field(description=VERDICTS)
     tier: str | None = Field(description="where the expectation failed; null where it did not")
@@ -125,7 +125,7 @@ class AuditedOut(Own):
 
 
 class DecisionOut(ScoreResponse):
-    """A decision that was made on a request; answer of `/v1/decisions/{request_id}`."""
+    """The decision on a request; answer of `/v1/decisions/{request_id}`."""
 
     request_id: str
     time: datetime

@@ -1,4 +1,4 @@
-"""`/v1/decisions`: the last decisions and why each came about."""
+"""`/v1/decisions`: the last decisions with their reasons."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ Cursor = Annotated[int | None, Query(ge=1, description="`nextCursor` of the page
 
 
 def decision_routes(answers: Answers) -> APIRouter:
-    """`/v1/decisions` and `/v1/decisions/{request_id}`."""
+    """Return the routes of `/v1/decisions` and `/v1/decisions/{request_id}`."""
     router = APIRouter(prefix="/v1", tags=["kvatlas"])
 
     @router.get("/decisions", summary="The last decisions")
     async def decisions(limit: Limit = 100, endpoint: Picked = None, cursor: Cursor = None) -> DecisionsOut:
-        """Newest first; what `decisions` of the configuration has room for."""
+        """Return the kept decisions, newest first; `decisions` in the configuration bounds their number."""
         return await answers.decisions(PageQuery(limit, endpoint, cursor))
 
     @router.get("/decisions/{request_id:path}", summary="Why did this request go there?")
     async def decision(request_id: str) -> DecisionOut:
-        """The newest decision on a request with this `x-request-id`, with all its reasons."""
+        """Return the newest decision on a request with this `x-request-id`, with its reasons."""
         found = await answers.decision(request_id)
         if found is None:
             raise NotFoundError(

@@ -1,4 +1,4 @@
-"""`/v1/doctor`: what is wrong with this deployment, and which line mends it."""
+"""`/v1/doctor`: what is wrong with this deployment, and the line that fixes it."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from ...fleet.fleet import Fleet
 from ...routing.plan.live import LiveConfig
 from ..doctor.check import Result, examine, worst
 from ..doctor.checks import CHECKS
-from ..doctor.patient import Counts, Patient
+from ..doctor.deployment import Counts, Deployment
 from .doctor_models import CheckOut, DoctorOut
 
 
 def doctor_routes(fleet: Fleet, live: LiveConfig, registry: CollectorRegistry) -> APIRouter:
-    """`/v1/doctor`."""
+    """Return the route of `/v1/doctor`."""
     router = APIRouter(prefix="/v1", tags=["kvatlas"])
 
     @router.get("/doctor", summary="What is wrong, and what mends it?")
     async def doctor() -> DoctorOut:
-        """Every check with what it saw. Costs as much as a scrape of `/metrics`."""
-        patient = Patient(
+        """Run every check and return its findings. Costs as much as a scrape of `/metrics`."""
+        deployment = Deployment(
             config=live.in_force,
             fleet=fleet,
             counts=Counts(registry),
@@ -31,13 +31,13 @@ def doctor_routes(fleet: Fleet, live: LiveConfig, registry: CollectorRegistry) -
             wall=time.time(),
             refused=live.refusals,
         )
-        return diagnosis(examine(CHECKS, patient))
+        return diagnosis(examine(CHECKS, deployment))
 
     return router
 
 
 def diagnosis(results: Sequence[Result]) -> DoctorOut:
-    """What checks found, as REST gives it."""
+    """Return the results of checks as an answer."""
     return DoctorOut(state=worst(results).value, checks=[_check(result) for result in results])
 
 

@@ -1,4 +1,4 @@
-"""`/v1/endpoints`: what is known of each endpoint and how well."""
+"""`/v1/endpoints`: load, tiers and event streams of each endpoint."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
 
-from ...events.stream import StreamCounters, Trust
+from ...events.counters import StreamCounters
+from ...events.stream import Trust
 from ...fleet.endpoint import Endpoint
 from ...fleet.fleet import Fleet
 from ...fleet.observed_capacity import capacity_summary, observed_capacity
@@ -39,12 +40,12 @@ _MAX_SHOWN = 20
 
 
 def endpoint_routes(fleet: Fleet) -> APIRouter:
-    """`/v1/endpoints`, `/v1/endpoints/{name}` and its reset."""
+    """Return the routes of `/v1/endpoints`, `/v1/endpoints/{name}` and its reset."""
     router = APIRouter(prefix="/v1", tags=["kvatlas"])
 
     @router.get("/endpoints", summary="All endpoints")
     async def endpoints(limit: Limit = 1000, cursor: Cursor = "") -> EndpointsOut:
-        """Load, tiers and publishers of every endpoint, by name."""
+        """Return load, tiers and publishers of every endpoint, by name."""
         names = sorted(endpoint.name for endpoint in fleet if endpoint.name > cursor)
         page = [found for name in names[:limit] if (found := fleet.get(name)) is not None]
         return EndpointsOut(
@@ -54,14 +55,14 @@ def endpoint_routes(fleet: Fleet) -> APIRouter:
 
     @router.get("/endpoints/{name:path}", summary="One endpoint", responses=_UNKNOWN)
     async def endpoint(name: str) -> EndpointOut:
-        """Load, tiers and publishers of one endpoint."""
+        """Return load, tiers and publishers of one endpoint."""
         return endpoint_out(_found(name, fleet), fleet)
 
     @router.post("/endpoints/{name:path}/reset", summary="Forget and learn anew", responses=_UNKNOWN)
     async def reset(name: str) -> ResetOut:
-        """Forgets all that an endpoint holds and learns it anew, from its publishers' history where they have one.
+        """Forget all that an endpoint holds and learn it again, from the replay of its publishers if they have one.
 
-        For an index that is wrong: requests go on, without credit for what the endpoint holds until it is known again.
+        For an index that is wrong. Requests are still routed, without prefix credit until the contents are known again.
         """
         found = _found(name, fleet)
         n_blocks = sum(tier.residencies for tier in fleet.atlas.occupancy(found.name))
@@ -82,7 +83,7 @@ def _found(name: str, fleet: Fleet) -> Endpoint:
 
 
 def endpoint_out(endpoint: Endpoint, fleet: Fleet) -> EndpointOut:
-    """Load, tiers and publishers of an endpoint, as they are."""
+    """Return the present load, tiers and publishers of an endpoint."""
     now = time.monotonic()
     load = fleet.load(endpoint.name, now=now)
     in_flight = fleet.in_flight.of(endpoint.name)
@@ -146,7 +147,7 @@ def _observed(endpoint: Endpoint, tier: TierId) -> ObservedCapacityOut | None:
 
 
 def _counts(counters: StreamCounters | LedgerCounters) -> dict[str, int]:
-    """By name; `asdict` takes several times as long, for copies of numbers."""
+    """Return counters by name; `asdict` takes several times as long."""
     return {each.name: getattr(counters, each.name) for each in fields(counters)}
 
 

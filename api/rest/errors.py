@@ -1,4 +1,4 @@
-"""REST errors: `{"error": {"code", "message", "detail"}}` with the right status, and nothing of the prompt."""
+"""REST errors: `{"error": {"code", "message", "detail"}}` with their status, and nothing of the prompt."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ log = logging.getLogger(__name__)
 
 
 class BadRequestError(ApiError):
-    """The request says something impossible."""
+    """The request has an impossible value."""
 
 
 class NotFoundError(ApiError):
-    """There is nothing of that name."""
+    """There is no such name."""
 
 
 class UnavailableError(ApiError):
-    """There is nothing to answer from."""
+    """The answer is not available now."""
 
 
 _STATUS = {
@@ -43,11 +43,11 @@ _STATUS = {
 }
 
 _RENAMED = {413: "RequestEntityTooLarge", 422: "UnprocessableEntity"}
-"""Phrases that newer versions of Python write otherwise."""
+"""Phrases that differ between versions of Python."""
 
 
 def install_error_handlers(app: FastAPI) -> None:
-    """Give every error of `app` the one form."""
+    """Give every error of `app` the same form."""
     for kind in _STATUS:
         app.add_exception_handler(kind, _ours)
     app.add_exception_handler(RequestValidationError, _invalid)
@@ -58,13 +58,13 @@ def install_error_handlers(app: FastAPI) -> None:
 def error_response(
     status: int, message: str, detail: object = None, headers: Mapping[str, str] | None = None
 ) -> JSONResponse:
-    """An error in its one form."""
+    """Return an error response."""
     body = {"error": {"code": _code(status), "message": message, "detail": detail}}
     return JSONResponse(body, status_code=status, headers=headers)
 
 
 def _code(status: int) -> str:
-    """The status in words, the same in every version of Python: `NotFound`."""
+    """Return the status in words, the same in every version of Python: `NotFound`."""
     return _RENAMED.get(status) or HTTPStatus(status).phrase.replace(" ", "")
 
 
@@ -74,7 +74,7 @@ async def _ours(_request: Request, error: Exception) -> JSONResponse:
 
 
 async def _invalid(_request: Request, error: Exception) -> JSONResponse:
-    """A body that does not fit; names the fields and never repeats their values, which may be prompts."""
+    """Return the error of an invalid body: its fields, never their values, which may be prompts."""
     assert isinstance(error, RequestValidationError)  # noqa: S101 - registered for this type
     fields = [
         {"field": ".".join(map(str, e["loc"][1:])) or "body", "problem": e["msg"]} for e in error.errors()

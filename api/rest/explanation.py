@@ -1,4 +1,4 @@
-"""From decisions to what REST says of them."""
+"""Answers made of decisions."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from .decision_models import (
 
 
 def score_response(decision: Decision) -> ScoreResponse:
-    """A decision with all its reasons."""
+    """Return a decision with all its reasons."""
     change = smallest_change(decision)
     return ScoreResponse(
         model=decision.model,
@@ -50,7 +50,7 @@ def score_response(decision: Decision) -> ScoreResponse:
 
 
 def decision_out(kept: KeptDecision) -> DecisionOut:
-    """As `score_response`, of a decision on a request."""
+    """Return the decision on a request; otherwise as `score_response`."""
     reasons, origin = dict(score_response(kept.decision)), kept.decision.origin
     return DecisionOut(
         **reasons,
@@ -65,7 +65,7 @@ def decision_out(kept: KeptDecision) -> DecisionOut:
 
 
 def summary(kept: KeptDecision) -> DecisionSummaryOut:
-    """A decision in one line."""
+    """Return the summary of a decision."""
     decision = kept.decision
     first = decision.first if decision.picked else None
     prefix = first.candidate.prefix if first else None
@@ -148,7 +148,7 @@ def _counterfactual(change: WeightChange) -> CounterfactualOut:
 
 
 def _finite(number: float | None) -> float | None:
-    """A plugin's figure as JSON can carry it: what is no finite number is null."""
+    """Return a plugin's figure for JSON: null if it is not finite."""
     return number if isinstance(number, float | int) and math.isfinite(number) else None
 
 

@@ -1,4 +1,4 @@
-"""Frames of what goes on, made while somebody watches and no faster than is cheap."""
+"""Frames of the live view, made only while somebody watches, at a bounded cost."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from .errors import UnavailableError
 from .metrics import RestMetrics
 
 FRAME_S = 1.0
-"""Least time between two frames: people read no faster, and whatever happens between them comes in one."""
+"""Shortest interval between two frames: people read no faster."""
 
 MAX_SHARE = 0.01
-"""Part of a core that making frames may take, however large the fleet: what takes longer comes less often."""
+"""Largest share of a core for making frames; frames that cost more come less often."""
 
 Pieces = Generator[None, None, bytes]
-"""Makes one frame, JSON on one line, in pieces between which others may run."""
+"""Makes one frame, JSON on one line, in steps between which other tasks may run."""
 
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """One state of everything.
+    """The state of the process at one time.
 
     Attributes:
         number: 1 for the first, one more for each.
@@ -35,15 +35,15 @@ class Frame:
 
 
 class LiveFeed:
-    """The newest frame, for every viewer the same. For one event loop; it has no task of its own.
+    """The newest frame, shared by all viewers. For one event loop; it has no task of its own.
 
-    A viewer that is slow is given the newest frame when it comes back, not those between: nothing is queued.
+    Nothing is queued: a slow viewer gets the newest frame and misses the ones between.
 
     Args:
         frame: makes a frame of the present state.
-        max_viewers: seats.
-        metrics: counts viewers and what they missed.
-        frame_s: least seconds between two frames.
+        max_viewers: largest number of viewers.
+        metrics: counts viewers and skipped frames.
+        frame_s: shortest interval between two frames, in seconds.
     """
 
     def __init__(
@@ -60,13 +60,13 @@ class LiveFeed:
         self._turn = asyncio.Lock()
         self._closing = asyncio.Event()
         self.n_viewers = 0
-        """Seats taken."""
+        """Number of viewers."""
 
     def enter(self) -> None:
-        """Take a seat, to be given back by `leave`.
+        """Add a viewer, until `leave`.
 
         Raises:
-            UnavailableError: none is free, or the process ends.
+            UnavailableError: there are too many, or the process ends.
         """
         if self._closing.is_set():
             raise UnavailableError("the process ends")
@@ -79,14 +79,14 @@ class LiveFeed:
         self._metrics.live_viewers.set(self.n_viewers)
 
     def leave(self) -> None:
-        """Give a seat back."""
+        """Remove a viewer."""
         self.n_viewers -= 1
         self._metrics.live_viewers.set(self.n_viewers)
 
     async def after(self, seen: int) -> Frame | None:
-        """The newest frame once it is another than number `seen`; None when the process ends.
+        """Return the first frame newer than number `seen`; None when the process ends.
 
-        Whoever comes first makes it, and those who wait meanwhile get the same.
+        The first viewer that waits makes the frame, and the others get the same one.
         """
         if not self._has_news(seen):
             async with self._turn:
@@ -100,7 +100,7 @@ class LiveFeed:
         return self._latest
 
     def close(self) -> None:
-        """Let every viewer go."""
+        """End the streams of all viewers."""
         self._closing.set()
 
     def _has_news(self, seen: int) -> bool:

@@ -1,4 +1,4 @@
-"""The state of everything as one frame of `/v1/live`."""
+"""One frame of `/v1/live`."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from .frame_models import LiveDecisionOut, LiveFrame, RivalOut, TermOut
 from .models import EndpointOut
 
 MAX_ENDPOINTS, MAX_DECISIONS = 500, 20
-"""What a frame shows at most; `/v1/endpoints` and `/v1/decisions` have all."""
+"""Most endpoints and decisions in a frame; `/v1/endpoints` and `/v1/decisions` have all."""
 
-_ENDPOINTS_A_PIECE = 16
-"""Some 1 ms in which no request is answered."""
+_ENDPOINTS_PER_STEP = 16
+"""Endpoints per step; a step holds the loop for about 1 ms."""
 
 
 def frame_pieces(picker: Picker, live: LiveConfig, *, ready: bool) -> Pieces:
-    """The frame of the present moment, in pieces between which requests are answered."""
-    fleet, log = picker.fleet, picker.decisions
+    """Make the frame of the present state, in steps between which requests are served."""
+    fleet, log = picker.fleet, picker.records.decisions
     names = sorted(endpoint.name for endpoint in fleet)
     endpoints: list[EndpointOut] = []
     for number, name in enumerate(names[:MAX_ENDPOINTS], 1):
         endpoint = fleet.get(name)
-        if endpoint is not None:  # else it went between two pieces
+        if endpoint is not None:  # otherwise it was removed between two steps
             endpoints.append(endpoint_out(endpoint, fleet))
-        if not number % _ENDPOINTS_A_PIECE:
+        if not number % _ENDPOINTS_PER_STEP:
             yield
     stats = fleet.atlas.stats()
     frame = LiveFrame(
@@ -50,7 +50,7 @@ def frame_pieces(picker: Picker, live: LiveConfig, *, ready: bool) -> Pieces:
 
 
 def live_decision(kept: KeptDecision) -> LiveDecisionOut:
-    """A decision in short, with what the picked endpoint and the next best got."""
+    """Return a decision's summary with the totals of the picked endpoint and the next best."""
     decision = kept.decision
     rival = decision.runner_up
     return LiveDecisionOut(

@@ -11,7 +11,7 @@ from .models import EndpointOut, Own
 
 
 class TermOut(Own):
-    """One scorer's part in a total."""
+    """One scorer's product in a total."""
 
     name: str
     product: float = Field(description="weight * score")
@@ -26,7 +26,7 @@ class RivalOut(Own):
 
 
 class LiveDecisionOut(DecisionSummaryOut):
-    """A decision with what won it."""
+    """A decision with the terms that decided it."""
 
     terms: list[TermOut] = Field(description="of the picked endpoint, in the profile's order")
     rival: RivalOut | None = Field(description="null where no other endpoint was scored")
@@ -36,7 +36,7 @@ class LiveDecisionOut(DecisionSummaryOut):
 
 
 class LiveFrame(Own):
-    """Everything at one moment."""
+    """The state of the process at one time."""
 
     time: datetime
     ready: bool

@@ -1,4 +1,4 @@
-"""`/v1/index`: how large the index is, and what it is made of."""
+"""`/v1/index`: size and contents of the index."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from .models import IndexOut, IndexTierOut
 
 
 def index_routes(fleet: Fleet) -> APIRouter:
-    """`/v1/index`."""
+    """Return the route of `/v1/index`."""
     router = APIRouter(prefix="/v1", tags=["kvatlas"])
 
     @router.get("/index", summary="The index as a whole")
     async def index() -> IndexOut:
-        """Keys, residencies and memory, and what each tier holds over all endpoints."""
+        """Return keys, residencies and memory, and the contents of each tier over all endpoints."""
         stats = fleet.atlas.stats()
         return IndexOut(
             core=fleet.atlas.core_name,

@@ -1,4 +1,4 @@
-"""Bounds on REST calls: they must not hold up the picker that shares the process."""
+"""Limits of REST calls, so that they do not delay the picker in the same process."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from .live import PATH as LIVE_PATH
 from .metrics import RestMetrics
 
 _UNCOUNTED = PROBES | {LIVE_PATH}
-"""Paths that `rest.maxPendingRequests` is not for; viewers have seats of their own, `rest.maxLiveViewers`."""
+"""Paths outside of `rest.maxPendingRequests`; viewers have a limit of their own, `rest.maxLiveViewers`."""
 
 
 class BodyLimit:
-    """Refuses a body with 413 as soon as it is longer than the bound, declared or not.
+    """Refuses a body with 413 as soon as it exceeds the limit, declared or not.
 
     Args:
-        app: what serves the request.
-        max_bytes: the bound.
+        app: serves the request.
+        max_bytes: the limit.
         metrics: counts refusals.
     """
 
@@ -45,11 +45,11 @@ class BodyLimit:
 
 
 class CallLimit:
-    """Refuses a call with 503 while so many are being answered, except of probes and viewers.
+    """Refuses a call with 503 while too many are being served; probes and viewers are exempt.
 
     Args:
-        app: what serves the call.
-        max_calls: the bound.
+        app: serves the call.
+        max_calls: the limit.
         metrics: counts refusals.
     """
 

@@ -15,7 +15,7 @@ from ..errors import ListenError
 
 
 class _Server(uvicorn.Server):
-    """Leaves signals to the process that embeds it."""
+    """A server that leaves signals to the process."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None]:
@@ -27,8 +27,8 @@ class HttpListener:
 
     Args:
         setting: configuration key of the address, named in errors: `server.rest`.
-        app: what is served.
-        tls: the certificate that clients see, None to talk in the clear.
+        app: the application.
+        tls: server-side TLS context, None for plain text.
     """
 
     def __init__(self, setting: str, app: ASGIApp, tls: ssl.SSLContext | None = None) -> None:
@@ -37,12 +37,12 @@ class HttpListener:
             app, log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=5
         )
         config.load()
-        config.ssl = tls  # its own settings take files alone, and read them once
+        config.ssl = tls  # uvicorn's own settings take only files, and read them once
         self._server = _Server(config)
         self._task: asyncio.Task[None] | None = None
 
     async def start(self, host: str, port: int) -> int:
-        """Listens on `host:port` (port 0: a free one) and returns the port.
+        """Listen on `host:port` (port 0: a free one) and return the port.
 
         Raises:
             ListenError: the address is taken or not one of this machine's.
@@ -52,7 +52,7 @@ class HttpListener:
         return int(listening.getsockname()[1])
 
     async def stop(self) -> None:
-        """Finishes the requests in flight, for at most five seconds."""
+        """Stop; requests in flight get at most five seconds."""
         if self._task is not None:
             self._server.should_exit = True
             await self._task

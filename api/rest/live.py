@@ -1,4 +1,4 @@
-"""`/v1/live`: the fleet and the last decisions, again and again, as server-sent events."""
+"""`/v1/live`: the fleet and the last decisions as server-sent events."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ log = logging.getLogger(__name__)
 PATH = "/v1/live"
 
 STALLED_S = 30.0
-"""How long a viewer may take nothing before its seat is given to others."""
+"""Longest time without progress before a viewer is dropped."""
 
 
-class _Stalled(Exception):  # noqa: N818 - ends a stream, and is seen by nobody
-    """A viewer takes nothing."""
+class _Stalled(Exception):  # noqa: N818 - ends a stream, and never leaves this module
+    """A viewer does not read."""
 
 
 class LiveStream(StreamingResponse):
-    """The frames of a feed for one viewer, who has a seat already and gives it back at the end.
+    """The frames of a feed for one viewer, which entered the feed already and leaves it at the end.
 
     Args:
-        feed: what is shown.
-        metrics: counts viewers that are let go.
-        stalled_s: seconds that one frame may take to be taken.
+        feed: source of the frames.
+        metrics: counts viewers that are dropped.
+        stalled_s: longest time to send one frame, in seconds.
     """
 
     media_type = "text/event-stream"
@@ -50,7 +50,7 @@ class LiveStream(StreamingResponse):
             self._feed.leave()
 
     async def stream_response(self, send: Send) -> None:
-        """Send frames; a viewer that takes none for too long is let go."""
+        """Send frames; drop a viewer that does not read for too long."""
 
         async def patiently(message: Message) -> None:
             try:
@@ -63,7 +63,7 @@ class LiveStream(StreamingResponse):
             await super().stream_response(patiently)
         except _Stalled:
             self._metrics.live_viewers_dropped.inc()
-            log.info("a viewer of %s took nothing for %.0f s and was let go", PATH, self._stalled_s)
+            log.info("a viewer of %s read nothing for %.0f s and was dropped", PATH, self._stalled_s)
 
 
 async def _events(feed: LiveFeed) -> AsyncGenerator[bytes]:
@@ -87,14 +87,14 @@ class _EventStream(StreamingResponse):
 
 
 def live_routes(feed: LiveFeed, metrics: RestMetrics) -> APIRouter:
-    """`/v1/live`."""
+    """Return the route of `/v1/live`."""
     router = APIRouter(prefix="/v1", tags=["kvatlas"])
 
     @router.get("/live", summary="Watch", responses=_ANSWERS, response_class=_EventStream)
     async def live() -> LiveStream:
-        """The fleet and the newest decisions, at most once a second and less often where the fleet is large.
+        """Stream the fleet and the newest decisions, at most once per second, less often for a large fleet.
 
-        Server-sent events without end. A viewer that reads slowly misses frames, and nothing else.
+        Server-sent events without end. A viewer that reads slowly only misses frames.
         """
         feed.enter()
         return LiveStream(feed, metrics)

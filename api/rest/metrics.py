@@ -1,4 +1,4 @@
-"""What REST counts."""
+"""Metrics of REST."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 
 
 class RestMetrics:
-    """Calls that were not served, and who watches. One instance a process."""
+    """Counts refused calls and viewers. One instance per process."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._refusals = Counter(
@@ -23,5 +23,5 @@ class RestMetrics:
         )
 
     def refused(self, reason: str) -> None:
-        """A call was refused: unauthorized, too_many, too_many_viewers or too_long."""
+        """Count a refused call: unauthorized, too_many, too_many_viewers or too_long."""
         self._refusals.labels(reason).inc()

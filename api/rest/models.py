@@ -1,4 +1,4 @@
-"""What REST takes and gives, as OpenAPI shows it."""
+"""Bodies and answers of REST, as OpenAPI shows them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Hash = Annotated[int, Field(ge=-(2**63), lt=2**64, description="64-bit hash, sig
 
 
 def _unicode(text: str) -> str:
-    """JSON escapes can write half a character, which no other encoding can."""
+    """Refuse lone surrogates, which JSON escapes can write and UTF-8 cannot."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -131,7 +131,7 @@ class Unregistered(Standard):
 
 
 class Listener(Standard):
-    """How one rank of an instance is followed."""
+    """State of the event stream of one rank."""
 
     endpoint: str
     replay_endpoint: str | None
@@ -178,7 +178,7 @@ class ScoreRequest(Own):
 
 
 class LoadOut(Own):
-    """Load as the endpoint's own metrics told it."""
+    """Load by the endpoint's own metrics."""
 
     waiting: int
     running: int
@@ -191,7 +191,7 @@ class LoadOut(Own):
 
 
 class ObservedCapacityOut(Own):
-    """What a tier really holds."""
+    """Capacity of a tier as its events show it."""
 
     blocks: int
     error: float = Field(description="part by which that may be off")
@@ -237,7 +237,7 @@ class PublisherOut(Own):
 
 
 class ScrapeOut(Own):
-    """How reading the endpoint's metrics goes."""
+    """State of scraping the endpoint's metrics."""
 
     url: str
     engine: str | None = Field(description="whose series it has; null until an answer showed it")
@@ -329,7 +329,7 @@ class ReadyOut(Own):
 
 
 class ErrorBody(Own):
-    """What went wrong."""
+    """Body of an error."""
 
     code: str
     message: str

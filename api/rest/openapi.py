@@ -1,4 +1,4 @@
-"""What OpenAPI says beyond routes and models: an example of every call, and which calls want the token."""
+"""The OpenAPI description beyond routes and models: an example of every call, and the calls that need the token."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SCHEME = {"bearer": {"type": "http", "scheme": "bearer", "description": "server
 
 
 def describe(app: FastAPI, tokens: Tokens) -> None:
-    """Complete the OpenAPI description of `app`, made when first asked for."""
+    """Complete the OpenAPI description of `app`, which is made on the first request for it."""
     described = app.openapi
 
     def openapi() -> Description:
@@ -47,7 +47,7 @@ _ANSWER_401: Description = {
 
 
 def _correct_streams(operation: Description) -> None:
-    """The library calls an answer that is not JSON a string, beside the reference that says what its events are."""
+    """Correct the library's description of server-sent events, which it declares as a string too."""
     for answer in operation["responses"].values():
         for kind, media in answer.get("content", {}).items():
             if kind == "text/event-stream":

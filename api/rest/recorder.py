@@ -1,4 +1,4 @@
-"""`/v1/recorder`: how recording goes."""
+"""`/v1/recorder`: the state of recording."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ NOT_RECORDING = RecorderOut(
 
 
 def recorder_routes(recorder: Recorder | None) -> APIRouter:
-    """`/v1/recorder`."""
+    """Return the route of `/v1/recorder`."""
     router = APIRouter(prefix="/v1", tags=["kvatlas"])
 
     @router.get("/recorder", summary="How does recording go?")
     async def state() -> RecorderOut:
-        """Where traces are, and how many requests are in them."""
+        """Return the place of the traces, and counts of requests by outcome."""
         return _state(recorder) if recorder is not None else NOT_RECORDING
 
     return router

@@ -30,7 +30,7 @@ from .models import (
 
 
 def registration_routes(fleet: Fleet, registry: Registry) -> APIRouter:
-    """`/register`, `/unregister` and `/workers`."""
+    """Return the routes of `/register`, `/unregister` and `/workers`."""
     router = APIRouter(tags=["standard"])
 
     @router.post(
@@ -47,9 +47,9 @@ def registration_routes(fleet: Fleet, registry: Registry) -> APIRouter:
         },
     )
     async def register(request: RegisterRequest, response: Response) -> Registered:
-        """Adds one data-parallel rank of an instance; its history is fetched when it has a replay address.
+        """Add one data-parallel rank of an instance; its history is fetched if it has a replay address.
 
-        Registered instances are matched and shown, but take no requests: they have no serving address.
+        Registered instances are matched and shown, but get no requests: they have no serving address.
         """
         try:
             created = await registry.register(_registration(request))
@@ -66,7 +66,7 @@ def registration_routes(fleet: Fleet, registry: Registry) -> APIRouter:
         responses={404: {"model": ErrorOut, "description": "nothing of that name was registered"}},
     )
     async def unregister(request: UnregisterRequest) -> Unregistered:
-        """Removes one rank, or all; nothing of it remains."""
+        """Remove one rank, or all; nothing of it remains."""
         removed = await registry.unregister(request.tenant_id, str(request.instance_id), request.dp_rank)
         return Unregistered(
             status="unregistered successfully",
@@ -75,7 +75,7 @@ def registration_routes(fleet: Fleet, registry: Registry) -> APIRouter:
 
     @router.get("/workers", summary="Instances and how they are followed")
     async def workers() -> list[Worker]:
-        """Every instance, configured and registered."""
+        """Return every instance, configured and registered."""
         return [_worker(endpoint, fleet, registry) for endpoint in fleet]
 
     return router
@@ -153,6 +153,6 @@ def _status(trust: Trust) -> ListenerStatus:
 
 
 def _worst(statuses: list[ListenerStatus]) -> ListenerStatus:
-    """Failed before pending before active, as Dynamo ranks them; paused when there is none."""
+    """Return the worst status, in Dynamo's order: failed, pending, active; paused if there is none."""
     order: list[ListenerStatus] = ["failed", "pending", "active", "paused"]
     return min([*statuses, "paused"], key=order.index)

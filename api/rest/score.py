@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter
 
 from ...indexer.atlas import keys_of
-from ...routing.dry_run import Question, decided
+from ...routing.dry_run import PromptQuery, dry_run
 from ...routing.picker import Picker
 from .decision_models import ScoreResponse
 from .errors import UnavailableError
@@ -14,15 +14,15 @@ from .models import ScoreRequest
 
 
 def score_routes(picker: Picker) -> APIRouter:
-    """`/v1/score`."""
+    """Return the route of `/v1/score`."""
     router = APIRouter(prefix="/v1", tags=["kvatlas"])
 
     @router.post("/score", summary="Which endpoint would take this prompt, and why?")
     async def score(request: ScoreRequest) -> ScoreResponse:
-        """Every endpoint with its prefix, scores, weights and total."""
-        decision = await decided(
+        """Return every endpoint with its prefix, scores, weights and total."""
+        decision = await dry_run(
             picker,
-            Question(
+            PromptQuery(
                 model=request.model,
                 text=request.prompt,
                 messages=request.messages,

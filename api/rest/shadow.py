@@ -26,12 +26,12 @@ NO_SHADOW = ShadowOut(
 
 
 def shadow_routes(shadow: Shadow | None) -> APIRouter:
-    """`/v1/shadow`."""
+    """Return the route of `/v1/shadow`."""
     router = APIRouter(prefix="/v1", tags=["kvatlas"])
 
     @router.get("/shadow", summary="What would another configuration have picked?")
     async def state() -> ShadowOut:
-        """How often the shadow picks another endpoint, and what that is expected to bring."""
+        """Return how often the shadow picks another endpoint, and the expected gain."""
         return _state(shadow) if shadow is not None else NO_SHADOW
 
     return router

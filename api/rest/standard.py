@@ -18,7 +18,7 @@ from ...fleet.registered import Registry
 from ...indexer.atlas import keys_of
 from ...indexer.keys import chain_keys
 from ...indexer.match import PrefixMatch
-from ...routing.dry_run import prefix_of_keys
+from ...routing.prefixes import prefix_of_keys
 from .errors import BadRequestError
 from .models import InstanceMatch, QueryByHashRequest, QueryRequest
 
@@ -27,7 +27,7 @@ Answer = dict[str, dict[str, InstanceMatch]]
 
 @dataclass(frozen=True, slots=True)
 class ModelNames:
-    """What the `model` of a query may mean.
+    """Names that the `model` of a query may have.
 
     Attributes:
         configured: names of the configured model, empty when none are configured.
@@ -38,11 +38,11 @@ class ModelNames:
     registry: Registry
 
     def is_adapter(self, asked: str | None) -> bool:
-        """Whether `asked` names an adapter of the configured model: it is no model's name."""
+        """Return whether `asked` names an adapter of the configured model: it is no model's name."""
         return bool(asked and self.configured) and asked not in self.configured | self.registry.models
 
     def served(self, own: str | None, asked: str | None) -> bool:
-        """Whether an endpoint answers for `asked`; `own` is its model, None for the configured one."""
+        """Return whether an endpoint serves `asked`; `own` is its model, None for the configured one."""
         if asked is None or own == asked:
             return True
         if own is None:
@@ -51,13 +51,13 @@ class ModelNames:
 
 
 def standard_routes(fleet: Fleet, registry: Registry, *, model_names: frozenset[str]) -> APIRouter:
-    """`/query` and `/query_by_hash`."""
+    """Return the routes of `/query` and `/query_by_hash`."""
     router = APIRouter(tags=["standard"])
     names = ModelNames(model_names, registry)
 
     @router.post("/query", summary="Where is this prompt cached?")
     async def query(request: QueryRequest) -> Answer:
-        """Tokens of the prompt that each instance holds, by tenant."""
+        """Return the tokens of the prompt that each instance holds, by tenant."""
         adapter = request.model if names.is_adapter(request.model) else None
         tokens = array("I", request.token_ids)
         lora, salt = request.lora_name or adapter, request.cache_salt
@@ -72,7 +72,7 @@ def standard_routes(fleet: Fleet, registry: Registry, *, model_names: frozenset[
 
     @router.post("/query_by_hash", summary="Where are these blocks cached?")
     async def query_by_hash(request: QueryByHashRequest) -> Answer:
-        """As `/query`, from hashes that the client computed."""
+        """Return the same as `/query`, from hashes that the client computed."""
         if (request.seq_hashes is None) == (request.block_hashes is None):
             raise BadRequestError("give either seq_hashes (chained) or block_hashes (local), not both")
         if request.seq_hashes is not None:
@@ -86,7 +86,7 @@ def standard_routes(fleet: Fleet, registry: Registry, *, model_names: frozenset[
 
 
 def _wanted(fleet: Fleet, request: QueryRequest | QueryByHashRequest, names: ModelNames) -> list[Endpoint]:
-    """Endpoints of the tenant, instance and model asked for."""
+    """Yield the endpoints of the requested tenant, instance and model."""
     instance = None if request.instance_id is None else str(request.instance_id)
     return [
         endpoint

@@ -1,4 +1,4 @@
-"""`/ui`: the dashboard. Its files hold no data; the page asks for that, with the token where one is wanted."""
+"""`/ui`: the dashboard. Its files hold no data; the page fetches it, with the token if one is needed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
-"""Nothing of another origin, nothing inline, no frames."""
+"""Content security policy: no other origin, nothing inline, no frames."""
 
 _HEADERS = {
     "Content-Security-Policy": _POLICY,
@@ -36,7 +36,7 @@ _HEADERS = {
 
 
 def is_page(path: str) -> bool:
-    """Whether a path is of the dashboard's own files, which nobody needs a token for."""
+    """Return whether a path is one of the dashboard's own files, which need no token."""
     return path == PAGE or path.startswith(f"{PAGE}/")
 
 
@@ -48,7 +48,7 @@ class _File:
 
 
 def ui_routes() -> APIRouter:
-    """`/ui` and the files of the page."""
+    """Return the routes of `/ui` and the files of the page."""
     router = APIRouter(include_in_schema=False)
     files = _files()
 

@@ -1,4 +1,4 @@
-"""`/v1/weights`: what they are, what others would have changed, and others at once."""
+"""`/v1/weights`: the weights in force, a preview of others, and their change."""
 
 from __future__ import annotations
 
@@ -76,12 +76,12 @@ SetWeights = Callable[[Mapping[str, object]], Awaitable[WeightsOut]]
 
 
 def weight_routes(live: LiveConfig, log: DecisionLog, set_weights: SetWeights) -> APIRouter:
-    """`/v1/weights` and `/v1/weights/preview`."""
+    """Return the routes of `/v1/weights` and `/v1/weights/preview`."""
     router = APIRouter(prefix="/v1", tags=["kvatlas"])
 
     @router.get("/weights", summary="The weights in force")
     async def weights() -> WeightsInForceOut:
-        """Every scorer's weight, under the name that changes it."""
+        """Return every scorer's weight, under the name that changes it."""
         scorers = live.plan.profile.scorers
         return WeightsInForceOut(
             generation=live.generation,
@@ -93,7 +93,7 @@ def weight_routes(live: LiveConfig, log: DecisionLog, set_weights: SetWeights) -
 
     @router.put("/weights", summary="Change weights", responses=_IMPOSSIBLE)
     async def change(changed: Changed) -> WeightsOut:
-        """Changes the weights named, for every decision from now on; the others stay.
+        """Change the named weights for every decision from now on; the others stay.
 
         The file is not written: when it is loaded again, its weights are in force.
         """
@@ -104,9 +104,9 @@ def weight_routes(live: LiveConfig, log: DecisionLog, set_weights: SetWeights) -
 
     @router.post("/weights/preview", summary="What would other weights have changed?", responses=_IMPOSSIBLE)
     async def previewed(changed: Changed) -> PreviewOut:
-        """The kept decisions made again with other weights for those named, each with the inputs that it had.
+        """Repeat the kept decisions with other values of the named weights, each with its own inputs.
 
-        Changes nothing. What other picks would have led to, other loads and other caches, is not in it.
+        Changes nothing. The effects of other picks on loads and caches are not included.
         """
         try:
             plan = live.plan_with(changed)

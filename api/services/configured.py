@@ -9,7 +9,7 @@ from . import pod_scores, scorer
 
 
 def make_services(picker: Picker) -> dict[str, grpc.GenericRpcHandler]:
-    """Name -> handler of every service that answers from `picker`."""
+    """Return name -> handler of every service that answers from `picker`."""
     return {
         scorer.SERVICE: scorer.ScorerService(picker).handler(),
         pod_scores.SERVICE: pod_scores.PodScoresService(picker).handler(),

@@ -1,4 +1,4 @@
-"""`indexer.v1.IndexerService`: scores of cached prefixes, as the reference's index service gives them."""
+"""`indexer.v1.IndexerService`: scores of cached prefixes, as of the reference's index service."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import grpc.aio
 from ...fleet.endpoint import Endpoint
 from ...indexer.match import PrefixMatch
 from ...routing.picker import Picker
+from ...routing.prefixes import prefix_of_prompt
 from ...tokenization.errors import RequestError
 from ...tokenization.requests.request import direct_request
 from ..client import indexer_pb2 as pb
@@ -17,7 +18,7 @@ from ..client import indexer_pb2 as pb
 SERVICE = "indexer.v1.IndexerService"
 
 SLOWER_TIER_WEIGHT = 0.8
-"""What a block counts that is not in the fastest tier, where it counts 1. Source: the reference's default weights."""
+"""Weight of a block outside of the fastest tier, where it is 1. Source: the reference's default weights."""
 
 
 class PodScoresService:
@@ -31,7 +32,7 @@ class PodScoresService:
         self._picker = picker
 
     def handler(self) -> grpc.GenericRpcHandler:
-        """The service, to be given to a server."""
+        """Return the service for a server."""
         scores = grpc.unary_unary_rpc_method_handler(
             self._scores, pb.GetPodScoresRequest.FromString, pb.GetPodScoresResponse.SerializeToString
         )
@@ -47,7 +48,7 @@ class PodScoresService:
             given = direct_request(model=request.model_name, text=request.prompt)
         except RequestError as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
-        prefix = picker.prefix(await picker.pipeline.tokenize(given))
+        prefix = prefix_of_prompt(await picker.pipeline.tokenize(given), picker.fleet.atlas)
         matches = picker.fleet.atlas.match(prefix) if prefix is not None else {}
         scores: dict[str, float] = {}
         for endpoint in picker.fleet:
@@ -61,13 +62,13 @@ class PodScoresService:
 
 
 def pod_score(match: PrefixMatch) -> float:
-    """Blocks held without a gap, each weighted by its fastest tier."""
+    """Return the blocks held without a gap, each weighted by its fastest tier."""
     fastest, *slower = match.held.union_blocks
     return fastest + SLOWER_TIER_WEIGHT * sum(slower)
 
 
 def _names(endpoint: Endpoint, asked: Sequence[str]) -> Iterator[str]:
-    """What the caller calls the endpoint; nothing when it is not asked about."""
+    """Yield the names under which the caller asked for the endpoint."""
     if not asked:
         yield endpoint.name
         return

@@ -10,14 +10,12 @@ from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 
+from ...configs.file_watch import FileWatch
 from ...configs.listeners import TlsConfig
 from ..errors import TlsError
 from .self_signed import self_signed
 
 log = logging.getLogger(__name__)
-
-_Signature = tuple[tuple[int, int, int] | None, ...]
-"""Inode, size and time of change in nanoseconds of each file, None of one that is missing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,13 +67,11 @@ class Certificates:
         self.asks_clients = bool(config.client_ca_file)
         """Whether clients must show a certificate."""
         self.n_reloads = self.n_failures = 0
-        self._files = [
-            Path(name) for name in (config.key_file, config.cert_file, config.client_ca_file) if name
-        ]
+        names = (config.key_file, config.cert_file, config.client_ca_file)
+        self._watch = FileWatch(*(Path(name) for name in names if name))
         self._config = config
         self._made = None if config.cert_file else self_signed()
-        # Read before the files are, so that a change meanwhile counts as one.
-        self._seen = self._signature()
+        self._watch.mark()
         self._identity = self._load()
 
     def current(self) -> Identity:
@@ -83,9 +79,7 @@ class Certificates:
 
         To be asked for each new connection, from any thread. Cost: a `stat` call for each file, unless one has changed.
         """
-        signature = self._signature()
-        if signature != self._seen:
-            self._seen = signature
+        if self._watch.changed():
             self._reload()
         return self._identity
 
@@ -98,9 +92,6 @@ class Certificates:
             return
         self.n_reloads += 1
         log.info("the certificate was loaded again: its files have changed")
-
-    def _signature(self) -> _Signature:
-        return tuple(_stat(file) for file in self._files)
 
     def _load(self) -> Identity:
         config, client_ca = self._config, None
@@ -115,14 +106,6 @@ class Certificates:
                 f"{config.cert_file}; give the two that were made together"
             )
         return Identity(key, chain, client_ca, leaf.not_valid_after_utc.timestamp())
-
-
-def _stat(file: Path) -> tuple[int, int, int] | None:
-    try:
-        status = file.stat()
-    except OSError:
-        return None
-    return status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def _read(setting: str, name: str) -> bytes:

@@ -1,4 +1,4 @@
-"""An identity in the form that gRPC servers take."""
+"""An identity as credentials of gRPC servers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .certificates import Certificates, Identity
 
 
 def server_credentials(certificates: Certificates) -> grpc.ServerCredentials:
-    """Credentials of a server whose new connections always see the certificate as it is then."""
+    """Return credentials of a server whose new connections use the current certificate."""
     told = certificates.current()
 
     def changed() -> grpc.ServerCertificateConfiguration | None:
@@ -22,7 +22,7 @@ def server_credentials(certificates: Certificates) -> grpc.ServerCredentials:
         told = identity
         return _configuration(identity)
 
-    # None says that nothing has changed; the library's type stubs do not know it.
+    # None means unchanged; the library's type stubs lack it.
     fetch = cast("Callable[[], grpc.ServerCertificateConfiguration]", changed)
     return grpc.dynamic_ssl_server_credentials(
         _configuration(told), fetch, require_client_authentication=certificates.asks_clients

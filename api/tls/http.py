@@ -1,4 +1,4 @@
-"""An identity in the form that HTTP servers take."""
+"""An identity as TLS contexts of HTTP servers."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from .certificates import Certificates, Identity
 
 
 def http_context(config: TlsConfig, certificates: Certificates | None) -> ssl.SSLContext | None:
-    """What `rest` and `metrics` show, None to talk in the clear.
+    """Return the TLS context of `rest` and `metrics`, None for plain text.
 
     Args:
-        config: `server.tls`; a certificate that nobody asked for, made because the reference makes one, is for `extProc`.
+        config: `server.tls`; a certificate that is made only because the reference makes one is for `extProc` alone.
         certificates: the identity of the listeners, None without one.
     """
     is_asked_for = config.http and (bool(config.cert_file) or config.self_signed is True)
@@ -21,11 +21,11 @@ def http_context(config: TlsConfig, certificates: Certificates | None) -> ssl.SS
 
 
 def server_context(certificates: Certificates, *, protocol: str = "http/1.1") -> ssl.SSLContext:
-    """A context whose new connections always see the certificate as it is then.
+    """Return a context whose new connections use the current certificate.
 
     Args:
         certificates: the identity.
-        protocol: what is spoken inside, by its ALPN name.
+        protocol: ALPN name of the application protocol.
     """
     told = certificates.current()
     first = newest = _context(told, protocol)
@@ -37,14 +37,14 @@ def server_context(certificates: Certificates, *, protocol: str = "http/1.1") ->
             told, newest = identity, _context(identity, protocol)
         connection.context = newest
 
-    first.sni_callback = renew  # called for clients that name no server too
+    first.sni_callback = renew  # called for clients without a server name too
     return first
 
 
 def _context(identity: Identity, protocol: str) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    # A resumed session would pass by a certificate or a client CA that has changed since.
+    # A resumed session would bypass a certificate or client CA that has changed since.
     context.options |= ssl.OP_NO_TICKET
     context.num_tickets = 0
     context.set_alpn_protocols([protocol])
@@ -56,7 +56,7 @@ def _context(identity: Identity, protocol: str) -> ssl.SSLContext:
 
 
 def _load_pair(context: ssl.SSLContext, identity: Identity) -> None:
-    """Loads key and chain, for which the library wants a file: one that is in memory alone."""
+    """Load key and chain; the library needs a file, which is in memory only."""
     with os.fdopen(os.memfd_create("identity", os.MFD_CLOEXEC), "wb") as file:
         file.write(identity.key + b"\n" + identity.chain)
         file.flush()

@@ -1,4 +1,4 @@
-"""TLS as Prometheus families, read when scraped."""
+"""Prometheus metrics of TLS, read on each scrape."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .certificates import Certificates
 
 
 def tls_families(certificates: Certificates | None) -> Iterator[Metric]:
-    """The certificate's end, and how its files fared; without samples where there is none."""
+    """Yield the end of the certificate's validity and its reloads; without samples if there is none."""
     end = gauge("tls_certificate_end_seconds", "Wall-clock time at which the certificate ends.")
     reloads = counter("tls_reloads", "Changes of the certificate's files.", "outcome")
     if certificates is not None:

@@ -1,4 +1,4 @@
-"""A certificate of its own making, for gateways that want TLS and do not look at who answers."""
+"""A self-signed certificate, for gateways that need TLS and verify no name."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ VALID_FOR = timedelta(days=3650)
 """Longer than any process lives. Source: the reference picker's own."""
 
 _CLOCK_SKEW = timedelta(hours=1)
-"""A peer's clock may be behind."""
+"""Start of validity before now: a peer's clock may be behind."""
 
 
 def self_signed() -> tuple[bytes, bytes]:
-    """Private key and certificate, new with each call, as PEM. Cost: under a millisecond, for it is no RSA key."""
+    """Return a new private key and certificate as PEM. Cost: under a millisecond, since it is no RSA key."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.ORGANIZATION_NAME, "kvatlas")])
     now = datetime.now(UTC)

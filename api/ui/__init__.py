@@ -1,1 +1,1 @@
-"""The dashboard, as browsers get it: one page, its styles and its modules."""
+"""Files of the dashboard: one page, its styles and its modules."""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ...api.doctor.check import examine
 from ...api.doctor.checks import CHECKS
-from ...api.doctor.patient import Patient
+from ...api.doctor.deployment import Deployment
 from ...api.rest.doctor import diagnosis
 from ...api.rest.doctor_models import DoctorOut
 from ...routing.plan.config_files import ConfigFiles
@@ -20,4 +20,4 @@ def diagnose(file: Path) -> DoctorOut:
         ConfigError: the file is not valid.
     """
     config = ConfigFiles(file).load().config
-    return diagnosis(examine(CHECKS, Patient(config=config, wall=time.time())))
+    return diagnosis(examine(CHECKS, Deployment(config=config, wall=time.time())))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from ...configs.decode import decode
+from ...configs.file_watch import FileState
 from ...configs.schema import KVAtlasConfig
-from ...routing.plan.config_files import FileState
 from ...routing.plan.live import ConfigState
 
 

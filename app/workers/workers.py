@@ -11,8 +11,8 @@ from collections.abc import Mapping
 import msgspec
 
 from ...api.rest.answers import Answers, OwnAnswers
+from ...configs.file_watch import FileState
 from ...configs.schema import KVAtlasConfig
-from ...routing.plan.config_files import FileState
 from ...routing.plan.live import ConfigState, LiveConfig
 from .answers import WorkersAnswers
 from .config_state import decoded_state, encoded_state
@@ -89,7 +89,7 @@ class Workers:
 
         self._requests.handle("version", version)
         if self.leads:
-            live.tell = agreed
+            live.on_change = agreed
         else:
             self._requests.handle("follow", follow)
         return WorkersAnswers(self._requests, own, leader=LEADER)

@@ -1,7 +1,7 @@
 """Persistent HTTP connection for scraping one endpoint.
 
 A hot path, so it uses `asyncio.Protocol` and the parser of `httptools`: a scrape costs a quarter of one with a general
-HTTP client (`bench/scrape.py`).
+HTTP client (`python -m bench scrape`).
 """
 
 from __future__ import annotations

@@ -13,12 +13,12 @@ Index::Holder& Index::require(HolderId holder) const {
 }
 
 Index::Holder& Index::change(HolderId holder) {
-    Holder& books = require(holder);
-    books.version = ++clock_;
-    return books;
+    Holder& state = require(holder);
+    state.version = ++clock_;
+    return state;
 }
 
-// The holder's own number when it is free, so that sets need no translation.
+// Returns the holder's own number if it is free, so that sets need no translation.
 SlotId Index::pick_slot(HolderId holder) const {
     if (holder >= meaning_.size() || meaning_[holder] == kFree) return holder;
     const auto found = std::find(meaning_.begin(), meaning_.end(), kFree);
@@ -38,13 +38,13 @@ HolderId Index::open() {
     sweep_some(kBatch);
     const auto holder = free_holders_.empty() ? static_cast<HolderId>(holders_.size()) : free_holders_.back();
     const SlotId slot = pick_slot(holder);
-    auto books = std::make_unique<Holder>(*this, slot, std::nullopt);
+    auto state = std::make_unique<Holder>(*this, slot, std::nullopt);
     const std::lock_guard lock(table_lock_);
     if (free_holders_.empty()) {
-        holders_.push_back(std::move(books));
+        holders_.push_back(std::move(state));
     } else {
         free_holders_.pop_back();
-        holders_[holder] = std::move(books);
+        holders_[holder] = std::move(state);
     }
     assign_slot(slot, holder);
     return holder;
@@ -52,13 +52,13 @@ HolderId Index::open() {
 
 void Index::close(HolderId holder) {
     const std::lock_guard write(write_);
-    Holder& books = change(holder);
-    if (books.recency.size() <= kSweptAtOnce) empty(books);
+    Holder& state = change(holder);
+    if (state.recency.size() <= kSweptAtOnce) empty(state);
     free_holders_.push_back(holder);
     std::unique_ptr<Holder> gone;
     {
         const std::lock_guard lock(table_lock_);
-        assign_slot(books.slot, books.recency.size() == 0 ? kFree : kSwept);
+        assign_slot(state.slot, state.recency.size() == 0 ? kFree : kSwept);
         gone = std::move(holders_[holder]);
     }
     if (gone->recency.size() != 0) {
@@ -69,14 +69,14 @@ void Index::close(HolderId holder) {
 
 void Index::clear(HolderId holder) {
     const std::lock_guard write(write_);
-    Holder& books = change(holder);
-    if (books.recency.size() <= kSweptAtOnce) return empty(books);
+    Holder& state = change(holder);
+    if (state.recency.size() <= kSweptAtOnce) return empty(state);
     const SlotId slot = pick_slot(holder);
-    auto fresh = std::make_unique<Holder>(*this, slot, books.capacity);
-    fresh->version = books.version;
+    auto fresh = std::make_unique<Holder>(*this, slot, state.capacity);
+    fresh->version = state.version;
     {
         const std::lock_guard lock(table_lock_);
-        assign_slot(books.slot, kSwept);
+        assign_slot(state.slot, kSwept);
         assign_slot(slot, holder);
         std::swap(holders_[holder], fresh);
     }
@@ -89,7 +89,7 @@ size_t Index::keep(HolderId holder, KeySpan keys) { return take_in(holder, keys,
 
 size_t Index::remove(HolderId holder, KeySpan keys) {
     const std::lock_guard write(write_);
-    Holder& books = change(holder);
+    Holder& state = change(holder);
     std::array<uint64_t, kBatch> batch, dropped;
     size_t n_unknown = 0;
     for (size_t begin = 0; begin < keys.size(); begin += kBatch) {
@@ -97,18 +97,18 @@ size_t Index::remove(HolderId holder, KeySpan keys) {
         keys.copy(begin, n_keys, batch.data());
         size_t n_dropped = 0;
         for (size_t i = 0; i < n_keys; ++i) {
-            books.recency.prefetch(batch[std::min(i + kAhead, n_keys - 1)]);
-            if (CopiesRow* row = books.repeated.find(batch[i])) {
-                take_copy(books, *row);
-            } else if (books.recency.erase(batch[i])) {
-                --books.n_copies;
+            state.recency.prefetch(batch[std::min(i + kAhead, n_keys - 1)]);
+            if (CopiesRow* row = state.repeated.find(batch[i])) {
+                take_copy(state, *row);
+            } else if (state.recency.erase(batch[i])) {
+                --state.n_copies;
                 dropped[n_dropped++] = batch[i];
             } else {
                 ++n_unknown;
             }
         }
-        books.n_keys = books.recency.size();
-        drop(books.slot, {dropped.data(), n_dropped});
+        state.n_keys = state.recency.size();
+        drop(state.slot, {dropped.data(), n_dropped});
     }
     sweep_some(keys.size() + kBatch);
     return n_unknown;
@@ -116,15 +116,15 @@ size_t Index::remove(HolderId holder, KeySpan keys) {
 
 void Index::touch(HolderId holder, KeySpan keys) {
     const std::lock_guard write(write_);
-    Holder& books = change(holder);
+    Holder& state = change(holder);
     std::array<uint64_t, kBatch> batch;
     for (size_t end = keys.size(); end > 0;) {
         const size_t n_keys = std::min(end, kBatch);
         end -= n_keys;
         keys.copy(end, n_keys, batch.data());
         for (size_t i = n_keys; i-- > 0;) {
-            books.recency.prefetch(batch[i >= kAhead ? i - kAhead : 0]);
-            books.recency.renew(batch[i]);
+            state.recency.prefetch(batch[i >= kAhead ? i - kAhead : 0]);
+            state.recency.renew(batch[i]);
         }
     }
     sweep_some(keys.size() + kBatch);
@@ -132,9 +132,9 @@ void Index::touch(HolderId holder, KeySpan keys) {
 
 size_t Index::set_capacity(HolderId holder, std::optional<size_t> n_blocks) {
     const std::lock_guard write(write_);
-    Holder& books = require(holder);
-    books.capacity = n_blocks;
-    return shrink(books, 0);
+    Holder& state = require(holder);
+    state.capacity = n_blocks;
+    return shrink(state, 0);
 }
 
 bool Index::has(HolderId holder, uint64_t key) const {
@@ -176,25 +176,25 @@ Presence Index::presence(KeySpan keys) const {
 
 void Index::read(HolderId holder, size_t n_rows, Page& page) {
     const std::lock_guard write(write_);
-    Holder& books = require(holder);
-    if (page.after && (page.version != books.version || !books.recency.is_row(*page.after))) throw HolderChanged();
-    page.version = books.version;
-    page.after = books.recency.read(page.after, n_rows, page.rows);
+    Holder& state = require(holder);
+    if (page.after && (page.version != state.version || !state.recency.is_row(*page.after))) throw HolderChanged();
+    page.version = state.version;
+    page.after = state.recency.read(page.after, n_rows, page.rows);
     for (const KeyRow row : page.rows) {
-        const CopiesRow* repeated = books.repeated.find(row.key);
+        const CopiesRow* repeated = state.repeated.find(row.key);
         page.copies.push_back(repeated != nullptr ? repeated->copies : 1);
     }
 }
 
 Contents Index::contents(HolderId holder) {
     const std::lock_guard write(write_);
-    const Holder& books = require(holder);
+    const Holder& state = require(holder);
     Contents found;
-    found.keys.reserve(books.recency.size());
-    books.recency.read(std::nullopt, books.recency.size(), found.keys);
+    found.keys.reserve(state.recency.size());
+    state.recency.read(std::nullopt, state.recency.size(), found.keys);
     std::reverse(found.keys.begin(), found.keys.end());
     std::vector<CopiesRow> repeated;
-    books.repeated.read(std::nullopt, books.repeated.size(), repeated);
+    state.repeated.read(std::nullopt, state.repeated.size(), repeated);
     for (auto row = repeated.rbegin(); row != repeated.rend(); ++row) found.copies.insert(found.copies.end(), row->copies, row->key);
     return found;
 }
@@ -211,10 +211,10 @@ Statistics Index::statistics() {
     const std::lock_guard write(write_);
     Statistics found{table_.size(), 0, sets_.size(), 0, 0};
     found.n_bytes = table_.n_bytes() + sets_.n_bytes() + key_pool_.n_bytes() + copies_pool_.n_bytes();
-    for (const auto& books : holders_) {
-        if (books == nullptr) continue;
-        found.n_residencies += books->recency.size();
-        found.n_bytes += sizeof *books + books->recency.n_bytes() + books->repeated.n_bytes();
+    for (const auto& state : holders_) {
+        if (state == nullptr) continue;
+        found.n_residencies += state->recency.size();
+        found.n_bytes += sizeof *state + state->recency.n_bytes() + state->repeated.n_bytes();
     }
     for (const auto& gone : gone_) found.n_unswept += gone->recency.size();
     return found;
@@ -224,7 +224,7 @@ Statistics Index::statistics() {
 
 size_t Index::take_in(HolderId holder, KeySpan keys, bool counts_copies) {
     const std::lock_guard write(write_);
-    Holder& books = change(holder);
+    Holder& state = change(holder);
     std::array<uint64_t, kBatch> batch, fresh;
     for (size_t end = keys.size(); end > 0;) {
         const size_t n_keys = std::min(end, kBatch);
@@ -232,19 +232,19 @@ size_t Index::take_in(HolderId holder, KeySpan keys, bool counts_copies) {
         keys.copy(end, n_keys, batch.data());
         size_t n_fresh = 0;
         for (size_t i = n_keys; i-- > 0;) {
-            books.recency.prefetch(batch[i >= kAhead ? i - kAhead : 0]);
+            state.recency.prefetch(batch[i >= kAhead ? i - kAhead : 0]);
             const uint64_t key = batch[i];
-            if (!books.recency.renew(key)) {
-                books.recency.push_back({key});
+            if (!state.recency.renew(key)) {
+                state.recency.push_back({key});
                 fresh[n_fresh++] = key;
             } else if (counts_copies) {
-                add_copy(books, key);
+                add_copy(state, key);
             }
         }
-        books.n_copies += counts_copies ? n_keys : n_fresh;
-        add(books, {fresh.data(), n_fresh});
+        state.n_copies += counts_copies ? n_keys : n_fresh;
+        add(state, {fresh.data(), n_fresh});
     }
-    const size_t n_evicted = shrink(books, keys.size());
+    const size_t n_evicted = shrink(state, keys.size());
     sweep_some(keys.size() + kBatch);
     return n_evicted;
 }
@@ -293,7 +293,7 @@ void Index::take_copy(Holder& holder, CopiesRow& row) {
     if (--row.copies == 1) holder.repeated.erase(row.key);
 }
 
-// Copies beyond the capacity were announced without being made: they go first, then keys by recency.
+// Copies beyond the capacity were announced but do not exist: they are removed first, then keys by recency.
 size_t Index::shrink(Holder& holder, size_t n_stored) {
     if (!holder.capacity || holder.n_copies <= *holder.capacity) return 0;
     holder.version = ++clock_;
@@ -346,7 +346,7 @@ void Index::sweep_some(size_t n_keys) {
     }
 }
 
-// The holders that a set's slots stand for, without those that are gone.
+// Translates the slots of a set to holders, without closed ones.
 void Index::translate(SetId set, std::vector<uint64_t>& mask) const {
     const MaskView view = sets_.view(set);
     mask.assign((holders_.size() + 63) / 64, 0);

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,13 +20,13 @@ def _as_it_is(config: KVAtlasConfig) -> KVAtlasConfig:
 
 @dataclass(frozen=True, slots=True)
 class ConfigFiles:
-    """One configuration file or two, and what the command line says instead of them.
+    """One configuration file or two, and flags of the command line that override them.
 
     Attributes:
-        config: a file, see `load_scheduled`; without any file everything has its default.
-        picker: the same.
-        ignore_unknown: the same.
-        with_flags: makes of what the files say what the command line wants.
+        config: see `load_scheduled`; without any file everything has its default.
+        picker: see `load_scheduled`.
+        ignore_unknown: see `load_scheduled`.
+        with_flags: applies the flags of the command line.
     """
 
     config: Path | None
@@ -37,15 +36,15 @@ class ConfigFiles:
 
     @property
     def paths(self) -> tuple[Path, ...]:
-        """The files."""
+        """The paths of the files."""
         return tuple(path for path in (self.config, self.picker) if path is not None)
 
     def load(self, in_force: KVAtlasConfig | None = None) -> LoadedConfig:
-        """What the files say, with the endpoints of the `endpoints.file` that they name.
+        """Load the files, with the endpoints of the `endpoints.file` that they name.
 
         Args:
-            in_force: a configuration loaded before, whose endpoints count where it names the same file: what that file
-                says by now is for a reload of its own.
+            in_force: a configuration loaded before. If it names the same `endpoints.file`, its endpoints are kept: a
+                change of that file is a reload of its own.
 
         Raises:
             ConfigError: one of the files cannot be used.
@@ -60,43 +59,3 @@ class ConfigFiles:
         else:
             config = with_listed_endpoints(config)
         return replace(loaded, config=config)
-
-
-FileState = tuple[int, ...]
-"""What changes whenever a file does; empty without a file."""
-
-
-class FileWatch:
-    """Tells when a file has changed: its content, or the links by which its path leads to it.
-
-    A look is one `stat`, and sees what no notification tells: files on network file systems, and folders on the way to
-    the file that are swapped.
-
-    Args:
-        path: the file; it may be missing.
-        told: how it was when somebody else last told of it, who is not to be told the same again.
-    """
-
-    def __init__(self, path: Path, *, told: FileState | None = None) -> None:
-        self._path = path
-        self._seen: FileState | None = None
-        self.told = told
-        """How it was when a change was last told; None before the first."""
-
-    def look(self) -> bool:
-        """Whether the file differs from when this was last true, or was never looked at, and is as it was a look ago.
-
-        A file that is being written differs from one look to the next; it is told of when it does not any more.
-        """
-        before, self._seen = self._seen, self._state()
-        if self._seen != before or self._seen == self.told:
-            return False
-        self.told = self._seen
-        return True
-
-    def _state(self) -> FileState:
-        try:
-            found = os.stat(self._path)  # noqa: PTH116 - follows links, and says all in one call
-        except OSError:
-            return ()
-        return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size

@@ -1,1 +1,1 @@
-"""Machinery of scoring: contracts, profiles, decisions."""
+"""Machinery of scoring: plugin protocols, registry, profile, decision."""

@@ -1,4 +1,4 @@
-"""The contracts of filters, scorers and pickers."""
+"""Protocols of filters, scorers and pickers."""
 
 from __future__ import annotations
 
@@ -9,48 +9,48 @@ from .decision import Decision
 from .model import Candidate, Ratings, RequestView
 
 Rng = Callable[[], float]
-"""Uniform draw from [0, 1), given by the caller so that decisions can be repeated."""
+"""Uniform draw from [0, 1), passed by the caller so that decisions can be repeated."""
 
 Verdicts = Sequence[str | None]
-"""One verdict a candidate, in the candidates' order: None keeps it, a text says why it is dropped."""
+"""One verdict per candidate, in their order: None keeps it, a text is the reason why it is dropped."""
 
 
 class Filter(Protocol):
-    """Drops candidates before anything is scored."""
+    """Plugin that drops candidates before they are scored."""
 
     @property
     def type(self) -> str:
-        """Plugin type, the word in configuration."""
+        """Return the plugin type, its name in the configuration."""
         ...
 
     def judge(self, request: RequestView, candidates: Sequence[Candidate], *, rng: Rng) -> Verdicts:
-        """One verdict a candidate, in the same order, whatever that order is."""
+        """Return one verdict per candidate, in their order. The result must not depend on that order."""
         ...
 
 
 class Scorer(Protocol):
-    """Rates candidates; equal input and equal history give equal ratings."""
+    """Plugin that rates candidates; equal input and equal history give equal ratings."""
 
     @property
     def type(self) -> str:
-        """Plugin type, the word in configuration."""
+        """Return the plugin type, its name in the configuration."""
         ...
 
     def rate(self, request: RequestView, candidates: Sequence[Candidate]) -> Ratings:
-        """One rating a candidate, in the same order, whatever that order is."""
+        """Return one rating per candidate, in their order. The result must not depend on that order."""
         ...
 
 
 class Picker(Protocol):
-    """Chooses among totals."""
+    """Plugin that chooses endpoints by their totals."""
 
     @property
     def type(self) -> str:
-        """Plugin type, the word in configuration."""
+        """Return the plugin type, its name in the configuration."""
         ...
 
     def pick(self, totals: Sequence[float], *, rng: Rng) -> tuple[list[int], bool]:
-        """Indices of the chosen, best first, at least one, and whether chance decided the first.
+        """Return at least one index, best first, and whether chance decided the first.
 
         Args:
             totals: at least one, all finite.
@@ -59,31 +59,31 @@ class Picker(Protocol):
         ...
 
 
-# What a plugin may do besides. It keeps its state to itself, bounded, and gets the time with the request.
+# Optional methods of a plugin. Its state must be private and bounded; it gets the time with the request.
 
 
 @runtime_checkable
 class LearnsFromPicks(Protocol):
-    """A plugin that wants to know where requests went."""
+    """Plugin with a callback for routed requests."""
 
     def picked(self, request: RequestView, decision: Decision) -> None:
-        """A request was routed to `decision.picked`. Not called for decisions that route nothing."""
+        """Handle a request that was routed to `decision.picked`. Not called for decisions that route nothing."""
         ...
 
 
 @runtime_checkable
 class LearnsFromAnswers(Protocol):
-    """A plugin that wants to know how long the first token took."""
+    """Plugin with a callback for the time to first token."""
 
     def answered(self, decision: Decision, *, ttft_s: float) -> None:
-        """The first bytes of a streamed answer came `ttft_s` seconds after the pick."""
+        """Handle the first bytes of a streamed response, which came `ttft_s` seconds after the pick."""
         ...
 
 
 @runtime_checkable
 class MarksResponses(Protocol):
-    """A plugin that leaves something in the response for the client's next request."""
+    """Plugin that sets response headers for the client's next request."""
 
     def response_headers(self, decision: Decision) -> Mapping[str, str]:
-        """Lower-case name -> value of headers to set on the response to a routed request."""
+        """Return the headers to set on the response to a routed request, lower-case name -> value."""
         ...

@@ -1,4 +1,4 @@
-"""What another weight would have changed: computed from a decision afterwards, when somebody asks."""
+"""Effect of other weights on a decision, computed afterwards on demand."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from .decision import Decision, ScoredCandidate, ScoreTerm
 from .max_score import MaxScorePicker
 
 MAX_STEPS = 16
-"""Doublings of the step past a tie; rounding of the totals is overcome after two or three."""
+"""Most doublings of the step past a tie; two or three exceed the rounding of the totals."""
 
 
 @dataclass(frozen=True, slots=True)
 class WeightChange:
-    """A weight with which another endpoint has the highest total.
+    """A change of one weight that gives another endpoint the highest total.
 
     Attributes:
         scorer: name of the scorer in the profile.
         weight: its weight in the decision.
-        new_weight: the nearest weight, 0 or more, that takes the highest total from the picked endpoint.
-        picks: names of the endpoints that then have it.
+        new_weight: the nearest weight, 0 or more, with which the picked endpoint has no longer the highest total.
+        picks: names of the endpoints that then have the highest total.
     """
 
     scorer: str
@@ -32,7 +32,7 @@ class WeightChange:
 
 @dataclass(frozen=True, slots=True)
 class _Tie:
-    """Where a rival draws level: the weight of term number `term`, and how much it gains on the picked one a unit."""
+    """Weight of term number `term` at which a rival has the total of the picked endpoint, and its gain per unit."""
 
     term: int
     weight: float
@@ -41,16 +41,16 @@ class _Tie:
 
 
 def smallest_change(decision: Decision) -> WeightChange | None:
-    """The smallest change of one scorer's weight that takes the highest total from the picked endpoint.
+    """Return the smallest change of one scorer's weight that takes the highest total from the picked endpoint.
 
-    A total is linear in each weight, so every rival draws level at one weight of a scorer or never, and what comes first
-    counts. The weight named lies past that point by as little as makes a difference to totals as the profile adds them.
-    Where chance broke a tie, the smallest change is that little itself.
+    A total is linear in each weight, so a rival ties at one weight of a scorer or never. The nearest such tie counts.
+    The returned weight is the smallest step past that tie which changes the totals in floating point.
+    If chance broke a tie, the smallest change is that step itself.
 
     Returns:
-        None where no change of one weight does it: nobody was picked, nobody else was scored, the picker does not go by
-        the highest total, or the picked endpoint is best by every term.
-    Cost: O(candidates * scorers), sorted; meant for reading, not for every request.
+        None if no change of one weight is enough: no endpoint was picked, no other was scored, the picker does not
+        choose the highest total, or the picked endpoint is best in every term.
+    Cost: O(candidates * scorers) and a sort; meant for people, not for every request.
     """
     if not decision.picked or decision.picker != MaxScorePicker.type:
         return None
@@ -64,14 +64,14 @@ def smallest_change(decision: Decision) -> WeightChange | None:
 
 
 def leaders(decision: Decision, weights: Mapping[str, float]) -> tuple[str, ...] | None:
-    """Names of the endpoints that would have had the highest total with other weights, in the fleet's order.
+    """Return the endpoints with the highest total under other weights, by name, in the fleet's order.
 
     Args:
-        decision: as it was made.
-        weights: by name of a scorer; those not named keep what they had.
+        decision: the decision to recompute.
+        weights: scorer name -> weight; other scorers keep their weight.
     Returns:
-        None where weights do not tell: nobody was picked, or the picker does not go by the highest total.
-    Cost: O(candidates * scorers), as the profile adds them.
+        None if weights do not decide: no endpoint was picked, or the picker does not choose the highest total.
+    Cost: O(candidates * scorers).
     """
     if not decision.picked or decision.picker != MaxScorePicker.type:
         return None
@@ -95,7 +95,7 @@ def _ties(kept: Sequence[ScoredCandidate], picked: ScoredCandidate) -> Iterator[
 
 
 def _past(tie: _Tie, kept: Sequence[ScoredCandidate], picked: ScoredCandidate) -> WeightChange | None:
-    """The nearest weight past the tie at which the picked endpoint has lost; None below 0 and beyond all floats."""
+    """Return the nearest weight past the tie at which the picked endpoint loses; None if no finite weight of at least 0 does."""
     step = max(math.ulp(tie.weight), math.ulp(picked.total) / abs(tie.slope))
     for _ in range(MAX_STEPS):
         weight = max(0.0, tie.weight + math.copysign(step, tie.slope))
@@ -112,7 +112,7 @@ def _past(tie: _Tie, kept: Sequence[ScoredCandidate], picked: ScoredCandidate) -
 
 
 def _total(terms: Sequence[ScoreTerm], changed: int, weight: float) -> float:
-    """The total as the profile adds it, with another weight for one term."""
+    """Return the total with another weight for one term, added in the order of the profile."""
     total = 0.0
     for number, term in enumerate(terms):
         total += (weight if number == changed else term.weight) * term.rating.score

@@ -1,4 +1,4 @@
-"""The outcome of one pick, with its reasons."""
+"""Decision: the outcome of one pick, with its reasons."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Column(NamedTuple):
         name: the scorer's name in the profile.
         type: its plugin type.
         weight: its weight.
-        ratings: one a candidate.
+        ratings: one per candidate.
     """
 
     name: str
@@ -37,19 +37,19 @@ class ScoreTerm(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def product(self) -> float:
-        """What the term adds to the total."""
+        """Return the contribution of the term to the total."""
         return self.weight * self.rating.score
 
 
 class Dropped(msgspec.Struct, frozen=True, gc=False):
-    """The filter that dropped a candidate, by its name in the profile, and why, in words."""
+    """Why a candidate was dropped: the name of the filter in the profile, and its reason for people."""
 
     by: str
     reason: str
 
 
 class ScoredCandidate(msgspec.Struct, frozen=True, gc=False):
-    """A candidate with its terms, in the profile's order; a dropped one was not scored and has none."""
+    """A candidate with its terms in the profile's order; a dropped candidate has no terms."""
 
     candidate: Candidate
     terms: tuple[ScoreTerm, ...]
@@ -59,7 +59,7 @@ class ScoredCandidate(msgspec.Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class PluginFault:
-    """What was wrong with one plugin's answer in one decision.
+    """An invalid result of one plugin in one decision.
 
     Attributes:
         name: the plugin's name in the profile.
@@ -73,14 +73,14 @@ class PluginFault:
 
 
 class Origin(msgspec.Struct, frozen=True, gc=False):
-    """Whose request it was, as its headers tell.
+    """Origin of a request, from its headers.
 
     Attributes:
         request_id: `x-request-id`.
-        traceparent: W3C trace context, empty without one.
-        objective: name of its objective, empty without one.
-        priority: of the objective.
-        fairness_id: whom it counts for.
+        traceparent: W3C trace context, empty if the request has none.
+        objective: name of its objective, empty if the request has none.
+        priority: priority of the objective.
+        fairness_id: tenant or user that the request counts for.
     """
 
     request_id: str
@@ -91,28 +91,28 @@ class Origin(msgspec.Struct, frozen=True, gc=False):
 
 
 class Decision(msgspec.Struct, frozen=True):
-    """Every candidate's score and the picked ones.
+    """Scores of all candidates, and the picked ones.
 
-    It holds what deciding made anyway, by columns; the terms of each candidate are put together when somebody asks. A
-    msgspec struct for the same reason as `Rating`.
+    Ratings are stored by column, as they were computed; the terms of a candidate are built on access. A msgspec struct
+    for the same reason as `Rating`.
 
     Attributes:
-        model: as asked for.
+        model: name in the request.
         n_tokens: prompt tokens, 0 without tokenization.
         candidates: all candidates, in the fleet's order.
-        columns: ratings by scorer, in the profile's order.
-        totals: of the candidates that filters kept, in the fleet's order.
-        picked: names, best first; empty when filters dropped every candidate.
+        columns: ratings per scorer, in the profile's order.
+        totals: totals of the candidates that filters kept, in the fleet's order.
+        picked: names, best first; empty if filters dropped every candidate.
         tie: whether chance decided the first place.
-        dropped: candidates that filters dropped, by name.
-        at: monotonic seconds of the request; ages of inputs count up to it.
+        dropped: name -> reason, of the candidates that filters dropped.
+        at: monotonic seconds of the request; ages of inputs are relative to it.
         picker: type of the plugin that picked.
-        filters: names of the filters, in the order in which they ran.
-        no_prefix_reason: why the request has no token ids, None when it has.
-        cut_reason: why its token ids end before the prompt does, None when they are all.
-        faults: plugins whose answers had to be repaired, in the profile's order.
-        origin: whose request it was, None when nothing is routed by the decision.
-        config_generation: which configuration decided, alone; 1 is that of the start.
+        filters: names of the filters, in the order of their calls.
+        no_prefix_reason: why the request has no token ids, None if it has.
+        cut_reason: why its token ids end before the prompt, None if they are complete.
+        faults: plugins with invalid results, in the profile's order.
+        origin: origin of the request, None if the decision routes nothing.
+        config_generation: number of the configuration that decided; 1 is that of the start.
         n_prompts: prompts in the request; the decision is about one of them.
     """
 
@@ -136,14 +136,14 @@ class Decision(msgspec.Struct, frozen=True):
 
     @property
     def kept(self) -> Sequence[Candidate]:
-        """The candidates that filters kept, in the order of `totals` and ratings. Cost: O(1) without dropped ones."""
+        """Return the candidates that filters kept, in the order of `totals` and ratings. Cost: O(1) if none was dropped."""
         if not self.dropped:
             return self.candidates
         return [each for each in self.candidates if each.name not in self.dropped]
 
     @property
     def scored(self) -> tuple[ScoredCandidate, ...]:
-        """All candidates with their terms, in the fleet's order. Cost: O(candidates * scorers)."""
+        """Return all candidates with their terms, in the fleet's order. Cost: O(candidates * scorers)."""
         rows = iter(range(len(self.totals)))
         return tuple(
             ScoredCandidate(each, (), 0.0, self.dropped[each.name])
@@ -154,22 +154,22 @@ class Decision(msgspec.Struct, frozen=True):
 
     @property
     def best(self) -> Candidate:
-        """The first of the picked; only where `picked` is not empty. Cost: O(candidates)."""
+        """Return the first picked candidate; `picked` must not be empty. Cost: O(candidates)."""
         name = self.picked[0]
-        for each in self.candidates:  # several times a request: half of what `next` takes
+        for each in self.candidates:  # called several times per request, and twice as fast as `next`
             if each.name == name:
                 return each
         raise LookupError(f"{name!r} was picked and is no candidate")
 
     @property
     def first(self) -> ScoredCandidate:
-        """`best` with its terms."""
+        """Return `best` with its terms."""
         row = next(row for row, each in enumerate(self.kept) if each.name == self.picked[0])
         return self._scored(self.kept[row], row)
 
     @property
     def runner_up(self) -> ScoredCandidate | None:
-        """The best of those that filters kept, but for the first of the picked; None where there is no other.
+        """Return the best kept candidate except the first picked one; None if there is no other.
 
         Cost: O(candidates).
         """
@@ -180,12 +180,12 @@ class Decision(msgspec.Struct, frozen=True):
 
     @property
     def tied(self) -> tuple[str, ...]:
-        """Names of the endpoints that share the highest total, in the fleet's order; none where all were dropped."""
+        """Return the names of the endpoints with the highest total, in the fleet's order; empty if all were dropped."""
         best = max(self.totals, default=0.0)
         return tuple(each.name for each, total in zip(self.kept, self.totals, strict=True) if total == best)
 
     def filters_passed(self, scored: ScoredCandidate) -> tuple[str, ...]:
-        """Names of the filters that kept one of the candidates, in their order."""
+        """Return the names of the filters that kept this candidate, in their order."""
         if scored.dropped is None:
             return self.filters
         return self.filters[: self.filters.index(scored.dropped.by)]

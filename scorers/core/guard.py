@@ -1,4 +1,4 @@
-"""Calls to plugins, which may be anybody's: whatever they answer, a request goes on, and what was wrong is named."""
+"""Guarded calls of plugins, which may be third-party code: any result keeps the request going, and faults are named."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from .rating_column import RatingColumn
 T = TypeVar("T")
 
 MAX_DETAIL_CHARS = 300
-"""A fault's text is for a line of a log or a cell of a table."""
+"""Longest message of an exception in a fault, which is shown in one log line or table cell."""
 
 
-def called(name: str, call: Callable[[], T]) -> T | PluginFault:
-    """The call's result, or what it raised."""
+def call_plugin(name: str, call: Callable[[], T]) -> T | PluginFault:
+    """Return the call's result, or a fault with the exception that it raised."""
     try:
         return call()
-    except Exception as error:  # noqa: BLE001 - whatever a plugin raises must cost its own answer alone
+    except Exception as error:  # noqa: BLE001 - any exception of a plugin must cost only its own result
         return PluginFault(name, "raised", _description(error))
 
 
-def sound_verdicts(
+def checked_verdicts(
     name: str, plugin: Filter, request: RequestView, candidates: Sequence[Candidate], rng: Rng
 ) -> tuple[Verdicts, PluginFault | None]:
-    """One verdict a candidate; a filter that gives no usable answer keeps every candidate."""
+    """Return one verdict per candidate; a filter with an invalid result keeps every candidate."""
     fault: PluginFault
-    match called(name, lambda: list(plugin.judge(request, candidates, rng=rng))):
+    match call_plugin(name, lambda: list(plugin.judge(request, candidates, rng=rng))):
         case PluginFault() as fault:
             pass
         case verdicts if len(verdicts) != len(candidates):
@@ -45,17 +45,17 @@ def sound_verdicts(
     return [None] * len(candidates), fault
 
 
-def sound_ratings(
+def checked_ratings(
     name: str, scorer: Scorer, request: RequestView, candidates: Sequence[Candidate]
 ) -> tuple[Ratings, Sequence[float], PluginFault | None]:
-    """Ratings with every score in [0, 1], their scores, and what had to be repaired for that."""
+    """Return ratings with every score in [0, 1], their scores, and the fault if any was invalid."""
     try:
         ratings, scores = _listed(scorer.rate(request, candidates))
         outside = [score for score in scores if not 0.0 <= score <= 1.0]
         if not outside and len(ratings) == len(candidates):
             return ratings, scores, None
         n_not_finite = sum(not math.isfinite(score) for score in outside)
-    except Exception as error:  # noqa: BLE001 - see `called`; written out, since this is the hot path
+    except Exception as error:  # noqa: BLE001 - see `call_plugin`; written out, since this is the hot path
         return *_unknown(candidates), PluginFault(name, "raised", _description(error))
     if len(ratings) != len(candidates):
         detail = f"rated {len(ratings)} endpoints, want {len(candidates)}"
@@ -67,26 +67,26 @@ def sound_ratings(
     return *_listed([_clamped(rating) for rating in ratings]), PluginFault(name, reason, detail)
 
 
-def sound_pick(
+def checked_pick(
     picker: Picker, totals: Sequence[float], rng: Rng, fallback: Picker
 ) -> tuple[list[int], bool, PluginFault | None]:
-    """Distinct indices into `totals`, best first; `fallback` picks where `picker` gives no usable answer."""
+    """Return distinct indices into `totals`, best first; `fallback` picks if the result of `picker` is invalid."""
     try:
         picked, by_chance = picker.pick(totals, rng=rng)
         if picked and len(set(picked)) == len(picked) and all(_is_row(row, len(totals)) for row in picked):
             return picked, by_chance, None
         detail = f"picked {len(picked)} of {len(totals)} endpoints"
         fault = PluginFault(picker.type, "wrong_answer", detail)
-    except Exception as error:  # noqa: BLE001 - see `called`; written out, since this is the hot path
+    except Exception as error:  # noqa: BLE001 - see `call_plugin`; written out, since this is the hot path
         fault = PluginFault(picker.type, "raised", _description(error))
     return *fallback.pick(totals, rng=rng), fault
 
 
-def sound_headers(
+def checked_headers(
     name: str, plugin: MarksResponses, decision: Decision
 ) -> tuple[dict[str, str], PluginFault | None]:
-    """Headers that HTTP can carry; a plugin with any other sets none."""
-    headers = called(name, lambda: dict(plugin.response_headers(decision)))
+    """Return headers that are valid in HTTP; a plugin with any invalid header sets none."""
+    headers = call_plugin(name, lambda: dict(plugin.response_headers(decision)))
     if isinstance(headers, PluginFault):
         return {}, headers
     if not all(_is_header_text(text) for entry in headers.items() for text in entry):
@@ -95,7 +95,7 @@ def sound_headers(
 
 
 def _listed(ratings: Ratings) -> tuple[Ratings, Sequence[float]]:
-    """Ratings that stay as they are whatever the plugin does with its own, and their scores."""
+    """Return the ratings, copied if the plugin could change them, and their scores."""
     if isinstance(ratings, RatingColumn):
         return ratings, ratings.scores
     own = list(ratings)
@@ -124,7 +124,7 @@ def _clamped(rating: Rating) -> Rating:
 
 
 def _description(error: Exception) -> str:
-    """Type, message and the line that raised; one line."""
+    """Return type, message and source line of the exception, as one line."""
     where = traceback.extract_tb(error.__traceback__)[-1]
     message = " ".join(str(error).split())[:MAX_DETAIL_CHARS]
     file_name = where.filename.rpartition("/")[2]

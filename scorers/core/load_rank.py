@@ -1,4 +1,4 @@
-"""Rating by place between the lightest and the heaviest load, as two scorers do."""
+"""Rating by position between the lowest and the highest load, shared by two scorers."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from .model import Candidate, Load, Ratings
 from .rating_column import RatingColumn
 
 
-def place_between(candidates: Sequence[Candidate], count: Callable[[Load], int], *, now: float) -> Ratings:
-    """`(max - n) / (max - min)` of each candidate's count, 1 when all known counts are equal.
+def rate_by_load(candidates: Sequence[Candidate], count: Callable[[Load], int], *, now: float) -> Ratings:
+    """Rate each candidate `(max - n) / (max - min)` for its count n, or 1 if all known counts are equal.
 
-    An unknown load rates 0 and takes no part in min and max: an endpoint that nobody can see must not look idle.
+    An unknown load scores 0 and is not part of min and max: an endpoint without metrics must not look idle.
     """
     counts = [None if candidate.load is None else count(candidate.load) for candidate in candidates]
     known = [n for n in counts if n is not None]

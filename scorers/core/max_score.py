@@ -1,4 +1,4 @@
-"""The picker of the highest total, which every profile also falls back to."""
+"""Picker of the highest total, which is also the fallback of every profile."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from .shuffle import shuffled
 
 
 class MaxScorePicker:
-    """Highest total first. Exactly equal totals come in uniformly random order; nearly equal ones do not mix.
+    """Picker of the highest totals. Exactly equal totals are in uniformly random order; nearly equal ones are not.
 
     Args:
-        count: endpoints to pick, at most.
+        count: most endpoints to pick.
     """
 
     type = "max-score-picker"
@@ -21,14 +21,14 @@ class MaxScorePicker:
         self._count = count
 
     def pick(self, totals: Sequence[float], *, rng: Rng) -> tuple[list[int], bool]:
-        """Indices of the chosen, best first, and whether several shared the highest total.
+        """Return the chosen indices, best first, and whether several share the highest total.
 
-        Shuffling first and sorting stably keeps every order of a group of ties equally likely.
+        A shuffle before the stable sort makes every order of tied totals equally likely.
         """
         order = shuffled(len(totals), rng)
         best = max(totals)
         tie = totals.count(best) > 1
-        if self._count == 1:  # the first of the sorted ones, without sorting them
+        if self._count == 1:  # the first of the sorted order, without the sort
             return [next(row for row in order if totals[row] == best)], tie
         order.sort(key=lambda index: totals[index], reverse=True)
         return order[: self._count], tie

@@ -1,4 +1,4 @@
-"""What a scorer sees: endpoints, their load, and how much of the request each holds."""
+"""Input of scorers: endpoints, their load, and their cached prefix of the request."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ...indexer.match import PrefixMatch
 
 
 class Adapters(msgspec.Struct, frozen=True, gc=False):
-    """LoRA adapters of one endpoint as its own `/metrics` told them.
+    """LoRA adapters of one endpoint, from its `/metrics`.
 
     Attributes:
         active: adapters of running requests, by name.
@@ -25,14 +25,14 @@ class Adapters(msgspec.Struct, frozen=True, gc=False):
 
 
 class Load(msgspec.Struct, frozen=True, gc=False):
-    """Load of one endpoint as its own `/metrics` told it.
+    """Load of one endpoint, from its `/metrics`.
 
     Attributes:
         waiting: requests queued in the engine.
         running: requests being served.
         kv_utilization: part of the GPU blocks that running requests hold, 0 to 1.
         updated_at: monotonic seconds of the scrape.
-        adapters: LoRA adapters, None when the engine tells nothing of them.
+        adapters: LoRA adapters, None if the engine does not report them.
     """
 
     waiting: int
@@ -42,19 +42,18 @@ class Load(msgspec.Struct, frozen=True, gc=False):
     adapters: Adapters | None = None
 
     def age_s(self, now: float) -> float:
-        """Seconds since the scrape, never negative."""
+        """Return the seconds since the scrape, never negative."""
         age_s = now - self.updated_at
-        return (
-            age_s if age_s > 0.0 else 0.0
-        )  # a tenth of `max` and its arguments, for every scorer and candidate
+        # `max` would cost ten times as much, for every scorer and candidate
+        return age_s if age_s > 0.0 else 0.0
 
 
 class InFlightLoad(msgspec.Struct, frozen=True, gc=False):
-    """What this process has sent to one endpoint and not yet seen end; known without scraping.
+    """Requests that this process has sent to one endpoint and that have not ended; known without scraping.
 
     Attributes:
-        requests: requests whose answer has not ended.
-        tokens: uncached prompt tokens of requests whose answer has not begun.
+        requests: requests whose response has not ended.
+        tokens: uncached prompt tokens of requests whose response has not begun.
     """
 
     requests: int = 0
@@ -65,17 +64,17 @@ IDLE = InFlightLoad()
 
 
 class Candidate(msgspec.Struct, frozen=True, gc=False):
-    """One endpoint that may take the request; a msgspec struct for the same reason as `Rating`.
+    """One endpoint that can take the request; a msgspec struct for the same reason as `Rating`.
 
     Attributes:
         name: stable name from configuration or discovery.
         address: `host:port` that serves requests.
         labels: labels from configuration or discovery.
-        load: last known load, or None when it was never read or is too old to believe.
-        prefix: what the endpoint holds of the request, or None when the request has no block keys.
+        load: last known load, None if it was never scraped or is stale.
+        prefix: cached prefix of the request on the endpoint, None if the request has no block keys.
         credit: trust in the endpoint's prefix, 0 to 1; multiplies prefix scores.
-        in_flight: what was sent there and has not ended.
-        trust: trust in the events that the prefix is known from.
+        in_flight: requests that were sent there and have not ended.
+        trust: trust in the events from which the prefix is known.
     """
 
     name: str
@@ -88,19 +87,19 @@ class Candidate(msgspec.Struct, frozen=True, gc=False):
     trust: Trust = Trust.DARK
 
     def uncached_tokens(self, request: RequestView) -> int:
-        """Prompt tokens the endpoint is expected to compute, 0 when the prompt was not tokenized."""
+        """Return the prompt tokens that the endpoint is expected to compute, 0 if the prompt was not tokenized."""
         cached = int(self.credit * self.prefix.usable_tokens) if self.prefix is not None else 0
         return max(0, request.n_tokens - cached)
 
 
 class RequestView(msgspec.Struct, frozen=True, gc=False):
-    """What scorers may know about the request.
+    """The part of a request that scorers see.
 
     Attributes:
-        model: model name as asked for.
+        model: model name in the request.
         now: monotonic seconds.
-        n_tokens: prompt tokens, 0 when the prompt was not tokenized.
-        headers: lower-case name -> value; empty when the request came without HTTP.
+        n_tokens: prompt tokens, 0 if the prompt was not tokenized.
+        headers: lower-case name -> value; empty if the request did not come by HTTP.
     """
 
     model: str
@@ -112,12 +111,12 @@ class RequestView(msgspec.Struct, frozen=True, gc=False):
 class Rating(msgspec.Struct, frozen=True, gc=False):
     """One scorer's view of one candidate.
 
-    A msgspec struct, since one is made for every scorer and candidate of a request: a tenth of a frozen dataclass's cost.
+    A msgspec struct, at a tenth of the cost of a frozen dataclass: each request makes one per scorer and candidate.
 
     Attributes:
-        raw: the input the score was made from, in the scorer's own unit; None when unknown.
+        raw: input of the score, in the scorer's own unit; None if unknown.
         score: 0 (worst) to 1 (best).
-        age_s: age of the input in seconds, None where age has no meaning.
+        age_s: age of the input in seconds, None if age has no meaning.
     """
 
     raw: float | None
@@ -126,7 +125,7 @@ class Rating(msgspec.Struct, frozen=True, gc=False):
 
 
 UNRATED = Rating(raw=None, score=0.0)
-"""Rating of what is not known, shared."""
+"""Shared rating of an unknown input."""
 
 Ratings = Sequence[Rating]
-"""One rating a candidate, in the candidates' order."""
+"""One rating per candidate, in their order."""

@@ -1,4 +1,4 @@
-"""What a plugin is built from: its parameters, and the rest of the configuration as far as it may know it."""
+"""Parameters of a plugin, and the part of the configuration that it may read when it is built."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from .prefix_source import OneTier, PrefixSource
 
 
 class PluginParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
-    """Base of every plugin's parameters: camelCase keys, unknown keys refused."""
+    """Base of the parameters of every plugin: camelCase keys, unknown keys are errors."""
 
 
 class NoParams(PluginParams, frozen=True):
-    """Parameters of a plugin that takes none."""
+    """Parameters of a plugin without parameters."""
 
 
 @dataclass(frozen=True, slots=True)
 class BuildContext:
-    """The configuration around a plugin.
+    """The configuration that a plugin may read.
 
     Attributes:
         tiers: names of the configured tiers, fastest first.
-        sources: name of a prefix producer -> what its matches are read from.
-        own: what is read where the plugin's own parameters describe an index, None where they do not.
+        sources: name of a prefix producer -> source of its matches.
+        own: source that the plugin's own parameters describe, None if they describe none.
     """
 
     tiers: tuple[str, ...] = ()
@@ -34,7 +34,7 @@ class BuildContext:
     own: PrefixSource | None = None
 
     def known_tier(self, tier: str, key: str = "tier") -> str:
-        """`tier`, which the parameter `key` names.
+        """Return `tier`, which the parameter `key` names, if it is configured.
 
         Raises:
             ParametersError: no such tier is configured.
@@ -45,7 +45,7 @@ class BuildContext:
         return tier
 
     def prefix_source(self, *, tier: str | None, producer: str) -> PrefixSource:
-        """What a plugin reads: the tier it names, its own index, the producer it names, or the fastest tier.
+        """Return the source for a plugin: the named tier, its own index, the named producer, or the fastest tier.
 
         Raises:
             ParametersError: the tier is not configured, or no plugin has the producer's name.

@@ -1,4 +1,4 @@
-"""What counts as cached prefix, and what a producer of the configuration says of it."""
+"""Sources of cached-prefix lengths, and the settings of prefix producers."""
 
 from __future__ import annotations
 
@@ -10,36 +10,36 @@ from ...indexer.match import PrefixMatch
 
 
 class PrefixSource(Protocol):
-    """Reads a number of cached blocks out of a match."""
+    """Counter of cached blocks in a match."""
 
     def blocks(self, prefix: PrefixMatch) -> float:
-        """Cached blocks, from 0 to `prefix.n_blocks`."""
+        """Return the cached blocks, from 0 to `prefix.n_blocks`."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class OneTier:
-    """Gap-free blocks from block 0 in one tier alone; `tier` is None where the fleet has no such tier."""
+    """Source that counts gap-free blocks from block 0 in one tier; `tier` is None if the fleet has no such tier."""
 
     tier: str | None
 
     def blocks(self, prefix: PrefixMatch) -> float:
-        """Whole blocks; 0 without a tier."""
+        """Return the number of whole blocks; 0 without a tier."""
         return prefix.blocks_in(self.tier) if self.tier is not None else 0
 
 
 @dataclass(frozen=True, slots=True)
 class TierCredits:
-    """Blocks of the union prefix, each worth the credit of its fastest tier.
+    """Source that counts blocks of the union prefix by the credit of their fastest tier.
 
     Attributes:
-        credits: worth of a block by tier, 0 to 1, fastest tier first.
+        credits: credit of a block by tier, 0 to 1, fastest tier first.
     """
 
     credits: tuple[float, ...]
 
     def blocks(self, prefix: PrefixMatch) -> float:
-        """Sum of the credits of all blocks of the union prefix."""
+        """Return the sum of the credits of all blocks of the union prefix."""
         return prefix.credited_blocks(self.credits)
 
 
@@ -48,7 +48,7 @@ class ApproxProducer:
     """An index learned from routing.
 
     Attributes:
-        capacity: blocks a server holds; None to take the size the engine tells.
+        capacity: blocks per server; None takes the size that the engine reports.
     """
 
     capacity: int | None
@@ -59,12 +59,12 @@ class PreciseProducer:
     """An index learned from events.
 
     Attributes:
-        credits: engine's word for a tier, lower case -> worth of a block there.
-        bind: ZMQ address to listen on where engines connect to us, None where we connect to them.
-        port: port of the engines' PUB sockets, None when not named.
-        replay_port: port of the engines' replay sockets, None when not named.
+        credits: engine's word for a tier, lower case -> credit of a block in that tier.
+        bind: ZMQ address to listen on if engines connect to kvatlas, None if kvatlas connects to them.
+        port: port of the engines' PUB sockets, None if not given.
+        replay_port: port of the engines' replay sockets, None if not given.
         topic_prefix: ZMQ subscription prefix.
-        predicted_ttl: duration for which prompts just routed count as held, None when they do not.
+        predicted_ttl: time for which the prompts of recent requests count as cached, None if they do not.
     """
 
     credits: Mapping[str, float]

@@ -1,4 +1,4 @@
-"""A profile: filters, weighted scorers and a picker, run once per request."""
+"""Profile: filters, weighted scorers and a picker, called once per request."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from functools import partial
 from ..errors import NoCandidatesError, ProfileError
 from .base import Filter, LearnsFromAnswers, LearnsFromPicks, MarksResponses, Picker, Rng, Scorer
 from .decision import Column, Decision, Dropped, PluginFault
-from .guard import called, sound_headers, sound_pick, sound_ratings, sound_verdicts
+from .guard import call_plugin, checked_headers, checked_pick, checked_ratings, checked_verdicts
 from .max_score import MaxScorePicker
 from .model import Candidate, RequestView
 
 
 class Profile:
-    """Drops candidates by filters, rates the others, and picks by `total = sum(weight * score)`.
+    """Decision procedure: filters drop candidates, scorers rate the others, and a picker chooses by their totals.
 
-    The total is not divided by the weights. A plugin that raises, or answers what it may not, never breaks a request:
-    its answer is dropped or clamped, and the decision names it in `faults`.
+    `total = sum(weight * score)`, not divided by the weights. A plugin that raises or returns an invalid result never
+    breaks a request: its result is dropped or clamped, and the decision names it in `faults`.
 
     Args:
         scorers: (name, scorer, weight) in the order of the terms; names are unique, weights finite and >= 0.
-        picker: chooses among the totals.
-        filters: (name, filter), run in this order, each on what the ones before it kept; names are unique.
+        picker: chooses by the totals.
+        filters: (name, filter), called in this order, each with the candidates that the previous ones kept; names are unique.
 
     Raises:
-        ProfileError: a name comes twice, or a weight is impossible.
+        ProfileError: a name is not unique, or a weight is impossible.
     """
 
     def __init__(
@@ -57,15 +57,15 @@ class Profile:
 
     @property
     def scorers(self) -> tuple[tuple[str, Scorer, float], ...]:
-        """(name, scorer, weight) in the order of the terms."""
+        """Return (name, scorer, weight) in the order of the terms."""
         return self._scorers
 
     def decide(self, request: RequestView, candidates: Sequence[Candidate], *, rng: Rng) -> Decision:
-        """Scores of all candidates, and the picked ones; nobody is picked when filters dropped all.
+        """Score all candidates and pick; no endpoint is picked if filters dropped all.
 
         Raises:
             NoCandidatesError: `candidates` is empty.
-        Cost: one pass of every filter and scorer over the candidates.
+        Cost: one call of every filter and scorer with all candidates.
         """
         if not candidates:
             raise NoCandidatesError(f"no endpoint to score for model {request.model!r}")
@@ -90,27 +90,27 @@ class Profile:
         )
 
     def picked(self, request: RequestView, decision: Decision) -> tuple[PluginFault, ...]:
-        """Tell the plugins that the request was routed; the faults of those that failed on it."""
+        """Call the plugins after the request was routed; return the faults of those that raised."""
         if not self._learn_picks:
             return ()
         calls = ((name, partial(each.picked, request, decision)) for name, each in self._learn_picks)
-        return _told(calls)
+        return _faults_of(calls)
 
     def answered(self, decision: Decision, *, ttft_s: float) -> tuple[PluginFault, ...]:
-        """Tell the plugins how long the first token took; the faults of those that failed on it."""
+        """Call the plugins with the time to first token; return the faults of those that raised."""
         calls = (
             (name, partial(each.answered, decision, ttft_s=ttft_s)) for name, each in self._learn_answers
         )
-        return _told(calls)
+        return _faults_of(calls)
 
     def response_headers(self, decision: Decision) -> tuple[dict[str, str], tuple[PluginFault, ...]]:
-        """Headers to set on the response to a routed request, and the faults of plugins that failed on it."""
+        """Return the headers to set on the response to a routed request, and the faults of plugins."""
         if not self._mark:
             return {}, ()
         headers: dict[str, str] = {}
         faults: list[PluginFault] = []
         for name, each in self._mark:
-            marked, fault = sound_headers(name, each, decision)
+            marked, fault = checked_headers(name, each, decision)
             headers |= marked
             if fault is not None:
                 faults.append(fault)
@@ -119,13 +119,13 @@ class Profile:
     def _filtered(
         self, request: RequestView, candidates: Sequence[Candidate], rng: Rng, faults: list[PluginFault]
     ) -> dict[str, Dropped]:
-        """Candidate name -> who dropped it and why."""
+        """Return candidate name -> filter and reason, of the dropped candidates."""
         dropped: dict[str, Dropped] = {}
         kept = candidates
         for name, plugin in self._filters:
             if not kept:
                 break
-            verdicts, fault = sound_verdicts(name, plugin, request, kept, rng)
+            verdicts, fault = checked_verdicts(name, plugin, request, kept, rng)
             if fault is not None:
                 faults.append(fault)
             for candidate, reason in zip(kept, verdicts, strict=True):
@@ -137,11 +137,11 @@ class Profile:
     def _rated(
         self, request: RequestView, candidates: Sequence[Candidate], faults: list[PluginFault]
     ) -> tuple[list[Column], Sequence[float]]:
-        """Ratings by scorer, and totals by candidate."""
+        """Return the ratings per scorer, and the total per candidate."""
         columns: list[Column] = []
         totals = [0.0] * len(candidates)
         for name, scorer, weight in self._scorers if candidates else ():
-            ratings, scores, fault = sound_ratings(name, scorer, request, candidates)
+            ratings, scores, fault = checked_ratings(name, scorer, request, candidates)
             columns.append(Column(name, scorer.type, weight, ratings))
             totals = [total + weight * score for total, score in zip(totals, scores, strict=True)]
             if fault is not None:
@@ -153,7 +153,7 @@ class Profile:
     ) -> tuple[Sequence[int], bool]:
         if not totals:
             return (), False
-        rows, tie, fault = sound_pick(self._picker, totals, rng, self._fallback)
+        rows, tie, fault = checked_pick(self._picker, totals, rng, self._fallback)
         if fault is not None:
             faults.append(fault)
         return rows, tie
@@ -167,5 +167,5 @@ def _check_unique(kind: str, names: Iterable[str]) -> None:
         seen.add(name)
 
 
-def _told(calls: Iterable[tuple[str, Callable[[], None]]]) -> tuple[PluginFault, ...]:
-    return tuple(fault for name, call in calls if (fault := called(name, call)) is not None)
+def _faults_of(calls: Iterable[tuple[str, Callable[[], None]]]) -> tuple[PluginFault, ...]:
+    return tuple(fault for name, call in calls if (fault := call_plugin(name, call)) is not None)

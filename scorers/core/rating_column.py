@@ -1,4 +1,4 @@
-"""One scorer's ratings side by side: one object for all candidates instead of one a candidate."""
+"""Ratings of one scorer as columns: one object for all candidates instead of one object per candidate."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from .model import Candidate, Rating
 
 
 class RatingColumn(Sequence[Rating]):
-    """Ratings that are put together one by one when somebody reads them. Not changed once made.
+    """Immutable sequence of ratings, each of which is built on access.
 
     Args:
-        scores: one a candidate.
-        raws: the inputs that the scores were made from, None where unknown; as many.
-        loaded: the candidates, where the inputs are part of their loads; a rating then has its load's age.
-        now: monotonic seconds of the request, to which ages count.
+        scores: one per candidate.
+        raws: the inputs of the scores, None if unknown; one per candidate.
+        loaded: the candidates, if the inputs are part of their loads; a rating then has the age of the load.
+        now: monotonic seconds of the request, to which ages are relative.
     Raises:
-        ValueError: not as many inputs as scores.
+        ValueError: the number of inputs differs from the number of scores.
     """
 
     __slots__ = ("_loaded", "_now", "_raws", "scores")
@@ -34,7 +34,7 @@ class RatingColumn(Sequence[Rating]):
         if len(scores) != len(raws):
             raise ValueError(f"{len(raws)} inputs for {len(scores)} scores")
         self.scores = array("d", scores)
-        """One a candidate."""
+        """One score per candidate."""
         self._raws, self._loaded, self._now = raws, loaded, now
 
     def __len__(self) -> int:

@@ -1,4 +1,4 @@
-"""Plugin types by name: what a configuration may ask for, and how each is built."""
+"""Registry of plugin types, by the name that configurations use."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Blueprint(Generic[T]):
-    """How plugins of one type are built.
+    """Factory of plugins of one type.
 
     Attributes:
-        plugin_type: the word in configuration.
-        params: its parameters.
-        make: builds one; raises ParametersError for parameters that contradict each other or the rest of the configuration.
+        plugin_type: its name in the configuration.
+        params: type of its parameters.
+        make: builds a plugin; raises ParametersError if parameters contradict each other or the rest of the configuration.
     """
 
     plugin_type: str
@@ -34,7 +34,7 @@ class Plugins(Generic[T]):
     """The plugins of one kind, by type.
 
     Args:
-        kind: `scorer` and so on, for messages.
+        kind: `scorer`, `filter`, `picker` or `producer`, for messages.
     """
 
     def __init__(self, kind: str) -> None:
@@ -42,27 +42,27 @@ class Plugins(Generic[T]):
         self._blueprints: dict[str, Blueprint[T]] = {}
 
     def __iter__(self) -> Iterator[str]:
-        """Registered types, in order of registration."""
+        """Iterate over the registered types, in order of registration."""
         return iter(self._blueprints)
 
     def get(self, plugin_type: str) -> Blueprint[T] | None:
-        """How that type is built, None when nobody registered it."""
+        """Return the factory of that type, None if it is not registered."""
         return self._blueprints.get(plugin_type)
 
     def add(self, plugin_type: str, params: type[P], make: Callable[[P, BuildContext], T]) -> None:
-        """Registers a type.
+        """Register a type.
 
         Raises:
-            RegistryError: the type is registered already.
+            RegistryError: the type is already registered.
         """
         if plugin_type in self._blueprints:
             raise RegistryError(f"{self.kind} {plugin_type!r} is registered twice")
-        general = cast("Callable[[PluginParams, BuildContext], T]", make)  # called with `params` alone
+        general = cast("Callable[[PluginParams, BuildContext], T]", make)  # called with `params` only
         self._blueprints[plugin_type] = Blueprint(plugin_type, params, general)
 
 
 class Registry:
-    """Plugins of every kind. Nothing registers itself; whoever builds the process does. A type may be of several kinds."""
+    """Plugins of every kind. Registration is explicit, in one place. A type may have several kinds."""
 
     def __init__(self) -> None:
         self.filters: Plugins[Filter] = Plugins("filter")
@@ -72,5 +72,5 @@ class Registry:
 
     @property
     def kinds(self) -> tuple[Plugins[Filter], Plugins[Scorer], Plugins[Picker], Plugins[PrefixProducer]]:
-        """All kinds."""
+        """Return the plugins of all kinds."""
         return self.filters, self.scorers, self.pickers, self.producers

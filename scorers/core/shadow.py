@@ -1,4 +1,4 @@
-"""What another profile would have picked, beside what was picked: how often it differs, and what that would have brought."""
+"""Comparison of the picks of two profiles: how often they differ, and the gain that the other would have brought."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from .decision import Decision
 from .model import Candidate
 
 NORMAL_975 = 1.96
-"""Quantile 0.975 of the normal distribution: intervals cover 95 %."""
+"""Quantile 0.975 of the normal distribution, for intervals that cover 95 %."""
 
 
 class Draws:
-    """Random draws that can be made again, so that two profiles break equal ties alike.
+    """Random draws that are recorded for replay, so that two profiles break equal ties alike.
 
     Args:
-        rng: makes them.
+        rng: source of the draws.
     """
 
     def __init__(self, rng: Rng) -> None:
@@ -28,23 +28,23 @@ class Draws:
         self._drawn: list[float] = []
 
     def __call__(self) -> float:
-        """The next draw."""
+        """Return the next draw."""
         draw = self._rng()
         self._drawn.append(draw)
         return draw
 
-    def again(self) -> Rng:
-        """The same draws from the first on, and new ones behind them."""
+    def replay(self) -> Rng:
+        """Return a source of the same draws from the first one on, followed by new draws."""
         return partial(next, chain(self._drawn, iter(self._rng, None)))
 
 
 @dataclass(slots=True)
 class RunningMean:
-    """Mean of values that come one by one, with its 95 % interval as if they were independent.
+    """Running mean with its 95 % interval; the interval treats the values as independent.
 
     Attributes:
-        n: values so far.
-        mean: of them, 0 without any.
+        n: number of values.
+        mean: their mean, 0 if there is none.
     """
 
     n: int = 0
@@ -52,21 +52,21 @@ class RunningMean:
     _squares: float = field(default=0.0, init=False)
 
     def add(self, value: float) -> None:
-        """One more value."""
+        """Add one value."""
         self.n += 1
         before, self.mean = self.mean, self.mean + (value - self.mean) / self.n
         self._squares += (value - before) * (value - self.mean)
 
     @property
     def margin(self) -> float | None:
-        """Half the width of the interval, None with fewer than two values."""
+        """Return half the width of the interval, None with fewer than two values."""
         if self.n < 2:
             return None
         return NORMAL_975 * math.sqrt(self._squares / (self.n - 1) / self.n)
 
 
 def share_interval(part: int, whole: int) -> tuple[float, float]:
-    """95 % interval of a share, by Wilson's score, which holds near 0 and 1 as well; 0 to 1 of nothing."""
+    """Return the 95 % interval of a share by Wilson's score, which is valid near 0 and 1; (0, 1) if `whole` is 0."""
     if not whole:
         return 0.0, 1.0
     share, spread = part / whole, NORMAL_975**2 / whole
@@ -77,19 +77,19 @@ def share_interval(part: int, whole: int) -> tuple[float, float]:
 
 @dataclass(slots=True)
 class ShadowTally:
-    """All requests on which a shadow decided too.
+    """Tally of the requests on which a shadow profile decided too.
 
     Attributes:
-        agreed: it picked the same endpoint first.
-        disagreed: it picked another.
-        refused: its filters left nobody.
-        prompt_tokens: of the requests on which it picked.
-        live_tokens: tier -> tokens expected to be reused where requests went.
-        shadow_tokens: tier -> the same where the shadow would have sent them.
-        cached_gain: how many more tokens a request would be expected to reuse.
-        ttft_gain_s: how many seconds sooner its first token would be expected; of requests since that can be predicted.
-        terms: scorer of the shadow -> how much more it gave the shadow's pick than the endpoint picked, of requests on
-            which they differ.
+        agreed: requests for which it picked the same endpoint first.
+        disagreed: requests for which it picked another.
+        refused: requests for which its filters dropped every endpoint.
+        prompt_tokens: prompt tokens of the requests for which it picked.
+        live_tokens: tier -> tokens expected to be reused on the live picks.
+        shadow_tokens: tier -> the same for the shadow's picks.
+        cached_gain: additional tokens that a request is expected to reuse on the shadow's pick.
+        ttft_gain_s: seconds by which its first token is expected earlier, for requests with a prediction.
+        terms: scorer of the shadow -> its weighted score of the shadow's pick minus that of the live pick, for requests
+            with different picks.
     """
 
     agreed: int = 0
@@ -104,47 +104,47 @@ class ShadowTally:
 
     @property
     def compared(self) -> int:
-        """Requests on which it picked."""
+        """Return the number of requests for which the shadow picked."""
         return self.agreed + self.disagreed
 
     def add(self, live: Decision, shadow: Decision, ttft_s: Mapping[str, float]) -> None:
-        """One more request.
+        """Add one request.
 
         Args:
-            live: by which it was routed.
-            shadow: on the same candidates.
-            ttft_s: endpoint -> expected time to first token, of both first picks; empty where it cannot be predicted.
+            live: decision that routed it.
+            shadow: decision of the shadow on the same candidates.
+            ttft_s: endpoint -> expected time to first token, for both first picks; empty if there is no prediction.
         Cost: O(candidates).
         """
         if not shadow.picked:
             self.refused += 1
             return
-        ours, theirs = live.best, shadow.best
-        if ours.name == theirs.name:
+        live_pick, shadow_pick = live.best, shadow.best
+        if live_pick.name == shadow_pick.name:
             self.agreed += 1
         else:
             self.disagreed += 1
-            self._add_terms(ours, shadow)
+            self._add_terms(live_pick, shadow)
         self.prompt_tokens += live.n_tokens
-        gain = _add_tokens(self.shadow_tokens, theirs) - _add_tokens(self.live_tokens, ours)
+        gain = _add_tokens(self.shadow_tokens, shadow_pick) - _add_tokens(self.live_tokens, live_pick)
         self.cached_gain.add(gain)
         if ttft_s:
-            self.ttft_gain_s.add(ttft_s[ours.name] - ttft_s[theirs.name])
+            self.ttft_gain_s.add(ttft_s[live_pick.name] - ttft_s[shadow_pick.name])
 
-    def _add_terms(self, ours: Candidate, shadow: Decision) -> None:
-        """Nothing where the shadow's filters dropped the endpoint picked: it has no terms there."""
+    def _add_terms(self, live_pick: Candidate, shadow: Decision) -> None:
+        """Add the differences of terms, unless the shadow's filters dropped the live pick, which then has no terms."""
         names = [each.name for each in shadow.kept]
-        if ours.name not in names:
+        if live_pick.name not in names:
             return
-        own, other = names.index(ours.name), names.index(shadow.picked[0])
+        own, other = names.index(live_pick.name), names.index(shadow.picked[0])
         for name, _, weight, ratings in shadow.columns:
             advantage = weight * (ratings[other].score - ratings[own].score)
             self.terms.setdefault(name, RunningMean()).add(advantage)
 
 
-def _add_tokens(books: dict[str, int], candidate: Candidate) -> int:
-    """Put down what an endpoint is expected to reuse; all of it."""
+def _add_tokens(total: dict[str, int], candidate: Candidate) -> int:
+    """Add the tokens that an endpoint is expected to reuse to `total`, per tier; return their sum."""
     tokens = candidate.prefix.usable_tier_tokens if candidate.prefix is not None else {}
     for tier, count in tokens.items():
-        books[tier] = books.get(tier, 0) + count
+        total[tier] = total.get(tier, 0) + count
     return sum(tokens.values())

@@ -6,7 +6,7 @@ from .base import Rng
 
 
 def shuffled(n: int, rng: Rng) -> list[int]:
-    """0 to n - 1 in uniformly random order. Takes n - 1 draws."""
+    """Return 0 to n - 1 in uniformly random order. Cost: n - 1 draws."""
     order = list(range(n))
     for last in range(n - 1, 0, -1):
         other = int(rng() * (last + 1))

@@ -1,1 +1,1 @@
-"""Filters: what drops candidates before they are scored."""
+"""Filters, which drop candidates before they are scored."""

@@ -1,4 +1,4 @@
-"""`decode-filter`: keeps endpoints that may decode, for configurations in which some only prefill."""
+"""`decode-filter`: keeps endpoints that decode, for configurations in which some only prefill."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ DECODE_ROLES = frozenset({"decode", "prefill-decode", "both", "encode-prefill-de
 
 
 class DecodeFilter:
-    """Drops endpoints whose label `llm-d.ai/role` says that they do not decode; one without the label stays."""
+    """Filter that drops endpoints whose label `llm-d.ai/role` excludes decoding, and keeps those without the label."""
 
     type = "decode-filter"
 
     def judge(self, request: RequestView, candidates: Sequence[Candidate], *, rng: Rng) -> Verdicts:  # noqa: ARG002 (Filter)
-        """One verdict a candidate."""
+        """Return one verdict per candidate."""
         return [_verdict(candidate.labels.get(ROLE_LABEL)) for candidate in candidates]
 
 
@@ -30,5 +30,5 @@ def _verdict(role: str | None) -> str | None:
 
 
 def register(registry: Registry) -> None:
-    """Adds `decode-filter`, which takes no parameters."""
+    """Register `decode-filter`, which takes no parameters."""
     registry.filters.add(DecodeFilter.type, NoParams, lambda _params, _context: DecodeFilter())

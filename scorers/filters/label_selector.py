@@ -21,7 +21,7 @@ _HOLDS: Mapping[Operator, Callable[[str | None, tuple[str, ...]], bool]] = {
     "Exists": lambda value, _: value is not None,
     "DoesNotExist": lambda value, _: value is None,
 }
-"""Whether a label's value, None when it is not there, is as the operator wants it."""
+"""Operator -> whether it accepts a label's value, which is None if the label is missing."""
 
 
 class RequirementParams(PluginParams, frozen=True):
@@ -30,22 +30,22 @@ class RequirementParams(PluginParams, frozen=True):
     key: str
     """Name of the label."""
     operator: Operator
-    """What its value must be."""
+    """Condition on its value."""
     values: tuple[str, ...] = ()
-    """For In and NotIn; empty for the others."""
+    """Values for In and NotIn; empty for the others."""
 
 
 class LabelSelectorParams(PluginParams, frozen=True):
-    """Parameters of `label-selector-filter`; what is given must all match, nothing given matches every endpoint."""
+    """Parameters of `label-selector-filter`; all conditions must match, and without conditions every endpoint matches."""
 
     match_labels: dict[str, str] = field(default_factory=dict[str, str])
-    """Labels with the values they must have."""
+    """Labels with their required values."""
     match_expressions: tuple[RequirementParams, ...] = ()
     """Further conditions."""
 
 
 class LabelSelectorFilter:
-    """Drops endpoints that miss one of the conditions; NotIn and DoesNotExist hold for a label that is not there."""
+    """Filter that drops endpoints which violate a condition; NotIn and DoesNotExist accept a missing label."""
 
     type = "label-selector-filter"
 
@@ -53,7 +53,7 @@ class LabelSelectorFilter:
         self._params = params
 
     def judge(self, request: RequestView, candidates: Sequence[Candidate], *, rng: Rng) -> Verdicts:  # noqa: ARG002 (Filter)
-        """One verdict a candidate."""
+        """Return one verdict per candidate."""
         return [self._verdict(candidate.labels) for candidate in candidates]
 
     def _verdict(self, labels: Mapping[str, str]) -> str | None:
@@ -68,7 +68,7 @@ class LabelSelectorFilter:
 
 
 def register(registry: Registry) -> None:
-    """Adds `label-selector-filter`."""
+    """Register `label-selector-filter`."""
     registry.filters.add(LabelSelectorFilter.type, LabelSelectorParams, _make)
 
 

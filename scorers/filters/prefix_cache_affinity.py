@@ -22,33 +22,33 @@ class PrefixCacheAffinityParams(PluginParams, frozen=True):
     """Parameters of `prefix-cache-affinity-filter`."""
 
     affinity_threshold: Share = 0.8
-    """Share of the prompt's blocks from which on an endpoint is sticky; 0 switches the filter off."""
+    """Least share of the prompt's blocks with which an endpoint is sticky; 0 switches the filter off."""
     exploration_probability: Share = 0.0
-    """Part of the requests for which all endpoints are kept."""
+    """Share of the requests for which all endpoints are kept."""
     max_ttft_penalty_ms: Amount = field(default=18_000.0, name="maxTTFTPenaltyMs")
-    """Longer expected wait on the sticky endpoints for which stickiness is given up; 0 never gives it up."""
+    """Additional expected wait on the sticky endpoints above which all endpoints are kept; 0 means no limit."""
     ttft_source: Literal["prefillThroughput", "latencyPredictor"] = "prefillThroughput"
-    """Where the expected wait comes from; only `prefillThroughput` is supported."""
+    """Source of the expected wait; only `prefillThroughput` is supported."""
     peak_prefill_throughput: Amount = 15_928.0
-    """Prompt tokens an endpoint computes in a second."""
+    """Prompt tokens that an endpoint computes per second."""
     tier: str | None = None
-    """Name of a configured tier; absent: what the producer stands for, without one the fastest tier."""
+    """Name of a configured tier; absent: the source of the named producer, or the fastest tier if none is named."""
     prefix_match_info_producer_name: str = ""
     """Name of a prefix cache producer in `plugins`."""
     in_flight_load_producer_name: str = ""
-    """Accepted, no effect: there is one accounting."""
+    """Accepted without effect: kvatlas keeps one account of requests in flight."""
     latency_prediction_info_producer_name: str = ""
-    """Accepted, no effect."""
+    """Accepted without effect."""
 
 
 class PrefixCacheAffinityFilter:
-    """Drops endpoints below the threshold when one is at or above it.
+    """Filter that drops endpoints below the threshold if at least one is at or above it.
 
-    Keeps all where there is one alone, where chance says so, and where the best sticky endpoint would wait too much
-    longer than the best other.
+    It keeps all if there is only one endpoint, for a random share of the requests, and if the expected wait of the best
+    sticky endpoint exceeds that of the best other by more than the limit.
 
     Args:
-        source: what counts as cached.
+        source: counts the cached blocks of a match.
         params: thresholds.
     """
 
@@ -58,7 +58,7 @@ class PrefixCacheAffinityFilter:
         self._source, self._params = source, params
 
     def judge(self, request: RequestView, candidates: Sequence[Candidate], *, rng: Rng) -> Verdicts:  # noqa: ARG002 (Filter)
-        """One verdict a candidate."""
+        """Return one verdict per candidate."""
         params, keep_all = self._params, [None] * len(candidates)
         if len(candidates) <= 1 or not params.affinity_threshold or rng() < params.exploration_probability:
             return keep_all
@@ -90,7 +90,7 @@ class PrefixCacheAffinityFilter:
 
 
 def register(registry: Registry) -> None:
-    """Adds `prefix-cache-affinity-filter`."""
+    """Register `prefix-cache-affinity-filter`."""
     registry.filters.add(PrefixCacheAffinityFilter.type, PrefixCacheAffinityParams, _make)
 
 

@@ -1,4 +1,4 @@
-"""`utilization-filter`: drops endpoints that are too busy by one of several measures."""
+"""`utilization-filter`: drops endpoints that exceed a limit of load."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class ConditionParams(PluginParams, frozen=True):
     """One entry of `conditions`."""
 
     metric: Metric
-    """What is measured."""
+    """Metric to compare."""
     max_value: Annotated[float, Meta(ge=0)]
     """Largest value with which an endpoint is kept."""
 
@@ -28,17 +28,17 @@ class UtilizationParams(PluginParams, frozen=True):
     """Parameters of `utilization-filter`."""
 
     conditions: Annotated[tuple[ConditionParams, ...], Meta(min_length=1)]
-    """Limits, all of which an endpoint must keep."""
+    """Limits, none of which an endpoint may exceed."""
     fallback_on_empty: bool = False
-    """Whether all are kept when none keeps the limits."""
+    """Whether all endpoints are kept if every one exceeds a limit."""
 
 
 class UtilizationFilter:
-    """Drops endpoints known to be above a limit; a load that nobody knows is above none.
+    """Filter that drops endpoints which exceed a limit; an unknown load exceeds none.
 
     Args:
         conditions: limits.
-        fallback_on_empty: keep all instead of none.
+        fallback_on_empty: whether to keep all instead of none.
     """
 
     type = "utilization-filter"
@@ -47,7 +47,7 @@ class UtilizationFilter:
         self._conditions, self._fallback_on_empty = tuple(conditions), fallback_on_empty
 
     def judge(self, request: RequestView, candidates: Sequence[Candidate], *, rng: Rng) -> Verdicts:  # noqa: ARG002 (Filter)
-        """One verdict a candidate."""
+        """Return one verdict per candidate."""
         verdicts = [self._verdict(candidate) for candidate in candidates]
         return [None] * len(verdicts) if self._fallback_on_empty and None not in verdicts else verdicts
 
@@ -74,7 +74,7 @@ def _measured(metric: Metric, candidate: Candidate) -> float | None:
 
 
 def register(registry: Registry) -> None:
-    """Adds `utilization-filter`."""
+    """Register `utilization-filter`."""
     registry.filters.add(
         UtilizationFilter.type,
         UtilizationParams,

@@ -1,1 +1,1 @@
-"""Expected time to first token: what it is made of, how its coefficients are learned, and the scorer by it."""
+"""Expected time to first token: features, regression of their costs, and the scorer that uses it."""

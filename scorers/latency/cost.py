@@ -1,4 +1,4 @@
-"""`latency-cost-scorer`: prefers endpoints on which the first token is expected sooner."""
+"""`latency-cost-scorer`: prefers endpoints with an earlier expected first token."""
 
 from __future__ import annotations
 
@@ -17,52 +17,52 @@ from .features import FIRST_LOAD, OVERHEAD, PREFILL, QUEUE, features
 from .fit import LinearFit
 
 MAX_GROUPS = 64
-"""Groups with coefficients of their own; endpoints of further ones share one."""
+"""Most groups with their own coefficients; all further groups share one set."""
 
 DEFAULT_LOAD_SPEEDS = (100_000.0, 20_000.0)
-"""Tokens loaded in a second, by place behind the first tier, and the last for every further tier. The first is 26 GB/s
-for a model of 256 KiB a token, a common speed of host memory; the second a fast shared file system."""
+"""Tokens loaded per second, by position after the first tier; the last applies to every further tier. The first is 26 GB/s
+for a model of 256 KiB per token, a common speed of host memory; the second is a fast shared file system."""
 
 Positive = Annotated[float, Meta(gt=0)]
 
 
 class LatencyCostParams(PluginParams, frozen=True):
-    """Parameters of `latency-cost-scorer`; those of the costs are what the fit starts from."""
+    """Parameters of `latency-cost-scorer`; its costs are the priors of the fit."""
 
     overhead_ms: Positive = 30.0
-    """Milliseconds of a request that finds everything cached and nobody ahead."""
+    """Milliseconds of a request with a fully cached prompt and no requests ahead."""
     prefill_tokens_per_second: Positive = 15_928.0
-    """Prompt tokens an endpoint computes in a second."""
+    """Prompt tokens that an endpoint computes per second."""
     load_tokens_per_second: dict[str, Positive] = field(default_factory=dict[str, Positive])
-    """Tokens an endpoint loads in a second, by the name of the slower tier; default 100000 for the second, 20000 beyond."""
+    """Tokens that an endpoint loads per second, by the name of the slower tier; default 100000 for the second, 20000 for all further."""
     fit: bool = True
     """Whether the costs are learned from observed times to first token."""
     group_label: str = ""
-    """Label whose value tells endpoints with costs of their own apart; empty: all endpoints have the same."""
+    """Label whose value groups endpoints with equal costs; empty: all endpoints are one group."""
     max_factor: Annotated[float, Meta(gt=1)] = 20.0
-    """How many times larger or smaller a learned cost may get."""
+    """Largest factor between a learned cost and its configured value, in both directions."""
     half_life_observations: Annotated[float, Meta(ge=50)] = 1000.0
-    """Observed times after which one counts half."""
+    """Number of later observations after which an observation has half its weight."""
     scale_ms: Positive = 1000.0
-    """Expected milliseconds that score 0.5."""
+    """Expected time in milliseconds that scores 0.5."""
 
 
 @dataclass(frozen=True, slots=True)
 class LatencyReport:
-    """What one group of endpoints is believed to cost.
+    """Costs of one group of endpoints.
 
     Attributes:
-        group: value of the group label, empty without.
-        is_fitted: whether the costs are learned; else they are the configured ones.
-        n_observations: observed times the fit rests on, forgotten ones left out.
-        overhead_ms: milliseconds of every request.
-        queue_ms: milliseconds an uncached token of requests ahead.
-        prefill_ms: milliseconds an uncached token of the request itself.
-        load_ms: slower tier -> milliseconds a token loaded from it.
-        credits: slower tier -> what a block there is worth beside one in the fastest, 0 to 1: the part of computing it
-            that loading saves.
-        fit_error: mean of `abs(log(observed / predicted))` by learned costs.
-        prior_error: the same by configured costs.
+        group: value of the group label, empty without one.
+        is_fitted: whether the costs are learned; otherwise they are configured.
+        n_observations: observations in the fit, without forgotten ones.
+        overhead_ms: milliseconds per request.
+        queue_ms: milliseconds per uncached token of requests ahead.
+        prefill_ms: milliseconds per uncached token of the request itself.
+        load_ms: slower tier -> milliseconds per token loaded from it.
+        credits: slower tier -> credit of a block there relative to the fastest tier, 0 to 1: the share of its compute
+            time that loading saves.
+        fit_error: mean of `abs(log(observed / predicted))` with learned costs.
+        prior_error: the same with configured costs.
     """
 
     group: str
@@ -78,10 +78,12 @@ class LatencyReport:
 
 
 class LatencyCostScorer:
-    """`1 / (1 + ms / scale_ms)`, where ms is the expected time to first token.
+    """Score `1 / (1 + ms / scale_ms)`, where ms is the expected time to first token.
+
+    Ties: equal expected times score the same.
 
     Args:
-        params: costs to begin with, and how they are learned.
+        params: initial costs, and how they are learned.
         tiers: names of the configured tiers, fastest first.
     """
 
@@ -94,13 +96,13 @@ class LatencyCostScorer:
         self._fits: dict[str, LinearFit] = {}
 
     def rate(self, request: RequestView, candidates: Sequence[Candidate]) -> Ratings:
-        """One rating a candidate; raw is the expected milliseconds to first token."""
+        """Return one rating per candidate; raw is the expected milliseconds to first token."""
         scale_ms = self._params.scale_ms
         expected_ms = [self._expected_ms(request, candidate) for candidate in candidates]
         return RatingColumn([1.0 / (1.0 + ms / scale_ms) for ms in expected_ms], expected_ms)
 
     def answered(self, decision: Decision, *, ttft_s: float) -> None:
-        """Learn from an observed time; where the request was expected to wait is told by the decision itself."""
+        """Learn from an observed time; the expected waits are in the decision."""
         if not self._params.fit:
             return
         candidate = decision.best
@@ -116,7 +118,7 @@ class LatencyCostScorer:
         )
 
     def reports(self) -> list[LatencyReport]:
-        """What each group seen so far is believed to cost, in order of appearance."""
+        """Return the costs of each group seen so far, in order of appearance."""
         return [self._report(group, fit) for group, fit in self._fits.items()]
 
     def _expected_ms(self, request: RequestView, candidate: Candidate) -> float:
@@ -156,7 +158,7 @@ class LatencyCostScorer:
 
 
 def register(registry: Registry) -> None:
-    """Adds `latency-cost-scorer`."""
+    """Register `latency-cost-scorer`."""
     registry.scorers.add(LatencyCostScorer.type, LatencyCostParams, _make)
 
 

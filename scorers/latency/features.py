@@ -1,23 +1,23 @@
-"""What the time to first token is made of."""
+"""Quantities from which the time to first token is predicted."""
 
 from __future__ import annotations
 
 from ..core.model import Candidate
 
 OVERHEAD, QUEUE, PREFILL, FIRST_LOAD = range(4)
-"""Positions in a feature vector; loads of the slower tiers follow, fastest first."""
+"""Positions in a feature vector; the loads of the slower tiers follow, fastest first."""
 
 
 def features(n_tokens: int, candidate: Candidate, *, n_tiers: int) -> tuple[float, ...]:
-    """Quantities that a cost in milliseconds each makes into the expected time to first token.
+    """Return the features whose product with the costs in milliseconds is the expected time to first token.
 
     Args:
         n_tokens: prompt tokens, 0 when the prompt was not tokenized.
-        candidate: the endpoint, with what it holds and what is on the way to it.
-        n_tiers: configured tiers; loading from the fastest costs nothing.
+        candidate: the endpoint, with its cached prefix and its requests in flight.
+        n_tiers: number of configured tiers; loading from the fastest costs nothing.
     Returns:
-        1, uncached tokens of requests ahead, uncached tokens of this one, and for each slower tier the tokens to load
-        from it. What is held counts only as far as the endpoint's events are trusted.
+        1, uncached tokens of requests ahead, uncached tokens of this request, and for each slower tier the tokens to
+        load from it. Cached tokens are multiplied by the trust in the endpoint's events.
     """
     queued = float(candidate.in_flight.tokens)
     prefix = candidate.prefix
@@ -28,6 +28,6 @@ def features(n_tokens: int, candidate: Candidate, *, n_tiers: int) -> tuple[floa
     for tier, n_blocks in prefix.held.runs:
         reused[tier] += min(n_blocks, remaining)
         remaining -= min(n_blocks, remaining)
-    tokens_a_block = prefix.block_size * candidate.credit
-    uncached = max(0.0, n_tokens - prefix.usable_blocks * tokens_a_block)
-    return (1.0, queued, uncached, *(n_blocks * tokens_a_block for n_blocks in reused[1:]))
+    tokens_per_block = prefix.block_size * candidate.credit
+    uncached = max(0.0, n_tokens - prefix.usable_blocks * tokens_per_block)
+    return (1.0, queued, uncached, *(n_blocks * tokens_per_block for n_blocks in reused[1:]))

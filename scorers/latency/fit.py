@@ -1,4 +1,4 @@
-"""Coefficients of a linear cost, learned online from observed times, and never trusted before they earned it."""
+"""Online regression of a linear cost on observed times, used only once it predicts better than its priors."""
 
 from __future__ import annotations
 
@@ -7,50 +7,50 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 NOISE_SHARE = 0.25
-"""Expected deviation of a time, as a part of what the priors predict; sets the weight of data against priors."""
+"""Expected deviation of a time, relative to the prediction of the priors; sets the weight of data against priors."""
 
 HUBER = 1.345
-"""Deviations, in robust standard deviations, up to which an observation counts fully (95 % efficiency for a normal)."""
+"""Robust standard deviations up to which an observation has full weight (95 % efficiency for a normal distribution)."""
 
-FAR = 4.0
-"""Deviations beyond which an observation's pull shrinks with its distance: stalls say nothing about costs."""
+OUTLIER = 4.0
+"""Robust standard deviations above which the influence of an observation shrinks: a stall is not a cost."""
 
 MEDIAN_OF_NORMAL = 0.6745
-"""Median of the absolute value of a standard normal."""
+"""Median of the absolute value of a standard normal variable."""
 
 SCALE_STEP = 0.1
-"""Factor by which the running median of the deviations moves at an observation, as a logarithm."""
+"""Step of the running median of the deviations per observation, as the logarithm of a factor."""
 
 MIN_OBSERVATIONS = 30
-"""Observations, forgotten ones left out, before a fit may replace the priors."""
+"""Least observations, without forgotten ones, before a fit may replace the priors."""
 
-EARNED = 3.0
-"""A fit replaces the priors when it predicts better by this many standard errors, and gives way when it predicts worse.
-The test is repeated at each observation, hence more than the usual two."""
+MIN_GAIN = 3.0
+"""Standard errors by which a fit must predict better to replace the priors; priors return once it predicts worse.
+The test is repeated at each observation, so it needs more than the usual two."""
 
 ERROR_HALF_LIFE = 100.0
-"""Observations after which an error counts half in the comparison."""
+"""Number of later observations after which an error has half its weight in the comparison."""
 
 MAX_ERROR = math.log(20.0)
-"""Largest error that counts: one stall must not decide a comparison."""
+"""Cap of one error: a single stall must not decide a comparison."""
 
 MAX_MILLISECONDS = 1e9
-"""Longest time that is believed, twelve days; also keeps sums finite."""
+"""Longest accepted time, twelve days; also keeps sums finite."""
 
 N_SWEEPS = 3
-"""Passes of the solver an observation; it starts from the last solution, which one observation hardly moves."""
+"""Passes of the solver per observation; it starts from the last solution, which one observation hardly changes."""
 
 
 @dataclass(frozen=True, slots=True)
 class FitState:
-    """How a fit stands.
+    """State of a fit.
 
     Attributes:
-        coefficients: in force, in the order of the features.
-        is_fitted: whether they are learned; else they are the priors.
-        n_observations: observations it rests on, forgotten ones left out.
-        fit_error: mean of `abs(log(observed / predicted))` of the learned ones, each asked before it was learned from.
-        prior_error: the same of the priors.
+        coefficients: coefficients in force, in the order of the features.
+        is_fitted: whether they are learned; otherwise they are the priors.
+        n_observations: observations in the fit, without forgotten ones.
+        fit_error: mean of `abs(log(observed / predicted))` with learned coefficients, measured before learning.
+        prior_error: the same with the priors.
     """
 
     coefficients: tuple[float, ...]
@@ -63,18 +63,17 @@ class FitState:
 class LinearFit:
     """Robust recursive regression of times on features, with priors, bounds and forgetting.
 
-    Least squares in units of the priors: each coefficient is its prior times a factor, which starts at 1 and is drawn
-    there, so that what the data cannot tell stays as it was. Large deviations count less (Huber, and less still when
-    far), old observations fade, and factors stay within `max_factor` of 1. The factors come into force once they have
-    surely predicted better than the priors, measured on each observation before it is learned from, and give way when
-    they predict worse.
+    Least squares in units of the priors: each coefficient is its prior times a factor. Factors start at 1 and are
+    regularized to 1, so that a coefficient without evidence keeps its prior. Large deviations have less weight (Huber,
+    and less still for outliers), old observations fade, and factors stay within `max_factor` of 1. The factors are in
+    force while they predict significantly better than the priors, measured on each observation before learning from it.
 
     Args:
         priors: coefficients, all above 0.
-        max_factor: how many times larger or smaller than its prior a coefficient may get, above 1.
-        half_life: observations after which one counts half.
+        max_factor: largest ratio between a coefficient and its prior, in both directions, above 1.
+        half_life: number of later observations after which an observation has half its weight.
 
-    Cost: O(d**2) an observation, d coefficients.
+    Cost: O(d**2) per observation, d coefficients.
     """
 
     def __init__(
@@ -83,7 +82,7 @@ class LinearFit:
         n = len(priors)
         self._priors = tuple(priors)
         self._low, self._high = 1.0 / max_factor, max_factor
-        self._keep = 0.5 ** (1.0 / half_life)
+        self._decay = 0.5 ** (1.0 / half_life)
         self._factors = [1.0] * n
         self._squares = [[0.0] * n for _ in range(n)]
         self._products = [0.0] * n
@@ -95,11 +94,11 @@ class LinearFit:
 
     @property
     def coefficients(self) -> tuple[float, ...]:
-        """Coefficients in force."""
+        """Return the coefficients in force."""
         return self._in_force
 
     def observe(self, features: Sequence[float], milliseconds: float) -> None:
-        """Learn from one observed time; one that is not above 0, or absurdly long, is left out."""
+        """Learn from one observed time; a time of at most 0 or above `MAX_MILLISECONDS` is ignored."""
         if not 0 < milliseconds <= MAX_MILLISECONDS:
             return
         parts = [prior * feature for prior, feature in zip(self._priors, features, strict=True)]
@@ -108,14 +107,14 @@ class LinearFit:
         self._compare(milliseconds, by_priors, by_factors)
         noise = NOISE_SHARE * by_priors
         weight = self._weight(abs(milliseconds - by_factors) / noise)
-        self._n_observations = self._n_observations * self._keep + 1.0
+        self._n_observations = self._n_observations * self._decay + 1.0
         self._add(parts, milliseconds, weight / (noise * noise))
         self._solve()
         if self._is_fitted:
             self._in_force = self._learned()
 
     def state(self) -> FitState:
-        """How the fit stands."""
+        """Return the state of the fit."""
         return FitState(
             coefficients=self._in_force,
             is_fitted=self._is_fitted,
@@ -129,7 +128,7 @@ class LinearFit:
         self._prior_error.add(prior_error)
         self._fit_error.add(fit_error)
         self._gain.add(prior_error - fit_error)
-        needed = 0.0 if self._is_fitted else EARNED * self._gain.standard_error
+        needed = 0.0 if self._is_fitted else MIN_GAIN * self._gain.standard_error
         is_fitted = self._n_observations >= MIN_OBSERVATIONS and self._gain.mean > needed
         if is_fitted is not self._is_fitted:
             self._is_fitted = is_fitted
@@ -139,25 +138,25 @@ class LinearFit:
         return tuple(prior * factor for prior, factor in zip(self._priors, self._factors, strict=True))
 
     def _weight(self, deviation: float) -> float:
-        """How much an observation counts, by its deviation in units of the expected noise."""
+        """Return the weight of an observation by its deviation, in units of the expected noise."""
         is_above = deviation > MEDIAN_OF_NORMAL * self._scale
         self._scale *= math.exp(SCALE_STEP if is_above else -SCALE_STEP)
         self._scale = min(max(self._scale, 0.01), 1e6)
         deviations = deviation / self._scale
         if deviations <= HUBER:
             return 1.0
-        return HUBER / deviations * min(1.0, FAR / deviations)
+        return HUBER / deviations * min(1.0, OUTLIER / deviations)
 
     def _add(self, parts: Sequence[float], observed: float, weight: float) -> None:
-        keep = self._keep
+        decay = self._decay
         for row, (squares, part) in enumerate(zip(self._squares, parts, strict=True)):
             weighted = weight * part
             for column, other in enumerate(parts):
-                squares[column] = keep * squares[column] + weighted * other
-            self._products[row] = keep * self._products[row] + weighted * observed
+                squares[column] = decay * squares[column] + weighted * other
+            self._products[row] = decay * self._products[row] + weighted * observed
 
     def _solve(self) -> None:
-        """Coordinate descent to the best factors within the bounds; each is drawn to 1 with weight 1."""
+        """Find the best factors within the bounds by coordinate descent; each is regularized to 1 with weight 1."""
         factors = self._factors
         for _ in range(N_SWEEPS):
             for row, squares in enumerate(self._squares):
@@ -167,25 +166,25 @@ class LinearFit:
 
 
 class _FadingMean:
-    """Mean of numbers that count less the older they are."""
+    """Mean with exponentially fading weights."""
 
     def __init__(self) -> None:
-        self._keep = 0.5 ** (1.0 / ERROR_HALF_LIFE)
+        self._decay = 0.5 ** (1.0 / ERROR_HALF_LIFE)
         self._sum = self._squares = self._weight = 0.0
 
     def add(self, number: float) -> None:
-        self._sum = self._sum * self._keep + number
-        self._squares = self._squares * self._keep + number * number
-        self._weight = self._weight * self._keep + 1.0
+        self._sum = self._sum * self._decay + number
+        self._squares = self._squares * self._decay + number * number
+        self._weight = self._weight * self._decay + 1.0
 
     @property
     def mean(self) -> float:
-        """The mean, 0 before the first number."""
+        """Return the mean, 0 before the first number."""
         return self._sum / self._weight if self._weight else 0.0
 
     @property
     def standard_error(self) -> float:
-        """Expected deviation of the mean; only after the first number."""
+        """Return the standard error of the mean; only valid after the first number."""
         variance = max(0.0, self._squares / self._weight - self.mean**2)
         return math.sqrt(variance / self._weight)
 

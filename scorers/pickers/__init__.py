@@ -1,1 +1,1 @@
-"""Pickers: what chooses among totals."""
+"""Pickers, which choose endpoints by their totals."""

@@ -1,4 +1,4 @@
-"""`max-score-picker`: takes the highest totals, ties at random."""
+"""`max-score-picker`: picks the highest totals, ties at random."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from .params import PickerParams
 
 
 def register(registry: Registry) -> None:
-    """Adds `max-score-picker`."""
+    """Register `max-score-picker`."""
     registry.pickers.add(
         MaxScorePicker.type, PickerParams, lambda params, _: MaxScorePicker(params.max_num_of_endpoints)
     )

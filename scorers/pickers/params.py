@@ -10,7 +10,7 @@ from ..core.params import PluginParams
 
 
 class PickerParams(PluginParams, frozen=True):
-    """How many endpoints to pick."""
+    """Parameters of a picker."""
 
     max_num_of_endpoints: Annotated[int, Meta(ge=1)] = 1
-    """Endpoints to pick; a gateway that retries takes the next one."""
+    """Most endpoints to pick; a gateway uses the second and further ones for retries."""

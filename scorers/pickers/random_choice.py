@@ -1,4 +1,4 @@
-"""`random-picker`: takes endpoints at random, whatever their totals."""
+"""`random-picker`: picks endpoints at random, independent of their totals."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from .params import PickerParams
 
 
 class RandomPicker:
-    """Every endpoint is equally likely.
+    """Picker for which every endpoint is equally likely.
 
     Args:
-        count: endpoints to pick, at most.
+        count: most endpoints to pick.
     """
 
     type = "random-picker"
@@ -23,12 +23,12 @@ class RandomPicker:
         self._count = count
 
     def pick(self, totals: Sequence[float], *, rng: Rng) -> tuple[list[int], bool]:
-        """Indices of the chosen, and whether there was a choice."""
+        """Return the chosen indices, and whether there was more than one to choose from."""
         return shuffled(len(totals), rng)[: self._count], len(totals) > 1
 
 
 def register(registry: Registry) -> None:
-    """Adds `random-picker`."""
+    """Register `random-picker`."""
     registry.pickers.add(
         RandomPicker.type, PickerParams, lambda params, _: RandomPicker(params.max_num_of_endpoints)
     )

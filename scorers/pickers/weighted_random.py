@@ -1,4 +1,4 @@
-"""`weighted-random-picker`: takes endpoints at random, in proportion to their totals."""
+"""`weighted-random-picker`: picks endpoints at random, in proportion to their totals."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from ..core.shuffle import shuffled
 from .params import PickerParams
 
 LEAST_DRAW = 1e-10
-"""Stands for a draw of exactly 0, which would lose against every other. Source: the reference."""
+"""Replacement of a draw of exactly 0, which would lose against every other. Source: the reference."""
 
 
 class WeightedRandomPicker:
-    """Picked first with probability `total / sum`; a total of 0 is picked only when nothing else is left.
+    """Picker that chooses first with probability `total / sum`; a total of 0 is picked only if no other is left.
 
     Args:
-        count: endpoints to pick, at most.
+        count: most endpoints to pick.
 
     Source: weighted sampling without replacement by keys `U ** (1 / total)` (A-Res, Efraimidis and Spirakis).
     """
@@ -29,8 +29,8 @@ class WeightedRandomPicker:
         self._count = count
 
     def pick(self, totals: Sequence[float], *, rng: Rng) -> tuple[list[int], bool]:
-        """Indices of the chosen, largest key first, and whether there was a choice."""
-        # The logarithm of the key has the same order and does not underflow for small totals.
+        """Return the chosen indices, largest key first, and whether there was more than one to choose from."""
+        # The logarithm of the key has the same order, without underflow for small totals.
         keys = [math.log(rng() or LEAST_DRAW) / total if total > 0 else -math.inf for total in totals]
         order = shuffled(len(totals), rng)
         order.sort(key=lambda index: keys[index], reverse=True)
@@ -39,7 +39,7 @@ class WeightedRandomPicker:
 
 
 def register(registry: Registry) -> None:
-    """Adds `weighted-random-picker`."""
+    """Register `weighted-random-picker`."""
     registry.pickers.add(
         WeightedRandomPicker.type,
         PickerParams,

@@ -1,4 +1,4 @@
-"""The native hash and keys against the `xxhash` package and the Python definition."""
+"""The native hash and keys beside the `xxhash` package and the Python definition."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from kvatlas.events.model import MultimodalKey
 from kvatlas.indexer.errors import KeyInputError
 from kvatlas.indexer.keys import BlockKey, prefix_keys
 
-_native = pytest.importorskip("kvatlas.indexer._native", reason="the native core was not built")
+_native = pytest.importorskip(
+    "kvatlas.indexer._native", reason="the native core was not built: install g++, and run make again"
+)
 native_index = pytest.importorskip("kvatlas.indexer.native_index")
 
 SEEDS = st.sampled_from([0, 1, 2**32, 2**64 - 1]) | st.integers(0, 2**64 - 1)

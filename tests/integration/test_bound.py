@@ -17,6 +17,7 @@ from kvatlas.events.position import StreamPosition
 from kvatlas.events.stream import StreamLimits, Trust
 from kvatlas.events.subscriber import Subscriber
 from kvatlas.events.subscription import SubscriberOptions, Subscription
+from kvatlas.sim.held_port import HeldPort
 from support.publishing import QUICK, Notebook, frame, frames
 from support.recording import Frame, Player, player, send
 from support.waiting import until
@@ -168,7 +169,7 @@ async def test_strangers_are_counted_by_reason_and_each_topic_is_logged_once(
         await until(lambda: notebook.numbers == [0, 1])
         assert ear.subscriber.unrouted == {"unknown_endpoint": 3, "not_a_topic": 2}
     assert len(caplog.messages) == 4
-    assert "'kv@10.9.9.9:8000@m' are not taken: no endpoint is named '10.9.9.9:8000'" in caplog.messages[0]
+    assert "'kv@10.9.9.9:8000@m' are ignored: no endpoint is named '10.9.9.9:8000'" in caplog.messages[0]
     assert "the known endpoints are engine-a" in caplog.messages[0]
 
 
@@ -188,14 +189,14 @@ async def test_endless_new_topics_grow_neither_memory_nor_log(caplog: pytest.Log
 
 
 async def test_restart_is_noticed_by_the_look_at_a_silent_engine() -> None:
+    replay = HeldPort()
     async with listening() as ear:
-        async with player(connect=ear.address) as playing:
+        async with player(connect=ear.address, replay_port=replay.number) as playing:
             subscription, notebook = ear.expect("engine-a", replay=playing.replay)
             await say_until_heard(playing, frame(0, topic=TOPIC_A), notebook)
             await playing.say(*frames(1, 2, topic=TOPIC_A))
             await until(lambda: notebook.numbers == [0, 1, 2])
-            replay_port = int(playing.replay.rpartition(":")[2])
-        async with player(connect=ear.address, replay_port=replay_port) as reborn:
+        async with player(connect=ear.address, replay_port=replay.number) as reborn:
             await until(lambda: bool(notebook.resets))
             assert notebook.numbers == []
             await reborn.say(*frames(0, 1, life=1, topic=TOPIC_A))

@@ -14,7 +14,7 @@ import pytest_asyncio
 from playwright.async_api import Browser, expect
 
 from kvatlas.sim.demo_model import MODEL_NAME, write_demo_model
-from kvatlas.sim.fleet import free_ports
+from kvatlas.sim.held_port import HeldPort
 from support.browser import Viewed, chromium, viewing
 from support.engine_metrics import metrics_of
 from support.ext_proc import DUPLEX, request_body, request_headers
@@ -181,9 +181,9 @@ async def test_prompt_without_token_ids_is_found_by_its_bytes(tmp_path: Path, br
 async def test_page_says_that_kvatlas_is_gone_and_comes_back_with_it(
     tmp_path: Path, browser: Browser
 ) -> None:
-    (port,) = free_ports(1)
-    config = {"server": ANY_PORTS | {"rest": f"127.0.0.1:{port}"}, "endpoints": FLEET}
-    url = f"http://127.0.0.1:{port}/ui"
+    port = HeldPort()
+    config = {"server": ANY_PORTS | {"rest": f"127.0.0.1:{port.number}"}, "endpoints": FLEET}
+    url = f"http://127.0.0.1:{port.number}/ui"
     async with AsyncExitStack() as stack:
         async with serving(config, tmp_path):
             viewed = await stack.enter_async_context(viewing(browser, url))

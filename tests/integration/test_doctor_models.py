@@ -144,7 +144,7 @@ def other_renderer(folder: Path, model: Path) -> None:
         pytest.param(
             other_renderer,
             "warn",
-            "the engine writes chats for DeepSeek V3.2 with code of its own",
+            "the engine writes chats for DeepSeek V3.2 with its own code",
             id="own_renderer",
         ),
     ],

@@ -18,6 +18,7 @@ from kvatlas.api.extproc.listener import GrpcListener
 from kvatlas.api.extproc.server import ExtProcServer
 from kvatlas.configs.listeners import ExtProcTransport
 from support.ext_proc import FixedRouter, make_route
+from support.waiting import PATIENCE_S
 
 SERVING = HealthCheckResponse.SERVING
 NOT_SERVING = HealthCheckResponse.NOT_SERVING
@@ -146,7 +147,7 @@ async def test_open_watch_does_not_hold_up_a_stopping_server() -> None:
         call = watch(channel, "")
         await call.read()
 
-        async with asyncio.timeout(5):
-            await server.stop(60)
+        async with asyncio.timeout(PATIENCE_S):
+            await server.stop(2 * PATIENCE_S)
 
         assert await call.code() == grpc.StatusCode.OK

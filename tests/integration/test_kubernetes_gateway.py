@@ -22,6 +22,7 @@ import yaml
 
 from kvatlas.sim.demo_model import MODEL_NAME, write_demo_model
 from kvatlas.sim.envoy import EnvoyProcess, find_envoy
+from kvatlas.sim.held_port import HeldPort
 from kvatlas.sim.model_text import TokenizerText
 from kvatlas.sim.server import Ports, ServerConfig, SimServer
 from support.api_server import ApiServerDouble
@@ -54,19 +55,25 @@ class Cluster:
 
     api: ApiServerDouble
     text: TokenizerText
-    ports: Ports = field(default_factory=Ports)
+    held: tuple[HeldPort, HeldPort, HeldPort] = field(
+        default_factory=lambda: (HeldPort("0.0.0.0"), HeldPort("0.0.0.0"), HeldPort("0.0.0.0"))
+    )
+    """The ports of every pod, free on every address."""
     servers: dict[str, SimServer] = field(default_factory=dict[str, SimServer])
     numbers: dict[str, int] = field(default_factory=dict[str, int])
     n_lives: Counter[str] = field(default_factory=Counter[str])
+
+    @property
+    def ports(self) -> Ports:
+        return Ports(*(port.number for port in self.held))
 
     async def run(self, name: str, number: int, *, ready: bool = True) -> None:
         """A pod starts, on the address 127.0.0.`number`; its engine says `NAME.LIFE` with every answer."""
         self.n_lives[name] += 1
         config = ServerConfig(name=f"{name}.{self.n_lives[name]}", model=MODEL_NAME, time_scale=0.0)
-        server = SimServer(config, self.text, host=f"127.0.0.{number}")
-        server.ports = self.ports
+        server = SimServer(config, self.text, host=f"127.0.0.{number}", ports=self.ports)
         await server.start()
-        self.ports, self.servers[name], self.numbers[name] = server.ports, server, number
+        self.servers[name], self.numbers[name] = server, number
         self.put(name, number, ready=ready)
 
     def put(self, name: str, number: int, *, ready: bool, ends: bool = False) -> None:

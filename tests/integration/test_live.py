@@ -14,6 +14,7 @@ import aiohttp
 from support.gateway import FLEET, Gateway, gateway
 from support.leaks import no_new_tasks
 from support.serve import ANY_PORTS, serving
+from support.waiting import PATIENCE_S
 
 TOKEN = "a-token-of-this-test"  # noqa: S105 - of this test alone
 
@@ -76,7 +77,7 @@ async def test_viewer_does_not_hold_up_the_end(tmp_path: Path) -> None:
     async with gateway(tmp_path, endpoints=FLEET) as gate, viewer(gate) as one:
         await next_frame(one)
         gate.served.process.terminate()
-        async with asyncio.timeout(4):  # the listener itself gives its calls five seconds
+        async with asyncio.timeout(PATIENCE_S):  # the listener logs an error if it cancels a call
             await one.content.read()
             await gate.served.process.wait()
     assert not [line for line in gate.served.log if "ERROR" in line or "Traceback" in line]

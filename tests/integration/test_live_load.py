@@ -28,6 +28,7 @@ from support.ext_proc_client import Conversation, ExtProcClient, connected
 from support.recording import Player, player, read_frames
 from support.scraping import MetricsServer
 from support.serve import Served, config_text, serving
+from support.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.slow
 
@@ -128,7 +129,7 @@ class Traffic:
     async def more(self, count: int) -> None:
         """Wait until so many further requests have been routed."""
         wanted = self.n_routed + count
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE_S):
             while self.n_routed < wanted and not self.failures:  # noqa: ASYNC110 - counts what others do
                 await asyncio.sleep(0.005)
 

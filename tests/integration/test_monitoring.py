@@ -20,6 +20,7 @@ from support.clinic import clinic, until_held
 from support.engine_metrics import metrics_of
 from support.ext_proc import response_body, response_headers
 from support.fleets import make_endpoint
+from support.programs import find_program
 from support.recording import player
 from support.scraping import metrics
 
@@ -145,12 +146,10 @@ def test_alerts_name_checks_of_the_doctor() -> None:
 
 
 def promtool(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    """Runs promtool, or skips where it is not installed."""
-    tool = shutil.which("promtool")
+    """Run promtool; skip the test if it is missing."""
+    tool = find_program("promtool")
     if tool is None:
-        pytest.skip(
-            "promtool is not here, so nobody parses the queries; it is in Debian's package prometheus"
-        )
+        pytest.skip("promtool is missing: `make test-programs` gets it from Debian's package prometheus")
     return subprocess.run([tool, *arguments], capture_output=True, text=True, check=False)
 
 

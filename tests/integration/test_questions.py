@@ -65,7 +65,7 @@ async def served(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Ser
             checks = (await one.served.get("/v1/doctor"))["checks"]
             return all(each["state"] != "unknown" for each in checks if each["name"] == "expectations-held")
 
-        await until(is_judged, what="enough requests of each endpoint", timeout_s=60)
+        await until(is_judged, what="enough requests of each endpoint")
         yield Served(one, await one.chat(SYSTEM, QUESTION), folder)
 
 

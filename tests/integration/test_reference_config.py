@@ -14,7 +14,7 @@ from aiohttp import web
 
 from support.gateway import gateway
 from support.serve import serving
-from support.waiting import until
+from support.waiting import PATIENCE_S, until
 
 FOLDER = Path(str(importlib.resources.files("kvatlas.configs")))
 METRICS = """vllm:num_requests_waiting 0
@@ -111,7 +111,7 @@ async def test_reference_flags_set_ports_on_every_interface(unknown: Path) -> No
     )
     assert process.stderr is not None
     hosts: dict[str, str] = {}
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(PATIENCE_S):
         while len(hosts) < 4:
             words = (await process.stderr.readline()).decode().split()
             assert words, "kvatlas serve ended"

@@ -11,6 +11,7 @@ import pytest
 
 from kvatlas.fleet.scrape.connection import Destination, MetricsConnection, connect
 from kvatlas.fleet.scrape.errors import ScrapeError
+from kvatlas.sim.held_port import HeldPort
 from support.waiting import until
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Coroutine[Any, Any, None]]
@@ -212,12 +213,10 @@ async def test_aborted_connection_tells_nothing() -> None:
 
 
 async def test_port_on_which_nobody_listens_cannot_be_reached() -> None:
-    server = await asyncio.start_server(answering(), "127.0.0.1", 0)
-    port = server.sockets[0].getsockname()[1]
-    server.close()
-    await server.wait_closed()
+    closed = HeldPort()
+    url = f"http://127.0.0.1:{closed.number}"
 
-    with pytest.raises(ScrapeError, match=f"cannot connect to 127.0.0.1:{port}: ") as raised:
-        await connect(Destination.of(f"http://127.0.0.1:{port}"), MetricsConnection(Told()), None)
+    with pytest.raises(ScrapeError, match=f"cannot connect to 127.0.0.1:{closed.number}: ") as raised:
+        await connect(Destination.of(url), MetricsConnection(Told()), None)
 
     assert raised.value.reason == "unreachable"

@@ -18,10 +18,11 @@ from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
 
 from kvatlas.api.extproc import ext_proc_pb2 as pb
 from kvatlas.api.extproc.health import EXT_PROC_SERVICE
+from kvatlas.app.app import DRAIN_S
 from support.ext_proc import DUPLEX, request_headers
 from support.recording import player, read_frames, send
 from support.serve import serving
-from support.waiting import until
+from support.waiting import PATIENCE_S, until
 
 DOC = Path(__file__).parents[2] / "docs" / "metrics.md"
 
@@ -38,7 +39,7 @@ async def run_serve(config: str, tmp_path: Path, *flags: str) -> tuple[int, str]
         sys.executable, "-m", "kvatlas.app.cli.main", "serve", "--config", str(file), *flags,
         stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
-    _, stderr = await asyncio.wait_for(process.communicate(), timeout=30)
+    _, stderr = await asyncio.wait_for(process.communicate(), timeout=PATIENCE_S)
     assert process.returncode is not None
     return process.returncode, stderr.decode()
 
@@ -254,5 +255,5 @@ async def test_second_signal_ends_the_process_at_once_while_requests_are_in_flig
         served.process.send_signal(number)
         await served.until_logged("stopping: finishing requests in flight")
         served.process.send_signal(number)
-        async with asyncio.timeout(10):  # a third of what requests in flight get
+        async with asyncio.timeout(DRAIN_S * 0.8):
             await served.process.wait()

@@ -12,12 +12,11 @@ from pathlib import Path
 import pytest
 
 from kvatlas.sim.errors import DemoError
-from kvatlas.sim.fleet import free_ports
 from kvatlas.sim.kvatlas_process import KVAtlasProcess
 
 pytestmark = pytest.mark.slow
 
-LIMIT_S = 60.0
+LIMIT_S = 240.0
 DEMO = """
 import sys
 from dataclasses import replace
@@ -112,8 +111,7 @@ async def test_interrupted_demo_leaves_nothing(number: signal.Signals) -> None:
 
 async def test_kvatlas_that_does_not_start_is_told_with_its_own_words(tmp_path: Path) -> None:
     (tmp_path / "kvatlas.yaml").write_text("apiVersion: kvatlas/v1\nkind: KVAtlasConfig\nnonsense: 1\n")
-    url = f"http://127.0.0.1:{free_ports(1)[0]}"
-    process = KVAtlasProcess(tmp_path / "kvatlas.yaml", rest_url=url, log=tmp_path / "log")
+    process = KVAtlasProcess(tmp_path / "kvatlas.yaml", log=tmp_path / "log")
 
     with pytest.raises(DemoError, match=r"(?s)kvatlas ended with status 2.*nonsense"):
         await process.start()

@@ -39,9 +39,8 @@ from support.fleets import make_fleet
 from support.serve import Served
 from support.serve import serving as serving_kvatlas
 from support.sim_servers import sim_server
-from support.waiting import until
+from support.waiting import PATIENCE_S, until
 
-LIMIT_S = 15.0
 N_REQUESTS = 12
 
 
@@ -76,7 +75,7 @@ async def live_batches(server: SimServer, session: aiohttp.ClientSession, *, unt
     subscriber.connect(server.events_address)
     got: list[list[bytes]] = []
     try:
-        async with asyncio.timeout(LIMIT_S):
+        async with asyncio.timeout(PATIENCE_S):
             first = 0
             while first < N_REQUESTS or not got or seq_of(got[-1]) < until:
                 await ask(session, 300 + 50 * first)

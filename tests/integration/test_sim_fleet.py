@@ -12,7 +12,8 @@ import pytest
 from kvatlas.configs.loader import load_config
 from kvatlas.sim import demo
 from kvatlas.sim.demo_model import MODEL_NAME, write_demo_model
-from kvatlas.sim.fleet import Fleet, free_ports
+from kvatlas.sim.fleet import Fleet
+from kvatlas.sim.held_port import HeldPort
 from kvatlas.sim.model_text import TokenizerText
 from kvatlas.sim.server import ServerConfig
 from kvatlas.sim.workload import WorkloadSpec, read_tier_tokens, run_workload
@@ -101,7 +102,8 @@ async def test_failed_requests_are_told_and_end_their_conversation(model: Path) 
 
 
 async def test_unreachable_gateway_is_an_error_not_an_exception() -> None:
-    result = await run_workload(f"http://127.0.0.1:{free_ports(1)[0]}", MODEL_NAME, SPEC)
+    closed = HeldPort()
+    result = await run_workload(f"http://127.0.0.1:{closed.number}", MODEL_NAME, SPEC)
 
     assert len(result.errors) == 4
 

@@ -21,10 +21,10 @@ from kvatlas.sim.model_text import TokenizerText
 from kvatlas.sim.server import SimServer
 from kvatlas.sim.service_times import ServiceTimes
 from support.sim_servers import sim_server
+from support.waiting import PATIENCE_S
 
 BLOCK = 16
 END = b"\xff" * 8
-LIMIT_S = 10.0
 
 
 @pytest.fixture(scope="module")
@@ -235,7 +235,7 @@ async def test_client_that_goes_away_frees_its_blocks(text: TokenizerText) -> No
         body = {"model": MODEL_NAME, "prompt": prompt(100), "max_tokens": 900, "stream": True}
         async with session.post("/v1/completions", json=body) as answer:
             await answer.content.readline()
-        async with asyncio.timeout(LIMIT_S):
+        async with asyncio.timeout(PATIENCE_S):
             while await _metric(session, "vllm:num_requests_running"):
                 pass
 
@@ -311,7 +311,7 @@ async def test_requests_in_a_server_that_stops_fail_at_once(text: TokenizerText)
         async with session.get("/health"):  # the one before it is in the engine
             pass
 
-        async with asyncio.timeout(LIMIT_S):
+        async with asyncio.timeout(PATIENCE_S):
             await server.stop()
 
         with pytest.raises(aiohttp.ServerDisconnectedError):
@@ -341,7 +341,7 @@ async def _sockets(server: SimServer) -> AsyncGenerator[tuple[zmq.asyncio.Socket
 
 async def _live_batches(subscriber: zmq.asyncio.Socket, session: aiohttp.ClientSession) -> list[list[bytes]]:
     """What a subscriber receives; it misses what was published before its subscription reached the server."""
-    async with asyncio.timeout(LIMIT_S):
+    async with asyncio.timeout(PATIENCE_S):
         first = 300
         while not await subscriber.poll(0):
             await complete(session, prompt(100, first))
@@ -363,7 +363,7 @@ async def _replay(dealer: zmq.asyncio.Socket, start: int) -> list[list[bytes]]:
 
 async def _until_end(dealer: zmq.asyncio.Socket) -> list[list[bytes]]:
     replies: list[list[bytes]] = []
-    async with asyncio.timeout(LIMIT_S):
+    async with asyncio.timeout(PATIENCE_S):
         while True:
             frames: list[bytes] = await dealer.recv_multipart()
             assert len(frames) == 4

@@ -14,6 +14,7 @@ from kvatlas.events.errors import SubscriptionError
 from kvatlas.events.stream import Trust
 from kvatlas.events.subscriber import Subscriber
 from kvatlas.events.subscription import SubscriberOptions, Subscription
+from kvatlas.sim.held_port import HeldPort
 from support.publishing import QUICK, Notebook, frame, frames
 from support.recording import Frame, Player, player, send
 from support.waiting import until
@@ -67,18 +68,20 @@ async def test_loss_of_the_last_message_is_found_while_the_engine_is_idle() -> N
 
 
 async def test_restart_on_the_same_ports_is_noticed_before_the_first_new_event() -> None:
-    async with player() as playing:
-        ports = [int(address.rpartition(":")[2]) for address in (playing.events, playing.replay)]
-        async with following(playing) as (subscription, notebook):
-            await playing.say(*frames(0, 1, 2))
-            await until(lambda: notebook.numbers == [0, 1, 2])
-            playing.close()
-            await until(lambda: subscription.stream.trust is Trust.STALE)
-            async with player(port=ports[0], replay_port=ports[1]) as reborn:
-                await until(lambda: bool(notebook.resets))
-                assert notebook.numbers == []
-                await reborn.say(*frames(0, life=1))
-                await until(lambda: notebook.numbers == [0])
+    port, replay_port = HeldPort(), HeldPort()
+    async with (
+        player(port=port.number, replay_port=replay_port.number) as playing,
+        following(playing) as (subscription, notebook),
+    ):
+        await playing.say(*frames(0, 1, 2))
+        await until(lambda: notebook.numbers == [0, 1, 2])
+        playing.close()
+        await until(lambda: subscription.stream.trust is Trust.STALE)
+        async with player(port=port.number, replay_port=replay_port.number) as reborn:
+            await until(lambda: bool(notebook.resets))
+            assert notebook.numbers == []
+            await reborn.say(*frames(0, life=1))
+            await until(lambda: notebook.numbers == [0])
 
 
 async def test_truncated_history_is_applied_from_where_it_begins_and_marked() -> None:

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from support.waiting import PATIENCE_S
+
 PROGRAM = r"""
 import os, signal, sys, time
 from pathlib import Path
@@ -49,7 +51,7 @@ class Running:
         """Returns once each of these lines was printed, in any order."""
         missing = list(wanted)
         assert self.process.stdout is not None
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(PATIENCE_S):
             while missing:
                 line = (await self.process.stdout.readline()).decode().strip()
                 assert line, f"ended without {missing}"
@@ -84,7 +86,7 @@ async def test_signal_ends_all_workers_and_their_parent_with_status_0(number: si
             os.kill(pid, number)  # as a terminal does; the parent alone decides
         running.process.send_signal(number)
 
-        assert await asyncio.wait_for(running.process.wait(), 30) == 0
+        assert await asyncio.wait_for(running.process.wait(), PATIENCE_S) == 0
 
 
 async def test_other_signal_reaches_every_worker() -> None:
@@ -105,7 +107,7 @@ async def test_worker_that_dies_is_started_again_and_the_other_stays() -> None:
         assert running.pids[0] == before[0]
         assert running.pids[1] != before[1]
         running.process.terminate()
-        assert await asyncio.wait_for(running.process.wait(), 30) == 0
+        assert await asyncio.wait_for(running.process.wait(), PATIENCE_S) == 0
 
 
 async def test_worker_that_fails_once_is_started_again(tmp_path: Path) -> None:
@@ -117,7 +119,7 @@ async def test_worker_that_fails_once_is_started_again(tmp_path: Path) -> None:
 
 async def test_worker_that_gives_up_takes_all_with_it() -> None:
     async with supervised("if worker: return 2") as running:
-        assert await asyncio.wait_for(running.process.wait(), 30) == 2
+        assert await asyncio.wait_for(running.process.wait(), PATIENCE_S) == 2
 
 
 async def test_workers_end_with_a_parent_that_is_killed() -> None:
@@ -127,4 +129,4 @@ async def test_workers_end_with_a_parent_that_is_killed() -> None:
         assert running.process.stdout is not None
 
         # their end of the pipe closes when they are gone
-        assert await asyncio.wait_for(running.process.stdout.read(), 30) == b""
+        assert await asyncio.wait_for(running.process.stdout.read(), PATIENCE_S) == b""

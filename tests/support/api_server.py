@@ -19,6 +19,7 @@ import msgspec
 from aiohttp import web
 
 from kvatlas.fleet.kubernetes.client.access import Access
+from kvatlas.sim.held_port import HeldPort
 from support.api_watch import Happening, Json, Watching, cut, line, selects, status, status_body
 from support.custom_resources import custom_resource
 
@@ -96,13 +97,13 @@ class ApiServerDouble:
         self._changed = asyncio.Event()
         self._watches: set[Watching] = set()
         self._uids = 0
-        self._port = 0
+        self._port = HeldPort()
         self._scheme = "http"
         self._runner: web.AppRunner | None = None
 
     @property
     def url(self) -> str:
-        return f"{self._scheme}://127.0.0.1:{self._port}"
+        return f"{self._scheme}://127.0.0.1:{self._port.number}"
 
     @property
     def access(self) -> Access:
@@ -113,15 +114,14 @@ class ApiServerDouble:
         return len(self._watches)
 
     async def start(self, tls: ssl.SSLContext | None = None) -> None:
-        """Listen, on the former port if there was one."""
+        """Listen, always on the same port."""
         app = web.Application()
         app.router.add_route("*", "/{path:.*}", self._answer)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.001, handler_cancellation=True)
         await self._runner.setup()
         self._scheme = "https" if tls else "http"
-        site = web.TCPSite(self._runner, "127.0.0.1", self._port, reuse_address=True, ssl_context=tls)
+        site = web.TCPSite(self._runner, "127.0.0.1", self._port.number, reuse_address=True, ssl_context=tls)
         await site.start()
-        self._port = self._runner.addresses[0][1]
 
     async def stop(self) -> None:
         """Drop every connection and stop listening; the objects stay."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -14,24 +13,25 @@ import pytest
 from PIL import Image
 from playwright.async_api import Browser, BrowserContext, Page, Request, async_playwright, expect
 
+from support.programs import find_program
+from support.waiting import PATIENCE_S
+
 Scheme = Literal["light", "dark"]
 
 WIDE, NARROW = (1920, 1080), (360, 780)
 
-_PATIENCE_MS = 30_000
-"""For a busy machine; what is looked for is mostly there at once."""
+_PATIENCE_MS = PATIENCE_S * 1000
 
 _NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 
 
 @asynccontextmanager
 async def chromium() -> AsyncGenerator[Browser]:
-    """A running browser; skips where none is installed."""
-    found = next((path for name in _NAMES if (path := shutil.which(name))), None)
+    """Run a browser; skip the test if none is installed."""
+    found = find_program(*_NAMES)
     if found is None:
         pytest.skip(
-            "no Chromium is here, so nobody looks at the dashboard; `make browser` installs it, "
-            "or Debian's package chromium-headless-shell"
+            "Chromium is missing: `make test-programs` installs Debian's package chromium-headless-shell"
         )
     expect.set_options(timeout=_PATIENCE_MS)
     async with async_playwright() as playwright:

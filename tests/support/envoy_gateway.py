@@ -14,14 +14,17 @@ import aiohttp
 from aiohttp import web
 from starlette.datastructures import Headers
 
-from kvatlas.api.extproc.dialect import Dialect
+from kvatlas.api.extproc.dialect import Dialect, Proposal
 from kvatlas.api.extproc.health import HealthService
 from kvatlas.api.extproc.server import ExtProcServer
+from kvatlas.api.extproc.stream import StreamOptions, StreamReports
 from kvatlas.api.tls.certificates import Certificates
 from kvatlas.routing.outcome import Completion
-from kvatlas.routing.router import Refusal, RefusalCode, Route, RoutingRequest
+from kvatlas.routing.router import Refusal, RefusalCode, Route, RoutingRequest, RoutingResult
 from kvatlas.sim.envoy import Address, EnvoyConfig, EnvoyProcess, find_envoy, gateway_config
+from kvatlas.tokenization.eventual import Eventual, Later
 from support.ext_proc import FixedRouter, make_route
+from support.waiting import PATIENCE_S
 
 ANY_PORT = ("127.0.0.1", 0)
 DESTINATION = "x-gateway-destination-endpoint"
@@ -32,7 +35,7 @@ Mode = Literal["duplex", "buffered"]
 
 @dataclass(frozen=True)
 class Received:
-    """A request as a model server got it."""
+    """A request as a model server received it."""
 
     headers: Headers
     body: bytes
@@ -40,7 +43,7 @@ class Received:
 
 @dataclass
 class ModelServer:
-    """A model server that keeps what it was sent."""
+    """A model server that keeps its requests."""
 
     address: str = ""
     status: int = 200
@@ -50,12 +53,12 @@ class ModelServer:
 
     @property
     def host_port(self) -> Address:
-        """Where it listens."""
+        """The address where it listens."""
         host, _, port = self.address.rpartition(":")
         return host, int(port)
 
     async def complete(self, request: web.Request) -> web.Response:
-        """A whole JSON answer, compressed where the client takes that."""
+        """Send a whole JSON response, compressed if the client accepts that."""
         received = await request.read()
         headers = Headers(raw=[(name.lower(), value) for name, value in request.raw_headers])
         self.received.append(Received(headers, received))
@@ -77,14 +80,17 @@ class ModelServer:
 
 
 class JsonRouter(FixedRouter):
-    """Refuses a body that is not JSON, as the real one does, and answers once it is released."""
+    """Refuses a body that is not JSON, as the real one does, and returns once it is released."""
 
     def __init__(self, answer: Route | Refusal) -> None:
         super().__init__(answer)
         self.released = asyncio.Event()
         self.released.set()
 
-    async def route(self, request: RoutingRequest) -> Route | Refusal:
+    def route(self, request: RoutingRequest) -> Eventual[RoutingResult]:
+        return Later(self._route(request))
+
+    async def _route(self, request: RoutingRequest) -> RoutingResult:
         answer = await super().route(request)
         await self.released.wait()
         if request.has_body:
@@ -108,25 +114,25 @@ class Gateway:
     completions: asyncio.Queue[Completion]
 
     async def served_by(self, headers: dict[str, str] | None = None) -> str:
-        """Sends a completion request and returns who answered it."""
+        """Send a completion request, and return which server responded."""
         async with self.client.post("/v1/completions", json={"prompt": "p"}, headers=headers) as answer:
             assert answer.status == 200, await answer.text()
             return str((await answer.json())["server"])
 
     async def completion(self) -> Completion:
-        """The next request that ended."""
-        async with asyncio.timeout(10):
+        """Return the next request that ended."""
+        async with asyncio.timeout(PATIENCE_S):
             return await self.completions.get()
 
     async def picker_is_out(self) -> None:
-        """Returns once Envoy's health checks have found that the picker is not to be used."""
+        """Return once Envoy's health checks have excluded the picker."""
         await pickers_in_use(self.envoy, self.client, 0)
 
 
 async def pickers_in_use(envoy: EnvoyProcess, client: aiohttp.ClientSession, count: int) -> None:
-    """Returns once Envoy's health checks find `count` pickers to be used."""
+    """Return once Envoy's health checks admit `count` pickers."""
     stat = "cluster.kvatlas.membership_healthy"
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE_S):
         while True:
             async with client.get(f"{envoy.admin_url}/stats", params={"filter": stat}) as answer:
                 if (await answer.text()).strip() == f"{stat}: {count}":
@@ -135,19 +141,19 @@ async def pickers_in_use(envoy: EnvoyProcess, client: aiohttp.ClientSession, cou
 
 
 def shipped(config: EnvoyConfig) -> EnvoyConfig:
-    """The configuration as it is."""
+    """Return the configuration unchanged."""
     return config
 
 
 def http_filters(config: EnvoyConfig) -> list[EnvoyConfig]:
-    """The filters a request passes, to be edited in place."""
+    """Return the filters that a request passes, for edits in place."""
     chain = config["static_resources"]["listeners"][0]["filter_chains"][0]
     filters: list[EnvoyConfig] = chain["filters"][0]["typed_config"]["http_filters"]
     return filters
 
 
 def with_processing_mode(**modes: str) -> Callable[[EnvoyConfig], EnvoyConfig]:
-    """An edit of what Envoy sends to the picker."""
+    """Return an edit of the messages that Envoy sends to the picker."""
 
     def edit(config: EnvoyConfig) -> EnvoyConfig:
         ext_proc: dict[str, Any] = next(
@@ -174,7 +180,11 @@ async def gateway(
         health = HealthService(ready=True)
         completions: asyncio.Queue[Completion] = asyncio.Queue()
         picker = ExtProcServer(
-            router, health, dialect=dialect, certificates=certificates, on_complete=completions.put_nowait
+            router,
+            health,
+            certificates=certificates,
+            options=StreamOptions(dialect=dialect or Proposal()),
+            reports=StreamReports(on_complete=completions.put_nowait),
         )
         port = await picker.start(*ANY_PORT)
         stack.push_async_callback(picker.stop, 0)
@@ -197,7 +207,7 @@ async def gateway(
 
 
 async def start_model_server(stack: AsyncExitStack) -> ModelServer:
-    """A model server on a free port, until the stack ends."""
+    """Start a model server on a free port, until the stack ends."""
     server = ModelServer()
     app = web.Application(client_max_size=64 * 1024 * 1024)
     app.router.add_route("*", "/v1/completions", server.complete)

@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
-GRACE_S = 2.0
+GRACE_S = 20.0
 _POLL_S = 0.01
 
 

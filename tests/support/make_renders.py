@@ -1,15 +1,14 @@
-"""Makes the answers in `tests/unit/tokenization/vllm_renders.jsonl`: what a vLLM renders each request to.
+"""Generator of the expected results in `tests/unit/tokenization/vllm_renders.jsonl`.
 
-Use, from the repository: `PYTHONPATH=tests .venv/bin/python -m support.make_renders PATH/TO/vllm [MODEL ...]`, with vLLM
-0.32.0 and torchvision. A line has `id`, `model` (of `support.models.make_models`), `path` and `body`. The render server
-of the model answers, and of the longest prompt `tokens` and `media` (identifier, offset, length) are put into the line.
+Usage, from the repository: `PYTHONPATH=tests .venv/bin/python -m support.make_renders PATH/TO/vllm [MODEL ...]`, with vLLM
+0.32.0 and torchvision. A line has `id`, `model` (of `support.models.make_models`), `path` and `body`. vLLM's render server
+returns `tokens` and `media` (identifier, offset, length); those of the longest prompt are added to the line.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 import tempfile
@@ -21,18 +20,18 @@ from typing import Any
 
 import httpx
 
+from kvatlas.sim.held_port import HeldPort
 from support.models import make_models
 
-LINES = Path(__file__).parents[1] / "unit" / "api" / "tokenization" / "vllm_renders.jsonl"
+LINES = Path(__file__).parents[1] / "unit" / "tokenization" / "vllm_renders.jsonl"
 START_S = 180.0
 
 
 @contextmanager
 def render_server(vllm: str, folder: Path) -> Generator[httpx.Client]:
     """Client of a render server for the model in `folder`."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    held = HeldPort()
+    port = held.number
     options = "--trust-request-chat-template --enable-auto-tool-choice --tool-call-parser hermes".split()
     command = [vllm, "launch", "render", str(folder), "--served-model-name", "m", *options]
     server = subprocess.Popen(
@@ -51,7 +50,7 @@ def render_server(vllm: str, folder: Path) -> Generator[httpx.Client]:
 
 
 def wait_for(client: httpx.Client, server: subprocess.Popen[bytes]) -> None:
-    """Return once the server answers."""
+    """Return when the server responds."""
     ends = time.monotonic() + START_S
     while time.monotonic() < ends and server.poll() is None:
         try:
@@ -60,16 +59,16 @@ def wait_for(client: httpx.Client, server: subprocess.Popen[bytes]) -> None:
             time.sleep(0.5)
         else:
             return
-    raise SystemExit(f"no answer from {client.base_url}")
+    raise SystemExit(f"no response from {client.base_url}")
 
 
 def rendered(client: httpx.Client, line: dict[str, Any]) -> dict[str, Any]:
-    """The line with the server's answer."""
+    """Return the line with the server's result."""
     response = client.post(f"{line['path']}/render", json={**line["body"], "mm_payload": "none"})
     if response.is_error:
         raise SystemExit(f"{line['id']}: {response.status_code} {response.text}")
-    answer: Any = response.json()
-    several: list[dict[str, Any]] = answer if line["path"] == "/v1/completions" else [answer]
+    result: Any = response.json()
+    several: list[dict[str, Any]] = result if line["path"] == "/v1/completions" else [result]
     one = max(several, key=lambda each: len(each["token_ids"]))
     kept = {name: line[name] for name in ("id", "model", "path", "body")}
     kept["tokens"] = one["token_ids"]
@@ -83,7 +82,7 @@ def rendered(client: httpx.Client, line: dict[str, Any]) -> dict[str, Any]:
 
 
 def main(vllm: str, only: list[str]) -> None:
-    """Ask the servers of all models, or of those named."""
+    """Render the lines of all models, or only of those named."""
     lines = [json.loads(line) for line in LINES.read_text().splitlines()]
     with tempfile.TemporaryDirectory() as folder:
         models = make_models(Path(folder))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, cast
@@ -22,7 +21,40 @@ from support.tree import ROOT
 CHART = ROOT / "deploy" / "charts" / "kvatlas"
 GUIDE = ROOT / "deploy" / "kustomize" / "tiered-prefix-cache"
 OVERLAYS = sorted(path.name for path in (GUIDE / "overlays").iterdir())
+SIDECAR = ROOT / "deploy" / "sidecar"
+GOLDEN = ROOT / "tests" / "golden" / "kubectl-1.32.4"
 KUBERNETES = "1.32"
+
+REFERENCE_PICKER: Manifest = {
+    "apiVersion": "apps/v1",
+    "kind": "Deployment",
+    "metadata": {"name": "qwen-epp", "namespace": "ns", "labels": {}},
+    "spec": {
+        "replicas": 1,
+        "selector": {"matchLabels": {"llm-d-router-gateway": "qwen-epp"}},
+        "strategy": {"type": "Recreate"},
+        "template": {
+            "metadata": {"labels": {"llm-d-router-gateway": "qwen-epp"}},
+            "spec": {
+                "serviceAccountName": "qwen-epp",
+                "containers": [
+                    {
+                        "name": "epp",
+                        "image": "epp:1",
+                        "args": ["--pool-name", "qwen", "--pool-namespace", "ns"],
+                        "ports": [
+                            {"name": name, "containerPort": port, "protocol": "TCP"}
+                            for name, port in (("grpc", 9002), ("grpc-health", 9003), ("metrics", 9090))
+                        ],
+                        "volumeMounts": [{"name": "config", "mountPath": "/config"}],
+                    }
+                ],
+                "volumes": [{"name": "config", "configMap": {"name": "qwen-epp"}}],
+            },
+        },
+    },
+}
+"""A picker as the router chart deploys it, of what matters beside it."""
 
 
 def check(manifest: Manifest) -> None:
@@ -56,29 +88,18 @@ def patched(target: Manifest, patch: Path) -> Manifest:
     return cast("Manifest", jsonpatch.apply_patch(target, yaml.safe_load(patch.read_text())))
 
 
-def kubectl_patched(target: Manifest, patch: Path) -> Manifest:
-    """The same by kubectl."""
-    done = subprocess.run(
-        ["kubectl", "patch", "--local", "--type=json", "--patch-file", str(patch), "-f", "-", "-o", "yaml"],
-        input=yaml.safe_dump(target).encode(), capture_output=True, check=True,
-    )  # fmt: skip
-    return cast("Manifest", yaml.safe_load(done.stdout))
-
-
 def kustomize(overlay: str) -> list[Manifest]:
     """The objects of one of the guide's overlays.
 
-    Reads what the overlays use of kustomize, resources and JSON patches, and refuses all else; a test compares with kubectl.
+    Reads what the overlays use of kustomize, resources and JSON patches, and refuses all else; a test compares with
+    what kubectl made.
     """
     return _built(GUIDE / "overlays" / overlay)
 
 
-def kubectl_kustomize(overlay: str) -> list[Manifest]:
-    """The same by kubectl."""
-    done = subprocess.run(
-        ["kubectl", "kustomize", str(GUIDE / "overlays" / overlay)], capture_output=True, check=True
-    )
-    return list(yaml.safe_load_all(done.stdout))
+def recorded(name: str) -> list[Manifest]:
+    """The objects that kubectl made of an overlay, or "sidecar"."""
+    return list(yaml.safe_load_all((GOLDEN / f"{name}.yaml").read_text()))
 
 
 def _built(folder: Path) -> list[Manifest]:

@@ -26,7 +26,7 @@ def read_json(file: Path) -> dict[str, Any]:
 
 
 def write_model(folder: Path, *, tokenizer: Mapping[str, Any], config: Mapping[str, Any]) -> Path:
-    """A model folder without template file, with these changes to the tiny model's JSON files."""
+    """Create a model folder without template file, with these changes to the tiny model's JSON files."""
     folder.mkdir()
     shutil.copy(TINY / "config.json", folder)
     for name, changes in (("tokenizer.json", tokenizer), ("tokenizer_config.json", config)):
@@ -42,7 +42,7 @@ VISION_TEMPLATE = (
     "{% else %}{{ part['text'] }}{% endif %}{% endfor %}{% endif %}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
-"""Takes content as parts."""
+"""Expects content as parts."""
 
 STRICT_TEMPLATE = (
     "{% for message in messages %}{% if message.role == 'system' and not loop.first %}"
@@ -54,7 +54,7 @@ STRICT_TEMPLATE = (
     "{% if enable_thinking is defined and not enable_thinking %}<think></think>{% endif %}"
     "{{ reasoning_effort }}{% endif %}"
 )
-"""Wants system messages first, and thinks unless told not to."""
+"""Accepts system messages only at the front, and enables thinking by default."""
 
 LLAVA: dict[str, Any] = {
     "architectures": ["LlavaForConditionalGeneration"],
@@ -84,11 +84,11 @@ LLAVA: dict[str, Any] = {
     "vision_feature_layer": -1,
     "vision_feature_select_strategy": "default",
 }
-"""A model that sees images of 28 x 28 pixels as four tokens."""
+"""A model with four tokens per image of 28 x 28 pixels."""
 
 
 def write_vision_model(folder: Path, template: str) -> Path:
-    """A model with an image token, processor and template."""
+    """Create a model with an image token, processor and template."""
     added = read_json(TINY / "tokenizer.json")["added_tokens"]
     image = {**added[0], "id": 428, "content": "<image>"}
     config = {"chat_template": template, "extra_special_tokens": {"image_token": "<image>"}}
@@ -116,12 +116,14 @@ def write_vision_model(folder: Path, template: str) -> Path:
 
 
 def make_models(folder: Path) -> dict[str, Path]:
-    """Folders of several models.
+    """Create the folders of several models.
 
-    tiny: as recorded. bos: tokenizer and template both put a BOS token in front, `bos_token` is written as an object.
-    named: two templates in `tokenizer_config.json`, one of them for requests with tools. vision and vision-strings: see
-    images; the one's template takes content as parts, the other's as a string. strict: see `STRICT_TEMPLATE`. processor:
-    as vision, but the processor has a template of its own.
+    - tiny: as recorded
+    - bos: tokenizer and template both add a BOS token; `bos_token` is an object
+    - named: two templates in `tokenizer_config.json`, one of them for requests with tools
+    - vision, vision-strings: accept images; their templates expect content as parts and as a string, respectively
+    - strict: with `STRICT_TEMPLATE`
+    - processor: as vision, but the processor has its own template
     """
     template = read_json(TINY / "tokenizer_config.json")["chat_template"]
     bos_token = {"__type": "AddedToken", "content": BOS, "special": True, "normalized": False}

@@ -8,7 +8,6 @@ import http.client
 import json
 import os
 import shutil
-import socket
 import ssl
 import subprocess
 import time
@@ -19,6 +18,7 @@ from typing import Any
 import trustme
 
 from kvatlas.fleet.kubernetes.client.access import Access
+from kvatlas.sim.held_port import HeldPort
 
 Json = dict[str, Any]
 
@@ -39,7 +39,8 @@ class RealApiServer:
 
     def __init__(self, folder: Path, *, watch_cache: bool) -> None:
         self._folder, self._watch_cache = folder, watch_cache
-        self._etcd_port, self._peer_port, self.port = (free_port() for _ in range(3))
+        self._held = [HeldPort() for _ in range(3)]
+        self._etcd_port, self._peer_port, self.port = (port.number for port in self._held)
         self.ca = trustme.CA()
         self._tls = ssl.create_default_context(cadata=self.ca.cert_pem.bytes().decode())
         self._etcd: subprocess.Popen[bytes] | None = None
@@ -157,7 +158,8 @@ class Cable:
 
     def __init__(self, server: RealApiServer, token: str) -> None:
         self._server, self._token = server, token
-        self._port = free_port()
+        self._held = HeldPort()
+        self._port = self._held.number
         self._listener: asyncio.Server | None = None
         self._ends: set[asyncio.StreamWriter] = set()
         self._carrying: set[asyncio.Task[None]] = set()
@@ -255,9 +257,3 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
             writer.write(piece)
             await writer.drain()
     writer.transport.abort()
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])

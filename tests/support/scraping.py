@@ -15,6 +15,7 @@ from kvatlas.fleet.scrape.schedule import Intervals
 from kvatlas.fleet.scrape.scraper import Scraper
 from kvatlas.fleet.scrape.target import ScrapeSettings, ScrapeStatus
 from kvatlas.scorers.core.model import Load
+from kvatlas.sim.held_port import HeldPort
 
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -51,7 +52,8 @@ class MetricsServer:
         self.queries: list[str] = []
         self.in_flight = 0
         self.most_in_flight = 0
-        self.port = 0
+        self._held = HeldPort()
+        self.port = self._held.number
         self._runner: web.AppRunner | None = None
 
     @property
@@ -59,14 +61,13 @@ class MetricsServer:
         return f"http://127.0.0.1:{self.port}/metrics"
 
     async def start(self) -> None:
-        """Listen, on the former port if there was one."""
+        """Listen, always on the same port."""
         app = web.Application()
         app.router.add_get("/metrics", self._handle)
         self._runner = web.AppRunner(app, shutdown_timeout=1.0)
         await self._runner.setup()
         site = web.TCPSite(self._runner, "127.0.0.1", self.port)
         await site.start()
-        self.port = int(self._runner.addresses[0][1])
 
     async def stop(self) -> None:
         if self._runner is not None:

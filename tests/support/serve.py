@@ -15,7 +15,8 @@ from typing import Any
 import aiohttp
 import msgspec
 
-from support.waiting import until
+from kvatlas.app.app import DRAIN_S
+from support.waiting import PATIENCE_S, until
 
 ANY_PORTS = dict.fromkeys(("extProc", "health", "rest", "metrics"), "127.0.0.1:0")
 _LISTENS = re.compile(r"(\w+) listens on 127\.0\.0\.1:(\d+)")
@@ -117,7 +118,7 @@ async def serving(
     finally:
         if process.returncode is None:
             process.send_signal(end)
-        status = await asyncio.wait_for(process.wait(), timeout=40)
+        status = await asyncio.wait_for(process.wait(), timeout=DRAIN_S + PATIENCE_S)
         await reader
     killed_by = end if end == signal.SIGKILL else killed_by
     assert status == (0 if killed_by is None else -killed_by), "\n".join(log)

@@ -1,4 +1,4 @@
-"""Small tokenizers, really trained, of every family that models come in, and texts that are hard for them."""
+"""Small trained tokenizers of every family of models, and texts that are difficult for them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ GPT4 = r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\
 DEEPSEEK = (
     r"\p{N}{1,3}",
     "[一-龥\u3040-\u309f\u30a0-\u30ff]+",
-    # This one has its line ends as they are, not as escapes.
+    # This pattern contains line feeds themselves, not escapes.
     r"""[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^LINE_ENDS\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+|"""
     r""" ?[\p{P}\p{S}]+[LINE_ENDS]*|\s*[LINE_ENDS]+|\s+(?!\S)|\s+""".replace("LINE_ENDS", "\r\n"),
 )
@@ -40,7 +40,7 @@ DEEPSEEK_CODER = (r"[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", "[一-龥ࠀ-一가-퟿
 
 
 def token(content: str, **flags: bool) -> AddedToken:
-    """An added token; special and literal unless told otherwise."""
+    """Make an added token; special and not normalized by default."""
     return AddedToken(content, **{"special": True, "normalized": False, **flags})
 
 
@@ -57,7 +57,7 @@ def trained(
     model: Any = None,
     trainer: Any = None,
 ) -> Tokenizer:
-    """A tokenizer with these parts, trained on `TEXT`; a BPE of bytes when no model is given."""
+    """Train a tokenizer with these parts on `TEXT`; a byte-level BPE by default."""
     bare = assembled(Tokenizer(model or models.BPE()), normalizer=normalizer, stages=stages, added=())
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     bare.train_from_iterator(
@@ -75,7 +75,7 @@ def assembled(
     added: Sequence[AddedToken] = CHATML,
     frame: Any = None,
 ) -> Tokenizer:
-    """`tokenizer` with these parts too."""
+    """Add these parts to `tokenizer`."""
     if normalizer is not None:
         tokenizer.normalizer = normalizer
     if stages:
@@ -91,21 +91,21 @@ def assembled(
 
 
 def template(single: str) -> Any:
-    """A post-processor that adds what `single` says."""
+    """Make a post-processor that adds the tokens of `single`."""
     return processors.TemplateProcessing(
         single=single, special_tokens=[("<|im_start|>", 601), ("<|im_end|>", 602)]
     )
 
 
 def byte_level(*patterns: str, **parts: Any) -> Tokenizer:
-    """Split by the patterns, one after the other, then into bytes."""
+    """Make a byte-level tokenizer that splits by these patterns in turn."""
     splits = [pre_tokenizers.Split(Regex(pattern), "isolated") for pattern in patterns]
     last = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=not patterns)
     return trained(stages=[*splits, last], **parts)
 
 
 def sentence_piece(*, added: Sequence[AddedToken] = CHATML, **parts: Any) -> Tokenizer:
-    """A BPE over whole texts with a token for every byte; trained on words, as SentencePiece does it."""
+    """Make a BPE over whole texts with a token for every byte; trained on words, as in SentencePiece."""
     reserved = [UNKNOWN, *(f"<0x{n:02X}>" for n in range(256))]
     words = trained(
         normalizer=normalizers.Replace(" ", "▁"),
@@ -120,7 +120,7 @@ def sentence_piece(*, added: Sequence[AddedToken] = CHATML, **parts: Any) -> Tok
 
 
 def metaspace(scheme: str, *, split: bool, **parts: Any) -> Tokenizer:
-    """SentencePiece's models as `transformers` converts them."""
+    """Make a tokenizer as `transformers` converts it from SentencePiece."""
     return sentence_piece(stages=[pre_tokenizers.Metaspace(prepend_scheme=scheme, split=split)], **parts)
 
 
@@ -225,7 +225,7 @@ FAMILIES: Mapping[str, Callable[[], Tokenizer]] = {
     "blank_inside": lambda: byte_level(added=[*CHATML, token("New York", special=False), token("<a b>")]),
     "text_twice": lambda: byte_level(frame=template("<|im_start|> $A <|im_end|> $A")),
 }
-"""Name -> what makes the tokenizer."""
+"""Name -> factory of the tokenizer."""
 
 PIECES = (
     "<|im_start|>", "<|im_end|>", "<|endoftext|>", "<|im_", "|>", "<|", "start|>", "<", ">", "|", "<|im_start|>user\n",
@@ -234,9 +234,9 @@ PIECES = (
     "a", "b c", "The quick brown fox", "hello world", "It's", "don't I'LL", "'s", "é", "e\u0301", "ﬁ", "\uff21", "ŉ", "ĳ", "K", "1", "12345",
     "你好 世界", "。", "こんにちは", "안녕", "\u1100\u1161", "слово ", "Ω", "مرحبا ب", "🙂", "👩\u200d👧", "def f(x):\n    return x\n", "...", "]]\n",
 )  # fmt: skip
-"""What hard texts are made of."""
+"""Pieces of difficult texts."""
 
 _TEXTS = st.lists(st.sampled_from(PIECES) | st.text(max_size=3), max_size=30).map("".join)
 _BROKEN = st.tuples(_TEXTS, st.sampled_from(["\ud800", "\udfff", "\ud83d\ude00"]), _TEXTS).map("".join)
 TEXTS = st.one_of(_TEXTS, _TEXTS, _TEXTS, _BROKEN)
-"""Hard texts; some are no Unicode, with surrogates in them."""
+"""Difficult texts; some contain surrogates, so they are not valid Unicode."""

@@ -6,11 +6,14 @@ import asyncio
 import inspect
 from collections.abc import Callable
 
+PATIENCE_S = 60.0
+"""Far more than anything takes on a busy machine: only a test that fails waits so long."""
+
 _POLL_S = 0.005
 
 
 async def until(
-    condition: Callable[[], object], *, what: str = "the condition", timeout_s: float = 20
+    condition: Callable[[], object], *, what: str = "the condition", timeout_s: float = PATIENCE_S
 ) -> None:
     """Returns once `condition()`, awaited if it is a coroutine function, is true.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -20,14 +19,15 @@ from support.chart_values import ROUTER
 from support.custom_resources import Manifest
 from support.manifests import (
     OVERLAYS,
+    REFERENCE_PICKER,
+    SIDECAR,
     check,
     container,
     helm,
-    kubectl_kustomize,
-    kubectl_patched,
     kustomize,
     only,
     patched,
+    recorded,
     serve_arguments,
     values_of,
 )
@@ -96,38 +96,7 @@ def test_variables_of_an_overlay_are_defined(overlay: str) -> None:
     assert used <= {each["name"] for each in server["env"]}
 
 
-SIDECAR = ROOT / "deploy" / "sidecar"
-
-REFERENCE_PICKER: Manifest = {
-    "apiVersion": "apps/v1",
-    "kind": "Deployment",
-    "metadata": {"name": "qwen-epp", "namespace": "ns", "labels": {}},
-    "spec": {
-        "replicas": 1,
-        "selector": {"matchLabels": {"llm-d-router-gateway": "qwen-epp"}},
-        "strategy": {"type": "Recreate"},
-        "template": {
-            "metadata": {"labels": {"llm-d-router-gateway": "qwen-epp"}},
-            "spec": {
-                "serviceAccountName": "qwen-epp",
-                "containers": [
-                    {
-                        "name": "epp",
-                        "image": "epp:1",
-                        "args": ["--pool-name", "qwen", "--pool-namespace", "ns"],
-                        "ports": [
-                            {"name": name, "containerPort": port, "protocol": "TCP"}
-                            for name, port in (("grpc", 9002), ("grpc-health", 9003), ("metrics", 9090))
-                        ],
-                        "volumeMounts": [{"name": "config", "mountPath": "/config"}],
-                    }
-                ],
-                "volumes": [{"name": "config", "configMap": {"name": "qwen-epp"}}],
-            },
-        },
-    },
-}
-"""A picker as the router chart deploys it, of what matters beside it."""
+RECORD_AGAIN = "deploy/ has changed: record what kubectl makes of it by tests/support/make_manifests.py"
 
 TAKEN_PORTS = {9002, 9003, 9090, 5557, 8081}
 """Ports of the reference picker, of its ZMQ socket, and of Envoy beside it."""
@@ -167,12 +136,10 @@ def test_sidecar_fits_into_the_pod_of_another_picker(tmp_path: Path) -> None:
     assert names["kvatlas-config"]["configMap"]["name"] == config["metadata"]["name"]
 
 
-@pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
 def test_sidecar_is_what_kubectl_makes_of_its_patch() -> None:
-    patch = SIDECAR / "patch.yaml"
-    made = kubectl_patched(REFERENCE_PICKER, patch)
-    wanted = patched(REFERENCE_PICKER, patch)
-    assert container(made, "kvatlas") == container(wanted, "kvatlas")
+    (made,) = recorded("sidecar")
+    wanted = patched(REFERENCE_PICKER, SIDECAR / "patch.yaml")
+    assert container(made, "kvatlas") == container(wanted, "kvatlas"), RECORD_AGAIN
     assert made["spec"]["template"]["spec"]["volumes"] == wanted["spec"]["template"]["spec"]["volumes"]
 
 
@@ -241,13 +208,12 @@ def test_everything_that_is_installed_is_sent_to_the_builder() -> None:
     assert all((ROOT / each).exists() for each in kept)
 
 
-@pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
 @pytest.mark.parametrize("overlay", OVERLAYS)
 def test_overlay_is_what_kubectl_makes_of_it(overlay: str) -> None:
     def by_name(manifests: list[Manifest]) -> dict[tuple[str, str], Manifest]:
         return {(each["kind"], each["metadata"]["name"]): each for each in manifests}
 
-    assert by_name(kustomize(overlay)) == by_name(kubectl_kustomize(overlay))
+    assert by_name(kustomize(overlay)) == by_name(recorded(overlay)), RECORD_AGAIN
 
 
 def test_image_has_nothing_that_hadolint_warns_of() -> None:

@@ -99,7 +99,7 @@ def direct_requirements() -> list[Requirement]:
     return requirements_of_users() + [Requirement(line) for group in groups for line in group]
 
 
-ELSEWHERE = (Path("bench/vllm_check/plugin"), Path("tests/golden"))
+ELSEWHERE = (Path("tests/vllm_check/plugin"), Path("tests/golden"))
 """Code that runs in environments of its own, with their libraries: what vLLM loads, and what makes golden files."""
 
 
@@ -278,8 +278,8 @@ def test_protobuf_requirement_is_what_generated_code_asks_for() -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)  # it compiles
-def test_wheel_holds_the_packages_the_native_parts_and_nothing_else(tmp_path: Path) -> None:
-    """Of what the image is built from."""
+def test_wheel_from_the_sdist_holds_the_packages_the_native_parts_and_nothing_else(tmp_path: Path) -> None:
+    """Build the sdist from what the image is built from, and the wheel from the sdist."""
     source = tmp_path / "source"
     kept = [Path(line[1:]) for line in read(Path(".dockerignore")).splitlines() if line.startswith("!")]
     for path in tracked_files():
@@ -287,14 +287,16 @@ def test_wheel_holds_the_packages_the_native_parts_and_nothing_else(tmp_path: Pa
             continue
         (source / path).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(ROOT / path, source / path)
-    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(tmp_path)]
+    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(tmp_path)]
     subprocess.run(command, cwd=source, check=True, capture_output=True)
 
+    assert len(list(tmp_path.glob("kvatlas-*.tar.gz"))) == 1
     (wheel,) = tmp_path.glob("kvatlas-*.whl")
     names = set(zipfile.ZipFile(wheel).namelist())
     info = f"kvatlas-{PYPROJECT['project']['version']}.dist-info"
     assert {name for name in names if name.startswith("kvatlas/")} == {
         "kvatlas/api/http2/_native.abi3.so",
+        "kvatlas/events/_native.abi3.so",
         "kvatlas/indexer/_native.abi3.so",
         "kvatlas/tokenization/encoding/_native.abi3.so",
         *(f"kvatlas/{path}" for path in to_install()),

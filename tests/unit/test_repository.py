@@ -13,6 +13,8 @@ from support.tree import ROOT, read, tracked_files
 
 MAX_LINES = 400
 THIS_FILE = Path(__file__).relative_to(ROOT)
+NAVIGATION = Path("zensical.toml")
+"""Names pages from the folder `docs` on."""
 CODE = frozenset(".py .pyi .cpp .h .proto .sh .js .css .html .yaml .toml".split())
 CODE_NAMES = frozenset({"Makefile", "run"})
 LOCK_FILES = frozenset(
@@ -121,8 +123,9 @@ def dead_paths(path: Path, text: str) -> Iterator[str]:
 def dead_documents(path: Path, text: str) -> Iterator[str]:
     """Documents that code refers to and that do not exist."""
     if is_code(path) and path != THIS_FILE:
+        folder = "docs" if path == NAVIGATION else path.parent
         for name in NAMED_DOCUMENT.findall(text):
-            if not (ROOT / name).exists() and not (ROOT / path.parent / name).exists():
+            if not (ROOT / name).exists() and not (ROOT / folder / name).exists():
                 yield f"names {name}, which does not exist"
 
 
@@ -168,6 +171,7 @@ def test_every_file_keeps_the_rule(rule: Rule) -> None:
         pytest.param(dead_paths, "a.md", "see `tests/nowhere.py`", id="named_path"),
         pytest.param(dead_documents, "api/a.py", "# Source: docs/nowhere.md section 2", id="document"),
         pytest.param(dead_documents, "api/a.py", "# NOWHERE.md", id="document_at_the_top"),
+        pytest.param(dead_documents, "zensical.toml", '"scorers/nowhere.md"', id="page"),
     ],
 )
 def test_rule_finds_violation_when_there_is_one(rule: Rule, path: str, text: str) -> None:
@@ -188,6 +192,7 @@ def test_rule_finds_violation_when_there_is_one(rule: Rule, path: str, text: str
         ),
         pytest.param(dead_links, "a.md", "`[x](nowhere.md)`\n```\n[x](nowhere.md)\n```\n", id="link_in_code"),
         pytest.param(dead_documents, "tests/conftest.py", "# CONTRIBUTING.md and a.md", id="documents"),
+        pytest.param(dead_documents, "zensical.toml", '"scorers/README.md"', id="page"),
         pytest.param(
             dead_paths, "a.md", "`tests/conftest.py`, `application/json` and `tests/`", id="named_paths"
         ),

@@ -1,1 +1,1 @@
-"""Chats as the engine's template renders them."""
+"""Chat messages and templates: conversations rendered to text as the engine renders them."""

@@ -1,4 +1,4 @@
-"""Chats to text, as the engine's `apply_chat_template` writes them."""
+"""Renderer from chats to text, equal to the engine's `apply_chat_template`."""
 
 from __future__ import annotations
 
@@ -22,28 +22,28 @@ from .variables import with_effort
 
 DEFAULT = "default"
 TOOL_USE = "tool_use"
-"""Name of the template for requests with tools, where a model has several."""
+"""Name of the template for requests with tools, if a model has several templates."""
 
 FINAL_MARK = "\ue000final-message\ue000 "
-"""Put behind the final message to find where it ends in the rendered text. The blank at its end shows whether the
+"""Marker that is appended to the final message to find its end in the rendered text. Its trailing blank shows whether the
 template keeps or trims the blanks around a message."""
 
 MEDIA_MARKS = ("0", "1")
-"""Stand for the same media item in two texts, which then differ from there on. Every tokenizer tells digits apart."""
+"""Placeholders of one media item in a text and its fork, which differ from there on. All tokenizers distinguish digits."""
 
 THINKING_EFFORTS = ("low", "medium", "high", "xhigh", "max")
-"""Efforts of Anthropic's API, each of which means that the model thinks."""
+"""Efforts of Anthropic's API with which the model thinks."""
 
 PROBE = Message(role="user", content="Hi")
-"""Conversation that shows how a template takes a variable."""
+"""Conversation that shows the effect of a variable on a template."""
 
 
 class ChatTemplate:
     """One compiled template.
 
     Attributes:
-        content_parts: whether it wants message content as a list of parts.
-        developer_role: whether it knows the role `developer`.
+        content_parts: whether it expects message content as a list of parts.
+        developer_role: whether it supports the role `developer`.
         source: its text.
     """
 
@@ -51,8 +51,8 @@ class ChatTemplate:
         """Compile `source`.
 
         Raises:
-            RenderError: not a template.
-        Cost: 3 ms a kilobyte; templates have up to about 16.
+            RenderError: `source` is not a valid template.
+        Cost: 3 ms per kilobyte; templates have up to about 16.
         """
         try:
             self._template, tree = compile_template(source, now=now)
@@ -60,23 +60,23 @@ class ChatTemplate:
         except TemplateSyntaxError as error:
             raise RenderError(f"chat template line {error.lineno}: {error.message}") from error
         except Exception as error:
-            # Jinja compiles to Python, which has limits of its own, such as the depth of nested blocks.
+            # Jinja compiles to Python, which has its own limits, such as the depth of nested blocks.
             raise RenderError(f"chat template cannot be compiled: {error}") from error
         self.developer_role = "'developer'" in source or '"developer"' in source
         self.source = source
 
     @cached_property
     def system_first(self) -> bool:
-        """Whether the engine takes it to refuse system messages that are not the first message."""
+        """Whether the engine assumes that the template rejects system messages after the first message."""
         return wants_system_first(self.source)
 
     def render(self, variables: Mapping[str, object]) -> str:
-        """The text for these variables.
+        """Render the template with these variables.
 
         Raises:
-            RenderError: the template failed, refused, took longer than `MAX_RENDER_S`, or wrote more than
-                `MAX_RENDERED_CHARS`. The message tells the kind of failure and the line; what a template says itself may
-                hold parts of the prompt.
+            RenderError: the template failed, raised an error, took longer than `MAX_RENDER_S`, or wrote more than
+                `MAX_RENDERED_CHARS`. The message has the kind of failure and the line, but not the template's own
+                message, which may contain parts of the prompt.
         """
         pieces: list[str] = []
         n_chars = 0
@@ -89,7 +89,7 @@ class ChatTemplate:
         except RenderError as error:
             raise RenderError(f"{error}{_place(error)}") from error
         except Exception as error:
-            # A template is a program: any exception can come out of it.
+            # A template is a program: it can raise any exception.
             raise RenderError(f"chat template raised {type(error).__name__}{_place(error)}") from error
         if n_chars > MAX_RENDERED_CHARS:
             raise RenderError(f"chat template wrote more than {MAX_RENDERED_CHARS} characters")
@@ -98,13 +98,13 @@ class ChatTemplate:
 
 @dataclass(frozen=True, slots=True)
 class ChatOptions:
-    """How the engine was told to render chats; the defaults are those of vLLM.
+    """The engine's options for rendering chats; the defaults are those of vLLM.
 
     Attributes:
-        template: text of the template to use in place of the model's; None for the model's.
-        content_parts: whether templates get message content as a list of parts; None finds it out from the template.
-        variables: what every template sees unless the request says otherwise.
-        hides_forbidden_tools: requests that forbid tools are rendered without them.
+        template: text of the template that replaces the model's; None for the model's.
+        content_parts: whether templates get message content as a list of parts; None detects it from the template.
+        variables: default template variables; the request's take precedence.
+        hides_forbidden_tools: whether requests that forbid tools are rendered without them.
     """
 
     template: str | None = None
@@ -114,10 +114,10 @@ class ChatOptions:
 
 
 class ForeignChat(msgspec.Struct, frozen=True):
-    """A chat with a template out of the request, and what it takes to render it elsewhere.
+    """A chat with a template from the request, with all data that another process needs to render it.
 
     Attributes:
-        chat: with everything filled in that depends on the model.
+        chat: with all fields filled in that depend on the model.
         special_tokens: as in `ChatRenderer`.
         content_parts: as in `ChatOptions`.
     """
@@ -129,15 +129,15 @@ class ForeignChat(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class ChatRenderer:
-    """A model's templates.
+    """Renderer with a model's templates.
 
     Attributes:
-        templates: name -> template; a model with one calls it `default`.
-        special_tokens: variables such as `bos_token` that every template sees.
-        without_tools: template for requests without tools, where the model's processor has one of its own.
-        chosen: template in place of the model's, None for the model's.
-        options: how the engine was told to use templates.
-        compiled: makes templates of those out of requests.
+        templates: name -> template; the template of a model with only one is called `default`.
+        special_tokens: variables such as `bos_token`, passed to every template.
+        without_tools: template of the model's processor, for requests without tools; None if there is none.
+        chosen: template that replaces the model's; None for the model's.
+        options: the engine's options for templates.
+        compiled: compiles templates from requests.
     """
 
     templates: Mapping[str, ChatTemplate]
@@ -148,11 +148,11 @@ class ChatRenderer:
     compiled: Callable[[str], ChatTemplate] = ChatTemplate
 
     def render(self, chat: ChatPrompt) -> TextPrompt:
-        """The text the engine would encode for `chat`, and with media its fork.
+        """Render the text that the engine would encode for `chat`, and its fork if it has media.
 
         Raises:
-            RenderError: there is no template for it, or the template failed on it.
-        Cost: 0.1 ms for 120 kB with a plain template, twice that with media.
+            RenderError: there is no template for the chat, or the template failed on it.
+        Cost: 0.1 ms for 120 kB with a simple template, twice that with media.
         """
         if not chat.messages:
             raise RenderError("the conversation is empty")
@@ -160,17 +160,17 @@ class ChatRenderer:
         fork: str | None = None
         mark: str | None = None
         if has_media(chat.messages):
-            # For media in a list of parts the template writes what the engine looks for; in a string, the engine does.
+            # In a list of parts the template itself writes the engine's media placeholder; in a string the engine does.
             mark = None if self._content_parts(chat) else MEDIA_MARKS[0]
             fork = self._text(chat, MEDIA_MARKS[1])
         text = self._text(chat, mark)
         return TextPrompt(text, chat.add_special_tokens, truncation=chat.truncation, fork=fork)
 
     def foreign(self, chat: ChatPrompt) -> ForeignChat | None:
-        """`chat` for a process where its template can do no harm; None when the template is one of the model's.
+        """Prepare `chat` for rendering in the template process; None if the template is one of the model's.
 
         Raises:
-            RenderError: the model has no template that tells how to fill in the chat.
+            RenderError: fields of the chat depend on the model's template, and the model has none.
         """
         if chat.template is None or chat.template in self.templates:
             return None
@@ -185,7 +185,7 @@ class ChatRenderer:
 
     @cached_property
     def _disabled_effort(self) -> str:
-        """The effort that switches thinking off: `none` where the template takes it for something else than an effort."""
+        """The effort that switches thinking off: `none` if the template treats no other effort like it, else `low`."""
         off = self._probe("none")
         if off is None or any(self._probe(effort) == off for effort in THINKING_EFFORTS):
             return "low"
@@ -200,7 +200,7 @@ class ChatRenderer:
             return None
 
     def _resolved(self, chat: ChatPrompt) -> ChatPrompt:
-        """`chat` with everything that depends on the templates or the options filled in."""
+        """Fill in the fields of `chat` that depend on the templates or the options."""
         hidden = chat.forbids_tools and self.options.hides_forbidden_tools
         if chat.anthropic is None and not hidden and not self.options.variables:
             return chat
@@ -226,7 +226,7 @@ class ChatRenderer:
             return self.without_tools
         name = TOOL_USE if tools is not None and TOOL_USE in self.templates else DEFAULT
         if name not in self.templates:
-            raise RenderError(f"no chat template is called {DEFAULT!r}, there are {sorted(self.templates)}")
+            raise RenderError(f"there is no chat template named {DEFAULT!r}, only {sorted(self.templates)}")
         return self.templates[name]
 
     def _content_parts(self, chat: ChatPrompt) -> bool:
@@ -249,7 +249,7 @@ class ChatRenderer:
         if not chat.continue_final_message:
             return self._render(template, chat, entries)
         if chat.add_generation_prompt:
-            raise RenderError("add_generation_prompt and continue_final_message exclude each other")
+            raise RenderError("add_generation_prompt and continue_final_message are mutually exclusive")
         return _cut_at_mark(self._render(template, chat, [*entries[:-1], _marked(entries[-1])]))
 
     def _render(self, template: ChatTemplate, chat: ChatPrompt, entries: Sequence[Entry]) -> str:
@@ -266,14 +266,14 @@ class ChatRenderer:
 
 
 def _place(error: BaseException) -> str:
-    """` in line N` of the template where `error` was raised; empty when it was raised outside."""
+    """Return ` in line N` for an error that the template raised in line N; empty for other errors."""
     frames = traceback.walk_tb(error.__traceback__)
     lines = [line for frame, line in frames if frame.f_code.co_filename == "<template>"]
     return f" in line {lines[-1]}" if lines else ""
 
 
 def _marked(entry: Entry) -> Entry:
-    """`entry` with `FINAL_MARK` behind the last text of its content."""
+    """Append `FINAL_MARK` to the last text of the entry's content."""
     content = entry["content"]
     if isinstance(content, str):
         return {**entry, "content": content + FINAL_MARK}
@@ -288,6 +288,6 @@ def _marked(entry: Entry) -> Entry:
 def _cut_at_mark(text: str) -> str:
     end = text.rfind(FINAL_MARK.strip())
     if end < 0:
-        raise RenderError("the chat template leaves out the final message")
+        raise RenderError("the chat template omits the final message")
     kept = text[:end]
     return kept if text.startswith(FINAL_MARK, end) else kept.rstrip()

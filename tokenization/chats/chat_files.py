@@ -1,4 +1,4 @@
-"""A model's chat templates, from the files of its folder."""
+"""Loader of a model's chat templates from the files of its folder."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from .chat import DEFAULT, ChatOptions, ChatRenderer, ChatTemplate
 CONFIG_FILE = "tokenizer_config.json"
 TEMPLATE_FILE = "chat_template.jinja"
 MORE_TEMPLATES = "additional_chat_templates"
-"""Folder of further templates, named by their files."""
+"""Folder of further templates; the file names are the template names."""
 
 TOKENS_FILE = "special_tokens_map.json"
-"""Where older models keep their special tokens."""
+"""File of the special tokens of older models."""
 
 PROCESSOR_FILES = ("processor_config.json", "chat_template.json")
-"""Files in which a model's processor may have a `chat_template` of its own; the first one counts."""
+"""Files that may contain the `chat_template` of a model's processor; the first one found is used."""
 
 
 class _NamedTemplate(msgspec.Struct):
@@ -35,15 +35,15 @@ class _Token(msgspec.Struct):
 def load_chat(
     folder: Path, *, options: ChatOptions | None = None, special_tokens: Mapping[str, str] | None = None
 ) -> ChatRenderer | None:
-    """The templates in `folder`, None when it has none and the options neither.
+    """Load the templates in `folder`; None if neither the folder nor the options have one.
 
     `chat_template.jinja` and `additional_chat_templates/*.jinja` replace the templates of `tokenizer_config.json`. A
     template in `processor_config.json` or `chat_template.json` is for requests without tools.
 
     Args:
         folder: of the model.
-        options: how the engine was told to use templates; None for its defaults.
-        special_tokens: known to templates where the files name no others.
+        options: the engine's options for templates; None for its defaults.
+        special_tokens: default special tokens; those in the files take precedence.
 
     Raises:
         TokenizerLoadError: a file is broken; the message says which and what to do.
@@ -99,7 +99,7 @@ def _processor_template(folder: Path) -> str | None:
 
 
 def _special_tokens(folder: Path, config: Mapping[str, Any]) -> dict[str, str]:
-    """Tokens under names like `bos_token`, written as a string or as an object with `content`.
+    """Return the tokens with names like `bos_token`, given as a string or as an object with `content`.
 
     Source: transformers 5.19 tokenization_utils_base.py; models with `added_tokens_decoder` have no other file for them.
     """
@@ -113,7 +113,7 @@ def _special_tokens(folder: Path, config: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _token_text(value: object) -> str | None:
-    """The text of a token; None for what is none, such as the flag `add_bos_token`."""
+    """Return the text of a token; None for other values, such as the flag `add_bos_token`."""
     try:
         token = msgspec.convert(value, str | _Token)
     except msgspec.ValidationError:
@@ -122,7 +122,7 @@ def _token_text(value: object) -> str | None:
 
 
 def _object(file: Path) -> dict[str, Any]:
-    """The JSON object in `file`, empty when there is no such file."""
+    """Return the JSON object in `file`; empty if the file does not exist."""
     if not file.is_file():
         return {}
     try:
@@ -134,7 +134,7 @@ def _object(file: Path) -> dict[str, Any]:
 
 
 def read_text(file: Path) -> str:
-    """The text in `file`.
+    """Read the text of `file`.
 
     Raises:
         TokenizerLoadError: it cannot be read, or is not UTF-8.

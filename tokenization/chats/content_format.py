@@ -1,8 +1,7 @@
-"""Whether a chat template wants message content as a list of parts or as one string.
+"""Detection of the form in which a chat template expects message content: a list of parts, or one string.
 
-The engine guesses it from the template's syntax tree and then hands over every message in that form, also those that
-came in the other one, so the guess must be made alike: a template wants parts when it loops over the content of a
-message. The few ways of writing such a loop that the engine knows are the ones known here.
+The engine guesses the form from the template's syntax tree and converts every message to it. kvatlas must make the same
+guess: a template expects parts if it loops over the content of a message. It recognizes the same few forms of this loop.
 Source: vLLM 0.32.0 renderers/hf.py, `--chat-template-content-format auto`.
 """
 
@@ -14,12 +13,15 @@ from jinja2 import nodes
 
 
 def wants_content_parts(template: nodes.Template) -> bool:
-    """Whether `template` loops over the content of a message.
+    """Return whether `template` loops over the content of a message.
 
-    Loops counted: over `message.content` or `message["content"]`, where `message` is the target of a loop over
-    `messages` or over a variable set from it; in a macro, over the parameter that such a content is passed for;
-    outside of macros, over a variable called `content`. Filters, tests and slices around any of these do not matter.
-    A loop or assignment of these kinds with a target other than a plain name makes the answer False, as in the engine.
+    These loops count:
+    - over `message.content` or `message["content"]`, if `message` is the target of a loop over `messages` or over a
+      variable assigned from it
+    - in a macro, over a parameter to which such a content is passed
+    - outside of macros, over a variable named `content`
+    Filters, tests and slices around these expressions are ignored. If the target of such a loop or assignment is not a
+    plain name, the result is False, as in the engine.
     """
     try:
         messages = _message_names(template)
@@ -29,11 +31,11 @@ def wants_content_parts(template: nodes.Template) -> bool:
 
 
 class _UnknownTargetError(Exception):
-    """A target that is no plain name."""
+    """A target that is not a plain name."""
 
 
 def _message_names(template: nodes.Template) -> frozenset[str]:
-    """Targets of the loops over all messages."""
+    """Return the targets of the loops over all messages."""
     lists = {"messages"}
     grown = True
     while grown:
@@ -50,11 +52,11 @@ def _message_names(template: nodes.Template) -> frozenset[str]:
 
 
 def _is_content_loop(template: nodes.Template, messages: frozenset[str]) -> Iterator[bool]:
-    """For each loop, in the order of the template, whether it is one over content."""
+    """Yield for each loop, in the template's order, whether it loops over content."""
     parameters: dict[int, set[str]] = {}
     for macro in template.find_all(nodes.Macro):
         names = _content_parameters(template, macro, messages)
-        # The innermost macro around a loop comes last and decides, unless it takes no content.
+        # The innermost macro around a loop comes last and takes precedence, unless no content is passed to it.
         for loop in macro.find_all(nodes.For):
             if names or id(loop) not in parameters:
                 parameters[id(loop)] = names
@@ -69,7 +71,7 @@ def _is_content_loop(template: nodes.Template, messages: frozenset[str]) -> Iter
 
 
 def _content_parameters(template: nodes.Template, macro: nodes.Macro, messages: frozenset[str]) -> set[str]:
-    """Parameters of `macro` that some call passes a message's content for."""
+    """Return the parameters of `macro` to which some call passes a message's content."""
     declared = [argument.name for argument in macro.args]
     names: set[str] = set()
     for call in template.find_all(nodes.Call):
@@ -82,7 +84,7 @@ def _content_parameters(template: nodes.Template, macro: nodes.Macro, messages: 
 
 
 def _bare(node: nodes.Node | None) -> nodes.Node | None:
-    """`node` without the filters, tests and slices around it; None for a filter block, which filters no expression."""
+    """Strip filters, tests and slices from `node`; None for a filter block, which has no expression."""
     while isinstance(node, nodes.Filter | nodes.Test) or (
         isinstance(node, nodes.Getitem) and isinstance(node.arg, nodes.Slice)
     ):

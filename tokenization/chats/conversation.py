@@ -1,8 +1,8 @@
-"""Chat messages, from the wire to what a chat template sees.
+"""Chat messages, and their conversion to the entries that a chat template gets.
 
-The engine does not hand a client's messages to the template as they are: it drops unknown fields, brings the known ones
-into its own order, joins or wraps content parts and parses tool arguments. A template that prints a whole object shows
-each of these, so they are repeated here exactly.
+The engine changes a client's messages before it passes them to the template: it drops unknown fields, reorders the known
+ones, joins or wraps content parts and parses tool arguments. The same is done here exactly, since a template that prints
+a whole object shows each of these changes.
 Source: vLLM 0.32.0 renderers/chat_utils.py and openai/chat_completion/protocol.py, checked against its render server.
 """
 
@@ -21,13 +21,13 @@ TEXT_FIELDS = {
     "refusal": "refusal",
     "thinking": "thinking",
 }
-"""Type of a content part that is text -> the field with the text."""
+"""Type of a content part with text -> the field with the text."""
 
 OPTIONAL_TEXT = frozenset({"text", "refusal"})
-"""Part types the engine skips when their text is null."""
+"""Part types that the engine skips if their text is null."""
 
 TOOL_REFERENCE = "tool_reference"
-"""Type of a content part that names a tool; a template that takes parts sees it as it is."""
+"""Type of a content part that names a tool; it is passed unchanged to templates that expect parts."""
 
 MODALITIES = {
     "image_url": "image",
@@ -41,24 +41,24 @@ MODALITIES = {
     "video_embeds": "video",
     "prompt_embeds": "prompt_embeds",
 }
-"""Type of a content part with media -> the type a template sees. A part without a type, or with a `uuid`, is known by
-its field of the same name."""
+"""Type of a content part with media -> the type in the template's entry. The type of a part without `type`, or with
+`uuid`, is the name of its media field."""
 
 KNOWN_PART_FIELDS = frozenset({
     "audio_embeds", "audio_url", "closed", "data", "file", "image_embeds", "image_pil", "image_url", "input_audio",
     "name", "prompt_cache_breakpoint", "refusal", "text", "thinking", "type", "uuid", "video_embeds", "video_url",
 })  # fmt: skip
-"""Fields of content parts with a meaning of their own; the others are kept beside the text."""
+"""Fields of content parts that the engine interprets; it keeps other fields beside the text."""
 
 BILLING_HEADER = "x-anthropic-billing-header"
-"""First word of a line that a coding agent puts on its system prompt, new with every request; the engine drops it."""
+"""First word of a line that a coding agent puts before its system prompt. It changes per request; the engine drops it."""
 
 Entry = dict[str, object]
-"""One message as the template sees it; the order of keys shows when a template prints it."""
+"""One message as passed to the template; the order of keys is visible if a template prints it."""
 
 
 class Message(msgspec.Struct, frozen=True):
-    """One chat message as sent. Fields of other names never reach a template."""
+    """One chat message as sent. Other fields are never passed to a template."""
 
     role: str
     content: str | list[str | dict[str, Any]] | None = None
@@ -70,11 +70,11 @@ class Message(msgspec.Struct, frozen=True):
     reasoning_content: str | None = None
     """Older name of `reasoning`."""
     tools: Any = None
-    """Tools of a developer message."""
+    """Tools of a message with the role `developer`."""
 
 
 class ToolFunction(msgspec.Struct, frozen=True):
-    """The function a tool is, in the engine's order of keys."""
+    """The function of a tool, with the engine's order of keys."""
 
     name: str
     description: str | None = None
@@ -92,7 +92,7 @@ class Tool(msgspec.Struct, frozen=True):
 
 
 def tool_entry(function: ToolFunction, *, defer_loading: bool | None = None) -> Entry:
-    """The tool as the template sees it: absent description and parameters are there as null, other absent fields not."""
+    """Return a tool as passed to the template: absent description and parameters are null, other absent fields omitted."""
     entry: Entry = {
         "name": function.name,
         "description": function.description,
@@ -110,13 +110,13 @@ def tool_entry(function: ToolFunction, *, defer_loading: bool | None = None) -> 
 
 
 def has_media(messages: Iterable[Message]) -> bool:
-    """Whether any message holds an image, audio, video or embeddings."""
+    """Return whether any message contains an image, audio, video or embeddings."""
     parts = [part for message in messages if isinstance(message.content, list) for part in message.content]
     return bool(parts) and any(not isinstance(part, str) and modality(part) is not None for part in parts)
 
 
 def modality(part: Mapping[str, Any]) -> str | None:
-    """The type of media a content part holds, as a template sees it; None for other parts."""
+    """Return the media type of a content part, as passed to the template; None for other parts."""
     kind = part.get("type")
     if kind is None or part.get("uuid") is not None:
         return next((MODALITIES[name] for name in MODALITIES if name in part), None)
@@ -124,7 +124,10 @@ def modality(part: Mapping[str, Any]) -> str | None:
 
 
 def first_malformed(messages: Iterable[Message]) -> str | None:
-    """Where the first part of no known kind, text part without text or tool call without function stands, if any does."""
+    """Return the position of the first malformed part or tool call; None if all are well-formed.
+
+    Malformed are parts of an unknown kind, text parts without text, and tool calls without function.
+    """
     for i, message in enumerate(messages):
         if isinstance(message.content, list):
             for j, part in enumerate(message.content):
@@ -144,16 +147,16 @@ def conversation(
     calls_in_order: bool = False,
     media_text: str | None = None,
 ) -> list[Entry]:
-    """The messages as the template sees them.
+    """Convert messages to the entries that the template gets.
 
     Args:
-        messages: well-formed, as `first_malformed` tells.
+        messages: well-formed according to `first_malformed`.
         content_parts: content becomes a list of `{"type": "text", "text": ...}`, even if it was sent as a string;
             otherwise parts are joined by line feeds into a string.
-        developer_role: whether the template knows the role `developer`; it becomes `system` otherwise.
-        calls_in_order: tool calls keep the order of their keys; they are brought into the API's own otherwise.
-        media_text: what stands in place of media. In a list None leaves the parts as the template sees them. In a
-            string it stands in front of the message's text, where the engine puts words of the model's own.
+        developer_role: whether the template supports the role `developer`; otherwise it becomes `system`.
+        calls_in_order: tool calls keep the order of their keys; otherwise they get the API's order.
+        media_text: placeholder for media. In a list of parts, None keeps the media parts. In a string the placeholder
+            precedes the message's text, where the engine inserts the model's own placeholder.
     """
     entries: list[Entry] = []
     for message in messages:
@@ -167,7 +170,7 @@ def conversation(
 
 
 def merged_system_messages(messages: Sequence[Message]) -> tuple[Message, ...]:
-    """All system messages as one at the front, their texts joined without anything between."""
+    """Merge all system messages into one at the front; their texts are joined without separator."""
     system = [message for message in messages if message.role == "system"]
     if not system:
         return tuple(messages)
@@ -199,7 +202,7 @@ def _is_object(value: object) -> TypeGuard[dict[str, Any]]:
 
 
 def _add_details(entry: Entry, message: Message, *, calls_in_order: bool) -> None:
-    """What a template sees of a message beside role and content."""
+    """Add the fields of a message other than role and content."""
     role = message.role
     if role == "assistant":
         if message.tool_calls:
@@ -219,7 +222,7 @@ def _add_details(entry: Entry, message: Message, *, calls_in_order: bool) -> Non
 
 def _content(message: Message, *, content_parts: bool, media_text: str | None) -> str | list[Entry]:
     if isinstance(message.content, str) and not content_parts and message.role != "system":
-        return message.content  # as below, at a fifth of the cost: nearly all messages are so
+        return message.content  # shortcut for nearly all messages: same result as below, a fifth of the cost
     items = _items(message)
     if message.role == "system":
         items = [kept for item in items if (kept := _without_billing_header(item)) is not None]
@@ -227,14 +230,14 @@ def _content(message: Message, *, content_parts: bool, media_text: str | None) -
         media = [media_text] if media_text and has_media([message]) else []
         return "\n".join([*media, *(text for item in items if (text := _plain(item)))])
     parts = [part for item in items if (part := _part(item, media_text)) is not None]
-    # Templates take the content of tool messages as a string even where they loop over parts.
+    # Templates expect the content of tool messages as a string, even if they loop over parts.
     if message.role == "tool" and all(part["type"] == "text" for part in parts):
         return "\n".join(cast("str", part["text"]) for part in parts)
     return parts
 
 
 def _plain(item: str | dict[str, Any]) -> str | None:
-    """The text of a part that is not media."""
+    """Return the text of a part; None for media."""
     if isinstance(item, str):
         return item
     if modality(item) is not None:
@@ -243,7 +246,7 @@ def _plain(item: str | dict[str, Any]) -> str | None:
 
 
 def _part(item: str | dict[str, Any], media_text: str | None) -> Entry | None:
-    """A content part as a template sees it that takes parts; None for one that is left out."""
+    """Return a content part as passed to a template that expects parts; None if it is omitted."""
     if isinstance(item, str):
         return {"type": "text", "text": item}
     more = {name: value for name, value in item.items() if name not in KNOWN_PART_FIELDS}
@@ -276,10 +279,10 @@ def _ordered(fields: dict[str, Any], first: tuple[str, ...]) -> Entry:
 
 
 def _arguments(arguments: object) -> Entry:
-    """Arguments as an object; what is none, or no JSON, counts as empty, so that one bad turn spoils no later one."""
+    """Return tool arguments as an object; empty if they are not one, so that one bad turn does not fail later ones."""
     if isinstance(arguments, str) and arguments:
         try:
-            # Python's own parser, as in the engine: it takes NaN, and integers up to its limit of 4300 digits.
+            # Python's own parser, as in the engine: it accepts NaN, and integers up to its limit of 4300 digits.
             arguments = json.loads(arguments)
         except ValueError:
             return {}
@@ -293,7 +296,7 @@ def _as_system(entry: Entry) -> Entry:
 
 
 def _one_system_message(entries: list[Entry]) -> list[Entry]:
-    """System messages merged into one at the front; many templates take a system message nowhere else."""
+    """Merge system messages into one at the front; many templates accept a system message only there."""
     system = [entry for entry in entries if entry["role"] == "system"]
     if len(system) <= 1 and entries[0]["role"] == "system":
         return entries

@@ -1,7 +1,7 @@
-"""Models whose prompts the engine writes with code of its own.
+"""Detection of models whose prompts the engine renders with its own code.
 
-For most models the engine does what the model's files say: chat template and `tokenizer.json`. For a few it does not, and
-what their files give would be other ids, without anyone noticing.
+For most models the engine uses the model's chat template and `tokenizer.json`. For a few it does not; their files would
+silently give other ids.
 Source: vLLM 0.32 config/model.py (tokenizer modes by architecture), tokenizers/registry.py (Mistral's formats) and
 renderers/online_renderer.py (Harmony).
 """
@@ -29,30 +29,30 @@ ARCHITECTURES = {
     "KimiK3ForConditionalGeneration": "Kimi K3",
     "MoonshotKimiaForCausalLM": "Kimi-Audio",
 }
-"""Architecture -> the family whose chats vLLM renders with code."""
+"""Architecture -> model family whose chats vLLM renders with its own code."""
 
 OWN_TOKENIZERS = frozenset({"Kimi-Audio"})
-"""Families of these whose plain texts are not encoded with `tokenizer.json` either."""
+"""Families whose plain texts vLLM encodes without `tokenizer.json`."""
 
 HARMONY_TOKENS = frozenset(
     {"<|start|>", "<|message|>", "<|channel|>", "<|constrain|>", "<|call|>", "<|return|>"}
 )
-"""Added tokens that only models have which are talked to in the Harmony format."""
+"""Added tokens that only models with the Harmony chat format have."""
 
 MISTRAL_TOKENIZERS = ("tekken.json", "tokenizer.model.v*")
 MISTRAL_WEIGHTS = "consolidated*.safetensors"
-"""vLLM takes Mistral's own tokenizer for a model that has both a file of these and weights in Mistral's format."""
+"""vLLM uses Mistral's tokenizer for a model with one of the tokenizer files and weights in Mistral's format."""
 
 
 @dataclass(frozen=True, slots=True)
 class OwnRenderer:
-    """That an engine writes a model's prompts with code of its own.
+    """The engine's own renderer for a model.
 
     Attributes:
-        family: name of the format, or of the models that have it.
-        evidence: what tells so.
-        texts: whether plain texts are concerned, not only chats.
-        needs_render: whether the engine's `/tokenize` gives other ids than its model sees, too.
+        family: name of the prompt format, or of the models that use it.
+        evidence: how it was detected.
+        texts: whether the engine also encodes plain texts with its own code, not only chats.
+        needs_render: whether the engine's `/tokenize` returns other ids than its model gets.
     """
 
     family: str
@@ -61,13 +61,13 @@ class OwnRenderer:
     needs_render: bool = False
 
     def __str__(self) -> str:
-        """For people."""
+        """Return a sentence for people."""
         what = "prompts" if self.texts else "chats"
-        return f"the engine writes {what} for {self.family} with code of its own ({self.evidence})"
+        return f"the engine writes {what} for {self.family} with its own code ({self.evidence})"
 
 
 class _Config(msgspec.Struct):
-    """What `config.json` says of the model."""
+    """The needed fields of `config.json`."""
 
     model_type: str | None = None
     architectures: tuple[str, ...] | None = None
@@ -78,13 +78,13 @@ class _AddedToken(msgspec.Struct):
 
 
 class _Tokenizer(msgspec.Struct):
-    """What `tokenizer.json` says of added tokens."""
+    """The needed fields of `tokenizer.json`."""
 
     added_tokens: tuple[_AddedToken, ...] = ()
 
 
 def find_own_renderer(folder: Path) -> OwnRenderer | None:
-    """Whether an engine writes the prompts of the model in `folder` with code of its own; None when nothing says so.
+    """Return the engine's own renderer for the model in `folder`; None if there is no evidence of one.
 
     Raises:
         TokenizerLoadError: a file cannot be read or is broken.
@@ -103,7 +103,10 @@ def find_own_renderer(folder: Path) -> OwnRenderer | None:
 
 
 def _mistral_tokenizer(folder: Path) -> str | None:
-    """The file of Mistral's tokenizer if vLLM takes it; a folder without any weights is taken for a copy without them."""
+    """Return the file of Mistral's tokenizer if vLLM uses it.
+
+    A folder without any weights counts as a copy of a model with weights in Mistral's format.
+    """
     found = next((file.name for name in MISTRAL_TOKENIZERS for file in sorted(folder.glob(name))), None)
     with_its_weights = any(folder.glob(MISTRAL_WEIGHTS)) or not any(folder.glob("*.safetensors"))
     return found if with_its_weights else None
@@ -115,7 +118,7 @@ def _added_tokens(folder: Path) -> frozenset[str]:
 
 
 def _read(file: Path, kind: type[T]) -> T | None:
-    """What `file` says; None when there is no such file."""
+    """Decode `file`; None if it does not exist."""
     if not file.is_file():
         return None
     try:

@@ -1,9 +1,9 @@
-"""The Jinja environment that chat templates run in.
+"""The Jinja environment in which chat templates run.
 
-Templates come from model repositories and requests, so they are not trusted: they run in Jinja's immutable sandbox,
-see nothing but JSON values and a handful of functions, write a bounded text and have a bounded time. What no sandbox inside
-the process bounds is the memory of an expression, and the time of one that has no loop written in Python. So only templates
-the operator chose run in this process; for those out of requests there is `template_process`.
+Templates come from model repositories and requests and are not trusted. They run in Jinja's immutable sandbox, get only
+JSON values and a few functions, and have bounded output and time. A sandbox inside the process cannot bound the memory of
+one expression, nor the time of one without a Python loop. So this process runs only templates that the operator chose;
+`template_process` runs those from requests.
 Source of the environment's settings: transformers 5.19 utils/chat_template_utils.py.
 """
 
@@ -25,14 +25,14 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from .time_bound import TimedContext, compile_timed
 
 MAX_RENDERED_CHARS = 16 * 2**20
-"""Longest text a template may write: four times a prompt of one million tokens at four characters each."""
+"""Longest text that a template may write: four times a prompt of one million tokens of four characters."""
 
 MAX_EXPONENT = 1024
 """Largest exponent of `**`; no chat template needs one."""
 
 
 class Sandbox(ImmutableSandboxedEnvironment):
-    """Immutable sandbox with a bound on time, and on the results of the two operators that make huge ones most easily."""
+    """Immutable sandbox that bounds the rendering time, and the results of the operators `*` and `**`."""
 
     intercepted_binops = frozenset({"*", "**"})
     context_class: type[Context] = TimedContext
@@ -50,13 +50,13 @@ class Sandbox(ImmutableSandboxedEnvironment):
         eval_ctx: EvalContext | None,
         is_filter: bool,  # noqa: FBT001 - Jinja passes it by position
     ) -> object:
-        """What `map`, `select` and their like do with one item."""
+        """Apply `map`, `select` or a similar filter to one item, and count a step."""
         if isinstance(context, TimedContext):
             context.stopwatch.step()
         return super()._filter_test_common(name, value, args, kwargs, context, eval_ctx, is_filter)
 
     def call_binop(self, context: Context, operator: str, left: object, right: object) -> object:
-        """`left operator right`, unless the result would be huge."""
+        """Compute `left operator right`, unless the result would be huge."""
         if operator == "**" and isinstance(right, int) and abs(right) > MAX_EXPONENT:
             raise SecurityError(f"exponent {right} is above {MAX_EXPONENT}")
         if operator == "*":
@@ -67,14 +67,14 @@ class Sandbox(ImmutableSandboxedEnvironment):
 
 
 def compile_template(source: str, *, now: Callable[[], datetime]) -> tuple[Template, nodes.Template]:
-    """The runnable template and its syntax tree.
+    """Compile `source` to a runnable template and its syntax tree.
 
     Args:
         source: template text.
-        now: local time for `strftime_now`.
+        now: returns the local time for `strftime_now`.
 
     Raises:
-        jinja2.TemplateSyntaxError: `source` is no template.
+        jinja2.TemplateSyntaxError: `source` is not a valid template.
     """
 
     def strftime_now(format: str) -> str:  # noqa: A002 - templates may pass it by this name
@@ -84,30 +84,28 @@ def compile_template(source: str, *, now: Callable[[], datetime]) -> tuple[Templ
     sandbox.filters["tojson"] = _to_json
     functions = {"raise_exception": _raise_exception, "strftime_now": strftime_now}
     template = sandbox.from_string(source, globals=functions)
-    template.globals = dict(
-        template.globals
-    )  # each rendering copies them, from a ChainMap at ten times the cost
+    template.globals = dict(template.globals)  # copied per rendering; a ChainMap takes ten times as long
     return template, sandbox.parse(source)
 
 
 def wants_system_first(source: str) -> bool:
-    """Whether the engine takes this template to accept a system message only as the first message.
+    """Return whether the engine assumes that this template accepts only a first message as system message.
 
-    It tries a conversation with a second one in an environment that lacks most of what chat templates use, so templates
-    that call `raise_exception` or `strftime_now`, or have `generation` blocks, are taken for such ones too.
+    The engine tries a conversation with a second system message in an environment without most extensions of chat
+    templates. So templates that call `raise_exception` or `strftime_now`, or have `generation` blocks, count too.
     Source: vLLM 0.32 entrypoints/anthropic/serving.py.
     """
     bare = Sandbox(trim_blocks=True, lstrip_blocks=True, extensions=[ext.loopcontrols])
     messages = [{"role": role, "content": "t"} for role in ("system", "user", "system", "user")]
     try:
         bare.from_string(source).render(messages=messages, add_generation_prompt=False)
-    except Exception:  # noqa: BLE001 - a template is a program; on an error that is not Jinja's the engine does not start
+    except Exception:  # noqa: BLE001 - a template can raise anything; on errors other than Jinja's the engine does not start
         return True
     return False
 
 
 class _GenerationTag(ext.Extension):
-    """`{% generation %}` marks what the assistant wrote, for training; here it only renders its body."""
+    """Tag `{% generation %}`, which marks the assistant's text for training; here it only renders its body."""
 
     tags = {"generation"}  # noqa: RUF012 - the base declares an instance attribute
 
@@ -132,7 +130,7 @@ def _to_json(
     separators: tuple[str, str] | None = None,
     sort_keys: bool = False,  # noqa: FBT001,FBT002
 ) -> str:
-    """JSON without the HTML escapes of Jinja's own filter."""
+    """Encode as JSON without the HTML escapes of Jinja's own filter."""
     return json.dumps(
         value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
     )

@@ -1,4 +1,4 @@
-"""Templates out of requests, rendered where they can do no harm."""
+"""A separate process that renders chat templates from requests."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from ..errors import RenderError
 from ..model import TextPrompt
 from . import template_runner
 from .chat import ForeignChat
-from .template_runner import Answer, read_frame, write_frame
+from .template_runner import RenderResult, read_frame, write_frame
 
 RENDER_S = 0.4
-"""Beyond the CPU time of a rendering, 0.15 s for compiling the template, and where the process does not run all the time."""
+"""Time limit of one chat: `time_bound.MAX_RENDER_S`, and 0.15 s to compile the template and to wait for the CPU."""
 
 WAIT_S = 0.5
-"""Time of a start, 0.2 s, and some renderings before one's own. Gateways wait a second for all of an answer."""
+"""Longest wait: 0.2 s to start the process, and a few earlier renderings. Gateways wait one second for a response."""
 
 START_S = 10.0
-"""Longest start. The requests in whose time it falls do not wait for it to the end; those behind them need it."""
+"""Longest start of the process. Earlier requests give up sooner, but later ones need the process."""
 
 
 class TemplateProcess:
-    """One process for the templates out of requests, started with the first of them, and again after it was ended.
+    """One process for the templates from requests; started for the first chat, and again after it was killed.
 
     Args:
-        render_s: longest time for one chat; past it the process is killed.
-        wait_s: longest wait for a chat, in which others may come first.
+        render_s: time limit of one chat; after it the process is killed.
+        wait_s: longest wait for a chat, including the chats queued before it.
     """
 
     def __init__(self, *, render_s: float = RENDER_S, wait_s: float = WAIT_S) -> None:
@@ -44,14 +44,14 @@ class TemplateProcess:
 
     @property
     def pid(self) -> int | None:
-        """The process's id; None while there is no process."""
+        """The process id; None while there is no process."""
         return self._process.pid if self._process else None
 
     async def rendered(self, chat: ForeignChat) -> TextPrompt:
-        """What `render` returns, without holding up the event loop.
+        """Render as `render` does, without blocking the event loop.
 
         Raises:
-            RenderError: as `render`, or with others before it `chat` was not rendered in time.
+            RenderError: as `render`, or `chat` was not rendered within `wait_s`.
         """
         rendering = asyncio.wrap_future(self._executor.submit(self.render, chat))
         try:
@@ -60,27 +60,27 @@ class TemplateProcess:
             raise RenderError(f"the chat template was not rendered within {self._wait_s:g} s") from error
 
     def render(self, chat: ForeignChat) -> TextPrompt:
-        """The text of `chat`, and with media its fork, as `ChatRenderer.render` makes them.
+        """Render the text of `chat`, and its fork if it has media, as `ChatRenderer.render` does.
 
         Raises:
-            RenderError: the template failed, or took more time or memory than it may have.
-        Cost: two copies through pipes; 0.2 s more for the first chat, and for the first one after a process was killed.
+            RenderError: the template failed, or exceeded its time or memory limit.
+        Cost: two copies through pipes; 0.2 s more if the process must be started.
         """
-        question = msgspec.json.encode(chat)
+        request = msgspec.json.encode(chat)
         with self._lock:
-            data = self._exchange(self._running(), question, limit_s=self._render_s)
-        answer = msgspec.msgpack.decode(data, type=Answer)
-        if answer.text is None:
-            raise RenderError(answer.error)
+            data = self._exchange(self._running(), request, limit_s=self._render_s)
+        result = msgspec.msgpack.decode(data, type=RenderResult)
+        if result.text is None:
+            raise RenderError(result.error)
         return TextPrompt(
-            answer.text.decode(errors="surrogatepass"),
+            result.text.decode(errors="surrogatepass"),
             chat.chat.add_special_tokens,
             truncation=chat.chat.truncation,
-            fork=None if answer.fork is None else answer.fork.decode(errors="surrogatepass"),
+            fork=None if result.fork is None else result.fork.decode(errors="surrogatepass"),
         )
 
     def close(self) -> None:
-        """End the process; chats that wait for it are not rendered."""
+        """Kill the process; queued chats are not rendered."""
         if self._process is not None:
             self._process.kill()
         self._executor.shutdown(cancel_futures=True)
@@ -93,7 +93,7 @@ class TemplateProcess:
         self._stop()
         command = [sys.executable, "-P", "-m", template_runner.__name__]
         try:
-            process = subprocess.Popen(  # noqa: S603 - nothing of a request is in the command
+            process = subprocess.Popen(  # noqa: S603 - the command contains no request data
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
             )
         except OSError as error:
@@ -102,8 +102,8 @@ class TemplateProcess:
         self._exchange(process, None, limit_s=START_S)
         return process
 
-    def _exchange(self, process: subprocess.Popen[bytes], question: bytes | None, *, limit_s: float) -> bytes:
-        """What `process` answers, to nothing when it has started. Without an answer in time it is ended."""
+    def _exchange(self, process: subprocess.Popen[bytes], request: bytes | None, *, limit_s: float) -> bytes:
+        """Send `request`, unless it is None, and return the next frame of `process`; kill it after `limit_s`."""
         late = threading.Event()
 
         def end() -> None:
@@ -112,29 +112,29 @@ class TemplateProcess:
 
         timer = threading.Timer(limit_s, end)
         timer.start()
-        answer = _answer(process, question)
+        response = _next_frame(process, request)
         timer.cancel()
         timer.join()
-        if answer is None or late.is_set():
+        if response is None or late.is_set():
             self._stop()
             if late.is_set():
                 raise RenderError(f"the process for the chat template took longer than {limit_s:g} s")
             raise RenderError(f"the process for the chat template ended with status {process.returncode}")
-        return answer
+        return response
 
     def _stop(self) -> None:
         process, self._process = self._process, None
         if process is not None:
-            with suppress(OSError), process:  # closes the pipes, whatever is in them, and waits for the end
+            with suppress(OSError), process:  # closes the pipes without reading them, and waits for the exit
                 process.kill()
 
 
-def _answer(process: subprocess.Popen[bytes], question: bytes | None) -> bytes | None:
-    """The next frame of `process`; None when it ended before."""
+def _next_frame(process: subprocess.Popen[bytes], request: bytes | None) -> bytes | None:
+    """Send `request`, unless it is None, and read the next frame of `process`; None if it exited before."""
     stdin, stdout = cast("IO[bytes]", process.stdin), cast("IO[bytes]", process.stdout)
     try:
-        if question is not None:
-            write_frame(stdin, question)
+        if request is not None:
+            write_frame(stdin, request)
         return read_frame(stdout)
     except OSError:
         return None

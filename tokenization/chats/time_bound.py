@@ -1,8 +1,8 @@
-"""The bound on the time of one rendering.
+"""The time limit of one rendering.
 
-Jinja turns a template into Python. In that Python every loop takes its items through a stopwatch, and every function
-reports to it: macros, blocks and recursive loops are functions. So do filters that call another one for each item. The clock
-is looked at after `STEPS_PER_LOOK` of these steps. A single step is not bounded; what it can do grows with its values.
+Jinja compiles a template to Python. `compile_timed` changes this code: each loop iteration and each call of a macro, block
+or recursive loop counts as a step. So does each item of filters such as `map`. The clock is read once per
+`STEPS_PER_CHECK` steps. The time of a single step is not bounded; it grows with the size of its values.
 """
 
 from __future__ import annotations
@@ -22,55 +22,55 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
 MAX_RENDER_S = 0.25
-"""CPU time of one rendering. The golden templates take up to 0.1 s for a chat of 4,000 messages, three million characters."""
+"""CPU time of one rendering. The golden templates take up to 0.1 s for 4,000 messages with three million characters."""
 
-STEPS_PER_LOOK = 512
-"""A step of an ordinary template takes 0.5 µs, a look 0.2 µs."""
+STEPS_PER_CHECK = 512
+"""Steps between two checks of the clock. A step of an ordinary template takes 0.5 µs, a check 0.2 µs."""
 
 _HEAD = "timed, step = context.stopwatch.timed, context.stopwatch.step;"
-"""Names that macros take from the function around them. They do not lead to the context, which has the macros: it is freed
-with the last name for it, as the prompt in it should be."""
+"""Code that defines the names for the inner functions, which are macros. They do not refer to the context: it has the
+macros, and without a reference cycle it is freed, with the prompt in it, right after the rendering."""
 
 T = TypeVar("T")
 
 
 class Stopwatch:
-    """The time of one rendering."""
+    """The time limit of one rendering."""
 
     __slots__ = ("_end", "_steps", "_wall_end")
 
     def __init__(self) -> None:
-        # The clock on the wall is read ten times faster than CPU time, and shows no less.
+        # Wall time is read ten times faster than CPU time, and is never less.
         self._wall_end, self._end = time.monotonic() + MAX_RENDER_S, time.thread_time() + MAX_RENDER_S
-        self._steps = STEPS_PER_LOOK  # left until the next look
+        self._steps = STEPS_PER_CHECK  # left until the next check
 
     def timed(self, items: Iterable[T]) -> Iterable[T]:
-        """The same items, each a step. Those of a short list are counted before they are taken, which costs least."""
+        """Return the same items and count each as a step; those of a short list at once, which costs least."""
         if isinstance(items, list) and len(items) < self._steps:
             self._steps -= len(items)
             return items
-        return compress(items, chain.from_iterable(iter(self._look, None)))
+        return compress(items, chain.from_iterable(iter(self._check, None)))
 
     def step(self) -> None:
         """Count one step.
 
         Raises:
-            RenderError: the time is up.
+            RenderError: the time limit is exceeded.
         """
         self._steps -= 1
         if self._steps <= 0:
-            self._look()
+            self._check()
 
-    def _look(self) -> Iterator[bool]:
-        """As many times True as there are steps until the next look."""
+    def _check(self) -> Iterator[bool]:
+        """Check the clock, and return one True per step until the next check."""
         if time.monotonic() > self._wall_end and time.thread_time() > self._end:
             raise RenderError(f"chat template took longer than {MAX_RENDER_S:g} s")
-        self._steps = STEPS_PER_LOOK
-        return repeat(True, STEPS_PER_LOOK)
+        self._steps = STEPS_PER_CHECK
+        return repeat(True, STEPS_PER_CHECK)
 
 
 class TimedContext(Context):
-    """What a template sees while it renders, and the time it has for that."""
+    """Template context with the time limit of its rendering."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class TimedContext(Context):
         self.stopwatch = Stopwatch()
 
     def derived(self, locals: dict[str, object] | None = None) -> Context:  # noqa: A002 - Jinja's name
-        """A context for a part of the template, with the same time."""
+        """Create a context for a part of the template, with the same time limit."""
         context = super().derived(locals)
         if isinstance(context, TimedContext):
             context.stopwatch = self.stopwatch
@@ -92,14 +92,14 @@ class TimedContext(Context):
 
 
 def compile_timed(source: str, filename: str) -> CodeType:
-    """Code of the Python that Jinja made of a template, with its steps."""
+    """Compile the Python that Jinja generated from a template, with calls that count its steps."""
     tree = ast.parse(source)
     for node in ast.walk(tree):
         if isinstance(node, ast.For):
             timed = ast.copy_location(ast.Name("timed", ast.Load()), node.iter)
             node.iter = ast.copy_location(ast.Call(timed, [node.iter], []), node.iter)
         elif isinstance(node, ast.FunctionDef):
-            # Functions with a context of their own hold all others, which see their names.
+            # Top-level functions get the context; nested ones use the names that these define.
             head = _HEAD if node in tree.body else ""
             node.body[:0] = [
                 ast.increment_lineno(line, node.lineno - 1) for line in ast.parse(f"{head}step()").body

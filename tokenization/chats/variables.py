@@ -1,4 +1,4 @@
-"""What a chat template sees by name beside the conversation."""
+"""Template variables of a chat request."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from collections.abc import Mapping
 from typing import Any
 
 VALUES_NOT_GIVEN = (None, "auto")
-"""Template variables with these values count as not given."""
+"""Template variables with these values are dropped."""
 
 ENGINE_VARIABLES = ("add_generation_prompt", "continue_final_message", "return_dict", "tokenize")
-"""Names in `chat_template_kwargs` that the engine takes for itself; its own values win."""
+"""Names in `chat_template_kwargs` that the engine reserves and overrides."""
 
 
 def template_variables(given: Mapping[str, Any] | None, reasoning_effort: str | None) -> dict[str, Any]:
-    """The variables of a request.
+    """Return the template variables of a request.
 
     Args:
         given: `chat_template_kwargs`.
-        reasoning_effort: as the API has it; None when the request does not say.
+        reasoning_effort: as the API has it; None if the request does not set it.
     """
     if not given and reasoning_effort is None:
         return {}
@@ -30,7 +30,7 @@ def template_variables(given: Mapping[str, Any] | None, reasoning_effort: str | 
 
 
 def with_effort(variables: dict[str, Any], reasoning_effort: str | None) -> dict[str, Any]:
-    """`variables` with a reasoning effort; it also switches thinking on or off unless the request does so itself."""
+    """Add a reasoning effort to `variables`; it also sets `enable_thinking` unless the request does."""
     if reasoning_effort is None:
         return variables
     thinks = {"enable_thinking": reasoning_effort != "none"}

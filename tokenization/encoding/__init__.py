@@ -1,1 +1,1 @@
-"""Text to token ids."""
+"""Encoding of text to token ids."""

@@ -1,4 +1,4 @@
-"""Prompts as bytes, for models whose token ids cannot be computed here."""
+"""Byte form of prompts, for models whose token ids cannot be computed here."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _encode = msgspec.json.Encoder().encode
 
 
 def prompt_bytes(prompt: TextPrompt | ChatPrompt) -> bytes | None:
-    """What stands for the text of a prompt; None when it is no Unicode.
+    """Encode a prompt as bytes; None if its text is not valid Unicode.
 
-    Prompts that begin alike begin with the same bytes: of a chat first come tools and documents, then the messages, each
-    closed by a line feed, so that the next turn of a conversation continues the bytes of this one. Media are replaced by
-    digests of what was sent. The bytes are no engine's; they can only be compared with each other.
+    Prompts with a common beginning have bytes with a common beginning. A chat starts with its tools and documents, followed
+    by its messages. Each ends with a line feed, so the next turn of a conversation extends the bytes of this one. Media are
+    replaced by digests. The bytes have no meaning for engines; they can only be compared with each other.
 
     Cost: 0.2 ms for 100 kB.
     """

@@ -1,8 +1,8 @@
-"""A native encoder for byte-level BPE tokenizers: the ids of the library, at a small part of its cost.
+"""A native encoder for byte-level BPE tokenizers: the same ids as the library, at a small part of its cost.
 
-It does what the library does, in its order: added tokens are taken out, the rest is split by regular expressions, and the
-bytes of each word are merged pair by pair. What it does not know, it leaves to the library: tokenizers of other kinds,
-patterns with other alternatives, and texts with characters that are rare or that a normal form may change.
+It works in the same order as the library: it extracts added tokens, splits the rest by regular expressions, and merges the
+bytes of each word pair by pair. The library still encodes what this encoder does not support: other kinds of tokenizers,
+patterns with other alternatives, and texts with rare characters or with characters that a normal form may change.
 Source: tokenizers 0.23 added_vocabulary.rs, pre_tokenizers/split.rs and byte_level.rs, models/bpe/word.rs.
 """
 
@@ -27,15 +27,15 @@ MAX_CLASSES = 30
 
 
 class BytePairEncoder:
-    """Encodes texts as the library does. Usable from any thread.
+    """Encoder with the same ids as the library. Usable from any thread.
 
     Args:
-        native: does so with texts in normal form.
-        form: that normal form; None for no form.
-        words: out of the vocabulary.
+        native: encodes texts in normal form.
+        form: the normal form; None if texts are not normalized.
+        words: words of the vocabulary.
 
     Attributes:
-        sample: a text of words out of the vocabulary, to compare both with.
+        sample: a text of words of the vocabulary, to compare this encoder with the library.
     """
 
     def __init__(self, native: Encoder, form: NormalForm | None, words: Sequence[str]) -> None:
@@ -44,9 +44,9 @@ class BytePairEncoder:
         self.sample = "".join(words) + " ".join(words)
 
     def encode(self, texts: Sequence[str]) -> list[Ids | None]:
-        """Ids of each text; None for those that are left to the library.
+        """Return the ids of each text; None for a text that only the library can encode.
 
-        Cost: 0.05 to 0.15 µs a token, while other threads run.
+        Cost: 0.05 to 0.15 µs per token, without holding the GIL.
         """
         found = self._native.encode(texts, normalized=self._form is None)
         if self._form is not None and None in found:
@@ -62,12 +62,12 @@ class BytePairEncoder:
 
 
 def byte_pair_encoder(fields: TokenizerFields) -> BytePairEncoder | None:
-    """The native encoder of a tokenizer; None where it is of another kind, or the native part was not built.
+    """Build the native encoder of a tokenizer; None for unsupported tokenizers, or if the extension is not built.
 
-    Cost: 2 µs a vocabulary entry, and 0.1 s the first time in a process.
+    Cost: 2 µs per vocabulary entry, and 0.1 s the first time in a process.
     """
     try:
-        from ._native import Encoder  # noqa: PLC0415 - absent where no compiler was
+        from ._native import Encoder  # noqa: PLC0415 - absent if the extension is not built
     except ImportError:
         return None
     stages = split_stages(fields.stages)
@@ -98,7 +98,7 @@ def byte_pair_encoder(fields: TokenizerFields) -> BytePairEncoder | None:
 
 
 def _is_found_anywhere(token: AddedToken, form: NormalForm | None) -> bool:
-    """Whether it is found wherever it stands, and, where it is looked for in normalized text, as well in the text itself."""
+    """Return whether the token is found in any context, and at the same places in raw as in normalized text."""
     if token.lstrip or token.rstrip or token.single_word:
         return False
     return (
@@ -111,7 +111,7 @@ def _normalized(token: AddedToken, form: NormalForm | None) -> str:
 
 
 def _words(vocabulary: Mapping[str, int]) -> list[str]:
-    """Two thousand words from all over a vocabulary."""
+    """Return about two thousand words, evenly spaced in the vocabulary."""
     tokens = list(vocabulary)[:: max(1, len(vocabulary) // 2000)]
     decoder = decoders.ByteLevel()
     return [decoder.decode([token]) for token in tokens]

@@ -1,7 +1,8 @@
-"""Which characters belong to which class, told by the library that splits with them.
+"""Character classes, as the tokenizers library defines them.
 
-Its regular expressions bring a Unicode version of their own, so it is asked: it splits a text of all characters by each class.
-Characters that Python's own Unicode version does not know are left out, and so are those that a normal form may change.
+The library's regular expressions have their own Unicode version. So the members of a class are found by letting the library
+split a text of all characters by this class. Characters that Python's Unicode version does not have are left out, and so
+are characters that a normal form may change.
 """
 
 from __future__ import annotations
@@ -19,36 +20,36 @@ from tokenizers.normalizers import Normalizer
 from tokenizers.pre_tokenizers import Split
 
 CHARACTERS = tuple(chain(range(0x10000), range(0x1F000, 0x1FC00)))
-"""Code points looked at: the basic plane, and symbols such as emoji."""
+"""Supported code points: the basic plane, and symbols such as emoji."""
 
 UNIFORM = (range(0x3400, 0x4DB6), range(0x4E00, 0x9FA6), range(0xAC00, 0xD7A4))
-"""Ideographs and Hangul syllables: as good as all texts' letters without case; some of each stand for all, to save time."""
+"""Ranges of ideographs and Hangul syllables, all letters without case. To save time, only samples of each are tested."""
 
 _STRIDE = 512
 _ANY_CASE = "(?i:[a-z'])"
-"""What patterns ask for without regard to case."""
+"""Class of all characters that patterns match case-insensitively."""
 _OF_ANY_CASE = re.compile(r"\(\?i:([a-z']|\[[a-z']{2,5}\])\)")
-"""One of them, or a few; not the class of all."""
+"""A case-insensitive class of one or a few characters, but not the class of all."""
 
 _HANGUL_PARTS = (*range(0x1161, 0x1176), *range(0x11A8, 0x11C3))
 
 NormalForm = Literal["NFC", "NFKC"]
 
 SEPARATOR = "\n"
-"""Stands alone in every form."""
+"""A character that composes with no other one in any normal form."""
 
 Ranges = bytes
-"""Code points as pairs of u32 in the machine's byte order: the first of a range, and the one behind its last."""
+"""Ranges of code points as pairs of u32 in the machine's byte order: the first code point, and the one after the last."""
 
 
 @cache
 def members(characters: str) -> Ranges:
-    """The characters of a class; ranges may also have code points that are not assigned.
+    """Return the characters of a class; the ranges may include unassigned code points.
 
     Args:
         characters: regular expression that matches one character.
 
-    Cost: 10 ms, once for each class; nothing to speak of for one character, with its case or without.
+    Cost: 10 ms, once per class; negligible for a single character, case-sensitive or not.
     """
     if len(characters) == 1:
         return _ranges([(ord(characters), ord(characters) + 1)])
@@ -61,16 +62,19 @@ def members(characters: str) -> Ranges:
 
 @cache
 def known(form: NormalForm | None) -> Ranges:
-    """Characters that Python's Unicode version has, and that the library brings into the same form as Python.
+    """Return the assigned characters that Python and the library normalize alike, alone and in compositions.
 
-    By itself, and where it composes with another one; its version may be older. Cost: 70 ms, once for each form.
+    The library's Unicode version may be older. Cost: 70 ms, once per form.
     """
     return _ranges(_runs(_assigned() if form is None else _agreed(form)))
 
 
 @cache
 def inert(form: NormalForm | None) -> Ranges:
-    """Known characters of which every text is in a normal form; None for no form. Cost: 50 ms, once for each form."""
+    """Return the known characters with this property: a text of these alone is always in the form. None is no form.
+
+    Cost: 50 ms, once per form.
+    """
     return (
         known(None)
         if form is None
@@ -79,12 +83,12 @@ def inert(form: NormalForm | None) -> Ranges:
 
 
 def normalizer_of(form: NormalForm) -> Normalizer:
-    """What the library brings texts into the form with."""
+    """Return the library's normalizer for a form."""
     return normalizers.NFC() if form == "NFC" else normalizers.NFKC()
 
 
 def all_of(ranges: Ranges) -> str:
-    """The characters of `ranges`, in order."""
+    """Return the characters of `ranges`, in order."""
     bounds = array("I", ranges)
     return "".join(
         chr(code) for begin, end in zip(bounds[::2], bounds[1::2], strict=True) for code in range(begin, end)
@@ -102,7 +106,7 @@ def _agreed(form: NormalForm) -> Sequence[int]:
 
 
 def _is_inert(char: str, form: NormalForm) -> bool:
-    """Whether it is a starter that the form keeps, and that composes with nothing before it."""
+    """Return whether a character is a starter that the form keeps, and that composes with no preceding character."""
     return (
         not unicodedata.combining(char) and char not in _seconds() and unicodedata.is_normalized(form, char)
     )
@@ -110,7 +114,7 @@ def _is_inert(char: str, form: NormalForm) -> bool:
 
 @cache
 def _pairs() -> Sequence[str]:
-    """Pairs of characters that have a composed form."""
+    """Return the pairs of characters that have a composed form."""
     found = (unicodedata.decomposition(chr(code)).split() for code in CHARACTERS)
     return [
         "".join(chr(int(part, 16)) for part in parts)
@@ -121,7 +125,7 @@ def _pairs() -> Sequence[str]:
 
 @cache
 def _seconds() -> frozenset[str]:
-    """Characters that compose with one before them."""
+    """Return the characters that compose with a preceding character."""
     return frozenset(pair[1] for pair in _pairs()) | set(map(chr, _HANGUL_PARTS))
 
 
@@ -132,7 +136,7 @@ def _assigned() -> Sequence[int]:
 
 @cache
 def _probes() -> Sequence[int]:
-    """Assigned characters, of the uniform ranges the ends and a few between."""
+    """Return the assigned characters, but only samples of the uniform ranges."""
     inside = {code for uniform in UNIFORM for code in uniform} - {
         code for uniform in UNIFORM for code in (*uniform[::_STRIDE], uniform[-1])
     }

@@ -1,6 +1,6 @@
-"""Tokenizers of models that come without `tokenizer.json`: made by `transformers` from the files they have.
+"""Conversion of tokenizers without `tokenizer.json`, by the `transformers` library.
 
-The engine does the same with these models, so it is the conversion that gives the engine's ids.
+The engine uses the same conversion, so the ids are the engine's.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ SOURCES = (
     "vocab.json",
     "vocab.txt",
 )
-"""Files that tokenizers are made from: SentencePiece, tiktoken, and older forms of BPE and WordPiece."""
+"""Files that can be converted: SentencePiece, tiktoken, and older forms of BPE and WordPiece."""
 
 EXTRA = ("transformers", "sentencepiece", "tiktoken")
-"""What `kvatlas[transformers]` installs. All are needed: without sentencepiece, its files are read as something else."""
+"""Packages of `kvatlas[transformers]`. All are needed: without sentencepiece, its files are read as another format."""
 
 
 def convert(folder: Path) -> tuple[Tokenizer, Mapping[str, str]]:
-    """The tokenizer in `folder`, and its special tokens by names such as `bos_token`.
+    """Return the tokenizer in `folder`, and its special tokens by names such as `bos_token`.
 
-    Code that a model brings along is not run, and nothing is downloaded.
+    Code in the model folder is not run, and nothing is downloaded.
 
     Raises:
-        TokenizerLoadError: the extra is not installed, or the files make no tokenizer.
+        TokenizerLoadError: the extra is not installed, or the files cannot be converted.
     """
     absent = [name for name in EXTRA if find_spec(name) is None]
     if absent:
         raise TokenizerLoadError(
-            f"tokenizer folder {folder} has no tokenizer.json, and making one of what it has needs {', '.join(absent)}: "
+            f"tokenizer folder {folder} has no tokenizer.json, and converting its other files needs {', '.join(absent)}: "
             f"pip install 'kvatlas[transformers]'"
         )
     transformers: Any = importlib.import_module("transformers")
@@ -49,8 +49,8 @@ def convert(folder: Path) -> tuple[Tokenizer, Mapping[str, str]]:
             str(folder), local_files_only=True, trust_remote_code=False
         )
     except Exception as error:
-        # The library lets through whatever goes wrong inside.
-        raise TokenizerLoadError(f"transformers makes no tokenizer of {folder}: {error}") from error
+        # The library does not wrap its errors; any exception can be raised.
+        raise TokenizerLoadError(f"transformers cannot convert the tokenizer in {folder}: {error}") from error
     backend: object = getattr(tokenizer, "backend_tokenizer", None)
     if not isinstance(backend, Tokenizer):
         raise TokenizerLoadError(

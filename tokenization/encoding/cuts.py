@@ -1,11 +1,13 @@
-"""Where a text may be cut so that its segments, encoded one by one, give the ids of the whole text.
+"""Places at which a text can be cut into segments that, encoded one by one, give the ids of the whole text.
 
-Before certain added tokens: the tokenizer looks for added tokens first, leftmost and longest, and what lies between two
-matches is normalized, split and encoded by itself. A segment begins with its added token, so that what follows is at
-the same place of its text, not at the start, as in the whole. And between words, where `word_cuts` has a proof.
+There are two kinds:
+- Before certain added tokens. The tokenizer first searches for added tokens, leftmost and longest, and then normalizes,
+  splits and encodes the text between two matches separately. Each segment begins with its added token. So the text after
+  the token is not at the start of its segment, as in the whole text.
+- Between words, if `word_cuts` proves that it is safe.
 
-Every cut depends only on the text before it and the character after it. So texts with a common beginning have their
-segments in common, but for the last one there.
+A cut depends only on the text before it and the character after it. So texts with a common beginning have the same
+segments there, except for the last one.
 Source: tokenizers added_vocabulary.rs, `extract_and_normalize`.
 """
 
@@ -25,11 +27,11 @@ if TYPE_CHECKING:
     from ._native import Cutter
 
 SEGMENT_CHARS = 2048
-"""A segment is cut at the first proven place after so many characters, about 500 tokens, and before an added token if it
-has an eighth of that: a line between two messages is no segment of its own.
+"""A segment ends at the first proven place after this many characters, about 500 tokens. It ends before an added token if
+it has at least an eighth of that, so that a single line between two messages is not a segment.
 
-Measured with a vocabulary of 32,000: encoding one takes 0.6 ms, which a text that grew at its end pays once more, and
-looking up a text of 400,000 characters 0.4 ms.
+Measured with a vocabulary of 32,000: encoding a segment takes 0.6 ms; a text that grew pays this again for its last
+segment. Looking up a text of 400,000 characters takes 0.4 ms.
 """
 
 _SIGNS = frozenset(r"""!"#$%&'()*+,-./:;<=>?@[\]^`{|}~""")
@@ -37,28 +39,28 @@ _SIGNS = frozenset(r"""!"#$%&'()*+,-./:;<=>?@[\]^`{|}~""")
 
 @dataclass(frozen=True)
 class Cuts:
-    """Both kinds of places.
+    """The places at which texts of one tokenizer can be cut.
 
     Attributes:
-        tokens: contents of added tokens to cut before.
-        followers: characters to cut before when a letter stands before them; empty where nothing is proven.
+        tokens: added tokens before which a text can be cut.
+        followers: characters before which a text can be cut if a letter precedes them; empty if nothing is proven.
     """
 
     tokens: frozenset[str]
     followers: str
 
     def segments(self, text: str, size: int) -> list[str]:
-        """`text` in segments, none empty; about `size` characters long where words can be told apart.
+        """Split `text` into non-empty segments, of about `size` characters if the text can be cut between words.
 
-        Cost: 0.3 ns a character, 0.7 ns where some are not ASCII; without the native part 1.2 ns.
+        Cost: 0.3 ns per character, 0.7 ns if some are not ASCII; 1.2 ns without the native extension.
         """
         if self._native is not None:
-            with suppress(UnicodeEncodeError):  # half a surrogate pair
+            with suppress(UnicodeEncodeError):  # a lone surrogate
                 return self._native.segments(text, size)
         return self.segments_by_patterns(text, size)
 
     def segments_by_patterns(self, text: str, size: int) -> list[str]:
-        """As `segments`, without the native part."""
+        """Split as `segments` does, without the native extension."""
         ends = [token.start() for token in self._token.finditer(text)] if self.tokens else []
         shortest = max(1, size // 8)
         found: list[str] = []
@@ -77,14 +79,14 @@ class Cuts:
     @cached_property
     def _native(self) -> Cutter | None:
         try:
-            from ._native import Cutter  # noqa: PLC0415 - absent where no compiler was
+            from ._native import Cutter  # noqa: PLC0415 - absent if the extension is not built
         except ImportError:
             return None
         return Cutter(tokens=sorted(self.tokens), letters=letter_ranges(), followers=self.followers)
 
     @cached_property
     def _token(self) -> re.Pattern[str]:
-        # Longest first, since the first alternative that matches wins.
+        # Longest first, since the first matching alternative is taken.
         return re.compile(
             "|".join(re.escape(content) for content in sorted(self.tokens, key=len, reverse=True))
         )
@@ -95,19 +97,19 @@ class Cuts:
 
 
 WHOLE = Cuts(tokens=frozenset(), followers="")
-"""No cut at all."""
+"""No cuts: the text is one segment."""
 
 
 def proven_cuts(fields: TokenizerFields) -> Cuts:
-    """Where texts of this tokenizer may be cut."""
+    """Return the places at which texts of this tokenizer can provably be cut."""
     return Cuts(tokens=frozenset(_cut_tokens(fields.added_tokens)), followers=followers(fields))
 
 
 def _cut_tokens(tokens: Iterable[AddedToken]) -> set[str]:
-    """Added tokens that are found wherever they stand, whatever stands around them.
+    """Return the added tokens that are found in any context.
 
-    Not so are tokens looked for in normalized text, those that take in spaces or need a word boundary, and all that can
-    overlap with one of these in a text, since the match further left, or longer, then hides the other.
+    Excluded are tokens that are searched for in normalized text, that include adjacent spaces or need a word boundary.
+    Also excluded are tokens that can overlap one of these, since the leftmost or longest match hides the other.
     """
     literal = [token for token in tokens if not token.normalized and token.content]
     needs_boundary = any(token.single_word for token in literal)
@@ -126,7 +128,7 @@ def _cut_tokens(tokens: Iterable[AddedToken]) -> set[str]:
 
 
 def _overlapping(taken: set[str], others: set[str]) -> set[str]:
-    """Those of `taken` of which a part can be a part of one of `others` in some text."""
+    """Return the tokens of `taken` that can overlap one of `others` in some text."""
     heads = {other[:n] for other in others for n in range(1, len(other) + 1)}
     tails = {other[n:] for other in others for n in range(len(other))}
     joined = "\0".join(others)

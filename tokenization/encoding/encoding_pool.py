@@ -1,34 +1,35 @@
-"""Encodes prompts off the event loop, within a time budget, and the same text only once at a time."""
+"""Thread pool that encodes prompts within a time budget; concurrent requests with the same text share the work."""
 
 from __future__ import annotations
 
 import asyncio
 import time
 from array import array
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
 from ..errors import EncoderBusyError, EncodeTimeoutError
+from ..eventual import Eventual, Known, Later
 from .segment_cache import Ids
 from .segment_encoder import Draft, SegmentEncoder
 
 INLINE_CHARS = 4096
 """New text up to this length is encoded on the event loop itself: 1 ms with a vocabulary of 32,000.
 
-Measured (tokenizers 0.23): 0.3 µs a character. Handing a text to a thread and back costs 0.1 ms.
+Measured with tokenizers 0.23: 0.3 µs per character. Passing a text to a thread and back costs 0.1 ms.
 """
 
 QUICK_CHARS = 32_768
-"""As INLINE_CHARS, for texts that need no library: 1 ms at first sight of their words."""
+"""As INLINE_CHARS, for texts that the native encoder supports: 1 ms if no word is cached."""
 
 SLICE_CHARS = 32_768
-"""A thread takes whole segments of about so many characters at a time: 10 ms of work."""
+"""A thread takes whole segments of about this many characters at a time: 10 ms of work."""
 
 QUEUE_CHARS = 16 * 2**20
-"""5 s of work for one thread."""
+"""Limit of the queued text: 5 s of work for one thread."""
 
 THREADS = 2
 TIMEOUT_S = 0.4
@@ -36,14 +37,14 @@ TIMEOUT_S = 0.4
 
 @dataclass(slots=True)
 class EncodingCounters:
-    """What became of the prompts.
+    """Totals of all encoded prompts.
 
     Attributes:
-        cached_tokens: tokens that were known from earlier prompts.
-        encoded_tokens: tokens that had to be found out.
-        encode_seconds: CPU time of that.
-        timeouts: prompts that were not done in time.
-        refusals: prompts not begun, for the length of the queue.
+        cached_tokens: tokens found in the cache of segments.
+        encoded_tokens: tokens that had to be encoded.
+        encode_seconds: CPU time of encoding.
+        timeouts: prompts that were not encoded in time.
+        refusals: prompts rejected because the queue was full.
     """
 
     cached_tokens: int = 0
@@ -62,7 +63,7 @@ class _Outcome(NamedTuple):
 
 
 class _Key(NamedTuple):
-    """One piece of work; equal ones are done once."""
+    """Key of one segment to encode; concurrent prompts share the work of equal keys."""
 
     encoder: SegmentEncoder
     adds: bool
@@ -73,9 +74,9 @@ class EncodingPool:
     """A few threads that encode for one event loop.
 
     Args:
-        threads: how many slices are encoded at the same time.
-        timeout_s: longest wait for a prompt. Its work goes on after that, for the next prompt with the same text.
-        queue_chars: no more is taken while so much text waits for a thread or is in one.
+        threads: number of slices that are encoded at the same time.
+        timeout_s: longest wait for a prompt. Its encoding continues after that, for the next prompt with the same text.
+        queue_chars: new text is rejected while this much text is queued or being encoded.
     """
 
     def __init__(
@@ -87,24 +88,13 @@ class EncodingPool:
         self._max_queued_chars, self._queued_chars = queue_chars, 0
         self.counters = EncodingCounters()
 
-    async def tokens(self, encoder: SegmentEncoder, text: str, *, add_special_tokens: bool) -> array[int]:
-        """Token ids of `text`, `array('I')`.
+    def tokens(self, encoder: SegmentEncoder, text: str, *, add_special_tokens: bool) -> Eventual[array[int]]:
+        """Return the token ids of `text`, `array('I')`; at once if little text is new.
 
         Raises:
-            EncodeError: the tokenizer does not take the text.
-            EncodeTimeoutError: they were not found out in time.
-            EncoderBusyError: too much text waits already.
-        """
-        outcome = self.begin(encoder, text, add_special_tokens=add_special_tokens)
-        return outcome if isinstance(outcome, array) else await outcome
-
-    def begin(
-        self, encoder: SegmentEncoder, text: str, *, add_special_tokens: bool
-    ) -> array[int] | Coroutine[None, None, array[int]]:
-        """What `tokens` answers where what is new of the text is short, else what to await, once, for it.
-
-        Raises:
-            EncodeError: the tokenizer does not take the text.
+            EncodeError: the tokenizer rejects the text.
+            EncodeTimeoutError: the text was not encoded in time; only if awaited.
+            EncoderBusyError: the queue is full; only if awaited.
         """
         draft = encoder.draft(text, add_special_tokens=add_special_tokens)
         self.counters.cached_tokens += draft.n_known
@@ -114,16 +104,16 @@ class EncodingPool:
             encoded = self._counted(encoder.encode_quickly, missing)
             missing = [segment for segment in missing if segment not in encoded]
         if sum(map(len, missing)) > INLINE_CHARS:
-            return self._in_threads(encoder, draft, missing, encoded)
+            return Later(self._in_threads(encoder, draft, missing, encoded))
         if missing:
             encoded = {
                 **encoded,
                 **self._counted(partial(encoder.encode_by_library, adds=draft.adds), missing),
             }
-        return draft.tokens(encoded)
+        return Known(draft.tokens(encoded))
 
     def close(self) -> None:
-        """Drop what waits for a thread, and wait for what is being encoded."""
+        """Drop the queued text, and wait for the threads to finish their current slices."""
         self._executor.shutdown(cancel_futures=True)
 
     async def _in_threads(
@@ -157,7 +147,7 @@ class EncodingPool:
             self._queued_chars -= n_chars
             for key in part:
                 del self._in_flight[key]
-            # Asking for the exception also keeps asyncio from reporting the one of work that nobody waits for.
+            # Reading the exception also keeps asyncio from logging it if no prompt waits for the result.
             if not done.cancelled() and done.exception() is None:
                 self._count(done.result())
 

@@ -1,8 +1,8 @@
-"""The regular expressions that pre-tokenizers split texts with, taken apart.
+"""Parser for the regular expressions with which pre-tokenizers split texts.
 
-A pattern is a list of alternatives; an alternative is a sequence of elements, each a class of characters a number of times,
-a choice between short sequences of classes, or a look at what follows. That is all there is in the alternatives that
-`word_cuts.ALTERNATIVES` lists, and nothing else is read.
+A pattern is a list of alternatives, and an alternative is a sequence of elements. An element is a repeated character class,
+a choice between short sequences of classes, or a negative lookahead. The alternatives in `word_cuts.ALTERNATIVES` consist
+of these elements alone; others are not supported.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ UNBOUNDED = 2**32 - 1
 
 
 class CharacterSet(NamedTuple):
-    """Characters of one class, `lowest` to `highest` of them, as many as there are; never fewer again if possessive."""
+    """Greedy repetition of a character class, `lowest` to `highest` times; without backtracking if possessive."""
 
     characters: str
     lowest: int = 1
@@ -23,13 +23,13 @@ class CharacterSet(NamedTuple):
 
 
 class NotAhead(NamedTuple):
-    """No character of the class follows."""
+    """Negative lookahead: no character of the class follows."""
 
     characters: str
 
 
 class OneOf(NamedTuple):
-    """The first of the sequences of classes that leads to a match; none of them is needed if optional."""
+    """Choice of the first sequence of classes that leads to a match; the choice may be skipped if optional."""
 
     choices: tuple[tuple[str, ...], ...]
     is_optional: bool = False
@@ -48,7 +48,7 @@ _ELEMENT = re.compile(
 
 
 def alternatives(pattern: str) -> list[str]:
-    """`pattern` cut at the `|` that stand in no group and no character class."""
+    """Split `pattern` at each `|` outside of groups and character classes."""
     found, depth, in_class = [""], 0, False
     for part in _PART.findall(pattern.replace("\r", r"\r").replace("\n", r"\n")):
         if in_class:
@@ -65,17 +65,17 @@ def alternatives(pattern: str) -> list[str]:
 
 
 def elements(alternative: str) -> list[Element]:
-    """The elements of one alternative, in order.
+    """Parse one alternative into its elements, in order.
 
     Raises:
-        ValueError: it has something else in it.
+        ValueError: it contains an unsupported element.
     """
     found: list[Element] = []
     at = 0
     while at < len(alternative):
         part = _ELEMENT.match(alternative, at)
         if part is None:
-            raise ValueError(f"{alternative!r} has an element that is not known at {at}")
+            raise ValueError(f"{alternative!r} has an unsupported element at {at}")
         found.append(_element(part))
         at = part.end()
     return found

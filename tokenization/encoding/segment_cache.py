@@ -1,4 +1,4 @@
-"""Token ids of text segments, kept for the next prompt that has them too."""
+"""Cache of the token ids of text segments."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ Ids = bytes
 """Token ids, u32 in the machine's byte order."""
 
 CACHE_BYTES = 256 * 2**20
-"""Default bound: the segments of about 1,000 different conversations of 30,000 tokens."""
+"""Default size limit: the segments of about 1,000 different conversations of 30,000 tokens."""
 
 ENTRY_BYTES = 128
-"""Memory of an entry beside its text and ids: its place in the ordered dictionary, 66 to 100 bytes in CPython 3.11."""
+"""Memory of an entry beside its text and ids: 66 to 100 bytes in the ordered dictionary of CPython 3.11."""
 
 
 @dataclass(slots=True)
 class CacheStatistics:
-    """What a cache holds, and how many entries it gave up to stay within its bound."""
+    """Contents of a cache, and number of entries evicted to stay within its size limit."""
 
     segments: int = 0
     size_bytes: int = 0
@@ -28,10 +28,10 @@ class CacheStatistics:
 
 
 class SegmentCache:
-    """Bounded by bytes; the segments not asked for the longest go first. Usable from any thread.
+    """LRU cache with a size limit in bytes. Usable from any thread.
 
     Args:
-        max_bytes: bound of the memory taken, texts and ids included.
+        max_bytes: limit of its memory, texts and ids included.
     """
 
     def __init__(self, max_bytes: int = CACHE_BYTES) -> None:
@@ -41,9 +41,9 @@ class SegmentCache:
         self._lock = threading.Lock()
 
     def find(self, segments: Sequence[str]) -> list[Ids | None]:
-        """Ids of each segment; None for one that is not there.
+        """Return the ids of each segment; None for a segment that is not cached.
 
-        Cost: 0.3 µs a segment, and 0.2 ns a character for hashing.
+        Cost: 0.3 µs per segment, and 0.2 ns per character for hashing.
         """
         entries = self._entries
         with self._lock:
@@ -54,7 +54,7 @@ class SegmentCache:
         return found
 
     def put(self, encoded: Iterable[tuple[str, Ids]]) -> None:
-        """Keep the ids of these segments; one larger than the whole bound is left out."""
+        """Add the ids of these segments; a segment larger than the whole cache is skipped."""
         entries, statistics = self._entries, self._statistics
         with self._lock:
             for segment, ids in encoded:
@@ -68,7 +68,7 @@ class SegmentCache:
             statistics.segments = len(entries)
 
     def statistics(self) -> CacheStatistics:
-        """The figures at this moment."""
+        """Return a copy of the current statistics."""
         with self._lock:
             figures = self._statistics
             return CacheStatistics(figures.segments, figures.size_bytes, figures.evictions)

@@ -1,4 +1,4 @@
-"""Text to token ids, segment by segment, with the ids the tokenizer gives for the whole text."""
+"""Encoder that works segment by segment, with a cache, and returns the tokenizer's ids for the whole text."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ID_BYTES = array("I").itemsize
 
 
 class Frame(NamedTuple):
-    """Ids that the tokenizer's post-processor puts around those of a text."""
+    """Ids that the tokenizer's post-processor adds before and after those of a text."""
 
     before: Ids
     after: Ids
@@ -36,13 +36,13 @@ NO_FRAME = Frame(b"", b"")
 
 
 class Draft(msgspec.Struct, frozen=True, gc=False):
-    """A prompt on its way to token ids.
+    """A partially encoded prompt.
 
     Attributes:
         segments: of the text, in order.
-        ids: of each segment; None where they are not known yet.
-        frame: what goes around them.
-        adds: whether the tokenizer itself is to add its special tokens, since they make no frame.
+        ids: of each segment; None for segments that are not cached.
+        frame: ids to add around those of the segments.
+        adds: whether the tokenizer must add its special tokens itself, since they do not form a frame.
     """
 
     segments: list[str]
@@ -52,40 +52,40 @@ class Draft(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def n_known(self) -> int:
-        """Tokens of the segments with ids."""
+        """Number of tokens of the cached segments."""
         return sum(map(len, filter(None, self.ids))) // ID_BYTES
 
     def missing(self) -> list[str]:
-        """Segments without ids, each once."""
+        """Return the segments without ids, each once."""
         if None not in self.ids:
             return []
         return list(dict.fromkeys(s for s, ids in zip(self.segments, self.ids, strict=True) if ids is None))
 
     def tokens(self, encoded: Mapping[str, Ids]) -> array[int]:
-        """Ids of the whole prompt, `array('I')`.
+        """Join the ids of the whole prompt, `array('I')`.
 
         Args:
             encoded: ids of the missing segments.
 
         Raises:
-            EncodeError: some are not there.
+            EncodeError: a missing segment is not in `encoded`.
         """
         pairs = zip(self.segments, self.ids, strict=True)
         try:
             parts = [encoded[segment] if ids is None else ids for segment, ids in pairs]
         except KeyError:
-            raise EncodeError("the tokenizer does not take the text") from None
+            raise EncodeError("the tokenizer rejects the text") from None
         return array("I", b"".join((self.frame.before, *parts, self.frame.after)))
 
 
 class SegmentEncoder:
-    """Encodes texts and remembers the ids of their segments. Usable from any thread.
+    """Encoder that caches the ids of text segments. Usable from any thread.
 
     Args:
         tokenizer: with truncation and padding off.
-        cache_bytes: bound of the memory for segments.
-        segment_chars: segments are cut at the first place after so many characters.
-        cuts: where texts may be cut; None for where it is proven. They are put to a test in any case.
+        cache_bytes: memory limit of the cache.
+        segment_chars: a segment ends at the first possible place after this many characters.
+        cuts: places at which texts can be cut; None for the proven ones. They are tested in either case.
     """
 
     def __init__(
@@ -103,22 +103,25 @@ class SegmentEncoder:
         texts = probe_texts(tokenizer)
         self._cuts, self._frame = _tested(tokenizer, wanted, texts)
         self.is_segmented = self._cuts == wanted and self._frame is not None
-        """Whether every test text got the same ids in segments as whole; if not, texts are encoded with fewer cuts."""
+        """Whether all test texts got the same ids in segments as whole; otherwise texts are cut at fewer places."""
         native = byte_pair_encoder(fields)
         self._native = native and _agreeing(tokenizer, native, [*texts, native.sample])
         if not self.is_segmented:
             log.warning(
-                "texts cut into segments do not get the ids of whole ones from this tokenizer: long prompts will be "
+                "this tokenizer gives other ids for segments of a text than for the whole text, so long prompts will be "
                 "slow; please report the model"
             )
 
     @property
     def is_native(self) -> bool:
-        """Whether most texts need not go to the library, which takes ten to thirty times as long for them."""
+        """Whether the native encoder supports most texts; the library takes ten to thirty times as long."""
         return self._native is not None
 
     def draft(self, text: str, *, add_special_tokens: bool) -> Draft:
-        """`text` in segments, with the ids of those seen before. Cost: 0.7 ns a character, twice that where some are not ASCII."""
+        """Split `text` into segments and look up their ids.
+
+        Cost: 0.7 ns per character, twice that if some are not ASCII.
+        """
         if add_special_tokens and self._frame is None:
             return Draft([text], [None], NO_FRAME, adds=True)
         segments = self._cuts.segments(text, self._segment_chars)
@@ -126,9 +129,9 @@ class SegmentEncoder:
         return Draft(segments, self.cache.find(segments), frame, adds=False)
 
     def encode_quickly(self, segments: Sequence[str]) -> dict[str, Ids]:
-        """Ids of those segments that need no library; none where the draft is one that `adds`.
+        """Return the ids of those segments that the native encoder supports. Not for drafts that `adds`.
 
-        Cost: 0.1 µs a token, while other threads run.
+        Cost: 0.1 µs per token, without holding the GIL.
         """
         if self._native is None:
             return {}
@@ -138,24 +141,24 @@ class SegmentEncoder:
         return encoded
 
     def encode(self, segments: Sequence[str], *, adds: bool) -> dict[str, Ids]:
-        """Ids of missing segments of a draft; those the tokenizer does not take are left out.
+        """Return the ids of missing segments of a draft; segments that the tokenizer rejects are omitted.
 
         Args:
             segments: of the draft.
             adds: as in the draft.
-        Cost: that of `encode_quickly`, and for what it leaves 1.3 µs a token with a vocabulary of 32,000.
+        Cost: that of `encode_quickly`, plus 1.3 µs per token for the other segments with a vocabulary of 32,000.
         """
         encoded = {} if adds else self.encode_quickly(segments)
         left = [segment for segment in segments if segment not in encoded]
         return encoded | self.encode_by_library(left, adds=adds) if left else encoded
 
     def encode_by_library(self, segments: Sequence[str], *, adds: bool) -> dict[str, Ids]:
-        """As `encode`, for segments that `encode_quickly` has left."""
+        """Encode as `encode` does, for segments that `encode_quickly` does not support."""
         try:
             encoded = dict(zip(segments, encode_texts(self._tokenizer, segments, adds=adds), strict=True))
         except EncodeError:
             encoded = {}
-            for segment in segments:  # one by one, so that a bad one costs the others nothing
+            for segment in segments:  # one by one, so that a rejected one does not affect the others
                 with suppress(EncodeError):
                     encoded[segment] = encode_texts(self._tokenizer, [segment], adds=adds)[0]
         if not adds:
@@ -163,10 +166,10 @@ class SegmentEncoder:
         return encoded
 
     def tokens(self, text: str, *, add_special_tokens: bool) -> array[int]:
-        """Token ids of the whole text, `array('I')`, found out by the calling thread.
+        """Return the token ids of the whole text, `array('I')`, encoded in the calling thread.
 
         Raises:
-            EncodeError: the tokenizer does not take this text.
+            EncodeError: the tokenizer rejects this text.
         """
         draft = self.draft(text, add_special_tokens=add_special_tokens)
         missing = draft.missing()
@@ -174,26 +177,26 @@ class SegmentEncoder:
 
 
 def encode_texts(tokenizer: Tokenizer, texts: Sequence[str], *, adds: bool) -> list[Ids]:
-    """Ids of each text.
+    """Encode each text with the library.
 
-    `encode_batch_fast` gives the ids of `encode` without the offsets: a third faster, and, unlike `encode`, it lets
-    other threads run meanwhile (tokenizers 0.23: the longest stop of another thread was 4 ms, with `encode` 710 ms).
+    `encode_batch_fast` returns the ids of `encode` without the offsets. It is a third faster and, unlike `encode`, releases
+    the GIL (tokenizers 0.23: it blocked other threads for 4 ms at most, `encode` for 710 ms).
 
     Raises:
-        EncodeError: the tokenizer does not take one of the texts.
+        EncodeError: the tokenizer rejects one of the texts.
     """
     try:
         encodings = tokenizer.encode_batch_fast(list(texts), add_special_tokens=adds)
     except (KeyboardInterrupt, SystemExit):
         raise
     except BaseException as error:
-        # The library raises its base class for every failure of a model, and its panics are none of `Exception`.
+        # The library raises its base class for every failure of a model, and its panics do not derive from `Exception`.
         raise EncodeError(f"the tokenizer raised {type(error).__name__}") from error
     return [array("I", encoding.ids).tobytes() for encoding in encodings]
 
 
 def _tested(tokenizer: Tokenizer, wanted: Cuts, texts: Sequence[str]) -> tuple[Cuts, Frame | None]:
-    """The finest cuts that give every test text the ids of the whole, and the frame; None when there is none."""
+    """Return the finest cuts with which all test texts get the ids of the whole, and the frame; None if there is none."""
     try:
         plain = encode_texts(tokenizer, texts, adds=False)
         framed = encode_texts(tokenizer, texts, adds=True)
@@ -209,21 +212,21 @@ def _tested(tokenizer: Tokenizer, wanted: Cuts, texts: Sequence[str]) -> tuple[C
 
 
 def _agreeing(tokenizer: Tokenizer, native: BytePairEncoder, texts: Sequence[str]) -> BytePairEncoder | None:
-    """`native`, if it gives the library's ids for every text that it takes."""
+    """Return `native` if it gives the library's ids for all texts that it supports, otherwise None."""
     found = native.encode(texts)
     taken = [text for text, ids in zip(texts, found, strict=True) if ids is not None]
     with suppress(EncodeError):
         if encode_texts(tokenizer, taken, adds=False) == [ids for ids in found if ids is not None]:
             return native
     log.warning(
-        "the native encoder does not give the ids of this tokenizer's library: new text will take ten times as long; "
+        "the native encoder gives other ids for this tokenizer than the library, so new text will take ten times as long; "
         "please report the model"
     )
     return None
 
 
 def _joined(tokenizer: Tokenizer, cuts: Cuts, texts: Sequence[str], size: int) -> list[Ids] | None:
-    """Ids of each text, encoded in segments; None where the tokenizer does not take one."""
+    """Return the ids of each text, encoded in segments; None if the tokenizer rejects one."""
     segments = [cuts.segments(text, size) for text in texts]
     try:
         encoded = iter(encode_texts(tokenizer, [part for parts in segments for part in parts], adds=False))
@@ -233,7 +236,7 @@ def _joined(tokenizer: Tokenizer, cuts: Cuts, texts: Sequence[str], size: int) -
 
 
 def _frame(plain: Ids, framed: Ids) -> Frame | None:
-    """What `framed` has around `plain`, both ids of one text."""
+    """Return the ids that `framed` has around `plain`, both ids of one text; None if `framed` does not contain `plain`."""
     starts = range(0, len(framed) - len(plain) + 1, array("I").itemsize)
     found = next((start for start in starts if framed.startswith(plain, start)), None)
     return None if found is None else Frame(framed[:found], framed[found + len(plain) :])

@@ -1,4 +1,4 @@
-"""How a tokenizer splits texts into words before it turns these into bytes, for the native splitter."""
+"""The stages in which a tokenizer splits texts into words, prepared for the native splitter."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ if TYPE_CHECKING:
 NUMBER = r"\p{N}"
 
 BYTE_LEVEL = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
-"""What the library's `ByteLevel` splits by."""
+"""The split pattern of the library's `ByteLevel`."""
 
 _SET, _NOT_AHEAD, _ONE_OF = range(3)
-"""Kinds of elements in the native part."""
+"""Kinds of elements in the native extension."""
 
 
 class Stage(NamedTuple):
     """One split of the text.
 
     Attributes:
-        drops_gaps: what no alternative matches is left out of the text.
-        alternatives: the first one that matches wins.
+        drops_gaps: whether text that no alternative matches is dropped.
+        alternatives: the first one that matches is taken.
     """
 
     drops_gaps: bool
@@ -38,10 +38,10 @@ class Stage(NamedTuple):
 
 
 def split_stages(components: Sequence[Component]) -> list[Stage] | None:
-    """What splits texts before the last pre-tokenizer turns words into bytes; None where something is not known.
+    """Return the splits of a byte-level tokenizer; None if a pre-tokenizer is not supported.
 
     Args:
-        components: pre-tokenizers in order.
+        components: pre-tokenizers in order; the last one must convert words to bytes.
     """
     if not components:
         return None
@@ -75,14 +75,14 @@ def _stage(component: Component) -> Stage | None:
 
 @cache
 def _digits_are_numbers() -> bool:
-    """Whether `Digits` takes the characters of the class for digits."""
+    """Return whether the library's `Digits` splits at the same characters as the class `NUMBER`."""
     text = "a" + "a".join(all_of(known(None))) + "a"
     pieces = {piece for piece, _ in Digits(individual_digits=True).pre_tokenize_str(text)}
     return {piece for piece in pieces if len(piece) == 1} - {"a"} == set(all_of(members(NUMBER))) & set(text)
 
 
 def classes(stages: Sequence[Stage]) -> list[str]:
-    """Every class of characters that the stages ask for, each once."""
+    """Return the character classes that the stages use, each once."""
     found: dict[str, None] = {}
     for element in (element for stage in stages for parts in stage.alternatives for element in parts):
         match element:
@@ -94,7 +94,7 @@ def classes(stages: Sequence[Stage]) -> list[str]:
 
 
 def native_stages(stages: Sequence[Stage], names: Sequence[str]) -> list[_native.Stage]:
-    """The stages with the place of each class in `names` for its name."""
+    """Convert stages to the native form, with indices into `names` instead of class names."""
     bits = {name: bit for bit, name in enumerate(names)}
     return [
         (

@@ -1,4 +1,4 @@
-"""The tokenizer of the served model, from local files."""
+"""The served model's tokenizer, loaded from local files."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ MAX_FILES_NAMED = 10
 
 @dataclass(frozen=True, slots=True)
 class ModelTokenizer:
-    """Text to ids of one model.
+    """The tokenizer and the chat templates of one model.
 
     Attributes:
         encoder: the model's `tokenizer.json`, with truncation and padding off.
-        chat: the model's chat templates, None when it has none.
-        segments: encodes as `encode` does, and remembers what it encoded.
+        chat: renderer with the model's chat templates; None if it has none.
+        segments: encoder with a cache; it returns the same ids as `encode`.
     """
 
     encoder: Tokenizer
@@ -34,11 +34,11 @@ class ModelTokenizer:
     segments: SegmentEncoder
 
     def encode(self, text: str, *, add_special_tokens: bool) -> array[int]:
-        """Token ids of the whole text, `array('I')`; nothing is remembered.
+        """Encode the whole text to token ids, `array('I')`, without the cache.
 
         Raises:
-            EncodeError: the tokenizer does not take this text.
-        Cost: 0.7 µs a token with the small vocabulary of the tests, about twice that with one of 32,000.
+            EncodeError: the tokenizer rejects this text.
+        Cost: 0.7 µs per token with the small vocabulary of the tests, about twice that with one of 32,000.
         """
         return array("I", encode_texts(self.encoder, [text], adds=add_special_tokens)[0])
 
@@ -46,19 +46,19 @@ class ModelTokenizer:
 def load_tokenizer(
     path: str | Path, *, chat: ChatOptions | None = None, cache_bytes: int = CACHE_BYTES
 ) -> ModelTokenizer:
-    """The tokenizer at `path`: a model folder, or one `tokenizer.json`, which then has no chat template.
+    """Load the tokenizer at `path`: a model folder, or a `tokenizer.json`, which then has no chat template.
 
-    Of a folder it reads `tokenizer.json`, and the files that `chat_files.load_chat` names. Without `tokenizer.json` it
-    takes what `converted.SOURCES` names, if `transformers` is installed.
+    In a folder it reads `tokenizer.json` and the files that `chat_files.load_chat` lists. If there is no `tokenizer.json`,
+    it converts one of `converted.SOURCES`, which needs `transformers`.
 
     Args:
         path: local folder or file.
-        chat: how the engine was told to use chat templates; None for its defaults.
-        cache_bytes: bound of the memory for encoded segments.
+        chat: the engine's options for chat templates; None for its defaults.
+        cache_bytes: memory limit of the cache of encoded segments.
 
     Raises:
         TokenizerLoadError: a file is missing or broken; the message says which and what to do.
-    Cost: 5 µs a vocabulary entry, most of which other threads of the process stand still, and 0.1 s once in a process.
+    Cost: 5 µs per vocabulary entry, mostly with the GIL held, and 0.1 s once in a process.
     """
     path = Path(path)
     if path.is_file():
@@ -66,14 +66,14 @@ def load_tokenizer(
     if not path.is_dir():
         raise TokenizerLoadError(
             f"tokenizer path {path} does not exist; set model.tokenizer to a local folder with {TOKENIZER_FILE}, "
-            f"or to such a file"
+            f"or to that file"
         )
     if (path / TOKENIZER_FILE).is_file():
         return _made(_load_encoder(path / TOKENIZER_FILE), load_chat(path, options=chat), cache_bytes)
     if not any((path / name).is_file() for name in SOURCES):
         raise TokenizerLoadError(
             f"tokenizer folder {path} has no {TOKENIZER_FILE} (it has {_listing(path)}); copy it there from the "
-            f"model's repository, or write it with transformers: AutoTokenizer.from_pretrained(...).save_pretrained(...)"
+            f"model's repository, or create it with transformers: AutoTokenizer.from_pretrained(...).save_pretrained(...)"
         )
     encoder, special_tokens = convert(path)
     return _made(encoder, load_chat(path, options=chat, special_tokens=special_tokens), cache_bytes)
@@ -99,7 +99,7 @@ def _load_encoder(file: Path) -> Tokenizer:
     except (KeyboardInterrupt, SystemExit):
         raise
     except BaseException as error:
-        # The library raises its base class for every kind of broken file, and its panics are none of `Exception`.
+        # The library raises its base class for every kind of broken file, and its panics do not derive from `Exception`.
         raise TokenizerLoadError(
             f"{file} is not a readable tokenizer ({error}); copy it again from the model's repository"
         ) from error

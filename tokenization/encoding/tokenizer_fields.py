@@ -1,4 +1,4 @@
-"""The fields of a `tokenizer.json` that tell where texts may be cut."""
+"""The fields of a `tokenizer.json` that determine how it splits and merges text."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import msgspec
 from tokenizers import Tokenizer
 
 Component = dict[str, Any]
-"""A normalizer or pre-tokenizer as the file writes it: `type`, and fields that depend on it."""
+"""A normalizer or pre-tokenizer as in the file: `type`, and fields that depend on it."""
 
 
 NOTHING = msgspec.Raw(b"null")
@@ -18,23 +18,23 @@ _decode_pairs = msgspec.json.Decoder(list[tuple[str, str]]).decode
 
 
 class AddedToken(msgspec.Struct, frozen=True):
-    """A token that is looked for in the text before anything else is done with it."""
+    """A token that the tokenizer extracts from the text before it splits the rest."""
 
     id: int
     content: str
     special: bool
     normalized: bool
-    """Looked for in the normalized text, between the matches of those that are not."""
+    """Searched for in the normalized text, between the matches of the tokens that are not."""
     lstrip: bool
     rstrip: bool
     single_word: bool
 
 
 class ModelFields(msgspec.Struct, frozen=True):
-    """What kind of model it is; fields are absent where the kind has no such thing.
+    """The tokenizer's model; its fields depend on the type, and have defaults if absent.
 
     Attributes:
-        vocab, merges: as in the file; of a BPE, `vocabulary` and `pairs` read them.
+        vocab, merges: undecoded; `vocabulary` and `pairs` decode those of a BPE.
     """
 
     type: str = ""
@@ -47,21 +47,21 @@ class ModelFields(msgspec.Struct, frozen=True):
 
     @property
     def is_plain_byte_pairs(self) -> bool:
-        """Whether it is a BPE that does the same with a word wherever it stands, and every time."""
+        """Whether it is a BPE that always encodes the same word alike, at any position."""
         changes = self.dropout or self.continuing_subword_prefix or self.end_of_word_suffix
         return self.type == "BPE" and not changes
 
     def vocabulary(self) -> dict[str, int]:
-        """Tokens of a BPE and their ids. Cost: 0.2 µs an entry."""
+        """Decode the tokens of a BPE and their ids. Cost: 0.2 µs per entry."""
         return _decode_vocabulary(self.vocab)
 
     def pairs(self) -> list[tuple[str, str]]:
-        """Merges of a BPE by rank. Cost: 0.2 µs a merge."""
+        """Decode the merges of a BPE, in order of rank. Cost: 0.2 µs per merge."""
         return _decode_pairs(self.merges)
 
 
 class TokenizerFields(msgspec.Struct, frozen=True):
-    """See the module. `normalizers` and `stages` are the two components as flat lists."""
+    """The needed fields of a `tokenizer.json`."""
 
     added_tokens: tuple[AddedToken, ...]
     normalizer: Component | None
@@ -70,12 +70,12 @@ class TokenizerFields(msgspec.Struct, frozen=True):
 
     @property
     def normalizers(self) -> list[Component]:
-        """Normalizers in order, sequences laid out."""
+        """The normalizers in order, with sequences flattened."""
         return _flat(self.normalizer, "normalizers")
 
     @property
     def stages(self) -> list[Component]:
-        """Pre-tokenizers in order, sequences laid out."""
+        """The pre-tokenizers in order, with sequences flattened."""
         return _flat(self.pre_tokenizer, "pretokenizers")
 
 
@@ -83,7 +83,7 @@ _decode = msgspec.json.Decoder(TokenizerFields).decode
 
 
 def tokenizer_fields(encoder: Tokenizer) -> TokenizerFields:
-    """The fields of a loaded tokenizer. Cost: 0.5 µs a vocabulary entry."""
+    """Read the fields of a loaded tokenizer. Cost: 0.5 µs per vocabulary entry."""
     return _decode(encoder.to_str())
 
 

@@ -1,15 +1,16 @@
-"""Between which words a text may be cut so that its parts, encoded one by one, give the ids of the whole.
+"""Places between words at which a text can be cut so that its parts, encoded one by one, give the ids of the whole.
 
-A cut stands behind a letter and before a space or line feed, and needs two proofs.
+A cut is after a letter and before a space or line feed, and needs two proofs.
 
-No token may reach over the cut. Either a pre-tokenizer always ends a word there: then it does not matter what the model
-does with words. Or the model is a BPE over the whole text whose vocabulary has spaces and line feeds only at the front of
-tokens or in runs: then no merge joins a letter with the space behind it, and merges on one side do not look at the other.
+1. No token spans the cut. There are two cases. Either a pre-tokenizer always ends a word there; then the model does not
+matter. Or the model is a BPE over the whole text, and its vocabulary has spaces and line feeds only in runs or at the start
+of tokens. Then no merge joins a letter with a following space, and merges on one side do not depend on the other side.
 
-No stage before may see the cut. The regular expressions of pre-tokenizers are known alternatives (`ALTERNATIVES`), none
-of which matches a letter with a space or line feed right behind it, looks back, or looks ahead from behind a letter.
-Unicode normal forms end at a space, since nothing composes with what stands before one. Other normalizers, such as those
-that strip or prepend, are not taken. Added tokens may not hold such a pair, nor take in spaces behind a letter.
+2. No earlier stage depends on the cut. The regular expressions of the pre-tokenizers consist of known alternatives
+(`ALTERNATIVES`): none matches a letter directly followed by a space or line feed, none looks back, and none looks ahead
+after a letter. Unicode normal forms do not cross a space, since a space does not compose with the character before it. Other
+normalizers, such as those that strip or prepend, are not supported. No added token contains a letter followed by a space,
+nor includes spaces after a letter.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ LETTERS = (
     "\u05d0-\u05ea\u0621-\u063a\u0641-\u064a"  # Hebrew, Arabic
     "\u3041-\u3096\u30a1-\u30fa\u4e00-\u9fa5\uac00-\ud7a3"  # kana, ideographs, Hangul
 )
-"""Characters that are letters since Unicode 5, and end in a letter in every normal form taken; a character class."""
+"""Character class of characters that are letters since Unicode 5, and end in a letter in all supported normal forms."""
 
 _ALL = frozenset({"upper", "other"})
 _UPPER, _OTHER, _NONE = frozenset({"upper"}), frozenset({"other"}), frozenset[str]()
@@ -58,33 +59,33 @@ ALTERNATIVES: Mapping[str, frozenset[str]] = {
     **dict.fromkeys(("[一-龥\u3040-\u309f\u30a0-\u30ff]+", "[一-龥ࠀ-一가-퟿]+"), _NONE),
     **dict.fromkeys((r"[\r\n]", r"\s*[\r\n]", r"\s*[\r\n]+", r"\s*[\r\n/]+", r"\s+(?!\S)", r"\s+"), _NONE),
 }
-"""Alternatives of the split patterns in use -> the letters that each matches alone, whatever stands around them.
+"""Alternatives of common split patterns -> the letters that each alternative matches alone, in any context.
 
 Source: tokenizer.json of GPT-2, Llama 3, Qwen 2 to 3.5, GLM 4, DeepSeek, gpt-oss, Mistral, SmolLM, StarCoder and Falcon.
 """
 
 UNICODE_FORMS = frozenset({"NFC", "NFKC"})
 KEEPS_ENDS = frozenset({("Isolated", False), ("Removed", True)})
-"""Behaviors of a split, with `invert`, that leave a boundary at both ends of every match."""
+"""Behaviors of a split, with `invert`, that keep a boundary at both ends of each match."""
 
 _PAIR = re.compile(r"[^\s▁][\s▁]")
 
 
 def letter_ranges() -> bytes:
-    """`LETTERS` as pairs of u32: the first character of a range, and the code point behind its last."""
+    """Return `LETTERS` as pairs of u32: the first code point of a range, and the one after its last."""
     bounds = ((ord(first), ord(last) + 1) for first, last in re.findall("(.)-(.)", LETTERS))
     return array("I", chain.from_iterable(bounds)).tobytes()
 
 
 def followers(fields: TokenizerFields) -> str:
-    """Characters that a part may begin with when a letter stands before; empty where nothing is proven."""
+    """Return the characters before which a text can be cut if a letter precedes them; empty if nothing is proven."""
     if not all(map(_is_harmless, fields.added_tokens)):
         return ""
     return _by_pre_tokenizer(fields) or _by_vocabulary(fields)
 
 
 def _by_pre_tokenizer(fields: TokenizerFields) -> str:
-    """Characters that a pre-tokenizer always begins a word with when a letter stands before."""
+    """Return the characters with which a pre-tokenizer always begins a new word after a letter."""
     if not UNICODE_FORMS.issuperset(normalizer["type"] for normalizer in fields.normalizers):
         return ""
     followers, always = " \n", False
@@ -92,7 +93,7 @@ def _by_pre_tokenizer(fields: TokenizerFields) -> str:
         match stage:
             case {"type": "ByteLevel", "add_prefix_space": prefix, "use_regex": splits} if splits or always:
                 always = True
-                if prefix:  # would be put before a line feed, but is not before a space
+                if prefix:  # the prefix is added before a line feed, but not before a space
                     followers = " "
             case {"type": "Split", "pattern": {"Regex": pattern}, "behavior": kind, "invert": invert}:
                 matched = _letters_matched(pattern)
@@ -109,7 +110,7 @@ def _by_pre_tokenizer(fields: TokenizerFields) -> str:
 
 
 def _letters_matched(pattern: str) -> frozenset[str] | None:
-    """Letters that are never left over between matches; None for a pattern with an unknown alternative."""
+    """Return the letters that always belong to a match; None for a pattern with an unknown alternative."""
     parts = alternatives(pattern)
     if not all(part in ALTERNATIVES for part in parts):
         return None
@@ -117,12 +118,12 @@ def _letters_matched(pattern: str) -> frozenset[str] | None:
 
 
 def _by_vocabulary(fields: TokenizerFields) -> str:
-    """Characters that no token of a BPE over the whole text has behind another character."""
+    """Return the characters that, in a BPE over the whole text, no token has after another character."""
     if not fields.model.is_plain_byte_pairs or fields.model.ignore_merges:
         return ""
     match fields.normalizers, fields.stages:
         case [], [{"type": "Metaspace", "replacement": space, "split": False}]:
-            symbols = {" ": space}  # a line feed would get a space before it
+            symbols = {" ": space}  # before a line feed, a space would be inserted
         case [{"type": "Replace", "pattern": {"String": " "}, "content": space}], stages if _do_nothing(
             stages
         ):
@@ -138,7 +139,7 @@ def _by_vocabulary(fields: TokenizerFields) -> str:
 
 
 def _do_nothing(stages: list[Component]) -> bool:
-    """Whether the stages split at nothing but spaces, of which the normalizer leaves none."""
+    """Return whether the stages split only at spaces, all of which the normalizer has replaced."""
     return all(stage["type"] == "Split" and stage["pattern"] == {"String": " "} for stage in stages)
 
 

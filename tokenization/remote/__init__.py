@@ -1,0 +1,1 @@
+"""Token ids from engines, over HTTP."""

@@ -1,8 +1,8 @@
-"""Whether a server that failed is asked again.
+"""A circuit breaker for one server.
 
-closed     asked; `failures` failures in a row open it
-open       not asked for `cooldown_s`
-half open  asked by one request, the probe: its success closes it, its failure opens it again
+closed     requests are allowed; `failures` failures in a row open the breaker
+open       no requests for `cooldown_s`
+half open  one request is allowed, the probe: its success closes the breaker, its failure opens it again
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from enum import Enum, auto
 
 
 class Permit(Enum):
-    """Leave to ask the server once; it is handed back with the outcome."""
+    """Permission for one request; the caller returns it with the outcome."""
 
-    USUAL = auto()
+    NORMAL = auto()
     PROBE = auto()
 
 
@@ -21,8 +21,8 @@ class CircuitBreaker:
     """The state of one server. Time is monotonic seconds.
 
     Args:
-        failures: in a row that open it, at least 1.
-        cooldown_s: time that an open one stays so.
+        failures: consecutive failures that open the breaker, at least 1.
+        cooldown_s: time for which it stays open.
     """
 
     def __init__(self, *, failures: int, cooldown_s: float) -> None:
@@ -33,25 +33,25 @@ class CircuitBreaker:
 
     @property
     def is_open(self) -> bool:
-        """Whether the server counts as failing, half open included."""
+        """Whether the breaker is open or half open."""
         return self._opened_at is not None
 
-    def ask(self, now: float) -> Permit | None:
-        """Leave to ask, None when the server is not to be asked."""
+    def acquire(self, now: float) -> Permit | None:
+        """Return a permit for one request; None if the server must not get one."""
         if self._opened_at is None:
-            return Permit.USUAL
+            return Permit.NORMAL
         if self._probing or now - self._opened_at < self._cooldown_s:
             return None
         self._probing = True
         return Permit.PROBE
 
     def succeeded(self, permit: Permit) -> None:
-        """The server answered, even if late."""
+        """Record a response, even a late one."""
         self.abandoned(permit)
         self._failures, self._opened_at = 0, None
 
     def failed(self, permit: Permit, now: float) -> None:
-        """The server did not answer, or with an error of its own."""
+        """Record a missing response, or one that reports an error of the server."""
         self.abandoned(permit)
         if self._opened_at is None:
             self._failures += 1
@@ -61,6 +61,6 @@ class CircuitBreaker:
             self._opened_at = now
 
     def abandoned(self, permit: Permit) -> None:
-        """Nobody waited for the answer."""
+        """Return the permit of a cancelled request."""
         if permit is Permit.PROBE:
             self._probing = False

@@ -1,7 +1,7 @@
-"""What an engine is asked for token ids, and what it answers.
+"""Requests to engines for token ids, and their responses.
 
-Two APIs: `render`, where the engine answers a request's body with what it would compute (`/v1/chat/completions/render` and
-its like; with media too), and `tokenize`, an older and smaller one (`/tokenize`).
+There are two APIs. `render` (`/v1/chat/completions/render` and the like) returns the token ids of a complete request body,
+with its media. `tokenize` (`/tokenize`) is older and supports less.
 Source: vLLM 0.32 entrypoints/scale_out/render and entrypoints/serve/tokenize; SGLang 0.5.23 has the latter.
 """
 
@@ -24,7 +24,7 @@ from ..requests.native import VllmGenerateBody, media_spans
 CHAT_PATH = "/v1/chat/completions"
 COMPLETIONS_PATH = "/v1/completions"
 RENDERED_PATHS = frozenset({CHAT_PATH, COMPLETIONS_PATH, "/v1/responses", "/v1/messages"})
-"""Paths that the engine has a `/render` for."""
+"""Paths for which the engine has a `/render` endpoint."""
 
 NOT_IN_THE_PROMPT = frozenset(
     "ec_transfer_params frequency_penalty kv_transfer_params logit_bias logprobs metadata min_p n presence_penalty"
@@ -32,7 +32,7 @@ NOT_IN_THE_PROMPT = frozenset(
     " session_id stop stop_sequences store stream stream_options temperature top_k top_logprobs top_p use_beam_search"
     " user vllm_xargs".split()
 )
-"""Fields that do not shape a prompt. They are left out, so that requests that differ in them alone are asked for once."""
+"""Fields that do not change the prompt. They are not sent, so requests that differ only in them share a cache entry."""
 
 
 OLD_REASONING = "reasoning_content"
@@ -40,30 +40,30 @@ OLD_REASONING = "reasoning_content"
 
 
 class RemoteApi(Enum):
-    """Which of an engine's APIs is asked."""
+    """The engine's API that is used."""
 
     RENDER = "render"
     TOKENIZE = "tokenize"
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
-    """One request to an engine: where to, with what, and a digest of both."""
+class RemoteRequest:
+    """One request to an engine for token ids."""
 
     path: str
     body: bytes
 
     @property
     def digest(self) -> bytes:
-        """Tells questions apart; equal ones have equal answers. Cost: 1 ms a megabyte."""
+        """Cache key: requests with equal digests have equal responses. Cost: 1 ms per megabyte."""
         digest = blake2b(self.path.encode(), digest_size=16)
-        digest.update(b"\0")  # in no path
+        digest.update(b"\0")  # separator; no path contains it
         digest.update(self.body)
         return digest.digest()
 
 
-class _Tokenized(msgspec.Struct):
-    """What `/tokenize` answers."""
+class _TokenizeResponse(msgspec.Struct):
+    """The response of `/tokenize`."""
 
     tokens: list[TokenId]
 
@@ -74,55 +74,55 @@ _messages = msgspec.json.Decoder(list[dict[str, Any]]).decode
 _variables = msgspec.json.Decoder(dict[str, Any] | None).decode
 _rendered = msgspec.json.Decoder(VllmGenerateBody).decode
 _rendered_list = msgspec.json.Decoder(list[VllmGenerateBody]).decode
-_tokenized = msgspec.json.Decoder(_Tokenized).decode
+_tokenized = msgspec.json.Decoder(_TokenizeResponse).decode
 
 
-def question(api: RemoteApi, request: ParsedRequest) -> Question | None:
-    """What to ask an engine for the ids of `request`; None when that API cannot tell them.
+def remote_request(api: RemoteApi, request: ParsedRequest) -> RemoteRequest | None:
+    """Build the engine request for the ids of `request`; None if this API cannot return them.
 
     Cost: one pass over the body.
     """
     prompt, raw = request.prompt, request.raw
     if isinstance(prompt, TextPrompt):
-        return _text_question(api, request.model, prompt)
+        return _text_request(api, request.model, prompt)
     if raw is None or isinstance(prompt, TokenPrompt):
         return None
     if api is RemoteApi.RENDER:
-        # To this one question vLLM's render has another answer than its chat.
+        # With thinking disabled, vLLM's render returns other ids than its chat endpoint uses.
         differs = (
             isinstance(prompt, ChatPrompt)
             and prompt.anthropic is not None
             and prompt.anthropic.disables_thinking
         )
-        return _render_question(raw) if raw.path in RENDERED_PATHS and not differs else None
+        return _render_request(raw) if raw.path in RENDERED_PATHS and not differs else None
     return (
-        _tokenize_question(raw, prompt) if raw.path == CHAT_PATH and isinstance(prompt, ChatPrompt) else None
+        _tokenize_request(raw, prompt) if raw.path == CHAT_PATH and isinstance(prompt, ChatPrompt) else None
     )
 
 
-def read_answer(path: str, body: bytes) -> TokenPrompt:
-    """The ids in an answer.
+def read_response(path: str, body: bytes) -> TokenPrompt:
+    """Decode the token ids of a response.
 
     Args:
-        path: of the question.
-        body: of the answer.
+        path: path of the request.
+        body: body of the response.
 
     Raises:
-        RemoteError: the answer is not what the path promises.
+        RemoteError: the response does not have the format of this path.
     """
     try:
         if path == "/tokenize":
             return TokenPrompt(array("I", _tokenized(body).tokens))
         rendered = _rendered_list(body)[0] if path.startswith(COMPLETIONS_PATH) else _rendered(body)
     except (msgspec.DecodeError, UnicodeDecodeError, IndexError) as error:
-        raise RemoteError("malformed", f"the answer of {path} is not what vLLM answers") from error
+        raise RemoteError("malformed", f"the response of {path} does not have vLLM's format") from error
     media = media_spans(rendered.features, len(rendered.token_ids)) if rendered.features else ()
     if media is None or not rendered.token_ids:
-        raise RemoteError("malformed", f"the answer of {path} contradicts itself")
+        raise RemoteError("malformed", f"the response of {path} contradicts itself")
     return TokenPrompt(array("I", rendered.token_ids), media)
 
 
-def _text_question(api: RemoteApi, model: str, prompt: TextPrompt) -> Question | None:
+def _text_request(api: RemoteApi, model: str, prompt: TextPrompt) -> RemoteRequest | None:
     fields: dict[str, object] = {"model": model} if model else {}
     fields |= {"prompt": prompt.text, "add_special_tokens": prompt.add_special_tokens}
     if prompt.truncation is not None:
@@ -133,31 +133,31 @@ def _text_question(api: RemoteApi, model: str, prompt: TextPrompt) -> Question |
             fields["truncation_side"] = prompt.truncation.side
     path = "/tokenize" if api is RemoteApi.TOKENIZE else f"{COMPLETIONS_PATH}/render"
     try:
-        return Question(path, _encode(fields))
+        return RemoteRequest(path, _encode(fields))
     except UnicodeEncodeError:
         return None
 
 
-def _render_question(raw: RawRequest) -> Question:
-    # Of media only the identifiers are wanted, not the data.
-    return Question(f"{raw.path}/render", _encode(_prompt_fields(raw) | {"mm_payload": "none"}))
+def _render_request(raw: RawRequest) -> RemoteRequest:
+    # Only the identifiers of media are needed, not their data.
+    return RemoteRequest(f"{raw.path}/render", _encode(_prompt_fields(raw) | {"mm_payload": "none"}))
 
 
-def _tokenize_question(raw: RawRequest, prompt: ChatPrompt) -> Question | None:
+def _tokenize_request(raw: RawRequest, prompt: ChatPrompt) -> RemoteRequest | None:
     if prompt.truncation is not None:
         return None
     fields = _prompt_fields(raw)
-    # vLLM's /tokenize reads no other field that a template sees.
+    # vLLM's /tokenize passes no other request field to a template.
     sent = _variables(fields.get("chat_template_kwargs", Raw(b"null")))
     variables: dict[str, object] = {**(sent or {}), **(prompt.variables or {})}
     if prompt.documents is not None:
         variables["documents"] = prompt.documents
     fields |= {"chat_template_kwargs": variables, "messages": _with_reasoning(fields["messages"])}
-    return Question("/tokenize", _encode(fields))
+    return RemoteRequest("/tokenize", _encode(fields))
 
 
 def _with_reasoning(messages: Raw) -> Raw | list[dict[str, Any]]:
-    """The messages with reasoning under the one name that vLLM's /tokenize knows; unlike its chats, it knows no other."""
+    """Rename the older reasoning field of messages, since vLLM's /tokenize, unlike its chats, ignores it."""
     if OLD_REASONING.encode() not in bytes(messages):
         return messages
     renamed: list[dict[str, Any]] = []

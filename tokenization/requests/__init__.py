@@ -1,1 +1,1 @@
-"""Bodies of the APIs that engines serve."""
+"""Request bodies of the APIs that engines serve, parsed into prompts."""

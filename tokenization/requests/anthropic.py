@@ -1,7 +1,7 @@
-"""Bodies of Anthropic's messages, which the engine turns into chat completions.
+"""Request bodies of Anthropic's messages, which the engine converts into chat completions.
 
-Two things about that depend on the model's chat template and are left to `ChatRenderer`: whether system messages inside
-the conversation are moved to its front, and what it means to switch thinking off.
+Two parts of the conversion depend on the model's chat template and are done by `ChatRenderer`: whether system messages
+inside the conversation move to its front, and which effort switches thinking off.
 Source: vLLM 0.32.0 entrypoints/anthropic, checked against its render server.
 """
 
@@ -13,12 +13,12 @@ from typing import Any
 import msgspec
 
 from ..chats.conversation import BILLING_HEADER, Entry, Message, ToolFunction, tool_entry
-from ..model import AnthropicChat, NoPrefixReason
-from .common import Found, TemplateOptions, chat, no_prompt
+from ..model import AnthropicChat, ChatPrompt, NoPrefixReason
+from .common import BodyPrompt, TemplateOptions, complete_chat, no_prompt
 
 
 class MessagesTool(msgspec.Struct, frozen=True):
-    """A tool of the client."""
+    """A tool that the client declares."""
 
     name: str
     input_schema: dict[str, Any]
@@ -28,14 +28,14 @@ class MessagesTool(msgspec.Struct, frozen=True):
 
 
 class ToolChange(msgspec.Struct):
-    """A tool that appears or disappears in mid-conversation: named, or written out."""
+    """A tool that is added or removed within the conversation, by name or with its definition."""
 
     name: str = ""
     definition: MessagesTool | None = None
 
 
 class Block(msgspec.Struct):
-    """One block of content, with the fields of every kind."""
+    """One content block, with the fields of every kind."""
 
     type: str
     text: str | None = None
@@ -50,7 +50,7 @@ class Block(msgspec.Struct):
 
 
 class AnthropicMessage(msgspec.Struct):
-    """One turn."""
+    """One message of the conversation."""
 
     role: str
     content: str | list[Block]
@@ -69,13 +69,13 @@ class OutputConfig(msgspec.Struct):
 
 
 class ToolChoice(msgspec.Struct):
-    """Which tool is to be called."""
+    """The tool that the model must call, may call or must not call."""
 
     type: str
 
 
 class MessagesBody(TemplateOptions, kw_only=True):
-    """`/v1/messages`."""
+    """Body of `/v1/messages`."""
 
     messages: list[AnthropicMessage]
     system: str | list[Block] | None = None
@@ -86,7 +86,7 @@ class MessagesBody(TemplateOptions, kw_only=True):
 
 
 class _MalformedError(Exception):
-    """The engine will refuse the request; says why."""
+    """A request that the engine will reject; the message says why."""
 
 
 BLOCK_KINDS = frozenset(
@@ -94,13 +94,13 @@ BLOCK_KINDS = frozenset(
 )
 
 
-def messages_prompt(body: MessagesBody) -> Found | None:
-    """The conversation of a request; system messages inside it stay where they are."""
+def messages_prompt(body: MessagesBody) -> BodyPrompt | None:
+    """Return the conversation of a request, with system messages in their original places; None if it is empty."""
     if not body.messages:
         return None
     blocks = [block for turn in body.messages if not isinstance(turn.content, str) for block in turn.content]
     if any(block.type not in BLOCK_KINDS for block in blocks):
-        return no_prompt(NoPrefixReason.UNSUPPORTED_ITEM, "the messages hold a block of unknown type")
+        return no_prompt(NoPrefixReason.UNSUPPORTED_ITEM, "the messages contain a block of unknown type")
     try:
         tools = _tools(body.tools, blocks)
         turns = [*_system(body.system), *(turn for message in body.messages for turn in _turns(message))]
@@ -108,15 +108,13 @@ def messages_prompt(body: MessagesBody) -> Found | None:
         return no_prompt(NoPrefixReason.MALFORMED, str(error))
     disables_thinking = body.thinking is not None and body.thinking.type == "disabled"
     effort = body.output_config.effort if body.output_config and not disables_thinking else None
-    prompt = chat(
-        msgspec.convert(turns, list[Message]),
-        body,
+    chat = ChatPrompt(
+        msgspec.convert(turns, tuple[Message, ...]),
         tools=None if tools is None else [_tool_entry(tool) for tool in tools],
-        reasoning_effort=effort,
         forbids_tools=body.tool_choice is not None and body.tool_choice.type == "none",
         anthropic=AnthropicChat(disables_thinking),
     )
-    return Found(prompt)
+    return BodyPrompt(complete_chat(chat, body, reasoning_effort=effort))
 
 
 def _system(system: str | list[Block] | None) -> list[dict[str, Any]]:
@@ -130,7 +128,7 @@ def _system_text(blocks: Iterable[Block]) -> str:
 
 
 def _turns(message: AnthropicMessage) -> list[dict[str, Any]]:
-    """The chat messages of one turn: results of tools come before what the user says beside them."""
+    """Return the chat messages of one turn; tool results come before the user's other content."""
     role, content = message.role, message.content
     if role == "system":
         text = content if isinstance(content, str) else _system_text(content)
@@ -158,7 +156,7 @@ def _turns(message: AnthropicMessage) -> list[dict[str, Any]]:
 
 
 def _parts(block: Block) -> list[dict[str, Any]]:
-    """Content parts of a block that stands in the turn itself."""
+    """Return the content parts for a block that stays in its turn."""
     match block.type:
         case "text" if block.text:
             return [{"type": "text", "text": block.text}]
@@ -180,11 +178,11 @@ def _call(block: Block) -> dict[str, Any]:
 
 
 def _tool_result(block: Block) -> list[dict[str, Any]]:
-    """The result of a tool, its images in a user's message, and the tools it refers to in a message of their own."""
+    """Return one message each for the result's text, its images (as the user), and the tools that it refers to."""
     items = block.content if isinstance(block.content, list) else []
     texts = [item.get("text", "") for item in items if item.get("type") == "text"]
     if not all(isinstance(text, str) for text in texts):
-        raise _MalformedError("a tool's result has text that is none")
+        raise _MalformedError("the text of a tool result is not a string")
     content = block.content if isinstance(block.content, str) else "\n".join(texts)
     head = {"role": "tool", "tool_call_id": block.tool_use_id or ""}
     turns: list[dict[str, Any]] = [{**head, "content": content}]
@@ -199,7 +197,7 @@ def _tool_result(block: Block) -> list[dict[str, Any]]:
 
 
 def _tools(declared: list[MessagesTool] | None, blocks: Sequence[Block]) -> list[MessagesTool] | None:
-    """The tools in effect at the end of the conversation."""
+    """Return the tools that are declared at the end of the conversation; None if the request has no tools."""
     changes = [block for block in blocks if block.type in {"tool_addition", "tool_removal"}]
     if not changes:
         return declared

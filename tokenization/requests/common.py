@@ -1,4 +1,4 @@
-"""What the bodies of several APIs have in common."""
+"""Fields and helpers shared by the request bodies of several APIs."""
 
 from __future__ import annotations
 
@@ -8,42 +8,34 @@ from typing import Annotated, Any, Literal, cast
 
 import msgspec
 from msgspec import Meta, Raw
+from msgspec.structs import replace
 
-from ..chats.conversation import Entry, Message, first_malformed, has_media
+from ..chats.conversation import first_malformed, has_media
 from ..chats.variables import template_variables
-from ..encoding.encoding import shortened
-from ..model import (
-    AnthropicChat,
-    AnyPrompt,
-    ChatPrompt,
-    NoPrefixReason,
-    NoPrompt,
-    TextPrompt,
-    TokenPrompt,
-    Truncation,
-)
+from ..encoding.truncation import shortened
+from ..model import AnyPrompt, ChatPrompt, NoPrefixReason, NoPrompt, TextPrompt, TokenPrompt, Truncation
 
 ABSENT = Raw(b"null")
-"""A field that is not there."""
+"""An absent field."""
 
 TokenId = Annotated[int, Meta(ge=0, le=2**32 - 1)]
 PromptField = str | list[str | TokenId | list[TokenId]]
-"""One text, token ids, or a list of several of either."""
+"""One text, one list of token ids, or a list of several of either."""
 
 TruncatedTo = Annotated[int, Meta(ge=-1)]
-"""Token ids that the engine keeps of a prompt; -1: as many as fit its context, which is all of one it can take."""
+"""Number of token ids to which the engine shortens a prompt; -1 for its context length, which shortens no valid prompt."""
 
 Side = Literal["left", "right"]
 
 
-class Found(msgspec.Struct, frozen=True, gc=False):
+class BodyPrompt(msgspec.Struct, frozen=True, gc=False):
     """The prompt of a body.
 
     Attributes:
-        prompt: the longest one.
-        n_prompts: prompts in the body.
-        position: which of them it is.
-        lora: adapter named beside the model.
+        prompt: the longest prompt of the body.
+        n_prompts: number of prompts in the body.
+        position: index of `prompt` among them.
+        lora: adapter from a separate field, or None.
     """
 
     prompt: AnyPrompt
@@ -53,13 +45,13 @@ class Found(msgspec.Struct, frozen=True, gc=False):
 
 
 class ReusedIds(msgspec.Struct, frozen=True):
-    """Token ids that a disaggregated prefill server hands to the decode server, which renders nothing then."""
+    """Token ids from a disaggregated prefill server; the decode server uses them instead of rendering the chat."""
 
     prompt_token_ids: Any = None
 
 
 class Head(msgspec.Struct):
-    """What the bodies of all APIs have; undecoded, so that a wrong one costs no other field."""
+    """Fields of all bodies, undecoded, so that a malformed one does not affect the others."""
 
     model: Raw = ABSENT
     stream: Raw = ABSENT
@@ -67,26 +59,26 @@ class Head(msgspec.Struct):
 
 
 class TemplateOptions(Head):
-    """What every API for chats lets a client say about their rendering."""
+    """Rendering options of all chat APIs."""
 
     chat_template_kwargs: dict[str, Any] | None = None
     kv_transfer_params: ReusedIds | None = None
 
 
-def no_prompt(reason: NoPrefixReason, detail: str) -> Found:
-    """A body without a prompt that could be tokenized."""
-    return Found(NoPrompt(reason, detail))
+def no_prompt(reason: NoPrefixReason, detail: str) -> BodyPrompt:
+    """Return the result for a body without a prompt that can be tokenized."""
+    return BodyPrompt(NoPrompt(reason, detail))
 
 
 def token_prompt(ids: Iterable[int], truncation: Truncation | None = None) -> TokenPrompt:
-    """`ids`, each from 0 to 2**32 - 1, as a prompt."""
+    """Make a prompt of `ids`, each from 0 to 2**32 - 1."""
     return TokenPrompt(shortened(array("I", ids), truncation))
 
 
 def truncation_of(
     n_tokens: int | None, side: Side | None, *, engine_side: Side = "left"
 ) -> Truncation | None:
-    """The truncation that a request asks for; `engine_side` is where the engine cuts when the request does not say."""
+    """Return the requested truncation; `engine_side` is the engine's default side."""
     if n_tokens is None or n_tokens < 0:
         return None
     if side is None:
@@ -94,71 +86,61 @@ def truncation_of(
     return Truncation(n_tokens, side)
 
 
-def longest(field: PromptField, *, add_special_tokens: bool, truncation: Truncation | None) -> Found:
-    """The longest prompt of a field that may hold several: it has most to win, and the server gets all of them."""
+def longest(field: PromptField, *, add_special_tokens: bool, truncation: Truncation | None) -> BodyPrompt:
+    """Return the longest prompt of a field; one server gets all, and the longest gains most from a cached prefix."""
     if isinstance(field, str):
-        return Found(TextPrompt(field, add_special_tokens, truncation))
+        return BodyPrompt(TextPrompt(field, add_special_tokens, truncation))
     try:
         if isinstance(field[0], int):
-            return Found(token_prompt(cast("list[int]", field), truncation))
+            return BodyPrompt(token_prompt(cast("list[int]", field), truncation))
         prompts = cast("Sequence[str | list[int]]", field)
         position = max(range(len(prompts)), key=lambda number: len(prompts[number]))
         found = prompts[position]
         if isinstance(found, str):
-            return Found(TextPrompt(found, add_special_tokens, truncation), len(prompts), position)
-        return Found(token_prompt(found, truncation), len(prompts), position)
+            return BodyPrompt(TextPrompt(found, add_special_tokens, truncation), len(prompts), position)
+        return BodyPrompt(token_prompt(found, truncation), len(prompts), position)
     except TypeError:
-        return no_prompt(NoPrefixReason.MALFORMED, "the prompt mixes token ids with something else")
+        return no_prompt(NoPrefixReason.MALFORMED, "the prompt mixes token ids with other values")
 
 
-def chat(
-    messages: Sequence[Message],
-    options: TemplateOptions,
-    *,
-    tools: list[Entry] | None,
-    reasoning_effort: str | None = None,
-    documents: object = None,
-    template: str | None = None,
-    add_generation_prompt: bool = True,
-    continue_final_message: bool = False,
-    add_special_tokens: bool = False,
-    truncation: Truncation | None = None,
-    forbids_tools: bool = False,
-    calls_in_order: bool = False,
-    echo: bool = False,
-    anthropic: AnthropicChat | None = None,
+def complete_chat(
+    chat: ChatPrompt, options: TemplateOptions, *, reasoning_effort: str | None = None, echo: bool = False
 ) -> AnyPrompt:
-    """A conversation as a prompt; see `ChatPrompt`. `echo`: the request wants its last message back."""
-    media = has_media(messages)
+    """Apply the rendering options of a body to its conversation, or return why it has no prompt.
+
+    Args:
+        chat: the conversation with the body's own fields; `variables` and `template_as_variable` are filled in here.
+        options: of the body.
+        reasoning_effort: as the API has it; None if the request does not set it.
+        echo: whether the response repeats the request's last message.
+    """
+    media = has_media(chat.messages)
     reused = options.kv_transfer_params.prompt_token_ids if options.kv_transfer_params else None
     if reused is not None and not echo and not media:
-        try:
-            return token_prompt(msgspec.convert(reused, list[TokenId]))
-        except msgspec.ValidationError:
-            return NoPrompt(
-                NoPrefixReason.MALFORMED, "prompt_token_ids of kv_transfer_params are no token ids"
-            )
-    if media and truncation is not None:
+        return _reused_prompt(reused)
+    if media and chat.truncation is not None:
         return NoPrompt(NoPrefixReason.ALTERED_PROMPT, "the request truncates a prompt with media")
-    if (where := first_malformed(messages)) is not None:
-        return NoPrompt(NoPrefixReason.MALFORMED, f"{where} lacks a field or has it in a wrong type")
+    if (where := first_malformed(chat.messages)) is not None:
+        return NoPrompt(NoPrefixReason.MALFORMED, f"{where} lacks a field or has one of a wrong type")
     variables = template_variables(options.chat_template_kwargs, reasoning_effort)
-    # Of things that can be said in two places, a variable wins for tools and loses for the others, as in the engine.
-    variable = variables.pop("chat_template", None)
-    as_variable = not template and variable is not None
-    forbids_tools &= "tools" not in variables
-    return ChatPrompt(
-        messages=tuple(messages),
-        tools=variables.pop("tools", tools),
-        documents=variables.pop("documents", None) if documents is None else documents,
-        template=str(variable) if as_variable else template or None,
+    # As in the engine, a variable takes precedence for tools, and the body's own field for template and documents.
+    template = variables.pop("chat_template", None)
+    as_variable = not chat.template and template is not None
+    forbids_tools = chat.forbids_tools and "tools" not in variables
+    documents = variables.pop("documents", None) if chat.documents is None else chat.documents
+    return replace(
+        chat,
+        tools=variables.pop("tools", chat.tools),
+        documents=documents,
+        template=str(template) if as_variable else chat.template or None,
         template_as_variable=as_variable,
         variables=variables,
-        add_generation_prompt=add_generation_prompt,
-        continue_final_message=continue_final_message,
-        add_special_tokens=add_special_tokens,
-        truncation=truncation,
         forbids_tools=forbids_tools,
-        calls_in_order=calls_in_order,
-        anthropic=anthropic,
     )
+
+
+def _reused_prompt(ids: object) -> TokenPrompt | NoPrompt:
+    try:
+        return token_prompt(msgspec.convert(ids, list[TokenId]))
+    except msgspec.ValidationError:
+        return NoPrompt(NoPrefixReason.MALFORMED, "prompt_token_ids of kv_transfer_params are not token ids")

@@ -1,4 +1,4 @@
-"""Bodies of the engines' own APIs, which take token ids: vLLM's `/inference/v1/generate` and SGLang's `/generate`.
+"""Request bodies of the engines' own APIs, which take token ids: vLLM's `/inference/v1/generate`, SGLang's `/generate`.
 
 Source: vLLM 0.32.0 entrypoints/scale_out, SGLang 0.5.23 managers/io_struct.py.
 """
@@ -13,27 +13,27 @@ from msgspec.structs import replace
 
 from ...indexer.prefix import MediaSpan
 from ..model import NoPrefixReason, TokenPrompt
-from .common import Found, Head, PromptField, TokenId, longest, no_prompt, token_prompt
+from .common import BodyPrompt, Head, PromptField, TokenId, longest, no_prompt, token_prompt
 
 Position = Annotated[int, Meta(ge=0)]
 
 
 class Placeholder(msgspec.Struct):
-    """Where a media item stands among the tokens."""
+    """The position of a media item among the tokens."""
 
     offset: Position
     length: Position
 
 
 class Features(msgspec.Struct):
-    """Media items by kind: the engine's identifiers of them, and where they stand."""
+    """Media items by kind: the engine's identifiers, and the positions."""
 
     mm_hashes: dict[str, list[str]]
     mm_placeholders: dict[str, list[Placeholder]]
 
 
 class VllmGenerateBody(Head):
-    """`/inference/v1/generate`; also what vLLM's render endpoints answer."""
+    """Body of `/inference/v1/generate`, and response of vLLM's render endpoints."""
 
     token_ids: list[TokenId] = msgspec.field(default_factory=list[TokenId])
     features: Features | None = None
@@ -41,7 +41,7 @@ class VllmGenerateBody(Head):
 
 
 class SglangGenerateBody(Head):
-    """`/generate`."""
+    """Body of `/generate`."""
 
     text: str | list[str] | None = None
     input_ids: list[TokenId | list[TokenId]] | None = None
@@ -53,21 +53,23 @@ class SglangGenerateBody(Head):
     lora_path: str | list[str | None] | None = None
 
 
-def vllm_prompt(body: VllmGenerateBody) -> Found | None:
-    """The token ids, with the media among them."""
+def vllm_prompt(body: VllmGenerateBody) -> BodyPrompt | None:
+    """Return the token ids with their media; None if there are no ids."""
     if not body.token_ids:
         return None
     if body.content_parts:
-        return no_prompt(NoPrefixReason.MEDIA, "the engine puts media into the token ids itself")
+        return no_prompt(NoPrefixReason.MEDIA, "the engine inserts media into the token ids")
     tokens = token_prompt(body.token_ids).tokens
     media = media_spans(body.features, len(tokens)) if body.features else ()
     if media is None:
-        return no_prompt(NoPrefixReason.MALFORMED, "features do not fit together or lie outside of token_ids")
-    return Found(TokenPrompt(tokens, media))
+        return no_prompt(
+            NoPrefixReason.MALFORMED, "features contradict each other or lie outside of token_ids"
+        )
+    return BodyPrompt(TokenPrompt(tokens, media))
 
 
 def media_spans(features: Features, n_tokens: int) -> tuple[MediaSpan, ...] | None:
-    """The items by offset; None when kinds differ, identifiers and places do not pair, or items overlap or lie outside."""
+    """Return the items by offset; None if kinds or counts do not match, items overlap, or one lies outside."""
     spans: list[MediaSpan] = []
     for kind, identifiers in features.mm_hashes.items():
         places = features.mm_placeholders.get(kind, [])
@@ -86,17 +88,17 @@ def media_spans(features: Features, n_tokens: int) -> tuple[MediaSpan, ...] | No
     return tuple(spans) if end <= n_tokens else None
 
 
-def sglang_prompt(body: SglangGenerateBody) -> Found:
-    """The text or the ids; each prompt of a batch may have its own adapter."""
+def sglang_prompt(body: SglangGenerateBody) -> BodyPrompt:
+    """Return the longest prompt with its adapter; each prompt of a batch may have its own."""
     if body.input_embeds is not None:
-        return no_prompt(NoPrefixReason.PROMPT_EMBEDS, "the prompt is given as embeddings")
+        return no_prompt(NoPrefixReason.PROMPT_EMBEDS, "the prompt consists of embeddings")
     if any(data is not None for data in (body.image_data, body.video_data, body.audio_data)):
-        return no_prompt(NoPrefixReason.MEDIA, "the engine puts media into the prompt itself")
+        return no_prompt(NoPrefixReason.MEDIA, "the engine inserts media into the prompt")
     if body.session_params is not None:
         return no_prompt(NoPrefixReason.STORED_HISTORY, "the request continues a session")
     field = cast("PromptField | None", body.text if body.input_ids is None else body.input_ids)
     if not field:
-        return no_prompt(NoPrefixReason.MALFORMED, "neither text nor input_ids are given")
+        return no_prompt(NoPrefixReason.MALFORMED, "the body has neither text nor input_ids")
     found = longest(field, add_special_tokens=True, truncation=None)
     adapters = body.lora_path
     if isinstance(adapters, list):

@@ -1,7 +1,7 @@
-"""Bodies of OpenAI's completions, chat completions and embeddings.
+"""Request bodies of OpenAI's completions, chat completions and embeddings.
 
-Only fields that shape the prompt are declared, with the engine's defaults. Each function gives the prompt of a body, or
-None when its field is there without anything in it.
+Only fields that affect the prompt are declared, with the engine's defaults. Each function returns the prompt of a body, or
+None if the prompt's field is empty.
 Source: vLLM 0.32.0 entrypoints (chat_completion, completion, pooling), checked against its render server.
 """
 
@@ -14,16 +14,16 @@ import msgspec
 from msgspec import Raw
 
 from ..chats.conversation import Message, Tool, tool_entry
-from ..model import NoPrefixReason
+from ..model import ChatPrompt, NoPrefixReason
 from .common import (
     ABSENT,
-    Found,
+    BodyPrompt,
     Head,
     PromptField,
     Side,
     TemplateOptions,
     TruncatedTo,
-    chat,
+    complete_chat,
     longest,
     no_prompt,
     truncation_of,
@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 
 class CompletionBody(Head):
-    """`/v1/completions`."""
+    """Body of `/v1/completions`."""
 
     prompt: PromptField = ""
     prompt_embeds: str | list[Any] | None = None
@@ -44,7 +44,7 @@ class CompletionBody(Head):
 
 
 class ConversationOptions(TemplateOptions):
-    """What this form of API says about any conversation."""
+    """Rendering options of the APIs of this form."""
 
     chat_template: str | None = None
     add_generation_prompt: bool = True
@@ -55,7 +55,7 @@ class ConversationOptions(TemplateOptions):
 
 
 class ChatOptions(ConversationOptions):
-    """What chat completions say about their conversation."""
+    """Fields of a chat completion except its messages."""
 
     tools: list[Tool] | None = None
     tool_choice: Any = None
@@ -65,25 +65,25 @@ class ChatOptions(ConversationOptions):
 
 
 class ChatBody(ChatOptions, kw_only=True):
-    """`/v1/chat/completions`."""
+    """Body of `/v1/chat/completions`."""
 
     messages: list[Message]
 
 
 class BatchBody(ChatOptions, kw_only=True):
-    """`/v1/chat/completions/batch`."""
+    """Body of `/v1/chat/completions/batch`."""
 
     messages: list[Raw]
     """Conversations."""
 
 
 class EmbeddingBody(ConversationOptions):
-    """`/v1/embeddings`."""
+    """Body of `/v1/embeddings`."""
 
     input: Raw = ABSENT
-    """Texts or token ids as in a completion, a conversation, or several of them."""
+    """Texts or token ids as in a completion, one conversation, or several."""
     messages: Raw = ABSENT
-    """The same, but conversations alone."""
+    """One conversation, or several."""
     add_generation_prompt: bool = False
     padding: Literal["max_length", "do_not_pad"] | None = None
 
@@ -93,10 +93,10 @@ _conversation = msgspec.json.Decoder(list[Message]).decode
 _several = msgspec.json.Decoder(list[Raw]).decode
 
 
-def completion_prompt(body: CompletionBody) -> Found | None:
-    """The prompt of a completion."""
+def completion_prompt(body: CompletionBody) -> BodyPrompt | None:
+    """Return the prompt of a completion."""
     if body.prompt_embeds:
-        return no_prompt(NoPrefixReason.PROMPT_EMBEDS, "the prompt is given as embeddings")
+        return no_prompt(NoPrefixReason.PROMPT_EMBEDS, "the prompt consists of embeddings")
     if not body.prompt:
         return None
     if body.suffix is not None:
@@ -105,21 +105,21 @@ def completion_prompt(body: CompletionBody) -> Found | None:
     return longest(body.prompt, add_special_tokens=body.add_special_tokens, truncation=truncation)
 
 
-def chat_prompt(body: ChatBody) -> Found | None:
-    """The conversation of a chat completion."""
+def chat_prompt(body: ChatBody) -> BodyPrompt | None:
+    """Return the conversation of a chat completion."""
     return _chat(body, body.messages) if body.messages else None
 
 
-def batch_prompt(body: BatchBody) -> Found | None:
-    """The longest conversation of a batch."""
+def batch_prompt(body: BatchBody) -> BodyPrompt | None:
+    """Return the longest conversation of a batch."""
     if not body.messages:
         return None
     messages = _conversation(_longest_of(body.messages))
     return _chat(body, messages, n_prompts=len(body.messages)) if messages else None
 
 
-def embedding_prompt(body: EmbeddingBody) -> Found | None:
-    """The input of an embedding."""
+def embedding_prompt(body: EmbeddingBody) -> BodyPrompt | None:
+    """Return the input of an embedding."""
     if body.padding == "max_length":
         return no_prompt(NoPrefixReason.ALTERED_PROMPT, "the request pads the prompt")
     try:
@@ -132,7 +132,7 @@ def embedding_prompt(body: EmbeddingBody) -> Found | None:
     return longest(field, add_special_tokens=body.add_special_tokens is not False, truncation=truncation)
 
 
-def _embedded_chat(body: EmbeddingBody, field: Raw) -> Found | None:
+def _embedded_chat(body: EmbeddingBody, field: Raw) -> BodyPrompt | None:
     several = _several(field)
     if not several:
         return None
@@ -141,28 +141,24 @@ def _embedded_chat(body: EmbeddingBody, field: Raw) -> Found | None:
     if not messages:
         return None
     truncation = truncation_of(body.truncate_prompt_tokens, body.truncation_side, engine_side="right")
-    prompt = chat(
-        messages,
-        body,
-        tools=None,
+    chat = ChatPrompt(
+        tuple(messages),
         template=body.chat_template,
         add_generation_prompt=body.add_generation_prompt,
         continue_final_message=body.continue_final_message,
         add_special_tokens=body.add_special_tokens or False,
         truncation=truncation,
     )
-    return Found(prompt, len(several) if batched else 1)
+    return BodyPrompt(complete_chat(chat, body), len(several) if batched else 1)
 
 
-def _chat(body: ChatOptions, messages: Sequence[Message], *, n_prompts: int = 1) -> Found:
+def _chat(body: ChatOptions, messages: Sequence[Message], *, n_prompts: int = 1) -> BodyPrompt:
     tools = None
     if body.tools is not None:
         tools = [tool_entry(tool.function, defer_loading=tool.defer_loading) for tool in body.tools]
-    prompt = chat(
-        messages,
-        body,
+    chat = ChatPrompt(
+        tuple(messages),
         tools=tools,
-        reasoning_effort=body.reasoning_effort,
         documents=body.documents,
         template=body.chat_template,
         add_generation_prompt=body.add_generation_prompt,
@@ -170,11 +166,11 @@ def _chat(body: ChatOptions, messages: Sequence[Message], *, n_prompts: int = 1)
         add_special_tokens=body.add_special_tokens or False,
         truncation=truncation_of(body.truncate_prompt_tokens, body.truncation_side),
         forbids_tools=body.tool_choice == "none",
-        echo=body.echo,
     )
-    return Found(prompt, n_prompts)
+    prompt = complete_chat(chat, body, reasoning_effort=body.reasoning_effort, echo=body.echo)
+    return BodyPrompt(prompt, n_prompts)
 
 
 def _longest_of(fields: Sequence[Raw]) -> Raw:
-    """The field with most bytes, the first of equally long ones."""
+    """Return the field with the most bytes, the first of equally long ones."""
     return max(fields, key=lambda field: memoryview(field).nbytes)

@@ -1,6 +1,6 @@
-"""Bodies of OpenAI's responses.
+"""Request bodies of OpenAI's responses.
 
-An input is a list of items, of which the engine makes chat messages: several items in a row may be one assistant's turn.
+An input is a list of items, from which the engine makes chat messages; consecutive items may form one assistant turn.
 Source: vLLM 0.32.0 entrypoints/openai/responses, checked against its render server.
 """
 
@@ -11,11 +11,11 @@ from typing import Any, Literal
 import msgspec
 
 from ..chats.conversation import Entry, Message, ToolFunction, tool_entry
-from ..model import NoPrefixReason
-from .common import Found, TemplateOptions, chat, no_prompt
+from ..model import ChatPrompt, NoPrefixReason
+from .common import BodyPrompt, TemplateOptions, complete_chat, no_prompt
 
 UNFINISHED = frozenset({"in_progress", "incomplete"})
-"""Status of a last item that the answer is to continue."""
+"""Statuses with which the last item is continued by the response."""
 
 CUSTOM_PARAMETERS: dict[str, Any] = {
     "type": "object",
@@ -23,11 +23,11 @@ CUSTOM_PARAMETERS: dict[str, Any] = {
     "required": ["input"],
     "additionalProperties": False,
 }
-"""Parameters of the function that the engine shows the model in place of a custom tool."""
+"""Parameters of the function that stands for a custom tool in the engine's prompt."""
 
 
 class InputItem(msgspec.Struct):
-    """One item of an input, with the fields of every kind that is known here."""
+    """One item of an input, with the fields of every supported kind."""
 
     type: str = "message"
     role: str | None = None
@@ -44,7 +44,7 @@ class InputItem(msgspec.Struct):
 
 
 class ResponsesTool(ToolFunction, frozen=True):
-    """A tool, written flat; only functions, custom tools and namespaces of them are shown to a model."""
+    """A tool with its fields on one level; only functions, custom tools and their namespaces appear in a prompt."""
 
     name: str = ""
     type: str = "function"
@@ -59,7 +59,7 @@ class Reasoning(msgspec.Struct):
 
 
 class ResponsesBody(TemplateOptions, kw_only=True):
-    """`/v1/responses`."""
+    """Body of `/v1/responses`."""
 
     input: str | list[InputItem]
     instructions: str | None = None
@@ -72,15 +72,20 @@ class ResponsesBody(TemplateOptions, kw_only=True):
 
 
 class _UnusableItemError(Exception):
-    """An item that is of no known kind, or lacks what its kind needs; holds the reason and where it stands."""
+    """An item of an unsupported kind, or without a field that its kind needs.
+
+    Attributes:
+        reason: why the request has no prompt.
+        detail: the same in words, with the item's position.
+    """
 
     def __init__(self, reason: NoPrefixReason, detail: str) -> None:
         super().__init__(detail)
         self.reason, self.detail = reason, detail
 
 
-def responses_prompt(body: ResponsesBody) -> Found:
-    """The conversation of a response; an empty input is an empty user message."""
+def responses_prompt(body: ResponsesBody) -> BodyPrompt:
+    """Return the conversation of a response; an empty input is an empty user message."""
     if body.previous_response_id is not None or body.previous_input_messages is not None:
         return no_prompt(NoPrefixReason.STORED_HISTORY, "the request continues a stored response")
     items = [InputItem(role="user", content=body.input)] if isinstance(body.input, str) else body.input
@@ -94,25 +99,24 @@ def responses_prompt(body: ResponsesBody) -> Found:
     except _UnusableItemError as error:
         return no_prompt(error.reason, error.detail)
     except msgspec.ValidationError:
-        return no_prompt(NoPrefixReason.MALFORMED, "an input item has a field of a wrong type")
+        return no_prompt(NoPrefixReason.MALFORMED, "a field of an input item has a wrong type")
     unfinished = bool(items) and items[-1].type in {"message", "reasoning"} and items[-1].status in UNFINISHED
-    prompt = chat(
-        messages,
-        body,
+    chat = ChatPrompt(
+        tuple(messages),
         tools=_tools(body.tools) if body.tools else None,
-        reasoning_effort=body.reasoning.effort if body.reasoning else None,
         add_generation_prompt=not unfinished,
         continue_final_message=unfinished,
-        # Unlike with chat completions the engine lets the tokenizer add its own, even behind a template's BOS token.
+        # Unlike for chat completions, the tokenizer adds its special tokens, even if the template writes a BOS token.
         add_special_tokens=True,
         forbids_tools=body.tool_choice == "none",
         calls_in_order=True,
     )
-    return Found(prompt)
+    effort = body.reasoning.effort if body.reasoning else None
+    return BodyPrompt(complete_chat(chat, body, reasoning_effort=effort))
 
 
 def _add(turns: list[dict[str, Any]], item: InputItem, where: str) -> None:
-    """Take an item into the turns, into the last one where that is the assistant's and lacks what the item brings."""
+    """Add an item to the last turn if that is the assistant's and lacks the item's field, otherwise as a new turn."""
     match item.type:
         case "function_call" | "custom_tool_call":
             call = _call(item, where)
@@ -152,13 +156,13 @@ def _call(item: InputItem, where: str) -> dict[str, Any]:
 
 def _reasoning(item: InputItem, where: str) -> str:
     if item.encrypted_content:
-        raise _UnusableItemError(NoPrefixReason.MALFORMED, f"{where} is encrypted, which no engine reads")
+        raise _UnusableItemError(NoPrefixReason.MALFORMED, f"{where} is encrypted, which no engine supports")
     text = _first_text(item.content or list(item.summary))
     return text or ""
 
 
 def _first_text(content: str | list[str | dict[str, Any]] | None) -> str | None:
-    """The engine keeps the text of the first part and nothing else of what an assistant said."""
+    """Return the text of the first part; the engine ignores the other parts of an assistant's message."""
     if not isinstance(content, list):
         return content
     first = content[0] if content else None
@@ -167,7 +171,7 @@ def _first_text(content: str | list[str | dict[str, Any]] | None) -> str | None:
 
 
 def _tools(tools: list[ResponsesTool]) -> list[Entry]:
-    """The tools that the engine shows to a model, in their order."""
+    """Return the tools that appear in the engine's prompt, in order."""
     shown: list[Entry] = []
     for tool in tools:
         match tool.type:
@@ -188,5 +192,5 @@ def _tools(tools: list[ResponsesTool]) -> list[Entry]:
                     if inner.type == "function"
                 ]
             case _:
-                pass  # run by the server itself, if at all
+                pass  # executed by the server, if at all
     return shown

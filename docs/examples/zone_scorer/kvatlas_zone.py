@@ -7,7 +7,7 @@ from kvatlas.scorers.core.params import PluginParams
 
 
 class ZoneParams(PluginParams, frozen=True):
-    """Parameters of `zone-scorer`; kvatlas refuses any other key."""
+    """Parameters of `zone-scorer`; any other key is an error."""
 
     zone: str
     """The zone to prefer."""
@@ -16,7 +16,7 @@ class ZoneParams(PluginParams, frozen=True):
 
 
 class ZoneScorer:
-    """1 for an endpoint of the zone, else 0."""
+    """Score 1 for an endpoint of the zone, else 0. Ties: endpoints of one zone score the same."""
 
     type = "zone-scorer"
     Params = ZoneParams
@@ -25,6 +25,6 @@ class ZoneScorer:
         self._params = params
 
     def rate(self, request: RequestView, candidates: Sequence[Candidate]) -> Ratings:  # noqa: ARG002 (Scorer)
-        """One rating a candidate, in the same order."""
+        """Return one rating per candidate, in the same order."""
         is_near = [each.labels.get(self._params.label) == self._params.zone for each in candidates]
         return [Rating(raw=None, score=float(near)) for near in is_near]

@@ -8,13 +8,12 @@ from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from ....configs.file_watch import FileWatch
 from .access import Access
 from .errors import AccessError
 
 LOOK_EVERY_S = 60.0
 """Longest time that files are believed unchanged. The kubelet replaces a token when a fifth of its hour is left."""
-
-FileState = tuple[int, int, int]
 
 
 class Credentials:
@@ -33,7 +32,7 @@ class Credentials:
         self._token_read_at: float | None = None
         self._tls: ssl.SSLContext | None = None
         self._tls_seen_at: float | None = None
-        self._tls_files: tuple[FileState, ...] = ()
+        self._tls_files = FileWatch(*_tls_files(access))
 
     def token(self, *, now: float) -> str:
         """Return the bearer token, empty for none.
@@ -60,10 +59,8 @@ class Credentials:
         """
         if self._tls is None or _is_old(self._tls_seen_at, now):
             self._tls_seen_at = now
-            files = tuple(_state(each) for each in self._files())
-            if self._tls is None or files != self._tls_files:
+            if self._tls_files.changed() or self._tls is None:
                 self._load_tls()
-                self._tls_files = files
         assert self._tls is not None  # noqa: S101 - loaded, or raised
         return self._tls
 
@@ -75,11 +72,6 @@ class Credentials:
                 raise AccessError(f"the token in {path} cannot be read: {error}") from error
             return
         self._token, self._token_read_at = token, now
-
-    def _files(self) -> Iterator[Path]:
-        for each in (self._access.ca, *(self._access.certificate or ())):
-            if isinstance(each, Path):
-                yield each
 
     def _load_tls(self) -> None:
         try:
@@ -95,12 +87,10 @@ def _is_old(since: float | None, now: float) -> bool:
     return since is None or now - since >= LOOK_EVERY_S
 
 
-def _state(path: Path) -> FileState:
-    try:
-        found = path.stat()
-    except OSError:
-        return (0, 0, 0)
-    return found.st_ino, found.st_mtime_ns, found.st_size
+def _tls_files(access: Access) -> Iterator[Path]:
+    for each in (access.ca, *(access.certificate or ())):
+        if isinstance(each, Path):
+            yield each
 
 
 def _context(access: Access) -> ssl.SSLContext:

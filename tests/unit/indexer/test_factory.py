@@ -1,4 +1,4 @@
-"""Choice of the index core."""
+"""The choice of the index core."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kvatlas.indexer.factory import index_core
 
 @pytest.fixture
 def without_native(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """The module as it is where the extension was not built."""
+    """Load the module as without the extension."""
     monkeypatch.setitem(sys.modules, "kvatlas.indexer.native_index", None)
     spec = importlib.util.spec_from_file_location("kvatlas.indexer.factory", factory.__file__)
     assert spec is not None
@@ -28,7 +28,9 @@ def without_native(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 
 def test_native_core_is_taken_where_it_was_built() -> None:
-    pytest.importorskip("kvatlas.indexer._native", reason="the native core was not built")
+    pytest.importorskip(
+        "kvatlas.indexer._native", reason="the native core was not built: install g++, and run make again"
+    )
     assert index_core() is index_core("native")
     assert index_core("native").name == "native"
 

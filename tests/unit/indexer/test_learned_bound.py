@@ -1,4 +1,4 @@
-"""The bound that the audit teaches: unchanged while little is known, within its limits, and near the capacity in the end."""
+"""The bound learned from the audit: unchanged at first, within its limits, and finally near the capacity."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ NOTHING = TierReuse(0, 0, 0)
 
 @st.composite
 def reuses(draw: st.DrawFn) -> TierReuse:
-    """More than expected is reused only where all that was expected is."""
+    """More than expected is reused only if all expected tokens are."""
     expected = draw(st.integers(0, 10_000))
     reused = draw(st.just(expected) | st.integers(0, expected))
     return TierReuse(expected, reused, draw(st.integers(0, 10_000)) if reused == expected else 0)
 
 
 def experienced() -> LearnedBound:
-    """One that has seen enough to act with the next request."""
+    """Return a bound that has enough evidence to change with the next request."""
     learned = LearnedBound(highest=HIGHEST)
     for _ in range(ENOUGH_REQUESTS):
-        learned.told(KEPT, bound=1000, n_held=1000)
+        learned.update(KEPT, bound=1000, n_held=1000)
     return learned
 
 
@@ -36,7 +36,7 @@ def experienced() -> LearnedBound:
 def test_nothing_is_learned_of_few_requests(told: list[TierReuse], bound: int) -> None:
     learned = LearnedBound(highest=HIGHEST)
     for reuse in told:
-        learned.told(reuse, bound=bound, n_held=bound)
+        learned.update(reuse, bound=bound, n_held=bound)
 
     assert (learned.n_blocks, learned.observed()) == (None, None)
 
@@ -54,7 +54,7 @@ def test_nothing_is_learned_of_few_requests(told: list[TierReuse], bound: int) -
 )
 def test_bound_goes_where_a_request_points(reuse: TierReuse, n_held: int, lowest: int, highest: int) -> None:
     learned = experienced()
-    learned.told(reuse, bound=1000, n_held=n_held)
+    learned.update(reuse, bound=1000, n_held=n_held)
 
     assert learned.n_blocks is not None
     assert lowest <= learned.n_blocks <= highest
@@ -70,7 +70,7 @@ def test_bound_goes_where_a_request_points(reuse: TierReuse, n_held: int, lowest
 )
 def test_bound_stays_where_a_request_shows_nothing_of_it(reuse: TierReuse, n_held: int) -> None:
     learned = experienced()
-    learned.told(reuse, bound=1000, n_held=n_held)
+    learned.update(reuse, bound=1000, n_held=n_held)
 
     assert learned.n_blocks is None
 
@@ -85,7 +85,7 @@ def test_bound_keeps_within_its_limits_whatever_it_is_told(
 ) -> None:
     learned, bound = LearnedBound(highest=highest), min(first, highest)
     for reuse, fill in told:
-        learned.told(reuse, bound=bound, n_held=int(fill * bound))
+        learned.update(reuse, bound=bound, n_held=int(fill * bound))
         bound = learned.n_blocks or bound
         assert 1 <= bound <= highest
 
@@ -93,14 +93,14 @@ def test_bound_keeps_within_its_limits_whatever_it_is_told(
 @pytest.mark.parametrize("first", [50, 1000, HIGHEST])
 @pytest.mark.parametrize("capacity", [300, 5000, 90_000])
 def test_bound_comes_near_the_capacity_of_an_engine_from_wherever_it_began(capacity: int, first: int) -> None:
-    """Prompts last used as many blocks ago as chance will, most of them not long: reused where the engine still has them."""
+    """Simulate prompts with random reuse distances, mostly short, that are reused if the engine still has them."""
     draw, learned = random.Random(capacity), LearnedBound(highest=HIGHEST)
     bound, far = first, 10.0
     for n_requests in range(4000):
         depth = draw.expovariate(1 / capacity)
         expected, reused = 100 * (depth < bound), 100 * (depth < capacity)
         reuse = TierReuse(expected, min(expected, reused), max(0, reused - expected))
-        learned.told(reuse, bound=bound, n_held=min(bound, 20 * capacity))
+        learned.update(reuse, bound=bound, n_held=min(bound, 20 * capacity))
         bound = learned.n_blocks or bound
         if n_requests == 1000:
             far = bound / capacity
@@ -116,7 +116,7 @@ def test_bound_comes_near_the_capacity_of_an_engine_from_wherever_it_began(capac
 def test_bounds_that_differ_much_are_no_observation() -> None:
     learned = experienced()
     for number in range(2 * RECENT):
-        learned.told(GONE if number % 2 else MORE, bound=1000, n_held=1000)
+        learned.update(GONE if number % 2 else MORE, bound=1000, n_held=1000)
 
     assert learned.n_blocks is not None
     assert learned.observed() is None

@@ -26,12 +26,12 @@ TOOL = {"type": "function", "function": {"name": "f"}}
 
 
 def configured(**keys: Any) -> ModelConfig:
-    """A `model` section with these keys."""
+    """Make a `model` section with these keys."""
     return msgspec.convert(keys, ModelConfig)
 
 
 def ignore(_outcome: str, _seconds: float) -> None:
-    """Nobody counts here."""
+    """Ignore the outcome."""
 
 
 def remote(**keys: Any) -> RemoteTokenizer | None:
@@ -51,7 +51,7 @@ def prompt_of(pipeline: PromptPipeline, path: str = CHAT, **fields: Any) -> Prom
 
 @pytest.fixture
 def folder(models: dict[str, Path], tmp_path: Path) -> Path:
-    """A copy of the tiny model."""
+    """Copy the tiny model."""
     shutil.copytree(models["tiny"], tmp_path / "model")
     return tmp_path / "model"
 
@@ -94,7 +94,7 @@ def test_renderer_may_be_the_engine_for_any_model(models: dict[str, Path]) -> No
     assert prompt_of(pipeline_of(config)).reason == "own_renderer"
 
 
-def test_missing_model_configuration_is_said_when_the_renderer_is_to_be_found_out(
+def test_warning_names_the_missing_configuration_when_the_renderer_is_to_be_detected(
     folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (folder / "config.json").unlink()
@@ -103,7 +103,7 @@ def test_missing_model_configuration_is_said_when_the_renderer_is_to_be_found_ou
 
 
 @pytest.mark.parametrize("name", ["", "tokenizer.json"])
-def test_nothing_is_said_when_there_is_no_folder_to_look_at(
+def test_nothing_is_logged_when_there_is_no_folder(
     folder: Path, name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     pipeline_of(configured(tokenizer=str(folder / name) if name else ""))
@@ -202,7 +202,7 @@ def test_load_error_names_the_template_when_it_cannot_be_used(
         pipeline_of(configured(tokenizer=str(folder), chat={"template": str(file)}))
 
 
-def test_nobody_is_asked_when_no_address_is_configured() -> None:
+def test_there_is_no_remote_client_when_no_url_is_configured() -> None:
     assert remote() is None
 
 
@@ -226,7 +226,7 @@ async def test_options_are_those_of_the_configuration(tmp_path: Path) -> None:
     assert list(made.targets()) == ["http://render:8000"]
 
 
-async def test_endpoints_are_asked_when_the_configuration_says_so() -> None:
+async def test_requests_go_to_the_endpoints_when_they_are_configured() -> None:
     made = remote(url="endpoints")
     assert made is not None
     assert list(made.targets()) == ["http://a"]

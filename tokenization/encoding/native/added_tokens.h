@@ -1,4 +1,4 @@
-// Added tokens, found in a text leftmost and longest, as tokenizers' AddedVocabulary finds them.
+// Search for added tokens in a text, leftmost and longest first, as in the library's AddedVocabulary.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ public:
         uint32_t id;
     };
 
-    // A way through one text, from left to right.
+    // A search through one text, from left to right.
     class Search {
     public:
         Search(const AddedTokens& tokens, std::string_view text) : tokens_(tokens), text_(text) {
@@ -24,7 +24,7 @@ public:
             for (Candidate& candidate : candidates_) advance(candidate, 0);
         }
 
-        // The first match that begins at `from` or later, which never is less than before; false where there is none.
+        // Finds the first match that begins at `from` or later; false if there is none. `from` must never decrease.
         bool find(size_t from, Match& found) {
             for (;; ++from) {
                 size_t next = text_.size();
@@ -39,7 +39,7 @@ public:
         }
 
     private:
-        // Where a first byte of tokens stands next.
+        // The next position of a byte with which tokens begin.
         struct Candidate {
             char first;
             size_t at;
@@ -93,7 +93,7 @@ private:
     }
 
     std::vector<Node> nodes_;
-    std::vector<char> firsts_;  // bytes that tokens begin with
+    std::vector<char> firsts_;  // bytes with which tokens begin
 };
 
 }  // namespace kvatlas::tokenization

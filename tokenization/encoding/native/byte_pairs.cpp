@@ -13,7 +13,7 @@ uint64_t fold(uint64_t a, uint64_t b) {
     return static_cast<uint64_t>(product) ^ static_cast<uint64_t>(product >> 64);
 }
 
-// Odd numbers without a pattern.
+// Arbitrary odd multipliers with well-mixed bits.
 constexpr uint64_t kOdd1 = 0x9E3779B97F4A7C15, kOdd2 = 0xC2B2AE3D27D4EB4F, kOdd3 = 0x165667B19E3779F9;
 
 uint64_t pair_of(uint32_t left, uint32_t right) { return uint64_t{left} << 32 | right; }
@@ -39,12 +39,12 @@ const BytePairs::Slot* BytePairs::find(uint32_t left, uint32_t right) const {
     }
 }
 
-void BytePairs::encode(std::string_view word, Memory& memory, std::vector<uint32_t>& tokens) const {
+void BytePairs::encode(std::string_view word, WordCache& cache, std::vector<uint32_t>& tokens) const {
     std::array<uint64_t, 3> bytes{};
     if (word.size() > sizeof bytes) return merge(word, tokens);
     std::memcpy(bytes.data(), word.data(), word.size());
     const uint64_t hash = fold(bytes[0] ^ kOdd1, bytes[1] ^ kOdd2) ^ fold(bytes[2] ^ kOdd3, word.size() ^ kOdd1);
-    Known& known = memory.at(hash * kOdd2);
+    CachedWord& known = cache.at(hash * kOdd2);
     if (known.length == word.size() && known.bytes == bytes) {
         tokens.insert(tokens.end(), known.tokens.begin(), known.tokens.begin() + known.n_tokens);
         return;
@@ -69,7 +69,7 @@ void BytePairs::merge(std::string_view word, std::vector<uint32_t>& tokens) cons
     }
     constexpr uint32_t kNever = ~uint32_t{0};
     struct Part {
-        uint32_t token, rank, merged;  // the last two of its pair with the part behind it
+        uint32_t token, rank, merged;  // rank and merged: of its pair with the next part
     };
     std::array<Part, kLongestWord> parts;
     size_t n = word.size();

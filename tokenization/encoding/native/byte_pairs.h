@@ -1,4 +1,4 @@
-// Byte pair encoding of words: the pair of the lowest rank is merged first, of equal ones the leftmost.
+// Byte pair encoding of words: the pair with the lowest rank is merged first, the leftmost of equal ones.
 #pragma once
 
 #include <array>
@@ -18,32 +18,32 @@ struct Merge {
 
 class BytePairs {
 public:
-    // Merges take time with the square of a word's length; beyond this a word is left to someone else.
+    // Longer words are not supported, since the time of merging grows with the square of the length.
     static constexpr size_t kLongestWord = 256;
 
-    // `bytes`: the token of each byte. `merges`: by rank. `words`: tokens that a word equal to them becomes at once.
+    // `bytes`: the token of each byte. `merges`: in order of rank. `words`: words that are one token even without merges.
     BytePairs(const std::array<uint32_t, 256>& bytes, const std::vector<Merge>& merges, std::unordered_map<std::string, uint32_t> words);
 
-    // A word seen before, with its tokens; the next one of the same place takes it over.
-    struct Known {
-        std::array<uint64_t, 3> bytes{};  // zeros behind the word
+    // A cached word with its tokens; another word with the same slot replaces it.
+    struct CachedWord {
+        std::array<uint64_t, 3> bytes{};  // padded with zeros
         uint8_t length = 0, n_tokens = 0;
         std::array<uint32_t, 9> tokens{};
     };
 
-    // Words seen before: 2 MiB, for one thread at a time.
-    class Memory {
+    // Cache of encoded words: 2 MiB, for one thread at a time.
+    class WordCache {
     public:
-        Memory() : known_(size_t{1} << kBits) {}
-        Known& at(uint64_t hash) { return known_[hash >> (64 - kBits)]; }
+        WordCache() : words_(size_t{1} << kBits) {}
+        CachedWord& at(uint64_t hash) { return words_[hash >> (64 - kBits)]; }
 
     private:
         static constexpr unsigned kBits = 15;
-        std::vector<Known> known_;
+        std::vector<CachedWord> words_;
     };
 
-    // Adds the tokens of a word, neither empty nor longer than kLongestWord.
-    void encode(std::string_view word, Memory& memory, std::vector<uint32_t>& tokens) const;
+    // Appends the tokens of a word, which is neither empty nor longer than kLongestWord.
+    void encode(std::string_view word, WordCache& cache, std::vector<uint32_t>& tokens) const;
 
 private:
     struct Slot {

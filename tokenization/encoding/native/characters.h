@@ -1,4 +1,4 @@
-// Classes of characters, and the way through a text in UTF-8.
+// Character classes, and iteration over a text in UTF-8.
 #pragma once
 
 #include <bit>
@@ -9,14 +9,14 @@
 
 namespace kvatlas::tokenization {
 
-// The classes that a character belongs to, a bit each.
+// Bit set of the classes to which a character belongs.
 using Classes = uint32_t;
 
-// Not classes: set for every character that is known, and for those of which every text is in normal form.
+// Two flags beside the classes. kKnown: the character is supported. kInert: every text of such characters is in normal form.
 constexpr Classes kKnown = Classes{1} << 31, kInert = Classes{1} << 30;
 constexpr uint32_t kMaxClasses = 30;
 
-// The classes of every character of the ranges looked at; none for others.
+// The classes of all characters in the supported ranges; others have no classes.
 class CharacterTable {
 public:
     struct Range {
@@ -37,7 +37,7 @@ public:
         }
     }
 
-    // Leaves nothing of characters that are not known.
+    // Removes all classes of characters that are not known.
     void forget_unknown() {
         for (Classes& classes : classes_) classes = (classes & kKnown) == 0 ? 0 : classes;
     }
@@ -55,7 +55,7 @@ private:
 
 inline bool continues_character(char byte) { return (static_cast<uint8_t>(byte) & 0xC0) == 0x80; }
 
-// The character that begins at `at` of a well-formed text, and where the next one begins.
+// Returns the character at `at` of a well-formed text, and moves `at` to the next one.
 inline uint32_t next_character(std::string_view text, size_t& at) {
     const auto first = static_cast<uint8_t>(text[at++]);
     if (first < 0x80) return first;
@@ -64,7 +64,7 @@ inline uint32_t next_character(std::string_view text, size_t& at) {
     return character;
 }
 
-// The character that ends before `end`, which is not 0.
+// Returns the character that ends before `end`, which must not be 0.
 inline uint32_t character_before(std::string_view text, size_t end) {
     do --end; while (end > 0 && continues_character(text[end]));
     return next_character(text, end);

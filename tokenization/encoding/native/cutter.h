@@ -1,4 +1,4 @@
-// Cuts a text before added tokens and between words: `Cuts` in cuts.py, which says what holds, in one pass.
+// Cuts a text before added tokens and between words, in one pass. `Cuts` in cuts.py has the contract.
 #pragma once
 
 #include <string>
@@ -12,7 +12,7 @@ namespace kvatlas::tokenization {
 
 class Cutter {
 public:
-    // `letters`: characters that a word may be cut behind. `followers`: single bytes that it may be cut before.
+    // A text may be cut after a character of `letters` and before one of `followers`, which are single bytes.
     Cutter(AddedTokens tokens, CharacterTable letters, std::string followers)
         : tokens_(std::move(tokens)), letters_(std::move(letters)), followers_(std::move(followers)) {}
 
@@ -36,7 +36,7 @@ public:
     }
 
 private:
-    // Where `n` characters after `at` end; more than `end` where there are not so many before it.
+    // Returns the offset `n` characters after `at`; more than `end` if there are fewer characters before it.
     static size_t behind(std::string_view text, bool is_ascii, size_t at, size_t n, size_t end) {
         if (is_ascii) return at + n;
         constexpr size_t kBlock = 64;
@@ -55,7 +55,7 @@ private:
         return n == 0 ? end : end + 1;
     }
 
-    // The first place to cut between words that is `size` characters behind `begin`, or more; `end` where there is none.
+    // Returns the first place between words at least `size` characters after `begin`; `end` if there is none.
     size_t word_cut(std::string_view text, bool is_ascii, size_t begin, size_t size, size_t end) const {
         if (followers_.empty()) return end;
         for (size_t at = behind(text, is_ascii, begin, size, end); at < end; ++at) {

@@ -4,9 +4,9 @@ namespace kvatlas::tokenization {
 
 namespace {
 
-// Calls token(id) for each added token in a text, and plain(part) for what is between them; false once `plain` is.
+// Calls token(id) for each added token in a text, and plain(part) for the text between them; stops if `plain` returns false.
 template <class Token, class Plain>
-bool take_apart(const AddedTokens& added, std::string_view text, Token token, Plain plain) {
+bool split_at_tokens(const AddedTokens& added, std::string_view text, Token token, Plain plain) {
     size_t begin = 0;
     AddedTokens::Search search(added, text);
     for (AddedTokens::Match match{}; search.find(begin, match); begin = match.end) {
@@ -30,23 +30,23 @@ std::vector<Encoder::Tokens> Encoder::encode(std::span<const std::optional<std::
     std::vector<Tokens> found;
     found.reserve(texts.size());
     for (const auto& text : texts) {
-        found.push_back(text ? encode(*text, is_normalized ? kKnown : kInert, free->memory) : std::nullopt);
+        found.push_back(text ? encode(*text, is_normalized ? kKnown : kInert, free->cache) : std::nullopt);
     }
     return found;
 }
 
-Encoder::Tokens Encoder::encode(std::string_view text, Classes needed, BytePairs::Memory& memory) const {
+Encoder::Tokens Encoder::encode(std::string_view text, Classes needed, BytePairs::WordCache& cache) const {
     std::vector<uint32_t> tokens;
     tokens.reserve(text.size() / 3 + 8);
     const auto token = [&](uint32_t id) { tokens.push_back(id); };
-    const bool is_known = take_apart(literal_, text, token, [&](std::string_view part) {
-        return take_apart(normalized_, part, token, [&](std::string_view plain) { return add_plain(plain, needed, memory, tokens); });
+    const bool is_known = split_at_tokens(literal_, text, token, [&](std::string_view part) {
+        return split_at_tokens(normalized_, part, token, [&](std::string_view plain) { return add_plain(plain, needed, cache, tokens); });
     });
     if (!is_known) return std::nullopt;
     return tokens;
 }
 
-bool Encoder::add_plain(std::string_view text, Classes needed, BytePairs::Memory& memory, std::vector<uint32_t>& tokens) const {
+bool Encoder::add_plain(std::string_view text, Classes needed, BytePairs::WordCache& cache, std::vector<uint32_t>& tokens) const {
     const auto characters = classified(text, needed);
     if (!characters) return false;
     const auto& offsets = characters->offsets;
@@ -59,7 +59,7 @@ bool Encoder::add_plain(std::string_view text, Classes needed, BytePairs::Memory
         if (end - begin > BytePairs::kLongestWord) {
             is_short = false;
         } else {
-            pairs_.encode(text.substr(begin, end - begin), memory, tokens);
+            pairs_.encode(text.substr(begin, end - begin), cache, tokens);
         }
     });
     return is_split && is_short;

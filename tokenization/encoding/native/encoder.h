@@ -1,4 +1,4 @@
-// Text to tokens of a byte-level BPE, for the characters whose classes are known.
+// Encoder of a byte-level BPE, for texts of known characters.
 #pragma once
 
 #include <array>
@@ -18,33 +18,33 @@ namespace kvatlas::tokenization {
 
 class Encoder {
 public:
-    // `literal` tokens are looked for before the others, which are looked for between them.
+    // `literal` tokens are searched for first, `normalized` ones in the text between them.
     Encoder(CharacterTable characters, Splitter splitter, BytePairs pairs, AddedTokens literal, AddedTokens normalized)
         : characters_(std::move(characters)), splitter_(std::move(splitter)), pairs_(std::move(pairs)), literal_(std::move(literal)),
           normalized_(std::move(normalized)) {}
 
-    // nullopt for a text that is left to somebody else.
+    // nullopt for a text that is not supported.
     using Tokens = std::optional<std::vector<uint32_t>>;
 
-    // Tokens of texts in UTF-8; none where one has a character that is not known, or a word that is too long. A text that is
-    // not known to be in normal form may have inert characters alone. Usable from several threads.
+    // Encodes texts in UTF-8. A text with an unknown character or too long a word is not supported; nor is one with other
+    // than inert characters, unless `is_normalized`. Usable from several threads.
     std::vector<Tokens> encode(std::span<const std::optional<std::string_view>> texts, bool is_normalized);
 
 private:
     // A text's characters.
     struct Characters {
         std::vector<Classes> classes;
-        std::vector<size_t> offsets;  // of each, and of the end; empty for ASCII, where they count up
+        std::vector<size_t> offsets;  // byte offset of each character and of the end; empty for ASCII, for which index and offset are equal
     };
 
-    // What one thread has to itself while it encodes.
+    // State that one thread uses exclusively while it encodes.
     struct Lane {
         std::mutex mutex;
-        BytePairs::Memory memory;
+        BytePairs::WordCache cache;
     };
 
-    Tokens encode(std::string_view text, Classes needed, BytePairs::Memory& memory) const;
-    bool add_plain(std::string_view text, Classes needed, BytePairs::Memory& memory, std::vector<uint32_t>& tokens) const;
+    Tokens encode(std::string_view text, Classes needed, BytePairs::WordCache& cache) const;
+    bool add_plain(std::string_view text, Classes needed, BytePairs::WordCache& cache, std::vector<uint32_t>& tokens) const;
     std::optional<Characters> classified(std::string_view text, Classes needed) const;
 
     CharacterTable characters_;

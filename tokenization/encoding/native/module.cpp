@@ -1,4 +1,4 @@
-// kvatlas.tokenization.encoding._native: the Python side of cutter and encoder. _native.pyi describes what it offers.
+// kvatlas.tokenization.encoding._native: Python bindings of cutter and encoder. _native.pyi has the interface.
 
 #include <stdexcept>
 #include <string>
@@ -14,12 +14,12 @@ using namespace kvatlas;
 using namespace kvatlas::python;
 using namespace kvatlas::tokenization;
 
-// As many characters are worth letting other threads run meanwhile.
+// From this size on, it is worth releasing the GIL.
 constexpr size_t kLongText = 4096;
 
 uint32_t number_of(PyObject* object, const char* what) {
     const size_t value = as_count(object, 0, what);
-    if (value > ~uint32_t{0}) raise(PyExc_ValueError, "numbers here have 32 bits");
+    if (value > ~uint32_t{0}) raise(PyExc_ValueError, "number does not fit in 32 bits");
     return static_cast<uint32_t>(value);
 }
 
@@ -42,7 +42,7 @@ CharacterTable characters_of(PyObject* known, PyObject* inert, PyObject* classes
     CharacterTable characters;
     uint32_t bit = 0;
     for_each(classes, [&](PyObject* ranges) {
-        if (bit == kMaxClasses) raise(PyExc_ValueError, "there may be 30 classes at most");
+        if (bit == kMaxClasses) raise(PyExc_ValueError, "at most 30 classes are supported");
         for_each_range(ranges, [&](CharacterTable::Range range) { characters.add(range, Classes{1} << bit); });
         ++bit;
     });
@@ -54,11 +54,11 @@ CharacterTable characters_of(PyObject* known, PyObject* inert, PyObject* classes
 
 Classes class_of(PyObject* number) {
     const uint32_t bit = number_of(number, "class");
-    if (bit >= kMaxClasses) raise(PyExc_ValueError, "classes are numbered 0 .. 29");
+    if (bit >= kMaxClasses) raise(PyExc_ValueError, "a class must be 0 .. 29");
     return Classes{1} << bit;
 }
 
-// (kind, class, lowest, highest, is_possessive), or for a choice (kind, choices, lowest).
+// Reads (kind, class, lowest, highest, is_possessive), or for a choice (kind, choices, lowest).
 Element element_of(PyObject* tuple) {
     const auto part = [&](Py_ssize_t at) {
         PyObject* found = PyTuple_GetItem(tuple, at);
@@ -75,14 +75,14 @@ Element element_of(PyObject* tuple) {
         });
         return element;
     }
-    if (kind > static_cast<uint32_t>(Element::Kind::one_of)) raise(PyExc_ValueError, "there is no such kind of element");
+    if (kind > static_cast<uint32_t>(Element::Kind::one_of)) raise(PyExc_ValueError, "unknown kind of element");
     element.classes = class_of(part(1));
     element.highest = number_of(part(3), "highest");
     element.is_possessive = number_of(part(4), "possessive") != 0;
     return element;
 }
 
-// What a match of the elements can begin with.
+// Returns the classes with which a match of the elements can begin.
 Classes first_of(const std::vector<Element>& elements) {
     Classes first = 0;
     for (const Element& element : elements) {
@@ -136,7 +136,7 @@ AddedTokens added_of(PyObject* pairs) {
     return added;
 }
 
-// Takes as long as all merges take, during which other threads run.
+// Builds the merge table without holding the GIL.
 BytePairs byte_pairs_of(PyObject* vocabulary, PyObject* merges, bool whole_words) {
     auto tokens = tokens_of(vocabulary);
     const auto pairs = pairs_of(merges);
@@ -170,7 +170,7 @@ PyObject* encode(PyObject* self, Call call) {
         const auto args = call.arguments({"texts", "normalized"});
         const int is_normalized = PyObject_IsTrue(args[1]);
         if (is_normalized < 0) throw Raised();
-        const Reference held(PySequence_Tuple(args[0]));  // as long as other threads may run
+        const Reference held(PySequence_Tuple(args[0]));  // keeps the texts alive while the GIL is released
         const auto n = static_cast<size_t>(PyTuple_Size(held.get()));
         std::vector<std::optional<std::string_view>> contents(n);
         size_t n_bytes = 0;
@@ -180,7 +180,7 @@ PyObject* encode(PyObject* self, Call call) {
                 n_bytes += contents[i]->size();
             } catch (const Raised&) {
                 if (PyErr_ExceptionMatches(PyExc_UnicodeEncodeError) == 0) throw;
-                PyErr_Clear();  // half a surrogate pair has no UTF-8
+                PyErr_Clear();  // a lone surrogate cannot be encoded in UTF-8
             }
         }
         std::optional<WithoutGil> others_run;
@@ -210,7 +210,8 @@ PyObject* new_cutter(PyTypeObject* type, PyObject* args, PyObject* named) {
     }, nullptr);
 }
 
-// A text in UTF-8. One that is mostly ASCII gets there at a third of the cost in parts, which Python narrows as it cuts them out.
+// Returns a text in UTF-8. For mostly ASCII texts, encoding in parts takes a third of the time, since Python stores each ASCII
+// part with one byte per character.
 std::string utf8_of(PyObject* text) {
     constexpr Py_ssize_t kPart = 4096;
     const Py_ssize_t n = PyUnicode_GetLength(text);
@@ -243,7 +244,7 @@ PyType_Slot cutter_slots[] = {
     {Py_tp_new, reinterpret_cast<void*>(new_cutter)},
     {Py_tp_dealloc, reinterpret_cast<void*>(deallocate<Cutter>)},
     {Py_tp_methods, cutter_methods},
-    {Py_tp_doc, const_cast<char*>("Cuts a text before added tokens and between words.")},
+    {Py_tp_doc, const_cast<char*>("Cutter of texts before added tokens and between words.")},
     {0, nullptr},
 };
 PyType_Spec cutter_spec = {"kvatlas.tokenization.encoding._native.Cutter", sizeof(Object<Cutter>), 0, Py_TPFLAGS_DEFAULT, cutter_slots};
@@ -256,7 +257,7 @@ PyType_Slot encoder_slots[] = {
     {Py_tp_new, reinterpret_cast<void*>(new_encoder)},
     {Py_tp_dealloc, reinterpret_cast<void*>(deallocate<Encoder>)},
     {Py_tp_methods, encoder_methods},
-    {Py_tp_doc, const_cast<char*>("Text to tokens of a byte-level BPE, for the characters whose classes are known.")},
+    {Py_tp_doc, const_cast<char*>("Encoder of a byte-level BPE, for texts of known characters.")},
     {0, nullptr},
 };
 PyType_Spec encoder_spec = {"kvatlas.tokenization.encoding._native.Encoder", sizeof(Object<Encoder>), 0, Py_TPFLAGS_DEFAULT, encoder_slots};

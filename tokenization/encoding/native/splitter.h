@@ -1,7 +1,7 @@
-// Cuts a text into words by regular expressions, as a tokenizer's Split stages do.
+// Splits a text into words by regular expressions, as a tokenizer's Split stages do.
 //
-// Expressions come compiled: characters are sets of classes, and an expression is a list of alternatives of which the first
-// that matches wins, found by backtracking as Oniguruma does it.
+// Expressions are compiled before: characters are sets of classes, and an expression is a list of alternatives. The first
+// alternative that matches is taken, with backtracking as in Oniguruma.
 #pragma once
 
 #include <cstddef>
@@ -22,18 +22,18 @@ struct Element {
     };
     Kind kind;
     Classes classes = 0;
-    uint32_t lowest = 1, highest = 1;  // of a choice: lowest 0 makes it optional
+    uint32_t lowest = 1, highest = 1;  // a choice with lowest 0 is optional
     bool is_possessive = false;
-    std::vector<std::vector<Classes>> choices;  // each a sequence of characters
+    std::vector<std::vector<Classes>> choices;  // each is a sequence of characters
 };
 
 struct Alternative {
-    Classes first = 0;  // what it can begin with
+    Classes first = 0;  // classes with which a match can begin
     std::vector<Element> elements;
 };
 
 struct Stage {
-    bool drops_gaps = false;  // what no alternative matches is no word, but left out
+    bool drops_gaps = false;  // text that no alternative matches is dropped
     std::vector<Alternative> alternatives;
 };
 
@@ -41,7 +41,7 @@ class Splitter {
 public:
     explicit Splitter(std::vector<Stage> stages) : stages_(std::move(stages)) {}
 
-    // Calls visit(begin, end) with each word in order; false where a text has what would be dropped.
+    // Calls visit(begin, end) for each word in order; false if text would have to be dropped.
     template <class Visit>
     bool split(std::span<const Classes> text, Visit&& visit) const {
         return split_by(0, text, 0, text.size(), visit);

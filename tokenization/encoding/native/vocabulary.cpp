@@ -9,7 +9,7 @@ namespace kvatlas::tokenization {
 
 namespace {
 
-// Visible characters of Latin-1 stand for the byte of the same number, those from U+0100 on for the other bytes in order.
+// Visible characters of Latin-1 stand for the byte of the same value; characters from U+0100 on stand for the other bytes.
 constexpr bool is_shown(unsigned byte) { return (byte > 0x20 && byte < 0x7F) || (byte > 0xA0 && byte != 0xAD); }
 
 constexpr std::array<uint16_t, 256> kCharacters = [] {

@@ -1,4 +1,4 @@
-// A byte-level BPE's vocabulary as its file writes it: every byte of a token stands there as one character.
+// The vocabulary of a byte-level BPE. In its file, one character stands for each byte of a token.
 #pragma once
 
 #include <array>
@@ -15,13 +15,13 @@ namespace kvatlas::tokenization {
 
 class Vocabulary {
 public:
-    // Throws std::invalid_argument where a byte has no token.
+    // Throws std::invalid_argument if a byte has no token.
     explicit Vocabulary(std::vector<std::pair<std::string_view, uint32_t>> tokens);
 
-    // `pairs` by rank. Throws std::invalid_argument where a part, or what a pair becomes, is no token.
+    // `pairs` are in order of rank. Throws std::invalid_argument if a part of a pair, or the merged pair, is not a token.
     std::vector<Merge> merges(const std::vector<std::pair<std::string_view, std::string_view>>& pairs) const;
 
-    // The bytes of every token; those that are not written as bytes are left out.
+    // Returns the bytes of each token; tokens that are not written as bytes are omitted.
     std::unordered_map<std::string, uint32_t> words() const;
 
     const std::array<uint32_t, 256>& bytes() const { return bytes_; }

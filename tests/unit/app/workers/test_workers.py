@@ -102,7 +102,7 @@ class Kvatlas:
         if (leader := self.workers.get(0)) is not None:
             await leader.live.look()
             await leader.live.look()
-            await leader.live.tell()
+            await leader.live.on_change()
 
     def write(self, queue: int) -> None:
         """With a time stamp of its own, whatever the file system's resolution."""
@@ -237,7 +237,7 @@ def test_audit_is_the_sum_over_all(tmp_path: Path) -> None:
 @pytest.mark.parametrize("file", SHIPPED, ids=lambda file: file.stem)
 def test_state_comes_over_as_it_is_told(file: Path) -> None:
     config = load_scheduled(file, None).config
-    state = ConfigState(7, config, {"a.yaml": "line 3"}, {"a.yaml": (1, 2, 3, 4)})
+    state = ConfigState(7, config, {"a.yaml": "line 3"}, {"a.yaml": (("a.yaml", 1, 2, 3, 4),)})
     elsewhere = msgspec.structs.replace(config, snapshot=SnapshotConfig(file="s.1"))
 
     assert decoded_state(encoded_state(state), like=config) == state

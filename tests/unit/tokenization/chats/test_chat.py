@@ -69,7 +69,7 @@ def test_text_ends_with_the_final_message_when_it_is_to_be_continued(
         pytest.param(
             ONE,
             ChatPrompt(messages=(Message(role="user", content="a"),), continue_final_message=True),
-            "exclude each other",
+            "are mutually exclusive",
             id="generate_and_continue",
         ),
         pytest.param(
@@ -79,7 +79,7 @@ def test_text_ends_with_the_final_message_when_it_is_to_be_continued(
                 add_generation_prompt=False,
                 continue_final_message=True,
             ),
-            "leaves out the final message",
+            "omits the final message",
             id="final_message_left_out",
         ),
         pytest.param(
@@ -120,7 +120,7 @@ def test_render_error_is_raised_when_the_chat_cannot_be_rendered(
 
 
 def test_render_error_is_raised_when_no_template_is_the_default() -> None:
-    with pytest.raises(RenderError, match=r"no chat template is called 'default', there are \['rag'\]"):
+    with pytest.raises(RenderError, match=r"there is no chat template named 'default', only \['rag'\]"):
         renderer(rag=ONE).render(ChatPrompt(messages=(Message(role="user"),)))
 
 

@@ -1,6 +1,6 @@
-"""The guess of the content format.
+"""Detection of the content format.
 
-On these templates vLLM 0.32.0 guesses the same, but for `renamed_in_a_circle`, on which it never ends.
+vLLM 0.32.0 detects the same formats for these templates, except for `renamed_in_a_circle`, on which it loops forever.
 """
 
 from __future__ import annotations

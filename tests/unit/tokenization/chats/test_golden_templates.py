@@ -1,4 +1,4 @@
-"""Templates in the styles of many models, rendered as transformers renders them."""
+"""Comparison of templates in the styles of many models with their rendering by transformers."""
 
 from __future__ import annotations
 

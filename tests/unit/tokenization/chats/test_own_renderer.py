@@ -13,7 +13,7 @@ TOKENS = {"added_tokens": [{"id": n, "content": token} for n, token in enumerate
 
 
 def write(folder: Path, **files: Any) -> Path:
-    """A folder with these files; `__` stands for a dot, and values that are not bytes become JSON."""
+    """Create a folder with these files; `__` in a name stands for a dot, values other than bytes become JSON."""
     for name, content in files.items():
         data = content if isinstance(content, bytes) else json.dumps(content).encode()
         (folder / name.replace("__", ".")).write_bytes(data)

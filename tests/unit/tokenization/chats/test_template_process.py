@@ -57,14 +57,14 @@ TOO_LONG = {
 
 @pytest.fixture
 def process() -> Iterator[TemplateProcess]:
-    """With its limit for one rendering, and time for a loaded machine."""
+    """Start a process with the default limit of one rendering, and a long queue time for a busy machine."""
     with closing(TemplateProcess(wait_s=60)) as process:
         yield process
 
 
 @pytest.fixture
-def patient() -> Iterator[TemplateProcess]:
-    """Without limits to what good templates need."""
+def unlimited() -> Iterator[TemplateProcess]:
+    """Start a process with time limits that no good template reaches."""
     with closing(TemplateProcess(render_s=60, wait_s=60)) as process:
         yield process
 
@@ -77,7 +77,7 @@ def foreign(template: str = ECHO, content: str = "hi", **fields: Any) -> Foreign
 
 
 def outcome(process: TemplateProcess, template: str) -> str:
-    """What becomes of a template: its text, or why there is none."""
+    """Return the text of a template, or the error message."""
     try:
         return process.render(foreign(template)).text
     except RenderError as error:
@@ -85,7 +85,7 @@ def outcome(process: TemplateProcess, template: str) -> str:
 
 
 def state(pid: int | None) -> tuple[str, int]:
-    """A process's letter in `ps`, Z for one that is no more, and its CPU time in ticks."""
+    """Return the state letter of a process, Z if it does not exist, and its CPU time in ticks."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except FileNotFoundError:
@@ -98,19 +98,19 @@ def alive(pid: int | None) -> bool:
 
 
 async def until_busy(pid: int | None) -> None:
-    """Wait until a process that does nothing has found something to do."""
+    """Wait until an idle process has started to work."""
     idle = state(pid)[1]
     await until(lambda: state(pid)[1] > idle + 2, what="a process at work")
 
 
 @pytest.mark.slow
-def test_process_answers_on_when_templates_take_too_much_memory(patient: TemplateProcess) -> None:
-    patient.render(foreign())
-    pid = patient.pid
+def test_process_stays_usable_when_templates_take_too_much_memory(unlimited: TemplateProcess) -> None:
+    unlimited.render(foreign())
+    pid = unlimited.pid
     for name, template in TOO_MUCH_MEMORY.items():
-        assert "MemoryError" in outcome(patient, template), name
-        assert patient.render(foreign(content=name)).text == f"[{name}]"
-    assert patient.pid == pid
+        assert "MemoryError" in outcome(unlimited, template), name
+        assert unlimited.render(foreign(content=name)).text == f"[{name}]"
+    assert unlimited.pid == pid
 
 
 @pytest.mark.slow
@@ -120,7 +120,7 @@ def test_next_chat_is_rendered_when_templates_take_too_long(process: TemplatePro
         assert process.render(foreign(content=name)).text == f"[{name}]"
 
 
-def test_texts_are_those_of_transformers_when_the_template_is_good(patient: TemplateProcess) -> None:
+def test_texts_are_those_of_transformers_when_the_template_is_good(unlimited: TemplateProcess) -> None:
     chats = {chat["id"]: chat for chat in json.loads((GOLDEN / "chats.json").read_text())}
     n_compared = 0
     for line in map(json.loads, (GOLDEN / "texts.jsonl").read_text().splitlines()):
@@ -135,7 +135,7 @@ def test_texts_are_those_of_transformers_when_the_template_is_good(patient: Temp
         )
         found = ChatRenderer({}, {"bos_token": "<s>", "eos_token": "</s>"}).foreign(chat)
         assert found is not None
-        assert patient.render(found).text == line["text"]
+        assert unlimited.render(found).text == line["text"]
         n_compared += 1
     assert n_compared > 50
 
@@ -184,7 +184,7 @@ CALL = {"type": "function", "function": {"name": "f", "arguments": '{"a": "\\ud8
     ],
 )  # fmt: skip
 def test_prompt_is_that_of_the_renderer_when_it_comes_from_the_process(
-    patient: TemplateProcess, template: str, fields: dict[str, Any], options: dict[str, Any]
+    unlimited: TemplateProcess, template: str, fields: dict[str, Any], options: dict[str, Any]
 ) -> None:
     own = ChatTemplate("{% for m in messages %}{% for p in m.content %}{{ p.text }}{% endfor %}{% endfor %}")
     renderer = ChatRenderer({"default": own}, {"bos_token": "<s>"}, options=ChatOptions(**options))
@@ -192,7 +192,7 @@ def test_prompt_is_that_of_the_renderer_when_it_comes_from_the_process(
     chat = msgspec.structs.replace(chat, **fields)
     found = renderer.foreign(chat)
     assert found is not None
-    assert patient.render(found) == renderer.render(chat)
+    assert unlimited.render(found) == renderer.render(chat)
 
 
 @pytest.mark.parametrize("template", [None, "default"])
@@ -212,19 +212,19 @@ def test_chat_is_not_foreign_when_its_template_is_the_models(template: str | Non
     ],
 )
 def test_error_says_what_is_wrong_when_the_template_is(
-    patient: TemplateProcess, template: str, message: str
+    unlimited: TemplateProcess, template: str, message: str
 ) -> None:
-    assert outcome(patient, template).startswith(message)
-    assert outcome(patient, ECHO) == "[hi]"
+    assert outcome(unlimited, template).startswith(message)
+    assert outcome(unlimited, ECHO) == "[hi]"
 
 
-async def test_each_chat_gets_its_own_text_when_many_come_at_once(patient: TemplateProcess) -> None:
+async def test_each_chat_gets_its_own_text_when_many_come_at_once(unlimited: TemplateProcess) -> None:
     chats = [foreign(f"{number % 5} {ECHO}", f"{number}") for number in range(50)]
-    prompts = await asyncio.gather(*map(patient.rendered, chats))
+    prompts = await asyncio.gather(*map(unlimited.rendered, chats))
     assert [prompt.text for prompt in prompts] == [f"{number % 5} [{number}]" for number in range(50)]
 
 
-async def test_event_loop_goes_on_while_a_template_takes_its_time(process: TemplateProcess) -> None:
+async def test_event_loop_is_not_blocked_while_a_template_renders(process: TemplateProcess) -> None:
     rendering = asyncio.create_task(process.rendered(foreign(TOO_LONG["sum_in_one_step"])))
     await until(lambda: process.pid, what="a process")
     assert not rendering.done()
@@ -246,26 +246,26 @@ async def test_next_chat_is_rendered_when_the_process_never_answers(process: Tem
 
 
 async def test_next_chat_is_rendered_when_the_process_is_killed_in_the_middle(
-    patient: TemplateProcess,
+    unlimited: TemplateProcess,
 ) -> None:
-    await patient.rendered(foreign())
-    rendering = asyncio.create_task(patient.rendered(foreign(TOO_LONG["sum_in_one_step"])))
-    other = asyncio.create_task(patient.rendered(foreign()))
-    await until_busy(patient.pid)
-    assert patient.pid is not None
-    os.kill(patient.pid, signal.SIGKILL)
+    await unlimited.rendered(foreign())
+    rendering = asyncio.create_task(unlimited.rendered(foreign(TOO_LONG["sum_in_one_step"])))
+    other = asyncio.create_task(unlimited.rendered(foreign()))
+    await until_busy(unlimited.pid)
+    assert unlimited.pid is not None
+    os.kill(unlimited.pid, signal.SIGKILL)
     with pytest.raises(RenderError, match=r"^the process for the chat template ended with status -9$"):
         await rendering
     assert (await other).text == "[hi]"
 
 
-def test_chat_is_rendered_when_the_process_was_killed_before(patient: TemplateProcess) -> None:
-    patient.render(foreign())
-    killed = patient.pid
+def test_chat_is_rendered_when_the_process_was_killed_before(unlimited: TemplateProcess) -> None:
+    unlimited.render(foreign())
+    killed = unlimited.pid
     assert killed is not None
     os.kill(killed, signal.SIGKILL)
     os.waitid(os.P_PID, killed, os.WEXITED | os.WNOWAIT)
-    assert patient.render(foreign()).text == "[hi]"
+    assert unlimited.render(foreign()).text == "[hi]"
 
 
 async def test_chat_is_given_up_when_its_turn_does_not_come() -> None:
@@ -284,7 +284,7 @@ async def test_process_is_ended_when_closed_in_the_middle() -> None:
     assert pid is not None
     os.kill(pid, signal.SIGSTOP)
     rendering = [asyncio.create_task(process.rendered(foreign())) for _ in range(3)]
-    await asyncio.sleep(0)  # each has taken its place
+    await asyncio.sleep(0)  # let each task submit its chat
     await asyncio.to_thread(process.close)
     assert (process.pid, alive(pid)) == (None, False)
     ended = await asyncio.gather(*rendering, return_exceptions=True)
@@ -336,11 +336,11 @@ async def test_process_ends_when_its_parent_is_killed(templates: list[str]) -> N
     ],
 )
 def test_error_says_why_when_the_process_cannot_start(
-    patient: TemplateProcess, executable: str, message: str, monkeypatch: pytest.MonkeyPatch
+    unlimited: TemplateProcess, executable: str, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "executable", executable)
     with pytest.raises(RenderError, match=message):
-        patient.render(foreign())
-    assert patient.pid is None
+        unlimited.render(foreign())
+    assert unlimited.pid is None
     monkeypatch.undo()
-    assert patient.render(foreign()).text == "[hi]"
+    assert unlimited.render(foreign()).text == "[hi]"

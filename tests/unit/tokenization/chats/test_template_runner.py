@@ -7,7 +7,7 @@ import pytest
 
 from kvatlas.tokenization.chats.chat import ChatTemplate, ForeignChat
 from kvatlas.tokenization.chats.conversation import Message
-from kvatlas.tokenization.chats.template_runner import Answer, answer, read_frame, write_frame
+from kvatlas.tokenization.chats.template_runner import RenderResult, read_frame, render_request, write_frame
 from kvatlas.tokenization.model import ChatPrompt
 
 
@@ -27,37 +27,39 @@ def test_nothing_is_read_when_the_stream_ends_within_a_frame(n_bytes: int) -> No
     assert read_frame(io.BytesIO(stream.getvalue()[:n_bytes])) is None
 
 
-def question(template: str, tools: object = None) -> bytes:
+def encoded(template: str, tools: object = None) -> bytes:
     chat = ChatPrompt(messages=(Message(role="user", content="hi"),), tools=tools, template=template)
     return msgspec.json.encode(ForeignChat(chat, {"bos_token": "<s>"}, content_parts=None))
 
 
 @pytest.mark.parametrize(
-    ("asked", "told"),
+    ("request_bytes", "result"),
     [
-        pytest.param(question("{{ bos_token }}{{ messages[0].content }}"), Answer(text=b"<s>hi"), id="text"),
         pytest.param(
-            question("{{ 1 + 'a' }}"),
-            Answer(error="chat template raised TypeError in line 1"),
+            encoded("{{ bos_token }}{{ messages[0].content }}"), RenderResult(text=b"<s>hi"), id="text"
+        ),
+        pytest.param(
+            encoded("{{ 1 + 'a' }}"),
+            RenderResult(error="chat template raised TypeError in line 1"),
             id="failing_template",
         ),
         pytest.param(
-            question("").replace(b'"tools":null', b'"tools":' + b"[" * 5_000 + b"]" * 5_000),
-            Answer(error="chat cannot be rendered within its limits: RecursionError"),
+            encoded("").replace(b'"tools":null', b'"tools":' + b"[" * 5_000 + b"]" * 5_000),
+            RenderResult(error="chat cannot be rendered within its limits: RecursionError"),
             id="nested_too_deeply",
         ),
     ],
 )
-def test_answer_tells_what_became_of_the_chat(asked: bytes, told: Answer) -> None:
-    assert answer(asked, ChatTemplate) == told
+def test_result_has_the_text_or_the_error_of_the_chat(request_bytes: bytes, result: RenderResult) -> None:
+    assert render_request(request_bytes, ChatTemplate) == result
 
 
-def test_template_is_compiled_by_what_was_given_for_it() -> None:
+def test_template_is_compiled_by_the_given_function() -> None:
     compiled: list[str] = []
 
     def compile_one(source: str) -> ChatTemplate:
         compiled.append(source)
         return ChatTemplate(source)
 
-    assert answer(question("hello"), compile_one).text == b"hello"
+    assert render_request(encoded("hello"), compile_one).text == b"hello"
     assert set(compiled) == {"hello"}

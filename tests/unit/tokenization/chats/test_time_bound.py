@@ -138,7 +138,7 @@ def test_text_is_that_of_jinja_without_a_bound(source: str) -> None:
 
 
 class Held(dict[str, str]):
-    """A message that tells when it is freed."""
+    """A message that can be observed with a weak reference."""
 
 
 def test_prompt_is_freed_with_its_rendering_when_the_template_has_macros() -> None:

@@ -22,7 +22,7 @@ def test_bytes_are_those_of_the_text_when_the_prompt_is_one() -> None:
 
 
 @pytest.mark.parametrize("last", [pytest.param(USER, id="text"), pytest.param(image("data:,a"), id="image")])
-def test_bytes_go_on_when_a_conversation_does(last: Message) -> None:
+def test_bytes_extend_the_last_ones_when_a_conversation_continues(last: Message) -> None:
     one = prompt_bytes(ChatPrompt(messages=(USER, ANSWER, last), tools=[{"name": "f"}]))
     two = prompt_bytes(ChatPrompt(messages=(USER, ANSWER, last, ANSWER, USER), tools=[{"name": "f"}]))
     assert one is not None
@@ -57,5 +57,5 @@ def test_media_take_few_bytes_however_large_they_are() -> None:
         pytest.param(ChatPrompt(messages=(Message(role="user", content="\ud800"),)), id="chat"),
     ],
 )
-def test_there_are_no_bytes_when_the_text_is_no_unicode(prompt: TextPrompt | ChatPrompt) -> None:
+def test_there_are_no_bytes_when_the_text_is_not_unicode(prompt: TextPrompt | ChatPrompt) -> None:
     assert prompt_bytes(prompt) is None

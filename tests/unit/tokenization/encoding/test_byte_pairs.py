@@ -1,4 +1,4 @@
-"""The native encoder against the library, for every family of tokenizers that it takes."""
+"""Comparison of the native encoder with the library, for every family of tokenizers that it supports."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ LETTERS = st.text(st.characters(categories=("Lu", "Ll", "Lo", "Nd", "Zs", "Po", 
 
 
 def whole_words(tokenizer: Tokenizer) -> Tokenizer:
-    """The same, but a word of the vocabulary is one token, merged or not, as in Llama 3."""
+    """Make words of the vocabulary one token even without merges, as in Llama 3."""
     tokenizer.model.ignore_merges = True
     return tokenizer
 
@@ -143,7 +143,7 @@ def test_text_is_left_to_the_library_when_something_is_not_known(name: str, text
 
 
 def changed(name: str, **changes: object) -> BytePairEncoder | None:
-    """The encoder of a family with a model of other fields."""
+    """Make the encoder of a family with changed fields of its model."""
     fields = tokenizer_fields(tokenizer(name))
     return byte_pair_encoder(replace(fields, model=replace(fields.model, **changes)))
 
@@ -191,7 +191,7 @@ def test_tokenizer_is_left_to_the_library_when_something_is_not_known(
     assert made() is None
 
 
-def test_words_stay_the_same_when_more_were_seen_than_are_remembered() -> None:
+def test_words_stay_the_same_when_more_were_seen_than_are_cached() -> None:
     native, library = encoder("llama3"), tokenizer("llama3")
     texts = [f" w{number:x} {number * 7919 % 65537}q{'z' * (number % 25)}" for number in range(30_000)]
     first = native.encode(texts)
@@ -232,7 +232,7 @@ def test_sample_has_words_from_all_over_the_vocabulary() -> None:
 
 @pytest.mark.parametrize("name", ["qwen35", "o200k", "deepseek", "deepseek_coder", "gpt4", "byte_level"])
 def test_classes_have_the_characters_that_the_library_finds(name: str) -> None:
-    """All of them, though members() asks for some of the ideographs and syllables alone."""
+    """Check all characters, although members() tests only samples of the ideographs and syllables."""
     text = all_of(known(None))
     assert len(text) > 50_000
     stages = split_stages(tokenizer_fields(FAMILIES[name]()).stages)

@@ -1,4 +1,4 @@
-"""Tokenizers without `tokenizer.json`, really trained, against the libraries that their files belong to."""
+"""Trained tokenizers without `tokenizer.json`, compared with the libraries of their file formats."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TEXTS = ("hello world", " leading and  double ", "It's 12345!\n\n", "你好 世�
 
 @pytest.fixture(scope="module")
 def sentence_piece(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A Llama-like folder with a SentencePiece model."""
+    """Create a Llama-like folder with a SentencePiece model."""
     folder = tmp_path_factory.mktemp("sentencepiece")
     (folder / "text").write_text(TEXT * 3)
     trainer: Any = import_module("sentencepiece").SentencePieceTrainer
@@ -39,7 +39,7 @@ def sentence_piece(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def ranks(tokenizer: Tokenizer) -> dict[bytes, int]:
-    """The vocabulary of a byte-level tokenizer as tiktoken has it."""
+    """Return the vocabulary of a byte-level tokenizer in tiktoken's form."""
     printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
     others = [byte for byte in range(256) if byte not in printable]
     byte_of = {chr(byte): byte for byte in printable} | {chr(256 + n): byte for n, byte in enumerate(others)}
@@ -53,7 +53,7 @@ def vocabulary() -> dict[bytes, int]:
 
 @pytest.fixture(scope="module")
 def tik_token(vocabulary: dict[bytes, int], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a tiktoken vocabulary."""
+    """Create a folder with a tiktoken vocabulary."""
     folder = tmp_path_factory.mktemp("tiktoken")
     lines = (base64.b64encode(token).decode() + f" {rank}\n" for token, rank in vocabulary.items())
     (folder / "tiktoken.model").write_text("".join(lines))
@@ -83,7 +83,7 @@ def test_ids_are_those_the_engine_has_from_transformers(
 
 
 @pytest.mark.slow
-# transformers differs from SentencePiece in texts that begin with a blank.
+# transformers differs from SentencePiece for texts that begin with a blank.
 @pytest.mark.parametrize("text", [text for text in TEXTS if not text.startswith(" ")])
 def test_ids_are_those_of_sentencepiece_when_the_folder_has_its_model(
     sentence_piece: Path, text: str
@@ -144,7 +144,9 @@ def test_template_knows_the_special_tokens_of_a_converted_tokenizer(
 def test_tokenizer_load_error_is_raised_when_the_files_make_no_tokenizer(tmp_path: Path) -> None:
     (tmp_path / "tokenizer.model").write_bytes(b"\xff not a model")
     (tmp_path / "tokenizer_config.json").write_text('{"tokenizer_class": "LlamaTokenizer"}')
-    with pytest.raises(TokenizerLoadError, match=f"transformers makes no tokenizer of {tmp_path}: "):
+    with pytest.raises(
+        TokenizerLoadError, match=f"transformers cannot convert the tokenizer in {tmp_path}: "
+    ):
         load_tokenizer(tmp_path)
 
 

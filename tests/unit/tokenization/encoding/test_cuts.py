@@ -84,7 +84,7 @@ def test_common_beginning_has_the_same_segments_but_for_the_last_when_texts_diff
 
 
 def tokens_of(*added: AddedToken) -> set[str]:
-    """The contents of those of the added tokens that texts are cut before."""
+    """Return the contents of the added tokens before which texts are cut."""
     return set(cuts_of(byte_level(added=added)).tokens)
 
 

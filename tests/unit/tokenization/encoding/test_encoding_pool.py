@@ -14,11 +14,11 @@ from kvatlas.tokenization.errors import EncodeError, EncoderBusyError, EncodeTim
 from support.tokenizer_families import CHATML, LLAMA3, QWEN2, byte_level, metaspace, template, token
 from support.waiting import until
 
-# A token that takes in blanks leaves all texts to the library, so that long ones take their time.
+# With a token that includes blanks, the native encoder supports no text, so long texts take time.
 STRIPS = [*CHATML, token("<mask>", lstrip=True)]
 TOKENIZER = byte_level(LLAMA3, added=STRIPS, frame=template("<|im_start|> $A"))
 LONG = "".join(f"line {number} of the long text\n" for number in range(4500))
-"""Some 120,000 characters."""
+"""About 120,000 characters."""
 
 
 @pytest.fixture
@@ -52,15 +52,15 @@ async def test_ids_are_those_of_the_whole_text(
         assert await pool.tokens(encoder, text, add_special_tokens=True) == whole(text)
 
 
-async def test_event_loop_goes_on_when_a_long_text_is_encoded(
+async def test_event_loop_is_not_blocked_when_a_long_text_is_encoded(
     pool: EncodingPool, encoder: SegmentEncoder
 ) -> None:
-    encoding = asyncio.create_task(pool.tokens(encoder, LONG * 5, add_special_tokens=True))
+    encoding = asyncio.ensure_future(pool.tokens(encoder, LONG * 5, add_special_tokens=True))
     n_turns = 0
     while not encoding.done():
         await asyncio.sleep(0)
         n_turns += 1
-    # Encoding on the loop itself would leave two turns.
+    # Encoding on the loop itself would leave only two turns.
     assert n_turns >= 10
 
 
@@ -70,7 +70,7 @@ async def test_short_new_text_is_encoded_on_the_event_loop_when_the_rest_is_know
     text = LONG + "x" * 100
     with closing(EncodingPool(timeout_s=60)) as pool:
         await pool.tokens(encoder, LONG, add_special_tokens=True)
-    # A closed pool has no threads to encode anything.
+    # A closed pool has no threads, so everything is encoded at once.
     assert await pool.tokens(encoder, text, add_special_tokens=True) == whole(text)
     with pytest.raises(RuntimeError, match="shutdown"):
         await pool.tokens(encoder, "y" * (INLINE_CHARS + 1), add_special_tokens=True)
@@ -84,7 +84,7 @@ async def test_text_that_needs_no_library_is_encoded_on_the_event_loop_when_it_i
     with closing(EncodingPool(timeout_s=60)) as pool:
         got = await pool.tokens(encoder, LONG, add_special_tokens=False)
     assert got == array("I", tokenizer.encode(LONG).ids)
-    # A closed pool has no threads to encode anything.
+    # A closed pool has no threads, so everything is encoded at once.
     for text in (known, new, f"{new}e\u0301{new}"):  # the last has a character that the library normalizes
         got = await pool.tokens(encoder, text, add_special_tokens=False)
         assert got == array("I", tokenizer.encode(text).ids)
@@ -112,7 +112,7 @@ async def test_timeout_error_is_raised_when_the_time_is_up_and_the_text_is_known
 async def test_text_is_encoded_once_when_several_requests_have_it(
     pool: EncodingPool, encoder: SegmentEncoder
 ) -> None:
-    # The last has a beginning of its own; from the special token on, its segments are those of the others.
+    # The last one starts differently; from the special token on, it has the same segments as the others.
     texts = [f"<|im_start|>{LONG}", f"<|im_start|>{LONG}", f"{'another ' * 100}<|im_start|>{LONG}"]
     got = await asyncio.gather(*(pool.tokens(encoder, text, add_special_tokens=True) for text in texts))
     assert got == [whole(text) for text in texts]
@@ -133,7 +133,7 @@ async def test_parts_of_a_long_text_are_known_before_all_of_it_is(encoder: Segme
 
 async def test_busy_error_is_raised_when_too_much_text_waits(encoder: SegmentEncoder) -> None:
     with closing(EncodingPool(threads=1, timeout_s=60, queue_chars=1)) as pool:
-        first = asyncio.create_task(pool.tokens(encoder, LONG, add_special_tokens=True))
+        first = asyncio.ensure_future(pool.tokens(encoder, LONG, add_special_tokens=True))
         await asyncio.sleep(0)
         with pytest.raises(EncoderBusyError, match=r"1\d{5} characters wait"):
             await pool.tokens(encoder, "other " * 1000, add_special_tokens=True)
@@ -148,7 +148,7 @@ async def test_busy_error_is_raised_when_too_much_text_waits(encoder: SegmentEnc
 async def test_encode_error_is_raised_for_the_request_with_the_bad_text_alone(
     pool: EncodingPool, encoder: SegmentEncoder
 ) -> None:
-    bad = asyncio.create_task(
+    bad = asyncio.ensure_future(
         pool.tokens(encoder, f"{LONG}<|im_start|>{'a' * 300}\ud800", add_special_tokens=True)
     )
     await asyncio.sleep(0)
@@ -161,7 +161,7 @@ async def test_encode_error_is_raised_for_the_request_with_the_bad_text_alone(
 async def test_work_goes_on_when_the_request_is_cancelled(
     pool: EncodingPool, encoder: SegmentEncoder
 ) -> None:
-    request = asyncio.create_task(pool.tokens(encoder, LONG, add_special_tokens=True))
+    request = asyncio.ensure_future(pool.tokens(encoder, LONG, add_special_tokens=True))
     await asyncio.sleep(0)
     request.cancel()
     await asyncio.wait([request])
@@ -177,7 +177,7 @@ async def test_work_of_another_tokenizer_is_not_taken_for_the_same(
     tokenizer = metaspace("first", split=False)
     other = SegmentEncoder(tokenizer)
     ours, theirs = (
-        asyncio.create_task(pool.tokens(each, LONG, add_special_tokens=True)) for each in (encoder, other)
+        asyncio.ensure_future(pool.tokens(each, LONG, add_special_tokens=True)) for each in (encoder, other)
     )
     assert await ours == whole(LONG)
     assert await theirs == array("I", tokenizer.encode(LONG).ids)
@@ -197,7 +197,7 @@ async def test_special_tokens_are_added_to_the_request_that_wants_them_when_they
 async def test_tokens_are_counted_by_where_they_came_from(
     pool: EncodingPool, encoder: SegmentEncoder
 ) -> None:
-    n_tokens = len(whole(LONG)) - 1  # but for the one that is put in front
+    n_tokens = len(whole(LONG)) - 1  # except for the token at the front
     await pool.tokens(encoder, LONG, add_special_tokens=True)
     first = (pool.counters.encoded_tokens, pool.counters.cached_tokens)
     await pool.tokens(encoder, LONG, add_special_tokens=True)
@@ -210,7 +210,7 @@ async def test_tokens_are_counted_by_where_they_came_from(
 async def test_waiting_work_is_dropped_when_the_pool_is_closed(encoder: SegmentEncoder) -> None:
     pool = EncodingPool(threads=1, timeout_s=60)
     requests = [
-        asyncio.create_task(pool.tokens(encoder, f"{number} {LONG}", add_special_tokens=True))
+        asyncio.ensure_future(pool.tokens(encoder, f"{number} {LONG}", add_special_tokens=True))
         for number in range(5)
     ]
     await asyncio.sleep(0)

@@ -56,7 +56,7 @@ def test_alternative_has_its_elements(alternative: str, wanted: list[Element]) -
     "alternative", ["(?=a)", "(a|b)", "a{,3}", r"\p{L}+?x(", "(?<=a)b", "^", "a.", r"\bx"]
 )
 def test_value_error_is_raised_when_an_element_is_not_known(alternative: str) -> None:
-    with pytest.raises(ValueError, match="an element that is not known at"):
+    with pytest.raises(ValueError, match="an unsupported element at"):
         elements(alternative)
 
 

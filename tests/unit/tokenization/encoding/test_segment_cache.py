@@ -53,7 +53,7 @@ def test_memory_stays_near_the_bound_when_many_segments_come(n_chars: int) -> No
     assert 0.8 * bound < taken < 1.05 * bound
 
 
-def test_books_are_right_when_several_threads_use_the_cache() -> None:
+def test_statistics_are_right_when_several_threads_use_the_cache() -> None:
     cache = SegmentCache(50_000)
 
     def use(worker: int) -> None:
@@ -76,7 +76,7 @@ SEGMENTS = st.text("abc", max_size=3)
 
 
 class CacheMachine(RuleBasedStateMachine):
-    """Against an ordered dictionary that is walked in full."""
+    """Comparison with an ordered dictionary that is scanned in full."""
 
     bound = 700
 

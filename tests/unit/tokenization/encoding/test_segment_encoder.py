@@ -1,4 +1,4 @@
-"""Segments against the library's encoding of the whole, for every family of tokenizers."""
+"""Comparison of segments with the library's encoding of the whole, for every family of tokenizers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from support.tokenizer_families import (
 )
 
 FALLS_BACK = ("text_twice", "word_level_without_unknown")
-"""One has text where others have only special tokens; the other does not take every text."""
+"""One adds text where others add only special tokens; the other rejects some texts."""
 
 
 @cache
@@ -44,7 +44,7 @@ def encoder(name: str, segment_chars: int) -> SegmentEncoder:
 
 
 def whole(tokenizer: Tokenizer, text: str, *, add_special_tokens: bool) -> array[int] | None:
-    """What the library itself gives; None where it does not take the text."""
+    """Return the library's ids for the whole text; None if it rejects the text."""
     try:
         return array("I", tokenizer.encode(text, add_special_tokens=add_special_tokens).ids)
     except Exception:  # noqa: BLE001 - the library raises its base class
@@ -77,8 +77,8 @@ def test_every_family_is_segmented_but_those_that_cannot_be(name: str) -> None:
 @pytest.mark.parametrize(
     "text", ["a\ud800", "\ud83d\ude00", "<|im_start|>\udfff<|im_end|>", "one two\ud800 three"]
 )
-def test_encode_error_is_raised_when_the_text_is_no_unicode(text: str) -> None:
-    with pytest.raises(EncodeError, match="does not take the text"):
+def test_encode_error_is_raised_when_the_text_is_not_unicode(text: str) -> None:
+    with pytest.raises(EncodeError, match="rejects the text"):
         encoder("qwen2", 1).tokens(text, add_special_tokens=False)
 
 
@@ -92,7 +92,7 @@ def test_only_the_bad_segment_is_left_out_when_the_tokenizer_does_not_take_it() 
 
 
 def test_encode_error_is_raised_when_the_library_panics() -> None:
-    # A token takes in blanks behind it, another that is made of blanks takes in those before it.
+    # One token includes the blanks after it; another, which consists of blanks, includes those before it.
     tokenizer = byte_level(added=[token("<r>", rstrip=True), token("  ", lstrip=True)])
     careful = SegmentEncoder(tokenizer)
     assert not careful.is_segmented  # the test texts have such blanks
@@ -162,7 +162,9 @@ def test_words_stay_together_with_one_warning_when_cutting_them_apart_fails_the_
     with caplog.at_level(logging.WARNING):
         careful = SegmentEncoder(tokenizer, segment_chars=1, cuts=wrong)
     (record,) = caplog.records
-    assert record.message.startswith("texts cut into segments do not get the ids of whole ones")
+    assert record.message.startswith(
+        "this tokenizer gives other ids for segments of a text than for the whole text"
+    )
     assert not careful.is_segmented
     text = "one two <|im_start|> three "
     assert careful.draft(text, add_special_tokens=False).segments == ["one two ", "<|im_start|> three "]
@@ -170,7 +172,7 @@ def test_words_stay_together_with_one_warning_when_cutting_them_apart_fails_the_
 
 
 def only_whole_texts() -> Tokenizer:
-    """Takes the test texts and nothing else, no parts of them."""
+    """Make a tokenizer that accepts only whole test texts."""
     texts = dict.fromkeys(probe_texts(Tokenizer(models.WordLevel({"": 0}))))
     return Tokenizer(models.WordLevel({text: number for number, text in enumerate(texts)}))
 
@@ -190,9 +192,9 @@ def test_all_texts_go_to_the_library_with_one_warning_when_the_native_encoder_fa
     assert not encoder("llama2", 1).is_native
     caplog.clear()
     with caplog.at_level(logging.WARNING):
-        careful = SegmentEncoder(family("text_twice"))  # the library puts the text after itself once more
+        careful = SegmentEncoder(family("text_twice"))  # the library duplicates the text
     (record,) = [record for record in caplog.records if "native" in record.message]
-    assert record.message.startswith("the native encoder does not give the ids of this tokenizer's library")
+    assert record.message.startswith("the native encoder gives other ids for this tokenizer than the library")
     assert not careful.is_native
     assert careful.tokens("a b", add_special_tokens=False) == whole(
         family("text_twice"), "a b", add_special_tokens=False
@@ -202,7 +204,7 @@ def test_all_texts_go_to_the_library_with_one_warning_when_the_native_encoder_fa
 def test_special_tokens_are_left_to_the_tokenizer_when_it_is_not_clear_where_it_adds_them() -> None:
     tokenizer = Tokenizer(models.WordLevel({UNKNOWN: 0, "hello world": 1}, unk_token=UNKNOWN))
     tokenizer.post_processor = processors.TemplateProcessing(single="b $A", special_tokens=[("b", 1)])
-    careful = SegmentEncoder(tokenizer)  # in "1 1" the text can be the first or the second
+    careful = SegmentEncoder(tokenizer)  # in "1 1" the text can be the first or the second 1
     assert not careful.is_segmented
     assert careful.tokens("x", add_special_tokens=True) == array("I", [1, 0])
     assert careful.tokens("x", add_special_tokens=False) == array("I", [0])

@@ -19,7 +19,7 @@ HELLO = ChatPrompt(messages=(Message(role="user", content="hi"),))
 
 @pytest.fixture
 def folder(models: dict[str, Path], tmp_path: Path) -> Path:
-    """A copy of the tiny model without any template."""
+    """Copy the tiny model without any template."""
     copy = tmp_path / "model"
     shutil.copytree(models["tiny"], copy)
     copy.chmod(0o755)
@@ -56,7 +56,7 @@ def test_ids_are_whole_when_the_file_asks_for_truncation_and_padding(folder: Pat
     assert load_tokenizer(folder).encode("hello world", add_special_tokens=True) == array("I", [418, 390])
 
 
-def test_encode_error_is_raised_when_the_text_is_no_unicode(models: dict[str, Path]) -> None:
+def test_encode_error_is_raised_when_the_text_is_not_unicode(models: dict[str, Path]) -> None:
     with pytest.raises(EncodeError, match="TypeError"):
         load_tokenizer(models["tiny"]).encode("a\ud800", add_special_tokens=True)
 

@@ -43,7 +43,7 @@ def test_changed_tokenizer_is_loaded_once_when_it_has_stayed_the_same_once(
     assert (files.n_reloads, files.n_failures) == (1, 0)
 
 
-def test_file_that_still_grows_is_left_alone(folder: Path, models: dict[str, Path]) -> None:
+def test_file_is_not_loaded_while_it_grows(folder: Path, models: dict[str, Path]) -> None:
     files = TokenizerFiles(folder)
     whole = (models["bos"] / "tokenizer.json").read_bytes()
     for part in range(1, 5):
@@ -63,7 +63,7 @@ def add_template(folder: Path) -> None:
 
 
 def swap_link(folder: Path) -> None:
-    """As a mounted ConfigMap does it."""
+    """Replace a link in the way of a mounted ConfigMap."""
     other = copy_of(folder, folder.parent / "other")
     (other / "chat_template.jinja").write_text("{{ messages[0].content }}!")
     for name in ("tokenizer.json", "chat_template.jinja"):
@@ -101,7 +101,7 @@ def remove_folder(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", [break_json, break_template, remove_folder])
-def test_old_tokenizer_stays_with_one_line_when_the_new_files_are_broken(
+def test_old_tokenizer_is_kept_with_one_warning_when_the_new_files_are_broken(
     folder: Path, models: dict[str, Path], caplog: pytest.LogCaptureFixture, damage: Callable[[Path], None]
 ) -> None:
     files = TokenizerFiles(folder)
@@ -109,7 +109,7 @@ def test_old_tokenizer_stays_with_one_line_when_the_new_files_are_broken(
     with caplog.at_level(logging.WARNING):
         assert [files.reload() for _ in range(4)] == [None] * 4
     (record,) = caplog.records
-    assert record.message.startswith("the tokenizer stays as it was, its changed files cannot be used: ")
+    assert record.message.startswith("keeping the loaded tokenizer, its changed files cannot be used: ")
     assert str(folder) in record.message
     assert (files.n_reloads, files.n_failures) == (0, 1)
     shutil.rmtree(folder, ignore_errors=True)

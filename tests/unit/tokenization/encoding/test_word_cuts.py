@@ -25,7 +25,7 @@ def letters() -> Iterator[str]:
 
 
 def proven(tokenizer: Tokenizer) -> str:
-    """What a segment may begin with."""
+    """Return the characters with which a segment may begin."""
     return followers(tokenizer_fields(tokenizer))
 
 
@@ -53,7 +53,7 @@ def test_alternative_never_matches_a_letter_with_a_blank_behind_it(
 def test_alternative_matches_its_letters_whatever_stands_around(alternative: str) -> None:
     wanted = {category for case in ALTERNATIVES[alternative] for category in CASES[case]}
     chars = [char for char in letters() if unicodedata.category(char) in wanted]
-    split = Split(Regex(alternative), "removed")  # leaves what is not matched
+    split = Split(Regex(alternative), "removed")  # keeps unmatched text
     for char in chars[:: len(chars) // 30]:
         for before, after in (
             ("", ""),

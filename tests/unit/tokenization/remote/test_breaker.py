@@ -21,64 +21,62 @@ COOLDOWN_S = 10.0
 def opened(at: float = 0.0) -> CircuitBreaker:
     breaker = CircuitBreaker(failures=FAILURES, cooldown_s=COOLDOWN_S)
     for _ in range(FAILURES):
-        breaker.failed(Permit.USUAL, at)
+        breaker.failed(Permit.NORMAL, at)
     return breaker
 
 
-def test_server_is_asked_when_it_failed_less_often_in_a_row() -> None:
+def test_breaker_stays_closed_below_the_limit_of_failures() -> None:
     breaker = CircuitBreaker(failures=FAILURES, cooldown_s=COOLDOWN_S)
     for _ in range(5):
-        breaker.failed(Permit.USUAL, 0)
-        breaker.failed(Permit.USUAL, 0)
-        breaker.succeeded(Permit.USUAL)
-    assert (breaker.ask(0), breaker.is_open) == (Permit.USUAL, False)
+        breaker.failed(Permit.NORMAL, 0)
+        breaker.failed(Permit.NORMAL, 0)
+        breaker.succeeded(Permit.NORMAL)
+    assert (breaker.acquire(0), breaker.is_open) == (Permit.NORMAL, False)
 
 
 @pytest.mark.parametrize(
     ("now", "permit"), [(0, None), (COOLDOWN_S - 0.1, None), (COOLDOWN_S, Permit.PROBE), (1e6, Permit.PROBE)]
 )
-def test_server_that_failed_is_tried_by_one_request_when_time_has_passed(
-    now: float, permit: Permit | None
-) -> None:
+def test_breaker_allows_one_probe_when_the_cooldown_has_passed(now: float, permit: Permit | None) -> None:
     breaker = opened()
     assert breaker.is_open
-    assert breaker.ask(now) is permit
-    assert breaker.ask(now) is None
+    assert breaker.acquire(now) is permit
+    assert breaker.acquire(now) is None
 
 
-def test_server_is_asked_again_when_the_probe_succeeds() -> None:
+def test_breaker_closes_when_the_probe_succeeds() -> None:
     breaker = opened()
-    permit = breaker.ask(COOLDOWN_S)
+    permit = breaker.acquire(COOLDOWN_S)
     assert permit is Permit.PROBE
     breaker.succeeded(permit)
-    assert (breaker.is_open, breaker.ask(COOLDOWN_S)) == (False, Permit.USUAL)
+    assert (breaker.is_open, breaker.acquire(COOLDOWN_S)) == (False, Permit.NORMAL)
 
 
-def test_server_is_left_alone_as_long_again_when_the_probe_fails() -> None:
+def test_breaker_stays_open_for_another_cooldown_when_the_probe_fails() -> None:
     breaker = opened()
-    permit = breaker.ask(COOLDOWN_S)
+    permit = breaker.acquire(COOLDOWN_S)
     assert permit is Permit.PROBE
     breaker.failed(permit, COOLDOWN_S + 1)
-    assert breaker.ask(2 * COOLDOWN_S) is None
-    assert breaker.ask(2 * COOLDOWN_S + 1) is Permit.PROBE
+    assert breaker.acquire(2 * COOLDOWN_S) is None
+    assert breaker.acquire(2 * COOLDOWN_S + 1) is Permit.PROBE
 
 
-def test_next_request_is_the_probe_when_nobody_waited_for_the_last_one() -> None:
+def test_next_request_is_the_probe_when_the_last_one_was_cancelled() -> None:
     breaker = opened()
-    permit = breaker.ask(COOLDOWN_S)
+    permit = breaker.acquire(COOLDOWN_S)
     assert permit is Permit.PROBE
     breaker.abandoned(permit)
-    assert breaker.ask(COOLDOWN_S) is Permit.PROBE
+    assert breaker.acquire(COOLDOWN_S) is Permit.PROBE
 
 
-def test_late_failures_do_not_keep_a_server_out_for_longer() -> None:
+def test_late_failures_do_not_extend_the_cooldown() -> None:
     breaker = opened()
-    breaker.failed(Permit.USUAL, COOLDOWN_S - 1)
-    assert breaker.ask(COOLDOWN_S) is Permit.PROBE
+    breaker.failed(Permit.NORMAL, COOLDOWN_S - 1)
+    assert breaker.acquire(COOLDOWN_S) is Permit.PROBE
 
 
 class BreakerMachine(RuleBasedStateMachine):
-    """Requests that end in any order and way."""
+    """Concurrent requests that end in any order and with any outcome."""
 
     permits: Bundle[Permit] = Bundle("permits")
 
@@ -96,8 +94,8 @@ class BreakerMachine(RuleBasedStateMachine):
     @rule(target=permits)
     def ask(self) -> MultipleResults[Permit] | Permit:
         was_open = self.breaker.is_open
-        permit = self.breaker.ask(self.now)
-        assert was_open or permit is Permit.USUAL
+        permit = self.breaker.acquire(self.now)
+        assert was_open or permit is Permit.NORMAL
         if permit is Permit.PROBE:
             assert was_open
             assert not self.probes

@@ -17,7 +17,7 @@ from kvatlas.tokenization.model import (
     TokenPrompt,
     Truncation,
 )
-from kvatlas.tokenization.remote.wire import Question, RemoteApi, question, read_answer
+from kvatlas.tokenization.remote.wire import RemoteApi, RemoteRequest, read_response, remote_request
 from kvatlas.tokenization.requests.request import parse_body
 
 CHAT = "/v1/chat/completions"
@@ -26,9 +26,9 @@ NOTHING: dict[str, Any] = {}
 RENDER, TOKENIZE = RemoteApi.RENDER, RemoteApi.TOKENIZE
 
 
-def asked(api: RemoteApi, path: str, **fields: Any) -> tuple[str, Any] | None:
-    """Path and decoded body of the question about a request."""
-    found = question(api, parse_body(path, json.dumps({"model": "m", **fields}).encode()))
+def engine_request(api: RemoteApi, path: str, **fields: Any) -> tuple[str, Any] | None:
+    """Return path and decoded body of the engine request for an HTTP request."""
+    found = remote_request(api, parse_body(path, json.dumps({"model": "m", **fields}).encode()))
     return None if found is None else (found.path, json.loads(found.body))
 
 
@@ -165,10 +165,10 @@ def asked(api: RemoteApi, path: str, **fields: Any) -> tuple[str, Any] | None:
         ),
     ],
 )
-def test_engine_is_asked_for_what_shapes_the_prompt(
+def test_engine_request_has_the_fields_that_affect_the_prompt(
     api: RemoteApi, path: str, fields: dict[str, Any], wanted: tuple[str, Any]
 ) -> None:
-    assert asked(api, path, **fields) == wanted
+    assert engine_request(api, path, **fields) == wanted
 
 
 @pytest.mark.parametrize(
@@ -201,37 +201,37 @@ def test_engine_is_asked_for_what_shapes_the_prompt(
         pytest.param(TOKENIZE, CHAT, {"messages": [{"content": 1}]}, id="malformed_chat_by_tokenize"),
     ],
 )
-def test_engine_is_not_asked_when_its_api_cannot_tell(
+def test_there_is_no_engine_request_when_the_api_cannot_return_the_ids(
     api: RemoteApi, path: str, fields: dict[str, Any]
 ) -> None:
-    assert asked(api, path, **fields) is None
+    assert engine_request(api, path, **fields) is None
 
 
-def test_engine_is_not_asked_when_the_text_is_no_unicode() -> None:
+def test_there_is_no_engine_request_when_the_text_is_not_unicode() -> None:
     request = ParsedRequest(model="m", prompt=TextPrompt("\ud800", add_special_tokens=True))
-    assert question(RENDER, request) is None
+    assert remote_request(RENDER, request) is None
 
 
 def test_model_is_left_out_when_the_request_names_none() -> None:
     truncation = Truncation(3, "left", spares_added=True)
     prompt = TextPrompt("a", add_special_tokens=True, truncation=truncation)
-    found = question(RENDER, ParsedRequest(model="", prompt=prompt))
+    found = remote_request(RENDER, ParsedRequest(model="", prompt=prompt))
     assert found is not None
     assert "model" not in json.loads(found.body)
 
 
 def test_digests_differ_by_path_and_body() -> None:
     paths = (f"{CHAT}/render", "/v1/completions/render")
-    questions = [Question(path, body) for path in paths for body in (b"x", b"y")]
+    questions = [RemoteRequest(path, body) for path in paths for body in (b"x", b"y")]
     assert len({each.digest for each in questions}) == 4
-    assert Question("/a", b"x").digest == Question("/a", b"x").digest
+    assert RemoteRequest("/a", b"x").digest == RemoteRequest("/a", b"x").digest
 
 
-def test_unreadable_request_is_asked_about_when_the_engine_may_read_it() -> None:
+def test_engine_request_is_made_when_only_the_engine_may_support_the_body() -> None:
     raw = RawRequest("/v1/responses", b'{"input": "a"}')
     request = ParsedRequest(model="m", prompt=NoPrompt(NoPrefixReason.UNSUPPORTED_ITEM, "x"), raw=raw)
-    assert question(RENDER, request) is not None
-    assert question(TOKENIZE, request) is None
+    assert remote_request(RENDER, request) is not None
+    assert remote_request(TOKENIZE, request) is None
 
 
 MEDIA = {"mm_hashes": {"image": ["a"]}, "mm_placeholders": {"image": [{"offset": 1, "length": 2}]}}
@@ -258,8 +258,8 @@ MEDIA = {"mm_hashes": {"image": ["a"]}, "mm_placeholders": {"image": [{"offset":
         pytest.param("/tokenize", {"tokens": [4], "count": 1}, TokenPrompt(array("I", [4])), id="tokenize"),
     ],
 )
-def test_ids_and_media_are_read_from_an_answer(path: str, answer: object, prompt: TokenPrompt) -> None:
-    assert read_answer(path, json.dumps(answer).encode()) == prompt
+def test_ids_and_media_are_read_from_a_response(path: str, answer: object, prompt: TokenPrompt) -> None:
+    assert read_response(path, json.dumps(answer).encode()) == prompt
 
 
 @pytest.mark.parametrize(
@@ -277,7 +277,7 @@ def test_ids_and_media_are_read_from_an_answer(path: str, answer: object, prompt
         ),
     ],
 )
-def test_remote_error_is_raised_when_an_answer_is_odd(path: str, answer: bytes) -> None:
+def test_remote_error_is_raised_when_a_response_is_malformed(path: str, answer: bytes) -> None:
     with pytest.raises(RemoteError) as raised:
-        read_answer(path, answer)
+        read_response(path, answer)
     assert raised.value.outcome == "malformed"

@@ -1,4 +1,4 @@
-"""Whatever a client sends, on every path."""
+"""Random bodies on every path."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kvatlas.tokenization.encoding.byte_form import prompt_bytes
 from kvatlas.tokenization.encoding.tokenizer import load_tokenizer
 from kvatlas.tokenization.errors import RequestError
 from kvatlas.tokenization.pipeline import PromptPipeline
-from kvatlas.tokenization.remote.wire import RemoteApi, question
+from kvatlas.tokenization.remote.wire import RemoteApi, remote_request
 from kvatlas.tokenization.requests.request import parse_body
 from support.models import STRICT_TEMPLATE, TINY, VISION_TEMPLATE
 
@@ -35,12 +35,12 @@ Anything = st.SearchStrategy[object]
 
 
 def mostly(value: Anything) -> Anything:
-    """`value`, and one time in fifty anything at all."""
+    """Draw `value`, or in one of fifty cases any JSON."""
     return st.integers(0, 49).flatmap(lambda chance: value if chance else JSON)
 
 
 def fields(needed: dict[str, Anything], **more: Anything) -> Anything:
-    """Objects with the needed fields and some of the others."""
+    """Draw objects with the needed fields and some of the others."""
     return st.fixed_dictionaries(
         {name: mostly(value) for name, value in needed.items()},
         optional={name: mostly(value) for name, value in more.items()},
@@ -175,7 +175,7 @@ REQUESTS = st.sampled_from(sorted(BODIES)).flatmap(
 
 @pytest.fixture(scope="module")
 def pipelines() -> list[PromptPipeline]:
-    """One without a tokenizer, and some with templates that take messages in different ways."""
+    """Make pipelines without tokenizer, and with templates that expect different forms of messages."""
     tiny = load_tokenizer(TINY)
     tokenizers = [tiny]
     for source in (VISION_TEMPLATE, STRICT_TEMPLATE):
@@ -207,5 +207,5 @@ def test_only_request_errors_are_raised_whatever_the_body(
         if prompt.unencoded is not None:
             assert isinstance(prompt_bytes(prompt.unencoded), bytes | None)
     for api in RemoteApi:
-        asked = question(api, request)
-        assert asked is None or isinstance(json.loads(asked.body), dict)
+        engine_request = remote_request(api, request)
+        assert engine_request is None or isinstance(json.loads(engine_request.body), dict)

@@ -16,7 +16,7 @@ def parsed(path: str, **fields: Any) -> Any:
 
 
 def features(**kinds: list[tuple[str, int, int]]) -> dict[str, Any]:
-    """Media of a body for `/inference/v1/generate`: identifier, offset and length of each item, by kind."""
+    """Make the media of an `/inference/v1/generate` body: identifier, offset and length of each item, by kind."""
     return {
         "mm_hashes": {kind: [item[0] for item in items] for kind, items in kinds.items()},
         "mm_placeholders": {

@@ -72,7 +72,9 @@ def test_api_is_found_by_the_longest_suffix_of_the_path(path: str, kind: type) -
 )
 def test_reason_is_no_generation_when_the_path_needs_no_model(path: str) -> None:
     request = parse_body(path, b"never read")
-    assert request.prompt == NoPrompt(NoPrefixReason.NO_GENERATION, "the path needs no model")
+    assert request.prompt == NoPrompt(
+        NoPrefixReason.NO_GENERATION, "the engine does not run the model for this path"
+    )
 
 
 @pytest.mark.parametrize("body", [b"", b"not json", b'{"a": 1}'])
@@ -80,7 +82,7 @@ def test_body_is_not_read_when_the_path_is_unknown(body: bytes) -> None:
     request = parse_body("/v1/models", body)
     assert (request.model, request.prompt) == (
         "",
-        NoPrompt(NoPrefixReason.UNKNOWN_PATH, "the path is no known API"),
+        NoPrompt(NoPrefixReason.UNKNOWN_PATH, "the path does not belong to a known API"),
     )
 
 
@@ -99,7 +101,7 @@ def test_body_is_not_read_when_the_path_is_unknown(body: bytes) -> None:
         pytest.param(b'{"model": "m", "messages": ' + DEEP, "nested too deeply", id="nested_in_known_field"),
     ],
 )
-def test_body_format_error_is_raised_when_the_body_is_no_json_object(
+def test_body_format_error_is_raised_when_the_body_is_not_a_json_object(
     path: str, body: bytes, detail: str
 ) -> None:
     with pytest.raises(BodyFormatError, match=f"^error unmarshaling request bodyMap: .*{detail}"):

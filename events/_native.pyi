@@ -1,0 +1,13 @@
+# The decoder in C++, events/native. Use it through `native_batch`. It releases the GIL while it decodes.
+
+class Batch:
+    def size(self) -> int: ...
+    def event_bytes(self, position: int) -> bytes: ...
+    def adapters(self) -> list[str]: ...  # each name once; "" stands for events without an adapter
+    def removed_media(
+        self,
+    ) -> list[str]: ...  # each medium once, as sent; "" stands for events without a medium
+
+# (batch, timestamp, rank, positions of the events that the C++ decoder leaves to `wire`); None if `wire` has to decode
+# the whole payload.
+def decode_batch(payload: bytes) -> tuple[Batch, float, int | None, list[int]] | None: ...

@@ -1,0 +1,56 @@
+"""ZMQ messages of publishers: parts to a sequence number and a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from .errors import FrameError, WireError
+from .model import Batch
+
+END_OF_REPLAY = b"\xff" * 8
+"""Sequence number of the message that ends a replay."""
+
+_SEQ_BYTES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """A payload that is not a batch.
+
+    Attributes:
+        reason: of the `WireError`, one bounded word for counters.
+        detail: its message, for the log.
+    """
+
+    reason: str
+    detail: str
+
+
+class Message(NamedTuple):
+    """A sequence number and the payload that came with it."""
+
+    seq: int
+    content: Batch | Unreadable
+
+
+def read_message(frames: list[bytes], decode: Callable[[bytes], Batch]) -> Message:
+    """Read `[..., 8-byte sequence, payload]`.
+
+    Args:
+        frames: parts of the message.
+        decode: decodes the payload, as `wire.decode_batch` does.
+    Raises:
+        FrameError: the parts are others, or the number is the one that ends a replay.
+    """
+    if len(frames) < 2 or len(frames[-2]) != _SEQ_BYTES:
+        sizes = [len(frame) for frame in frames]
+        raise FrameError(f"message has parts of {sizes} bytes, want [topic, 8-byte sequence, payload]")
+    if frames[-2] == END_OF_REPLAY:
+        raise FrameError("batch has the sequence number 2**64 - 1, which ends a replay")
+    seq = int.from_bytes(frames[-2], "big")
+    try:
+        return Message(seq, decode(frames[-1]))
+    except WireError as error:
+        return Message(seq, Unreadable(error.reason, str(error)))

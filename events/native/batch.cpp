@@ -1,0 +1,253 @@
+#include "batch.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+
+#include "msgpack.h"
+
+namespace kvatlas {
+
+using msgpack::Item;
+using msgpack::Kind;
+using msgpack::Reader;
+
+namespace {
+
+constexpr uint64_t kCountEnd = uint64_t{1} << 31;
+constexpr size_t kMaxNameLength = 256;
+constexpr size_t kMinEventBytes = 8;  // engines send none smaller on average; they would need many times their size
+
+enum Field : uint8_t { kHashes, kParent, kTokens, kBlockSize, kLoraId, kMedium, kLoraName, kExtraKeys, kGroup, kCacheKind, kWindow, kNoField };
+
+constexpr std::array<std::string_view, kNoField> kNames = {
+    "block_hashes", "parent_block_hash", "token_ids", "block_size", "lora_id", "medium", "lora_name", "extra_keys",
+    "group_idx", "kv_cache_spec_kind", "kv_cache_spec_sliding_window"};
+constexpr std::array<Field, 11> kStoredOrder = {kHashes, kParent, kTokens, kBlockSize, kLoraId, kMedium, kLoraName, kExtraKeys,
+                                                kGroup, kCacheKind, kWindow};
+constexpr std::array<Field, 3> kRemovedOrder = {kHashes, kMedium, kGroup};
+
+bool is_ascii(std::string_view text) {
+    return std::all_of(text.begin(), text.end(), [](char c) { return static_cast<uint8_t>(c) < 0x80; });
+}
+
+bool is_text(const Item& item, std::string_view text) { return item.kind == Kind::kText && item.data == text; }
+
+EventKind kind_of(const Item& tag) {
+    if (is_text(tag, "BlockStored")) return EventKind::kStored;
+    return is_text(tag, "BlockRemoved") ? EventKind::kRemoved : EventKind::kOther;
+}
+
+}  // namespace
+
+// Every function returns false for input that it leaves to events/wire.py.
+class EventReader {
+public:
+    EventReader(Batch& batch, Reader& in) : batch_(batch), in_(in) {}
+
+    // Returns false if the bytes end within the event.
+    bool read() {
+        const char* begin = in_.at();
+        const size_t n_hashes = batch_.hashes_.size(), n_tokens = batch_.tokens_.size();
+        event_ = {};
+        if (!fields() || !extras()) {
+            event_ = {};
+            batch_.hashes_.resize(n_hashes);
+            batch_.tokens_.resize(n_tokens);
+            in_.go_to(begin);
+            if (!in_.skip()) return false;
+        }
+        event_.bytes = {begin, static_cast<size_t>(in_.at() - begin)};
+        batch_.events_.push_back(event_);
+        return true;
+    }
+
+private:
+    bool fields() {
+        seen_ = 0;
+        extra_keys_ = nullptr;
+        const Item head = in_.next();
+        if (head.kind != Kind::kArray && head.kind != Kind::kMap) return false;
+        if (head.value == 0) return false;
+        if (head.kind == Kind::kMap && !is_text(in_.next(), "type")) return false;
+        event_.kind = kind_of(in_.next());
+        if (event_.kind == EventKind::kOther) return false;
+        if (!(head.kind == Kind::kMap ? named(head.value - 1) : ordered(head.value - 1))) return false;
+        return (seen_ & 1u << kHashes) != 0;
+    }
+
+    std::span<const Field> order() const {
+        return event_.kind == EventKind::kStored ? std::span<const Field>(kStoredOrder) : std::span<const Field>(kRemovedOrder);
+    }
+
+    bool ordered(size_t n_fields) {
+        const auto fields = order();
+        if (n_fields > fields.size()) return false;
+        return std::all_of(fields.begin(), fields.begin() + static_cast<std::ptrdiff_t>(n_fields), [&](Field field) { return read(field); });
+    }
+
+    bool named(size_t n_fields) {
+        const auto fields = order();
+        size_t expected = 0;  // engines send the fields in this order
+        for (; n_fields > 0; --n_fields) {
+            const Item name = in_.next();
+            if (name.kind != Kind::kText) return false;
+            while (expected < fields.size() && kNames[fields[expected]] != name.data) ++expected;
+            if (expected == fields.size() || !read(fields[expected++])) return false;
+        }
+        return true;
+    }
+
+    bool read(Field field) {
+        seen_ |= 1u << field;
+        switch (field) {
+            case kHashes: return hashes();
+            case kParent: return parent();
+            case kTokens: return tokens();
+            case kBlockSize: return count(event_.block_size);
+            case kLoraId: return lora_id();
+            case kMedium: return name(event_.medium);
+            case kLoraName: return name(event_.lora);
+            case kExtraKeys: extra_keys_ = in_.at(); return in_.skip();
+            case kGroup: return count(event_.group);
+            case kCacheKind: return name(event_.cache_kind);
+            default: return count(event_.window);
+        }
+    }
+
+    // Folds a hash to 64 bits: integers modulo 2**64, byte strings by their last 8 bytes.
+    static bool as_hash(const Item& item, uint64_t& hash) {
+        if (item.kind == Kind::kUnsigned || item.kind == Kind::kNegative) {
+            hash = item.value;
+            return true;
+        }
+        if (item.kind != Kind::kBytes || item.data.empty()) return false;
+        hash = 0;
+        for (const char byte : item.data.substr(item.data.size() - std::min<size_t>(item.data.size(), 8)))
+            hash = hash << 8 | static_cast<uint8_t>(byte);
+        return true;
+    }
+
+    bool hashes() {
+        const Item head = in_.next();
+        if (head.kind != Kind::kArray) return false;
+        event_.hashes_at = batch_.hashes_.size();
+        event_.n_hashes = head.value;
+        batch_.hashes_.resize(event_.hashes_at + head.value);
+        auto* out = batch_.hashes_.data() + event_.hashes_at;
+        for (size_t i = 0; i < head.value; ++i) {
+            if (!as_hash(in_.next(), out[i])) return false;
+        }
+        return true;
+    }
+
+    bool parent() {
+        const Item item = in_.next();
+        if (item.kind == Kind::kNil) return true;
+        // a hash-only publisher sends the integer 0 for "no parent"
+        event_.has_parent = item.kind != Kind::kUnsigned || item.value != 0;
+        return !event_.has_parent || as_hash(item, event_.parent);
+    }
+
+    bool tokens() {
+        const Item head = in_.next();
+        if (head.kind == Kind::kNil) return true;
+        if (head.kind != Kind::kArray) return false;
+        event_.tokens_at = batch_.tokens_.size();
+        event_.n_tokens = head.value;
+        batch_.tokens_.resize(event_.tokens_at + head.value);
+        return in_.read_words(batch_.tokens_.data() + event_.tokens_at, head.value);
+    }
+
+    bool count(uint32_t& out) {
+        const Item item = in_.next();
+        if (item.kind == Kind::kNil) return true;
+        if (item.kind != Kind::kUnsigned || item.value >= kCountEnd) return false;
+        out = static_cast<uint32_t>(item.value);
+        return true;
+    }
+
+    bool lora_id() {
+        const Item item = in_.next();
+        has_lora_id_ = item.kind == Kind::kUnsigned;
+        return has_lora_id_ || item.kind == Kind::kNil;
+    }
+
+    bool name(std::string_view& out) {
+        const Item item = in_.next();
+        if (item.kind == Kind::kNil) return true;
+        if (item.kind != Kind::kText || item.data.size() > kMaxNameLength || !is_ascii(item.data)) return false;
+        out = item.data;
+        return true;
+    }
+
+    // Reads the inputs of the engine's hashes beside tokens: the adapter's name, and one more text in a prompt's first block.
+    bool extras() {
+        const bool sends_lora_id = (seen_ & 1u << kLoraId) != 0 && has_lora_id_;
+        if (sends_lora_id && event_.lora.data() == nullptr) return false;
+        if (extra_keys_ == nullptr) return true;
+        Reader in({extra_keys_, static_cast<size_t>(in_.at() - extra_keys_)});
+        const Item blocks = in.next();
+        if (blocks.kind == Kind::kNil) return true;
+        if (blocks.kind != Kind::kArray) return false;
+        event_.has_extras = true;
+        for (size_t block = 0; block < blocks.value; ++block) {
+            const Item items = in.next();
+            if (items.kind == Kind::kNil) continue;
+            if (items.kind != Kind::kArray) return false;
+            for (size_t i = 0; i < items.value; ++i) {
+                if (!extra(in.next(), block)) return false;
+            }
+        }
+        return true;
+    }
+
+    bool extra(const Item& item, size_t block) {
+        if (item.kind != Kind::kText || !is_ascii(item.data)) return false;
+        if (!event_.lora.empty() && item.data == event_.lora) return true;
+        if (block != 0 || event_.has_parent || event_.salt.data() != nullptr) return false;
+        event_.salt = item.data;
+        return true;
+    }
+
+    Batch& batch_;
+    Reader& in_;
+    Event event_;
+    uint32_t seen_ = 0;
+    bool has_lora_id_ = false;
+    const char* extra_keys_ = nullptr;
+};
+
+std::optional<Batch> Batch::decode(std::string_view payload) {
+    Reader in(payload);
+    const Item head = in.next();
+    if (head.kind != Kind::kArray || head.value < 2 || head.value > 3) return std::nullopt;
+    Batch batch;
+    const Item timestamp = in.next();
+    switch (timestamp.kind) {
+        case Kind::kFloat: batch.timestamp_ = std::bit_cast<double>(timestamp.value); break;
+        case Kind::kUnsigned: batch.timestamp_ = static_cast<double>(timestamp.value); break;
+        default: return std::nullopt;
+    }
+    if (!std::isfinite(batch.timestamp_)) batch.timestamp_ = 0;
+    const Item events = in.next();
+    if (events.kind != Kind::kArray || events.value > payload.size() / kMinEventBytes) return std::nullopt;
+    batch.events_.reserve(events.value);
+    EventReader reader(batch, in);
+    for (size_t i = 0; i < events.value; ++i) {
+        if (!reader.read()) return std::nullopt;
+    }
+    if (head.value == 3) {
+        const Item rank = in.next();
+        if (rank.kind == Kind::kUnsigned && rank.value < kCountEnd) {
+            batch.rank_ = static_cast<uint32_t>(rank.value);
+        } else if (rank.kind != Kind::kNil) {
+            return std::nullopt;
+        }
+    }
+    if (!in.is_at_end()) return std::nullopt;
+    return batch;
+}
+
+}  // namespace kvatlas

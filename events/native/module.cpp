@@ -1,0 +1,114 @@
+// kvatlas.events._native: decodes payloads to batches. _native.pyi is its interface.
+
+#include <algorithm>
+#include <optional>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "owned_batch.h"
+
+namespace {
+
+using namespace kvatlas;
+using namespace kvatlas::python;
+
+PyTypeObject* batch_type = nullptr;
+
+PyObject* positions_of_others(const Batch& batch) {
+    Reference positions(PyList_New(0));
+    for (size_t i = 0; i < batch.events().size(); ++i) {
+        if (batch.events()[i].kind != EventKind::kOther) continue;
+        if (PyList_Append(positions.get(), Reference(number(i)).get()) < 0) throw Raised();
+    }
+    return positions.release();
+}
+
+PyObject* decode_batch(PyObject*, Call call) {
+    return guarded([&]() -> PyObject* {
+        const auto [payload] = call.arguments({"payload"});
+        char* data;
+        Py_ssize_t size;
+        if (PyBytes_AsStringAndSize(payload, &data, &size) < 0) throw Raised();
+        std::optional<Batch> batch;
+        {
+            const WithoutGil released;
+            batch = Batch::decode({data, static_cast<size_t>(size)});
+        }
+        if (!batch) Py_RETURN_NONE;
+        const double timestamp = batch->timestamp();
+        Reference rank(batch->rank() ? number(*batch->rank()) : Py_NewRef(Py_None));
+        Reference others(positions_of_others(*batch));
+        Reference wrapped(wrap(batch_type, new OwnedBatch(payload, std::move(*batch))));
+        return Py_BuildValue("(OdOO)", wrapped.get(), timestamp, rank.get(), others.get());
+    }, nullptr);
+}
+
+PyObject* event_bytes(PyObject* self, Call call) {
+    return guarded([&]() -> PyObject* {
+        const auto [argument] = call.arguments({"position"});
+        const auto& events = value_of<OwnedBatch>(self).batch.events();
+        const size_t position = as_count(argument, 0, "position");
+        if (position >= events.size()) raise(PyExc_IndexError, "the batch has no such event");
+        const auto bytes = events[position].bytes;
+        return PyBytes_FromStringAndSize(bytes.data(), static_cast<Py_ssize_t>(bytes.size()));
+    }, nullptr);
+}
+
+PyObject* batch_size(PyObject* self, PyObject*) { return number(value_of<OwnedBatch>(self).batch.events().size()); }
+
+// Returns one text of all events of a kind, each value once, as sent.
+template <EventKind kind, std::string_view Event::*text>
+PyObject* texts(PyObject* self, PyObject*) {
+    return guarded([&]() -> PyObject* {
+        Reference found(PyList_New(0));
+        std::vector<std::string_view> seen;
+        for (const Event& event : value_of<OwnedBatch>(self).batch.events()) {
+            const std::string_view sent = event.*text;
+            if (event.kind != kind || std::ranges::find(seen, sent) != seen.end()) continue;
+            seen.push_back(sent);
+            Reference shown(PyUnicode_FromStringAndSize(sent.data(), static_cast<Py_ssize_t>(sent.size())));
+            if (PyList_Append(found.get(), shown.get()) < 0) throw Raised();
+        }
+        return found.release();
+    }, nullptr);
+}
+
+PyMethodDef batch_methods[] = {
+    method<event_bytes>("event_bytes"),
+    {"adapters", texts<EventKind::kStored, &Event::lora>, METH_NOARGS, nullptr},
+    {"removed_media", texts<EventKind::kRemoved, &Event::medium>, METH_NOARGS, nullptr},
+    {"size", batch_size, METH_NOARGS, nullptr},
+    {nullptr, nullptr, 0, nullptr},
+};
+PyType_Slot batch_slots[] = {
+    {Py_tp_dealloc, reinterpret_cast<void*>(deallocate<OwnedBatch>)},
+    {Py_tp_methods, batch_methods},
+    {Py_tp_doc, const_cast<char*>("A batch of engine events; made by decode_batch.")},
+    {0, nullptr},
+};
+PyType_Spec batch_spec = {"kvatlas.events._native.Batch", sizeof(Object<OwnedBatch>), 0,
+                          Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, batch_slots};
+
+int add_types(PyObject* module) {
+    return guarded([&] {
+        batch_type = reinterpret_cast<PyTypeObject*>(add_type(module, "Batch", &batch_spec));
+        return 0;
+    }, -1);
+}
+
+PyMethodDef functions[] = {
+    method<decode_batch>("decode_batch"),
+    {nullptr, nullptr, 0, nullptr},
+};
+PyModuleDef_Slot module_slots[] = {
+    {Py_mod_exec, reinterpret_cast<void*>(add_types)},
+    {0, nullptr},
+};
+PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT, "kvatlas.events._native", nullptr, 0, functions, module_slots, nullptr, nullptr, nullptr,
+};
+
+}  // namespace
+
+extern "C" PyMODINIT_FUNC PyInit__native() { return PyModuleDef_Init(&definition); }

@@ -1,0 +1,243 @@
+#include "ledger.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "xxh3.h"
+
+namespace kvatlas {
+
+namespace {
+
+constexpr std::string_view kDefaultMedium = "GPU";
+constexpr size_t kAhead = 8;  // hashes between prefetch and use
+
+bool is_same_medium(std::string_view sent, std::string_view upper) {
+    if (sent.empty()) sent = kDefaultMedium;
+    return std::equal(sent.begin(), sent.end(), upper.begin(), upper.end(), [](char s, char u) {
+        return (s >= 'a' && s <= 'z' ? static_cast<char>(s - 'a' + 'A') : s) == u;
+    });
+}
+
+bool is_same(std::string_view sent, const std::optional<std::string>& known) {
+    return (sent.data() != nullptr) == known.has_value() && (!known || sent == *known);
+}
+
+KeySpan span_of(const std::vector<uint64_t>& keys) { return {keys.data(), keys.size()}; }
+
+}  // namespace
+
+Ledger::Ledger(uint64_t seed) : seed_(seed), hashes_(pool_, Mixer(reinterpret_cast<std::uintptr_t>(this))) {}
+
+// -- engine hashes ------------------------------------------------------------------------------------------------
+
+std::optional<HashRow> Ledger::get(uint64_t hash) {
+    const std::lock_guard lock(lock_);
+    const HashRow* row = hashes_.find(hash);
+    return row == nullptr ? std::nullopt : std::optional(*row);
+}
+
+void Ledger::put(const HashRow& row) {
+    const std::lock_guard lock(lock_);
+    expected_.erase(row.key);
+    if (HashRow* known = hashes_.find(row.key)) {
+        *known = row;
+    } else {
+        hashes_.push_back(row);
+    }
+}
+
+std::optional<HashRow> Ledger::pop_oldest() {
+    const std::lock_guard lock(lock_);
+    return hashes_.size() == 0 ? std::nullopt : std::optional(hashes_.pop_front());
+}
+
+size_t Ledger::n_hashes() {
+    const std::lock_guard lock(lock_);
+    return hashes_.size();
+}
+
+std::vector<HashRow> Ledger::rows() {
+    const std::lock_guard lock(lock_);
+    std::vector<HashRow> rows;
+    rows.reserve(hashes_.size());
+    hashes_.read(std::nullopt, hashes_.size(), rows);
+    return rows;
+}
+
+void Ledger::clear() {
+    const std::lock_guard lock(lock_);
+    hashes_.clear();
+    expected_.clear();
+    routes_.clear();
+    index_ = nullptr;
+}
+
+void Ledger::expect(uint64_t hash) {
+    const std::lock_guard lock(lock_);
+    expected_.insert(hash);
+}
+
+size_t Ledger::n_expected() {
+    const std::lock_guard lock(lock_);
+    return expected_.size();
+}
+
+void Ledger::expect_only(KeySpan hashes) {
+    const std::lock_guard lock(lock_);
+    expected_.clear();
+    for (size_t i = 0; i < hashes.size(); ++i) expected_.insert(hashes[i]);
+}
+
+// -- events -------------------------------------------------------------------------------------------------------
+
+void Ledger::bind(Index& index, uint32_t block_size, std::vector<HolderId> own, std::vector<HolderId> shared) {
+    const std::lock_guard lock(lock_);
+    index_ = &index;
+    block_size_ = block_size;
+    own_ = std::move(own);
+    shared_ = std::move(shared);
+}
+
+void Ledger::add_route(Route route) {
+    const std::lock_guard lock(lock_);
+    routes_.push_back(std::move(route));
+}
+
+void Ledger::forget_routes() {
+    const std::lock_guard lock(lock_);
+    routes_.clear();
+}
+
+Applied Ledger::apply(const Batch& batch, size_t begin) {
+    const std::lock_guard lock(lock_);
+    Applied done{begin};
+    const auto& events = batch.events();
+    for (; index_ != nullptr && done.position < events.size(); ++done.position) {
+        const Event& event = events[done.position];
+        if (event.kind == EventKind::kStored ? !take_stored(batch, event, done) : !take_removed(batch, event, done)) break;
+    }
+    return done;
+}
+
+const Route* Ledger::find_route(const Event& event, bool is_removal) const {
+    for (const Route& route : routes_) {
+        if (route.group != event.group || !is_same_medium(event.medium, route.medium)) continue;
+        if (is_removal || (route.window == event.window && is_same(event.cache_kind, route.cache_kind))) return &route;
+    }
+    return nullptr;
+}
+
+bool Ledger::take_stored(const Batch& batch, const Event& event, Applied& done) {
+    const Route* route = find_route(event, false);
+    bool learns = false;
+    if (route == nullptr || !may_learn(event, *route, learns)) return false;
+    if (event.n_hashes == 0) return true;
+    const auto hashes = batch.hashes(event);
+    if (!look_up(hashes) && !(learns && learn(batch, event))) return false;
+    if (!route->is_fastest && !keeps_chunk(event, *route, hashes.back())) return false;
+    const KeySpan keys = span_of(keys_);
+    done.n_evicted += route->is_shared ? index_->keep(route->holder, keys) : index_->store(route->holder, keys);
+    for (const HolderId copy : route->copies) done.n_evicted += index_->keep(copy, keys);
+    sweep(hashes.size());
+    return true;
+}
+
+// Returns whether the event may be plain; sets `learns` if its tokens define its hashes.
+bool Ledger::may_learn(const Event& event, const Route& route, bool& learns) const {
+    const bool is_dense = event.block_size != 0 && event.n_tokens == event.n_hashes * uint64_t{event.block_size};
+    if (event.n_hashes == 0 || !is_dense) return route.is_fastest || event.block_size <= block_size_;
+    if (event.has_extras && !route.sends_extras) return false;
+    if (event.block_size != block_size_) return false;
+    learns = route.is_fastest || event.has_extras || !route.sends_extras;
+    return true;
+}
+
+// Puts the keys of `hashes` into `keys_`; returns false if one is unknown.
+bool Ledger::look_up(std::span<const uint64_t> hashes) {
+    keys_.clear();
+    for (size_t i = 0; i < hashes.size(); ++i) {
+        hashes_.prefetch(hashes[std::min(i + kAhead, hashes.size() - 1)]);
+        const HashRow* row = hashes_.find(hashes[i]);
+        if (row == nullptr) return false;
+        keys_.push_back(row->block_key);
+    }
+    return true;
+}
+
+bool Ledger::learn(const Batch& batch, const Event& event) {
+    const auto hashes = batch.hashes(event);
+    if (!expected_.empty()) {
+        for (const uint64_t hash : hashes) {
+            if (expected_.contains(hash)) return false;
+        }
+    }
+    std::optional<uint64_t> before;
+    uint32_t depth = 0;
+    if (event.has_parent) {
+        const HashRow* parent = hashes_.find(event.parent);
+        if (parent == nullptr) return false;
+        before = parent->block_key;
+        depth = parent->depth + 1;
+    } else {
+        before = root_of(event);
+    }
+    keys_.clear();
+    const auto tokens = batch.tokens(event);
+    const size_t step = event.block_size * sizeof(uint32_t);
+    uint64_t parent = event.parent;
+    for (size_t i = 0; i < hashes.size(); ++i, ++depth) {
+        const uint64_t local = xxh3::hash(tokens.data() + i * event.block_size, step, seed_);
+        before = before ? xxh3::chain(*before, local, seed_) : local;
+        hashes_.prefetch(hashes[std::min(i + kAhead, hashes.size() - 1)]);
+        const HashRow* known = hashes_.find(hashes[i]);
+        if (known == nullptr) hashes_.push_back({hashes[i], *before, parent, depth});
+        keys_.push_back(known == nullptr ? *before : known->block_key);
+        parent = hashes[i];
+    }
+    return true;
+}
+
+// Returns whether the event agrees with the known chunk size of its tier.
+bool Ledger::keeps_chunk(const Event& event, const Route& route, uint64_t last_hash) {
+    if (event.n_tokens == 0) return route.chunk == 1;  // otherwise each hash stands for its whole chunk
+    if (route.is_chunk_given) return true;
+    return route.chunk != 0 && (hashes_.find(last_hash)->depth + 1) % route.chunk == 0;
+}
+
+bool Ledger::take_removed(const Batch& batch, const Event& event, Applied& done) {
+    if (event.kind != EventKind::kRemoved) return false;
+    const Route* route = find_route(event, true);
+    if (route == nullptr || !route->takes_removals || !look_up(batch.hashes(event))) return false;
+    done.n_unknown += index_->remove(route->holder, span_of(keys_));
+    return true;
+}
+
+void Ledger::sweep(size_t n_blocks) {
+    if (hashes_.size() <= kSlack) return;
+    size_t n_resident = 0;
+    for (const HolderId holder : own_) n_resident += index_->size(holder);
+    for (size_t n_left = kSweptPerBlock * n_blocks; n_left > 0 && hashes_.size() > kSlack + 2 * n_resident; --n_left) {
+        const HashRow oldest = hashes_.pop_front();
+        if (is_held(oldest.block_key)) hashes_.push_back(oldest);
+    }
+}
+
+bool Ledger::is_held(uint64_t key) const {
+    const auto has = [&](HolderId holder) { return index_->has(holder, key); };
+    return std::any_of(own_.begin(), own_.end(), has) || std::any_of(shared_.begin(), shared_.end(), has);
+}
+
+// The counterpart of `root_key` in keys.py.
+std::optional<uint64_t> Ledger::root_of(const Event& event) const {
+    if (event.lora.empty() && event.salt.empty()) return std::nullopt;
+    std::string parts;
+    for (const std::string_view text : {event.lora, event.salt}) {
+        const uint64_t length = text.size();
+        parts.append(reinterpret_cast<const char*>(&length), sizeof length);
+        parts.append(text);
+    }
+    return xxh3::hash(parts.data(), parts.size(), seed_);
+}
+
+}  // namespace kvatlas

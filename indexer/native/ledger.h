@@ -1,0 +1,97 @@
+// The fast path of one publisher's ledger: plain events go from a batch to the index in one call.
+// indexer/ledger.py is the specification, and applies every event that is not plain.
+#pragma once
+
+#include <cstdint>
+#include <mutex>
+#include <string>
+#include <unordered_set>
+#include <vector>
+
+#include "batch.h"
+#include "index.h"
+
+namespace kvatlas {
+
+// One row of the hash table (`Known` in indexer/hash_table.py). `key` is the engine hash; `parent` is valid if `depth` is not 0.
+struct HashRow {
+    uint64_t key, block_key, parent;
+    uint32_t depth;
+};
+
+// Instructions for events of one tier and group, valid until the Python ledger removes them.
+struct Route {
+    std::string medium;  // upper case
+    uint32_t group = 0, window = 0;
+    std::optional<std::string> cache_kind;
+    HolderId holder = 0;
+    bool is_fastest = false;       // the fastest tier, whose events define hashes
+    bool is_shared = false;        // copies of the tier's blocks are not counted
+    bool sends_extras = false;     // the publisher sends the inputs of its hashes beside tokens
+    bool takes_removals = false;   // every hash stands for one block
+    uint32_t chunk = 0;            // learned number of blocks that move together; 0 if unknown
+    bool is_chunk_given = false;   // the number is configured and not learned
+    std::vector<HolderId> copies;  // holders of inferred tiers, which copy this one
+};
+
+// The result of `apply`: the position where it stopped, and counts.
+struct Applied {
+    size_t position = 0, n_evicted = 0, n_unknown = 0;
+};
+
+class Ledger {
+public:
+    explicit Ledger(uint64_t seed);
+
+    // -- engine hashes, in the order in which they were learned
+
+    std::optional<HashRow> get(uint64_t hash);
+    void put(const HashRow& row);  // the hash is no longer expected
+    std::optional<HashRow> pop_oldest();
+    size_t n_hashes();
+    std::vector<HashRow> rows();
+    void clear();
+
+    // Expected hashes have waiting events or copies, so events that define them are not plain.
+    void expect(uint64_t hash);
+    size_t n_expected();
+    void expect_only(KeySpan hashes);
+
+    // -- events
+
+    // `own`: holders of this publisher; `shared`: holders of tiers that belong to no server.
+    void bind(Index& index, uint32_t block_size, std::vector<HolderId> own, std::vector<HolderId> shared);
+    void add_route(Route route);
+    void forget_routes();
+
+    // Applies events from `begin` on, up to the first that is not plain.
+    Applied apply(const Batch& batch, size_t begin);
+
+private:
+    static constexpr size_t kSlack = 16384;     // hashmap.py, SLACK
+    static constexpr size_t kSweptPerBlock = 4;  // hashmap.py, SWEPT_PER_BLOCK
+
+    const Route* find_route(const Event& event, bool is_removal) const;
+    bool take_stored(const Batch& batch, const Event& event, Applied& done);
+    bool take_removed(const Batch& batch, const Event& event, Applied& done);
+    bool may_learn(const Event& event, const Route& route, bool& learns) const;
+    bool look_up(std::span<const uint64_t> hashes);
+    bool learn(const Batch& batch, const Event& event);
+    bool keeps_chunk(const Event& event, const Route& route, uint64_t last_hash);
+    void sweep(size_t n_blocks);
+    bool is_held(uint64_t key) const;
+    std::optional<uint64_t> root_of(const Event& event) const;
+
+    const uint64_t seed_;
+    std::mutex lock_;
+    ChunkPool<HashRow> pool_;
+    OrderedKeys<HashRow> hashes_;
+    std::unordered_set<uint64_t> expected_;
+    Index* index_ = nullptr;
+    uint32_t block_size_ = 0;
+    std::vector<HolderId> own_, shared_;
+    std::vector<Route> routes_;
+    std::vector<uint64_t> keys_;  // of the current event
+};
+
+}  // namespace kvatlas

@@ -1,0 +1,42 @@
+#!/usr/bin/env bash
+# Gets the programs of Debian that tests need and that are missing: a headless Chromium is installed, promtool is put
+# into DIR. If one cannot be had, says so and exits with 0: its tests are then skipped.
+#
+# Use: scripts/test_programs.sh DIR
+set -euo pipefail
+
+. "$(dirname "${BASH_SOURCE[0]}")/debian.sh"
+
+is_here() { command -v "$1" >/dev/null; }
+
+add_chromium() {
+    local package=chromium-headless-shell name
+    for name in chromium-headless-shell chromium chromium-browser google-chrome; do
+        if is_here "$name"; then
+            return
+        fi
+    done
+    if is_here apt-get && can_be_root; then
+        apt_install "$package" || true # if it is still missing, the next line says so
+    fi
+    is_here "$package" || say "Chromium is missing: the dashboard's tests are skipped; install $package to run them"
+}
+
+# Prometheus itself is not installed: its package would start it.
+add_promtool() {
+    local dir=$1
+    if is_here promtool || [ -x "$dir/promtool" ]; then
+        return
+    fi
+    if is_here apt-get && apt_extract prometheus usr/bin/promtool "$dir"; then
+        return
+    fi
+    say "promtool is missing: tests of the alerts are skipped; install the package prometheus to run them"
+}
+
+main() {
+    add_chromium
+    add_promtool "$1"
+}
+
+main "$@"
