@@ -106,8 +106,8 @@ async def test_replay_that_is_off_or_too_short_is_told() -> None:
 def _lost(at: Clinic, name: str) -> int:
     endpoint = at.app.fleet.get(name)
     assert endpoint is not None
-    assert endpoint.publishers[0].subscription is not None
-    return endpoint.publishers[0].subscription.stream.counters.lost
+    assert endpoint.ranks[0].subscription is not None
+    return endpoint.ranks[0].subscription.stream.counters.lost
 
 
 async def _async(value: bool) -> bool:
