@@ -1,4 +1,4 @@
-"""A process in this one, with real sockets around it, and its doctor."""
+"""A kvatlas process inside the test process, with real sockets and its doctor."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PROMPT = list(range(64))
 
 @dataclass
 class Clinic:
-    """A process and its doctor."""
+    """A running process and its doctor."""
 
     app: App
     session: aiohttp.ClientSession
@@ -44,7 +44,7 @@ class Clinic:
         return {check["name"]: check for check in found["checks"]}
 
     async def until_state(self, name: str, state: str) -> dict[str, Any]:
-        """Wait until a check finds a state; what it says then."""
+        """Wait until a check has a state; return the check."""
         found: dict[str, Any] = {}
 
         async def has_it() -> bool:
@@ -55,7 +55,7 @@ class Clinic:
         return found
 
     def age(self, seconds: float = 60) -> None:
-        """Let endpoints have been there for a while."""
+        """Make endpoints look as if they were added `seconds` ago."""
         for endpoint in self.app.fleet:
             endpoint.added_at -= seconds
 
@@ -67,7 +67,7 @@ class Clinic:
         path: str = "/v1/completions",
         answers: Sequence[pb.ProcessingRequest] = (),
     ) -> None:
-        """Requests over ext-proc that get these messages of an answer."""
+        """Send requests over ext-proc, each followed by these messages of its response."""
         body = json.dumps({"model": "m", "prompt": PROMPT, "messages": [{"role": "user", "content": "x"}]})
         async with grpc.aio.insecure_channel(f"127.0.0.1:{self.app.ports['extProc']}") as channel:
             process: grpc.aio.StreamStreamMultiCallable[pb.ProcessingRequest, pb.ProcessingResponse] = (
@@ -91,7 +91,7 @@ class Clinic:
 async def clinic(
     *endpoints: dict[str, Any], files: ConfigFiles | None = None, **sections: Any
 ) -> AsyncGenerator[Clinic]:
-    """A process over these endpoints, listening on free ports."""
+    """Run a process with these endpoints, listening on free ports."""
     if files is not None:
         config = files.load().config
     else:
@@ -107,7 +107,7 @@ async def clinic(
 
 
 def said(seq: int, *, ahead_s: float = 0, medium: str = "GPU") -> Frame:
-    """A prompt became resident, told by a clock that is `ahead_s` ahead."""
+    """Return the event of a stored prompt, stamped by a clock that is `ahead_s` ahead."""
     topic, number, payload = stored(seq, PROMPT).parts
     _, (event,), rank = msgspec.msgpack.decode(payload)
     event["medium"] = medium
@@ -115,7 +115,7 @@ def said(seq: int, *, ahead_s: float = 0, medium: str = "GPU") -> Frame:
 
 
 def evicted(seq: int) -> Frame:
-    """The last block of that prompt is gone."""
+    """Return the event that removes the last block of that prompt."""
     topic, number, payload = stored(seq, PROMPT).parts
     _, (event,), rank = msgspec.msgpack.decode(payload)
     gone = {"type": "BlockRemoved", "block_hashes": event["block_hashes"][-1:], "medium": "GPU"}
@@ -123,7 +123,7 @@ def evicted(seq: int) -> Frame:
 
 
 async def until_held(at: Clinic, engine: Player, name: str = "a") -> None:
-    """Tell a prompt until the endpoint's blocks are in the index: what is said before it listens is lost."""
+    """Publish a prompt until its blocks are in the index; messages before the subscription are lost."""
     frame = said(0)
 
     async def held() -> bool:

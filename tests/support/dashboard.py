@@ -1,4 +1,4 @@
-"""A whole installation to look at: simulated servers, kvatlas, Envoy, and traffic that has gone through them."""
+"""A whole installation for the dashboard: simulated servers, kvatlas, Envoy, and traffic through them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ TIERS = [
 
 @dataclass
 class Installation:
-    """All of it."""
+    """Servers, kvatlas and gateway of one installation."""
 
     served: Served
     gateway_url: str
@@ -52,11 +52,11 @@ class Installation:
 
     @property
     def url(self) -> str:
-        """Where REST listens."""
+        """Return the address of the REST listener."""
         return f"http://127.0.0.1:{self.served.ports['rest']}"
 
     async def chat(self, *texts: str) -> str:
-        """Send a chat through the gateway; the endpoint that answered."""
+        """Send a chat through the gateway; return the endpoint that answered."""
         return await self._post(f"{self.gateway_url}/v1/chat/completions", messages=chat_messages(*texts))
 
     async def chat_with(self, name: str, *texts: str) -> None:
@@ -64,14 +64,14 @@ class Installation:
         await self._post(f"{self._server(name)}/v1/chat/completions", messages=chat_messages(*texts))
 
     async def refill(self, name: str) -> None:
-        """Have one server compute so much else that nothing of before is left in its GPU memory."""
+        """Send one server so many other prompts that its GPU memory keeps nothing from before."""
         for step in (3, 7):
             tokens = [(step * n) % 401 for n in range(GPU_BLOCKS * BLOCK_SIZE // 2 + 1000)]
             await self._post(f"{self._server(name)}/v1/completions", prompt=tokens)
 
     @asynccontextmanager
     async def busy(self, name: str) -> AsyncGenerator[None]:
-        """One server computes a long answer, and kvatlas knows."""
+        """Keep one server busy with a long response that kvatlas has noticed."""
         prompt = [(5 * n) % 401 for n in range(GPU_BLOCKS * BLOCK_SIZE // 2)]
         long = self._post(f"{self._server(name)}/v1/completions", prompt=prompt, max_tokens=3000)
         task = asyncio.create_task(long)
@@ -83,12 +83,12 @@ class Installation:
             await asyncio.gather(task, return_exceptions=True)
 
     async def would_take(self, name: str, *texts: str) -> bool:
-        """Whether a chat would go to an endpoint."""
+        """Return whether a chat would go to an endpoint."""
         body = {"model": MODEL_NAME, "messages": chat_messages(*texts)}
         return bool((await self.served.post("/v1/score", body))["picked"] == [name])
 
     async def is_at_rest(self) -> bool:
-        """Whether no endpoint has a load, and the newest decision has been audited."""
+        """Return whether no endpoint has a load and the newest decision has been audited."""
         newest = (await self.served.get("/v1/decisions?limit=1"))["decisions"][0]
         audited = (await self.served.get(f"/v1/decisions/{newest['requestId']}"))["audited"]
         endpoints = (await self.served.get("/v1/endpoints"))["endpoints"]
@@ -111,14 +111,14 @@ class Installation:
 
 
 def chat_messages(*texts: str) -> list[dict[str, str]]:
-    """A system prompt, then user and assistant in turn."""
+    """Return a system prompt, then user and assistant messages in turn."""
     roles = ("system", "user", "assistant")
     return [{"role": roles[min(n, 1 + (n - 1) % 2)], "content": text} for n, text in enumerate(texts)]
 
 
 @asynccontextmanager
 async def installation(folder: Path, *flags: str, **sections: Any) -> AsyncGenerator[Installation]:
-    """A fleet of four that has served a workload."""
+    """Run a fleet of four servers behind kvatlas and Envoy."""
     write_demo_model(folder / "model")
     configs = [
         ServerConfig(
@@ -160,7 +160,7 @@ async def installation(folder: Path, *flags: str, **sections: Any) -> AsyncGener
 
 
 async def used(one: Installation) -> None:
-    """Put traffic through it, of which the last goes to a busy endpoint for its cache, and wait until it is at rest."""
+    """Send traffic whose last chat goes to a busy endpoint for its cache, then wait until all is idle."""
 
     async def picked_once() -> bool:
         await one.chat("You are brief.", "Hello")

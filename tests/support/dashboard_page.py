@@ -1,4 +1,4 @@
-"""What a person reads on the dashboard."""
+"""Text and figures as a user reads them on the dashboard."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MINUS = "\N{MINUS SIGN}"
 
 
 async def cells(viewed: Viewed, row: str) -> dict[str, str]:
-    """Column -> what a person reads in it."""
+    """Return column -> text of a table row."""
     found: dict[str, str] = await viewed.page.locator(row).first.evaluate(
         "row => Object.fromEntries([...row.cells].map(cell => [cell.dataset.name, cell.innerText]))"
     )
@@ -22,18 +22,18 @@ async def cells(viewed: Viewed, row: str) -> dict[str, str]:
 
 
 def figures(text: str) -> list[float]:
-    """The numbers in a text."""
+    """Return the numbers in a text."""
     plain = text.replace(MINUS, "-").replace(",", "")
     return [float(each) for each in re.findall(r"(?<![\w-])-?\d+(?:\.\d+)?", plain)]
 
 
 def rounded(number: float, digits: int = 2) -> Any:
-    """What a text with so many digits says of a number."""
+    """Return a matcher for a number that the page shows with `digits` decimals."""
     return pytest.approx(number, abs=0.51 * 10**-digits)
 
 
 async def drawn(lane: Locator) -> float:
-    """How far a lane is filled from its begin on, 0 to 1."""
+    """Return the filled share of a lane, from its start, 0 to 1."""
     end: float = await lane.evaluate(
         "lane => Math.max(0, ...[...lane.children].map(each => each.offsetLeft + each.offsetWidth)) / lane.clientWidth"
     )

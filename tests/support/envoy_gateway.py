@@ -1,4 +1,4 @@
-"""A real Envoy with a shipped configuration, kvatlas's ext-proc server behind it, and model servers that keep what they get."""
+"""A real Envoy with a shipped configuration, kvatlas's ext-proc server, and recording model servers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Mode = Literal["duplex", "buffered"]
 
 @dataclass(frozen=True)
 class Received:
-    """A request as a model server got it."""
+    """A request as a model server received it."""
 
     headers: Headers
     body: bytes
@@ -41,7 +41,7 @@ class Received:
 
 @dataclass
 class ModelServer:
-    """A model server that keeps what it was sent."""
+    """A model server that records the requests it receives."""
 
     address: str = ""
     status: int = 200
@@ -51,12 +51,12 @@ class ModelServer:
 
     @property
     def host_port(self) -> Address:
-        """Where it listens."""
+        """Return its address."""
         host, _, port = self.address.rpartition(":")
         return host, int(port)
 
     async def complete(self, request: web.Request) -> web.Response:
-        """A whole JSON answer, compressed where the client takes that."""
+        """Return a complete JSON response, compressed if the client accepts that."""
         received = await request.read()
         headers = Headers(raw=[(name.lower(), value) for name, value in request.raw_headers])
         self.received.append(Received(headers, received))
@@ -68,7 +68,7 @@ class ModelServer:
         return web.Response(body=body, headers=told, status=self.status)
 
     async def stream(self, request: web.Request) -> web.StreamResponse:
-        """Two events, the second once `released` is set."""
+        """Send two events, the second once `released` is set."""
         answer = web.StreamResponse(headers={"content-type": "text/event-stream"})
         await answer.prepare(request)
         await answer.write(FIRST_EVENT)
@@ -78,7 +78,7 @@ class ModelServer:
 
 
 class JsonRouter(FixedRouter):
-    """Refuses a body that is not JSON, as the real one does, and answers once it is released."""
+    """A router that refuses a body that is not JSON, as the real one does, and waits for `released`."""
 
     def __init__(self, answer: Route | Refusal) -> None:
         super().__init__(answer)
@@ -109,23 +109,23 @@ class Gateway:
     completions: asyncio.Queue[Completion]
 
     async def served_by(self, headers: dict[str, str] | None = None) -> str:
-        """Sends a completion request and returns who answered it."""
+        """Send a completion request and return the name of the server that answered."""
         async with self.client.post("/v1/completions", json={"prompt": "p"}, headers=headers) as answer:
             assert answer.status == 200, await answer.text()
             return str((await answer.json())["server"])
 
     async def completion(self) -> Completion:
-        """The next request that ended."""
+        """Return the next request that ended."""
         async with asyncio.timeout(PATIENCE_S):
             return await self.completions.get()
 
     async def picker_is_out(self) -> None:
-        """Returns once Envoy's health checks have found that the picker is not to be used."""
+        """Wait until Envoy's health checks exclude the picker."""
         await pickers_in_use(self.envoy, self.client, 0)
 
 
 async def pickers_in_use(envoy: EnvoyProcess, client: aiohttp.ClientSession, count: int) -> None:
-    """Returns once Envoy's health checks find `count` pickers to be used."""
+    """Wait until Envoy's health checks find `count` healthy pickers."""
     stat = "cluster.kvatlas.membership_healthy"
     async with asyncio.timeout(PATIENCE_S):
         while True:
@@ -136,19 +136,19 @@ async def pickers_in_use(envoy: EnvoyProcess, client: aiohttp.ClientSession, cou
 
 
 def shipped(config: EnvoyConfig) -> EnvoyConfig:
-    """The configuration as it is."""
+    """Leave the configuration unchanged."""
     return config
 
 
 def http_filters(config: EnvoyConfig) -> list[EnvoyConfig]:
-    """The filters a request passes, to be edited in place."""
+    """Return the HTTP filters of a configuration, for editing in place."""
     chain = config["static_resources"]["listeners"][0]["filter_chains"][0]
     filters: list[EnvoyConfig] = chain["filters"][0]["typed_config"]["http_filters"]
     return filters
 
 
 def with_processing_mode(**modes: str) -> Callable[[EnvoyConfig], EnvoyConfig]:
-    """An edit of what Envoy sends to the picker."""
+    """Return an edit of the processing mode, which says what Envoy sends to the picker."""
 
     def edit(config: EnvoyConfig) -> EnvoyConfig:
         ext_proc: dict[str, Any] = next(
@@ -168,7 +168,7 @@ async def gateway(
     dialect: Dialect | None = None,
     certificates: Certificates | None = None,
 ) -> AsyncGenerator[Gateway]:
-    """Envoy with `configs/envoy/<mode>.yaml`, after `edit`, and everything around it."""
+    """Run Envoy with `configs/envoy/<mode>.yaml`, after `edit`, and everything around it."""
     async with AsyncExitStack() as stack:
         servers = [await start_model_server(stack) for _ in range(3)]
         router = JsonRouter(make_route(servers[0].address))
@@ -198,7 +198,7 @@ async def gateway(
 
 
 async def start_model_server(stack: AsyncExitStack) -> ModelServer:
-    """A model server on a free port, until the stack ends."""
+    """Start a model server on a free port, until the stack ends."""
     server = ModelServer()
     app = web.Application(client_max_size=64 * 1024 * 1024)
     app.router.add_route("*", "/v1/completions", server.complete)

@@ -26,15 +26,15 @@ BINARY = os.environ.get("KVATLAS_APISERVER", "")
 """Path of kube-apiserver; etcd is the one on PATH. Empty where there is none."""
 
 START_S = 60.0
-TOKEN = "of-the-tests"  # noqa: S105 - of a server that only the tests reach
+TOKEN = "of-the-tests"  # noqa: S105 - for a server that only the tests reach
 
 
 class RealApiServer:
-    """kube-apiserver over etcd, on loopback; ends with `running`.
+    """A kube-apiserver over etcd, on loopback; it ends with `running`.
 
     Args:
         folder: for their data and certificates.
-        watch_cache: whether watches come from its cache, as usual, or from etcd, where compaction is felt at once.
+        watch_cache: whether watches read its cache, as usual, or etcd, where compaction has an immediate effect.
     """
 
     def __init__(self, folder: Path, *, watch_cache: bool) -> None:
@@ -95,7 +95,7 @@ class RealApiServer:
 
     @property
     def minor(self) -> int:
-        """Its version, 29 for 1.29."""
+        """Return its minor version, 29 for 1.29."""
         return int(self.request("GET", "/version")["minor"].rstrip("+"))
 
     def request(self, method: str, path: str, body: Json | None = None) -> Json:
@@ -149,11 +149,11 @@ class RealApiServer:
 
 
 class Cable:
-    """The way to a real server, which can be cut: what a state machine sees as the server.
+    """A connection to a real server that can be cut; the state machine takes it for the server.
 
     Args:
-        server: runs.
-        token: bearer token of whoever follows.
+        server: a running one.
+        token: bearer token of the follower.
     """
 
     def __init__(self, server: RealApiServer, token: str) -> None:
@@ -189,7 +189,7 @@ class Cable:
         """Nothing stays cut."""
 
     def put(self, collection: str, name: str, body: Json) -> object:
-        """As the double: a pod that is ending is made anew, since nothing brings it back."""
+        """Store an object as the double does; a pod that is ending is made again, since nothing revives it."""
         meta = dict(body.get("metadata", {}))
         is_ending = meta.pop("deletionTimestamp", None) is not None
         found = self.objects(collection).get(name)
@@ -245,7 +245,7 @@ class Cable:
             return
         ends = {writer, there[1]}
         self._ends |= ends
-        if self._listener is None:  # cut while it was on its way
+        if self._listener is None:  # the connection was cut meanwhile
             self.cut()
         await asyncio.gather(_pump(reader, there[1]), _pump(there[0], writer))
         self._ends -= ends
