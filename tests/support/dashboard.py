@@ -37,7 +37,18 @@ TIERS = [
     {"name": "gpu", "media": ["GPU"], "lruCapacityPerServer": 20 * GPU_BLOCKS},
     {"name": "cpu", "media": ["CPU"], "lruCapacityPerServer": CPU_BLOCKS},
 ]
-"""The first bound is wrong, for the doctor to find."""
+"""The first bound is wrong, so that the doctor finds it."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """A chat; servers hold different parts of its prompt."""
+
+    texts: tuple[str, ...]
+
+    @property
+    def messages(self) -> list[dict[str, str]]:
+        return chat_messages(*self.texts)
 
 
 @dataclass
@@ -48,7 +59,7 @@ class Installation:
     gateway_url: str
     fleet: Fleet
     rounds: Iterator[int] = field(default_factory=count)
-    """How often it was used before."""
+    """Counts the rounds of traffic."""
 
     @property
     def url(self) -> str:
@@ -87,7 +98,27 @@ class Installation:
         body = {"model": MODEL_NAME, "messages": chat_messages(*texts)}
         return bool((await self.served.post("/v1/score", body))["picked"] == [name])
 
-    async def is_at_rest(self) -> bool:
+    async def prefixes(self, question: Question) -> dict[str, dict[str, Any]]:
+        """Return endpoint -> the prefix that the API reports for the prompt."""
+        score = await self.served.post("/v1/score", {"model": MODEL_NAME, "messages": question.messages})
+        return {each["name"]: each["prefix"] for each in score["endpoints"]}
+
+    async def decisions_changed_by(self, weights: dict[str, float]) -> tuple[int, int]:
+        """Return the number of kept decisions and how many these weights change, from the terms of each."""
+        kept = (await self.served.get("/v1/decisions?limit=1000"))["decisions"]
+        n_changed = 0
+        for each in kept:
+            decision = await self.served.get(f"/v1/decisions/{each['requestId']}")
+            totals = {
+                endpoint["name"]: sum(
+                    weights.get(term["name"], term["weight"]) * term["score"] for term in endpoint["scores"]
+                )
+                for endpoint in decision["endpoints"]
+            }
+            n_changed += totals[decision["picked"][0]] < max(totals.values()) - 1e-9
+        return len(kept), n_changed
+
+    async def is_idle(self) -> bool:
         """Return whether no endpoint has a load and the newest decision has been audited."""
         newest = (await self.served.get("/v1/decisions?limit=1"))["decisions"][0]
         audited = (await self.served.get(f"/v1/decisions/{newest['requestId']}"))["audited"]
@@ -104,10 +135,10 @@ class Installation:
     async def _post(self, url: str, **body: Any) -> str:
         data = json.dumps({"model": MODEL_NAME, "max_tokens": 4} | body).encode()
         headers = {"content-type": "application/json"}
-        async with self.served.session.post(url, data=data, headers=headers) as answer:
-            assert answer.status == 200, await answer.text()
-            await answer.read()
-            return answer.headers["x-served-by"]
+        async with self.served.session.post(url, data=data, headers=headers) as response:
+            assert response.status == 200, await response.text()
+            await response.read()
+            return response.headers["x-served-by"]
 
 
 def chat_messages(*texts: str) -> list[dict[str, str]]:
@@ -159,20 +190,22 @@ async def installation(folder: Path, *flags: str, **sections: Any) -> AsyncGener
                 yield Installation(served, running.gateway_url, fleet)
 
 
-async def used(one: Installation) -> None:
+async def send_traffic(installed: Installation) -> None:
     """Send traffic whose last chat goes to a busy endpoint for its cache, then wait until all is idle."""
 
     async def picked_once() -> bool:
-        await one.chat("You are brief.", "Hello")
-        return "kvatlas_picks_total{" in await one.served.metrics()
+        await installed.chat("You are brief.", "Hello")
+        return "kvatlas_picks_total{" in await installed.served.metrics()
 
-    await until(picked_once, what="Envoy's first use of kvatlas")
-    result = await run_workload(one.gateway_url, MODEL_NAME, WORKLOAD)
+    await until(picked_once, what="a first pick through Envoy")
+    result = await run_workload(installed.gateway_url, MODEL_NAME, WORKLOAD)
     assert not result.errors, result.errors[:3]
-    # Of the round before, two servers may have it: one for the first chat, one that took the second.
-    known = (f"You have read this {next(one.rounds)} times before. " * 50, "Hello")
-    server = await one.chat(*known)
-    await until(lambda: one.would_take(server, *known), what=f"a chat that {server} would take for its cache")
-    async with one.busy(server):
-        assert await one.chat(*known) == server
-    await until(one.is_at_rest, what="rest")
+    # After an earlier round, two servers may hold it: one from the first chat, one from the second.
+    known = (f"You have read this {next(installed.rounds)} times before. " * 50, "Hello")
+    server = await installed.chat(*known)
+    await until(
+        lambda: installed.would_take(server, *known), what=f"a chat that {server} would take for its cache"
+    )
+    async with installed.busy(server):
+        assert await installed.chat(*known) == server
+    await until(installed.is_idle, what="an idle fleet")

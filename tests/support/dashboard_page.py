@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Any
 
 import pytest
-from playwright.async_api import Locator
+from playwright.async_api import Locator, expect
 
+from kvatlas.sim.demo_model import MODEL_NAME
 from support.browser import Viewed
+from support.dashboard import N_SERVERS, Question
 
 MINUS = "\N{MINUS SIGN}"
 
@@ -38,3 +41,27 @@ async def drawn(lane: Locator) -> float:
         "lane => Math.max(0, ...[...lane.children].map(each => each.offsetLeft + each.offsetWidth)) / lane.clientWidth"
     )
     return end
+
+
+def shows_endpoint(row: dict[str, str], endpoint: dict[str, Any]) -> bool:
+    """Return whether a row of the fleet table shows what the API reports; ages may differ."""
+    load = endpoint["load"]
+    shown: list[Any] = [row["Endpoint"].split(), row["Trust"].strip()]
+    shown += [figures(row[each]) for each in ("Waiting", "Running", "KV used")]
+    shown += [figures(row[f"{tier['name']} blocks"]) for tier in endpoint["tiers"]]
+    wanted: list[Any] = [[endpoint["name"], endpoint["address"]], "live"]
+    wanted += [[load["waiting"]], [load["running"]], [rounded(100 * load["kvUtilization"], 0)]]
+    wanted += [
+        [tier["residencies"], tier["capacity"], rounded(100 * tier["residencies"] / tier["capacity"], 0)]
+        for tier in endpoint["tiers"]
+    ]
+    return shown == wanted and re.fullmatch(r"[\d.]+ (ms|s|min) ago", row["Last event"]) is not None
+
+
+async def find_prompt(viewed: Viewed, question: Question) -> None:
+    """Paste the chat, and wait for the prefixes of all servers."""
+    await viewed.page.get_by_label("Text, chat messages").fill(json.dumps(question.messages))
+    assert await viewed.text("#prompt-understood") == "Understood as 4 chat messages."
+    await viewed.page.get_by_label("Model").fill(MODEL_NAME)
+    await viewed.page.get_by_role("button", name="Find it").click()
+    await expect(viewed.page.locator(".strips > li")).to_have_count(N_SERVERS)

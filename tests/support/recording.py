@@ -82,7 +82,7 @@ class Player:
     asked: list[int] = field(default_factory=list[int])
     close: Callable[[], None] = lambda: None
 
-    async def say(self, *frames: Frame) -> None:
+    async def publish(self, *frames: Frame) -> None:
         """Publish recorded messages and keep them for replay."""
         for frame in frames:
             await self.send(frame.parts)

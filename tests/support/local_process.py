@@ -1,4 +1,4 @@
-"""A kvatlas process inside the test process, with real sockets and its doctor."""
+"""A kvatlas that runs in the test process, with real sockets, and its doctor."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ PROMPT = list(range(64))
 
 
 @dataclass
-class Clinic:
-    """A running process and its doctor."""
+class LocalProcess:
+    """A running process, its doctor and a client session."""
 
     app: App
     session: aiohttp.ClientSession
@@ -39,8 +39,8 @@ class Clinic:
         return f"http://127.0.0.1:{self.app.ports['rest']}"
 
     async def checks(self) -> dict[str, dict[str, Any]]:
-        async with self.session.get(f"{self.url}/v1/doctor") as answer:
-            found = await answer.json()
+        async with self.session.get(f"{self.url}/v1/doctor") as response:
+            found = await response.json()
         return {check["name"]: check for check in found["checks"]}
 
     async def until_state(self, name: str, state: str) -> dict[str, Any]:
@@ -59,18 +59,18 @@ class Clinic:
         for endpoint in self.app.fleet:
             endpoint.added_at -= seconds
 
-    async def requests(
+    async def send_requests(
         self,
         n: int,
         *,
         config: pb.ProtocolConfiguration = DUPLEX,
         path: str = "/v1/completions",
-        answers: Sequence[pb.ProcessingRequest] = (),
+        responses: Sequence[pb.ProcessingRequest] = (),
     ) -> None:
         """Send requests over ext-proc, each followed by these messages of its response."""
         body = json.dumps({"model": "m", "prompt": PROMPT, "messages": [{"role": "user", "content": "x"}]})
         async with grpc.aio.insecure_channel(f"127.0.0.1:{self.app.ports['extProc']}") as channel:
-            process: grpc.aio.StreamStreamMultiCallable[pb.ProcessingRequest, pb.ProcessingResponse] = (
+            call: grpc.aio.StreamStreamMultiCallable[pb.ProcessingRequest, pb.ProcessingResponse] = (
                 channel.stream_stream(
                     "/envoy.service.ext_proc.v3.ExternalProcessor/Process",
                     request_serializer=pb.ProcessingRequest.SerializeToString,
@@ -80,33 +80,33 @@ class Clinic:
             sent = [
                 request_headers((":path", path), config=config),
                 request_body(body.encode(), end=True),
-                *answers,
+                *responses,
             ]
             for _ in range(n):
-                async for _ in process(iter(sent)):
+                async for _ in call(iter(sent)):
                     pass
 
 
 @asynccontextmanager
-async def clinic(
+async def local_process(
     *endpoints: dict[str, Any], files: ConfigFiles | None = None, **sections: Any
-) -> AsyncGenerator[Clinic]:
+) -> AsyncGenerator[LocalProcess]:
     """Run a process with these endpoints, listening on free ports."""
     if files is not None:
         config = files.load().config
     else:
         static = {"static": list(endpoints)}
         config = make_config(**({"server": ANY_PORTS, "endpoints": static} | sections))
-    process = App(config, files)
-    await process.start()
+    app = App(config, files)
+    await app.start()
     try:
         async with aiohttp.ClientSession() as session:
-            yield Clinic(process, session)
+            yield LocalProcess(app, session)
     finally:
-        await process.stop(grace_s=0)
+        await app.stop(grace_s=0)
 
 
-def said(seq: int, *, ahead_s: float = 0, medium: str = "GPU") -> Frame:
+def stored_prompt(seq: int, *, ahead_s: float = 0, medium: str = "GPU") -> Frame:
     """Return the event of a stored prompt, stamped by a clock that is `ahead_s` ahead."""
     topic, number, payload = stored(seq, PROMPT).parts
     _, (event,), rank = msgspec.msgpack.decode(payload)
@@ -114,7 +114,7 @@ def said(seq: int, *, ahead_s: float = 0, medium: str = "GPU") -> Frame:
     return Frame(0.0, "", (topic, number, msgspec.msgpack.encode([time.time() + ahead_s, [event], rank])))
 
 
-def evicted(seq: int) -> Frame:
+def removed_block(seq: int) -> Frame:
     """Return the event that removes the last block of that prompt."""
     topic, number, payload = stored(seq, PROMPT).parts
     _, (event,), rank = msgspec.msgpack.decode(payload)
@@ -122,12 +122,12 @@ def evicted(seq: int) -> Frame:
     return Frame(0.0, "", (topic, number, msgspec.msgpack.encode([time.time(), [gone], rank])))
 
 
-async def until_held(at: Clinic, engine: Player, name: str = "a") -> None:
+async def until_held(process: LocalProcess, engine: Player, name: str = "a") -> None:
     """Publish a prompt until its blocks are in the index; messages before the subscription are lost."""
-    frame = said(0)
+    frame = stored_prompt(0)
 
     async def held() -> bool:
         await send(engine.pub, frame.parts)
-        return bool(at.app.fleet.atlas.occupancy(name)[0].residencies)
+        return bool(process.app.fleet.atlas.occupancy(name)[0].residencies)
 
     await until(held, what="blocks in the index")
