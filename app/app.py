@@ -29,11 +29,13 @@ from ..routing.feedback import Feedback
 from ..routing.metrics import RoutingMetrics
 from ..routing.models import ServedModels
 from ..routing.observers.observers import Observers
-from ..routing.picker import Picker, Policy
+from ..routing.picker import Picker, PickerOptions
 from ..routing.plan.config_files import ConfigFiles
 from ..routing.plan.live import LiveConfig
 from ..routing.plan.metrics import ConfigMetrics, latency_families
 from ..routing.plan.plan import Plan
+from ..routing.policy import Policy
+from ..routing.records import Records
 from ..tokenization.remote.metrics import RemoteMetrics
 from .housekeeping import keep_house, sweep
 from .listeners import Listeners
@@ -119,15 +121,19 @@ class App:
             pipeline=self._models,
             fleet=self.fleet,
             policy=_policy(self.live.plan, self.live.generation, self._cluster.priorities),
-            metrics=RoutingMetrics(self._registry),
-            decisions=_decision_log(config.decisions, worker=workers.worker if workers is not None else 0),
+            records=Records(
+                RoutingMetrics(self._registry),
+                _decision_log(config.decisions, worker=workers.worker if workers is not None else 0),
+                self._observers,
+            ),
             rng=random.random,
-            n_fallbacks=config.ext_proc.fallback_endpoints,
-            rules=self._cluster.rewrites,
-            endpoint_labels=self._models.endpoint_labels if self._models.differ else None,
-            observers=self._observers,
+            options=PickerOptions(
+                n_fallbacks=config.ext_proc.fallback_endpoints,
+                rules=self._cluster.rewrites,
+                endpoint_labels=self._models.endpoint_labels if self._models.differ else None,
+            ),
         )
-        self._feedback = Feedback(self._picker, self._observers)
+        self._feedback = Feedback(self._picker)
         self._listeners = Listeners(
             self.live,
             picker=self._picker,
@@ -224,7 +230,7 @@ class App:
     def _show_state(self) -> None:
         """Register the metrics that are read from the parts on each scrape."""
         for families in (
-            lambda: decision_families(self._picker.decisions),
+            lambda: decision_families(self._picker.records.decisions),
             lambda: audit_families(self.fleet, now=time.monotonic()),
             self._configured.families,
             lambda: tokenization_families(self._models.tokenizations),

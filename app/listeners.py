@@ -11,6 +11,7 @@ from prometheus_client.metrics_core import Metric
 from ..api.extproc.configured import make_ext_proc
 from ..api.extproc.health import HealthService
 from ..api.extproc.listener import GrpcListener
+from ..api.extproc.stream import StreamReports
 from ..api.rest.answers import OwnAnswers
 from ..api.rest.app import metrics_app, rest_app
 from ..api.rest.feed import LiveFeed
@@ -74,8 +75,7 @@ class Listeners:
             registry,
             services=make_services(picker),
             certificates=self._certificates,
-            on_begun=feedback.begun,
-            on_complete=feedback.ended,
+            reports=StreamReports(on_begun=feedback.begun, on_complete=feedback.ended),
         )
         if self._ext_proc.transport == "grpc" and ext_proc.transport == "auto":
             log.warning(
@@ -89,7 +89,7 @@ class Listeners:
             max_viewers=live.in_force.rest.max_live_viewers,
             metrics=rest_metrics,
         )
-        answers = OwnAnswers(picker.decisions, picker.fleet, live)
+        answers = OwnAnswers(picker.records.decisions, picker.fleet, live)
         rest = rest_app(
             picker=picker,
             answers=workers.join(answers, live) if workers is not None else answers,

@@ -1,4 +1,4 @@
-"""The addresses of one configured endpoint, written out or derived."""
+"""Addresses of one configured endpoint, given or derived."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from .schema import EventsConfig, StaticEndpoint
 
 @dataclass(frozen=True, slots=True)
 class RankAddresses:
-    """Where one data-parallel rank publishes.
+    """Event addresses of one data-parallel rank.
 
     Attributes:
-        rank: from 0.
-        events: ZMQ PUB address to connect to, or our own that it connects to; None when the endpoint has no events.
-        replay: ZMQ ROUTER address, None when it has no replay.
+        rank: number of the rank, from 0.
+        events: ZMQ PUB address to connect to, or the local address that it connects to; None if the endpoint has no events.
+        replay: ZMQ ROUTER address, None if it has no replay.
     """
 
     rank: int
@@ -28,10 +28,10 @@ class EndpointAddresses:
     """Every address of one endpoint.
 
     Attributes:
-        serving: `host:port` that serves requests; None when it is not known, so that none can be sent there.
-        metrics: Prometheus URL of all ranks together, None when not scraped.
-        ranks: one entry a data-parallel rank, in order.
-        connects_to_us: whether its publishers connect to our socket (`events.mode: bind`), told apart by topic.
+        serving: `host:port` for requests; None if it is unknown, so that no request can be sent there.
+        metrics: Prometheus URL of all ranks together, None if not scraped.
+        ranks: one entry per data-parallel rank, in order.
+        connects_to_us: whether its publishers connect to a local socket (`events.mode: bind`), identified by topic.
     """
 
     serving: str | None
@@ -41,13 +41,13 @@ class EndpointAddresses:
 
 
 def endpoint_addresses(endpoint: StaticEndpoint, events: EventsConfig) -> EndpointAddresses:
-    """The endpoint's addresses; what it does not name is derived from its host and the ports of `events`.
+    """Return the endpoint's addresses; missing ones are derived from its host and the ports of `events`.
 
     Rank r adds r to the port of both sockets; with `events.mode: bind` every rank publishes to `events.bind`. An empty
     string switches an address off, and an endpoint without events has no replay.
 
     Raises:
-        ValueError: an address is malformed, or a rank's port would pass 65535; `load_config` refuses such files.
+        ValueError: an address is malformed, or a rank's port would be above 65535; `load_config` rejects such files.
     """
     serving = HostPort.parse(endpoint.address)
     publisher = _address(endpoint.events, serving.host, events.port)

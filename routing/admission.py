@@ -1,29 +1,26 @@
-"""Which requests are turned away when the fleet is loaded."""
+"""Admission: requests refused while the fleet is saturated."""
 
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Collection, Mapping
 from types import MappingProxyType
 
 from ..configs.schema import AdmissionConfig
+from ..fleet.fleet import Fleet
 from ..scorers.core.model import Load
-from .router import Refusal, RefusalCode
-
-SHED = Refusal(
-    RefusalCode.RESOURCE_EXHAUSTED,
-    "system saturated, sheddable request dropped",
-    dropped_reason="rejected-saturated",
-)
+from .refusals import NO_CANDIDATES, SHED
+from .router import Refusal
 
 
 class Admission:
-    """Turns away requests of negative priority while the fleet is saturated; every other request is let in.
+    """Refuses requests of negative priority while the fleet is saturated; every other request is admitted.
 
     Args:
-        config: priorities of objectives, and what counts as saturated.
-        discovered: objective -> priority, looked at for objectives that the configuration does not name.
-        idle_interval_s: longest time between two scrapes of an endpoint without work, whose load may be so much older.
+        config: priorities of objectives, and thresholds of saturation.
+        discovered: objective -> priority, for objectives that the configuration does not name.
+        idle_interval_s: longest time between two scrapes of an idle endpoint, whose load may be older by that.
     Source: the reference picker's default admission and its `utilization-detector`, with its wording.
     """
 
@@ -37,21 +34,29 @@ class Admission:
         self._config, self._discovered, self._idle_interval_s = config, discovered, idle_interval_s
 
     def priority(self, objective: str) -> int:
-        """Priority of an objective; 0 for one that nobody knows, and for none."""
+        """Return the priority of an objective; 0 if it is unknown or empty."""
         return self._config.objectives.get(objective, self._discovered.get(objective, 0))
 
     def saturation(self, loads: Collection[Load | None], *, now: float) -> float:
-        """Mean over endpoints of the larger of queue and KV-cache utilization, each against its threshold.
+        """Return the mean over endpoints of the larger of queue and KV-cache utilization, each over its threshold.
 
-        An endpoint whose load is not known or is too old counts as 1, and so does an empty fleet; 1 is saturated.
+        An endpoint whose load is unknown or too old counts as 1, and so does an empty fleet; 1 is saturated.
         """
         if not loads:
             return 1.0
         return sum(self._endpoint_saturation(load, now) for load in loads) / len(loads)
 
     def refusal(self, priority: int, loads: Collection[Load | None], *, now: float) -> Refusal | None:
-        """Why a request of that priority is turned away, None when it is let in."""
+        """Return why a request of that priority is refused, None if it is admitted."""
         return SHED if priority < 0 and self.saturation(loads, now=now) >= 1.0 else None
+
+    def check(self, priority: int, fleet: Fleet) -> Refusal | None:
+        """Return why a request of that priority is refused now, None if it is admitted."""
+        if priority >= 0:
+            return None
+        now = time.monotonic()
+        loads = [fleet.load(each.name, now=now) for each in fleet if each.addresses.serving]
+        return self.refusal(priority, loads, now=now) if loads else NO_CANDIDATES
 
     def _endpoint_saturation(self, load: Load | None, now: float) -> float:
         config = self._config

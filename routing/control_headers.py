@@ -1,6 +1,6 @@
-"""Headers by which clients and gateways steer an endpoint picker, in their present and their older names.
+"""Headers by which clients and gateways control an endpoint picker, with their current and older names.
 
-Readers take headers as lower-case name -> value. Of two names for one thing the present one wins.
+Headers are given as lower-case name -> value. The current name wins over the older one.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 
 DESTINATION_HEADER = "x-gateway-destination-endpoint"
-"""Request header, and key in dynamic metadata, that tells Envoy where the request goes."""
+"""Request header, and key in dynamic metadata, that names the destination to Envoy."""
 
 REQUEST_ID_HEADER = "x-request-id"
 DROPPED_REASON_HEADER = "x-llm-d-request-dropped-reason"
@@ -30,44 +30,44 @@ _DISAGGREGATION = (
     "x-data-parallel-endpoint",
     "x-kv-cache-source-host-port",
 )
-"""Addresses that sidecars of engines connect to: out of a client's hands they would reach any host."""
+"""Addresses that sidecars of engines connect to: a client could make them connect to any host."""
 
 CONTROL_HEADERS: frozenset[str] = frozenset(
     (*_OBJECTIVE, *_MODEL_REWRITE, *_FAIRNESS_ID, *_SLO, *_PICKERS_OWN, *_DISAGGREGATION)
 )
-"""Headers that are for the picker, or the picker's to set, and never reach an engine as a client sent them."""
+"""Headers read or set by the picker, which never reach an engine as a client sent them."""
 
 DEFAULT_FAIRNESS_ID = "default-flow"
 
 MAX_ID_CHARS = 256
-"""What a decision keeps of a name that a client made up; a header may be 60 KB long."""
+"""Length limit of names from clients in kept decisions; a header may be 60 KB long."""
 
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 
 
 def objective(headers: Mapping[str, str]) -> str:
-    """Name of the request's objective, empty without one."""
+    """Return the name of the request's objective, empty if there is none."""
     return _first(headers, _OBJECTIVE)
 
 
 def fairness_id(headers: Mapping[str, str]) -> str:
-    """Whom the request counts for."""
+    """Return the fairness id that the request counts for."""
     return _first(headers, _FAIRNESS_ID) or DEFAULT_FAIRNESS_ID
 
 
 def model_rewrite(headers: Mapping[str, str]) -> str:
-    """Model that the request is to go on with, empty for its own."""
+    """Return the model that replaces the request's own, empty if none does."""
     return headers.get(_MODEL_REWRITE[0]) or headers.get(_MODEL_REWRITE[1]) or ""
 
 
 def only_if_cached(headers: Mapping[str, str]) -> bool:
-    """Whether the request wants to be refused when no prefix of it is cached: `Prefer: if-available`."""
+    """Return whether the request is refused if no prefix of it is cached: `Prefer: if-available`."""
     prefer = headers.get("prefer")
     return prefer is not None and "if-available" in (each.strip().lower() for each in prefer.split(","))
 
 
 def traceparent(headers: Mapping[str, str]) -> str:
-    """W3C trace context of the request, empty when there is none or it is malformed."""
+    """Return the W3C trace context of the request, empty if it is missing or malformed."""
     value = headers.get("traceparent", "")
     return value if _TRACEPARENT.fullmatch(value) else ""
 

@@ -1,4 +1,4 @@
-"""The last decisions, kept as they were made so that they can be explained."""
+"""The latest decisions, kept unchanged so that they can be explained."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from ..scorers.core.decision import Decision
 from .control_headers import MAX_ID_CHARS
 
 DECISION_BYTES, CANDIDATE_BYTES, TERM_BYTES = 3500, 560, 100
-"""Memory of a decision, of each of its candidates with a load of its own, and of each term of a candidate: at most so
-much, as a test measures. Most decisions take less, since they share loads."""
+"""Upper bounds of the memory of a decision, of each candidate with its own load, and of each term of a candidate. A
+test measures them. Most decisions take less, since they share loads."""
 
 PREFIX_BYTES, PART_BYTES = 600, 96
-"""The same of what a candidate holds of the prompt: of itself, and of each of its runs and ranks. Candidates that hold
-nothing share one match."""
+"""Upper bounds of the memory of a candidate's match, and of each of its runs and ranks. Candidates without a match
+share one object."""
 
 NUMBER_STEP = 64
-"""Between the numbers of two decisions of one process, so that those of 64 workers are all different."""
+"""Step between decision numbers of one process, so that the numbers of 64 workers all differ."""
 
 
 @dataclass(slots=True)
@@ -31,12 +31,12 @@ class KeptDecision:
     """One decision on a request.
 
     Attributes:
-        number: the time in microseconds, about: later decisions have higher ones, also beside those of other workers.
-        request_id: `x-request-id`, or what the protocol shell made up; of a long one the first characters.
+        number: about the time in microseconds. Later decisions have higher numbers, also across workers.
+        request_id: `x-request-id`, or an id made by the protocol shell; a long one is cut.
         at: wall-clock seconds.
-        decision: the decision; nobody is picked where filters left nobody.
-        size_bytes: memory it is counted with.
-        audited: what the engine said of it afterwards, None while it has said nothing.
+        decision: the decision; no endpoint is picked if filters dropped them all.
+        size_bytes: memory it counts for.
+        audited: the engine's own count afterwards, None until it comes.
     """
 
     number: int
@@ -51,9 +51,9 @@ class DecisionLog:
     """The newest decisions, bounded by number and by memory. For one event loop; no locks.
 
     Args:
-        max_count: decisions kept at most; 0 keeps none.
-        max_bytes: memory they take at most; the newest is kept whatever it takes.
-        worker: of several processes the number of this one, below `NUMBER_STEP`.
+        max_count: most decisions kept; 0 keeps none.
+        max_bytes: most memory they take; the newest is kept whatever its size.
+        worker: number of this process among several, below `NUMBER_STEP`.
     """
 
     def __init__(self, *, max_count: int, max_bytes: int, worker: int = 0) -> None:
@@ -62,15 +62,15 @@ class DecisionLog:
         self._kept: deque[KeptDecision] = deque()
         self._by_id: dict[str, KeptDecision] = {}
         self.n_seen = 0
-        """Decisions added since the start; 0 where none are kept."""
+        """Decisions added since the start; 0 if none are kept."""
         self.size_bytes = 0
-        """Memory of what is kept, as counted."""
+        """Memory of the kept decisions, as counted."""
 
     def __len__(self) -> int:
         return len(self._kept)
 
     def add(self, decision: Decision, *, request_id: str, at: float) -> None:
-        """Keep a decision, in place of the oldest where there is no room. Nothing of it is copied."""
+        """Keep a decision; the oldest leave when a limit is reached. Nothing is copied."""
         if not self._max_count:
             return
         self.n_seen += 1
@@ -87,24 +87,24 @@ class DecisionLog:
             self._drop_oldest()
 
     def audited(self, decision: Decision, audited: Audited) -> None:
-        """The engine's word on a decision came, which may not be kept any more."""
+        """Keep the engine's own count beside a decision, if the decision is still kept."""
         kept = self.get(decision.origin.request_id) if decision.origin is not None else None
         if kept is not None and kept.decision is decision:
             kept.audited = audited
 
     def get(self, request_id: str) -> KeptDecision | None:
-        """The newest decision on a request of that id, None when it is not kept (any more)."""
+        """Return the newest decision on a request of that id, None if none is kept."""
         return self._by_id.get(request_id[:MAX_ID_CHARS])
 
     def page(
         self, *, limit: int, endpoint: str | None = None, before: int | None = None
     ) -> Sequence[KeptDecision]:
-        """Decisions, newest first.
+        """Return decisions, newest first.
 
         Args:
-            limit: at most so many.
-            endpoint: only those that picked this endpoint first; None for all.
-            before: only those with a smaller number; None for all.
+            limit: most decisions returned.
+            endpoint: only decisions that picked this endpoint first; None for all.
+            before: only decisions with a smaller number; None for all.
         Cost: O(decisions kept).
         """
         found: list[KeptDecision] = []
@@ -120,12 +120,12 @@ class DecisionLog:
     def _drop_oldest(self) -> None:
         oldest = self._kept.popleft()
         self.size_bytes -= oldest.size_bytes
-        if self._by_id[oldest.request_id] is oldest:  # else the client used the id again
+        if self._by_id[oldest.request_id] is oldest:  # otherwise the client used the id again
             del self._by_id[oldest.request_id]
 
 
 def size_bytes(decision: Decision) -> int:
-    """Memory of a decision, at most. Cost: O(candidates), 3 us for 64."""
+    """Return an upper bound of a decision's memory. Cost: O(candidates), 3 us for 64."""
     n_held = n_parts = 0
     nothing: PrefixMatch | None = None
     for candidate in decision.candidates:
@@ -149,7 +149,7 @@ def size_bytes(decision: Decision) -> int:
 
 
 def decision_families(log: DecisionLog) -> Iterator[Metric]:
-    """Metrics of what is kept."""
+    """Yield metrics of the kept decisions."""
     kept = gauge("decisions_kept", "Decisions kept to be explained.")
     kept.add_metric([], len(log))
     n_bytes = gauge("decisions_kept_bytes", "Memory of kept decisions, as counted against their bound.")

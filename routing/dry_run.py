@@ -1,20 +1,19 @@
-"""What a caller asks about a prompt without routing it, over whatever protocol."""
+"""Decisions without routing: a prompt in, the decision it would get out."""
 
 from __future__ import annotations
 
 from array import array
 from dataclasses import dataclass
 
-from ..indexer.atlas import Atlas
-from ..indexer.prefix import Prefix
 from ..scorers.core.decision import Decision
 from ..tokenization.requests.request import direct_request
 from .picker import Picker
+from .prefixes import prefix_of_keys, prefix_of_prompt
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
-    """A prompt in one of its forms. Of several, keys win over token ids, these over messages, and these over text.
+class PromptQuery:
+    """A prompt in one of its forms. Keys win over token ids, token ids over messages, and messages over text.
 
     Attributes:
         model: name, or the name of a LoRA adapter.
@@ -22,8 +21,8 @@ class Question:
         messages: as decoded JSON.
         token_ids: as decoded JSON.
         keys: chained block keys.
-        block_size: tokens of their blocks, None for every size in use.
-        cache_salt: as in a request; not for keys.
+        block_size: tokens per block of the keys, None for every size in use.
+        cache_salt: as in a request; ignored for keys.
     """
 
     model: str = ""
@@ -35,27 +34,21 @@ class Question:
     cache_salt: str | None = None
 
 
-async def decided(picker: Picker, question: Question) -> Decision | None:
-    """The decision the prompt would get; None when there is no endpoint.
+async def dry_run(picker: Picker, query: PromptQuery) -> Decision | None:
+    """Return the decision that the prompt would get; None if there is no endpoint.
 
     Raises:
-        RequestError: it has no prompt, or one of the wrong form.
+        RequestError: there is no prompt, or it has the wrong form.
     """
-    if question.keys is not None:
-        prefix = prefix_of_keys(question.keys, question.block_size, picker.fleet.atlas)
-        return picker.decide(model=question.model, prefix=prefix)
-    given = direct_request(
-        model=question.model,
-        text=question.text,
-        messages=question.messages,
-        token_ids=question.token_ids,
-        cache_salt=question.cache_salt,
+    atlas = picker.fleet.atlas
+    if query.keys is not None:
+        return picker.decide(model=query.model, prefix=prefix_of_keys(query.keys, query.block_size, atlas))
+    request = direct_request(
+        model=query.model,
+        text=query.text,
+        messages=query.messages,
+        token_ids=query.token_ids,
+        cache_salt=query.cache_salt,
     )
-    prompt = await picker.pipeline.tokenize(given)
-    return picker.decide(model=question.model, prefix=picker.prefix(prompt), prompt=prompt)
-
-
-def prefix_of_keys(keys: array[int], block_size: int | None, atlas: Atlas) -> Prefix:
-    """A prefix of known keys, at the block size named or at every one in use."""
-    sizes = [block_size] if block_size is not None else atlas.block_sizes
-    return Prefix.from_keys(dict.fromkeys(sizes, keys))
+    prompt = await picker.pipeline.tokenize(request)
+    return picker.decide(model=query.model, prefix=prefix_of_prompt(prompt, atlas), prompt=prompt)

@@ -1,55 +1,65 @@
-"""What becomes of routed requests, told to those who learn from it."""
+"""Feedback of routed requests: accounts, audits, and learning from response times."""
 
 from __future__ import annotations
 
 import time
 
 from ..fleet.audits import audited
-from ..scorers.core.decision import Decision
-from .observers.observers import Observers
-from .outcome import AnswerBegun, Completion, Usage
+from .outcome import Completion, ResponseBegun, Usage
 from .picker import Picker
+from .router import Route
 
 
 class Feedback:
-    """Hears of answers as the gateway passes them on.
+    """Learns from responses as the gateway passes them on.
 
     Args:
-        picker: where the requests were routed.
-        observers: what looks on.
+        picker: routed the requests.
     """
 
-    def __init__(self, picker: Picker, observers: Observers) -> None:
-        self._picker, self._observers = picker, observers
+    def __init__(self, picker: Picker) -> None:
+        self._picker = picker
         self.has_come = False
         """Whether a request has ended: then a gateway sends requests here."""
 
-    def begun(self, answer: AnswerBegun) -> None:
-        """The first bytes of an answer came."""
-        self._picker.answer_begun(answer.route, is_first_token=answer.is_first_token, served=answer.served)
+    def begun(self, response: ResponseBegun) -> None:
+        """Book the first bytes of a response, and learn from a first token."""
+        route = response.route
+        if route.booking is None:
+            return
+        route.booking.begun()
+        if response.is_first_token and response.served in (None, route.addresses[0]):
+            ttft_s = time.monotonic() - route.booking.at
+            picker = self._picker
+            picker.records.count_faults(picker.policy.profile.answered(route.decision, ttft_s=ttft_s))
+            picker.records.first_token(route.decision, ttft_s=ttft_s)
 
     def ended(self, completion: Completion) -> None:
-        """A request ended, routed or not."""
+        """Book the end of a request, routed or not, and audit what was predicted."""
         self.has_come = True
-        self._observers.ended(completion)
-        if completion.route is None:
-            return
-        self._picker.answer_ended(
-            completion.route,
-            was_computed=completion.was_computed,
-            is_hidden=completion.is_hidden,
-        )
-        self._audit(completion.route.decision, completion)
+        self._picker.records.ended(completion)
+        if completion.route is not None:
+            self._settle(completion.route, completion)
+            self._audit(completion.route, completion)
 
-    def _audit(self, decision: Decision, completion: Completion) -> None:
+    def _settle(self, route: Route, completion: Completion) -> None:
+        if route.booking is not None:
+            if completion.is_hidden:
+                route.booking.unseen()
+            else:
+                route.booking.ended()
+        if route.prediction is not None and not completion.was_computed:
+            self._picker.fleet.predictions.withdraw(route.prediction)
+
+    def _audit(self, route: Route, completion: Completion) -> None:
         """Audit a request if the engine counted what it reused, and the response is the picked endpoint's."""
-        usage = completion.answer.usage
+        usage = completion.response.usage
         if not completion.was_computed or not isinstance(usage, Usage):
             return
         if usage.prompt_tokens is None or usage.cached_tokens is None:
             return
-        fleet = self._picker.fleet
+        fleet, decision = self._picker.fleet, route.decision
         found = audited(decision, fleet, prompt_tokens=usage.prompt_tokens, cached_tokens=usage.cached_tokens)
         if found is not None:
             fleet.audited(found, now=time.monotonic())
-            self._picker.decisions.audited(decision, found)
+            self._picker.records.audited(decision, found)

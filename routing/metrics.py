@@ -13,7 +13,7 @@ class RoutingMetrics:
     """Counters of requests as they are routed or refused.
 
     Args:
-        registry: where they are shown.
+        registry: shows them.
     """
 
     def __init__(self, registry: CollectorRegistry) -> None:
@@ -43,7 +43,7 @@ class RoutingMetrics:
         self._picks.add(endpoint)
 
     def refused(self, code: str) -> None:
-        """Count a request that was answered without being routed."""
+        """Count a request that was refused."""
         self._refusals.add(code)
 
     def no_prefix(self, reason: str) -> None:
@@ -60,7 +60,7 @@ class RoutingMetrics:
         self._usable_tokens.add(n=usable)
 
     def plugin_fault(self, plugin: str, reason: str) -> None:
-        """Count a plugin's answer that had to be repaired."""
+        """Count a plugin's result that had to be repaired."""
         self._faults.labels(plugin, reason).inc()
 
     def forget(self, endpoint: str) -> None:

@@ -1,4 +1,4 @@
-"""Another model in a request's body."""
+"""Replacing the model in a request's body."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from typing import Protocol
 import msgspec
 from msgspec import Raw
 
-from .router import ModelRewrite
+from .control_headers import model_rewrite
+from .refusals import NOT_REWRITTEN
+from .router import ModelRewrite, Refusal, RoutingRequest
 
 
 class _Named(msgspec.Struct):
-    """The one member that counts."""
+    """The one member that is read."""
 
     model: str = ""
 
@@ -22,20 +24,36 @@ _decode_string = msgspec.json.Decoder(str).decode
 
 
 class ModelRules(Protocol):
-    """Which models take the place of others."""
+    """Rules by which models replace others."""
 
     @property
     def has_rules(self) -> bool:
-        """Whether any does."""
+        """Whether there is any rule."""
         ...
 
     def target(self, model: str) -> str:
-        """The model that takes the place of `model`; empty when it stays."""
+        """Return the model that replaces `model`; empty if none does."""
         ...
 
 
+def rewrite_of(request: RoutingRequest, rules: ModelRules | None) -> ModelRewrite | Refusal | None:
+    """Return what changes in a request, by its headers or else by the rules; None if nothing does.
+
+    A request past a limit, whose body is not read, is refused if it would have to change.
+    """
+    target = model_rewrite(request.headers)
+    applying = rules if rules is not None and request.has_body and rules.has_rules else None
+    if not target and applying is None:
+        return None
+    if request.overload is not None:
+        return NOT_REWRITTEN
+    if not target and applying is not None:
+        target = target_by_rules(request.body, applying)
+    return rewritten(request.body, target) if target and request.body else None
+
+
 def target_by_rules(body: bytes, rules: ModelRules) -> str:
-    """The model that takes the place of the body's; empty when it stays, or the body is no JSON object.
+    """Return the model that replaces the body's; empty if none does, or the body is no JSON object.
 
     Cost: one pass over the body.
     """
@@ -48,10 +66,10 @@ def target_by_rules(body: bytes, rules: ModelRules) -> str:
 
 
 def rewritten(body: bytes, target: str) -> ModelRewrite | None:
-    """`body` with `target` as its model, added when it has none; None when it is no JSON object.
+    """Return `body` with `target` as its model, added if it has none; None if `body` is no JSON object.
 
-    Every other member keeps its bytes and its place; only white space between members goes, and of repeated members
-    all but the last.
+    Every other member keeps its bytes and its place. White space between members is dropped, and so are repeated
+    members but the last.
     Cost: one pass over the body.
     """
     try:

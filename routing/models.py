@@ -1,19 +1,20 @@
-"""The models that the process tokenizes for, and which of them a request names."""
+"""The served models, and which of them a request names."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..configs.schema import KVAtlasConfig, ModelConfig
 from ..tokenization.configured import make_remote
+from ..tokenization.eventual import Eventual, Known
 from ..tokenization.model import NoPrefixReason, ParsedRequest, Prompt
 from ..tokenization.remote.client import OnOutcome
 from ..tokenization.service import Tokenization
 
 EndpointUrls = Callable[[Mapping[str, str]], list[str]]
-"""Base URLs of the endpoints with these labels that answer."""
+"""Base URLs of the responding endpoints with these labels."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +23,7 @@ class ServedModel:
 
     Attributes:
         config: its section of the configuration.
-        tokenization: of its prompts.
+        tokenization: tokenizes its prompts.
     """
 
     config: ModelConfig
@@ -30,14 +31,14 @@ class ServedModel:
 
 
 class ServedModels:
-    """Tokenizes each request as the model that it names. Implements `api.picker.Tokenizes`.
+    """Tokenizes each request for the model that it names. Implements `picker.Tokenizes`.
 
-    A name is that of a model or of an adapter, or `NAME:ADAPTER` as in SGLang. One model alone takes every name.
+    A name is that of a model or of an adapter, or `NAME:ADAPTER` as in SGLang. A single model takes every name.
 
     Args:
         config: validated configuration.
-        endpoint_urls: tells engines that can be asked for token ids.
-        on_outcome: told of each question to an engine.
+        endpoint_urls: finds engines that can return token ids.
+        on_outcome: called after each request to an engine.
 
     Raises:
         TokenizerLoadError: a tokenizer cannot be loaded, or what is configured gives other ids than the engine's.
@@ -56,30 +57,25 @@ class ServedModels:
 
     @property
     def tokenizations(self) -> Sequence[Tokenization]:
-        """Of each model."""
+        """Tokenization of each model."""
         return [each.tokenization for each in self._served]
 
     @property
     def differ(self) -> bool:
-        """Whether endpoints have different models."""
+        """Whether endpoints serve different models."""
         return any(each.config.endpoint_labels for each in self._served)
 
     def endpoint_labels(self, name: str) -> Mapping[str, str]:
-        """Labels that an endpoint has to have for requests that name this model."""
+        """Return the labels that an endpoint must have for requests that name this model."""
         served = self._find(name)
         return served.config.endpoint_labels if served is not None else {}
 
-    async def tokenize(self, request: ParsedRequest) -> Prompt:
-        """See `PromptPipeline.tokenize`."""
-        outcome = self.begin(request)
-        return outcome if isinstance(outcome, Prompt) else await outcome
-
-    def begin(self, request: ParsedRequest) -> Prompt | Coroutine[None, None, Prompt]:
-        """See `PromptPipeline.begin`. A request for none of several models has no token ids."""
+    def tokenize(self, request: ParsedRequest) -> Eventual[Prompt]:
+        """Return what `PromptPipeline.tokenize` returns; a request for none of several models has no token ids."""
         served = self._find(request.model)
         if served is not None:
-            return served.tokenization.pipeline.begin(request)
-        return Prompt(
+            return served.tokenization.pipeline.tokenize(request)
+        prompt = Prompt(
             model=request.model,
             tokens=None,
             lora=request.lora,
@@ -89,9 +85,10 @@ class ServedModels:
             reason=NoPrefixReason.UNKNOWN_MODEL,
             detail=f"no model is configured that is called {request.model!r}, and none has an adapter of that name",
         )
+        return Known(prompt)
 
     async def start(self) -> None:
-        """Open what is needed to ask engines."""
+        """Open the connections to engines."""
         for tokenization in self.tokenizations:
             if tokenization.remote is not None:
                 await tokenization.remote.start()
@@ -101,7 +98,7 @@ class ServedModels:
         await asyncio.gather(*(tokenization.watch() for tokenization in self.tokenizations))
 
     async def stop(self) -> None:
-        """Close all that was opened."""
+        """Close everything that was opened."""
         for tokenization in self.tokenizations:
             if tokenization.remote is not None:
                 await tokenization.remote.stop()

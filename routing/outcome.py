@@ -1,4 +1,4 @@
-"""How a routed request ended, and what was seen of its response."""
+"""The end of a routed request, and what was seen of its response."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .router import Route
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens of one request as the engine counted them; None where it does not say.
+    """Tokens of one request as the engine counted them; None if it does not report a count.
 
     Attributes:
         prompt_tokens: of the whole prompt, cached ones included.
@@ -27,26 +27,26 @@ class Usage:
 
 
 class UsageGap(StrEnum):
-    """Why an answer's usage is not known; the value is a label of counters."""
+    """Why a response's usage is not known; the value is a label of counters."""
 
     ABSENT = "absent"
-    """The answer has none; streams have it only when the client asks for it."""
+    """The response has none; streams have it only if the client requests it."""
     OTHER_TYPE = "other_type"
     """Neither JSON nor an event stream."""
     ENCODED = "encoded"
     """The body is compressed."""
     TOO_LONG = "too_long"
-    """A JSON answer or an event is longer than what is read."""
+    """A JSON response or an event is longer than the limit."""
     OVERLOAD = "overload_bytes"
-    """Bodies fill the memory they may take."""
+    """Bodies fill their memory budget."""
     MALFORMED = "malformed"
-    """What should be JSON is not."""
+    """The body should be JSON and is not."""
 
 
 class Outcome(Enum):
-    """How a request ended; `value` is the word in metrics.
+    """The end of a request; `value` is the word in metrics.
 
-    ROUTED: the request was routed and the gateway does not show its response to the picker.
+    ROUTED: the request was routed, and the gateway does not send its response to the picker.
     ABORTED: the client or the gateway went away first, or the stream broke the protocol.
     """
 
@@ -56,15 +56,15 @@ class Outcome(Enum):
     ABORTED = "aborted"
 
 
-class Answer(msgspec.Struct, frozen=True):
-    """What was seen of an engine's answer.
+class Response(msgspec.Struct, frozen=True):
+    """An engine's response, as far as it was seen.
 
     Attributes:
-        status: HTTP status, None when the gateway did not show the headers.
-        usage: tokens the engine counted, or why they are not known; None when nobody looked for them.
-        n_events: events of a streamed answer, without the closing `[DONE]`.
-        time_to_first_byte_s: from the decision to the first byte of the body, None when none was seen.
-        time_to_end_s: from the decision to the end, None when there was no decision.
+        status: HTTP status, None if the gateway did not send the headers.
+        usage: tokens the engine counted, or why they are not known; None if usage is not read.
+        n_events: events of a streamed response, without the closing `[DONE]`.
+        time_to_first_byte_s: from the decision to the first byte of the body, None if none was seen.
+        time_to_end_s: from the decision to the end, None if there was no decision.
     """
 
     status: int | None = None
@@ -74,53 +74,53 @@ class Answer(msgspec.Struct, frozen=True):
     time_to_end_s: float | None = None
 
 
-NO_ANSWER = Answer()
+NO_RESPONSE = Response()
 
 
 class Completion(msgspec.Struct, frozen=True):
-    """One finished request, told once: what was decided on it, if anything, and how it ended.
+    """One finished request, reported once: its decision, if any, and its end.
 
     Attributes:
-        request_id: `x-request-id`, empty when the stream showed no request headers.
-        route: where the request went, None when it was refused or never routed.
+        request_id: `x-request-id`, empty if the stream had no request headers.
+        route: where the request went, None if it was refused or never routed.
         outcome: how it ended.
-        served: address of the endpoint whose response came, None when the gateway did not tell.
-        answer: what was seen of the response.
-        is_hidden: whether the stream ended with the request's phase, so that the answer goes on for all that is known.
+        served: address of the endpoint whose response came, None if the gateway did not report it.
+        response: what was seen of the response.
+        is_hidden: whether the stream ended with the request phase, so that the response may still be in progress.
     """
 
     request_id: str
     route: Route | None
     outcome: Outcome
     served: str | None = None
-    answer: Answer = NO_ANSWER
+    response: Response = NO_RESPONSE
     is_hidden: bool = False
 
     @property
     def endpoint(self) -> str | None:
-        """Address of the endpoint the request counts for: who served it, else who was picked; None when nobody was."""
+        """Address of the endpoint that the request counts for: the one that served, else the picked one; None without both."""
         if self.served is not None:
             return self.served
         return self.route.addresses[0] if self.route is not None else None
 
     @property
     def was_computed(self) -> bool:
-        """Whether the picked endpoint can be taken to have computed the prompt; what is not shown is taken as good."""
+        """Whether the picked endpoint probably computed the prompt. A response that was not seen counts as successful."""
         if self.route is None or self.endpoint != self.route.addresses[0]:
             return False
-        if self.answer.status is not None and self.answer.status >= HTTPStatus.BAD_REQUEST:
+        if self.response.status is not None and self.response.status >= HTTPStatus.BAD_REQUEST:
             return False
-        return self.outcome is not Outcome.ABORTED or self.answer.time_to_first_byte_s is not None
+        return self.outcome is not Outcome.ABORTED or self.response.time_to_first_byte_s is not None
 
 
 @dataclass(frozen=True, slots=True)
-class AnswerBegun:
-    """The first bytes of an answer's body came.
+class ResponseBegun:
+    """The first bytes of a response's body came.
 
     Attributes:
         route: where the request went.
-        is_first_token: whether they are the model's first token: a streamed answer without error, shown as it comes.
-        served: address of the endpoint whose answer it is, None when the gateway did not tell.
+        is_first_token: whether they are the model's first token: a successful streamed response, sent as it comes.
+        served: address of the endpoint that responded, None if the gateway did not report it.
     """
 
     route: Route

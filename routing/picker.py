@@ -2,108 +2,63 @@
 
 from __future__ import annotations
 
-import heapq
-import logging
 import time
-from collections.abc import Callable, Coroutine, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
-import msgspec
-
-from ..configs.schema import AdmissionConfig
 from ..fleet.fleet import Fleet
 from ..indexer.prefix import Prefix
 from ..scorers.core.base import Rng
-from ..scorers.core.decision import Decision, Origin, PluginFault
-from ..scorers.core.model import RequestView
-from ..scorers.core.profile import Profile
-from ..scorers.core.shadow import Draws
-from ..tokenization.encoding.byte_form import prompt_bytes
+from ..scorers.core.decision import Decision, Origin
 from ..tokenization.errors import RequestError
+from ..tokenization.eventual import Eventual, Known
 from ..tokenization.model import ParsedRequest, Prompt
 from ..tokenization.requests.request import parse_body
-from .admission import Admission
-from .control_headers import MAX_ID_CHARS, fairness_id, model_rewrite, objective, only_if_cached, traceparent
-from .decision_log import DecisionLog
-from .metrics import RoutingMetrics
-from .model_rewrite import ModelRules, rewritten, target_by_rules
-from .observers.observers import Observers
-from .router import ModelRewrite, Overload, Refusal, RefusalCode, Route, Router, RoutingRequest
-
-log = logging.getLogger(__name__)
-
-NO_CANDIDATES = Refusal(
-    RefusalCode.SERVICE_UNAVAILABLE,
-    "failed to find endpoint candidates for serving the request",
-    dropped_reason="rejected-no-endpoints",
-)
-
-NONE_LEFT = Refusal(
-    RefusalCode.RESOURCE_EXHAUSTED,
-    "no endpoints available for the given request",
-    dropped_reason="rejected-saturated",
-)
-"""Filters dropped every candidate. Source: text and reason are the reference's."""
-
-NOT_CACHED = Refusal(RefusalCode.PRECONDITION_FAILED, "no decode worker has the requested KV cache")
-"""Answer to `Prefer: if-available`. Source: the text is the reference's."""
-
-NOT_REWRITTEN = Refusal(
-    RefusalCode.SERVICE_UNAVAILABLE, "too much load to rewrite the model of a request; try again"
-)
-"""A request past a limit is routed without its body; to the model it does not want it must not go."""
-
-NOT_TOLD = Refusal(
-    RefusalCode.SERVICE_UNAVAILABLE, "too much load to see which model a request is for; try again"
-)
-"""The same where endpoints have different models."""
-
-
-@dataclass(frozen=True, slots=True)
-class Policy:
-    """What decides, by one configuration.
-
-    Attributes:
-        generation: of the configuration.
-        profile: filters, scorers and picker.
-        admission: who is turned away.
-    """
-
-    generation: int
-    profile: Profile
-    admission: Admission = field(default_factory=lambda: Admission(AdmissionConfig()))
+from .control_headers import only_if_cached
+from .decider import Decider, EndpointLabels, request_view, usable_tokens
+from .dispatcher import Dispatcher
+from .model_rewrite import ModelRules, rewrite_of
+from .origin import origin_of
+from .policy import Policy
+from .prefixes import prefix_of_prompt
+from .records import Records
+from .refusals import MODEL_NOT_READ, NO_CANDIDATES, NONE_LEFT, NOT_CACHED
+from .router import ModelRewrite, Refusal, RefusalCode, Router, RoutingRequest, RoutingResult
 
 
 class Tokenizes(Protocol):
-    """What turns requests into prompts."""
+    """Turns requests into prompts."""
 
-    def begin(self, request: ParsedRequest) -> Prompt | Coroutine[None, None, Prompt]:
-        """See `PromptPipeline.begin`."""
-        ...
-
-    async def tokenize(self, request: ParsedRequest) -> Prompt:
+    def tokenize(self, request: ParsedRequest) -> Eventual[Prompt]:
         """See `PromptPipeline.tokenize`."""
         ...
 
 
-class Picker(Router):
-    """Admits, tokenizes, matches, scores, picks and accounts.
+@dataclass(frozen=True, slots=True)
+class PickerOptions:
+    """Settings of routing, beside the policy.
 
-    A decision is made in one step by one policy and the fleet as it is; both change together, between two steps.
+    Attributes:
+        n_fallbacks: endpoints named after the picked ones.
+        rules: models that replace others if no header says so; None if there are none.
+        endpoint_labels: labels that an endpoint must have, by model name; None if every endpoint serves every model.
+    """
+
+    n_fallbacks: int = 0
+    rules: ModelRules | None = None
+    endpoint_labels: EndpointLabels | None = None
+
+
+class Picker(Router):
+    """Admits, tokenizes, decides and dispatches; each job is in a module of its own.
 
     Args:
-        pipeline: bodies to token ids.
-        endpoint_labels: labels that an endpoint has to have for requests that name this model; None where endpoints do
-            not differ in that.
+        pipeline: request bodies to token ids.
         fleet: endpoints.
         policy: what decides, until `use`.
-        metrics: counters.
-        decisions: where decisions on requests are kept.
+        records: counters, kept decisions and observers.
         rng: uniform draws for ties.
-        n_fallbacks: endpoints named after the picked ones.
-        rules: which models take the place of others where no header says so, None for none.
-        observers: what looks on; None for nothing.
+        options: settings of routing, beside the policy.
     """
 
     def __init__(
@@ -112,157 +67,72 @@ class Picker(Router):
         pipeline: Tokenizes,
         fleet: Fleet,
         policy: Policy,
-        metrics: RoutingMetrics,
-        decisions: DecisionLog,
-        rng: Callable[[], float],
-        n_fallbacks: int = 0,
-        rules: ModelRules | None = None,
-        endpoint_labels: Callable[[str], Mapping[str, str]] | None = None,
-        observers: Observers | None = None,
+        records: Records,
+        rng: Rng,
+        options: PickerOptions | None = None,
     ) -> None:
-        self.pipeline, self.fleet, self.decisions = pipeline, fleet, decisions
-        self._policy, self._metrics, self._rng = policy, metrics, rng
-        fleet.forgotten.append(metrics.forget)
-        self._n_fallbacks, self._endpoint_labels = n_fallbacks, endpoint_labels
-        self._rules, self._observers = rules, observers
-        self._faults_said: set[tuple[str, str]] = set()
+        options = options or PickerOptions()
+        self.pipeline, self.fleet, self.policy, self.records = pipeline, fleet, policy, records
+        fleet.forgotten.append(records.metrics.forget)
+        self._rng, self._options = rng, options
+        self._decider = Decider(fleet, rng, options.endpoint_labels)
+        self._dispatcher = Dispatcher(fleet, records, rng, options.n_fallbacks)
 
     def use(self, policy: Policy) -> None:
-        """Decide by another configuration from now on."""
-        self._policy = policy
+        """Decide by another policy from the next decision on."""
+        self.policy = policy
 
-    def begin(self, request: RoutingRequest) -> Route | Refusal | Coroutine[None, None, Route | Refusal]:
-        """See `Router.begin`."""
+    def route(self, request: RoutingRequest) -> Eventual[RoutingResult]:
+        """Return the endpoints for `request`, or why there are none. Never raises for bad input."""
         started = time.perf_counter()
-        origin = self._origin(request)
-        rewrite = self._admitted(request, origin.priority)
-        if isinstance(rewrite, Refusal):
-            return self._told(rewrite, started)
-        prompt: Prompt | Coroutine[None, None, Prompt] | None = None
-        if request.has_body and request.overload is None:
-            try:
-                body = rewrite.body if rewrite else request.body
-                prompt = self.pipeline.begin(parse_body(request.path, body))
-            except RequestError as error:
-                return self._told(Refusal(RefusalCode.BAD_REQUEST, str(error)), started)
-        if prompt is None or isinstance(prompt, Prompt):
-            return self._told(self._decided(request, origin, prompt, rewrite), started)
-        return self._prompted(prompt, request, origin, rewrite, started)
+        origin = origin_of(request, self.policy.admission)
+        admitted = self._admitted(request, origin.priority)
+        if isinstance(admitted, Refusal):
+            return Known(self.records.counted(admitted, started))
+        try:
+            prompt = self._prompt(request, admitted)
+        except RequestError as error:
+            return Known(self.records.counted(Refusal(RefusalCode.BAD_REQUEST, str(error)), started))
+        return prompt.map(
+            lambda known: self.records.counted(self._routed(request, origin, known, admitted), started)
+        )
 
-    async def route(self, request: RoutingRequest) -> Route | Refusal:
-        """See `Router.route`."""
-        outcome = self.begin(request)
-        return outcome if isinstance(outcome, Route | Refusal) else await outcome
-
-    def decide(
-        self,
-        *,
-        model: str,
-        prefix: Prefix | None,
-        prompt: Prompt | None = None,
-        subset: frozenset[str] | None = None,
-    ) -> Decision | None:
-        """Score all endpoints without routing anything; None when there is no endpoint.
+    def decide(self, *, model: str, prefix: Prefix | None, prompt: Prompt | None = None) -> Decision | None:
+        """Score all endpoints without routing anything; None if there is no endpoint.
 
         Args:
-            model: as asked for.
-            prefix: block keys of the prompt, None without.
-            prompt: what they were made of, None when they came by themselves.
-            subset: addresses allowed, None allows all.
+            model: as the client named it.
+            prefix: block keys of the prompt, None if it has none.
+            prompt: the prompt of the keys, None if the keys were given directly.
         """
-        return self._decide(_view(model, prefix), prefix, prompt=prompt, subset=subset)
-
-    def answer_begun(self, route: Route, *, is_first_token: bool, served: str | None) -> None:
-        """The first bytes of the answer came.
-
-        Args:
-            route: where the request was sent.
-            is_first_token: whether they are the model's first token, as in a streamed answer.
-            served: address of the endpoint that answered, None when the gateway does not tell.
-        """
-        if route.booking is None:
-            return
-        route.booking.begun()
-        if is_first_token and served in (None, route.addresses[0]):
-            ttft_s = time.monotonic() - route.booking.at
-            self._count_faults(self._policy.profile.answered(route.decision, ttft_s=ttft_s))
-            if self._observers is not None:
-                self._observers.answered(route.decision, ttft_s=ttft_s)
-
-    def answer_ended(self, route: Route, *, was_computed: bool, is_hidden: bool = False) -> None:
-        """The answer ended, or will not come, or nothing of it will be shown.
-
-        Args:
-            route: where the request was sent.
-            was_computed: whether the endpoint can be taken to have computed the prompt.
-            is_hidden: whether the answer goes on for all that is known.
-        """
-        if route.booking is not None:
-            if is_hidden:
-                route.booking.unseen()
-            else:
-                route.booking.ended()
-        if route.prediction is not None and not was_computed:
-            self.fleet.predictions.withdraw(route.prediction)
-
-    def prefix(self, prompt: Prompt | None) -> Prefix | None:
-        """Block keys of a prompt, None when it has none.
-
-        Where ids are missing but the text is not, an endpoint without events can still be known by the text's bytes.
-        """
-        if prompt is None:
-            return None
-        atlas, lora, salt = self.fleet.atlas, prompt.lora, prompt.cache_salt
-        if prompt.tokens is not None:
-            more = prompt.cut is not None
-            return atlas.prefix(prompt.tokens, media=prompt.media, lora=lora, salt=salt, more=more)
-        if prompt.unencoded is None or not atlas.learns_from_routing:
-            return None
-        text = prompt_bytes(prompt.unencoded)
-        return None if text is None else atlas.byte_prefix(text, lora=lora, salt=salt)
-
-    async def _prompted(
-        self,
-        coming: Coroutine[None, None, Prompt],
-        request: RoutingRequest,
-        origin: Origin,
-        rewrite: ModelRewrite | None,
-        started: float,
-    ) -> Route | Refusal:
-        prompt = await coming
-        return self._told(self._decided(request, origin, prompt, rewrite), started)
-
-    def _told(self, outcome: Route | Refusal, started: float) -> Route | Refusal:
-        """`outcome`, once it is counted."""
-        if isinstance(outcome, Route):
-            self._account(outcome.decision)
-        else:
-            self._metrics.refused(outcome.code.value)
-        self._metrics.decision_seconds.observe(time.perf_counter() - started)
-        return outcome
+        return self._decider.decide(self.policy, request_view(model, prefix), prefix, prompt=prompt)
 
     def _admitted(self, request: RoutingRequest, priority: int) -> ModelRewrite | Refusal | None:
-        """What is changed of a request that is let in, as far as it can be told before its prompt is known."""
-        refusal = self._turned_away(priority)
+        """Return a refusal, or what changes in an admitted request; None if nothing does."""
+        refusal = self.policy.admission.check(priority, self.fleet)
         if refusal is not None:
             return refusal
-        target = model_rewrite(request.headers)
-        rules = self._rules if request.has_body and self._rules and self._rules.has_rules else None
-        if (target or rules) and request.overload is not None:
-            return NOT_REWRITTEN
-        if rules and not target:
-            target = target_by_rules(request.body, rules)
-        if self._endpoint_labels is not None and request.overload is not None:
-            return NOT_TOLD
-        return rewritten(request.body, target) if target and request.body else None
+        rewrite = rewrite_of(request, self._options.rules)
+        if rewrite is None and request.overload is not None and self._options.endpoint_labels is not None:
+            return MODEL_NOT_READ
+        return rewrite
 
-    def _decided(
+    def _prompt(self, request: RoutingRequest, rewrite: ModelRewrite | None) -> Eventual[Prompt | None]:
+        if not request.has_body or request.overload is not None:
+            return Known(None)
+        body = rewrite.body if rewrite is not None else request.body
+        return self.pipeline.tokenize(parse_body(request.path, body))
+
+    def _routed(
         self, request: RoutingRequest, origin: Origin, prompt: Prompt | None, rewrite: ModelRewrite | None
-    ) -> Route | Refusal:
-        prefix = self.prefix(prompt)
-        view = _view(prompt.model if prompt else "", prefix, request.headers)
-        draws = self._observers.draws(self._rng) if self._observers is not None else None
-        decision = self._decide(
+    ) -> RoutingResult:
+        """Decide and dispatch in one step, by one policy and the fleet as it is."""
+        policy, records = self.policy, self.records
+        prefix = prefix_of_prompt(prompt, self.fleet.atlas)
+        view = request_view(prompt.model if prompt is not None else "", prefix, request.headers)
+        draws = records.draws(self._rng)
+        decision = self._decider.decide(
+            policy,
             view,
             prefix,
             prompt=prompt,
@@ -273,125 +143,9 @@ class Picker(Router):
         )
         if decision is None:
             return NO_CANDIDATES
-        if decision.picked and only_if_cached(request.headers) and not _usable_tokens(decision):
+        if decision.picked and only_if_cached(request.headers) and not usable_tokens(decision):
             return NOT_CACHED
-        self.decisions.add(decision, request_id=origin.request_id, at=time.time())
-        return self._routed(view, prefix, decision, rewrite, draws) if decision.picked else NONE_LEFT
-
-    def _origin(self, request: RoutingRequest) -> Origin:
-        headers = request.headers
-        name = objective(headers)
-        return Origin(
-            request_id=request.request_id[:MAX_ID_CHARS],
-            traceparent=traceparent(headers),
-            objective=name,
-            priority=self._policy.admission.priority(name),
-            fairness_id=fairness_id(headers),
-        )
-
-    def _turned_away(self, priority: int) -> Refusal | None:
-        if priority >= 0:
-            return None
-        now = time.monotonic()
-        loads = [self.fleet.load(each.name, now=now) for each in self.fleet if each.addresses.serving]
-        return self._policy.admission.refusal(priority, loads, now=now) if loads else NO_CANDIDATES
-
-    def _decide(
-        self,
-        view: RequestView,
-        prefix: Prefix | None,
-        *,
-        prompt: Prompt | None,
-        subset: frozenset[str] | None,
-        overload: Overload | None = None,
-        origin: Origin | None = None,
-        rng: Rng | None = None,
-    ) -> Decision | None:
-        labels = self._endpoint_labels(view.model) if self._endpoint_labels is not None else None
-        candidates = self.fleet.candidates(prefix, now=view.now, subset=subset, labels=labels)
-        if not candidates:
-            return None
-        policy = self._policy
-        return msgspec.structs.replace(
-            policy.profile.decide(view, candidates, rng=rng if rng is not None else self._rng),
-            no_prefix_reason=prompt.reason if prompt is not None else overload,
-            cut_reason=prompt.cut if prompt is not None else None,
-            n_prompts=prompt.n_prompts if prompt is not None else 1,
-            config_generation=policy.generation,
-            origin=origin,
-        )
-
-    def _routed(
-        self,
-        view: RequestView,
-        prefix: Prefix | None,
-        decision: Decision,
-        rewrite: ModelRewrite | None,
-        draws: Draws | None,
-    ) -> Route:
-        """The route of a decision, told to all who learn from it. Nothing waits here, so that no booking is lost."""
-        best, profile = decision.best, self._policy.profile
-        prediction = self.fleet.routed(best, prefix, now=view.now)
-        self._count_faults(profile.picked(view, decision))
-        headers, faults = profile.response_headers(decision)
-        self._count_faults(faults)
-        return Route(
-            self._addresses(decision),
-            decision,
-            headers,
-            self.fleet.in_flight.book(best.name, tokens=best.uncached_tokens(view), now=view.now),
-            rewrite,
-            prediction,
-            self._observers.routed(view, decision, prefix, draws) if self._observers is not None else None,
-        )
-
-    def _addresses(self, decision: Decision) -> tuple[str, ...]:
-        """Where the gateway may send the request: the picked endpoints, then the next best as fallbacks."""
-        if len(decision.picked) == 1:
-            picked: tuple[str, ...] = (decision.best.address,)
-        else:
-            addresses = {candidate.name: candidate.address for candidate in decision.candidates}
-            picked = tuple(addresses[name] for name in decision.picked)
-        if not self._n_fallbacks:
-            return picked
-        # Draws break ties, so that the load of an endpoint that fails does not all go to one other.
-        others = (
-            (total, self._rng(), candidate.address)
-            for candidate, total in zip(decision.kept, decision.totals, strict=True)
-            if candidate.name not in decision.picked
-        )
-        return picked + tuple(address for _, _, address in heapq.nlargest(self._n_fallbacks, others))
-
-    def _account(self, decision: Decision) -> None:
-        picked = decision.picked[0]
-        self._metrics.picked(picked)
-        self._count_faults(decision.faults)
-        if decision.no_prefix_reason is not None:
-            self._metrics.no_prefix(decision.no_prefix_reason)
-            return  # how many tokens it has is a guess, if that
-        if decision.cut_reason is not None:
-            self._metrics.prefix_cut(decision.cut_reason)
-        self._metrics.prompt_known(tokens=decision.n_tokens, usable=_usable_tokens(decision))
-
-    def _count_faults(self, faults: Iterable[PluginFault]) -> None:
-        for fault in faults:
-            self._metrics.plugin_fault(fault.name, fault.reason)
-            if (fault.name, fault.reason) not in self._faults_said:
-                self._faults_said.add((fault.name, fault.reason))
-                # not its text, which another package wrote and which may quote the request
-                log.warning(
-                    "plugin %s: its answer had to be repaired (%s); POST /v1/score tells more, "
-                    "further ones are counted in kvatlas_plugin_faults_total",
-                    fault.name, fault.reason,
-                )  # fmt: skip
-
-
-def _usable_tokens(decision: Decision) -> int:
-    """Prompt tokens cached on the first of the picked."""
-    prefix = decision.best.prefix
-    return prefix.usable_tokens if prefix is not None else 0
-
-
-def _view(model: str, prefix: Prefix | None, headers: Mapping[str, str] | None = None) -> RequestView:
-    n_tokens = prefix.n_tokens if prefix is not None else 0
-    return RequestView(model=model, now=time.monotonic(), n_tokens=n_tokens, headers=headers or {})
+        records.decided(decision, origin.request_id)
+        if not decision.picked:
+            return NONE_LEFT
+        return self._dispatcher.dispatch(policy.profile, view, prefix, decision, rewrite, draws)

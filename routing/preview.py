@@ -1,4 +1,4 @@
-"""How kept decisions would have gone with other weights."""
+"""A preview of other weights, on kept decisions."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from ..scorers.core.decision import Decision
 from .decision_log import KeptDecision
 
 MAX_MOVED = 20
-"""Changed decisions that are named; the figures count all."""
+"""Most changed decisions listed; the figures count all."""
 
-_TERMS_A_PIECE = 10_000
-"""Some 1 ms in which no request is answered."""
+_TERMS_PER_PIECE = 10_000
+"""About 1 ms without serving requests."""
 
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """A decision that would have gone elsewhere: to one of `leaders`, in the fleet's order."""
+    """A decision that would have picked one of `leaders`, which are in the fleet's order."""
 
     kept: KeptDecision
     leaders: tuple[str, ...]
@@ -27,21 +27,21 @@ class Moved:
 
 @dataclass(slots=True)
 class Preview:
-    """Decisions beside what other weights would have made of them, each with the inputs that it had.
+    """Decisions beside those that other weights would have made of the same inputs.
 
-    What a change would have led to afterwards, other loads and other caches, is not in it. Where several endpoints would
-    have shared the highest total, each counts for its part.
+    Later effects of a change, as other loads and caches, are not included. If several endpoints would have shared the
+    highest total, each counts for an equal part.
 
     Attributes:
-        n_decisions: decisions looked at.
-        n_changed: of these, those whose picked endpoint would not have had the highest total.
-        n_skipped: others, of which weights do not tell: nobody was picked, or not by the highest total.
+        n_decisions: decisions compared.
+        n_changed: of these, decisions whose picked endpoint would not have had the highest total.
+        n_skipped: decisions that weights do not decide: none was picked, or not by the highest total.
         before: endpoint -> decisions that picked it.
-        after: endpoint -> decisions that would have.
-        n_tokens: prompt tokens of those looked at.
-        usable_before: of these, tokens that the picked endpoint had cached.
-        usable_after: the same of who would have been picked.
-        moved: the newest changed ones.
+        after: endpoint -> decisions that would have picked it.
+        n_tokens: prompt tokens of the compared decisions.
+        usable_before: of these, tokens cached on the picked endpoint.
+        usable_after: of these, tokens cached on the endpoint that would have been picked.
+        moved: the newest changed decisions.
     """
 
     n_decisions: int = 0
@@ -55,7 +55,7 @@ class Preview:
     moved: list[Moved] = field(default_factory=list[Moved])
 
     def add(self, kept: KeptDecision, best: tuple[str, ...] | None) -> None:
-        """Count a decision with those who would have led it, None where weights do not tell."""
+        """Count a decision and the endpoints with the highest new total, None if weights do not decide it."""
         if best is None:
             self.n_skipped += 1
             return
@@ -67,7 +67,7 @@ class Preview:
         cached = _usable(decision, picked)
         self.usable_before += cached
         if picked in best:
-            best = (picked,)  # who it was stays: only chance could have said otherwise
+            best = (picked,)  # it stays: only chance could have picked another
         else:
             self.n_changed += 1
             if len(self.moved) < MAX_MOVED:
@@ -80,24 +80,24 @@ class Preview:
 def preview(
     decisions: Iterable[KeptDecision], weights: Mapping[str, float]
 ) -> Generator[None, None, Preview]:
-    """The preview, in pieces between which others may run.
+    """Make the preview, in pieces between which other tasks may run.
 
     Args:
         decisions: newest first.
-        weights: by name of a scorer; those not named keep what they had.
-    Cost: O(decisions * candidates * scorers), some 0.1 us each.
+        weights: scorer name -> weight; other scorers keep theirs.
+    Cost: O(decisions * candidates * scorers), about 0.1 us each.
     """
     found, n_terms = Preview(), 0
     for kept in decisions:
         found.add(kept, leaders(kept.decision, weights))
         n_terms += len(kept.decision.totals) * len(kept.decision.columns)
-        if n_terms >= _TERMS_A_PIECE:
+        if n_terms >= _TERMS_PER_PIECE:
             n_terms = 0
             yield
     return found
 
 
 def _usable(decision: Decision, name: str) -> int:
-    """Prompt tokens cached on an endpoint."""
+    """Return the prompt tokens cached on an endpoint."""
     prefix = next(each.prefix for each in decision.candidates if each.name == name)
     return prefix.usable_tokens if prefix is not None else 0

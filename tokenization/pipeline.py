@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from array import array
-from collections.abc import Collection, Coroutine, Mapping
+from collections.abc import Collection, Mapping
 
 import msgspec
 
@@ -16,6 +16,7 @@ from .encoding.segment_encoder import SegmentEncoder
 from .encoding.tokenizer import ModelTokenizer
 from .encoding.truncation import prompt_of, texts_of
 from .errors import EncodeError, EncoderBusyError, EncodeTimeoutError, RenderError, TokenizationError
+from .eventual import Eventual, Known, Later, recovered
 from .model import (
     AnyPrompt,
     ChatPrompt,
@@ -34,64 +35,60 @@ _REASONS: Mapping[type[TokenizationError], NoPrefixReason] = {
     EncodeTimeoutError: NoPrefixReason.TOKENIZE_TIMEOUT,
     EncoderBusyError: NoPrefixReason.TOKENIZER_BUSY,
 }
+_ENCODE_ERRORS = tuple(_REASONS)
 
 
 class _Encoding(msgspec.Struct, frozen=True, gc=False):
-    """A text with what is to encode it."""
+    """A text with its encoder."""
 
     encoder: SegmentEncoder
     prompt: TextPrompt
 
-    def begin_in(
-        self, pool: EncodingPool
-    ) -> TokenPrompt | NoPrompt | Coroutine[None, None, TokenPrompt | NoPrompt]:
-        """What the engine will compute, or why that is not known in time; what to await for it where it takes time."""
-        first, *others = texts_of(self.prompt)
-        if others:
-            texts = (first, *others)
-            return self._waited(*(pool.tokens(self.encoder, text, add_special_tokens=a) for text, a in texts))
-        text, adds = first
-        try:
-            tokens = pool.begin(self.encoder, text, add_special_tokens=adds)
-            if isinstance(tokens, array):
-                return prompt_of(self.prompt, (tokens,))
-        except EncodeError as error:
-            return NoPrompt(NoPrefixReason.ENCODE_FAILED, str(error))
-        return self._waited(tokens)
+    def tokens(self, pool: EncodingPool) -> Eventual[TokenPrompt | NoPrompt]:
+        """Return the ids that the engine will compute, or why they are not known in time."""
+        return recovered(_ENCODE_ERRORS, _not_encoded, self._encoded, pool)
 
-    async def _waited(self, *works: Coroutine[None, None, array[int]]) -> TokenPrompt | NoPrompt:
-        try:
-            # All at once, so that they have one time budget.
-            return prompt_of(self.prompt, await asyncio.gather(*works))
-        except tuple(_REASONS) as error:
-            return NoPrompt(_REASONS[type(error)], str(error))
+    def _encoded(self, pool: EncodingPool) -> Eventual[TokenPrompt | NoPrompt]:
+        (text, adds), *others = texts_of(self.prompt)
+        if others:
+            return Later(self._all_encoded(pool))
+        tokens = pool.tokens(self.encoder, text, add_special_tokens=adds)
+        return tokens.map(lambda ids: prompt_of(self.prompt, (ids,)))
+
+    async def _all_encoded(self, pool: EncodingPool) -> TokenPrompt | NoPrompt:
+        async def encoded(text: str, *, adds: bool) -> array[int]:
+            return await pool.tokens(self.encoder, text, add_special_tokens=adds)
+
+        # All at once, so that they share one time budget.
+        works = (encoded(text, adds=adds) for text, adds in texts_of(self.prompt))
+        return prompt_of(self.prompt, await asyncio.gather(*works))
 
     def run(self) -> TokenPrompt | NoPrompt:
-        """What the engine will compute, however long it takes."""
+        """Return the ids that the engine will compute, however long it takes."""
         encode = self.encoder.tokens
         try:
             encoded = [encode(text, add_special_tokens=adds) for text, adds in texts_of(self.prompt)]
             return prompt_of(self.prompt, encoded)
         except EncodeError as error:
-            return NoPrompt(NoPrefixReason.ENCODE_FAILED, str(error))
+            return _not_encoded(error)
 
 
 class _Foreign(msgspec.Struct, frozen=True, gc=False):
-    """A chat with a template out of the request, with what is to render and to encode it."""
+    """A chat with a template from the request, with its renderer and encoder."""
 
     process: TemplateProcess
     encoder: SegmentEncoder
     chat: ForeignChat
 
     async def rendered(self) -> _Encoding | NoPrompt:
-        """Its text, or why there is none."""
+        """Render the text; returns why there is none if rendering fails."""
         try:
             return _Encoding(self.encoder, await self.process.rendered(self.chat))
         except RenderError as error:
             return _failed(error)
 
     def run(self) -> TokenPrompt | NoPrompt:
-        """What the engine will compute, however long the encoding takes."""
+        """Return the ids that the engine will compute, however long the encoding takes."""
         try:
             return _Encoding(self.encoder, self.process.render(self.chat)).run()
         except RenderError as error:
@@ -102,12 +99,12 @@ class PromptPipeline:
     """Turns requests for one model into prompts.
 
     Args:
-        tokenizer: of the served model; None when none is configured: then only token ids given by the client count.
-        model_names: served names and aliases; another name is taken for an adapter. Empty: every name is the model's.
-        template_process: renders chat templates that requests bring along; None: such requests have no prefix. vLLM refuses
-            them unless started with `--trust-request-chat-template`.
-        own_renderer: what is known of an engine that writes this model's prompts with code of its own; None for nothing.
-        remote: asked for ids that cannot be computed here; None for nobody.
+        tokenizer: of the served model; None if none is configured: then only token ids from the client count.
+        model_names: served names and aliases; any other name is an adapter's. Empty: every name is the model's.
+        template_process: renders chat templates from requests; None: such requests have no prefix. vLLM refuses such
+            templates unless started with `--trust-request-chat-template`.
+        own_renderer: an engine's own code that writes this model's prompts; None if there is none.
+        remote: gets ids from engines if they cannot be computed here; None without engines.
         pool: encodes texts; None makes one with the defaults.
 
     Attributes:
@@ -131,60 +128,50 @@ class PromptPipeline:
         self._remote, self._pool = remote, pool or EncodingPool()
 
     async def prompt(self, path: str, body: bytes) -> Prompt:
-        """The prompt of one HTTP request, with the ids the engine will compute for it.
+        """Return the prompt of one HTTP request, with the ids that the engine will compute.
 
         Raises:
             RequestError: the body is refused (see `request.parse_body`).
         """
         return await self.tokenize(parse_body(path, body))
 
-    async def tokenize(self, request: ParsedRequest) -> Prompt:
-        """The prompt of `request`; what is long and new is encoded in threads, within the pool's time budget.
+    def tokenize(self, request: ParsedRequest) -> Eventual[Prompt]:
+        """Return the prompt of `request`; long new text is encoded in threads, within the pool's time budget.
 
-        What an engine is asked about is meanwhile done here as far as it goes, since it may not answer in time.
+        While an engine computes the ids, the text is encoded here too: the engine may not respond in time.
         """
-        outcome = self.begin(request)
-        return outcome if isinstance(outcome, Prompt) else await outcome
-
-    def begin(self, request: ParsedRequest) -> Prompt | Coroutine[None, None, Prompt]:
-        """What `tokenize` answers where nothing has to be waited for, else what to await, once, for it."""
-        known = self._rendered(request.prompt)
-        return self._foreign(request, known) if isinstance(known, _Foreign) else self._begin(request, known)
-
-    def _begin(
-        self, request: ParsedRequest, known: TokenPrompt | NoPrompt | _Encoding
-    ) -> Prompt | Coroutine[None, None, Prompt]:
-        prompt = known.prompt if isinstance(known, _Encoding) else known
-        if self._remote is not None and self._remote.may_help(prompt):
-            return self._asked(self._remote, request, known)
-        outcome = known.begin_in(self._pool) if isinstance(known, _Encoding) else known
-        if isinstance(outcome, TokenPrompt | NoPrompt):
-            return self._prompt(request, outcome)
-        return self._encoded(request, outcome)
+        rendered = self._rendered(request.prompt)
+        ids: Eventual[TokenPrompt | NoPrompt]
+        if isinstance(rendered, _Foreign):
+            ids = Later(rendered.rendered()).then(lambda known: self._ids(request, known))
+        else:
+            ids = self._ids(request, rendered)
+        return ids.map(lambda found: self._prompt(request, found))
 
     def tokenize_inline(self, request: ParsedRequest) -> Prompt:
-        """The prompt of `request`, encoded by the calling thread."""
+        """Return the prompt of `request`, encoded by the calling thread."""
         outcome = self._rendered(request.prompt)
         return self._prompt(request, outcome.run() if isinstance(outcome, _Encoding | _Foreign) else outcome)
 
-    async def _foreign(self, request: ParsedRequest, foreign: _Foreign) -> Prompt:
-        outcome = self._begin(request, await foreign.rendered())
-        return outcome if isinstance(outcome, Prompt) else await outcome
+    def _ids(
+        self, request: ParsedRequest, known: TokenPrompt | NoPrompt | _Encoding
+    ) -> Eventual[TokenPrompt | NoPrompt]:
+        prompt = known.prompt if isinstance(known, _Encoding) else known
+        if self._remote is not None and self._remote.may_help(prompt):
+            return Later(self._with_remote(self._remote, request, known))
+        return self._own_ids(known)
 
-    async def _encoded(
-        self, request: ParsedRequest, coming: Coroutine[None, None, TokenPrompt | NoPrompt]
-    ) -> Prompt:
-        return self._prompt(request, await coming)
+    def _own_ids(self, known: TokenPrompt | NoPrompt | _Encoding) -> Eventual[TokenPrompt | NoPrompt]:
+        return known.tokens(self._pool) if isinstance(known, _Encoding) else Known(known)
 
-    async def _asked(
+    async def _with_remote(
         self, remote: RemoteTokenizer, request: ParsedRequest, known: TokenPrompt | NoPrompt | _Encoding
-    ) -> Prompt:
+    ) -> TokenPrompt | NoPrompt:
         async def own() -> TokenPrompt | NoPrompt:
-            outcome = known.begin_in(self._pool) if isinstance(known, _Encoding) else known
-            return outcome if isinstance(outcome, TokenPrompt | NoPrompt) else await outcome
+            return await self._own_ids(known)
 
-        told, computed = await asyncio.gather(remote.tokenize(request), own())
-        return self._prompt(request, told or computed)
+        remote_ids, own_ids = await asyncio.gather(remote.tokenize(request), own())
+        return remote_ids or own_ids
 
     def _rendered(self, prompt: AnyPrompt) -> TokenPrompt | NoPrompt | _Encoding | _Foreign:
         if isinstance(prompt, NoPrompt | TokenPrompt):
@@ -200,7 +187,7 @@ class PromptPipeline:
     def _chat(self, tokenizer: ModelTokenizer, prompt: ChatPrompt) -> NoPrompt | _Encoding | _Foreign:
         process = self._template_process
         if prompt.template is not None and process is None:
-            return NoPrompt(NoPrefixReason.REQUEST_TEMPLATE, "chat templates out of requests are not trusted")
+            return NoPrompt(NoPrefixReason.REQUEST_TEMPLATE, "chat templates from requests are not trusted")
         if tokenizer.chat is None:
             return NoPrompt(NoPrefixReason.NO_CHAT_TEMPLATE, "the tokenizer has no chat template")
         try:
@@ -230,11 +217,15 @@ class PromptPipeline:
         )
 
     def _lora(self, model: str) -> str | None:
-        """The adapter that a model's name stands for: a name that is not configured, or `MODEL:ADAPTER` as in SGLang."""
+        """Return the adapter that a model's name stands for: an unconfigured name, or `MODEL:ADAPTER` as in SGLang."""
         if not model or not self._model_names or model in self._model_names:
             return None
         base = next((name for name in self._model_names if model.startswith(f"{name}:")), None)
         return model if base is None else model[len(base) + 1 :].strip() or None
+
+
+def _not_encoded(error: TokenizationError) -> NoPrompt:
+    return NoPrompt(_REASONS[type(error)], str(error))
 
 
 def _failed(error: RenderError) -> NoPrompt:

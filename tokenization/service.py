@@ -1,4 +1,4 @@
-"""Tokenization of the served model as the process runs it: files, threads and pipeline."""
+"""Tokenization of one served model: files, threads and pipeline."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ log = logging.getLogger(__name__)
 
 
 class Tokenization:
-    """Puts the parts together.
+    """The files, threads and pipeline of one model.
 
     Args:
-        model: whose prompts they are.
-        config: how they are tokenized.
-        remote: asked for ids that cannot be computed here; None for nobody.
+        model: the served model.
+        config: settings of tokenization.
+        remote: gets ids from engines if they cannot be computed here; None without engines.
 
     Raises:
-        TokenizerLoadError: the tokenizer cannot be loaded, or what is configured gives other ids than the engine's.
+        TokenizerLoadError: the tokenizer cannot be loaded, or the configuration gives other ids than the engine's.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class Tokenization:
 
     @property
     def encoder(self) -> SegmentEncoder | None:
-        """What encodes the model's texts; None when no tokenizer is configured."""
+        """The encoder of the model's texts; None if no tokenizer is configured."""
         return self.pipeline.tokenizer.segments if self.pipeline.tokenizer else None
 
     async def watch(self) -> None:
@@ -62,19 +62,19 @@ class Tokenization:
             tokenizer = await asyncio.to_thread(self.files.reload)
             if tokenizer is not None:
                 self.pipeline.tokenizer = tokenizer
-                self._look_for_renderer()
+                self._update_renderer()
 
     def close(self) -> None:
-        """Let go of the threads, and of the process that renders templates out of requests."""
+        """Stop the threads, and the process that renders templates from requests."""
         self.pool.close()
         if self._template_process is not None:
             self._template_process.close()
 
-    def _look_for_renderer(self) -> None:
+    def _update_renderer(self) -> None:
         try:
             self.pipeline.own_renderer = own_renderer(self._model)
         except TokenizerLoadError as error:
-            log.warning("what is known of the engine's own renderer stays as it was: %s", error)
+            log.warning("the engine's own renderer cannot be determined; the old setting stays: %s", error)
 
 
 def _files(model: ModelConfig, config: TokenizationConfig) -> TokenizerFiles | None:

@@ -1,34 +1,42 @@
-"""An ext-proc stream over `http2`: answered where its messages are read, without a task of its own."""
+"""One ext-proc stream, on any transport: messages in, replies out, without a task of its own."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
+import time
 from collections import deque
-from collections.abc import Coroutine
 
+from google.protobuf.message import DecodeError
 from grpc import StatusCode
 
-from ...routing.router import Refusal, Route
-from ..errors import ExtProcError
+from ...routing.router import Refusal, RefusalCode, RoutingRequest, RoutingResult
+from ...tokenization.eventual import Later, recovered
+from ..errors import ExtProcError, place_of
 from ..http2.call import Responder
-from .conversation import Answer, Circle, Conversation
-from .stream import Step
+from . import ext_proc_pb2 as pb
+from .machine import ExtProcMachine
+from .stream import Step, StreamContext
+
+_log = logging.getLogger(__name__)
 
 MAX_WAITING = 1024
-"""Messages that may come while a request is routed; a gateway waits for the answer after a few."""
+"""Messages accepted while a request is routed; a gateway waits for the reply after a few."""
+
+_ROUTER_FAILED = Refusal(RefusalCode.INTERNAL, "the endpoint picker failed on this request")
 
 
 class ExtProcCall:
-    """See `http2.call.Call`.
+    """Drives the machine of one stream. See `http2.call.Call`.
 
     Args:
-        circle: what all streams share.
+        context: shared by all streams of a server.
         responder: the gateway.
     """
 
-    def __init__(self, circle: Circle, responder: Responder) -> None:
-        self._conversation = Conversation(circle)
-        self._responder = responder
+    def __init__(self, context: StreamContext, responder: Responder) -> None:
+        self._context, self._responder = context, responder
+        self._machine = ExtProcMachine(context.options)
         self._routing: asyncio.Task[None] | None = None
         self._waiting: deque[bytes | None] = deque()
         self._is_over = False
@@ -57,28 +65,34 @@ class ExtProcCall:
 
     def _take(self, message: bytes) -> None:
         try:
-            step = self._conversation.receive(message)
+            step = self._machine.receive(_parse(message), now=time.monotonic())
         except ExtProcError as error:
+            self._context.reports.on_error(error.reason)
             self._end(error.grpc_status, str(error))
             return
-        if step.route is not None:
-            answer = self._conversation.begin(step.route)
-            if not isinstance(answer, Route | Refusal):
-                self._routing = asyncio.get_running_loop().create_task(self._wait(answer))
-                return
-            step = self._conversation.routed(answer)
-        self._act(step)
+        if step.route is None:
+            self._act(step)
+        else:
+            self._route(step.route)
 
-    async def _wait(self, coming: Coroutine[None, None, Answer]) -> None:
+    def _route(self, request: RoutingRequest) -> None:
+        # A fault in one request must cost that request alone.
+        result = recovered(
+            Exception, lambda error: self._failed(error, request), self._context.router.route, request
+        )
+        if isinstance(result, Later):
+            self._routing = asyncio.get_running_loop().create_task(self._wait(result))
+        else:
+            self._act(self._machine.routed(result.value, now=time.monotonic()))
+
+    async def _wait(self, result: Later[RoutingResult]) -> None:
+        # Nothing may wait between the decision and its step: a stream cancelled there would lose the decision.
         try:
-            step = self._conversation.routed(await coming)
+            step = self._machine.routed(await result, now=time.monotonic())
         except asyncio.CancelledError:
-            self._conversation.close()
+            self._close()
             raise
         self._routing = None
-        if self._is_over:  # the answer was there before the end of the wait for it
-            self._conversation.close()
-            return
         self._act(step)
         waiting, self._waiting = self._waiting, deque()
         for message in waiting:
@@ -88,6 +102,13 @@ class ExtProcCall:
                 self.received(message)
 
     def _act(self, step: Step) -> None:
+        if step.begun is not None:
+            self._context.reports.on_begun(step.begun)
+        if step.completion is not None:
+            self._context.reports.on_complete(step.completion)
+        if self._is_over:  # the client left after the request was routed, but before this step
+            self._close()
+            return
         for reply in step.replies:
             self._responder.send(reply)
         if step.end:
@@ -100,6 +121,30 @@ class ExtProcCall:
         self._waiting.clear()
         self._responder.finish(status, text)
         if self._routing is None:
-            self._conversation.close()
-        else:  # closes it; cancelled after its first step, without which what it awaits would never be awaited
+            self._close()
+        else:
+            # The task closes the stream. It is cancelled after its first step: without that step, Python warns of a
+            # coroutine that was never awaited.
             asyncio.get_running_loop().call_soon(self._routing.cancel)
+
+    def _close(self) -> None:
+        completion = self._machine.close(now=time.monotonic())
+        if completion is not None:
+            self._context.reports.on_complete(completion)
+
+    def _failed(self, error: Exception, request: RoutingRequest) -> Refusal:
+        self._context.reports.on_error("router")
+        _log.error(
+            "router failed with %s (request_id=%s)\n%s",
+            type(error).__name__, request.request_id, place_of(error),
+        )  # fmt: skip
+        return _ROUTER_FAILED
+
+
+def _parse(message: bytes) -> pb.ProcessingRequest:
+    try:
+        return pb.ProcessingRequest.FromString(message)
+    except DecodeError as error:
+        raise ExtProcError(
+            "not_protobuf", f"message of {len(message)} bytes is not an ext-proc ProcessingRequest"
+        ) from error

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import grpc
 from prometheus_client import CollectorRegistry
 
 from ...configs.listeners import ExtProcConfig
-from ...routing.outcome import AnswerBegun, Completion
 from ...routing.router import Router
 from ..tls.certificates import Certificates
 from .dialect import DIALECTS
@@ -16,6 +15,7 @@ from .health import HealthService
 from .intake import Intake
 from .metrics import StreamMetrics
 from .server import ExtProcServer
+from .stream import StreamOptions, StreamReports
 
 
 def make_ext_proc(
@@ -26,39 +26,31 @@ def make_ext_proc(
     *,
     services: Mapping[str, grpc.GenericRpcHandler],
     certificates: Certificates | None,
-    on_begun: Callable[[AnswerBegun], None],
-    on_complete: Callable[[Completion], None],
+    reports: StreamReports,
 ) -> ExtProcServer:
-    """A server that counts what its streams come to.
+    """Return a server that counts how its streams end.
 
     Args:
-        config: limits and dialect.
+        config: limits, dialect and transport.
         router: decides where requests go.
-        health: answered on the same port.
-        registry: where its metrics are shown.
-        services: as of `ExtProcServer`.
-        certificates: as of `ExtProcServer`.
-        on_begun: as of `ExtProcServer`.
-        on_complete: as of `ExtProcServer`, called after the request was counted.
+        health: answers health checks on the same port.
+        registry: shows the metrics.
+        services: see `ExtProcServer`.
+        certificates: see `ExtProcServer`.
+        reports: further callbacks; each is called after its event was counted.
     """
     intake = Intake(max_requests=config.max_pending_requests, max_bytes=config.max_held_bytes)
-    counted = StreamMetrics(registry, intake)
-
-    def completed(completion: Completion) -> None:
-        counted.completed(completion)
-        on_complete(completion)
-
     return ExtProcServer(
         router,
         health,
         services=services,
         certificates=certificates,
-        intake=intake,
-        dialect=DIALECTS[config.compat](),
-        max_body_bytes=config.max_body_bytes,
-        read_usage=config.read_usage,
         transport=config.transport,
-        on_error=counted.failed,
-        on_begun=on_begun,
-        on_complete=completed,
+        options=StreamOptions(
+            dialect=DIALECTS[config.compat](),
+            intake=intake,
+            max_body_bytes=config.max_body_bytes,
+            read_usage=config.read_usage,
+        ),
+        reports=StreamMetrics(registry, intake).counted(reports),
     )

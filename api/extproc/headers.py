@@ -1,4 +1,4 @@
-"""Reading what Envoy tells of a request: its headers and the endpoint that served it."""
+"""Headers of a request, and the endpoint that served it, as Envoy reports them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ...routing.control_headers import DESTINATION_HEADER
 from . import ext_proc_pb2 as pb
 
 LB_NAMESPACE = "envoy.lb"
-"""Dynamic metadata of load balancing: the destination goes out in it, the endpoint that served comes back."""
+"""Dynamic metadata of load balancing: carries the destination out, and the endpoint that served back."""
 
 _SERVED_KEY = f"{DESTINATION_HEADER}-served"
 _ATTRIBUTES_NAMESPACE = "envoy.filters.http.ext_proc"
@@ -18,10 +18,10 @@ _UPSTREAM_ATTRIBUTE = "upstream.address"
 
 
 def read_headers(headers: pb.HeaderMap) -> dict[str, str]:
-    """Lower-case name -> value, the last of repeated ones.
+    """Return lower-case name -> value, the last of repeated ones.
 
-    Envoy fills `raw_value`, other peers may fill `value`. Bytes that are not UTF-8 are replaced. A destination the
-    client sent is left out: only the picker chooses.
+    Envoy fills `raw_value`, other peers may fill `value`. Bytes that are not UTF-8 are replaced. A destination from the
+    client is left out: only the picker chooses.
     """
     read = {
         header.key.lower(): header.raw_value.decode("utf-8", "replace") or header.value
@@ -32,10 +32,10 @@ def read_headers(headers: pb.HeaderMap) -> dict[str, str]:
 
 
 def read_served(message: pb.ProcessingRequest) -> str | None:
-    """Address of the endpoint that served the request, None when the gateway does not tell.
+    """Return the address of the endpoint that served the request, None if the gateway does not report it.
 
-    Source: the endpoint picker protocol has the gateway write it to metadata; Envoy itself does not, but tells the
-    upstream's address where `response_attributes` asks for it.
+    Source: by the endpoint picker protocol, the gateway writes it to metadata. Envoy itself does not, but sends the
+    upstream's address if `response_attributes` names it.
     """
     served = field(message.metadata_context.filter_metadata, LB_NAMESPACE, _SERVED_KEY)
     if served is None:
@@ -44,8 +44,8 @@ def read_served(message: pb.ProcessingRequest) -> str | None:
 
 
 def field(structs: Mapping[str, Struct], namespace: str, key: str) -> Value | None:
-    """One value of dynamic metadata or attributes, None when it is not there."""
-    # `in` before [], which would create what is missing.
+    """Return one value of dynamic metadata or attributes, None if it is absent."""
+    # Test with `in` first: [] would create a missing entry.
     if namespace not in structs or key not in structs[namespace].fields:
         return None
     return structs[namespace].fields[key]

@@ -1,4 +1,4 @@
-"""`grpc.health.v1.Health`, as probes of Kubernetes and health checks of Envoy ask it."""
+"""`grpc.health.v1.Health`, for probes of Kubernetes and health checks of Envoy."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ EXT_PROC_SERVICE = "envoy.service.ext_proc.v3.ExternalProcessor"
 LIVENESS = "liveness"
 
 _messages: Any = health_pb2
-"""List is younger than the oldest library we take, and its messages are in no type stubs."""
+"""List is newer than the oldest supported library, and the type stubs lack its messages."""
 
 ELECTED = ("", LIVENESS, "readiness", EXT_PROC_SERVICE)
-"""Names that there are where replicas elect a leader."""
+"""Names that exist if replicas elect a leader."""
 
 _LISTED = (*ELECTED, "inference-extension")
-"""Names that charts and gateways ask for."""
+"""Names that charts and gateways query."""
 
 
 class HealthService:
-    """Readiness of the process, told to every listener that carries `handler()`.
+    """Readiness of the process, for every listener with `handler()`.
 
-    `liveness` is SERVING as long as the process answers. Every other name, also one never heard of, answers
-    readiness: charts probe different names for one and for several replicas, and a probe that names an unknown
-    service must not restart a good process. Where replicas elect a leader, only the names of `ELECTED` do, and any
-    other is SERVICE_UNKNOWN. Source: the reference, in both.
+    `liveness` is SERVING as long as the process responds. Every other name, also an unknown one, returns readiness:
+    charts probe different names for one and for several replicas, and a probe of an unknown service must not restart
+    a good process. If replicas elect a leader, only the names of `ELECTED` return readiness, and any other is
+    SERVICE_UNKNOWN. Source: the reference, in both.
 
     Use it from the event loop's thread only.
 
@@ -38,7 +38,7 @@ class HealthService:
         elects: whether readiness depends on being the leader of several replicas.
 
     Attributes:
-        is_used: whether a gateway has asked: one that sends requests here as long as the answer is good.
+        is_used: whether a gateway has checked: it sends requests here as long as the status is SERVING.
     """
 
     def __init__(self, *, ready: bool = False, elects: bool = False) -> None:
@@ -49,7 +49,7 @@ class HealthService:
 
     @property
     def ready(self) -> bool:
-        """Whether requests should be sent here; a change is told to every watcher."""
+        """Whether requests should be sent here; every watcher is notified of a change."""
         return self._ready
 
     @ready.setter
@@ -58,12 +58,12 @@ class HealthService:
         self._wake_watchers()
 
     def end_watches(self) -> None:
-        """Ends the open Watch calls, which would otherwise hold up a stopping server for its whole grace."""
+        """End the open Watch calls, which would otherwise delay a stop for its whole grace period."""
         self._n_closings += 1
         self._wake_watchers()
 
     def handler(self) -> grpc.GenericRpcHandler:
-        """The service, to be given to a server."""
+        """Return the service, for a server."""
         methods: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
             "Check": grpc.unary_unary_rpc_method_handler(
                 self._check, HealthCheckRequest.FromString, HealthCheckResponse.SerializeToString
@@ -105,11 +105,11 @@ class HealthService:
     ) -> AsyncIterator[HealthCheckResponse]:
         self.is_used |= request.service == EXT_PROC_SERVICE
         n_closings = self._n_closings
-        told: HealthCheckResponse | None = None
+        sent: HealthCheckResponse | None = None
         while self._n_closings == n_closings:
             changed = self._changed
             status = self._status(request.service)
-            if status != told:
-                told = status
+            if status != sent:
+                sent = status
                 yield status
             await changed.wait()

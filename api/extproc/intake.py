@@ -1,4 +1,4 @@
-"""What all streams together may hold in their request phase."""
+"""Budget of all streams together: pending requests and held bytes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ DEFAULT_MAX_BYTES = 512 * 1024 * 1024
 
 
 class Intake:
-    """Counts pending requests and held bytes over all streams, and says when a limit is reached.
+    """Counts pending requests and held bytes over all streams, and limits both.
 
     A request is pending from its headers until it is routed. For one event loop; no locks.
 
@@ -16,9 +16,9 @@ class Intake:
         max_bytes: bytes of request and response bodies held at once.
 
     Attributes:
-        n_streams: open at present.
-        n_requests: pending at present.
-        n_bytes: held at present.
+        n_streams: open streams.
+        n_requests: pending requests.
+        n_bytes: held bytes.
     """
 
     def __init__(
@@ -30,19 +30,19 @@ class Intake:
         self.n_bytes = 0
 
     def share(self) -> Share:
-        """The part of a new stream; nothing at first. To be closed with the stream."""
+        """Return the share of a new stream, empty at first. Close it with the stream."""
         self.n_streams += 1
         return Share(self)
 
     def admit(self) -> bool:
-        """Take in a pending request, unless there are as many as allowed."""
+        """Admit a pending request, unless the limit is reached."""
         if self.n_requests >= self._max_requests:
             return False
         self.n_requests += 1
         return True
 
     def hold(self, n_bytes: int) -> bool:
-        """Hold more bytes, unless they are too many."""
+        """Hold more bytes, unless they exceed the limit."""
         if self.n_bytes + n_bytes > self._max_bytes:
             return False
         self.n_bytes += n_bytes
@@ -50,7 +50,7 @@ class Intake:
 
 
 class Share:
-    """One stream's part of the intake. Whatever happens to the stream, `release` gives all of it back."""
+    """One stream's share of the intake. `release` returns all of it, whatever happens to the stream."""
 
     __slots__ = ("_intake", "_is_open", "_is_pending", "_n_bytes")
 
@@ -61,19 +61,19 @@ class Share:
         self._n_bytes = 0
 
     def admit(self) -> bool:
-        """Be a pending request, if there may be one more."""
+        """Become a pending request, unless the limit is reached."""
         self._is_pending = self._intake.admit()
         return self._is_pending
 
     def hold(self, n_bytes: int) -> bool:
-        """Hold more bytes, if there is room for them."""
+        """Hold more bytes, unless they exceed the limit."""
         if not self._intake.hold(n_bytes):
             return False
         self._n_bytes += n_bytes
         return True
 
     def release(self) -> None:
-        """Hold nothing and be pending no more. Further calls change nothing."""
+        """Return held bytes and the pending request. Further calls change nothing."""
         self._intake.n_bytes -= self._n_bytes
         self._n_bytes = 0
         if self._is_pending:
@@ -81,7 +81,7 @@ class Share:
             self._is_pending = False
 
     def close(self) -> None:
-        """The stream is over: release all. Further calls change nothing."""
+        """Release everything at the end of the stream. Further calls change nothing."""
         self.release()
         if self._is_open:
             self._intake.n_streams -= 1

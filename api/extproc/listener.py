@@ -18,26 +18,26 @@ MAX_CONCURRENT_STREAMS = 40_000
 """One stream is one request in flight, response included; the circuit breakers in configs/envoy/ are as wide."""
 
 _OPTIONS: tuple[tuple[str, int], ...] = (
-    # With port sharing, which gRPC switches on, a second server on the port starts and takes half the connections.
+    # gRPC enables port sharing: a second server on the port would start and take half the connections.
     ("grpc.so_reuseport", 0),
     ("grpc.max_concurrent_streams", MAX_CONCURRENT_STREAMS),
-    # Gateways ping every few seconds to notice a frozen picker. gRPC by default takes more than two pings in five
-    # minutes without data for an attack and closes the connection with every request on it.
+    # Gateways ping every few seconds to notice a frozen picker. By default, gRPC treats more than two pings in five
+    # minutes without data as an attack, and closes the connection with every request on it.
     ("grpc.http2.max_ping_strikes", 0),
-    # A gateway that vanished without closing its connection would keep its streams for ever.
+    # The streams of a gateway that vanished without closing its connection would stay for ever.
     ("grpc.keepalive_time_ms", 60_000),
     ("grpc.keepalive_timeout_ms", 20_000),
 )
 
 
 class GrpcListener:
-    """Serves `handlers` from `start` until `stop`; each may be called once.
+    """Serves `handlers` from `start` until `stop`; call each of the two once.
 
     Args:
         setting: configuration key of the address, named in errors: `server.extProc`.
         handlers: the services.
-        max_message_bytes: longest message taken or sent.
-        certificates: shown to clients; None to talk in the clear.
+        max_message_bytes: longest message received or sent.
+        certificates: shown to clients; None for plaintext.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class GrpcListener:
         self._server: grpc.aio.Server | None = None
 
     async def start(self, host: str, port: int) -> int:
-        """Listens on `host:port` (port 0: a free one) and returns the port.
+        """Listen on `host:port` (port 0: a free one) and return the port.
 
         Raises:
             ListenError: the address is taken or not one of this machine's.
@@ -84,14 +84,14 @@ class GrpcListener:
         return bound
 
     async def stop(self, grace_s: float) -> None:
-        """Takes no new calls, waits at most `grace_s` seconds for those under way and breaks off the rest."""
+        """Take no new calls, wait at most `grace_s` seconds for those in progress, and cancel the rest."""
         if self._server is not None:
             await self._server.stop(grace_s)
 
 
 def reflection(services: Sequence[str]) -> grpc.GenericRpcHandler:
-    """The service that describes `services` and itself."""
-    servicer: Any = aio.ReflectionServicer((*services, SERVICE_NAME))  # without type stubs
+    """Return the service that describes `services` and itself."""
+    servicer: Any = aio.ReflectionServicer((*services, SERVICE_NAME))  # has no type stubs
     method = grpc.stream_stream_rpc_method_handler(
         servicer.ServerReflectionInfo,
         ServerReflectionRequest.FromString,

@@ -1,16 +1,16 @@
 """The endpoint picker's side of one ext-proc stream, without I/O.
 
-A stream carries one HTTP request and its response. The request phase is answered in one of three ways, told by
-`protocol_config.request_body_mode` on the stream's first message:
+A stream carries one HTTP request and its response. `protocol_config.request_body_mode` of the first message selects
+one of three ways to reply to the request phase:
 
     mode          request_headers      request_body                  request_trailers
     DUPLEX        collected            collected; at the end routed  collected body routed
-    BUFFERED      answered unchanged   routed                        routed when no body came before
-    HEADERS_ONLY  routed               answered unchanged            answered unchanged
+    BUFFERED      unchanged            routed                        routed if no body came before
+    HEADERS_ONLY  routed               unchanged                     unchanged
 
-In DUPLEX the answers are the headers with the destination, then the whole body again, then the trailers. Headers that
-end the stream (no body) are routed at once in every mode. So is a request that comes past a limit of the intake: it is
-routed without its body, whose rest passes as it comes. The response phase is passed through message by message.
+In DUPLEX the replies are the headers with the destination, then the whole body again, then the trailers. Headers that
+end the stream (no body) are routed at once in every mode. A request past a limit of the intake is routed at once too,
+without its body, which passes through as it comes. The response phase passes through message by message.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from typing import assert_never
 
 import msgspec
 
-from ...routing.outcome import AnswerBegun, Completion, Outcome
-from ...routing.router import Refusal, Route
+from ...routing.outcome import Completion, Outcome, ResponseBegun
+from ...routing.router import Route, RoutingResult
 from ..errors import ExtProcError
 from . import ext_proc_pb2 as pb
 from .request_phase import Mode, RequestPhase
@@ -34,8 +34,8 @@ class ExtProcMachine:
     """State of one stream. Times are monotonic seconds.
 
     Args:
-        options: what is the same for all streams.
-    Cost: the request body is held until it is routed; afterwards a message costs its own answer.
+        options: shared by all streams.
+    Cost: the request body is held until it is routed; afterwards each message costs its own reply.
     """
 
     def __init__(self, options: StreamOptions) -> None:
@@ -45,13 +45,13 @@ class ExtProcMachine:
         self._is_configured = False
         self._route: Route | None = None
         self._routed_at: float | None = None
-        self._is_told = False
+        self._is_complete = False
 
     def receive(self, message: pb.ProcessingRequest, *, now: float) -> Step:
-        """What to do about the next message.
+        """Return the actions after the next message.
 
         Raises:
-            ExtProcError: the message has no place here; the stream cannot go on.
+            ExtProcError: the message is not allowed here; the stream cannot continue.
         """
         if not self._is_configured:
             self._configure(message)
@@ -77,31 +77,31 @@ class ExtProcMachine:
             case _:
                 assert_never(kind)
 
-    def routed(self, answer: Route | Refusal, *, now: float) -> Step:
-        """What to do with the answer to the request that the last step asked to route."""
-        if isinstance(answer, Route):
-            self._route, self._routed_at = answer, now
-        return self._requested(self._request.routed(answer), now)
+    def routed(self, result: RoutingResult, *, now: float) -> Step:
+        """Return the actions after routing the request of the last step."""
+        if isinstance(result, Route):
+            self._route, self._routed_at = result, now
+        return self._requested(self._request.routed(result), now)
 
     def close(self, *, now: float) -> Completion | None:
-        """The end of the stream: gives back what it holds, and tells the request's end unless that was told before."""
+        """End the stream and release what it holds; returns the request's end unless that was reported before."""
         if self._response.has_ended:
             outcome = Outcome.COMPLETED
         elif self._route is None or self._response.is_shown:
             outcome = Outcome.ABORTED
         else:
             outcome = Outcome.COMPLETED if self._response.has_begun else Outcome.ROUTED
-        completion = self._completion(outcome, now) if not self._is_told else None
+        completion = self._completion(outcome, now) if not self._is_complete else None
         self._share.close()
         if completion is not None and outcome is Outcome.ROUTED and not self._request.is_held_to_the_end:
             return msgspec.structs.replace(completion, is_hidden=True)
         return completion
 
     def _configure(self, message: pb.ProcessingRequest) -> None:
-        """Takes the modes from the first message.
+        """Read the modes from the first message.
 
-        Gateways that do not send `protocol_config` are served as DUPLEX, because it is the one mode the endpoint
-        picker protocol defines and the one that reference pickers assume.
+        Gateways without `protocol_config` are served as DUPLEX: the endpoint picker protocol defines no other mode, and
+        reference pickers assume it.
         """
         self._is_configured = True
         if message.HasField("protocol_config"):
@@ -119,23 +119,23 @@ class ExtProcMachine:
         if had_content or self._route is None or not self._response.has_content:
             return step
         is_first_token = self._response.shows_tokens
-        return step._replace(begun=AnswerBegun(self._route, is_first_token, self._response.served))
+        return step._replace(begun=ResponseBegun(self._route, is_first_token, self._response.served))
 
     def _requested(self, step: Step, now: float) -> Step:
-        """A step of the request, which ends the stream only where the request is refused."""
+        """Complete a step of the request, which ends the stream only if the request is refused."""
         if not step.end:
             return step
         return Step(step.replies, end=True, completion=self._completion(Outcome.REFUSED, now))
 
     def _responded(self, replies: tuple[bytes, ...], now: float) -> Step:
-        """A step of the response. The end of one that came before any decision is told when the stream closes."""
-        if self._route is None or self._is_told or not self._response.has_ended:
+        """Make a step of the response. The end of a response without a decision is reported when the stream closes."""
+        if self._route is None or self._is_complete or not self._response.has_ended:
             return Step(replies)
         completion = self._completion(Outcome.COMPLETED, now)
         self._share.release()
         return Step(replies, completion=completion)
 
     def _completion(self, outcome: Outcome, now: float) -> Completion:
-        self._is_told = True
-        answer = self._response.answer(routed_at=self._routed_at, now=now)
-        return Completion(self._request.request_id, self._route, outcome, self._response.served, answer)
+        self._is_complete = True
+        response = self._response.seen(routed_at=self._routed_at, now=now)
+        return Completion(self._request.request_id, self._route, outcome, self._response.served, response)

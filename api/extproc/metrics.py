@@ -1,4 +1,4 @@
-"""What ext-proc streams come to, as Prometheus metrics; docs/metrics.md describes each."""
+"""Prometheus metrics of ext-proc streams; docs/metrics.md describes each."""
 
 from __future__ import annotations
 
@@ -9,18 +9,19 @@ from prometheus_client.metrics_core import Metric
 
 from ...fleet.metrics import StateCollector, gauge
 from ...fleet.tallies import Tally, Times
-from ...routing.outcome import Answer, Completion, Outcome, Usage, UsageGap
+from ...routing.outcome import Completion, Outcome, Response, Usage, UsageGap
 from .intake import Intake
+from .stream import StreamReports
 
 _FIRST_BYTE_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)
 
 
 class StreamMetrics:
-    """Counts finished requests and what their responses said.
+    """Counts finished requests and the usage that their responses report.
 
     Args:
-        registry: where the metrics go.
-        intake: shown as it is when scraped.
+        registry: shows the metrics.
+        intake: read when scraped.
     """
 
     def __init__(self, registry: CollectorRegistry, intake: Intake) -> None:
@@ -35,7 +36,7 @@ class StreamMetrics:
         self._output_tokens = counter("response_output_tokens", "Generated tokens that engines counted.")
         self._gaps = counter("responses_without_usage", "Answers whose tokens are not known.", "reason")
         self._first_byte = Times(
-            "response_first_byte_seconds", "Time from the decision to the first byte of the answer.",
+            "response_first_byte_seconds", "Time from the decision to the first byte of the response.",
             _FIRST_BYTE_SECONDS, registry=registry,
         )  # fmt: skip
         self._errors = Counter(
@@ -48,18 +49,31 @@ class StreamMetrics:
         self._errors.labels(reason).inc()
 
     def completed(self, completion: Completion) -> None:
-        """A request ended."""
+        """Count a request that ended."""
         self._requests.add(completion.outcome.value)
-        answer = completion.answer
-        if answer.status is not None:
-            self._responses.add(f"{answer.status // 100}xx")
+        response = completion.response
+        if response.status is not None:
+            self._responses.add(f"{response.status // 100}xx")
             self._served.add(_served_by(completion))
-        if answer.time_to_first_byte_s is not None:
-            self._first_byte.observe(answer.time_to_first_byte_s)
-        self._count_usage(answer, has_ended=completion.outcome is Outcome.COMPLETED)
+        if response.time_to_first_byte_s is not None:
+            self._first_byte.observe(response.time_to_first_byte_s)
+        self._count_usage(response, has_ended=completion.outcome is Outcome.COMPLETED)
 
-    def _count_usage(self, answer: Answer, *, has_ended: bool) -> None:
-        match answer.usage:
+    def counted(self, reports: StreamReports) -> StreamReports:
+        """Return callbacks that count each event before they call those of `reports`."""
+
+        def failed(reason: str) -> None:
+            self.failed(reason)
+            reports.on_error(reason)
+
+        def completed(completion: Completion) -> None:
+            self.completed(completion)
+            reports.on_complete(completion)
+
+        return StreamReports(failed, reports.on_begun, completed)
+
+    def _count_usage(self, response: Response, *, has_ended: bool) -> None:
+        match response.usage:
             case Usage(prompt_tokens=prompt, cached_tokens=cached, output_tokens=output):
                 self._prompt_tokens.add(n=prompt or 0)
                 self._cached_tokens.add(n=cached or 0)
@@ -71,7 +85,7 @@ class StreamMetrics:
 
 
 def _served_by(completion: Completion) -> str:
-    """Who answered, as the gateway tells it: picked, fallback, other, or untold."""
+    """Return which endpoint served, as the gateway reports it: picked, fallback, other, or untold."""
     if completion.served is None or completion.route is None:
         return "untold"
     first, *fallbacks = completion.route.addresses

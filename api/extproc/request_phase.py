@@ -1,22 +1,22 @@
-"""The request of one ext-proc stream: collected, routed, given back."""
+"""The request of one ext-proc stream: collected, routed, forwarded."""
 
 from __future__ import annotations
 
 from enum import Enum, auto
 
 from ...routing.control_headers import CONTROL_HEADERS, REQUEST_ID_HEADER
-from ...routing.router import Overload, Refusal, RefusalCode, Route, RoutingRequest
+from ...routing.router import Overload, Refusal, RefusalCode, Route, RoutingRequest, RoutingResult
 from ..errors import ExtProcError
-from . import answers
 from . import ext_proc_pb2 as pb
-from .answers import NO_EDITS, HeaderEdits
+from . import replies
 from .headers import read_headers
 from .intake import Share
+from .replies import NO_EDITS, HeaderEdits
 from .stream import Step, StreamOptions
 
 
 class Mode(Enum):
-    """How the gateway sends request bodies; see `machine`."""
+    """The gateway's mode of sending request bodies; see `machine`."""
 
     DUPLEX = auto()
     BUFFERED = auto()
@@ -24,7 +24,7 @@ class Mode(Enum):
 
 
 class _Phase(Enum):
-    """Where the request is. PASSING: routed before its end, the rest of it goes on as it comes."""
+    """State of the request. PASSING: routed before its end, the rest is forwarded as it comes."""
 
     HEADERS = auto()
     BODY = auto()
@@ -33,8 +33,8 @@ class _Phase(Enum):
     ENDED = auto()
 
 
-class _Answer(Enum):
-    """What the request is answered with, once routed; the first message named carries the destination."""
+class _ReplyForm(Enum):
+    """Replies to a routed request; the first message named carries the destination."""
 
     HEADERS = auto()
     HEADERS_BODY = auto()
@@ -45,9 +45,9 @@ class _Answer(Enum):
 
 _NO_HEADERS = pb.HeaderMap()
 _NOTHING = Step()
-_HEADERS_UNCHANGED = Step(replies=(answers.REQUEST_HEADERS_UNCHANGED,))
-_BODY_UNCHANGED = Step(replies=(answers.REQUEST_BODY_UNCHANGED,))
-_TRAILERS_UNCHANGED = Step(replies=(answers.REQUEST_TRAILERS_UNCHANGED,))
+_HEADERS_UNCHANGED = Step(replies=(replies.REQUEST_HEADERS_UNCHANGED,))
+_BODY_UNCHANGED = Step(replies=(replies.REQUEST_BODY_UNCHANGED,))
+_TRAILERS_UNCHANGED = Step(replies=(replies.REQUEST_TRAILERS_UNCHANGED,))
 
 
 class RequestPhase:
@@ -55,12 +55,12 @@ class RequestPhase:
 
     Args:
         options: of the server.
-        share: what the stream holds is accounted here, and given back once routed.
+        share: accounts for what the stream holds, until it is routed.
 
     Attributes:
         mode: how the gateway sends the body.
-        request_id: `x-request-id`, generated when the request has none; empty before its headers.
-        is_bare: whether the headers were all of it, as in a GET.
+        request_id: `x-request-id`, generated if the request has none; empty before its headers.
+        is_bare: whether the request has headers only, as a GET.
     """
 
     def __init__(self, options: StreamOptions, share: Share) -> None:
@@ -75,34 +75,34 @@ class RequestPhase:
         self._subset: frozenset[str] | None = None
         self._collected: bytes | bytearray = b""
         self._body = b""
-        self._answer = _Answer.HEADERS
+        self._form = _ReplyForm.HEADERS
         self._is_whole = True
         self._overload: Overload | None = None
 
     def read_metadata(self, message: pb.ProcessingRequest) -> None:
-        """The subset hint, which may come with any message of the request; the last one counts."""
+        """Read the subset hint, which may come with any message of the request; the last one counts."""
         if message.HasField("metadata_context"):
             subset = self._options.dialect.subset(message.metadata_context)
             self._subset = self._subset if subset is None else subset
 
     def headers(self, message: pb.HttpHeaders) -> Step:
-        """What to do about the headers."""
+        """Return the actions after the headers."""
         if self._phase is not _Phase.HEADERS:
             raise ExtProcError("out_of_order", "request_headers came twice on one stream")
         self._phase = _Phase.BODY
         self._take_headers(message.headers)
         self.is_bare = message.end_of_stream
         if self.is_bare:
-            return self._ask(_Answer.HEADERS)
+            return self._ask(_ReplyForm.HEADERS)
         if self.mode is Mode.HEADERS_ONLY:
-            return self._ask(_Answer.HEADERS, is_whole=False)
+            return self._ask(_ReplyForm.HEADERS, is_whole=False)
         if not self._share.admit():
             self._overload = Overload.PENDING_REQUESTS
-            return self._ask(_Answer.HEADERS, is_whole=False)
+            return self._ask(_ReplyForm.HEADERS, is_whole=False)
         return _HEADERS_UNCHANGED if self.mode is Mode.BUFFERED else _NOTHING
 
     def body(self, message: pb.HttpBody) -> Step:
-        """What to do about a piece of the body."""
+        """Return the actions after a piece of the body."""
         if self._phase is _Phase.PASSING:
             return self._pass(message)
         self._expect_body("request_body")
@@ -112,37 +112,39 @@ class RequestPhase:
         if body:
             self._collect(body)
         if self.mode is Mode.BUFFERED:
-            return self._ask(_Answer.BODY)
+            return self._ask(_ReplyForm.BODY)
         if message.end_of_stream or self._overload is not None:
-            return self._ask(_Answer.HEADERS_BODY, is_whole=message.end_of_stream)
+            return self._ask(_ReplyForm.HEADERS_BODY, is_whole=message.end_of_stream)
         return _NOTHING
 
     def trailers(self) -> Step:
-        """What to do about the trailers."""
+        """Return the actions after the trailers."""
         if self._phase is _Phase.PASSING or (self._phase is _Phase.ENDED and self.mode is not Mode.DUPLEX):
             self._phase = _Phase.ENDED
             return _TRAILERS_UNCHANGED
         self._expect_body("request_trailers")
-        return self._ask(_Answer.TRAILERS if self.mode is Mode.BUFFERED else _Answer.HEADERS_BODY_TRAILERS)
+        return self._ask(
+            _ReplyForm.TRAILERS if self.mode is Mode.BUFFERED else _ReplyForm.HEADERS_BODY_TRAILERS
+        )
 
-    def routed(self, answer: Route | Refusal) -> Step:
-        """What to do with the answer to the request that the last step asked to route."""
+    def routed(self, result: RoutingResult) -> Step:
+        """Return the actions after routing the request of the last step."""
         self._phase = _Phase.ENDED if self._is_whole else _Phase.PASSING
         self._share.release()
-        if isinstance(answer, Refusal):
-            refusal = self._options.dialect.refusal(answer, has_body=not self.is_bare)
-            step = Step(replies=(answers.refused(refusal),), end=True)
+        if isinstance(result, Refusal):
+            refusal = self._options.dialect.refusal(result, has_body=not self.is_bare)
+            step = Step(replies=(replies.refused(refusal),), end=True)
         else:
-            step = Step(replies=self._replies(answer))
+            step = Step(replies=self._replies(result))
         self._body = b""
         self._header_map = _NO_HEADERS
         return step
 
     @property
     def is_held_to_the_end(self) -> bool:
-        """Whether the gateway keeps the stream until the response ends, though it shows nothing of it.
+        """Whether the gateway keeps the stream until the response ends, though it sends nothing of the response.
 
-        Source: Envoy 1.40, which does so where it waited for the answer to a whole body.
+        Source: Envoy 1.40 does so if it waited for the reply to a whole body.
         """
         return self.mode is Mode.BUFFERED and not self.is_bare
 
@@ -158,7 +160,7 @@ class RequestPhase:
             self._edits = HeaderEdits(set=(new,), remove=self._edits.remove)
 
     def _collect(self, body: bytes) -> None:
-        """Keep a piece of the body; a body in one piece, as it is behind Envoy, is never copied."""
+        """Keep a piece of the body. A body in one piece, as Envoy sends it, is never copied."""
         if not self._share.hold(len(body)):
             self._overload = Overload.HELD_BYTES
         if not self._collected:
@@ -173,7 +175,7 @@ class RequestPhase:
             self._phase = _Phase.ENDED
         if self.mode is not Mode.DUPLEX:
             return _BODY_UNCHANGED
-        return Step(answers.request_body_chunks(message.body, end_of_stream=message.end_of_stream))
+        return Step(replies.request_body_chunks(message.body, end_of_stream=message.end_of_stream))
 
     def _too_long(self) -> Step:
         self._collected = b""
@@ -191,9 +193,9 @@ class RequestPhase:
         if self._phase is not _Phase.BODY:
             raise ExtProcError("out_of_order", f"{kind} came after the end of the request")
 
-    def _ask(self, answer: _Answer, *, is_whole: bool = True) -> Step:
+    def _ask(self, form: _ReplyForm, *, is_whole: bool = True) -> Step:
         self._phase = _Phase.ROUTING
-        self._answer, self._is_whole = answer, is_whole
+        self._form, self._is_whole = form, is_whole
         self._body, self._collected = bytes(self._collected), b""
         headers, self._headers = self._headers, {}
         return Step(
@@ -214,23 +216,23 @@ class RequestPhase:
         if route.rewrite is not None:
             body = new_body = route.rewrite.body
         edits = self._all_edits(body, rewritten=new_body is not None)
-        match self._answer:
-            case _Answer.HEADERS:
-                return (answers.destination_on_headers(destination, edits),)
-            case _Answer.HEADERS_BODY:
-                chunks = answers.request_body_chunks(body, end_of_stream=self._is_whole)
-                return (answers.destination_on_headers(destination, edits), *chunks)
-            case _Answer.HEADERS_BODY_TRAILERS:
-                chunks = answers.request_body_chunks(body, end_of_stream=False)
+        match self._form:
+            case _ReplyForm.HEADERS:
+                return (replies.destination_on_headers(destination, edits),)
+            case _ReplyForm.HEADERS_BODY:
+                chunks = replies.request_body_chunks(body, end_of_stream=self._is_whole)
+                return (replies.destination_on_headers(destination, edits), *chunks)
+            case _ReplyForm.HEADERS_BODY_TRAILERS:
+                chunks = replies.request_body_chunks(body, end_of_stream=False)
                 return (
-                    answers.destination_on_headers(destination, edits),
+                    replies.destination_on_headers(destination, edits),
                     *chunks,
-                    answers.REQUEST_TRAILERS_UNCHANGED,
+                    replies.REQUEST_TRAILERS_UNCHANGED,
                 )
-            case _Answer.BODY:
-                return (answers.destination_on_body(destination, edits, new_body),)
-            case _Answer.TRAILERS:
-                return (answers.destination_on_trailers(destination),)
+            case _ReplyForm.BODY:
+                return (replies.destination_on_body(destination, edits, new_body),)
+            case _ReplyForm.TRAILERS:
+                return (replies.destination_on_trailers(destination),)
 
     def _all_edits(self, body: bytes, *, rewritten: bool) -> HeaderEdits:
         if not body or not self._is_whole:

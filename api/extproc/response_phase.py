@@ -1,13 +1,13 @@
-"""The response on one ext-proc stream: passed on message by message, with a look at what it says."""
+"""The response on one ext-proc stream: passed on message by message, while its usage is read."""
 
 from __future__ import annotations
 
 import re
 
-from ...routing.outcome import Answer
+from ...routing.outcome import Response
 from ...routing.router import Route
-from . import answers
 from . import ext_proc_pb2 as pb
+from . import replies
 from .headers import read_headers, read_served
 from .intake import Share
 from .model_name import ModelName
@@ -23,17 +23,17 @@ _STATUS = re.compile("[1-5][0-9][0-9]")
 class ResponsePhase:
     """State of one response.
 
-    Only in FULL_DUPLEX_STREAMED the body is given back, and can be changed; in other modes it goes on by itself.
+    Only in FULL_DUPLEX_STREAMED the body is sent back, and can be changed; in other modes Envoy forwards it itself.
 
     Args:
         options: of the server.
-        share: where a held body is accounted.
+        share: accounts for a held body.
 
     Attributes:
         mode: how the gateway sends the body.
         has_begun: whether anything of the response was seen.
         has_ended: whether its end was seen.
-        served: address of the endpoint it came from, None when the gateway does not tell.
+        served: address of the endpoint it came from, None if the gateway does not report it.
     """
 
     def __init__(self, options: StreamOptions, share: Share) -> None:
@@ -55,7 +55,7 @@ class ResponsePhase:
 
     @property
     def shows_tokens(self) -> bool:
-        """Whether pieces of the body are tokens as they are made: an event stream without error, shown as it comes."""
+        """Whether pieces of the body are tokens as they are generated: a successful event stream, sent as it comes."""
         return self._status == 200 and self._is_event_stream and self.mode in _SHOWN_AS_IT_COMES
 
     @property
@@ -64,12 +64,12 @@ class ResponsePhase:
         return self._first_byte_at is not None
 
     def headers(self, message: pb.ProcessingRequest, route: Route | None, *, counts_tokens: bool) -> bytes:
-        """The answer to the headers.
+        """Return the reply to the headers.
 
         Args:
             message: with the headers.
-            route: of the request, None when it was not seen.
-            counts_tokens: whether the request was one for which engines count tokens.
+            route: of the request, None if the request was not seen.
+            counts_tokens: whether engines count tokens of such requests.
         """
         self.has_begun = True
         self.has_ended = message.response_headers.end_of_stream
@@ -84,10 +84,10 @@ class ResponsePhase:
         fields = self._options.dialect.response_fields(header_map)
         if route is not None and route.response_headers:
             fields += tuple((name, value.encode()) for name, value in route.response_headers.items())
-        return answers.response_headers_with(fields) if fields else answers.RESPONSE_HEADERS_UNCHANGED
+        return replies.response_headers_with(fields) if fields else replies.RESPONSE_HEADERS_UNCHANGED
 
     def body(self, message: pb.HttpBody, *, now: float) -> tuple[bytes, ...]:
-        """The answers to a piece of the body."""
+        """Return the replies to a piece of the body."""
         self.has_begun = True
         end = self.has_ended = message.end_of_stream
         body = message.body  # each access copies
@@ -97,20 +97,20 @@ class ResponsePhase:
             if self._reader is not None:
                 self._reader.feed(body)
         if self.mode != FULL_DUPLEX_STREAMED:
-            return (answers.RESPONSE_BODY_UNCHANGED,)
-        return self._given_back(body, end=end, end_of_stream=end)
+            return (replies.RESPONSE_BODY_UNCHANGED,)
+        return self._forwarded(body, end=end, end_of_stream=end)
 
     def trailers(self) -> tuple[bytes, ...]:
-        """The answers to the trailers, which end the response; what was held back of the body goes first."""
+        """Return the replies to the trailers, which end the response; held bytes of the body go first."""
         self.has_begun = self.has_ended = True
         if self._model_name is None and self._collected is None:
-            return (answers.RESPONSE_TRAILERS_UNCHANGED,)
-        return (*self._given_back(b"", end=True, end_of_stream=False), answers.RESPONSE_TRAILERS_UNCHANGED)
+            return (replies.RESPONSE_TRAILERS_UNCHANGED,)
+        return (*self._forwarded(b"", end=True, end_of_stream=False), replies.RESPONSE_TRAILERS_UNCHANGED)
 
-    def answer(self, *, routed_at: float | None, now: float) -> Answer:
-        """What was seen of the response, asked once when nothing more of it comes."""
+    def seen(self, *, routed_at: float | None, now: float) -> Response:
+        """Return what was seen of the response. Call it once, after its end."""
         first = self._first_byte_at
-        return Answer(
+        return Response(
             status=self._status,
             usage=self._reader.end() if self._reader is not None else None,
             n_events=self._reader.n_events if self._reader is not None else 0,
@@ -119,10 +119,10 @@ class ResponsePhase:
         )
 
     def _prepare(self, headers: dict[str, str], route: Route | None, *, counts_tokens: bool) -> None:
-        """Choose what is done with the body."""
+        """Choose how to treat the body."""
         kind, encoding = headers.get("content-type", ""), headers.get("content-encoding", "")
         if counts_tokens and self._options.read_usage and self._status == 200:
-            self._reader = usage_reader(content_type=kind, content_encoding=encoding, room=self._share)
+            self._reader = usage_reader(content_type=kind, content_encoding=encoding, budget=self._share)
         if self.mode != FULL_DUPLEX_STREAMED:
             return
         rewrite = route.rewrite if route is not None else None
@@ -131,7 +131,7 @@ class ResponsePhase:
         if self._options.dialect.collects_bodies and not self._is_event_stream:
             self._collected = bytearray()
 
-    def _given_back(self, body: bytes, *, end: bool, end_of_stream: bool) -> tuple[bytes, ...]:
+    def _forwarded(self, body: bytes, *, end: bool, end_of_stream: bool) -> tuple[bytes, ...]:
         if self._model_name is not None:
             body = self._model_name.restored(body, end=end)
         if self._collected is not None:
@@ -139,4 +139,4 @@ class ResponsePhase:
             if not end and self._share.hold(len(body)):
                 return ()
             body, self._collected = bytes(self._collected), None
-        return answers.response_body_chunks(body, end_of_stream=end_of_stream)
+        return replies.response_body_chunks(body, end_of_stream=end_of_stream)

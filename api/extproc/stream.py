@@ -1,51 +1,93 @@
-"""What every ext-proc stream of a server shares, and what it does after each message."""
+"""Options and callbacks of all ext-proc streams of a server, and the actions of a stream after a message."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
+from uuid import uuid4
 
-from ...routing.outcome import AnswerBegun, Completion
-from ...routing.router import RoutingRequest
-from .dialect import Dialect
+from ...routing.outcome import Completion, ResponseBegun
+from ...routing.router import Router, RoutingRequest
+from .dialect import Dialect, Proposal
 from .intake import Intake
+
+DEFAULT_MAX_BODY_BYTES = 64 * 1024 * 1024
+"""Limit of what one stream can hold. A prompt of 1 M tokens has about 4 MB of text; the rest is for images."""
+
+
+def _new_request_id() -> str:
+    return str(uuid4())
+
+
+def _ignore(_: object) -> None:
+    return
 
 
 @dataclass(frozen=True, slots=True)
 class StreamOptions:
-    """What is the same for every stream of a server.
+    """Settings of all streams of a server.
 
     Attributes:
-        new_request_id: makes the id of a request that came without `x-request-id`.
-        dialect: how the protocol is spoken.
-        intake: what all streams together may hold.
-        max_body_bytes: a longer request body is refused.
+        new_request_id: makes the id of a request without `x-request-id`.
+        dialect: variant of the protocol.
+        intake: budget of all streams together.
+        max_body_bytes: longest request body; a longer one is refused with 413.
         read_usage: whether token counts are read out of responses.
     """
 
-    new_request_id: Callable[[], str]
-    dialect: Dialect
-    intake: Intake
-    max_body_bytes: int
-    read_usage: bool
+    new_request_id: Callable[[], str] = _new_request_id
+    dialect: Dialect = field(default_factory=Proposal)
+    intake: Intake = field(default_factory=Intake)
+    max_body_bytes: int = DEFAULT_MAX_BODY_BYTES
+    read_usage: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class StreamReports:
+    """Callbacks of all streams of a server.
+
+    Attributes:
+        on_error: called with the reason of each error: `router`, `not_protobuf` or `out_of_order`.
+        on_begun: called at the first bytes of a response's body, at most once per request.
+        on_complete: called once per request, as soon as its end is known and however it ended.
+    """
+
+    on_error: Callable[[str], None] = _ignore
+    on_begun: Callable[[ResponseBegun], None] = _ignore
+    on_complete: Callable[[Completion], None] = _ignore
+
+
+@dataclass(frozen=True, slots=True)
+class StreamContext:
+    """Options and callbacks shared by all streams of a server.
+
+    Attributes:
+        options: settings.
+        router: decides where requests go.
+        reports: callbacks.
+    """
+
+    options: StreamOptions
+    router: Router
+    reports: StreamReports
 
 
 class Step(NamedTuple):
-    """What to do after one message, in the order of begun, completion, route, replies, end.
+    """Actions after one message, in the order of begun, completion, route, replies, end.
 
-    A named tuple, since one is made for every token of a streamed answer: a third of a frozen dataclass's cost.
+    A named tuple at a third of a frozen dataclass's cost, since one is made per token of a streamed response.
 
     Attributes:
         replies: serialized ProcessingResponses to send.
-        route: a request to route; its answer goes to `routed` before the next message is read.
+        route: a request to route; its result goes to `routed` before the next message is read.
         end: whether the stream is over.
-        begun: an answer that began with the message, to be told.
-        completion: the end of the request, to be told.
+        begun: a response that began with the message, to report.
+        completion: the end of the request, to report.
     """
 
     replies: tuple[bytes, ...] = ()
     route: RoutingRequest | None = None
     end: bool = False
-    begun: AnswerBegun | None = None
+    begun: ResponseBegun | None = None
     completion: Completion | None = None

@@ -1,7 +1,7 @@
-"""The tokens an engine says it counted, read out of its answer as it passes.
+"""Token counts of engines, read out of responses as they pass.
 
 Known forms: `usage` of OpenAI's completions, chat completions, embeddings and responses, and of Anthropic's messages;
-as one JSON object, or in server-sent events cut into chunks anywhere.
+as one JSON object, or in server-sent events, in chunks cut anywhere.
 """
 
 from __future__ import annotations
@@ -15,48 +15,48 @@ from msgspec import Raw
 from ...routing.outcome import Usage, UsageGap
 
 MAX_HELD_BYTES = 1024 * 1024
-"""Longest JSON answer and longest line of an event stream that is read. An answer of 100,000 tokens has half of it."""
+"""Longest JSON response, and longest line of an event stream, that is read. 100,000 tokens take half of it."""
 
 
 _MAX_COUNT = 2**53
-"""More is no count of tokens."""
+"""Larger numbers are not taken for token counts."""
 
 
 class UsageReader(Protocol):
-    """Reads one answer.
+    """Reads one response.
 
     Attributes:
-        n_events: events of a stream, without the closing `[DONE]`; 0 for other answers.
+        n_events: events of a stream, without the closing `[DONE]`; 0 for other responses.
     """
 
     n_events: int
 
     def feed(self, chunk: bytes) -> None:
-        """The next piece of the body."""
+        """Read the next piece of the body."""
         ...
 
     def end(self) -> Usage | UsageGap:
-        """What the answer said, asked once at its end."""
+        """Return the usage. Call it once, at the end of the response."""
         ...
 
 
-class Room(Protocol):
-    """Where held bytes are accounted."""
+class Budget(Protocol):
+    """Accounts for held bytes."""
 
     def hold(self, n_bytes: int) -> bool:
-        """Hold more bytes, if there is room for them."""
+        """Hold more bytes, unless they exceed the budget."""
         ...
 
 
-def usage_reader(*, content_type: str, content_encoding: str, room: Room) -> UsageReader:
-    """A reader for an answer with these headers."""
+def usage_reader(*, content_type: str, content_encoding: str, budget: Budget) -> UsageReader:
+    """Return a reader for a response with these headers."""
     if is_encoded(content_encoding):
         return _Unread(UsageGap.ENCODED)
     if is_event_stream(content_type):
         return _EventStream()
     kind = _media_type(content_type)
     if kind == "application/json" or kind.endswith("+json"):
-        return _JsonObject(room)
+        return _JsonObject(budget)
     return _Unread(UsageGap.OTHER_TYPE)
 
 
@@ -75,7 +75,7 @@ def _media_type(content_type: str) -> str:
 
 
 class _Unread:
-    """An answer that is not looked at."""
+    """A response that is not read."""
 
     def __init__(self, why: UsageGap) -> None:
         self.n_events = 0
@@ -89,11 +89,11 @@ class _Unread:
 
 
 class _JsonObject:
-    """A whole answer, held until its end."""
+    """A whole response, held until its end."""
 
-    def __init__(self, room: Room) -> None:
+    def __init__(self, budget: Budget) -> None:
         self.n_events = 0
-        self._room = room
+        self._budget = budget
         self._body = bytearray()
         self._gap: UsageGap | None = None
 
@@ -102,7 +102,7 @@ class _JsonObject:
             return
         if len(self._body) + len(chunk) > MAX_HELD_BYTES:
             self._gap = UsageGap.TOO_LONG
-        elif not self._room.hold(len(chunk)):
+        elif not self._budget.hold(len(chunk)):
             self._gap = UsageGap.OVERLOAD
         else:
             self._body += chunk
@@ -119,7 +119,7 @@ class _JsonObject:
 
 
 class _EventStream:
-    """Lines of `data:`. Several may tell of usage; each later one adds to or replaces what is known."""
+    """Lines of `data:`. Several may carry usage; each later one adds to the counts or replaces them."""
 
     def __init__(self) -> None:
         self.n_events = 0
@@ -147,7 +147,7 @@ class _EventStream:
         return self._usage or self._gap
 
     def _hold(self, piece: bytes) -> None:
-        """Keep the beginning of a line until the rest comes; of one that is too long nothing is kept."""
+        """Keep the beginning of a line until its end; a line that is too long is dropped."""
         if self._is_skipping:
             return
         if len(self._line) + len(piece) <= MAX_HELD_BYTES:
@@ -169,13 +169,13 @@ class _EventStream:
 
 
 class _Holder(msgspec.Struct):
-    """An object with `usage`, undecoded, so that a field of another meaning does not matter."""
+    """An object with `usage`, undecoded, so that a field of that name with another meaning does no harm."""
 
     usage: Raw = Raw(b"null")
 
 
-class _Answer(_Holder):
-    """An answer or event; `response` and `message` are what events of the responses and messages APIs carry it in."""
+class _Body(_Holder):
+    """A response or event. Events of the responses API nest it in `response`, those of the messages API in `message`."""
 
     response: Raw = Raw(b"null")
     message: Raw = Raw(b"null")
@@ -192,7 +192,7 @@ class _Counts(msgspec.Struct):
     cache_creation_input_tokens: Any = None
 
 
-_decode_answer = msgspec.json.Decoder(_Answer).decode
+_decode_body = msgspec.json.Decoder(_Body).decode
 _decode_holder = msgspec.json.Decoder(_Holder).decode
 _decode_counts = msgspec.json.Decoder(_Counts).decode
 
@@ -201,31 +201,31 @@ _NOT_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 def _merged(known: Usage | None, data: bytes | bytearray) -> Usage | None:
-    """What is known with what a JSON object adds.
+    """Return the known usage, updated by a JSON object.
 
     Raises:
         msgspec.DecodeError, UnicodeDecodeError, RecursionError: the data is not JSON.
     """
     try:
-        usage = _usage_object(_decode_answer(data))
+        usage = _usage_object(_decode_body(data))
     except msgspec.ValidationError:
         return known
     if usage is None:
         return known
-    told = _usage_of(_decode_counts(usage))
+    new = _usage_of(_decode_counts(usage))
     if known is None:
-        return told
+        return new
     return Usage(
-        prompt_tokens=known.prompt_tokens if told.prompt_tokens is None else told.prompt_tokens,
-        cached_tokens=known.cached_tokens if told.cached_tokens is None else told.cached_tokens,
-        output_tokens=known.output_tokens if told.output_tokens is None else told.output_tokens,
+        prompt_tokens=known.prompt_tokens if new.prompt_tokens is None else new.prompt_tokens,
+        cached_tokens=known.cached_tokens if new.cached_tokens is None else new.cached_tokens,
+        output_tokens=known.output_tokens if new.output_tokens is None else new.output_tokens,
     )
 
 
-def _usage_object(answer: _Answer) -> Raw | None:
-    if _is_object(answer.usage):
-        return answer.usage
-    for inner in (answer.response, answer.message):
+def _usage_object(body: _Body) -> Raw | None:
+    if _is_object(body.usage):
+        return body.usage
+    for inner in (body.response, body.message):
         if _is_object(inner) and _is_object(usage := _decode_holder(inner).usage):
             return usage
     return None
@@ -239,7 +239,7 @@ def _usage_of(counts: _Counts) -> Usage:
         counts.cache_read_input_tokens,
     )
     if prompt is not None:
-        # Anthropic counts what was read from or written to the cache beside the rest of the prompt.
+        # Anthropic counts tokens read from or written to the cache separately from the rest of the prompt.
         prompt += _number(counts.cache_read_input_tokens) or 0
         prompt += _number(counts.cache_creation_input_tokens) or 0
     return Usage(prompt, cached, _first(counts.completion_tokens, counts.output_tokens))
@@ -258,7 +258,7 @@ def _first(*values: object) -> int | None:
 
 
 def _number(value: object) -> int | None:
-    """A count, however it is written: 7, 7.0 or "7"."""
+    """Return a count, in whatever form: 7, 7.0 or "7"."""
     try:
         number = float(value) if isinstance(value, int | float | str) else math.nan
     except (ValueError, OverflowError):

@@ -1,4 +1,4 @@
-"""What a connection and the service behind it say to each other about one call."""
+"""The interface between a transport and the service behind it, for one call."""
 
 from __future__ import annotations
 
@@ -9,36 +9,36 @@ from grpc import StatusCode
 
 
 class Call(Protocol):
-    """The service's side of one call. Its methods are called from the event loop, in the order in which things happen."""
+    """The service's side of one call. Its methods are called from the event loop, in the order of the events."""
 
     def received(self, message: bytes) -> None:
-        """The client's next message."""
+        """Take the client's next message."""
         ...
 
     def ended(self) -> None:
-        """The client has sent all."""
+        """Take note that the client has sent everything."""
         ...
 
     def gone(self) -> None:
-        """The call is over for the client: nothing can be sent any more, and nothing else will be told."""
+        """Take note that the client is gone: nothing can be sent any more, and no other method is called."""
         ...
 
 
 class Responder(Protocol):
-    """The client's side. Once the call is over for one of the two, nothing happens any more."""
+    """The client's side of one call. After the end of the call, its methods have no effect."""
 
     def send(self, message: bytes) -> None:
-        """Send a message; it waits in memory until the client takes it."""
+        """Send a message; it stays in memory until the client accepts it."""
         ...
 
     def finish(self, status: StatusCode, text: str = "") -> None:
-        """End the call, after everything that was sent."""
+        """End the call, after all messages sent before."""
         ...
 
     async def drained(self) -> None:
-        """Return when little of what was sent still waits for the client."""
+        """Return when few sent messages still wait for the client."""
         ...
 
 
 OpenCall: TypeAlias = Callable[[Responder], Call]
-"""Makes the service's side of a new call."""
+"""Opens the service's side of a new call."""

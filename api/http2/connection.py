@@ -24,20 +24,20 @@ MAX_CONCURRENT_STREAMS = 40_000
 """One stream is one request in flight, response included; the circuit breakers in configs/envoy/ are as wide."""
 
 SILENCE_S = 60.0
-"""A gateway that vanished without closing its connection would keep its streams for ever: it is asked after so long."""
+"""Time without data after which a gateway is pinged: the streams of one that vanished would stay for ever."""
 
 PONG_S = 20.0
-"""How long it may take to answer."""
+"""Time that it has for the pong."""
 
 NOTICE_S = 1.0
-"""Longest time that a client gets to see that it should open no more calls, before those that it opens are ignored."""
+"""Longest time between the notice to open no more calls and the refusal of new calls."""
 
 _OPENED, _MESSAGE, _ENDED, _GONE, _BROKEN = range(5)
 _STATUS = {code.value[0]: code for code in StatusCode}
 _NUMBER: dict[StatusCode, int] = {code: code.value[0] for code in StatusCode}
 
 Resolve = Callable[[str], OpenCall | None]
-"""Path of a method -> what opens a call to it; None where there is no such method."""
+"""Path of a method -> what opens a call to it; None if there is no such method."""
 
 
 class Connection(asyncio.Protocol):
@@ -45,9 +45,9 @@ class Connection(asyncio.Protocol):
 
     Args:
         resolve: finds the methods.
-        max_message_bytes: longest message taken.
-        on_open: called with the connection when it is made.
-        on_lost: called with the connection when it is no more.
+        max_message_bytes: longest message received.
+        on_open: called with the connection when it opens.
+        on_lost: called with the connection when it is lost.
     """
 
     def __init__(
@@ -64,30 +64,30 @@ class Connection(asyncio.Protocol):
         self._calls: dict[int, Call] = {}
         self._deadlines: dict[int, asyncio.TimerHandle] = {}
         self._waiting: dict[int, list[asyncio.Future[None]]] = {}
-        self._is_flush_due = self._is_paused = self._was_heard = False
+        self._is_flush_due = self._is_paused = self._got_data = False
         self._ends_after_pong: int | None = None
         self._timer: asyncio.TimerHandle | None = None
 
     @property
     def calls(self) -> AbstractSet[int]:
-        """Streams of the calls under way."""
+        """Streams of the calls in progress."""
         return self._calls.keys()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """See `asyncio.Protocol`."""
         self._transport = cast("asyncio.Transport", transport)
         self._on_open(self)
-        self._timer = self._loop.call_later(SILENCE_S, self._ask_if_silent)
+        self._timer = self._loop.call_later(SILENCE_S, self._ping_if_silent)
         self._flush()
 
     def data_received(self, data: bytes) -> None:
         """See `asyncio.Protocol`."""
-        self._was_heard = True
-        self._is_flush_due = True  # one flush for all that the events give rise to
+        self._got_data = True
+        self._is_flush_due = True  # one flush after all events
         try:
             events = self._session.receive(data)
         except ValueError:
-            # No HTTP/2: what the session has to say about it goes out, and nothing comes in any more.
+            # Not HTTP/2: send the session's GOAWAY, and read nothing more.
             self._flush()
             self._transport.close()
             return
@@ -101,7 +101,7 @@ class Connection(asyncio.Protocol):
         self._flush()
 
     def pause_writing(self) -> None:
-        """See `asyncio.Protocol`: what is to be sent stays in the session, whose flow control then holds clients back."""
+        """See `asyncio.Protocol`: output stays in the session, whose flow control then slows clients down."""
         self._is_paused = True
 
     def resume_writing(self) -> None:
@@ -114,11 +114,11 @@ class Connection(asyncio.Protocol):
         if self._timer is not None:
             self._timer.cancel()
         for stream in list(self._calls):
-            self._give_up(stream)
+            self._drop(stream)
         self._on_lost(self)
 
     def drain(self) -> None:
-        """Take no new calls, once the client has seen that it should open none; those under way go on."""
+        """Take no new calls once the client has seen the notice; calls in progress continue."""
         self._session.announce_end()
         self._session.ping()
         self._ends_after_pong = self._session.n_pongs() + 1
@@ -126,7 +126,7 @@ class Connection(asyncio.Protocol):
         self._flush_soon()
 
     def abort(self) -> None:
-        """Break everything off."""
+        """Close the connection with all its calls."""
         self._transport.abort()
 
     def send(self, stream: int, message: bytes) -> None:
@@ -143,7 +143,7 @@ class Connection(asyncio.Protocol):
             self._flush_soon()
 
     async def drained(self, stream: int) -> None:
-        """Return when nothing of the call waits for the client, or the call is over."""
+        """Return when no message of the call waits for the client, or the call is over."""
         while stream in self._calls and self._session.unsent(stream):
             waiting = self._loop.create_future()
             self._waiting.setdefault(stream, []).append(waiting)
@@ -154,24 +154,24 @@ class Connection(asyncio.Protocol):
         if kind == _OPENED:
             self._open(stream, *cast("tuple[str, str, str]", event[2:]))
         elif (call := self._calls.get(stream)) is None:
-            pass  # over on our side
+            pass  # the service has ended it
         elif kind == _MESSAGE:
             call.received(cast("tuple[int, int, bytes]", event)[2])
         elif kind == _ENDED:
             call.ended()
         elif kind == _GONE:
-            self._give_up(stream)
+            self._drop(stream)
         else:
             _, _, status, text = cast("tuple[int, int, int, str]", event)
-            self._break_off(stream, _STATUS[status], text)
+            self._cancel(stream, _STATUS[status], text)
 
     def _fail(self, stream: int, error: Exception) -> None:
         _log.error("a call failed with %s\n%s", type(error).__name__, place_of(error))
         if stream in self._calls:
-            self._give_up(stream)
+            self._drop(stream)
         self._session.finish(stream, _NUMBER[StatusCode.INTERNAL], "the service failed on this call")
 
-    def _give_up(self, stream: int) -> None:
+    def _drop(self, stream: int) -> None:
         call = self._calls[stream]
         self._forget(stream)
         try:
@@ -194,11 +194,11 @@ class Connection(asyncio.Protocol):
         self._calls[stream] = opens(CallResponder(self, stream))
 
     def _expire(self, stream: int) -> None:
-        self._break_off(stream, StatusCode.DEADLINE_EXCEEDED, "the call took longer than its client waits")
+        self._cancel(stream, StatusCode.DEADLINE_EXCEEDED, "the call took longer than its deadline")
         self._flush_soon()
 
-    def _break_off(self, stream: int, status: StatusCode, text: str) -> None:
-        self._give_up(stream)
+    def _cancel(self, stream: int, status: StatusCode, text: str) -> None:
+        self._drop(stream)
         self._session.finish(stream, _NUMBER[status], text)
 
     def _forget(self, stream: int) -> None:
@@ -235,18 +235,18 @@ class Connection(asyncio.Protocol):
             self._session.refuse_new()
             self._flush_soon()
 
-    def _ask_if_silent(self) -> None:
-        if self._was_heard:
-            self._was_heard = False
-            self._timer = self._loop.call_later(SILENCE_S, self._ask_if_silent)
+    def _ping_if_silent(self) -> None:
+        if self._got_data:
+            self._got_data = False
+            self._timer = self._loop.call_later(SILENCE_S, self._ping_if_silent)
             return
         self._session.ping()
         self._flush_soon()
-        self._timer = self._loop.call_later(PONG_S, self._leave_if_silent)
+        self._timer = self._loop.call_later(PONG_S, self._abort_if_silent)
 
-    def _leave_if_silent(self) -> None:
-        if self._was_heard:
-            self._timer = self._loop.call_later(SILENCE_S, self._ask_if_silent)
+    def _abort_if_silent(self) -> None:
+        if self._got_data:
+            self._timer = self._loop.call_later(SILENCE_S, self._ping_if_silent)
         else:
             self._transport.abort()
 

@@ -1,4 +1,4 @@
-"""A call answered by a handler as `grpc.aio` has them, so that one service runs on both transports."""
+"""Calls served by `grpc.aio` handlers, so that one service runs on both transports."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _log = logging.getLogger(__name__)
 
 
 class AbortedError(Exception):
-    """The handler ended the call with a status of its own."""
+    """The handler ended the call with its own status."""
 
     def __init__(self, status: StatusCode, text: str) -> None:
         super().__init__(text)
@@ -26,15 +26,15 @@ class AbortedError(Exception):
 
 
 class CallContext:
-    """What handlers use of `grpc.aio.ServicerContext`."""
+    """The part of `grpc.aio.ServicerContext` that handlers use."""
 
     async def abort(self, code: StatusCode, details: str = "") -> NoReturn:
-        """Ends the call with a status."""
+        """End the call with a status."""
         raise AbortedError(code, details)
 
 
 class HandledCall:
-    """Runs one handler in a task of its own. See `Call`.
+    """Runs one handler in its own task. See `Call`.
 
     Args:
         handler: unary-unary, unary-stream or stream-stream, written for `grpc.aio`.
@@ -43,7 +43,7 @@ class HandledCall:
     """
 
     def __init__(self, handler: grpc.RpcMethodHandler[Any, Any], responder: Responder, method: str) -> None:
-        self._handler: Any = handler  # its stubs know the handlers of threads alone
+        self._handler: Any = handler  # the stubs cover only handlers of threads
         self._responder, self._method = responder, method
         self._messages: asyncio.Queue[bytes | None] = asyncio.Queue()
         self._task = asyncio.get_running_loop().create_task(self._run())
@@ -62,7 +62,7 @@ class HandledCall:
 
     async def _run(self) -> None:
         try:
-            await self._answer()
+            await self._serve()
         except AbortedError as error:
             self._responder.finish(error.status, str(error))
         except Exception as error:  # noqa: BLE001 - a fault in one call must cost that call alone
@@ -71,7 +71,7 @@ class HandledCall:
         else:
             self._responder.finish(StatusCode.OK)
 
-    async def _answer(self) -> None:
+    async def _serve(self) -> None:
         handler, context = self._handler, CallContext()
         if handler.stream_stream is not None:
             await self._send_all(handler.stream_stream(self._requests(), context))
@@ -95,10 +95,10 @@ class HandledCall:
                     StatusCode.INTERNAL, f"a message of {len(message)} bytes is malformed"
                 ) from error
 
-    async def _send_all(self, answers: AsyncIterator[Any]) -> None:
-        async for answer in answers:
-            self._send(answer)
+    async def _send_all(self, replies: AsyncIterator[Any]) -> None:
+        async for reply in replies:
+            self._send(reply)
             await self._responder.drained()
 
-    def _send(self, answer: object) -> None:
-        self._responder.send(self._handler.response_serializer(answer))
+    def _send(self, reply: object) -> None:
+        self._responder.send(self._handler.response_serializer(reply))

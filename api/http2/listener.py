@@ -18,7 +18,7 @@ from .handled_call import HandledCall
 
 
 class _Method(grpc.HandlerCallDetails):
-    """What generic handlers are asked with."""
+    """The argument of generic handlers."""
 
     def __init__(self, path: str) -> None:
         self.method = path
@@ -26,14 +26,14 @@ class _Method(grpc.HandlerCallDetails):
 
 
 class Http2Listener:
-    """Serves from `start` until `stop`; each may be called once.
+    """Serves from `start` until `stop`; call each of the two once.
 
     Args:
         setting: configuration key of the address, named in errors: `server.extProc`.
         methods: path -> what opens a call to it.
         handlers: services written for `grpc.aio`.
-        max_message_bytes: longest message taken.
-        certificates: shown to clients; None to talk in the clear.
+        max_message_bytes: longest message received.
+        certificates: shown to clients; None for plaintext.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class Http2Listener:
         self._is_empty = asyncio.Event()
 
     async def start(self, host: str, port: int) -> int:
-        """Listens on `host:port` (port 0: a free one) and returns the port.
+        """Listen on `host:port` (port 0: a free one) and return the port.
 
         Raises:
             ListenError: the address is taken or not one of this machine's.
@@ -72,7 +72,7 @@ class Http2Listener:
         return bound
 
     async def stop(self, grace_s: float) -> None:
-        """Takes no new calls, waits at most `grace_s` seconds for those under way and breaks off the rest."""
+        """Take no new calls, wait at most `grace_s` seconds for those in progress, and cancel the rest."""
         if self._server is None:
             return
         self._server.close()

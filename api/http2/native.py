@@ -1,12 +1,12 @@
-"""Whether this machine has what the transport needs."""
+"""Support of the transport on this machine."""
 
 from __future__ import annotations
 
 
 def has_http2() -> bool:
-    """Whether the native part was built here and finds its library."""
+    """Return whether the native part was built and finds its library."""
     try:
-        from ._native import Session  # noqa: PLC0415 - absent where no compiler was
+        from ._native import Session  # noqa: PLC0415 - absent if it was built without a compiler
 
         Session(max_streams=1, max_message_bytes=1)
     except (ImportError, RuntimeError):

@@ -1,4 +1,4 @@
-"""`grpc-timeout`: how long a client waits for a call."""
+"""`grpc-timeout`: the deadline of a call."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ _SECONDS = {"H": 3600.0, "M": 60.0, "S": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9}
 
 
 def timeout_s(header: str) -> float | None:
-    """Seconds, None for a header that is missing or malformed. Source: gRPC over HTTP/2, `Timeout`."""
+    """Return seconds, None if the header is missing or malformed. Source: gRPC over HTTP/2, `Timeout`."""
     found = _FORM.fullmatch(header)
     return int(found[1]) * _SECONDS[found[2]] if found else None

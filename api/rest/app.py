@@ -88,7 +88,7 @@ def rest_app(
     app.include_router(audit_routes(answers))
     app.include_router(endpoint_routes(picker.fleet))
     app.include_router(config_routes(live))
-    app.include_router(weight_routes(live, picker.decisions, answers.set_weights))
+    app.include_router(weight_routes(live, picker.records.decisions, answers.set_weights))
     app.include_router(live_routes(feed, metrics))
     app.include_router(index_routes(picker.fleet))
     app.include_router(capacity_routes(observers.capacity))

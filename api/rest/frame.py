@@ -23,7 +23,7 @@ _ENDPOINTS_PER_STEP = 16
 
 def frame_pieces(picker: Picker, live: LiveConfig, *, ready: bool) -> Pieces:
     """Make the frame of the present state, in steps between which requests are served."""
-    fleet, log = picker.fleet, picker.decisions
+    fleet, log = picker.fleet, picker.records.decisions
     names = sorted(endpoint.name for endpoint in fleet)
     endpoints: list[EndpointOut] = []
     for number, name in enumerate(names[:MAX_ENDPOINTS], 1):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter
 
 from ...indexer.atlas import keys_of
-from ...routing.dry_run import Question, decided
+from ...routing.dry_run import PromptQuery, dry_run
 from ...routing.picker import Picker
 from .decision_models import ScoreResponse
 from .errors import UnavailableError
@@ -20,9 +20,9 @@ def score_routes(picker: Picker) -> APIRouter:
     @router.post("/score", summary="Which endpoint would take this prompt, and why?")
     async def score(request: ScoreRequest) -> ScoreResponse:
         """Return every endpoint with its prefix, scores, weights and total."""
-        decision = await decided(
+        decision = await dry_run(
             picker,
-            Question(
+            PromptQuery(
                 model=request.model,
                 text=request.prompt,
                 messages=request.messages,

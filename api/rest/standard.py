@@ -18,7 +18,7 @@ from ...fleet.registered import Registry
 from ...indexer.atlas import keys_of
 from ...indexer.keys import chain_keys
 from ...indexer.match import PrefixMatch
-from ...routing.dry_run import prefix_of_keys
+from ...routing.prefixes import prefix_of_keys
 from .errors import BadRequestError
 from .models import InstanceMatch, QueryByHashRequest, QueryRequest
 

@@ -10,6 +10,7 @@ import grpc.aio
 from ...fleet.endpoint import Endpoint
 from ...indexer.match import PrefixMatch
 from ...routing.picker import Picker
+from ...routing.prefixes import prefix_of_prompt
 from ...tokenization.errors import RequestError
 from ...tokenization.requests.request import direct_request
 from ..client import indexer_pb2 as pb
@@ -47,7 +48,7 @@ class PodScoresService:
             given = direct_request(model=request.model_name, text=request.prompt)
         except RequestError as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
-        prefix = picker.prefix(await picker.pipeline.tokenize(given))
+        prefix = prefix_of_prompt(await picker.pipeline.tokenize(given), picker.fleet.atlas)
         matches = picker.fleet.atlas.match(prefix) if prefix is not None else {}
         scores: dict[str, float] = {}
         for endpoint in picker.fleet:

@@ -8,7 +8,7 @@ import msgspec
 
 from ...indexer.atlas import keys_of
 from ...indexer.match import PrefixMatch
-from ...routing.dry_run import Question, decided
+from ...routing.dry_run import PromptQuery, dry_run
 from ...routing.picker import Picker
 from ...scorers.core.decision import Decision, ScoredCandidate
 from ...tokenization.errors import BodyFormatError, RequestError
@@ -38,7 +38,7 @@ class ScorerService:
         self, request: pb.ScoreRequest, context: grpc.aio.ServicerContext[pb.ScoreRequest, pb.ScoreResponse]
     ) -> pb.ScoreResponse:
         try:
-            decision = await decided(self._picker, _question(request))
+            decision = await dry_run(self._picker, _query(request))
         except RequestError as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         if decision is None:
@@ -46,9 +46,9 @@ class ScorerService:
         return _response(decision)
 
 
-def _question(request: pb.ScoreRequest) -> Question:
+def _query(request: pb.ScoreRequest) -> PromptQuery:
     given = request.WhichOneof("input")
-    return Question(
+    return PromptQuery(
         model=request.model,
         text=request.prompt if given == "prompt" else None,
         messages=_json(request.messages) if given == "messages" else None,

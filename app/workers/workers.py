@@ -89,7 +89,7 @@ class Workers:
 
         self._requests.handle("version", version)
         if self.leads:
-            live.tell = agreed
+            live.on_change = agreed
         else:
             self._requests.handle("follow", follow)
         return WorkersAnswers(self._requests, own, leader=LEADER)

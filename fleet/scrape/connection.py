@@ -1,7 +1,7 @@
 """One kept HTTP connection to an endpoint, which asks for its metrics again and again.
 
 Written on `asyncio.Protocol` and the parser of `httptools`, since this is a hot path: a scrape costs a quarter of what it
-costs with a general HTTP client (`bench/scrape.py`).
+costs with a general HTTP client (`python -m bench scrape`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What looks on while requests are routed, and changes nothing of it."""
+"""Observers of routing, which change nothing of it."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from .shadow.shadow import Shadow
 
 
 class Observers:
-    """Those that a configuration asks for.
+    """The observers that a configuration enables.
 
     Args:
         config: the configuration.
-        fleet: where requests are routed to.
+        fleet: endpoints.
 
     Raises:
         RecorderError: the recorder's secret cannot be used.
@@ -38,18 +38,18 @@ class Observers:
 
     def __init__(self, config: KVAtlasConfig, fleet: Fleet) -> None:
         self.recorder = Recorder(config.recorder) if config.recorder.folder else None
-        """None where nothing is recorded."""
+        """None if nothing is recorded."""
         self.capacity = (
             CapacityCurve(config.capacity_curve, fleet, _KvSizes(config).of)
             if config.capacity_curve.enabled
             else None
         )
-        """None where no curve is kept."""
+        """None if no curve is kept."""
         self.shadow = Shadow(config.shadow, config) if config.shadow.file else None
-        """None where no other configuration decides too."""
+        """None if no second configuration decides too."""
 
     def start(self) -> None:
-        """Work from now on."""
+        """Start all observers."""
         if self.capacity is not None:
             self.capacity.start()
         if self.shadow is not None:
@@ -58,7 +58,7 @@ class Observers:
             self.recorder.start()
 
     async def stop(self) -> None:
-        """Finish what was begun; to be called when no more requests come."""
+        """Finish pending work. Call it after the last request."""
         if self.capacity is not None:
             await self.capacity.stop()
         if self.shadow is not None:
@@ -67,38 +67,38 @@ class Observers:
             await self.recorder.stop()
 
     def draws(self, rng: Rng) -> Draws | None:
-        """Draws for a decision on a request, to be handed to `routed`; None where `rng` itself will do."""
+        """Return draws for a decision, for `routed`; None if `rng` itself will do."""
         return self.shadow.draws(rng) if self.shadow is not None else None
 
     def routed(
         self, view: RequestView, decision: Decision, prefix: Prefix | None, draws: Draws | None
     ) -> Arrival | None:
-        """A request was routed; what `ended` needs of it."""
+        """Observe a routed request; returns what `ended` needs of it."""
         if self.shadow is not None and draws is not None:
             self.shadow.routed(view, decision, draws)
         if self.capacity is not None:
             self.capacity.routed(decision, prefix)
         return self.recorder.routed(decision, prefix) if self.recorder is not None else None
 
-    def answered(self, decision: Decision, *, ttft_s: float) -> None:
-        """The first token of a routed request came."""
+    def first_token(self, decision: Decision, *, ttft_s: float) -> None:
+        """Observe the first token of a routed request."""
         if self.shadow is not None:
-            self.shadow.answered(decision, ttft_s=ttft_s)
+            self.shadow.first_token(decision, ttft_s=ttft_s)
 
     def ended(self, completion: Completion) -> None:
-        """A request ended."""
+        """Observe the end of a request."""
         if self.recorder is not None:
             self.recorder.ended(completion)
 
     def families(self) -> Iterator[Metric]:
-        """Metrics of all of them."""
+        """Yield the metrics of all observers."""
         yield from capacity_families(self.capacity)
         yield from recorder_families(self.recorder)
         yield from shadow_families(self.shadow)
 
 
 class _KvSizes:
-    """Memory of a token on each endpoint, by the model that it serves."""
+    """Memory per token on each endpoint, by the model that it serves."""
 
     def __init__(self, config: KVAtlasConfig) -> None:
         self._sizes = [(model.endpoint_labels, kv_size(model)) for model in config.served_models]

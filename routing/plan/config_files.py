@@ -20,13 +20,13 @@ def _as_it_is(config: KVAtlasConfig) -> KVAtlasConfig:
 
 @dataclass(frozen=True, slots=True)
 class ConfigFiles:
-    """One configuration file or two, and what the command line says instead of them.
+    """One configuration file or two, and flags of the command line that override them.
 
     Attributes:
-        config: a file, see `load_scheduled`; without any file everything has its default.
-        picker: the same.
-        ignore_unknown: the same.
-        with_flags: makes of what the files say what the command line wants.
+        config: see `load_scheduled`; without any file everything has its default.
+        picker: see `load_scheduled`.
+        ignore_unknown: see `load_scheduled`.
+        with_flags: applies the flags of the command line.
     """
 
     config: Path | None
@@ -36,15 +36,15 @@ class ConfigFiles:
 
     @property
     def paths(self) -> tuple[Path, ...]:
-        """The files."""
+        """The paths of the files."""
         return tuple(path for path in (self.config, self.picker) if path is not None)
 
     def load(self, in_force: KVAtlasConfig | None = None) -> LoadedConfig:
-        """What the files say, with the endpoints of the `endpoints.file` that they name.
+        """Load the files, with the endpoints of the `endpoints.file` that they name.
 
         Args:
-            in_force: a configuration loaded before, whose endpoints count where it names the same file: what that file
-                says by now is for a reload of its own.
+            in_force: a configuration loaded before. If it names the same `endpoints.file`, its endpoints are kept: a
+                change of that file is a reload of its own.
 
         Raises:
             ConfigError: one of the files cannot be used.

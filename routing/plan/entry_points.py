@@ -1,7 +1,7 @@
-"""Plugins that other packages bring, through Python entry points.
+"""Plugins of other packages, through Python entry points.
 
 An entry point of the groups below has the plugin type as its name and a class as its object. The class is called with
-its parameters when it has a `Params`, and without arguments else.
+its parameters if it has a `Params`, otherwise without arguments.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from ..errors import PluginLoadError
 T = TypeVar("T")
 
 GROUPS = {"kvatlas.filters": "judge", "kvatlas.scorers": "rate", "kvatlas.pickers": "pick"}
-"""Entry-point group -> the method that a plugin of its kind has."""
+"""Entry-point group -> the method of plugins of its kind."""
 
 
 def offered_types() -> set[str]:
-    """Plugin types that installed packages offer. Nothing of them is imported."""
+    """Return the plugin types that installed packages offer, without importing them."""
     return {entry.name for group in GROUPS for entry in entry_points(group=group)}
 
 
 def add_offered(registry: Registry, plugin_type: str) -> None:
-    """Register the type as installed packages offer it; nothing happens when none does.
+    """Register a type that an installed package offers; without such a package nothing happens.
 
     Raises:
         PluginLoadError: it cannot be imported, or another package or kvatlas itself has a plugin of that type.

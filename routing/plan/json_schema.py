@@ -12,9 +12,9 @@ from ...scorers.builtin import builtin_registry
 
 
 def json_schema() -> str:
-    """JSON Schema (2020-12) of both kinds of file, with the parameters of every plugin that comes with kvatlas.
+    """Return the JSON Schema (2020-12) of both kinds of file, with the parameters of every plugin of kvatlas.
 
-    Plugins of other packages are let through: what they take is checked at the start.
+    Plugins of other packages are accepted with any parameters, which are checked at the start.
     """
     params = {
         plugin_type: blueprint.params

@@ -1,4 +1,4 @@
-"""The configuration in force, and the one way it changes."""
+"""The configuration in force, and the one way to change it."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ from .weights import with_weights
 log = logging.getLogger(__name__)
 
 POLL_S = 0.25
-"""Time between two looks at the configuration's files."""
+"""Time between two checks of the configuration's files."""
 
 MAX_LOGGED_CHANGES = 50
-"""Changed keys that are logged one by one; of a fleet that is replaced nobody reads more."""
+"""Most changed keys that are logged one by one; a replaced fleet would fill the log."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigState:
-    """Where a process is with its configuration; another goes on from it.
+    """State of a process's configuration, from which another process can continue.
 
     Attributes:
         generation: of the configuration.
         config: in force, as it was loaded.
-        refusals: file -> why what it says is not in force.
-        seen: file -> how it was when it was last loaded.
+        refusals: file -> why its content is not in force.
+        seen: file -> its state when it was last loaded.
     """
 
     generation: int
@@ -49,23 +49,22 @@ class ConfigState:
 
 
 Switch = Callable[[Plan, int], None]
-"""Puts a plan in force as the generation of that number. Raises ConfigRefusedError when it cannot; nothing has changed
-then."""
+"""Puts a plan in force as the generation of that number. Raises ConfigRefusedError, with nothing changed, if it cannot."""
 
 
 class LiveConfig:
-    """What is in force, and what was refused.
+    """The configuration in force, and the files that were refused.
 
-    A new configuration is taken whole or refused whole, one after the other.
+    A new configuration is accepted or refused as a whole, one after the other.
 
     Args:
         config: the configuration of the start, generation 1, with the endpoints that its `endpoints.file` lists.
-        files: where it came from, None when it came from nowhere that can change.
-        prepare: does before what of that takes long and changes nothing; None for nothing.
-        switch: puts another in force, between two decisions.
-        settle: does what that left to be done in time: frees, shrinks.
+        files: files of the configuration, None if it has no files.
+        prepare: slow work before a switch, which changes nothing; None if there is none.
+        switch: puts a plan in force, between two decisions.
+        settle: slow work after a switch: frees and shrinks.
         metrics: counters.
-        present: where another process of the same kvatlas is; what it has in force counts in place of `config`.
+        present: state of another process of the same kvatlas, used in place of `config`.
 
     Raises:
         SchedulingError: the plugins make no profile.
@@ -85,63 +84,63 @@ class LiveConfig:
         start = present or ConfigState(1, config)
         self._loaded = start.config
         self.plan = make_plan(start.config)
-        """What the configuration in force comes to."""
+        """The plan of the configuration in force."""
         self.generation: int = start.generation
-        """One more with each configuration that is put in force."""
+        """Incremented with each configuration that is put in force."""
         self.refusals: dict[str, str] = {}
-        """File -> why what it says is not in force."""
-        self.tell: Callable[[], Awaitable[None]] = _nobody
-        """Called when the generation or the refusals are others."""
+        """File -> why its content is not in force."""
+        self.on_change: Callable[[], Awaitable[None]] = _notify_nobody
+        """Called after the generation or the refusals changed."""
         self.files = files
         self._switch, self._settle, self._metrics = switch, settle, metrics
         self._prepare = prepare
         self._watches: dict[Path, FileWatch] = {}
         self._unread: KVAtlasConfig | None = start.config
-        """What the files said at the start, until they are looked at for the first time."""
-        self._go_on_from(start)
+        """Content of the files at the start, until their first check."""
+        self._adopt(start)
         self._turn = asyncio.Lock()
         metrics.generation.set_function(lambda: self.generation)
         metrics.refused.set_function(lambda: len(self.refusals))
 
     @property
     def in_force(self) -> KVAtlasConfig:
-        """The configuration, with tiers and event plane as its plugins have them."""
+        """The configuration, with tiers and event plane as its plugins describe them."""
         return self.plan.config
 
     @property
     def state(self) -> ConfigState:
-        """For another process to go on from."""
+        """The state from which another process can continue."""
         seen = {str(path): each.reported for path, each in self._watches.items() if each.reported is not None}
         return ConfigState(self.generation, self._loaded, self.refusals.copy(), seen)
 
     @contextlib.asynccontextmanager
     async def held(self) -> AsyncGenerator[KVAtlasConfig]:
-        """The configuration in force, which stays so within: changes wait."""
+        """Yield the configuration in force, and delay changes until the end of the block."""
         async with self._turn:
             yield self.in_force
 
     async def follow(self, state: ConfigState) -> None:
-        """Put in force what another process has, as its generation; nothing happens where that is not a later one.
+        """Put in force another process's configuration, with its generation; an older generation is ignored.
 
         Raises:
             ConfigRefusedError: it cannot be put in force; nothing has changed.
         """
         async with self._turn:
             if state.generation >= self.generation:
-                self._go_on_from(state)
+                self._adopt(state)
             if state.generation > self.generation:
                 loaded = LoadedConfig(state.config)
                 await self._put_in_force(loaded, "sibling", "worker 0", generation=state.generation)
 
     async def number_from(self, generation: int) -> None:
-        """Go on as this generation, where others know a later one than this process."""
+        """Continue from this generation, if it is later than this process's."""
         async with self._turn:
             if generation > self.generation:
                 self._switch(self.plan, generation)
                 self.generation = generation
 
     async def watch(self, reload: asyncio.Event) -> None:
-        """Load the files when they change, and when `reload` is set; for ever."""
+        """Load the files when they change and when `reload` is set, until cancelled."""
         while True:
             await self.look()
             try:
@@ -152,7 +151,7 @@ class LiveConfig:
             await self.reload()
 
     async def look(self) -> None:
-        """Look at the files, and load what has changed; the first time whatever they say."""
+        """Check the files and load those that changed; the first check loads all of them."""
         paths = self.files.paths if self.files is not None else ()
         if any([await self._has_changed(path) for path in paths]):
             await self._load_config("file")
@@ -182,18 +181,18 @@ class LiveConfig:
             except (ConfigError, ConfigRefusedError):
                 self._metrics.loaded("rest", "refused")
                 raise
-        await self.tell()
+        await self.on_change()
         return found
 
-    def _go_on_from(self, state: ConfigState) -> None:
-        """Take over all but the configuration itself."""
+    def _adopt(self, state: ConfigState) -> None:
+        """Adopt all of a state but the configuration itself."""
         self.refusals = dict(state.refusals)
         self._watches = {
             Path(path): FileWatch(Path(path), reported=each) for path, each in state.seen.items()
         }
 
     def plan_with(self, weights: Mapping[str, object]) -> Plan:
-        """What the configuration in force would come to with other weights for those named. Changes nothing.
+        """Return the plan of the configuration in force with new weights for the named scorers. Nothing changes.
 
         Raises:
             ConfigError: a name or value is impossible.
@@ -233,7 +232,7 @@ class LiveConfig:
             self.refusals[name] = refusal
             self._metrics.loaded(why, "refused")
             log.error("configuration generation %d stays in force: %s", self.generation, refusal)
-        await self.tell()
+        await self.on_change()
 
     async def _put_in_force(
         self, loaded: LoadedConfig, why: str, origin: str, *, generation: int | None = None
@@ -255,11 +254,11 @@ class LiveConfig:
         self.plan = plan
         self.generation = generation
         self._metrics.loaded(why, "applied")
-        self._tell(found, (*loaded.notes, *plan.notes), origin)
+        self._log_changes(found, (*loaded.notes, *plan.notes), origin)
         await self._settle()
         return found
 
-    def _tell(self, found: list[Change], notes: tuple[str, ...], origin: str) -> None:
+    def _log_changes(self, found: list[Change], notes: tuple[str, ...], origin: str) -> None:
         log.info("configuration generation %d is in force (%s):", self.generation, origin)
         for change in found[:MAX_LOGGED_CHANGES]:
             log.info("  %s", change)
@@ -269,15 +268,15 @@ class LiveConfig:
             log.info("  %s", note)
 
 
-async def _nobody() -> None:
-    """Tells nobody."""
+async def _notify_nobody() -> None:
+    """Do nothing."""
 
 
 def _live_changes(old: KVAtlasConfig, new: KVAtlasConfig) -> list[Change]:
-    """What differs.
+    """Return the changes.
 
     Raises:
-        ConfigRefusedError: something that needs a restart.
+        ConfigRefusedError: a change needs a restart.
     """
     found = changes(old, new)
     fixed = [change for change in found if not change.is_live]

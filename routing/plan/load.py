@@ -15,12 +15,12 @@ from .plan import scheduling_problems, without_unknown_plugins
 def load_scheduled(
     config: Path | None, picker: Path | None = None, *, ignore_unknown: bool = False
 ) -> LoadedConfig:
-    """The configuration of one file, or of two: `config` with the plugins and profiles of `picker`.
+    """Load the configuration of one file or two: `config` with the plugins and profiles of `picker`.
 
     Args:
-        config: a configuration file of either kind, None to take `picker` alone.
+        config: a configuration file of either kind, None to load `picker` alone.
         picker: beside `config` an `EndpointPickerConfig`, alone a configuration file of either kind.
-        ignore_unknown: leave out plugins that nobody has.
+        ignore_unknown: leave out plugins of unknown types.
 
     Raises:
         ConfigError: a file cannot be used; names every problem.

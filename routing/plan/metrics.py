@@ -1,4 +1,4 @@
-"""Prometheus metrics of the configuration in force, and of what its latency scorers have learned."""
+"""Prometheus metrics of the configuration in force, and of the costs that its latency scorers learned."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class ConfigMetrics:
     """Counters of configurations that were loaded.
 
     Args:
-        registry: where they are shown.
+        registry: shows them.
     """
 
     def __init__(self, registry: CollectorRegistry) -> None:
@@ -39,7 +39,7 @@ class ConfigMetrics:
 
 
 def latency_families(profile: Profile) -> Iterator[Metric]:
-    """Costs, their errors and the implied credits of every group of endpoints. Cost: O(groups * tiers)."""
+    """Yield costs, their errors and the implied credits of every group of endpoints. Cost: O(groups * tiers)."""
     cost = gauge(
         "latency_cost_seconds", "Cost that predicts times to first token.", "scorer", "group", "term"
     )

@@ -1,4 +1,4 @@
-"""The plan of a configuration: its profile, built, and what that means for its tiers."""
+"""The plan of a configuration: its profile, built, and its tiers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from ...scorers.weights import default_profile
 from ..errors import PluginLoadError, SchedulingError
 from .entry_points import add_offered, offered_types
 from .producers import ProducedTiers, produced_tiers
-from .reference import NO_MEANING
+from .reference import NO_EFFECT
 
 T = TypeVar("T")
 
@@ -44,14 +44,14 @@ class BuiltPlugin:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a configuration comes to.
+    """The profile and tiers built from a configuration.
 
     Attributes:
-        config: the configuration, with tiers and event plane as its producers have them.
-        profile: what decides.
+        config: the configuration, with tiers and event plane as its producers describe them.
+        profile: makes the decisions.
         notes: plugins that were accepted without effect, one line each.
-        references: what the profile refers to, in its order; empty where `weights` stands for it.
-        built: (kind, name) -> plugin, of those that it refers to.
+        references: plugins of the profile, in its order; empty if the profile is made from `weights`.
+        built: (kind, name) -> plugin, for the plugins of the profile.
     """
 
     config: KVAtlasConfig
@@ -69,15 +69,15 @@ class _DescribesIndex(Protocol):
 
 
 def make_plan(config: KVAtlasConfig, *, before: Plan | None = None) -> Plan:
-    """The plan of a configuration.
+    """Make the plan of a configuration.
 
     Args:
         config: the configuration.
-        before: a plan whose plugins go on, with all they have learned, where name and parameters are the same; others
-            begin anew.
+        before: a plan whose plugins are kept, with all they learned, if name and parameters are the same; others start
+            from scratch.
 
     Raises:
-        SchedulingError: a plugin nobody has, parameters that it does not take, or a profile that cannot work.
+        SchedulingError: an unknown plugin, parameters that a plugin does not take, or a profile that cannot work.
     """
     if not config.plugins:
         return Plan(config, default_profile(config.weights, tiers=[tier.name for tier in config.tiers]))
@@ -85,7 +85,7 @@ def make_plan(config: KVAtlasConfig, *, before: Plan | None = None) -> Plan:
 
 
 def scheduling_problems(config: KVAtlasConfig) -> tuple[Problem, ...]:
-    """Everything that keeps a configuration from having a plan."""
+    """Return all problems that keep a configuration from having a plan."""
     try:
         make_plan(config)
     except SchedulingError as error:
@@ -94,7 +94,7 @@ def scheduling_problems(config: KVAtlasConfig) -> tuple[Problem, ...]:
 
 
 def without_unknown_plugins(config: KVAtlasConfig) -> tuple[KVAtlasConfig, tuple[str, ...]]:
-    """The configuration without plugins of types that nobody has, and the names of those left out."""
+    """Return the configuration without plugins of unknown types, and the names of those left out."""
     known = known_types()
     unknown = [plugin.known_as for plugin in config.plugins if plugin.type not in known]
     profiles = tuple(
@@ -108,14 +108,14 @@ def without_unknown_plugins(config: KVAtlasConfig) -> tuple[KVAtlasConfig, tuple
 
 
 def known_types() -> set[str]:
-    """Plugin types that a configuration may name."""
+    """Return the plugin types that a configuration may name."""
     registered = {plugin_type for kind in builtin_registry().kinds for plugin_type in kind}
-    return registered | offered_types() | NO_MEANING.keys()
+    return registered | offered_types() | NO_EFFECT.keys()
 
 
 @dataclass(frozen=True, slots=True)
 class _Declared:
-    """One entry of `plugins` whose parameters are right."""
+    """An entry of `plugins` with valid parameters."""
 
     path: KeyPath
     config: PluginConfig
@@ -124,13 +124,13 @@ class _Declared:
 
     @property
     def decides(self) -> bool:
-        """Whether it has a part in a profile: producers have none."""
+        """Whether it can be in a profile, as all but producers can."""
         return any(kind != "producer" for kind in self.params)
 
 
 @dataclass(slots=True)
 class _Parts:
-    """What a profile is made of."""
+    """The plugins of a profile, by kind."""
 
     filters: list[tuple[str, Filter]] = field(default_factory=list[tuple[str, Filter]])
     scorers: list[tuple[str, Scorer, float]] = field(default_factory=list[tuple[str, Scorer, float]])
@@ -138,7 +138,7 @@ class _Parts:
 
 
 class _Planner:
-    """Makes one plan, collecting every problem on the way."""
+    """Makes one plan, and collects every problem."""
 
     def __init__(self, config: KVAtlasConfig, before: Mapping[tuple[str, str], BuiltPlugin]) -> None:
         self._config, self._before = config, before
@@ -150,7 +150,7 @@ class _Planner:
         self._problems: list[Problem] = []
 
     def plan(self) -> Plan:
-        """The plan.
+        """Return the plan.
 
         Raises:
             SchedulingError: see `make_plan`.
@@ -172,7 +172,7 @@ class _Planner:
         return Plan(config, profile, tuple(self._notes), tuple(self._used), self._all_built)
 
     def _add_offered(self) -> dict[str, PluginLoadError]:
-        """Register what other packages have of the types that are named; the types that cannot be used, with the reason."""
+        """Register the named types of other packages; returns types that cannot be used, with the reason."""
         unusable: dict[str, PluginLoadError] = {}
         for plugin_type in dict.fromkeys(plugin.type for plugin in self._config.plugins):
             try:
@@ -187,8 +187,8 @@ class _Planner:
         }
         if blueprints:
             self._decode(path, plugin, {kind: found.params for kind, found in blueprints.items()})
-        elif plugin.type in NO_MEANING:
-            self._notes.append(f"plugin {plugin.type} has no effect: {NO_MEANING[plugin.type]}")
+        elif plugin.type in NO_EFFECT:
+            self._notes.append(f"plugin {plugin.type} has no effect: {NO_EFFECT[plugin.type]}")
         else:
             known = nearest(plugin.type, sorted(known_types()))
             message = (
@@ -209,7 +209,7 @@ class _Planner:
         self._declared[plugin.known_as] = _Declared(path, plugin, params)
 
     def _producers(self) -> dict[str, PrefixProducer]:
-        """Plugin name -> the index that its parameters describe."""
+        """Return plugin name -> the index that its parameters describe."""
         return {
             name: producer
             for name, declared in self._declared.items()
@@ -232,7 +232,7 @@ class _Planner:
             return None
 
     def _references(self) -> Iterator[tuple[KeyPath, ProfilePluginConfig]]:
-        """What the profile refers to, each with its place; without a profile, all that can be in one."""
+        """Yield the plugins of the profile, each with its path; without a profile, all that can be in one."""
         profiles = self._config.scheduling_profiles
         if len(profiles) > 1:
             message = (
@@ -240,8 +240,8 @@ class _Planner:
             )
             self._problems.append(Problem(message, ("schedulingProfiles", 1)))
         for number, profile in enumerate(profiles):
-            for place, reference in enumerate(profile.plugins):
-                yield ("schedulingProfiles", number, "plugins", place), reference
+            for position, reference in enumerate(profile.plugins):
+                yield ("schedulingProfiles", number, "plugins", position), reference
         for name, declared in () if profiles else self._declared.items():
             if declared.decides:
                 yield declared.path, ProfilePluginConfig(plugin_ref=name)
@@ -252,7 +252,7 @@ class _Planner:
         name, registry = reference.plugin_ref, self._registry
         declared = self._declared.get(name)
         if declared is None:
-            self._refuse_without_part(path, name)
+            self._report_other_kind(path, name)
             return
         own = produced.sources.get(name)
         context = BuildContext(tuple(tier.name for tier in produced.tiers), produced.sources, own)
@@ -265,18 +265,18 @@ class _Planner:
             if len(parts.pickers) > 1:
                 self._problems.append(Problem(f"found {name!r}, a second picker; keep one", path))
         if not declared.decides:
-            self._refuse_without_part(path, name)
+            self._report_other_kind(path, name)
 
-    def _refuse_without_part(self, path: KeyPath, name: str) -> None:
-        """A reference to what is neither filter, scorer nor picker; plugins of unknown types are reported already."""
+    def _report_other_kind(self, path: KeyPath, name: str) -> None:
+        """Report a reference to a plugin of another kind, unless its unknown type was reported already."""
         plugin = next((each for each in self._config.plugins if each.known_as == name), None)
-        is_known = name in self._declared or plugin is None or plugin.type in NO_MEANING
+        is_known = name in self._declared or plugin is None or plugin.type in NO_EFFECT
         if is_known:
             message = f"found {name!r}, which is neither a filter, a scorer nor a picker here"
             self._problems.append(Problem(message, (*path, "pluginRef")))
 
     def _built(self, plugins: Plugins[T], declared: _Declared, context: BuildContext) -> T | None:
-        """A plugin of that kind, None when the type is of another or cannot be built, which is then a problem."""
+        """Build a plugin of that kind. None if its type is of another kind, or if it cannot be built: then a problem is added."""
         blueprint = plugins.get(declared.config.type)
         if blueprint is None:
             return None

@@ -1,4 +1,4 @@
-"""What prefix cache producers say of the tiers: which one each stands for, and how it is known and bounded."""
+"""Tiers as prefix cache producers describe them: the tier of each producer, its source and its bounds."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from ...scorers.core.prefix_source import (
 
 @dataclass(frozen=True, slots=True)
 class ProducedTiers:
-    """The outcome.
+    """Sources and tiers of all producers of a configuration.
 
     Attributes:
-        sources: name of a producer -> what its matches are read from.
-        tiers: the configured tiers with what the producers add; what the configuration says itself stays.
+        sources: name of a producer -> source of its matches.
+        tiers: the configured tiers, completed by the producers; explicit settings of the configuration win.
         events: the event plane, likewise.
-        predictions: whether and how long what was routed counts as held, likewise.
+        predictions: whether and how long routed blocks count as held, likewise.
     """
 
     sources: Mapping[str, PrefixSource]
@@ -38,15 +38,15 @@ class ProducedTiers:
 
 
 def produced_tiers(producers: Mapping[str, PrefixProducer], config: KVAtlasConfig) -> ProducedTiers:
-    """Tiers and sources as the producers of a configuration have them.
+    """Return tiers and sources as the producers of a configuration describe them.
 
-    An approximate producer of the engine's own size stands for the fastest tier; those of a given size follow, in the
-    order of the file, from the second tier on, or from the first when none has the engine's size. A precise producer
+    An approximate producer of the engine's own size stands for the fastest tier. Those of a given size follow in the
+    order of the file, from the second tier on, or from the first if none has the engine's size. A precise producer
     stands for the union of all tiers, each with its credit.
     """
     approx = {name: each for name, each in producers.items() if isinstance(each, ApproxProducer)}
     precise = {name: each for name, each in producers.items() if isinstance(each, PreciseProducer)}
-    places = _places(approx)
+    places = _positions(approx)
     capacities = {
         place: capacity for name, place in places.items() if (capacity := approx[name].capacity) is not None
     }
@@ -69,8 +69,8 @@ def produced_tiers(producers: Mapping[str, PrefixProducer], config: KVAtlasConfi
     )
 
 
-def _places(approx: Mapping[str, ApproxProducer]) -> dict[str, int]:
-    """Producer name -> position of its tier."""
+def _positions(approx: Mapping[str, ApproxProducer]) -> dict[str, int]:
+    """Return producer name -> position of its tier."""
     next_place = int(any(each.capacity is None for each in approx.values()))
     places: dict[str, int] = {}
     for name, each in approx.items():
@@ -92,13 +92,13 @@ def _tier(
         if is_precise and not (is_approx and place):
             changes["source"] = "events"
         elif is_approx:
-            # what is routed there is learned in the fastest tier, and taken as copied to the slower ones
+            # routed blocks are learned in the fastest tier, and assumed copied to the slower ones
             changes["source"] = "inferred" if place else "routing"
     return msgspec.structs.replace(tier, **changes)
 
 
 def _credits(producer: PreciseProducer, tiers: Iterable[TierConfig]) -> tuple[float, ...]:
-    """By tier, the largest credit of the engine's words for it; a tier without any is worth nothing."""
+    """Return the credit of each tier: the largest of its media. A tier without credit is worth nothing."""
     return tuple(
         max(
             (
@@ -113,7 +113,7 @@ def _credits(producer: PreciseProducer, tiers: Iterable[TierConfig]) -> tuple[fl
 
 
 def _events(events: EventsConfig, precise: Iterable[PreciseProducer]) -> EventsConfig:
-    """The event plane of the first precise producer, where the configuration has none of its own."""
+    """Return the event plane of the first precise producer, unless the configuration has its own."""
     producer = next(iter(precise), None)
     if producer is None or events != EventsConfig():
         return events
@@ -127,7 +127,7 @@ def _events(events: EventsConfig, precise: Iterable[PreciseProducer]) -> EventsC
 
 
 def _predictions(predictions: PredictionsConfig, precise: Iterable[PreciseProducer]) -> PredictionsConfig:
-    """As the first precise producer has them, where the configuration has none of its own."""
+    """Return the predictions of the first precise producer, unless the configuration has its own."""
     producer = next(iter(precise), None)
     if producer is None or predictions != PredictionsConfig():
         return predictions

@@ -1,7 +1,7 @@
-"""Plugins of the reference endpoint picker that its configuration files name and that have no meaning here.
+"""Plugins of the reference endpoint picker that have no effect here.
 
-Each is accepted, with the reason said once at the start. What is neither here nor registered is refused: leaving it out
-would change decisions.
+Each is accepted, and the reason is logged once at the start. A type that is neither here nor registered is refused:
+leaving it out would change decisions.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from collections.abc import Mapping
 _SCRAPING = "kvatlas scrapes by itself; see metricsScrape and endpoints"
 _PARSING = "kvatlas reads every API it knows"
 _TOKENS = "kvatlas tokenizes by itself; see model.tokenizer"
-_QUEUES = "kvatlas sends requests on at once and queues none"
+_QUEUES = "kvatlas forwards requests at once and has no queues"
 
-NO_MEANING: Mapping[str, str] = {
+NO_EFFECT: Mapping[str, str] = {
     "single-profile-handler": "kvatlas runs one profile",
     "metrics-data-source": _SCRAPING,
     "core-metrics-extractor": _SCRAPING,
@@ -32,8 +32,8 @@ NO_MEANING: Mapping[str, str] = {
     "vllmgrpc-parser": _PARSING,
     "vertexai-parser": _PARSING,
     "passthrough-parser": _PARSING,
-    "utilization-detector": "what counts as saturated is said under admission",
-    "concurrency-detector": "kvatlas tells saturation by queues and KV caches; see admission",
+    "utilization-detector": "thresholds of saturation are under admission",
+    "concurrency-detector": "kvatlas measures saturation by queues and KV caches; see admission",
     "global-strict-fairness-policy": _QUEUES,
     "round-robin-fairness-policy": _QUEUES,
     "fcfs-ordering-policy": _QUEUES,
@@ -43,4 +43,4 @@ NO_MEANING: Mapping[str, str] = {
     "file-discovery": "dataLayer.discovery does not name it; kvatlas' own files have endpoints.file",
     "request-attribute-reporter": "kvatlas reports by its own metrics",
 }
-"""Plugin type -> why it has no meaning."""
+"""Plugin type -> why it has no effect."""

@@ -21,7 +21,7 @@ class _OneWeight(Section, frozen=True):
 
 
 def weights_of(plan: Plan) -> dict[str, float]:
-    """The weight of each scorer: by key of `weights`, or by plugin name where the configuration has plugins."""
+    """Return the weight of each scorer: by key of `weights`, or by plugin name if the configuration has plugins."""
     if not plan.config.plugins:
         weights: dict[str, float] = msgspec.to_builtins(plan.config.weights)
         return weights
@@ -29,11 +29,11 @@ def weights_of(plan: Plan) -> dict[str, float]:
 
 
 def with_weights(config: KVAtlasConfig, plan: Plan, weights: Mapping[str, object]) -> KVAtlasConfig:
-    """The configuration with other weights for those that `weights` names; the others stay.
+    """Return the configuration with new weights for the scorers that `weights` names; the others stay.
 
     Args:
         config: as loaded.
-        plan: what it comes to.
+        plan: of that configuration.
         weights: names as `weights_of` gives them, and any value.
 
     Raises:

@@ -26,7 +26,7 @@ def trusting_clients(config: EnvoyConfig) -> EnvoyConfig:
 
 
 def with_subset_from_header(config: EnvoyConfig) -> EnvoyConfig:
-    """The usual way to give Envoy a subset hint by hand."""
+    """Give Envoy a subset hint by hand, in the usual way."""
     rule = {
         "header": "x-subset",
         "on_header_present": {
@@ -53,8 +53,8 @@ async def test_request_reaches_the_chosen_server(mode: Mode) -> None:
 
         bodies = [[request.body for request in server.received] for server in at.servers]
         assert bodies == [[b'{"prompt": "p"}'] * 2] * 3
-        assert [request.body for request in at.router.asked] == [b'{"prompt": "p"}'] * 6
-        assert {request.path for request in at.router.asked} == {"/v1/completions"}
+        assert [request.body for request in at.router.requests] == [b'{"prompt": "p"}'] * 6
+        assert {request.path for request in at.router.requests} == {"/v1/completions"}
 
 
 @both_modes
@@ -65,7 +65,7 @@ async def test_request_without_body_reaches_the_chosen_server(mode: Mode) -> Non
             async with at.client.get("/v1/completions") as answer:
                 assert (await answer.json())["server"] == server.address
 
-        assert not any(request.has_body for request in at.router.asked)
+        assert not any(request.has_body for request in at.router.requests)
 
 
 @both_modes
@@ -88,7 +88,7 @@ async def test_body_of_megabytes_arrives_unchanged(mode: Mode, n_chars: int) -> 
             assert answer.status == 200
 
         assert [request.body for request in at.servers[0].received] == [body]
-        assert at.router.asked[0].body == body
+        assert at.router.requests[0].body == body
 
 
 @both_modes
@@ -147,7 +147,7 @@ async def test_destination_sent_by_the_client_is_overwritten(
 
         assert await at.served_by({DESTINATION: wished}) == chosen
         assert at.servers[0].received[0].headers.getlist(DESTINATION) == [chosen]
-        assert DESTINATION not in at.router.asked[0].headers
+        assert DESTINATION not in at.router.requests[0].headers
 
 
 @both_modes
@@ -156,7 +156,7 @@ async def test_subset_hint_reaches_the_router(mode: Mode) -> None:
         await at.served_by({"x-subset": "10.0.0.1, 10.0.0.2:8000"})
         await at.served_by()
 
-        assert [request.subset for request in at.router.asked] == [{"10.0.0.1", "10.0.0.2:8000"}, None]
+        assert [request.subset for request in at.router.requests] == [{"10.0.0.1", "10.0.0.2:8000"}, None]
 
 
 @both_modes
@@ -168,7 +168,7 @@ async def test_control_headers_of_the_client_reach_the_picker_but_no_server(mode
         (request,) = at.servers[0].received
         assert not CONTROL_HEADERS & set(request.headers)
         assert (request.headers["traceparent"], request.headers["tracestate"]) == (TRACE, "a=b")
-        assert at.router.asked[0].headers["x-llm-d-inference-objective"] == "spoofed"
+        assert at.router.requests[0].headers["x-llm-d-inference-objective"] == "spoofed"
 
 
 @both_modes
@@ -197,4 +197,4 @@ async def test_gateway_without_picker_goes_round_robin() -> None:
         served = {await at.served_by() for _ in range(6)}
 
         assert served == {server.address for server in at.servers}
-        assert at.router.asked == []
+        assert at.router.requests == []

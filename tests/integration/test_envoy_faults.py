@@ -51,7 +51,7 @@ async def test_traffic_flows_round_robin_when_the_picker_is_out(mode: Mode, reas
         served = {await at.served_by(wish) for _ in range(6)}
 
         assert served == {server.address for server in at.servers}
-        assert len(at.router.asked) == 1
+        assert len(at.router.requests) == 1
 
 
 async def test_request_that_a_slow_picker_holds_up_goes_round_robin() -> None:
@@ -88,12 +88,12 @@ class Rig:
             return answer.status
 
     async def stream(self) -> bytes:
-        """A streamed answer, which takes until the server is released."""
+        """Start a streamed response, which lasts until the server is released."""
         async with self.client.post("/v1/stream", json=BODY) as answer:
             return await answer.read()
 
     async def in_use(self, count: int) -> None:
-        """Returns once Envoy uses `count` pickers."""
+        """Return once Envoy uses `count` pickers."""
         await pickers_in_use(self.envoy, self.client, count)
 
 
@@ -199,7 +199,7 @@ async def test_pickers_restarted_one_after_the_other_fail_no_request(tmp_path: P
 
 
 async def ended(picker: Served, at: Rig) -> None:
-    """Stops a picker, and lets streamed answers go on once it is stopping."""
+    """Stop a picker, and let streamed responses continue once it is stopping."""
     picker.process.terminate()
     await until(lambda: any("stopping" in line for line in picker.log), what="the picker's wish to stop")
     at.server.released.set()
@@ -207,7 +207,7 @@ async def ended(picker: Served, at: Rig) -> None:
 
 
 async def n_picks(picker: Served) -> int:
-    """Requests the picker has routed."""
+    """Return the number of requests that the picker has routed."""
     found = re.search(r'^kvatlas_picks_total{endpoint="a"} (\d+)', await picker.metrics(), re.MULTILINE)
     return int(found[1]) if found else 0
 

@@ -17,7 +17,7 @@ ANY_PORT = ("127.0.0.1", 0)
 
 
 def make_stubborn_envoy(folder: Path) -> Path:
-    """A program that claims an admin address, serves nothing and ignores SIGTERM."""
+    """Write a program that claims an admin address, serves nothing and ignores SIGTERM."""
     binary = folder / "envoy"
     binary.write_text(
         f"#!{sys.executable}\n"

@@ -31,8 +31,10 @@ async def test_duplex_tells_who_served_and_what_was_counted() -> None:
         assert completion.outcome is Outcome.COMPLETED
         assert completion.served == completion.endpoint == at.servers[0].address
         assert completion.route == at.router.answer
-        assert (completion.answer.status, completion.answer.usage) == (200, TOLD)
-        assert 0 <= (completion.answer.time_to_first_byte_s or -1) <= (completion.answer.time_to_end_s or -1)
+        assert (completion.response.status, completion.response.usage) == (200, TOLD)
+        assert (
+            0 <= (completion.response.time_to_first_byte_s or -1) <= (completion.response.time_to_end_s or -1)
+        )
 
 
 async def test_duplex_tells_what_a_stream_counted() -> None:
@@ -42,7 +44,7 @@ async def test_duplex_tells_what_a_stream_counted() -> None:
             await answer.read()
         completion = await at.completion()
 
-        assert (completion.answer.usage, completion.answer.n_events) == (TOLD, 2)
+        assert (completion.response.usage, completion.response.n_events) == (TOLD, 2)
 
 
 async def test_retried_request_counts_for_the_endpoint_that_served_it() -> None:
@@ -58,7 +60,7 @@ async def test_compressed_answer_passes_unread() -> None:
     async with gateway("duplex") as at:
         assert await at.served_by({"accept-encoding": "gzip"}) == at.servers[0].address
 
-        assert (await at.completion()).answer.usage is UsageGap.ENCODED
+        assert (await at.completion()).response.usage is UsageGap.ENCODED
 
 
 async def test_duplex_names_the_model_as_the_client_did() -> None:
@@ -121,7 +123,7 @@ async def test_end_of_a_request_is_told_when_its_response_ends_or_once_it_is_rou
 
 
 async def expect_nothing_told(at: Gateway) -> None:
-    """A request that came later is told first: an earlier one still goes on."""
+    """Check that a later request is reported first, while an earlier one is still in progress."""
     at.router.answer = Refusal(RefusalCode.RESOURCE_EXHAUSTED, "no")
     async with at.client.post("/v1/completions", json={}) as answer:
         assert answer.status == 429

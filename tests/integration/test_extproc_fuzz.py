@@ -16,6 +16,7 @@ from kvatlas.api.extproc import ext_proc_pb2 as pb
 from kvatlas.api.extproc.health import EXT_PROC_SERVICE, HealthService
 from kvatlas.api.extproc.intake import Intake, Share
 from kvatlas.api.extproc.server import ExtProcServer
+from kvatlas.api.extproc.stream import StreamOptions, StreamReports
 from kvatlas.routing.outcome import Completion
 from support.ext_proc import (
     BUFFERED,
@@ -103,7 +104,7 @@ class Target:
         return [kind_of(answer) async for answer in call] == ["request_headers", "request_body"]
 
     async def holds_nothing(self) -> None:
-        """Returns once every stream has been told of, and nothing is held."""
+        """Return once every stream was reported, and nothing is held."""
         await until(lambda: len(self.completions) == self.intake.n_streams, what="one completion a stream")
         assert (self.intake.n_requests, self.intake.n_bytes) == (0, 0)
 
@@ -115,9 +116,8 @@ async def running() -> AsyncGenerator[Target]:
     server = ExtProcServer(
         FixedRouter(make_route("10.0.0.1:8000")),
         HealthService(ready=True),
-        intake=intake,
-        max_body_bytes=100_000,
-        on_complete=completions.append,
+        options=StreamOptions(intake=intake, max_body_bytes=100_000),
+        reports=StreamReports(on_complete=completions.append),
     )
     port = await server.start("127.0.0.1", 0)
     where, options = f"127.0.0.1:{port}", [("grpc.max_send_message_length", -1)]

@@ -53,7 +53,7 @@ async def picker(config: TlsConfig) -> AsyncGenerator[int]:
 def connected(
     port: int, trusted: bytes, key: bytes | None = None, certificate: bytes | None = None
 ) -> grpc.aio.Channel:
-    """A new connection of a client that trusts one certificate, and may show its own."""
+    """Open a new connection of a client that trusts one certificate, and may show its own."""
     credentials = grpc.ssl_channel_credentials(trusted, key, certificate)
     # Channels to one server share a connection unless told otherwise.
     return grpc.aio.secure_channel(f"localhost:{port}", credentials, [("grpc.use_local_subchannel_pool", 1)])
@@ -112,7 +112,7 @@ async def test_envoy_talks_to_a_made_certificate() -> None:
 
     async with gateway("duplex", over_tls, certificates=Certificates(TlsConfig())) as at:
         assert await at.served_by() == at.servers[0].address
-        assert len(at.router.asked) == 1
+        assert len(at.router.requests) == 1
 
 
 @pytest.mark.parametrize(
@@ -133,5 +133,5 @@ async def test_process_speaks_tls_by_the_reference_flags(
 
 
 def certificate_of(port: int) -> str:
-    """What the server shows."""
+    """Return the certificate that the server shows."""
     return ssl.get_server_certificate(("127.0.0.1", port), timeout=10)

@@ -18,9 +18,8 @@ from kvatlas.fleet.kubernetes.rewrites import (
     RuleMatch,
     RuleTarget,
 )
-from kvatlas.routing.admission import SHED
 from kvatlas.routing.model_rewrite import target_by_rules
-from kvatlas.routing.picker import NO_CANDIDATES, NOT_CACHED, NOT_REWRITTEN, NOT_TOLD
+from kvatlas.routing.refusals import MODEL_NOT_READ, NO_CANDIDATES, NOT_CACHED, NOT_REWRITTEN, SHED
 from kvatlas.routing.router import Overload, Refusal, Route, RoutingRequest
 from kvatlas.scorers.core.decision import Origin
 from support.picker_parts import PickerParts, picker_parts
@@ -58,7 +57,7 @@ async def test_request_past_a_limit_is_refused_where_endpoints_have_different_mo
     async with picker_parts({"a": 0}, endpoint_labels=labels) as made:
         answer = await made.picker.route(replace(CHAT, overload=Overload.PENDING_REQUESTS))
 
-        assert answer is NOT_TOLD
+        assert answer is MODEL_NOT_READ
 
 
 async def test_equal_fallbacks_come_in_any_order() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Coroutine, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 
 import pytest
@@ -15,6 +15,7 @@ from msgspec.structs import asdict, replace
 from kvatlas.routing.router import Overload, Refusal, Route, RoutingRequest
 from kvatlas.tokenization.encoding.encoding_pool import QUICK_CHARS, EncodingPool
 from kvatlas.tokenization.encoding.tokenizer import load_tokenizer
+from kvatlas.tokenization.eventual import Eventual, Later
 from kvatlas.tokenization.model import ParsedRequest, Prompt
 from kvatlas.tokenization.pipeline import PromptPipeline
 from support.models import TINY
@@ -55,18 +56,20 @@ REQUESTS = {
 
 
 class Waiting(PromptPipeline):
-    """Lets everyone wait."""
+    """Makes every request wait."""
 
-    def begin(self, request: ParsedRequest) -> Coroutine[None, None, Prompt]:
-        return self._later(super().begin(request))
+    def tokenize(self, request: ParsedRequest) -> Eventual[Prompt]:
+        outcome = super().tokenize(request)
 
-    async def _later(self, outcome: Prompt | Coroutine[None, None, Prompt]) -> Prompt:
-        await asyncio.sleep(0)
-        return outcome if isinstance(outcome, Prompt) else await outcome
+        async def waited() -> Prompt:
+            await asyncio.sleep(0)
+            return await outcome
+
+        return Later(waited())
 
 
-def told(outcome: Route | Refusal) -> object:
-    """What must not depend on the time it took."""
+def timeless(outcome: Route | Refusal) -> object:
+    """Return the parts that must not depend on the time it took."""
     if isinstance(outcome, Refusal):
         return outcome
     decision = asdict(outcome.decision) | {"at": 0.0}
@@ -93,7 +96,7 @@ async def outcomes(kinds: Sequence[str], pipeline: PromptPipeline) -> tuple[list
     """Outcomes, counters and bookings of requests of these kinds, one after the other."""
     async with picker_parts(NAMES, n_fallbacks=1) as made:
         made.picker.pipeline = pipeline
-        found = [told(await made.picker.route(REQUESTS[kind])) for kind in kinds]
+        found = [timeless(await made.picker.route(REQUESTS[kind])) for kind in kinds]
         return found, counted(made), {name: made.fleet.in_flight.of(name) for name in NAMES}
 
 
@@ -113,14 +116,14 @@ async def test_request_is_answered_at_once_unless_its_text_is_long_and_new(kind:
         async with picker_parts(NAMES) as made:
             made.picker.pipeline = PromptPipeline(load_tokenizer(TINY), pool=pool)
             nothing = counted(made)
-            first = made.picker.begin(REQUESTS[kind])
-            waits = not isinstance(first, Route | Refusal)
+            first = made.picker.route(REQUESTS[kind])
+            waits = isinstance(first, Later)
             assert waits == (kind in {"long_chat", "longer_chat", "long_text", "two_texts"})
-            if isinstance(first, Coroutine):
+            if isinstance(first, Later):
                 assert counted(made) == nothing
                 assert isinstance(await first, Route)
             assert counted(made) != nothing
-            again = made.picker.begin(REQUESTS[kind])
-            assert isinstance(again, Coroutine) == (kind == "two_texts")
-            if isinstance(again, Coroutine):
+            again = made.picker.route(REQUESTS[kind])
+            assert isinstance(again, Later) == (kind == "two_texts")
+            if isinstance(again, Later):
                 await again

@@ -16,7 +16,7 @@ import pytest_asyncio
 from aiohttp import web
 
 from kvatlas.api.extproc import ext_proc_pb2 as pb
-from support.ext_proc_answers import comparable
+from support.ext_proc_replies import comparable
 from support.protocol_cases import CASES, ELSEWHERE, NOT_HERE, SERVERS, WAITING, Case
 from support.serve import ANY_PORTS, Served, serving
 from support.waiting import until
@@ -139,8 +139,8 @@ async def test_case_is_answered_as_the_protocol_has_it(case: Case, servers: dict
 
     told, code, words = await converse(server, case)
 
-    assert len(told) == len(case.heard), told
-    for answer, expected in zip(told, case.heard, strict=True):
+    assert len(told) == len(case.replies), told
+    for answer, expected in zip(told, case.replies, strict=True):
         assert comparable(answer, expected) == expected
     assert code == case.code, words
     after = await samples(server)

@@ -89,4 +89,4 @@ async def test_requests_are_routed_without_prefix_when_nobody_tells_ids(
     assert [(answer["noPrefixReason"], answer["tokens"]) for answer in answers] == [("no_tokenizer", 0)] * 3
     assert 'kvatlas_remote_tokenizations_total{outcome="unreachable"} 2.0' in metrics
     assert 'kvatlas_remote_tokenizations_total{outcome="unavailable"} 1.0' in metrics
-    assert sum("does not tell token ids" in line for line in served.log) == 1
+    assert sum("returns no token ids" in line for line in served.log) == 1

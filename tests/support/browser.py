@@ -14,13 +14,13 @@ from PIL import Image
 from playwright.async_api import Browser, BrowserContext, Page, Request, async_playwright, expect
 
 from support.programs import find_program
+from support.waiting import PATIENCE_S
 
 Scheme = Literal["light", "dark"]
 
 WIDE, NARROW = (1920, 1080), (360, 780)
 
-_PATIENCE_MS = 30_000
-"""For a busy machine; what is looked for is mostly there at once."""
+_PATIENCE_MS = PATIENCE_S * 1000
 
 _NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 

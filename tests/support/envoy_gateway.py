@@ -14,13 +14,15 @@ import aiohttp
 from aiohttp import web
 from starlette.datastructures import Headers
 
-from kvatlas.api.extproc.dialect import Dialect
+from kvatlas.api.extproc.dialect import Dialect, Proposal
 from kvatlas.api.extproc.health import HealthService
 from kvatlas.api.extproc.server import ExtProcServer
+from kvatlas.api.extproc.stream import StreamOptions, StreamReports
 from kvatlas.api.tls.certificates import Certificates
 from kvatlas.routing.outcome import Completion
-from kvatlas.routing.router import Refusal, RefusalCode, Route, RoutingRequest
+from kvatlas.routing.router import Refusal, RefusalCode, Route, RoutingRequest, RoutingResult
 from kvatlas.sim.envoy import Address, EnvoyConfig, EnvoyProcess, find_envoy, gateway_config
+from kvatlas.tokenization.eventual import Eventual, Later
 from support.ext_proc import FixedRouter, make_route
 from support.waiting import PATIENCE_S
 
@@ -41,7 +43,7 @@ class Received:
 
 @dataclass
 class ModelServer:
-    """A model server that records the requests it receives."""
+    """A model server that keeps its requests."""
 
     address: str = ""
     status: int = 200
@@ -56,7 +58,7 @@ class ModelServer:
         return host, int(port)
 
     async def complete(self, request: web.Request) -> web.Response:
-        """Return a complete JSON response, compressed if the client accepts that."""
+        """Send a whole JSON response, compressed if the client accepts that."""
         received = await request.read()
         headers = Headers(raw=[(name.lower(), value) for name, value in request.raw_headers])
         self.received.append(Received(headers, received))
@@ -78,14 +80,17 @@ class ModelServer:
 
 
 class JsonRouter(FixedRouter):
-    """A router that refuses a body that is not JSON, as the real one does, and waits for `released`."""
+    """A router that refuses a body that is not JSON, as the real one does, and waits for its release."""
 
     def __init__(self, answer: Route | Refusal) -> None:
         super().__init__(answer)
         self.released = asyncio.Event()
         self.released.set()
 
-    async def route(self, request: RoutingRequest) -> Route | Refusal:
+    def route(self, request: RoutingRequest) -> Eventual[RoutingResult]:
+        return Later(self._route(request))
+
+    async def _route(self, request: RoutingRequest) -> RoutingResult:
         answer = await super().route(request)
         await self.released.wait()
         if request.has_body:
@@ -109,7 +114,7 @@ class Gateway:
     completions: asyncio.Queue[Completion]
 
     async def served_by(self, headers: dict[str, str] | None = None) -> str:
-        """Send a completion request and return the name of the server that answered."""
+        """Send a completion request, and return which server responded."""
         async with self.client.post("/v1/completions", json={"prompt": "p"}, headers=headers) as answer:
             assert answer.status == 200, await answer.text()
             return str((await answer.json())["server"])
@@ -120,12 +125,12 @@ class Gateway:
             return await self.completions.get()
 
     async def picker_is_out(self) -> None:
-        """Wait until Envoy's health checks exclude the picker."""
+        """Return once Envoy's health checks have excluded the picker."""
         await pickers_in_use(self.envoy, self.client, 0)
 
 
 async def pickers_in_use(envoy: EnvoyProcess, client: aiohttp.ClientSession, count: int) -> None:
-    """Wait until Envoy's health checks find `count` healthy pickers."""
+    """Return once Envoy's health checks admit `count` pickers."""
     stat = "cluster.kvatlas.membership_healthy"
     async with asyncio.timeout(PATIENCE_S):
         while True:
@@ -136,19 +141,19 @@ async def pickers_in_use(envoy: EnvoyProcess, client: aiohttp.ClientSession, cou
 
 
 def shipped(config: EnvoyConfig) -> EnvoyConfig:
-    """Leave the configuration unchanged."""
+    """Return the configuration unchanged."""
     return config
 
 
 def http_filters(config: EnvoyConfig) -> list[EnvoyConfig]:
-    """Return the HTTP filters of a configuration, for editing in place."""
+    """Return the filters that a request passes, for edits in place."""
     chain = config["static_resources"]["listeners"][0]["filter_chains"][0]
     filters: list[EnvoyConfig] = chain["filters"][0]["typed_config"]["http_filters"]
     return filters
 
 
 def with_processing_mode(**modes: str) -> Callable[[EnvoyConfig], EnvoyConfig]:
-    """Return an edit of the processing mode, which says what Envoy sends to the picker."""
+    """Return an edit of the messages that Envoy sends to the picker."""
 
     def edit(config: EnvoyConfig) -> EnvoyConfig:
         ext_proc: dict[str, Any] = next(
@@ -175,7 +180,11 @@ async def gateway(
         health = HealthService(ready=True)
         completions: asyncio.Queue[Completion] = asyncio.Queue()
         picker = ExtProcServer(
-            router, health, dialect=dialect, certificates=certificates, on_complete=completions.put_nowait
+            router,
+            health,
+            certificates=certificates,
+            options=StreamOptions(dialect=dialect or Proposal()),
+            reports=StreamReports(on_complete=completions.put_nowait),
         )
         port = await picker.start(*ANY_PORT)
         stack.push_async_callback(picker.stop, 0)

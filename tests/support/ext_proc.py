@@ -1,4 +1,4 @@
-"""Builders of ext-proc messages as Envoy sends them, and readers of what the picker answers."""
+"""Builders of ext-proc messages as Envoy sends them, and readers of the picker's replies."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from kvatlas.api.extproc.dialect import Dialect, Proposal
 from kvatlas.api.extproc.intake import Intake
 from kvatlas.api.extproc.machine import ExtProcMachine
 from kvatlas.api.extproc.stream import StreamOptions
-from kvatlas.routing.outcome import AnswerBegun, Completion
-from kvatlas.routing.router import ModelRewrite, Refusal, Route, Router, RoutingRequest
+from kvatlas.routing.outcome import Completion, ResponseBegun
+from kvatlas.routing.router import ModelRewrite, Refusal, Route, Router, RoutingRequest, RoutingResult
 from kvatlas.scorers.core.decision import Decision
+from kvatlas.tokenization.eventual import Eventual, Known
 
 DUPLEX = pb.ProtocolConfiguration(
     request_body_mode=pb.ProcessingMode.FULL_DUPLEX_STREAMED,
@@ -32,7 +33,7 @@ CHAT_HEADERS = (
 
 
 def header_map(headers: Sequence[tuple[str, str]]) -> pb.HeaderMap:
-    """Headers with their values in `raw_value`, as Envoy sends them."""
+    """Return headers with their values in `raw_value`, as Envoy sends them."""
     return pb.HeaderMap(headers=[pb.HeaderValue(key=key, raw_value=value.encode()) for key, value in headers])
 
 
@@ -42,7 +43,7 @@ def request_headers(
     config: pb.ProtocolConfiguration | None = None,
     metadata: pb.Metadata | None = None,
 ) -> pb.ProcessingRequest:
-    """The first message of a stream; `more` are headers beside those of a chat request."""
+    """Return the first message of a stream; `more` are headers beside those of a chat request."""
     return pb.ProcessingRequest(
         request_headers=pb.HttpHeaders(headers=header_map((*CHAT_HEADERS, *more)), end_of_stream=end),
         protocol_config=config,
@@ -53,14 +54,14 @@ def request_headers(
 def request_body(
     body: bytes = b"", *, end: bool = False, metadata: pb.Metadata | None = None
 ) -> pb.ProcessingRequest:
-    """One chunk of the request."""
+    """Return one chunk of the request."""
     return pb.ProcessingRequest(
         request_body=pb.HttpBody(body=body, end_of_stream=end), metadata_context=metadata
     )
 
 
 def request_trailers() -> pb.ProcessingRequest:
-    """The end of a request that has trailers."""
+    """Return the end of a request with trailers."""
     return pb.ProcessingRequest(request_trailers=pb.HttpTrailers())
 
 
@@ -71,7 +72,7 @@ def response_headers(
     config: pb.ProtocolConfiguration | None = None,
     metadata: pb.Metadata | None = None,
 ) -> pb.ProcessingRequest:
-    """The start of an engine's answer; `more` are headers beside its status."""
+    """Return the start of an engine's response; `more` are headers beside its status."""
     headers = header_map([(":status", status), *more])
     return pb.ProcessingRequest(
         response_headers=pb.HttpHeaders(headers=headers, end_of_stream=end),
@@ -81,55 +82,55 @@ def response_headers(
 
 
 def response_body(body: bytes = b"", *, end: bool = False) -> pb.ProcessingRequest:
-    """One chunk of the answer."""
+    """Return one chunk of the response."""
     return pb.ProcessingRequest(response_body=pb.HttpBody(body=body, end_of_stream=end))
 
 
 def response_trailers() -> pb.ProcessingRequest:
-    """The end of an answer that has trailers."""
+    """Return the end of a response with trailers."""
     return pb.ProcessingRequest(response_trailers=pb.HttpTrailers())
 
 
 def metadata_of(namespace: str, key: str, value: Value) -> pb.Metadata:
-    """Dynamic metadata with one value."""
+    """Return dynamic metadata with one value."""
     return pb.Metadata(filter_metadata={namespace: Struct(fields={key: value})})
 
 
 def subset_hint(value: Value | Sequence[str]) -> pb.Metadata:
-    """The subset hint, as any protobuf value or as the protocol's list of strings."""
+    """Return the subset hint, from any protobuf value or as the protocol's list of strings."""
     if not isinstance(value, Value):
         value = Value(list_value=ListValue(values=[Value(string_value=address) for address in value]))
     return metadata_of("envoy.lb.subset_hint", "x-gateway-destination-endpoint-subset", value)
 
 
 def make_route(*addresses: str, rewrite: ModelRewrite | None = None) -> Route:
-    """A route to `addresses` with an empty decision."""
+    """Return a route to `addresses` with an empty decision."""
     decision = Decision("", 0, (), (), (), picked=addresses, tie=False)
     return Route(addresses, decision, rewrite=rewrite)
 
 
 class FixedRouter(Router):
-    """Answers every request the same way and keeps what it was asked."""
+    """Returns one result for every request, and keeps the requests."""
 
     def __init__(self, answer: Route | Refusal) -> None:
         self.answer = answer
-        self.asked: list[RoutingRequest] = []
+        self.requests: list[RoutingRequest] = []
 
-    async def route(self, request: RoutingRequest) -> Route | Refusal:
-        """The fixed answer."""
-        self.asked.append(request)
-        return self.answer
+    def route(self, request: RoutingRequest) -> Eventual[RoutingResult]:
+        """Return the fixed result at once."""
+        self.requests.append(request)
+        return Known(self.answer)
 
 
 def kind_of(response: pb.ProcessingResponse) -> str:
-    """Which answer this is, as the protocol names it."""
+    """Return the kind of a reply, as the protocol names it."""
     kind = response.WhichOneof("response")
     assert kind is not None
     return kind
 
 
 def set_headers(response: pb.ProcessingResponse) -> dict[str, str]:
-    """Headers that the answer sets."""
+    """Return the headers that a reply sets."""
     return {
         option.header.key: option.header.raw_value.decode()
         for option in _common(response).header_mutation.set_headers
@@ -137,18 +138,18 @@ def set_headers(response: pb.ProcessingResponse) -> dict[str, str]:
 
 
 def removed_headers(response: pb.ProcessingResponse) -> list[str]:
-    """Request headers that the answer removes."""
+    """Return the request headers that a reply removes."""
     return list(_common(response).header_mutation.remove_headers)
 
 
 def metadata_destination(response: pb.ProcessingResponse) -> str:
-    """The destination in the answer's dynamic metadata, empty without one."""
+    """Return the destination in a reply's dynamic metadata, empty without one."""
     namespace = response.dynamic_metadata.fields["envoy.lb"].struct_value
     return namespace.fields["x-gateway-destination-endpoint"].string_value
 
 
 def streamed(responses: Sequence[pb.ProcessingResponse], kind: str) -> list[tuple[bytes, bool]]:
-    """(body, end of stream) of every streamed chunk among the answers of one kind."""
+    """Return (body, end of stream) of every streamed chunk among the replies of one kind."""
     chunks: list[tuple[bytes, bool]] = []
     for response in responses:
         if kind_of(response) == kind:
@@ -171,8 +172,8 @@ def _common(response: pb.ProcessingResponse) -> pb.CommonResponse:
             raise AssertionError(f"{kind} carries no headers")
 
 
-class Conversation:
-    """One machine, driven message by message; what it asks to route gets `answer` at once.
+class MachineDriver:
+    """Drives one machine message by message; every request is routed at once, with the result `answer`.
 
     `now` is the time of the next message, for tests to move.
     """
@@ -199,32 +200,32 @@ class Conversation:
         )
         self.answer = answer
         self.now = 0.0
-        self.asked: list[RoutingRequest] = []
+        self.requests: list[RoutingRequest] = []
         self.replies: list[pb.ProcessingResponse] = []
-        self.begun: list[AnswerBegun] = []
+        self.begun: list[ResponseBegun] = []
         self.completions: list[Completion] = []
         self.ended = False
 
-    def say(self, *messages: pb.ProcessingRequest) -> list[pb.ProcessingResponse]:
-        """Sends `messages` and returns what they were answered with."""
-        told: list[pb.ProcessingResponse] = []
+    def send(self, *messages: pb.ProcessingRequest) -> list[pb.ProcessingResponse]:
+        """Send `messages`, and return the replies."""
+        received: list[pb.ProcessingResponse] = []
         for message in messages:
             step = self.machine.receive(message, now=self.now)
             if step.begun is not None:
                 self.begun.append(step.begun)
             if step.route is not None:
                 assert not step.replies
-                self.asked.append(step.route)
+                self.requests.append(step.route)
                 step = self.machine.routed(self.answer, now=self.now)
             if step.completion is not None:
                 self.completions.append(step.completion)
-            told.extend(pb.ProcessingResponse.FromString(reply) for reply in step.replies)
+            received.extend(pb.ProcessingResponse.FromString(reply) for reply in step.replies)
             self.ended = step.end
-        self.replies.extend(told)
-        return told
+        self.replies.extend(received)
+        return received
 
     def close(self) -> Completion:
-        """Ends the stream, and returns the one completion that was told on it or is told now."""
+        """End the stream, and return its one completion, reported before or now."""
         last = self.machine.close(now=self.now)
         if last is not None:
             self.completions.append(last)

@@ -21,7 +21,7 @@ STATUS_OK = (b"\x0bgrpc-status\x010", b"\x88\x9a\xca\xc8\xb2\x12\x34\xda\x8f\x01
 
 
 class Frame(IntEnum):
-    """Types of HTTP/2 frames that are looked at."""
+    """Types of HTTP/2 frames that are read."""
 
     DATA = 0
     HEADERS = 1
@@ -41,7 +41,7 @@ class Flag(IntFlag):
 
 
 class Conversation:
-    """One ext-proc stream: what was answered, and how it ended.
+    """One ext-proc stream: its replies, and its end.
 
     Attributes:
         answers: messages, in their order.
@@ -55,7 +55,7 @@ class Conversation:
         self._rest = b""
 
     def receive(self, data: bytes) -> None:
-        """Bytes of the stream came."""
+        """Take bytes of the stream."""
         self._rest += data
         while len(self._rest) >= 5 and len(self._rest) >= (end := 5 + int.from_bytes(self._rest[1:5])):
             self.answers.append(pb.ProcessingResponse.FromString(self._rest[5:end]))
@@ -63,7 +63,7 @@ class Conversation:
             self.on_answer()
 
     def end(self, wrong: str | None) -> None:
-        """The stream is over."""
+        """Take note of the end of the stream."""
         if not self.ended.done():
             self.ended.set_result(wrong)
 
@@ -80,7 +80,7 @@ class ExtProcClient(asyncio.Protocol):
     def converse(
         self, request: Sequence[pb.ProcessingRequest], response: Sequence[pb.ProcessingRequest]
     ) -> Conversation:
-        """Open a stream: say the request at once, and the response once the request has been answered.
+        """Open a stream: send the request at once, and the response after the reply to the request.
 
         Returns at once; the server ends the stream after the response.
         """
@@ -152,7 +152,7 @@ class ExtProcClient(asyncio.Protocol):
 
 @contextlib.asynccontextmanager
 async def connected(port: int) -> AsyncGenerator[ExtProcClient]:
-    """A connection to a server on this machine."""
+    """Open a connection to a server on this machine."""
     loop = asyncio.get_running_loop()
     transport, client = await loop.create_connection(
         lambda: ExtProcClient(f"127.0.0.1:{port}"), "127.0.0.1", port

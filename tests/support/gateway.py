@@ -40,7 +40,7 @@ class Request:
 
     @property
     def endpoint(self) -> str:
-        """Name of where it was sent, of the two endpoints above."""
+        """Name of the endpoint it was sent to, one of the two above."""
         return ADDRESSES[self.address]
 
     async def say(self, message: pb.ProcessingRequest) -> pb.ProcessingResponse:
@@ -57,7 +57,7 @@ class Request:
 
 @dataclass
 class Gateway:
-    """The running process and a way to send it requests."""
+    """A running process and a client of it."""
 
     served: Served
     open: Callable[[], Call]
@@ -68,12 +68,12 @@ class Gateway:
         return f"http://127.0.0.1:{self.served.ports['rest']}"
 
     async def request(self, tokens: int = 100, *headers: tuple[str, str]) -> Request:
-        """A completion with `tokens` token ids, sent as far as its destination is known."""
+        """Send a completion with `tokens` token ids, until its destination is known."""
         body = {"model": "m", "prompt": list(range(tokens)), "stream": True}
         return await self.post("/v1/completions", body, *headers)
 
     async def post(self, path: str, body: dict[str, Any], *headers: tuple[str, str]) -> Request:
-        """A request sent as far as its destination is known."""
+        """Send a request until its destination is known."""
         call = self.open()
         head = request_headers((":path", path), *headers, config=DUPLEX)
         for message in (head, request_body(json.dumps(body).encode(), end=True)):

@@ -28,13 +28,13 @@ OPENED, MESSAGE, ENDED, GONE, BROKEN = range(5)
 
 
 def framed(message: bytes, *, compressed: bool = False) -> bytes:
-    """A gRPC message with its prefix."""
+    """Return a gRPC message with its prefix."""
     return bytes([compressed]) + len(message).to_bytes(4) + message
 
 
 @dataclass
-class Answer:
-    """What the client heard on one stream."""
+class CallResult:
+    """What the client received on one stream."""
 
     headers: dict[str, str] = field(default_factory=dict[str, str])
     body: bytearray = field(default_factory=bytearray)
@@ -65,7 +65,7 @@ class Client:
         self.session, self._takes = session, takes
         self.connection = h2.connection.H2Connection(h2.config.H2Configuration())
         self.connection.initiate_connection()
-        self.answers: dict[int, Answer] = {}
+        self.results: dict[int, CallResult] = {}
         self.goodbyes: list[int] = []
         """Last stream of each GOAWAY."""
         self.pump()
@@ -74,11 +74,11 @@ class Client:
         """Begin a call; returns its stream."""
         stream: int = self.connection.get_next_available_stream_id()
         self.connection.send_headers(stream, list(headers), end_stream=ends)
-        self.answers[stream] = Answer()
+        self.results[stream] = CallResult()
         return stream
 
     def pump(self) -> list[Event]:
-        """Carry everything both ways until nobody has anything to say; what the server saw."""
+        """Carry bytes both ways until neither side has any; returns the server's events."""
         seen: list[Event] = []
         while True:
             sent = self.connection.data_to_send()
@@ -89,7 +89,7 @@ class Client:
                 return seen
 
     def send(self, stream: int, data: bytes, *, ends: bool = False) -> list[Event]:
-        """Send data as fast as the server's windows allow; what the server saw."""
+        """Send data as fast as the server's windows allow; returns the server's events."""
         seen: list[Event] = []
         while data:
             room = min(
@@ -112,19 +112,19 @@ class Client:
         for event in events:
             match event:
                 case h2.events.ResponseReceived():
-                    self.answers[event.stream_id].headers = _texts(event.headers)
+                    self.results[event.stream_id].headers = _texts(event.headers)
                 case h2.events.DataReceived():
-                    self.answers[event.stream_id].body += event.data
+                    self.results[event.stream_id].body += event.data
                     if self._takes:
                         self.connection.acknowledge_received_data(
                             event.flow_controlled_length, event.stream_id
                         )
                 case h2.events.TrailersReceived():
-                    self.answers[event.stream_id].trailers = _texts(event.headers)
+                    self.results[event.stream_id].trailers = _texts(event.headers)
                 case h2.events.StreamEnded():
-                    self.answers[event.stream_id].has_ended = True
+                    self.results[event.stream_id].has_ended = True
                 case h2.events.StreamReset():
-                    self.answers[event.stream_id].reset = event.error_code
+                    self.results[event.stream_id].reset = event.error_code
                 case h2.events.ConnectionTerminated():
                     self.goodbyes.append(event.last_stream_id or 0)
                 case _:

@@ -30,7 +30,9 @@ from kvatlas.routing.admission import Admission
 from kvatlas.routing.decision_log import DecisionLog
 from kvatlas.routing.metrics import RoutingMetrics
 from kvatlas.routing.model_rewrite import ModelRules
-from kvatlas.routing.picker import Picker, Policy
+from kvatlas.routing.picker import Picker, PickerOptions
+from kvatlas.routing.policy import Policy
+from kvatlas.routing.records import Records
 from kvatlas.scorers.core.model import Load
 from kvatlas.scorers.weights import default_profile
 from kvatlas.tokenization.pipeline import PromptPipeline
@@ -51,7 +53,27 @@ class PickerParts:
         self._loads = LoadTable(stale_after_s=60)
         self._subscriber = Subscriber()
         tiers = TierTable([TierSpec(name="gpu", media=("GPU",)), TierSpec(name="cpu", media=("CPU",))])
-        self.fleet = Fleet(
+        self.fleet = self._make_fleet(tiers, rng)
+        for name in queues:
+            self._add(name)
+        self.queue(queues)
+        self.picker = Picker(
+            pipeline=PromptPipeline(None),
+            fleet=self.fleet,
+            policy=Policy(
+                1,
+                default_profile(WeightsConfig(), tiers=tiers.names),
+                Admission(
+                    AdmissionConfig(objectives={"batch": -2}, metrics_staleness_threshold=Duration(60))
+                ),
+            ),
+            records=Records(RoutingMetrics(self.registry), DecisionLog(max_count=0, max_bytes=1)),
+            rng=rng,
+            options=PickerOptions(n_fallbacks, rules, endpoint_labels),
+        )
+
+    def _make_fleet(self, tiers: TierTable, rng: Callable[[], float]) -> Fleet:
+        return Fleet(
             atlas=Atlas(tiers=tiers, seed=0, core=index_core("reference")),
             subscriber=self._subscriber,
             scraper=Scraper(
@@ -70,34 +92,14 @@ class PickerParts:
                 engines=EngineCatalog(MetricsScrapeConfig()),
             ),
         )
-        for name in queues:
-            self._add(name)
-        self.queue(queues)
-        self.picker = Picker(
-            pipeline=PromptPipeline(None),
-            fleet=self.fleet,
-            policy=Policy(
-                1,
-                default_profile(WeightsConfig(), tiers=tiers.names),
-                Admission(
-                    AdmissionConfig(objectives={"batch": -2}, metrics_staleness_threshold=Duration(60))
-                ),
-            ),
-            metrics=RoutingMetrics(self.registry),
-            decisions=DecisionLog(max_count=0, max_bytes=1),
-            rng=rng,
-            n_fallbacks=n_fallbacks,
-            endpoint_labels=endpoint_labels,
-            rules=rules,
-        )
 
     def queue(self, queues: dict[str, int]) -> None:
-        """Requests that wait at each endpoint."""
+        """Set the number of requests that wait at each endpoint."""
         for name, waiting in queues.items():
             self._loads.put(name, Load(waiting, running=0, kv_utilization=0, updated_at=time.monotonic()))
 
     def picks(self, reason: str) -> float | None:
-        """How often a request was routed without prefix for that reason."""
+        """Return how often a request was routed without prefix for that reason."""
         return self.registry.get_sample_value("kvatlas_prompts_without_prefix_total", {"reason": reason})
 
     async def close(self) -> None:

@@ -1,4 +1,4 @@
-"""The case list of the endpoint picker protocol as data: what a gateway says, and what it must hear.
+"""The case list of the endpoint picker protocol as data: what a gateway sends, and what it must receive.
 
 The first word of an id is the row of the list: R request, S subset, E errors, P response, B buffered.
 
@@ -17,7 +17,7 @@ from google.protobuf.struct_pb2 import ListValue, Value
 
 from kvatlas.api.extproc import ext_proc_pb2 as pb
 from kvatlas.routing.control_headers import CONTROL_HEADERS
-from support import ext_proc_answers as heard
+from support import ext_proc_replies as replies
 from support.ext_proc import (
     BUFFERED,
     CHAT_HEADERS,
@@ -32,7 +32,7 @@ from support.ext_proc import (
     response_trailers,
     subset_hint,
 )
-from support.ext_proc_answers import Answers, refused, request_chunks, response_chunks, routed, routed_body
+from support.ext_proc_replies import Replies, refused, request_chunks, response_chunks, routed, routed_body
 
 A, B, C, D = "10.0.0.1:8000", "10.0.0.2:8000", "10.0.0.3:8000", "10.0.0.1:8001"
 WAITING = {A: 3, B: 2, C: 0, D: 1}
@@ -57,7 +57,7 @@ class Case:
     Attributes:
         id: row of the list, and what is special.
         sent: what the gateway says.
-        heard: what it hears, in order and no more.
+        replies: what it receives, in order and no more.
         server: whom it asks.
         code: how the stream ends.
         counted: sample in /metrics -> how much it grows.
@@ -65,7 +65,7 @@ class Case:
 
     id: str
     sent: Iterable[pb.ProcessingRequest]
-    heard: Answers
+    replies: Replies
     server: str = "plain"
     code: grpc.StatusCode = grpc.StatusCode.OK
     counted: Mapping[str, float] = field(default_factory=dict[str, float])
@@ -85,18 +85,18 @@ NO_ENDPOINT = (
 def post(
     *headers: tuple[str, str], body: bytes = BODY, metadata: pb.Metadata | None = None
 ) -> list[pb.ProcessingRequest]:
-    """A request as Envoy sends it in FULL_DUPLEX_STREAMED."""
+    """Return a request as Envoy sends it in FULL_DUPLEX_STREAMED."""
     first = request_headers(*headers, config=DUPLEX, metadata=metadata)
     return [first, request_body(body), request_body(end=True)]
 
 
-def went_to(destination: str, body: bytes = BODY, **edits: Any) -> Answers:
-    """The answers to it."""
+def went_to(destination: str, body: bytes = BODY, **edits: Any) -> Replies:
+    """Return the replies to a routed request."""
     return (routed(destination, **edits), *request_chunks(body))
 
 
 def to_path(path: str, body: bytes) -> list[pb.ProcessingRequest]:
-    """A request to another path."""
+    """Return a request to another path."""
     headers = header_map([(":method", "POST"), (":path", path), ("x-request-id", "id-1")])
     return [
         pb.ProcessingRequest(request_headers=pb.HttpHeaders(headers=headers)),
@@ -105,7 +105,7 @@ def to_path(path: str, body: bytes) -> list[pb.ProcessingRequest]:
 
 
 def cut(body: bytes, size: int) -> list[pb.ProcessingRequest]:
-    """A request whose body comes in pieces, the last of which ends it."""
+    """Return a request with a body in pieces, the last of which ends it."""
     starts = range(0, len(body), size)
     pieces = [request_body(body[start : start + size], end=start == starts[-1]) for start in starts]
     return [request_headers(config=DUPLEX), *pieces]
@@ -173,12 +173,12 @@ REQUEST_CASES = [
          went_to(C, REWRITTEN, headers=LENGTH, removed=[f"x-gateway-{REWRITE}", f"x-llm-d-{REWRITE}"])),
     Case("R20", odd_headers(), went_to(C, REWRITTEN, headers=LENGTH, removed=[f"x-llm-d-{REWRITE}"])),
     Case("R21", [pb.ProcessingRequest(request_headers=pb.HttpHeaders(end_of_stream=True))],
-         (routed(C, {"x-request-id": heard.ANY_UUID}),)),
+         (routed(C, {"x-request-id": replies.ANY_UUID}),)),
     Case("R22", [request_headers(("x-gateway-destination-endpoint", "6.6.6.6:1"),
                                  *((name, "0") for name in sorted(CONTROL_HEADERS)), config=DUPLEX, end=True)],
          (routed(C, removed=sorted(CONTROL_HEADERS)),)),
     Case("R23", [request_headers(config=DUPLEX), request_body(BODY), request_trailers()],
-         (routed(C), *request_chunks(BODY, end=False), heard.REQUEST_TRAILERS_PASS)),
+         (routed(C), *request_chunks(BODY, end=False), replies.REQUEST_TRAILERS_PASS)),
     Case("R24 message", post(body=b"x" * 1_100_000), (), server="small", code=grpc.StatusCode.RESOURCE_EXHAUSTED),
     Case("R24 body", post(body=b"x" * 1001),
          (refused(413, "inference error: PayloadTooLarge - request body is larger than 1000 bytes, ..."),),
@@ -189,7 +189,7 @@ REQUEST_CASES = [
 
 
 def only(*addresses: str, among: str | Value | None = None) -> list[pb.ProcessingRequest]:
-    """A request for which the gateway allows these endpoints."""
+    """Return a request for which the gateway allows these endpoints."""
     value = Value(string_value=among) if isinstance(among, str) else among
     return post(metadata=subset_hint(value if value is not None else list(addresses)))
 
@@ -254,30 +254,30 @@ UNTOLD = dict.fromkeys(TOLD, 0.0)
 
 
 def answered(kind: tuple[str, str], *chunks: bytes, status: str = "200") -> list[pb.ProcessingRequest]:
-    """A request and its response in these chunks, then an empty one that ends it, as Envoy sends it."""
+    """Return a request and its response in these chunks, then an empty one that ends it, as Envoy sends it."""
     body = [response_body(chunk) for chunk in chunks]
     return [*post(), response_headers(kind, status=status), *body, response_body(end=True)]
 
 
-def passed(*chunks: bytes) -> Answers:
-    """The answers: every chunk at once, the empty one that ends it too."""
+def passed(*chunks: bytes) -> Replies:
+    """Return the replies: every chunk at once, including the empty one that ends it."""
     given_back = (answer for chunk in chunks for answer in response_chunks(chunk, end=False))
-    return (*went_to(C), heard.RESPONSE_HEADERS_PASS, *given_back, *response_chunks(b""))
+    return (*went_to(C), replies.RESPONSE_HEADERS_PASS, *given_back, *response_chunks(b""))
 
 
 def renamed(
     kind: tuple[str, str], sent: bytes, given_back: bytes
-) -> tuple[list[pb.ProcessingRequest], Answers]:
-    """A request with a rewritten model, its response, and what becomes of that."""
+) -> tuple[list[pb.ProcessingRequest], Replies]:
+    """Return a request with a rewritten model, its response, and the replies."""
     request = post((f"x-llm-d-{REWRITE}", "T"))
     answers = went_to(C, REWRITTEN, headers=LENGTH, removed=[f"x-llm-d-{REWRITE}"])
     return (
         [*request, response_headers(kind), response_body(sent, end=True)],
-        (*answers, heard.RESPONSE_HEADERS_PASS, *response_chunks(given_back)),
+        (*answers, replies.RESPONSE_HEADERS_PASS, *response_chunks(given_back)),
     )
 
 
-LLM_D_HEADERS = heard.response_headers_with(
+LLM_D_HEADERS = replies.response_headers_with(
     {"x-went-into-resp-headers": "true", ":status": "200", **dict([IS_JSON])}
 )
 LLM_D_REQUEST = went_to(C, headers={"Content-Length": str(len(BODY)), **ECHO})
@@ -304,10 +304,10 @@ RESPONSE_CASES = [
     Case("P9 json", *renamed(IS_JSON, JSON, JSON.replace(b'"T"', b'"m"')), counted=TOLD),
     Case("P9 events", *renamed(IS_EVENTS, EVENT + LAST, (EVENT + LAST).replace(b'"T"', b'"m"')), counted=TOLD),
     Case("P10", [*post(), response_headers(IS_JSON), response_body(JSON), response_trailers()],
-         (*went_to(C), heard.RESPONSE_HEADERS_PASS, *response_chunks(JSON, end=False), heard.RESPONSE_TRAILERS_PASS),
+         (*went_to(C), replies.RESPONSE_HEADERS_PASS, *response_chunks(JSON, end=False), replies.RESPONSE_TRAILERS_PASS),
          counted=TOLD | {'kvatlas_requests_total{outcome="completed"}': 1.0}),
     Case("P11", [response_headers(IS_JSON), response_body(JSON, end=True)],
-         (heard.RESPONSE_HEADERS_PASS, *response_chunks(JSON)), counted=UNTOLD),
+         (replies.RESPONSE_HEADERS_PASS, *response_chunks(JSON)), counted=UNTOLD),
     Case("P13", answered(IS_JSON, JSON, status="503"), passed(JSON),
          counted=UNTOLD | {'kvatlas_responses_total{status="5xx"}': 1.0}),
     Case("P14", post(), went_to(C), counted={'kvatlas_requests_total{outcome="aborted"}': 1.0}),
@@ -315,9 +315,9 @@ RESPONSE_CASES = [
 
 BUFFERED_CASES = [
     Case("B1", [request_headers(config=BUFFERED), request_body(BODY, end=True)],
-         (heard.REQUEST_HEADERS_PASS, routed_body(C)), counted={'kvatlas_requests_total{outcome="routed"}': 1.0}),
+         (replies.REQUEST_HEADERS_PASS, routed_body(C)), counted={'kvatlas_requests_total{outcome="routed"}': 1.0}),
     Case("B2", [request_headers((f"x-llm-d-{REWRITE}", "T"), config=BUFFERED), request_body(BODY, end=True)],
-         (heard.REQUEST_HEADERS_PASS, routed_body(C, LENGTH, removed=[f"x-llm-d-{REWRITE}"], body=REWRITTEN))),
+         (replies.REQUEST_HEADERS_PASS, routed_body(C, LENGTH, removed=[f"x-llm-d-{REWRITE}"], body=REWRITTEN))),
 ]  # fmt: skip
 
 CASES = [*REQUEST_CASES, *SUBSET_CASES, *ERROR_CASES, *RESPONSE_CASES, *BUFFERED_CASES]

@@ -70,7 +70,7 @@ class Relay:
 
 @asynccontextmanager
 async def relaying(folder: Path, servers: Sequence[ServerConfig], **config: Any) -> AsyncGenerator[Relay]:
-    """Run simulated servers, and a kvatlas with these sections that routes to them."""
+    """Start simulated servers, and a kvatlas with these sections that routes to them."""
     write_demo_model(folder / "model")
     async with Fleet(servers, TokenizerText(folder / "model")) as fleet:
         static = [

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import time
 from array import array
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
 from ..errors import EncoderBusyError, EncodeTimeoutError
+from ..eventual import Eventual, Known, Later
 from .segment_cache import Ids
 from .segment_encoder import Draft, SegmentEncoder
 
@@ -87,24 +88,13 @@ class EncodingPool:
         self._max_queued_chars, self._queued_chars = queue_chars, 0
         self.counters = EncodingCounters()
 
-    async def tokens(self, encoder: SegmentEncoder, text: str, *, add_special_tokens: bool) -> array[int]:
-        """Return the token ids of `text`, `array('I')`.
+    def tokens(self, encoder: SegmentEncoder, text: str, *, add_special_tokens: bool) -> Eventual[array[int]]:
+        """Return the token ids of `text`, `array('I')`; at once if little text is new.
 
         Raises:
             EncodeError: the tokenizer rejects the text.
-            EncodeTimeoutError: the text was not encoded in time.
-            EncoderBusyError: the queue is full.
-        """
-        outcome = self.begin(encoder, text, add_special_tokens=add_special_tokens)
-        return outcome if isinstance(outcome, array) else await outcome
-
-    def begin(
-        self, encoder: SegmentEncoder, text: str, *, add_special_tokens: bool
-    ) -> array[int] | Coroutine[None, None, array[int]]:
-        """Return the ids at once if little text is new, otherwise a coroutine to await once.
-
-        Raises:
-            EncodeError: the tokenizer rejects the text.
+            EncodeTimeoutError: the text was not encoded in time; only if awaited.
+            EncoderBusyError: the queue is full; only if awaited.
         """
         draft = encoder.draft(text, add_special_tokens=add_special_tokens)
         self.counters.cached_tokens += draft.n_known
@@ -114,13 +104,13 @@ class EncodingPool:
             encoded = self._counted(encoder.encode_quickly, missing)
             missing = [segment for segment in missing if segment not in encoded]
         if sum(map(len, missing)) > INLINE_CHARS:
-            return self._in_threads(encoder, draft, missing, encoded)
+            return Later(self._in_threads(encoder, draft, missing, encoded))
         if missing:
             encoded = {
                 **encoded,
                 **self._counted(partial(encoder.encode_by_library, adds=draft.adds), missing),
             }
-        return draft.tokens(encoded)
+        return Known(draft.tokens(encoded))
 
     def close(self) -> None:
         """Drop the queued text, and wait for the threads to finish their current slices."""

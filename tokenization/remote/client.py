@@ -1,4 +1,4 @@
-"""Asks engines for token ids, over HTTP."""
+"""A client that gets token ids from engines, over HTTP."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from .wire import RemoteApi, RemoteRequest, read_response, remote_request
 
 log = logging.getLogger(__name__)
 
-MAX_ANSWER_BYTES = 32 * 2**20
-"""Largest answer read: eight times the ids of one million tokens."""
+MAX_RESPONSE_BYTES = 32 * 2**20
+"""Largest response that is read: eight times the ids of one million tokens."""
 
-ANSWER_TTL_S = 600.0
-"""Time that an answer is believed. A model that is deployed anew under its old name may have other ids."""
+RESPONSE_TTL_S = 600.0
+"""Lifetime of a cached response. A model redeployed under its old name may have other ids."""
 
-ANSWER_OVERHEAD_BYTES = 500
-"""Memory of a kept answer beside its ids."""
+RESPONSE_OVERHEAD_BYTES = 500
+"""Memory of a cached response beside its ids."""
 
 ATTEMPTS = 2
-"""Servers asked for one request at most, if there is time; so one that just went away costs no prefix."""
+"""Most servers tried per request, if there is time, so that a server that just vanished costs no prefix."""
 
 KNOWN_TO_ENGINES = frozenset({
     NoPrefixReason.NO_TOKENIZER,
@@ -38,28 +38,28 @@ KNOWN_TO_ENGINES = frozenset({
     NoPrefixReason.ALTERED_PROMPT,
     NoPrefixReason.UNSUPPORTED_ITEM,
 })  # fmt: skip
-"""Reasons for having no ids that lie here and not in the request."""
+"""Reasons for missing ids that an engine does not share."""
 
 Targets = Callable[[], Sequence[str]]
-"""Base URLs of servers that can be asked, in any order."""
+"""Base URLs of the usable servers, in any order."""
 
 OnOutcome = Callable[[str, float], None]
-"""Told how a question ended, in one word of a fixed few, and the seconds it took."""
+"""Called with the outcome of a request, one of a few fixed words, and its seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class RemoteOptions:
-    """How engines are asked.
+    """Settings of the requests to engines.
 
     Attributes:
-        api: which of their APIs.
-        media: whether they are asked about chats with media, which are then downloaded and processed there once more.
-        timeout_s: limit of one question, all attempts and waiting for a connection included.
-        max_concurrent: questions under way at once.
-        cache_bytes: memory for answers.
-        failures: in a row, after which a server is not asked for a while.
-        cooldown_s: that while.
-        api_key: sent as bearer token; empty for none.
+        api: the API to use.
+        media: whether chats with media are sent, which the engine then downloads and processes once more.
+        timeout_s: limit of one request, including all attempts and waiting for a connection.
+        max_concurrent: most requests at once.
+        cache_bytes: memory for cached responses.
+        failures: failures in a row after which a server is skipped for a while.
+        cooldown_s: time for which it is skipped.
+        api_key: sent as bearer token; empty to send none.
     """
 
     api: RemoteApi = RemoteApi.RENDER
@@ -73,16 +73,16 @@ class RemoteOptions:
 
 
 class RemoteTokenizer:
-    """Tells ids that an engine computes and kvatlas cannot.
+    """Gets ids from an engine if kvatlas cannot compute them.
 
     Args:
         targets: base URLs of the servers.
-        options: how they are asked.
+        options: settings of the requests.
         clock: monotonic seconds.
-        on_outcome: told of every question. Outcomes: `answered`; `cached`; `refused`, the engine does not take the
-            request; `failed`, it stumbles over it; `unusable`, it does not answer such questions; `unreachable`;
-            `timeout`; `too_large`; `malformed`; `unavailable`, no server or none that may be asked; `abandoned`, nobody
-            waited for the answer.
+        on_outcome: called after every request. Outcomes: `answered`; `cached`; `refused`, the engine rejects the
+            request; `failed`, the engine fails on it; `unusable`, the engine does not serve such requests;
+            `unreachable`; `timeout`; `too_large`; `malformed`; `unavailable`, there is no server, or none that may be
+            used; `abandoned`, the caller stopped waiting.
     """
 
     def __init__(
@@ -97,24 +97,24 @@ class RemoteTokenizer:
         self.targets, self._clock, self._on_outcome = targets, clock, on_outcome
         self._breakers: dict[str, CircuitBreaker] = {}
         self._next = 0
-        self._answers: TTLCache[bytes, TokenPrompt] = TTLCache(
-            options.cache_bytes, ANSWER_TTL_S, timer=clock, getsizeof=_size_bytes
+        self._cache: TTLCache[bytes, TokenPrompt] = TTLCache(
+            options.cache_bytes, RESPONSE_TTL_S, timer=clock, getsizeof=_size_bytes
         )
         self._session: aiohttp.ClientSession | None = None
 
     @property
     def n_open(self) -> int:
-        """Servers that are not asked because they failed."""
+        """Servers that are skipped because they failed."""
         return sum(breaker.is_open for breaker in self._breakers.values())
 
     @property
     def cached_bytes(self) -> int:
-        """Memory that answers take."""
-        self._answers.expire()
-        return int(self._answers.currsize)
+        """Memory of cached responses."""
+        self._cache.expire()
+        return int(self._cache.currsize)
 
     async def start(self) -> None:
-        """Open the session; without it nothing is asked."""
+        """Open the session; without it no request is sent."""
         headers = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
         if self.options.api_key:
             headers["Authorization"] = f"Bearer {self.options.api_key}"
@@ -125,44 +125,44 @@ class RemoteTokenizer:
         )
 
     async def stop(self) -> None:
-        """Close the session; questions under way fail."""
+        """Close the session; requests in progress fail."""
         session, self._session = self._session, None
         if session is not None:
             await session.close()
 
     def may_help(self, prompt: TextPrompt | TokenPrompt | NoPrompt) -> bool:
-        """Whether an engine may know more than this, which is what is known without one."""
+        """Return whether an engine may know more ids than this prompt, which was made without one."""
         if isinstance(prompt, NoPrompt):
             return prompt.reason in KNOWN_TO_ENGINES
         return isinstance(prompt, TextPrompt) and prompt.fork is not None
 
     async def tokenize(self, request: ParsedRequest) -> TokenPrompt | None:
-        """The ids of `request` as an engine computes them; None when none tells, which is counted and never raised.
+        """Return the ids of `request` as an engine computes them; None if none does, which is counted and never raised.
 
-        Takes `options.timeout_s` at most.
+        Takes at most `options.timeout_s`.
         """
         prompt = request.prompt
         if isinstance(prompt, ChatPrompt) and has_media(prompt.messages) and not self.options.media:
             return None
-        asked = remote_request(self.options.api, request)
-        if asked is None:
+        wanted = remote_request(self.options.api, request)
+        if wanted is None:
             return None
-        digest, started = asked.digest, self._clock()
-        found: TokenPrompt | None = self._answers.get(digest)
+        digest, started = wanted.digest, self._clock()
+        found: TokenPrompt | None = self._cache.get(digest)
         if found is not None:
             self._on_outcome("cached", 0.0)
             return found
         outcome = "abandoned"
         try:
-            outcome, found = await self._ask(asked)
+            outcome, found = await self._send(wanted)
         finally:
             self._on_outcome(outcome, self._clock() - started)
         if found is not None and _size_bytes(found) <= self.options.cache_bytes:
-            self._answers[digest] = found
+            self._cache[digest] = found
         return found
 
-    async def _ask(self, asked: RemoteRequest) -> tuple[str, TokenPrompt | None]:
-        """How asking one server, or a second one, ended."""
+    async def _send(self, wanted: RemoteRequest) -> tuple[str, TokenPrompt | None]:
+        """Send a request to one server, or to a second one; returns the outcome and the ids."""
         outcome, deadline = "unavailable", asyncio.get_running_loop().time() + self.options.timeout_s
         for target in self._in_turn()[:ATTEMPTS]:
             breaker = self._breakers[target]
@@ -171,13 +171,13 @@ class RemoteTokenizer:
                 continue
             try:
                 async with asyncio.timeout_at(deadline):
-                    found = await self._post(target, asked)
+                    found = await self._post(target, wanted)
             except TimeoutError:
                 self._failed(target, breaker, permit, "timeout", f"none within {self.options.timeout_s:g} s")
                 return "timeout", None
             except RemoteError as error:
                 outcome = error.outcome
-                if outcome in ("refused", "failed"):  # an answer, if none that helps
+                if outcome in ("refused", "failed"):  # a response, though without ids
                     breaker.succeeded(permit)
                     return outcome, None
                 self._failed(target, breaker, permit, outcome, str(error))
@@ -186,13 +186,13 @@ class RemoteTokenizer:
                 raise
             else:
                 if breaker.is_open:
-                    log.info("%s tells token ids again", target)
+                    log.info("%s returns token ids again", target)
                 breaker.succeeded(permit)
                 return "answered", found
         return outcome, None
 
     def _in_turn(self) -> list[str]:
-        """Servers to ask, each time beginning with the next one; those that may not be asked come last."""
+        """Return the servers in the order to try, starting with the next one each time; skipped servers come last."""
         targets = list(self.targets())
         for gone in self._breakers.keys() - set(targets):
             del self._breakers[gone]
@@ -211,35 +211,35 @@ class RemoteTokenizer:
         breaker.failed(permit, self._clock())
         if breaker.is_open and not was_open:
             log.warning(
-                "%s does not tell token ids (%s: %s); not asked for %g s, its requests are routed without prefix",
+                "%s returns no token ids (%s: %s); skipped for %g s, its requests are routed without prefix",
                 target, outcome, why, self.options.cooldown_s,
             )  # fmt: skip
 
-    async def _post(self, target: str, asked: RemoteRequest) -> TokenPrompt:
+    async def _post(self, target: str, wanted: RemoteRequest) -> TokenPrompt:
         if self._session is None:
             raise RemoteError("unreachable", "the session is closed")
         try:
             async with self._session.post(
-                target + asked.path, data=asked.body, allow_redirects=False
+                target + wanted.path, data=wanted.body, allow_redirects=False
             ) as response:
                 body = bytearray()
                 while chunk := await response.content.readany():
                     body += chunk
-                    if len(body) > MAX_ANSWER_BYTES:
-                        raise RemoteError("too_large", f"the answer is above {MAX_ANSWER_BYTES} bytes")
+                    if len(body) > MAX_RESPONSE_BYTES:
+                        raise RemoteError("too_large", f"the response is above {MAX_RESPONSE_BYTES} bytes")
         except (aiohttp.ClientError, OSError, UnicodeError) as error:
             raise RemoteError("unreachable", str(error) or type(error).__name__) from error
         if response.status != 200:
-            raise _status_error(response.status, asked.path, bytes(body))
-        return read_response(asked.path, bytes(body))
+            raise _status_error(response.status, wanted.path, bytes(body))
+        return read_response(wanted.path, bytes(body))
 
 
 def _status_error(status: int, path: str, body: bytes) -> RemoteError:
-    """Whose fault an answer is that is none: the request's (`refused`), its server's in this one case, or the server's.
+    """Return the error of a failed response: by the request (`refused`), in this one case (`failed`), or by the server.
 
-    Only the last kind counts against a server, or a client could have it taken out of use with odd requests.
+    Only the last kind counts against a server: otherwise a client could disable it with odd requests.
     """
-    # An engine names an unknown model in an error of its own; of a path it does not know it says only this.
+    # An engine reports an unknown model in its own error object; an unknown path gives this status alone.
     unknown_path = status == 404 and b'"error"' not in body
     if status in (400, 404, 413, 422) and not unknown_path:
         return RemoteError("refused", f"HTTP status {status}")
@@ -252,5 +252,5 @@ def _status_error(status: int, path: str, body: bytes) -> RemoteError:
 
 
 def _size_bytes(prompt: TokenPrompt) -> int:
-    media = sum(len(span.identifier) + ANSWER_OVERHEAD_BYTES for span in prompt.media)
-    return ANSWER_OVERHEAD_BYTES + len(prompt.tokens) * prompt.tokens.itemsize + media
+    media = sum(len(span.identifier) + RESPONSE_OVERHEAD_BYTES for span in prompt.media)
+    return RESPONSE_OVERHEAD_BYTES + len(prompt.tokens) * prompt.tokens.itemsize + media

@@ -1,4 +1,4 @@
-// kvatlas.api.http2._native: the Python side of a session. _native.pyi describes what it offers.
+// kvatlas.api.http2._native: the Python side of a session. _native.pyi describes its interface.
 
 #include <stdexcept>
 
@@ -29,7 +29,7 @@ int32_t stream_of(PyObject* object) {
     return static_cast<int32_t>(value);
 }
 
-// Whatever a client writes as path or content type: bytes that are no ASCII become one character each.
+// Decodes a path or content type from a client: every byte outside ASCII becomes one character.
 PyObject* text_of(const std::string& text) {
     return PyUnicode_DecodeLatin1(text.data(), static_cast<Py_ssize_t>(text.size()), nullptr);
 }

@@ -11,7 +11,7 @@ namespace {
 constexpr const char* NAME = "libnghttp2.so.14";
 
 Library load() {
-    // Never closed: sessions of a process that ends may outlive everything else.
+    // Never closed: at the end of a process, sessions may outlive everything else.
     void* const handle = dlopen(NAME, RTLD_NOW | RTLD_LOCAL);
     if (handle == nullptr) throw std::runtime_error(dlerror());
     Library found{};

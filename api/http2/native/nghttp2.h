@@ -1,5 +1,5 @@
-// The part of libnghttp2's interface that is used here, found in the shared library when the process starts: its headers
-// are not needed to build, and where the library is missing kvatlas serves by another one.
+// The part of libnghttp2's interface that is used here, loaded from the shared library at the start: its headers are not
+// needed to build, and without the library kvatlas uses another transport.
 // Source: the library's documented C interface, whose layouts have not changed since version 1.0 (soname 14).
 #pragma once
 
@@ -21,7 +21,7 @@ struct FrameHeader {
     uint8_t type, flags, reserved;
 };
 
-// Every frame begins with its header; no more of it is looked at.
+// Every frame begins with its header; the rest is not read.
 struct Frame {
     FrameHeader header;
 };
@@ -100,11 +100,11 @@ struct Library {
 #define KVATLAS_MEMBER(name, ...) std::type_identity_t<__VA_ARGS__> name;
     KVATLAS_NGHTTP2_FUNCTIONS(KVATLAS_MEMBER)
 #undef KVATLAS_MEMBER
-    // Null in versions that limit nothing.
+    // Null in versions without limits.
     void (*option_set_stream_reset_rate_limit)(Option*, uint64_t burst, uint64_t per_second);
 };
 
-// The library; throws std::runtime_error that says what is missing.
+// Returns the library; throws std::runtime_error with what is missing.
 const Library& library();
 
 }  // namespace kvatlas::nghttp2

@@ -12,20 +12,20 @@ namespace {
 using nghttp2::Field;
 using nghttp2::Frame;
 
-// What a client may send before it has to wait: a body of usual size in one go, and no more memory for one that stalls.
+// Window of a client: a body of usual size in one go, and no more memory for one that stalls.
 constexpr int32_t STREAM_WINDOW = 1 << 20, CONNECTION_WINDOW = 1 << 24;
 
-// Answers that wait for a client that does not read; past it, the call's own messages are not taken either.
+// Limit of replies that wait for a client that does not read; past it, the call's own messages are not read either.
 constexpr size_t MAX_UNSENT = 1 << 20;
 
-// Streams that a client may reset, by default 33 a second. A gateway resets every stream that it is done with.
+// Limit of stream resets by a client, by default 33 per second. A gateway resets every stream that it has finished.
 constexpr uint64_t MAX_RESETS = 1'000'000;
 
-// What a client may send on a call that is over, before it is told to stop. Clients end such a call by themselves, and some take
-// the end of what they were about to send for a failure of the call.
+// Bytes that a client may send on a finished call before its stream is reset. Clients end such a call by themselves, and
+// some treat a reset while they send as a failure of the call.
 constexpr size_t MAX_IGNORED = 1 << 24;
 
-// Memory that is taken on the word of a prefix; for what is longer it grows as it comes.
+// Most memory reserved for the length in a prefix; a longer message grows as it comes.
 constexpr size_t MAX_RESERVED = 1 << 20;
 
 constexpr size_t MAX_HEADER_BYTES = 64 * 1024;
@@ -38,7 +38,7 @@ Field field(std::string_view name, std::string_view value) {
             value.size(), 0};
 }
 
-// grpc-message as the gRPC wire format has it: all but printable ASCII percent-encoded.
+// grpc-message in the gRPC wire format: all but printable ASCII percent-encoded.
 std::string percent_encoded(std::string_view text) {
     constexpr char digits[] = "0123456789ABCDEF";
     std::string encoded;
@@ -264,7 +264,7 @@ void Session::take_messages(int32_t stream_id, Stream& stream, std::string_view 
     }
 }
 
-// Whether the prefix is there and allows its message.
+// Returns whether the prefix is complete and its message is allowed.
 bool Session::take_prefix(int32_t stream_id, Stream& stream, std::string_view& bytes) {
     auto& prefix = stream.prefix;
     if (stream.n_prefix == prefix.size()) return true;
@@ -296,7 +296,7 @@ void Session::break_off(int32_t stream_id, Stream& stream, int status, std::stri
     events_.push_back({EventKind::broken, stream_id, status, std::move(text)});
 }
 
-// Headers go out with the first message, or with the status of a call that has none.
+// Headers are sent with the first message, or with the status of a call without messages.
 void Session::answer(int32_t stream_id, Stream& stream) {
     if (stream.has_answered) {
         library_.session_resume_data(session_, stream_id);

@@ -1,4 +1,4 @@
-// The server's side of one HTTP/2 connection that carries gRPC calls, without I/O: bytes in, events out, and back.
+// The server's side of one HTTP/2 connection with gRPC calls, without I/O: bytes in, events out, and back.
 #pragma once
 
 #include <array>
@@ -43,20 +43,20 @@ public:
     Session& operator=(const Session&) = delete;
     ~Session();
 
-    // Takes bytes of the client. Throws std::invalid_argument where they are no HTTP/2; the connection is then lost.
+    // Takes bytes of the client. Throws std::invalid_argument if they are not HTTP/2; the connection is then lost.
     void receive(std::string_view bytes);
 
-    // What happened since the last call.
+    // Returns the events since the last call.
     std::vector<Event> take_events() { return std::exchange(events_, {}); }
 
-    // Bytes for the client. Flow control may hold some back until the client takes more.
+    // Returns bytes for the client. Flow control may hold some back until the client accepts more.
     std::string take_output();
 
-    // One message, and the end of a call; nothing happens for a call that is over.
+    // Sends one message, or ends a call; without effect if the call is over.
     void send(int32_t stream, std::string_view message);
     void finish(int32_t stream, int status, std::string_view text);
 
-    // Bytes of a call that wait for the client.
+    // Returns the bytes of a call that wait for the client.
     size_t unsent(int32_t stream) const;
 
     void ping();
@@ -66,7 +66,7 @@ public:
     void announce_end();
     void refuse_new();
 
-    // Whether nothing can come and nothing can be sent any more.
+    // Returns whether nothing can be received or sent any more.
     bool is_over() const;
 
 private:

@@ -1,1 +1,1 @@
-"""What caches of other sizes would find of the requests that are routed."""
+"""Hit rates that caches of other sizes would have on the routed requests."""

@@ -1,4 +1,4 @@
-"""Prompt tokens that endpoints would find with CPU tiers of other sizes, from the requests they are sent."""
+"""The size curve: prompt tokens that endpoints would find with CPU tiers of other sizes, from live requests."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ from .kv_size import KvSize
 
 GIB = 1 << 30
 SIZES_GIB = (0.0, 10.0, 20.0, 40.0, 60.0, 80.0, 100.0, 150.0, 200.0, 300.0, 400.0, 600.0, 800.0, 1000.0)
-"""CPU tiers that are looked at unless others are asked for."""
+"""Default sizes of the CPU tier."""
 
 MAX_GIB = 1024.0
-"""Largest CPU tier of a server that is of interest."""
+"""Largest CPU tier of a server that is covered."""
 
 CHUNK_TOKENS = 64
-"""Blocks are followed in stretches of at least so many tokens, since a stretch costs as much as a block."""
+"""Shortest run of blocks, in tokens, that is followed as one: it costs as much as a single block."""
 
 MAX_CHUNKS = 1 << 16
-"""Largest cache of interest where the memory of a token is not known: 4 million tokens."""
+"""Largest cache covered if the memory per token is unknown: 4 million tokens."""
 
 REFRESH_S = 15.0
-"""Time between two looks at all endpoints for the metrics."""
+"""Time between two updates of the metrics."""
 
 
 @dataclass(frozen=True, slots=True)
 class CurvePoint:
-    """One size.
+    """One size of the CPU tier.
 
     Attributes:
         gib: CPU tier of each server.
-        hit_rate: part of the prompt tokens found, 0 to 1.
-        gain: how much more 10 GiB more would find, on the way to the next size; None at the last.
+        hit_rate: share of the prompt tokens found, 0 to 1.
+        gain: hit rate gained per 10 GiB, up to the next size; None at the last.
     """
 
     gib: float
@@ -52,17 +52,17 @@ class CurvePoint:
 
 @dataclass(frozen=True, slots=True)
 class ServerCurve:
-    """One endpoint.
+    """The curve of one endpoint.
 
     Attributes:
         name: of the endpoint.
-        block_size: tokens a block.
-        kv: memory of a token; None where it is not known, and then there are no points.
-        gpu_tokens: what its GPU tier holds, None where that is not known.
-        n_tokens: prompt tokens that the curve rests on, older ones counted less.
-        rate: part of the blocks that is followed.
+        block_size: tokens per block.
+        kv: memory per token; None if it is unknown, and then there are no points.
+        gpu_tokens: capacity of its GPU tier, None if it is unknown.
+        n_tokens: prompt tokens behind the curve; older ones count less.
+        rate: share of the blocks that is followed.
         n_keys: blocks that are followed.
-        hit_rate_unbounded: with a cache of any size.
+        hit_rate_unbounded: hit rate of a cache without limit.
         points: by size, ascending.
     """
 
@@ -79,7 +79,7 @@ class ServerCurve:
 
 @dataclass(frozen=True, slots=True)
 class FleetCurve:
-    """All endpoints of which the memory of a token is known, each with its own CPU tier of that size."""
+    """All endpoints with known memory per token, each with its own CPU tier of that size."""
 
     points: tuple[CurvePoint, ...] = ()
     servers: tuple[ServerCurve, ...] = ()
@@ -87,7 +87,7 @@ class FleetCurve:
 
 @dataclass(slots=True)
 class _Server:
-    """What is followed of one endpoint; `stride` blocks make a chunk."""
+    """Followed blocks of one endpoint; `stride` blocks make a chunk."""
 
     block_size: int
     stride: int
@@ -102,10 +102,10 @@ class CapacityCurve:
     """Curves of the endpoints of a fleet. For one event loop; no locks.
 
     Args:
-        config: how many blocks are followed, and how fast they count less.
+        config: how many blocks are followed, and their half-life.
         fleet: the endpoints.
-        kv_size: memory of a token on an endpoint, None where it is not known.
-        clock: monotonic seconds, the same as of decisions.
+        kv_size: memory per token on an endpoint, None if it is unknown.
+        clock: monotonic seconds, as in decisions.
     """
 
     def __init__(
@@ -117,23 +117,23 @@ class CapacityCurve:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.latest = FleetCurve()
-        """As of the last look, for metrics."""
+        """The last computed curve, for metrics."""
         self._config, self._fleet, self._kv_size, self._clock = config, fleet, kv_size, clock
         self._servers: dict[str, _Server] = {}
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Keep `latest` fresh from now on."""
+        """Start updating `latest`."""
         self._task = spawn(self._keep(), "capacity curve")
 
     async def stop(self) -> None:
-        """End that."""
+        """Stop updating `latest`."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
 
     def routed(self, decision: Decision, prefix: Prefix | None) -> None:
-        """A request was routed. Cost: some 50 us for 30,000 tokens."""
+        """Add a routed request. Cost: about 50 us for 30,000 tokens."""
         match = decision.best.prefix
         if prefix is None or match is None or decision.no_prefix_reason is not None or not prefix.n_tokens:
             return
@@ -144,7 +144,7 @@ class CapacityCurve:
         server.distances.use(keys, n_blocks=prefix.n_tokens / server.chunk_tokens, now=decision.at)
 
     async def look(self, sizes_gib: Sequence[float] = SIZES_GIB) -> FleetCurve:
-        """The curves at these sizes, ascending. Others run between two endpoints, each of which takes some 0.3 ms."""
+        """Compute the curves at these sizes, ascending. Other tasks run between endpoints, at about 0.3 ms each."""
         found = [0.0] * len(sizes_gib)
         n_tokens = 0.0
         servers: list[ServerCurve] = []
@@ -171,7 +171,7 @@ class CapacityCurve:
             self.latest = await self.look()
 
     def _begin(self, name: str, block_size: int) -> _Server:
-        """Follow an endpoint that is new, or whose blocks have another size."""
+        """Follow an endpoint that is new, or whose block size changed."""
         endpoint = self._fleet.get(name)
         kv = self._kv_size(endpoint) if endpoint is not None else None
         stride = max(1, CHUNK_TOKENS // block_size)
@@ -205,7 +205,7 @@ class CapacityCurve:
         )
 
     def _gpu_tokens(self, endpoint: str, block_size: int) -> int | None:
-        """Of all its ranks together."""
+        """Return the GPU capacity of all ranks together."""
         capacities = [ledger.capacity(TierId(0)) for ledger in self._fleet.atlas.ledgers(endpoint)]
         known = [each for each in capacities if each is not None]
         return sum(known) * block_size if known else None

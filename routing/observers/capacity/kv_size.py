@@ -1,4 +1,4 @@
-"""Memory that the KV state of a token takes, from the model's own description."""
+"""Memory of a token's KV state, from the model's own description."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from ....configs.schema import ModelConfig
 CONFIGURED = "model.kvBytesPerToken"
 _DESCRIPTION = "config.json"
 _BYTES_PER_NUMBER = 2.0
-"""Engines keep keys and values in 16 bits, unless the checkpoint says otherwise or they are told to."""
+"""Engines keep keys and values in 16 bits, unless the checkpoint or a flag changes that."""
 
 
 @dataclass(frozen=True, slots=True)
 class KvSize:
-    """Bytes a token, on all GPUs of a server together, and where that is known from."""
+    """Bytes per token, on all GPUs of a server together, and the source of that figure."""
 
     n_bytes: float
     source: str
@@ -33,7 +33,7 @@ class _Quantization(msgspec.Struct, frozen=True):
 
 
 class _Shape(msgspec.Struct, frozen=True):
-    """What a checkpoint's config.json says of attention; the last fields are of models that keep less for some layers."""
+    """Attention fields of a checkpoint's config.json; the last ones belong to models that keep less for some layers."""
 
     num_hidden_layers: int | None = None
     num_attention_heads: int | None = None
@@ -70,7 +70,7 @@ class _Shape(msgspec.Struct, frozen=True):
 
 
 def kv_size(model: ModelConfig) -> KvSize | None:
-    """Of a model as configured, else by `config.json` beside its tokenizer; None where neither tells.
+    """Return the configured size, else one from `config.json` beside the tokenizer; None without both.
 
     Hybrid models, whose layers do not all keep every token, are not computed.
     """
@@ -93,7 +93,7 @@ def _bytes_per_token(shape: _Shape, quantization: _Quantization | None) -> float
         return None
     scheme = quantization.kv_cache_scheme if quantization is not None else None
     number = scheme.num_bits / 8 if scheme is not None else _BYTES_PER_NUMBER
-    if shape.kv_lora_rank is not None:  # latent attention: one vector a token in place of keys and values
+    if shape.kv_lora_rank is not None:  # latent attention: one vector per token in place of keys and values
         return number * shape.num_hidden_layers * (shape.kv_lora_rank + (shape.qk_rope_head_dim or 0))
     if not shape.num_attention_heads:
         return None

@@ -11,7 +11,7 @@ from .curve import CapacityCurve
 
 
 def capacity_families(curve: CapacityCurve | None) -> Iterator[Metric]:
-    """Hit rates by size, as of the last look; without samples where no curve is kept."""
+    """Yield hit rates by size, as last computed; without samples if no curve is kept."""
     rate = gauge(
         "capacity_curve_hit_ratio", "Prompt tokens found with a CPU tier of that size a server.", "gib"
     )

@@ -1,1 +1,1 @@
-"""Traces of routed requests, without anything of which requests could be told again."""
+"""Traces of routed requests, without anything that would reveal their prompts."""

@@ -1,9 +1,9 @@
-"""Ids that take the place of block keys in traces: equal for equal keys, and nothing to test a prompt against.
+"""Aliases of block keys in traces: equal for equal keys, and useless for testing a guessed prompt.
 
-A block key is an unkeyed hash, so whoever has a text could look for it in a trace. Its alias is AES-256 of it under a secret, of
-which the first 53 bits are kept: more would not be exact in every reader of JSON, and two of 10 million blocks share an
-alias once in 180 traces. Every block of AES stands for itself, so none depends on its neighbours; a tenth of the time of a keyed
-BLAKE2b for each.
+A block key is an unkeyed hash, so anyone with a text could search for it in a trace. Its alias is the first 53 bits of
+its AES-256 encryption under a secret: more bits would not be exact in every JSON reader, and two of 10 million blocks
+share an alias once in 180 traces. Each AES block is encrypted by itself, so no alias depends on its neighbours; that
+takes a tenth of the time of a keyed BLAKE2b.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ class BlockAliases:
     """
 
     def __init__(self, secret: bytes) -> None:
-        self._cipher = Cipher(AES(secret), ECB())  # noqa: S305 - a keyed permutation of single blocks is what is wanted
+        self._cipher = Cipher(AES(secret), ECB())  # noqa: S305 - single blocks need a keyed permutation
 
     def of(self, keys: array[int]) -> tuple[int, ...]:
-        """One alias a key. Cost: O(keys), 0.1 us each."""
+        """Return one alias per key. Cost: O(keys), 0.1 us each."""
         padded = array("Q", bytes(16 * len(keys)))
         padded[::2] = keys
         encrypted = array("Q", self._cipher.encryptor().update(padded.tobytes()))
@@ -43,7 +43,7 @@ class BlockAliases:
 
 
 def block_aliases(key_file: str) -> BlockAliases:
-    """Aliases under the secret in a file, or under one that is made and never told where there is no file.
+    """Return aliases under the secret in a file; without a file, under a random secret that is never shown.
 
     Raises:
         RecorderError: the file cannot be read, or is too short for a secret.
@@ -57,6 +57,6 @@ def block_aliases(key_file: str) -> BlockAliases:
     if len(secret) < MIN_SECRET_BYTES:
         raise RecorderError(
             f"recorder.keyFile: {key_file} holds {len(secret)} bytes, want {MIN_SECRET_BYTES} or more; "
-            "such as openssl rand -hex 32 writes"
+            "make one with openssl rand -hex 32"
         )
     return BlockAliases(hashlib.blake2b(secret, digest_size=_SECRET_BYTES).digest())

@@ -11,7 +11,7 @@ from .recorder import Recorder
 
 
 def recorder_families(recorder: Recorder | None) -> Iterator[Metric]:
-    """What became of routed requests, and how large the traces are; without samples where nothing is recorded."""
+    """Yield counts of recorded requests, and the size of the traces; without samples if nothing is recorded."""
     requests = counter("recorder_requests", "Routed requests by what became of their record.", "outcome")
     unknown = counter("recorder_unknown_outputs", "Recorded requests whose output is not known.")
     failing = gauge("recorder_failing", "1 when the trace could not be written at the last try.")

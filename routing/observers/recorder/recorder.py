@@ -1,4 +1,4 @@
-"""Keeps what a replay needs of routed requests: when they came, how long they were, which blocks they share. Nothing else."""
+"""The recorder: keeps arrival times, lengths and shared blocks of routed requests for a replay, and nothing else."""
 
 from __future__ import annotations
 
@@ -27,30 +27,30 @@ FLUSH_S = 1.0
 """Time between two writes."""
 
 MAX_WAITING_KEYS = 2**21
-"""Block keys that wait to be written, 16 MiB: 45 seconds of 100 requests a second with 30,000 tokens each."""
+"""Most block keys that wait to be written, 16 MiB: 45 seconds of 100 requests per second with 30,000 tokens each."""
 
 
 class Fate(StrEnum):
-    """What became of a routed request; the value is a label of counters."""
+    """The outcome of recording a request; the value is a label of counters."""
 
     RECORDED = "recorded"
     NO_PREFIX = "no_prefix"
     """Its token ids are not known."""
     CUT = "cut"
-    """Only the first of its token ids are known."""
+    """Only its first token ids are known."""
     SEVERAL_PROMPTS = "several_prompts"
-    """It has several prompts, of which one is known."""
+    """It has several prompts, and only one is known."""
     TOO_LONG = "too_long"
-    """It would not fit into a file."""
+    """It does not fit into a file."""
     OVERLOAD = "overload"
-    """Too many waited to be written."""
+    """Too many requests waited to be written."""
     NOT_WRITTEN = "not_written"
     """The file could not be written."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Ended:
-    """A request that waits to be written; `n_output` is None where its answer was not seen."""
+    """A request that waits to be written; `n_output` is None if its response was not seen."""
 
     arrival: Arrival
     n_output: int | None
@@ -75,15 +75,15 @@ class Recorder:
             started=time.time(),
         )
         self.fates = dict.fromkeys(Fate, 0)
-        """Requests by what became of them; each number is counted by the loop alone, or by the thread alone."""
+        """Requests by outcome; each number is changed by the loop alone, or by the thread alone."""
         self.failure = ""
-        """Why the last write failed, empty when it did not."""
+        """Why the last write failed, empty if it succeeded."""
         self.n_without_output = 0
         """Recorded requests whose output is not known."""
         self._aliases = block_aliases(config.key_file)
         self._block_size = config.block_size
         self.began_at = time.monotonic()
-        """What times in the trace count from."""
+        """Start of the times in the trace."""
         self._waiting: list[_Ended] = []
         self._n_waiting_keys = 0
         self._stopping = asyncio.Event()
@@ -95,20 +95,20 @@ class Recorder:
         return len(self._waiting)
 
     def start(self) -> None:
-        """Write from now on."""
+        """Start writing."""
         self._task = spawn(self._keep(), "recorder")
 
     async def stop(self) -> None:
-        """Write what waits, and end."""
+        """Write the waiting requests, and stop."""
         self._stopping.set()
         if self._task is not None:
             await asyncio.wait([self._task])
             await asyncio.to_thread(self.files.close)
 
     def routed(self, decision: Decision, prefix: Prefix | None) -> Arrival | None:
-        """What is kept of a request until `ended`; None where it cannot be recorded.
+        """Return what is kept of a request until `ended`; None if it cannot be recorded.
 
-        Cost: O(tokens), about 1 us for each thousand with the native core.
+        Cost: O(tokens), about 1 us per thousand with the native core.
         """
         if prefix is None or decision.no_prefix_reason is not None or not prefix.n_tokens:
             self.fates[Fate.NO_PREFIX] += 1
@@ -122,14 +122,14 @@ class Recorder:
         return None
 
     def ended(self, completion: Completion) -> None:
-        """A request ended, and is written soon."""
+        """Queue an ended request for writing."""
         arrival = completion.route.arrival if completion.route is not None else None
         if arrival is None:
             return
         if self._n_waiting_keys + len(arrival.keys) > MAX_WAITING_KEYS:
             self.fates[Fate.OVERLOAD] += 1
             return
-        usage = completion.answer.usage
+        usage = completion.response.usage
         n_output = usage.output_tokens if isinstance(usage, Usage) else None
         self._waiting.append(_Ended(arrival, n_output))
         self._n_waiting_keys += len(arrival.keys)
@@ -150,7 +150,7 @@ class Recorder:
                 is_written = self.files.write(self._line(each))
             except OSError as error:
                 self.fates[Fate.NOT_WRITTEN] += len(batch) - number
-                self._say(error)
+                self._log_failure(error)
                 return
             self.fates[Fate.RECORDED if is_written else Fate.TOO_LONG] += 1
             self.n_without_output += is_written and each.n_output is None
@@ -165,10 +165,10 @@ class Recorder:
             hash_ids=self._aliases.of(array("Q", arrival.keys)),
         )
 
-    def _say(self, error: OSError) -> None:
+    def _log_failure(self, error: OSError) -> None:
         if str(error) != self.failure:
             self.failure = str(error)
             log.warning(
-                "the trace in %s cannot be written: %s; let recorder.folder name a folder that kvatlas may write to, "
-                "with room for recorder.maxMebibytes", self.files.folder, error,
+                "the trace in %s cannot be written: %s; set recorder.folder to a folder that kvatlas may write to, "
+                "with space for recorder.maxMebibytes", self.files.folder, error,
             )  # fmt: skip

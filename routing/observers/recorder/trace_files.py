@@ -1,4 +1,4 @@
-"""The files of a trace: one is written until it is full, then the next, and the oldest go."""
+"""The files of a trace: each is written until it is full, and the oldest are deleted."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ PATTERN = "requests-*.jsonl"
 
 
 class TraceFiles:
-    """Traces in a folder, within a size. Not for several threads at once.
+    """Traces in a folder, within a total size. Not for several threads at once.
 
-    Each file is a trace by itself, and those of one run make one when they are put together in the order of their names, which tell
-    when the run began in UTC.
+    Each file is a trace by itself. The files of one run, joined in the order of their names, are a trace too. The names
+    hold the start of the run in UTC.
 
     Args:
-        folder: made when the first request is written.
-        max_bytes: of all traces in the folder.
-        max_files: that they are cut into, at least 2.
-        block_size: tokens an id stands for.
-        started: wall-clock seconds of the run's begin.
+        folder: created when the first request is written.
+        max_bytes: most bytes of all traces in the folder.
+        max_files: most files in the folder, at least 2.
+        block_size: tokens per id.
+        started: wall-clock seconds at the start of the run.
     """
 
     def __init__(
@@ -31,21 +31,21 @@ class TraceFiles:
     ) -> None:
         self.folder = folder
         self.current: Path | None = None
-        """The file that is written, None before the first request."""
+        """The file being written, None before the first request."""
         self.size_bytes = 0
-        """Of all traces in the folder, as of the last write."""
+        """Size of all traces in the folder, as of the last write."""
         self.max_file_bytes = max_bytes // max_files
-        """Of one file, and so of one request."""
+        """Limit of one file, and so of one request."""
         self._max_files, self._block_size = max_files, block_size
         self._run = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(started))
         self._n_made = self._file_bytes = 0
         self._file: int | None = None
 
     def write(self, line: MooncakeLine) -> bool:
-        """Add a request; whether it was short enough for a file.
+        """Add a request, and return whether it was short enough for a file.
 
         Raises:
-            OSError: it cannot be written; nothing of it is in a file, and the next request begins another.
+            OSError: it cannot be written; nothing of it is in a file, and the next request starts a new file.
         """
         data, file = encode_line(line), self._file
         if file is None or self._file_bytes + len(data) > self.max_file_bytes:
@@ -57,13 +57,13 @@ class TraceFiles:
         return True
 
     def close(self) -> None:
-        """End the file that is written."""
+        """Close the file being written."""
         if self._file is not None:
             file, self._file = self._file, None
             os.close(file)
 
     def _first(self, line: MooncakeLine) -> MooncakeLine:
-        """A line that begins a file says what its ids stand for."""
+        """Return a line that starts a file, with the block size of its ids."""
         block_size = None if self._block_size == BLOCK_SIZE else self._block_size
         return MooncakeLine(
             line.timestamp, line.input_length, line.output_length, line.hash_ids, block_size=block_size
@@ -72,17 +72,17 @@ class TraceFiles:
     def _begin(self) -> int:
         self.close()
         self.folder.mkdir(parents=True, exist_ok=True)
-        self._make_room()
+        self._free_space()
         self._n_made += 1
         while (path := self.folder / f"requests-{self._run}-{self._n_made:06}.jsonl").exists():
-            self._n_made += 1  # another run began in the same second
-        # for the owner alone: lengths and times tell something too
+            self._n_made += 1  # another run started in the same second
+        # readable by the owner alone: lengths and times reveal something too
         file = self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o600)
         self.current, self._file_bytes = path, 0
         return file
 
-    def _make_room(self) -> None:
-        """Delete the oldest files until one more of full size has room, whoever made them."""
+    def _free_space(self) -> None:
+        """Delete the oldest files, of any run, until one more of full size fits."""
         files = sorted((path, path.stat().st_size) for path in self.folder.glob(PATTERN))
         room = self.max_file_bytes * (self._max_files - 1)
         while len(files) >= self._max_files or sum(size for _, size in files) > room:
@@ -95,13 +95,13 @@ class TraceFiles:
             while written < len(data):
                 written += os.write(file, data[written:])
         except OSError:
-            self._give_up(file)
+            self._drop_last_line(file)
             raise
         self._file_bytes += len(data)
         self.size_bytes += len(data)
 
-    def _give_up(self, file: int) -> None:
-        """Leave a file as it was before the last line; an empty one is no trace."""
+    def _drop_last_line(self, file: int) -> None:
+        """Cut a file to its state before the last line, and delete it if it is empty."""
         path, self.current = self.current, None
         with contextlib.suppress(OSError):
             os.ftruncate(file, self._file_bytes)

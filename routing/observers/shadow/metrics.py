@@ -11,16 +11,16 @@ from .shadow import Shadow
 
 
 def shadow_families(shadow: Shadow | None) -> Iterator[Metric]:
-    """What it decided beside us, and what that costs; without samples where there is none."""
+    """Yield its decisions and their cost; without samples if there is no shadow."""
     requests = counter("shadow_requests", "Routed requests by what the shadow decided.", "outcome")
     tokens = counter("shadow_cached_tokens", "Tokens expected to be reused.", "choice", "tier")
     gain = gauge("shadow_cached_gain_tokens", "Tokens more a request expected to be reused by the shadow.")
     ttft = gauge("shadow_ttft_gain_seconds", "Seconds sooner that first tokens are expected by the shadow.")
     faults = counter(
-        "shadow_faults", "Answers of the shadow's plugins that were repaired.", "plugin", "reason"
+        "shadow_faults", "Results of the shadow's plugins that were repaired.", "plugin", "reason"
     )
     cpu = counter("shadow_cpu_seconds", "CPU time of the shadow's decisions.")
-    refused = gauge("shadow_refused", "1 when what the shadow's file says does not decide.")
+    refused = gauge("shadow_refused", "1 if the shadow's file is not in use.")
     if shadow is not None:
         tally = shadow.tally
         for outcome, count in shadow.outcomes.items():

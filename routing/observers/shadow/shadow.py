@@ -1,4 +1,4 @@
-"""Lets the profile of another file decide on the requests that are routed, and keeps count of what differs."""
+"""The shadow: the profile of another file decides on the routed requests, and differences are counted."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ from ...plan.plan import Plan, make_plan
 log = logging.getLogger(__name__)
 
 POLL_S = 0.25
-"""Time between two looks at the file."""
+"""Time between two checks of the file."""
 
 
 class Shadow:
-    """One shadow, whose plugins are its own and learn from what really happens. For one event loop; no locks.
+    """A shadow with its own plugins, which learn from the real responses. For one event loop; no locks.
 
-    It decides once the request has its answer, in the loop's next step, on the same candidates and with the same draws.
+    It decides after the request is routed, in the loop's next step, on the same candidates and with the same draws.
 
     Args:
         config: with a file.
-        live: configuration in force at the start; the shadow has its tiers.
-        rng: chooses the requests.
+        live: configuration in force at the start, whose tiers the shadow uses.
+        rng: draws that select requests.
         clock: monotonic seconds.
         cpu: CPU seconds of this thread.
     """
@@ -56,17 +56,17 @@ class Shadow:
     ) -> None:
         self.file = Path(config.file)
         self.refusal = "it was not read yet"
-        """Why what the file says does not decide, empty where it does."""
+        """Why the file is not in use, empty if it is."""
         self.tally = ShadowTally()
         """Requests since the file or the live configuration changed."""
         self.not_chosen = self.over_budget = 0
-        """Requests on which it did not decide, by reason; since the start."""
+        """Requests without a decision of the shadow, by reason, since the start."""
         self.faults: Counter[tuple[str, str]] = Counter()
-        """Plugin and reason -> answers that had to be repaired."""
+        """Plugin and reason -> results that had to be repaired."""
         self.cpu_s = 0.0
         """CPU time of its decisions."""
         self.since = clock()
-        """When the tally began."""
+        """Start of the tally."""
         self._config, self._live, self._rng, self._clock, self._cpu = config, live, rng, clock, cpu
         self._plan: Plan | None = None
         self._generation = 0
@@ -82,7 +82,7 @@ class Shadow:
 
     @property
     def outcomes(self) -> dict[str, int]:
-        """Routed requests by what came of them here."""
+        """Routed requests by the shadow's outcome."""
         tally = self.tally
         return {
             "agreed": tally.agreed,
@@ -93,11 +93,11 @@ class Shadow:
         }
 
     def start(self) -> None:
-        """Follow the file from now on."""
+        """Start following the file."""
         self._task = spawn(self._follow(), "shadow")
 
     async def stop(self) -> None:
-        """End that."""
+        """Stop following the file."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -117,15 +117,15 @@ class Shadow:
         log.info("shadow %s decides on live requests, and routes none", self.file)
 
     def draws(self, rng: Rng) -> Draws | None:
-        """Draws for the live decision; None where nobody wants them again."""
+        """Return draws for the live decision; None if they need not be repeated."""
         return Draws(rng) if self._plan is not None else None
 
     def routed(self, view: RequestView, decision: Decision, draws: Draws) -> None:
-        """A request was routed by a decision with these draws."""
+        """Decide on a routed request, soon, with the draws of its decision."""
         asyncio.get_running_loop().call_soon(self._decide, view, decision, draws)
 
-    def answered(self, decision: Decision, *, ttft_s: float) -> None:
-        """The first token came."""
+    def first_token(self, decision: Decision, *, ttft_s: float) -> None:
+        """Learn from a first token, soon."""
         asyncio.get_running_loop().call_soon(self._learn, decision, ttft_s)
 
     async def _follow(self) -> None:
@@ -134,12 +134,12 @@ class Shadow:
             await asyncio.sleep(POLL_S)
 
     def _load(self) -> Plan:
-        said = load_scheduled(self.file).config
+        found = load_scheduled(self.file).config
         config = msgspec.structs.replace(
             self._live,
-            weights=said.weights,
-            plugins=said.plugins,
-            scheduling_profiles=said.scheduling_profiles,
+            weights=found.weights,
+            plugins=found.plugins,
+            scheduling_profiles=found.scheduling_profiles,
         )
         return make_plan(config, before=self._plan)
 
@@ -173,7 +173,7 @@ class Shadow:
             self._count(self._plan.profile.answered(decision, ttft_s=ttft_s))
 
     def _expected_ttft_s(self, view: RequestView, live: Decision, own: Decision) -> dict[str, float]:
-        """Of both picks, once costs are learned that predict better than the ones they began with."""
+        """Return the times of both picks, once learned costs predict better than the initial ones."""
         if not own.picked or not any(report.is_fitted for report in self._latency.reports()):
             return {}
         picked = (live.best, own.best)
@@ -186,10 +186,10 @@ class Shadow:
 
 
 class _Budget:
-    """A share of a core, saved up for at most a second.
+    """A share of a core; unused time accumulates for at most a second.
 
     Args:
-        share: CPU seconds a second.
+        share: CPU seconds per second.
     """
 
     def __init__(self, share: float) -> None:
@@ -197,12 +197,12 @@ class _Budget:
         self._at: float | None = None
 
     def is_left(self, now: float) -> bool:
-        """Whether any time is left."""
+        """Return whether any time is left."""
         if self._at is not None:
             self._left = min(self._share, self._left + self._share * (now - self._at))
         self._at = now
         return self._left > 0
 
     def spend(self, seconds: float) -> None:
-        """So much was used."""
+        """Subtract used time."""
         self._left -= seconds

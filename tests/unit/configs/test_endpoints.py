@@ -1,4 +1,4 @@
-"""Addresses that follow from an endpoint's address, and those that are written out."""
+"""Addresses derived from an endpoint's address, and given ones."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_derived_ports_follow_the_events_section() -> None:
     assert (rank.events, rank.replay) == ("tcp://10.0.0.1:6000", "tcp://10.0.0.1:7000")
 
 
-def test_ranks_of_an_engine_that_connects_to_us_share_our_address_but_not_their_replay() -> None:
+def test_ranks_share_the_bind_address_but_not_their_replay() -> None:
     addresses = endpoint_addresses(
         StaticEndpoint(name="a", address="10.0.0.1:8000", data_parallel_size=2),
         EventsConfig(mode="bind", bind="tcp://*:6000", port=65535),
@@ -91,7 +91,7 @@ def test_ranks_of_an_engine_that_connects_to_us_share_our_address_but_not_their_
     )
 
 
-def test_engine_without_events_has_none_when_others_connect_to_us() -> None:
+def test_engine_without_events_has_none_in_bind_mode() -> None:
     endpoint = StaticEndpoint(name="a", address="10.0.0.1:8000", events="")
 
     assert endpoint_addresses(endpoint, EventsConfig(mode="bind")).ranks == (RankAddresses(0, None, None),)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kvatlas.configs.schema import AdmissionConfig
-from kvatlas.routing.admission import SHED, Admission
+from kvatlas.routing.admission import Admission
+from kvatlas.routing.refusals import SHED
 from kvatlas.scorers.core.model import Load
 
 NOW = 100.0

@@ -34,7 +34,9 @@ from kvatlas.indexer.factory import index_core
 from kvatlas.indexer.tiers import TierSpec, TierTable
 from kvatlas.routing.decision_log import DecisionLog
 from kvatlas.routing.metrics import RoutingMetrics
-from kvatlas.routing.picker import Picker, Policy
+from kvatlas.routing.picker import Picker
+from kvatlas.routing.policy import Policy
+from kvatlas.routing.records import Records
 from kvatlas.routing.router import Route, RoutingRequest
 from kvatlas.scorers.core.decision import Decision
 from kvatlas.scorers.weights import default_profile
@@ -54,7 +56,7 @@ def ignore(_name: str, _facts: EngineFacts) -> None:
 
 @asynccontextmanager
 async def fleet_without_events() -> AsyncGenerator[MakePicker]:
-    """Makes pickers over two endpoints, `a` and `b`, with blocks of 4 tokens."""
+    """Make pickers over two endpoints, `a` and `b`, with blocks of 4 tokens."""
     core = index_core("reference")
     registry, loads = CollectorRegistry(), LoadTable(stale_after_s=2)
     subscriber = Subscriber(SubscriberOptions())
@@ -87,8 +89,7 @@ async def fleet_without_events() -> AsyncGenerator[MakePicker]:
             pipeline=pipeline,
             fleet=fleet,
             policy=Policy(1, profile),
-            metrics=RoutingMetrics(registry),
-            decisions=DecisionLog(max_count=0, max_bytes=1),
+            records=Records(RoutingMetrics(registry), DecisionLog(max_count=0, max_bytes=1)),
             rng=lambda: 0.0,
         )
     finally:

@@ -27,8 +27,12 @@ from kvatlas.indexer.atlas import Atlas
 from kvatlas.indexer.factory import REFERENCE
 from kvatlas.indexer.tiers import TierSource, TierSpec, TierTable
 from kvatlas.routing.decision_log import DecisionLog
+from kvatlas.routing.feedback import Feedback
 from kvatlas.routing.metrics import RoutingMetrics
-from kvatlas.routing.picker import Picker, Policy
+from kvatlas.routing.outcome import Completion, Outcome, ResponseBegun
+from kvatlas.routing.picker import Picker
+from kvatlas.routing.policy import Policy
+from kvatlas.routing.records import Records
 from kvatlas.routing.router import Refusal, RefusalCode, Route, RoutingRequest
 from kvatlas.scorers.core.decision import Decision
 from kvatlas.scorers.core.max_score import MaxScorePicker
@@ -102,19 +106,22 @@ def picker(fleet: Fleet, learner: Learner) -> Picker:
         pipeline=PromptPipeline(None),
         fleet=fleet,
         policy=Policy(1, profile),
-        metrics=RoutingMetrics(CollectorRegistry()),
-        decisions=make_log(),
+        records=make_records(),
         rng=no_chance,
     )
 
 
-def make_log() -> DecisionLog:
-    return DecisionLog(max_count=10, max_bytes=2**20)
+def make_records() -> Records:
+    return Records(RoutingMetrics(CollectorRegistry()), DecisionLog(max_count=10, max_bytes=2**20))
 
 
 def completion(n_tokens: int) -> RoutingRequest:
     body = json.dumps({"model": "m", "prompt": list(range(n_tokens))}).encode()
     return RoutingRequest(path="/v1/completions", body=body)
+
+
+def completed(route: Route) -> Completion:
+    return Completion("", route, Outcome.COMPLETED)
 
 
 async def routed(picker: Picker, n_tokens: int = 40) -> Route:
@@ -127,10 +134,11 @@ async def test_request_is_booked_until_its_answer_begins_and_ends(picker: Picker
     route = await routed(picker)
     picked = route.decision.picked[0]
     loads = [fleet.in_flight.of(picked)]
-    picker.answer_begun(route, is_first_token=False, served=None)
+    feedback = Feedback(picker)
+    feedback.begun(ResponseBegun(route, is_first_token=False, served=None))
     loads.append(fleet.in_flight.of(picked))
-    picker.answer_ended(route, was_computed=True)
-    picker.answer_ended(route, was_computed=True)
+    feedback.ended(completed(route))
+    feedback.ended(completed(route))
     loads.append(fleet.in_flight.of(picked))
 
     assert loads == [InFlightLoad(1, 40), InFlightLoad(1, 0), InFlightLoad(0, 0)]
@@ -151,7 +159,7 @@ async def test_only_first_tokens_of_the_picked_endpoint_teach(
     fixed = await routed(picker)
     route = Route(("10.0.0.1:8000",), fixed.decision, booking=fixed.booking)
 
-    picker.answer_begun(route, is_first_token=is_first_token, served=served)
+    Feedback(picker).begun(ResponseBegun(route, is_first_token=is_first_token, served=served))
 
     assert len(learner.times) == n_times
     assert all(0 <= each < 60 for each in learner.times)
@@ -160,8 +168,8 @@ async def test_only_first_tokens_of_the_picked_endpoint_teach(
 async def test_route_that_was_not_booked_is_left_alone(picker: Picker, learner: Learner) -> None:
     route = Route(("10.0.0.1:8000",), (await routed(picker)).decision)
 
-    picker.answer_begun(route, is_first_token=True, served=None)
-    picker.answer_ended(route, was_computed=True)
+    Feedback(picker).begun(ResponseBegun(route, is_first_token=True, served=None))
+    Feedback(picker).ended(completed(route))
 
     assert learner.times == []
 
@@ -181,13 +189,12 @@ async def test_fault_of_a_plugin_is_said_once_without_its_text(
         pipeline=PromptPipeline(None),
         fleet=fleet,
         policy=Policy(1, profile),
-        metrics=RoutingMetrics(CollectorRegistry()),
-        decisions=make_log(),
+        records=make_records(),
         rng=no_chance,
     )
 
     for _ in range(3):
-        picker.answer_begun(await routed(picker), is_first_token=True, served=None)
+        Feedback(picker).begun(ResponseBegun(await routed(picker), is_first_token=True, served=None))
 
     (said,) = [record.getMessage() for record in caplog.records if "plugin fails" in record.getMessage()]
     assert "(raised)" in said
@@ -259,7 +266,7 @@ async def test_every_decision_on_a_request_is_kept_also_when_nobody_is_left(
         endpoint.labels = {"llm-d.ai/role": "prefill"}
     await picker.route(replace(completion(5), request_id="refused"))
 
-    kept = picker.decisions.page(limit=10)
+    kept = picker.records.decisions.page(limit=10)
     assert [(each.request_id, each.decision.picked) for each in kept] == [
         ("refused", ()),
         ("", route.decision.picked),

@@ -28,7 +28,7 @@ def cached(name: str, n_blocks: int) -> Candidate:
 
 
 def previewed(decisions: Sequence[Decision], weights: Mapping[str, float]) -> tuple[Preview, int]:
-    """The preview of decisions, the last the newest, and in how many pieces it was made."""
+    """Make the preview of decisions, the newest last, and count its pieces."""
     log = DecisionLog(max_count=1000, max_bytes=2**30)
     for number, decision in enumerate(decisions):
         log.add(decision, request_id=f"r{number}", at=float(number))

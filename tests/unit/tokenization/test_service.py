@@ -127,5 +127,5 @@ async def test_renderer_is_looked_for_again_when_files_change(
         await until(lambda: tokenization.pipeline.own_renderer is not None, what="the engine's own renderer")
         assert await reason() == "own_renderer"
         (folder / "config.json").write_text("{")
-        await until(lambda: "stays as it was" in caplog.text, what="a warning about the broken file")
+        await until(lambda: "the old setting stays" in caplog.text, what="a warning about the broken file")
         assert await reason() == "own_renderer"

@@ -11,26 +11,28 @@ from grpc import StatusCode
 
 from kvatlas.api.extproc import ext_proc_pb2 as pb
 from kvatlas.api.extproc.call import MAX_WAITING, ExtProcCall
-from kvatlas.api.extproc.conversation import Circle
-from kvatlas.api.extproc.dialect import Proposal
 from kvatlas.api.extproc.intake import Intake
-from kvatlas.api.extproc.stream import StreamOptions
+from kvatlas.api.extproc.stream import StreamContext, StreamOptions, StreamReports
 from kvatlas.routing.outcome import Completion, Outcome
-from kvatlas.routing.router import Refusal, Route, Router, RoutingRequest
+from kvatlas.routing.router import Route, Router, RoutingRequest, RoutingResult
+from kvatlas.tokenization.eventual import Eventual, Later
 from support.ext_proc import DUPLEX, make_route, request_body, request_headers
 
 ROUTE = make_route("10.0.0.1:8000")
 REQUEST = (request_headers(config=DUPLEX), request_body(b"{}", end=True))
 
 
-class Patient(Router):
+class WaitingRouter(Router):
     """Routes once it may."""
 
     def __init__(self) -> None:
         self.may_answer = asyncio.Event()
         self.n_asked = 0
 
-    async def route(self, request: RoutingRequest) -> Route | Refusal:  # noqa: ARG002
+    def route(self, request: RoutingRequest) -> Eventual[RoutingResult]:  # noqa: ARG002
+        return Later(self._route())
+
+    async def _route(self) -> RoutingResult:
         self.n_asked += 1
         await self.may_answer.wait()
         return ROUTE
@@ -55,14 +57,12 @@ class Gateway:
 
 
 def call_on(gateway: Gateway, router: Router, intake: Intake | None = None) -> ExtProcCall:
-    options = StreamOptions(
-        new_request_id=lambda: "made", dialect=Proposal(), intake=intake or Intake(), max_body_bytes=1000, read_usage=True
-    )  # fmt: skip
-    circle = Circle(options, router, lambda _: None, lambda _: None, gateway.completions.append)
-    return ExtProcCall(circle, gateway)
+    options = StreamOptions(intake=intake or Intake(), max_body_bytes=1000)
+    reports = StreamReports(on_complete=gateway.completions.append)
+    return ExtProcCall(StreamContext(options, router, reports), gateway)
 
 
-def say(call: ExtProcCall, *messages: pb.ProcessingRequest) -> None:
+def send(call: ExtProcCall, *messages: pb.ProcessingRequest) -> None:
     for message in messages:
         call.received(message.SerializeToString())
 
@@ -74,9 +74,9 @@ async def turns(n: int = 5) -> None:
 
 
 async def test_messages_wait_their_turn_while_the_request_is_routed() -> None:
-    gateway, router = Gateway(), Patient()
+    gateway, router = Gateway(), WaitingRouter()
     call = call_on(gateway, router)
-    say(call, *REQUEST, pb.ProcessingRequest(response_headers=pb.HttpHeaders()))
+    send(call, *REQUEST, pb.ProcessingRequest(response_headers=pb.HttpHeaders()))
     call.ended()
     await turns()
     assert (router.n_asked, gateway.sent, gateway.ended) == (1, [], [])
@@ -103,11 +103,11 @@ async def test_messages_wait_their_turn_while_the_request_is_routed() -> None:
 async def test_request_ends_once_when_its_client_leaves_in_the_same_breath(
     is_ready: bool, route: Route | None
 ) -> None:
-    gateway, router, intake = Gateway(), Patient(), Intake()
+    gateway, router, intake = Gateway(), WaitingRouter(), Intake()
     if is_ready:
         router.may_answer.set()
     call = call_on(gateway, router, intake)
-    say(call, *REQUEST)
+    send(call, *REQUEST)
     call.gone()
     call.gone()
     await turns()
@@ -116,16 +116,16 @@ async def test_request_ends_once_when_its_client_leaves_in_the_same_breath(
     assert gateway.sent == []
     assert [(each.outcome, each.route) for each in gateway.completions] == [(Outcome.ABORTED, route)]
     assert (intake.n_streams, intake.n_requests, intake.n_bytes) == (0, 0, 0)
-    say(call, *REQUEST)
+    send(call, *REQUEST)
     call.ended()
     assert len(gateway.completions) == 1
 
 
 async def test_gateway_that_goes_on_and_on_is_stopped() -> None:
-    gateway, router = Gateway(), Patient()
+    gateway, router = Gateway(), WaitingRouter()
     call = call_on(gateway, router)
 
-    say(call, *REQUEST, *[request_body(b"x")] * (MAX_WAITING + 1))
+    send(call, *REQUEST, *[request_body(b"x")] * (MAX_WAITING + 1))
     await turns()
 
     assert gateway.ended == [StatusCode.RESOURCE_EXHAUSTED]

@@ -6,14 +6,14 @@ import pytest
 
 from kvatlas.api.errors import ExtProcError
 from kvatlas.api.extproc import ext_proc_pb2 as pb
-from kvatlas.api.extproc.answers import MAX_CHUNK_BYTES
+from kvatlas.api.extproc.replies import MAX_CHUNK_BYTES
 from kvatlas.routing.control_headers import CONTROL_HEADERS
 from kvatlas.routing.outcome import Outcome
 from kvatlas.routing.router import ModelRewrite, Refusal, RefusalCode
 from support.ext_proc import (
     BUFFERED,
     DUPLEX,
-    Conversation,
+    MachineDriver,
     kind_of,
     make_route,
     metadata_destination,
@@ -32,7 +32,7 @@ ROUTE = make_route("10.0.0.1:8000")
 
 
 def splits(body: bytes) -> list[tuple[str, list[pb.ProcessingRequest]]]:
-    """The same request body, cut in every way Envoy may cut it."""
+    """Cut one request body in every way that Envoy may."""
     return [
         ("R1_whole", [request_body(body, end=True)]),
         ("R5_two_chunks", [request_body(body[:7]), request_body(body[7:], end=True)]),
@@ -47,19 +47,19 @@ SPLITS = [pytest.param(messages, id=name) for name, messages in splits(BODY)]
 
 @pytest.mark.parametrize("body", SPLITS)
 def test_duplex_answers_header_then_whole_body_when_body_ends(body: list[pb.ProcessingRequest]) -> None:
-    talk = Conversation(ROUTE)
+    driver = MachineDriver(ROUTE)
 
-    before = talk.say(request_headers(config=DUPLEX), *body[:-1])
-    header, *chunks = talk.say(body[-1])
+    before = driver.send(request_headers(config=DUPLEX), *body[:-1])
+    header, *chunks = driver.send(body[-1])
 
     assert before == []
     assert kind_of(header) == "request_headers"
     assert header.request_headers.response.clear_route_cache
     assert streamed(chunks, "request_body") == [(BODY, True)]
-    assert [request.body for request in talk.asked] == [BODY]
-    assert talk.asked[0].has_body
-    assert talk.asked[0].path == "/v1/chat/completions"
-    assert talk.asked[0].request_id == "id-1"
+    assert [request.body for request in driver.requests] == [BODY]
+    assert driver.requests[0].has_body
+    assert driver.requests[0].path == "/v1/chat/completions"
+    assert driver.requests[0].request_id == "id-1"
 
 
 @pytest.mark.parametrize(
@@ -77,11 +77,11 @@ def test_duplex_answers_header_then_whole_body_when_body_ends(body: list[pb.Proc
 def test_destination_is_the_same_in_header_and_metadata(
     config: pb.ProtocolConfiguration, addresses: tuple[str, ...], value: str
 ) -> None:
-    talk = Conversation(make_route(*addresses))
+    driver = MachineDriver(make_route(*addresses))
 
-    talk.say(request_headers(config=config), request_body(BODY, end=True))
+    driver.send(request_headers(config=config), request_body(BODY, end=True))
 
-    answer = next(reply for reply in talk.replies if reply.HasField("dynamic_metadata"))
+    answer = next(reply for reply in driver.replies if reply.HasField("dynamic_metadata"))
     assert set_headers(answer) == {DESTINATION: value}  # R2: nothing else is set, nothing echoed
     assert metadata_destination(answer) == value
 
@@ -89,51 +89,51 @@ def test_destination_is_the_same_in_header_and_metadata(
 @pytest.mark.parametrize("config", [pytest.param(DUPLEX, id="duplex"), pytest.param(BUFFERED, id="buffered")])
 def test_rewritten_body_goes_on_with_its_length(config: pb.ProtocolConfiguration) -> None:
     new_body = b'{"model":"target"}'
-    talk = Conversation(make_route("10.0.0.1:8000", rewrite=ModelRewrite(new_body, "m", "target")))
+    driver = MachineDriver(make_route("10.0.0.1:8000", rewrite=ModelRewrite(new_body, "m", "target")))
 
-    talk.say(request_headers(config=config), request_body(BODY, end=True))
+    driver.send(request_headers(config=config), request_body(BODY, end=True))
 
-    answer = next(reply for reply in talk.replies if reply.HasField("dynamic_metadata"))
+    answer = next(reply for reply in driver.replies if reply.HasField("dynamic_metadata"))
     assert set_headers(answer)["content-length"] == str(len(new_body))  # R15
     if config is DUPLEX:
-        assert streamed(talk.replies, "request_body") == [(new_body, True)]
+        assert streamed(driver.replies, "request_body") == [(new_body, True)]
     else:
         assert answer.request_body.response.body_mutation.body == new_body  # B2
 
 
 @pytest.mark.parametrize("config", [pytest.param(DUPLEX, id="duplex"), pytest.param(BUFFERED, id="buffered")])
 def test_control_headers_of_the_client_are_removed(config: pb.ProtocolConfiguration) -> None:
-    talk = Conversation(ROUTE)
+    driver = MachineDriver(ROUTE)
     sent = dict.fromkeys(CONTROL_HEADERS, "spoofed") | {"x-other": "stays"}
 
-    talk.say(request_headers(*sent.items(), config=config), request_body(BODY, end=True))
+    driver.send(request_headers(*sent.items(), config=config), request_body(BODY, end=True))
 
-    answer = next(reply for reply in talk.replies if reply.HasField("dynamic_metadata"))
+    answer = next(reply for reply in driver.replies if reply.HasField("dynamic_metadata"))
     assert set(removed_headers(answer)) == CONTROL_HEADERS  # R22
     assert set_headers(answer) == {DESTINATION: "10.0.0.1:8000"}
-    assert talk.asked[0].headers["x-llm-d-inference-objective"] == "spoofed"  # R19: read before
+    assert driver.requests[0].headers["x-llm-d-inference-objective"] == "spoofed"  # R19: read before
 
 
 def test_destination_overwrites_what_the_client_sent() -> None:
-    talk = Conversation(ROUTE)
+    driver = MachineDriver(ROUTE)
 
-    answer = talk.say(request_headers((DESTINATION, "6.6.6.6:1"), end=True))[0]
+    answer = driver.send(request_headers((DESTINATION, "6.6.6.6:1"), end=True))[0]
 
     option = answer.request_headers.response.header_mutation.set_headers[0]
     assert option.append_action == pb.HeaderValueOption.OVERWRITE_IF_EXISTS_OR_ADD
     assert option.header.raw_value == b"10.0.0.1:8000"
-    assert DESTINATION not in talk.asked[0].headers  # R22
+    assert DESTINATION not in driver.requests[0].headers  # R22
 
 
 @pytest.mark.parametrize("size", [MAX_CHUNK_BYTES, MAX_CHUNK_BYTES + 1, 200_000, 3 * MAX_CHUNK_BYTES])
 def test_duplex_gives_a_large_body_back_in_chunks(size: int) -> None:
     body = bytes(i % 251 for i in range(size))
-    talk = Conversation(ROUTE)
+    driver = MachineDriver(ROUTE)
 
-    talk.say(request_headers(config=DUPLEX), request_body(body), request_body(end=True))
+    driver.send(request_headers(config=DUPLEX), request_body(body), request_body(end=True))
 
-    assert kind_of(talk.replies[0]) == "request_headers"  # R7
-    chunks = streamed(talk.replies[1:], "request_body")
+    assert kind_of(driver.replies[0]) == "request_headers"  # R7
+    chunks = streamed(driver.replies[1:], "request_body")
     assert b"".join(chunk for chunk, _ in chunks) == body
     assert max(len(chunk) for chunk, _ in chunks) <= MAX_CHUNK_BYTES
     assert [end for _, end in chunks] == [False] * (len(chunks) - 1) + [True]
@@ -148,23 +148,23 @@ def test_duplex_gives_a_large_body_back_in_chunks(size: int) -> None:
     ],
 )
 def test_request_without_body_is_routed_on_its_headers(config: pb.ProtocolConfiguration | None) -> None:
-    talk = Conversation(ROUTE)
+    driver = MachineDriver(ROUTE)
 
-    replies = talk.say(request_headers(config=config, end=True))
+    replies = driver.send(request_headers(config=config, end=True))
 
     assert [kind_of(reply) for reply in replies] == ["request_headers"]  # R8
     assert set_headers(replies[0]) == {DESTINATION: "10.0.0.1:8000"}
     assert metadata_destination(replies[0]) == "10.0.0.1:8000"
-    assert not talk.asked[0].has_body
+    assert not driver.requests[0].has_body
 
 
 def test_body_without_a_byte_counts_as_no_body() -> None:
-    talk = Conversation(ROUTE)
+    driver = MachineDriver(ROUTE)
 
-    talk.say(request_headers(config=DUPLEX), request_body(end=True))
+    driver.send(request_headers(config=DUPLEX), request_body(end=True))
 
-    assert not talk.asked[0].has_body
-    assert streamed(talk.replies[1:], "request_body") == [(b"", True)]
+    assert not driver.requests[0].has_body
+    assert streamed(driver.replies[1:], "request_body") == [(b"", True)]
 
 
 @pytest.mark.parametrize(
@@ -184,27 +184,27 @@ def test_body_without_a_byte_counts_as_no_body() -> None:
     ],
 )
 def test_header_reaches_the_router(headers: list[pb.HeaderValue], seen: str) -> None:
-    talk = Conversation(ROUTE)
+    driver = MachineDriver(ROUTE)
     message = pb.HttpHeaders(headers=pb.HeaderMap(headers=headers), end_of_stream=True)
 
-    talk.say(pb.ProcessingRequest(request_headers=message))
+    driver.send(pb.ProcessingRequest(request_headers=message))
 
-    assert talk.asked[0].headers["x-key"] == seen
+    assert driver.requests[0].headers["x-key"] == seen
 
 
 @pytest.mark.parametrize("config", [pytest.param(DUPLEX, id="duplex"), pytest.param(BUFFERED, id="buffered")])
 def test_missing_request_id_is_generated_and_sent_upstream(config: pb.ProtocolConfiguration) -> None:
-    talk = Conversation(ROUTE, request_id="id-7")
+    driver = MachineDriver(ROUTE, request_id="id-7")
     headers = pb.HttpHeaders(headers=pb.HeaderMap(headers=[pb.HeaderValue(key=":path", raw_value=b"/")]))
 
-    talk.say(
+    driver.send(
         pb.ProcessingRequest(request_headers=headers, protocol_config=config), request_body(BODY, end=True)
     )
 
-    answer = next(reply for reply in talk.replies if reply.HasField("dynamic_metadata"))
+    answer = next(reply for reply in driver.replies if reply.HasField("dynamic_metadata"))
     assert set_headers(answer)["x-request-id"] == "id-7"  # R21
-    assert talk.asked[0].request_id == "id-7"
-    assert talk.close().request_id == "id-7"
+    assert driver.requests[0].request_id == "id-7"
+    assert driver.close().request_id == "id-7"
 
 
 @pytest.mark.parametrize(
@@ -218,10 +218,10 @@ def test_missing_request_id_is_generated_and_sent_upstream(config: pb.ProtocolCo
 def test_duplex_answers_header_body_trailers_when_trailers_end_the_request(
     body: list[pb.ProcessingRequest], chunks: list[tuple[bytes, bool]]
 ) -> None:
-    talk = Conversation(ROUTE)
+    driver = MachineDriver(ROUTE)
 
-    assert talk.say(request_headers(config=DUPLEX), *body) == []
-    replies = talk.say(request_trailers())
+    assert driver.send(request_headers(config=DUPLEX), *body) == []
+    replies = driver.send(request_trailers())
 
     assert kind_of(replies[0]) == "request_headers"
     assert streamed(replies, "request_body") == chunks
@@ -230,52 +230,52 @@ def test_duplex_answers_header_body_trailers_when_trailers_end_the_request(
 
 @pytest.mark.parametrize("config", [pytest.param(DUPLEX, id="duplex"), pytest.param(BUFFERED, id="buffered")])
 def test_body_over_the_limit_is_refused_unrouted(config: pb.ProtocolConfiguration) -> None:
-    talk = Conversation(ROUTE, max_body_bytes=10)
+    driver = MachineDriver(ROUTE, max_body_bytes=10)
 
-    talk.say(request_headers(config=config), request_body(b"x" * 11))
+    driver.send(request_headers(config=config), request_body(b"x" * 11))
 
-    answer = talk.replies[-1].immediate_response
+    answer = driver.replies[-1].immediate_response
     assert answer.status.code == 413  # R24
     assert answer.body == (
         b"inference error: PayloadTooLarge - request body is larger than 10 bytes, the limit of this endpoint picker"
     )
-    assert talk.ended
-    assert talk.asked == []
+    assert driver.ended
+    assert driver.requests == []
 
 
 def test_body_at_the_limit_is_routed() -> None:
-    talk = Conversation(ROUTE, max_body_bytes=10)
+    driver = MachineDriver(ROUTE, max_body_bytes=10)
 
-    talk.say(request_headers(config=DUPLEX), request_body(b"x" * 9), request_body(b"x", end=True))
+    driver.send(request_headers(config=DUPLEX), request_body(b"x" * 9), request_body(b"x", end=True))
 
-    assert talk.asked[0].body == b"x" * 10
+    assert driver.requests[0].body == b"x" * 10
 
 
 def test_buffered_answers_headers_at_once_and_routes_on_the_body() -> None:
-    talk = Conversation(ROUTE)
+    driver = MachineDriver(ROUTE)
 
-    first = talk.say(request_headers(config=BUFFERED))
-    second = talk.say(request_body(BODY, end=True))
+    first = driver.send(request_headers(config=BUFFERED))
+    second = driver.send(request_body(BODY, end=True))
 
     assert first == [pb.ProcessingResponse(request_headers=pb.HeadersResponse())]  # B1
     assert [kind_of(reply) for reply in second] == ["request_body"]
     assert second[0].request_body.response.clear_route_cache
     assert not second[0].request_body.response.HasField("body_mutation")  # content-length stays right
-    assert talk.asked[0].body == BODY
+    assert driver.requests[0].body == BODY
 
 
 def test_buffered_answers_trailers_after_the_body_unchanged() -> None:
-    talk = Conversation(ROUTE)
-    talk.say(request_headers(config=BUFFERED), request_body(BODY))
+    driver = MachineDriver(ROUTE)
+    driver.send(request_headers(config=BUFFERED), request_body(BODY))
 
-    assert talk.say(request_trailers()) == [pb.ProcessingResponse(request_trailers=pb.TrailersResponse())]
+    assert driver.send(request_trailers()) == [pb.ProcessingResponse(request_trailers=pb.TrailersResponse())]
 
 
 def test_buffered_routes_by_metadata_when_trailers_come_without_a_body() -> None:
-    talk = Conversation(ROUTE)
-    talk.say(request_headers(config=BUFFERED))
+    driver = MachineDriver(ROUTE)
+    driver.send(request_headers(config=BUFFERED))
 
-    (answer,) = talk.say(request_trailers())
+    (answer,) = driver.send(request_trailers())
 
     assert kind_of(answer) == "request_trailers"
     assert metadata_destination(answer) == "10.0.0.1:8000"
@@ -283,14 +283,14 @@ def test_buffered_routes_by_metadata_when_trailers_come_without_a_body() -> None
 
 @pytest.mark.parametrize("mode", ["NONE", "STREAMED", "BUFFERED_PARTIAL", "GRPC"])
 def test_modes_without_a_usable_body_are_routed_on_headers(mode: str) -> None:
-    talk = Conversation(ROUTE)
+    driver = MachineDriver(ROUTE)
     config = pb.ProtocolConfiguration(request_body_mode=pb.ProcessingMode.BodySendMode.Value(mode))
 
-    (header,) = talk.say(request_headers(config=config))
-    rest = talk.say(request_body(BODY), request_body(BODY, end=True), request_trailers())
+    (header,) = driver.send(request_headers(config=config))
+    rest = driver.send(request_body(BODY), request_body(BODY, end=True), request_trailers())
 
     assert set_headers(header) == {DESTINATION: "10.0.0.1:8000"}
-    assert not talk.asked[0].has_body
+    assert not driver.requests[0].has_body
     assert rest == [
         pb.ProcessingResponse(request_body=pb.BodyResponse()),
         pb.ProcessingResponse(request_body=pb.BodyResponse()),
@@ -299,12 +299,12 @@ def test_modes_without_a_usable_body_are_routed_on_headers(mode: str) -> None:
 
 
 def test_stream_without_protocol_config_is_served_as_duplex() -> None:
-    talk = Conversation(ROUTE)
+    driver = MachineDriver(ROUTE)
 
-    assert talk.say(request_headers()) == []
-    talk.say(request_body(BODY, end=True))
+    assert driver.send(request_headers()) == []
+    driver.send(request_body(BODY, end=True))
 
-    assert streamed(talk.replies, "request_body") == [(BODY, True)]
+    assert streamed(driver.replies, "request_body") == [(BODY, True)]
 
 
 @pytest.mark.parametrize(
@@ -321,24 +321,24 @@ def test_stream_without_protocol_config_is_served_as_duplex() -> None:
 def test_refusal_is_answered_in_place_of_the_engine_and_ends_the_stream(
     config: pb.ProtocolConfiguration, code: RefusalCode, status: int
 ) -> None:
-    talk = Conversation(Refusal(code, "no such thing"))
+    driver = MachineDriver(Refusal(code, "no such thing"))
 
-    talk.say(request_headers(config=config), request_body(BODY, end=True))
+    driver.send(request_headers(config=config), request_body(BODY, end=True))
 
-    answer = talk.replies[-1].immediate_response
+    answer = driver.replies[-1].immediate_response
     assert answer.status.code == status
     assert answer.body.decode() == f"inference error: {code.value} - no such thing"
     assert not answer.HasField("headers")
-    assert talk.ended  # E7
-    assert talk.close().outcome is Outcome.REFUSED
+    assert driver.ended  # E7
+    assert driver.close().outcome is Outcome.REFUSED
 
 
 def test_get_is_refused_with_503_when_there_is_no_endpoint() -> None:
-    talk = Conversation(
+    driver = MachineDriver(
         Refusal(RefusalCode.SERVICE_UNAVAILABLE, "no endpoint", dropped_reason="rejected-no-endpoints")
     )
 
-    (answer,) = talk.say(request_headers(end=True))
+    (answer,) = driver.send(request_headers(end=True))
 
     assert answer.immediate_response.status.code == 503  # R9
     (option,) = answer.immediate_response.headers.set_headers
@@ -373,19 +373,19 @@ def test_get_is_refused_with_503_when_there_is_no_endpoint() -> None:
     ],
 )
 def test_message_out_of_order_is_an_error(messages: list[pb.ProcessingRequest], text: str) -> None:
-    talk = Conversation(ROUTE)
-    talk.say(*messages[:-1])
+    driver = MachineDriver(ROUTE)
+    driver.send(*messages[:-1])
 
     with pytest.raises(ExtProcError, match=text) as raised:
-        talk.say(messages[-1])
+        driver.send(messages[-1])
 
     assert raised.value.reason == "out_of_order"
 
 
 def test_response_is_answered_while_the_request_is_still_collected() -> None:
-    talk = Conversation(ROUTE)
-    talk.say(request_headers(config=DUPLEX), request_body(BODY))
+    driver = MachineDriver(ROUTE)
+    driver.send(request_headers(config=DUPLEX), request_body(BODY))
 
-    (answer,) = talk.say(response_headers())  # Envoy itself answered the client
+    (answer,) = driver.send(response_headers())  # Envoy itself answered the client
 
     assert kind_of(answer) == "response_headers"

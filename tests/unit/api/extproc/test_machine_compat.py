@@ -13,7 +13,7 @@ from kvatlas.routing.router import ModelRewrite, Refusal, RefusalCode, Route
 from support.ext_proc import (
     BUFFERED,
     DUPLEX,
-    Conversation,
+    MachineDriver,
     make_route,
     request_body,
     request_headers,
@@ -31,18 +31,18 @@ CHAT = {":method": "POST", ":path": "/v1/chat/completions", "content-type": "app
 REQUEST = (request_headers(config=DUPLEX), request_body(BODY, end=True))
 
 
-def talk_llm_d(answer: Route | Refusal = ROUTE, intake: Intake | None = None) -> Conversation:
-    return Conversation(answer, dialect=LlmD(), intake=intake)
+def llm_d_driver(answer: Route | Refusal = ROUTE, intake: Intake | None = None) -> MachineDriver:
+    return MachineDriver(answer, dialect=LlmD(), intake=intake)
 
 
 @pytest.mark.parametrize("config", [pytest.param(DUPLEX, id="duplex"), pytest.param(BUFFERED, id="buffered")])
 def test_headers_of_a_request_are_set_again(config: pb.ProtocolConfiguration) -> None:
-    talk = talk_llm_d()
+    driver = llm_d_driver()
     sent = [*dict.fromkeys(CONTROL_HEADERS, "x").items(), ("content-length", "999"), ("x-empty", "")]
 
-    talk.say(request_headers(("X-User", "u"), *sent, config=config), request_body(BODY, end=True))
+    driver.send(request_headers(("X-User", "u"), *sent, config=config), request_body(BODY, end=True))
 
-    answer = next(reply for reply in talk.replies if reply.HasField("dynamic_metadata"))
+    answer = next(reply for reply in driver.replies if reply.HasField("dynamic_metadata"))
     assert set_headers(answer) == CHAT | {  # R2
         "x-gateway-destination-endpoint": "10.0.0.1:8000",
         "Content-Length": str(len(BODY)),
@@ -52,7 +52,7 @@ def test_headers_of_a_request_are_set_again(config: pb.ProtocolConfiguration) ->
 
 
 def test_bytes_of_a_header_are_set_again_as_they_were() -> None:
-    talk = talk_llm_d()
+    driver = llm_d_driver()
     headers = pb.HeaderMap(
         headers=[
             pb.HeaderValue(key="x-raw", raw_value=b"\xff"),
@@ -62,11 +62,11 @@ def test_bytes_of_a_header_are_set_again_as_they_were() -> None:
         ]
     )
 
-    talk.say(
+    driver.send(
         pb.ProcessingRequest(request_headers=pb.HttpHeaders(headers=headers)), request_body(BODY, end=True)
     )
 
-    mutation = talk.replies[0].request_headers.response.header_mutation
+    mutation = driver.replies[0].request_headers.response.header_mutation
     told = {option.header.key: option.header.raw_value for option in mutation.set_headers}
     assert (told["x-raw"], told["x-text"]) == (b"\xff", b"t")
     assert "x-twice" not in told  # set, it would come once
@@ -74,28 +74,28 @@ def test_bytes_of_a_header_are_set_again_as_they_were() -> None:
 
 def test_length_of_a_rewritten_body_is_set_once() -> None:
     rewrite = ModelRewrite(b'{"model":"t"}', "m", "t")
-    talk = talk_llm_d(make_route("10.0.0.1:8000", rewrite=rewrite))
+    driver = llm_d_driver(make_route("10.0.0.1:8000", rewrite=rewrite))
 
-    talk.say(*REQUEST)
+    driver.send(*REQUEST)
 
-    told = set_headers(talk.replies[0])
+    told = set_headers(driver.replies[0])
     assert [value for name, value in told.items() if name.lower() == "content-length"] == ["13"]
 
 
 def test_request_without_body_gets_the_destination_alone() -> None:
-    talk = talk_llm_d()
+    driver = llm_d_driver()
 
-    (answer,) = talk.say(request_headers(config=DUPLEX, end=True))
+    (answer,) = driver.send(request_headers(config=DUPLEX, end=True))
 
     assert set_headers(answer) == {"x-gateway-destination-endpoint": "10.0.0.1:8000"}  # R8
 
 
 def test_no_endpoint_is_an_internal_error_without_a_body_and_503_with_one() -> None:
     refusal = Refusal(RefusalCode.SERVICE_UNAVAILABLE, "none", dropped_reason="rejected-no-endpoints")
-    bare, full = talk_llm_d(refusal), talk_llm_d(refusal)
+    bare, full = llm_d_driver(refusal), llm_d_driver(refusal)
 
-    bare.say(request_headers(config=DUPLEX, end=True))
-    full.say(*REQUEST)
+    bare.send(request_headers(config=DUPLEX, end=True))
+    full.send(*REQUEST)
 
     answer = bare.replies[0].immediate_response
     assert (answer.status.code, answer.body) == (
@@ -117,26 +117,26 @@ def test_no_endpoint_is_an_internal_error_without_a_body_and_503_with_one() -> N
     ],
 )
 def test_subset_is_a_list_of_ips(value: Value | list[str], subset: set[str] | None) -> None:
-    talk = talk_llm_d()
+    driver = llm_d_driver()
 
-    talk.say(request_headers(config=DUPLEX, end=True, metadata=subset_hint(value)))
+    driver.send(request_headers(config=DUPLEX, end=True, metadata=subset_hint(value)))
 
-    assert talk.asked[0].subset == subset
+    assert driver.requests[0].subset == subset
 
 
 def test_no_subset_is_none() -> None:
-    talk = talk_llm_d()
+    driver = llm_d_driver()
 
-    talk.say(request_headers(config=DUPLEX, end=True, metadata=pb.Metadata()))
+    driver.send(request_headers(config=DUPLEX, end=True, metadata=pb.Metadata()))
 
-    assert talk.asked[0].subset is None
+    assert driver.requests[0].subset is None
 
 
 def test_headers_of_a_response_are_set_again_with_a_mark() -> None:
-    talk = talk_llm_d()
-    talk.say(*REQUEST)
+    driver = llm_d_driver()
+    driver.send(*REQUEST)
 
-    (answer,) = talk.say(response_headers(("content-length", "2"), ("x-engine", "vllm")))
+    (answer,) = driver.send(response_headers(("content-length", "2"), ("x-engine", "vllm")))
 
     assert set_headers(answer) == {
         "x-went-into-resp-headers": "true",
@@ -147,38 +147,40 @@ def test_headers_of_a_response_are_set_again_with_a_mark() -> None:
 
 @pytest.mark.parametrize("kind", ["application/json", "text/html", ""])
 def test_response_is_given_back_whole_at_its_end(kind: str) -> None:
-    talk = talk_llm_d()
-    talk.say(*REQUEST, response_headers(("content-type", kind)))
+    driver = llm_d_driver()
+    driver.send(*REQUEST, response_headers(("content-type", kind)))
 
-    assert talk.say(response_body(b"ab"), response_body(b"cd")) == []
-    assert streamed(talk.say(response_body(end=True)), "response_body") == [(b"abcd", True)]  # P2, P3
+    assert driver.send(response_body(b"ab"), response_body(b"cd")) == []
+    assert streamed(driver.send(response_body(end=True)), "response_body") == [(b"abcd", True)]  # P2, P3
 
 
 def test_response_with_trailers_is_given_back_before_them() -> None:
-    talk = talk_llm_d()
-    talk.say(*REQUEST, response_headers(("content-type", "application/json")), response_body(b"ab"))
+    driver = llm_d_driver()
+    driver.send(*REQUEST, response_headers(("content-type", "application/json")), response_body(b"ab"))
 
-    replies = talk.say(response_trailers())
+    replies = driver.send(response_trailers())
 
     assert streamed(replies[:1], "response_body") == [(b"ab", False)]  # P10
     assert replies[1] == pb.ProcessingResponse(response_trailers=pb.TrailersResponse())
 
 
 def test_events_are_given_back_as_they_come() -> None:
-    talk = talk_llm_d()
-    talk.say(*REQUEST, response_headers(("content-type", "text/event-stream; charset=utf-8")))
+    driver = llm_d_driver()
+    driver.send(*REQUEST, response_headers(("content-type", "text/event-stream; charset=utf-8")))
 
-    assert streamed(talk.say(response_body(b"data: 1\n\n")), "response_body") == [
+    assert streamed(driver.send(response_body(b"data: 1\n\n")), "response_body") == [
         (b"data: 1\n\n", False)
     ]  # P4
 
 
 def test_response_without_room_is_given_back_as_it_comes() -> None:
     intake = Intake(max_bytes=30)
-    talk = talk_llm_d(intake=intake)
-    talk.say(*REQUEST, response_headers(("content-type", "text/html")))
+    driver = llm_d_driver(intake=intake)
+    driver.send(*REQUEST, response_headers(("content-type", "text/html")))
 
-    assert talk.say(response_body(b"x" * 20)) == []
-    assert streamed(talk.say(response_body(b"y" * 20)), "response_body") == [(b"x" * 20 + b"y" * 20, False)]
-    assert streamed(talk.say(response_body(b"z", end=True)), "response_body") == [(b"z", True)]
+    assert driver.send(response_body(b"x" * 20)) == []
+    assert streamed(driver.send(response_body(b"y" * 20)), "response_body") == [
+        (b"x" * 20 + b"y" * 20, False)
+    ]
+    assert streamed(driver.send(response_body(b"z", end=True)), "response_body") == [(b"z", True)]
     assert intake.n_bytes == 0

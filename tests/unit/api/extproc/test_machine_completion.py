@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from kvatlas.api.extproc import ext_proc_pb2 as pb
-from kvatlas.routing.outcome import Answer, Outcome, Usage, UsageGap
+from kvatlas.routing.outcome import Outcome, Response, Usage, UsageGap
 from kvatlas.routing.router import ModelRewrite, Refusal, RefusalCode
 from support.ext_proc import (
     BUFFERED,
     DUPLEX,
-    Conversation,
+    MachineDriver,
     make_route,
     request_body,
     request_headers,
@@ -38,96 +38,96 @@ SSE_HEADERS = response_headers(("content-type", "text/event-stream"))
 def test_usage_and_times_are_told_at_the_end_of_the_response(
     headers: pb.ProcessingRequest, body: bytes, n_events: int, mode: str
 ) -> None:
-    talk = Conversation(ROUTE)
+    driver = MachineDriver(ROUTE)
     config = pb.ProtocolConfiguration(
         request_body_mode=pb.ProcessingMode.FULL_DUPLEX_STREAMED,
         response_body_mode=pb.ProcessingMode.BodySendMode.Value(mode),
     )
 
-    talk.now = 1.0
-    talk.say(request_headers(config=config))
-    talk.now = 3.0
-    talk.say(request_body(b"{}", end=True))
-    talk.now = 5.0
-    talk.say(headers, response_body())
-    talk.now = 6.0
-    talk.say(response_body(body[:20]))
-    talk.now = 9.0
-    talk.say(response_body(body[20:]))
-    assert talk.completions == []
-    talk.say(response_body(end=True))
+    driver.now = 1.0
+    driver.send(request_headers(config=config))
+    driver.now = 3.0
+    driver.send(request_body(b"{}", end=True))
+    driver.now = 5.0
+    driver.send(headers, response_body())
+    driver.now = 6.0
+    driver.send(response_body(body[:20]))
+    driver.now = 9.0
+    driver.send(response_body(body[20:]))
+    assert driver.completions == []
+    driver.send(response_body(end=True))
 
-    (completion,) = talk.completions  # before the stream is closed
+    (completion,) = driver.completions  # before the stream is closed
     assert completion.outcome is Outcome.COMPLETED
-    assert completion.answer == Answer(200, TOLD, n_events, time_to_first_byte_s=3.0, time_to_end_s=6.0)
-    assert talk.close() is completion
+    assert completion.response == Response(200, TOLD, n_events, time_to_first_byte_s=3.0, time_to_end_s=6.0)
+    assert driver.close() is completion
 
 
 def test_usage_is_told_when_trailers_end_the_response() -> None:
-    talk = Conversation(ROUTE)
+    driver = MachineDriver(ROUTE)
 
-    talk.say(*REQUEST, JSON_HEADERS, response_body(JSON), response_trailers())
+    driver.send(*REQUEST, JSON_HEADERS, response_body(JSON), response_trailers())
 
-    assert talk.completions[0].answer.usage == TOLD  # P10
+    assert driver.completions[0].response.usage == TOLD  # P10
 
 
 def test_usage_seen_before_the_client_went_away_is_told() -> None:
-    talk = Conversation(ROUTE)
+    driver = MachineDriver(ROUTE)
 
-    talk.say(*REQUEST, SSE_HEADERS, response_body(SSE))
+    driver.send(*REQUEST, SSE_HEADERS, response_body(SSE))
 
-    completion = talk.close()
-    assert (completion.outcome, completion.answer.usage) == (Outcome.ABORTED, TOLD)
+    completion = driver.close()
+    assert (completion.outcome, completion.response.usage) == (Outcome.ABORTED, TOLD)
 
 
 @pytest.mark.parametrize(
-    ("conversation", "request_messages", "headers"),
+    ("driver", "request_messages", "headers"),
     [
-        pytest.param(Conversation(ROUTE, read_usage=False), REQUEST, JSON_HEADERS, id="switched_off"),
+        pytest.param(MachineDriver(ROUTE, read_usage=False), REQUEST, JSON_HEADERS, id="switched_off"),
         pytest.param(
-            Conversation(ROUTE), REQUEST, response_headers(("content-type", "application/json"), status="404"),
+            MachineDriver(ROUTE), REQUEST, response_headers(("content-type", "application/json"), status="404"),
             id="P13_error",
         ),
         pytest.param(
-            Conversation(ROUTE), [request_headers(config=DUPLEX, end=True)], JSON_HEADERS, id="request_without_body"
+            MachineDriver(ROUTE), [request_headers(config=DUPLEX, end=True)], JSON_HEADERS, id="request_without_body"
         ),
-        pytest.param(Conversation(ROUTE), [], JSON_HEADERS, id="P11_request_not_seen"),
+        pytest.param(MachineDriver(ROUTE), [], JSON_HEADERS, id="P11_request_not_seen"),
     ],
 )  # fmt: skip
 def test_nobody_looks_for_usage_where_none_is_to_be_had(
-    conversation: Conversation, request_messages: list[pb.ProcessingRequest], headers: pb.ProcessingRequest
+    driver: MachineDriver, request_messages: list[pb.ProcessingRequest], headers: pb.ProcessingRequest
 ) -> None:
-    conversation.say(*request_messages, headers, response_body(JSON, end=True))
+    driver.send(*request_messages, headers, response_body(JSON, end=True))
 
-    assert conversation.close().answer.usage is None
+    assert driver.close().response.usage is None
 
 
 def test_compressed_response_is_passed_unread() -> None:
-    talk = Conversation(make_route("10.0.0.1:8000", rewrite=ModelRewrite(b"{}", "m", "lora")))
+    driver = MachineDriver(make_route("10.0.0.1:8000", rewrite=ModelRewrite(b"{}", "m", "lora")))
     headers = response_headers(("content-type", "application/json"), ("content-encoding", "gzip"))
 
-    replies = talk.say(*REQUEST, headers, response_body(JSON, end=True))
+    replies = driver.send(*REQUEST, headers, response_body(JSON, end=True))
 
     assert streamed(replies, "response_body") == [(JSON, True)]
-    assert talk.close().answer.usage is UsageGap.ENCODED
+    assert driver.close().response.usage is UsageGap.ENCODED
 
 
 @pytest.mark.parametrize("status", ["503", "200"])
 def test_status_is_told(status: str) -> None:
-    talk = Conversation(ROUTE)
+    driver = MachineDriver(ROUTE)
 
-    talk.say(*REQUEST, response_headers(status=status, end=True))
+    driver.send(*REQUEST, response_headers(status=status, end=True))
 
-    assert talk.close().answer.status == int(status)  # P13
+    assert driver.close().response.status == int(status)  # P13
 
 
 @pytest.mark.parametrize("status", ["", "2", "ok", "9" * 5000, "٢٠٠"])
 def test_status_that_is_none_is_not_told(status: str) -> None:
-    talk = Conversation(ROUTE)
+    driver = MachineDriver(ROUTE)
 
-    talk.say(*REQUEST, response_headers(status=status, end=True))
+    driver.send(*REQUEST, response_headers(status=status, end=True))
 
-    assert talk.close().answer.status is None
+    assert driver.close().response.status is None
 
 
 @pytest.mark.parametrize(
@@ -138,44 +138,46 @@ def test_response_names_the_model_as_the_client_did(
     headers: pb.ProcessingRequest, end_with_trailers: bool
 ) -> None:
     body = JSON if headers is JSON_HEADERS else SSE
-    talk = Conversation(make_route("10.0.0.1:8000", rewrite=ModelRewrite(b"{}", "base", "lora")))
-    talk.say(*REQUEST, headers)
+    driver = MachineDriver(make_route("10.0.0.1:8000", rewrite=ModelRewrite(b"{}", "base", "lora")))
+    driver.send(*REQUEST, headers)
 
     for byte in body:
-        talk.say(response_body(bytes([byte])))
-    talk.say(response_trailers() if end_with_trailers else response_body(end=True))
+        driver.send(response_body(bytes([byte])))
+    driver.send(response_trailers() if end_with_trailers else response_body(end=True))
 
-    chunks = streamed(talk.replies, "response_body")
+    chunks = streamed(driver.replies, "response_body")
     assert b"".join(chunk for chunk, _ in chunks) == body.replace(b"lora", b"base")  # P9
     assert [end for _, end in chunks].count(True) == (not end_with_trailers)
-    assert talk.close().answer.usage == TOLD
+    assert driver.close().response.usage == TOLD
 
 
 def test_response_to_a_request_that_named_no_model_stays() -> None:
-    talk = Conversation(make_route("10.0.0.1:8000", rewrite=ModelRewrite(b"{}", "", "lora")))
+    driver = MachineDriver(make_route("10.0.0.1:8000", rewrite=ModelRewrite(b"{}", "", "lora")))
 
-    replies = talk.say(*REQUEST, JSON_HEADERS, response_body(JSON, end=True))
+    replies = driver.send(*REQUEST, JSON_HEADERS, response_body(JSON, end=True))
 
     assert streamed(replies, "response_body") == [(JSON, True)]
 
 
 def test_refusal_is_told_at_once_and_not_again_when_the_stream_closes() -> None:
-    talk = Conversation(Refusal(RefusalCode.BAD_REQUEST, "bad"))
+    driver = MachineDriver(Refusal(RefusalCode.BAD_REQUEST, "bad"))
 
-    talk.say(*REQUEST)
+    driver.send(*REQUEST)
 
-    assert [completion.outcome for completion in talk.completions] == [Outcome.REFUSED]
-    assert talk.close().route is None
+    assert [completion.outcome for completion in driver.completions] == [Outcome.REFUSED]
+    assert driver.close().route is None
 
 
 def test_response_that_ended_before_any_decision_is_told_when_the_stream_closes() -> None:
-    talk = Conversation(ROUTE)
-    talk.say(request_headers(config=DUPLEX), response_headers(end=True))  # Envoy itself answered the client
-    assert talk.completions == []
+    driver = MachineDriver(ROUTE)
+    driver.send(
+        request_headers(config=DUPLEX), response_headers(end=True)
+    )  # Envoy itself answered the client
+    assert driver.completions == []
 
-    talk.say(request_body(b"{}", end=True))
+    driver.send(request_body(b"{}", end=True))
 
-    completion = talk.close()
+    completion = driver.close()
     assert (completion.outcome, completion.route) == (Outcome.COMPLETED, ROUTE)
 
 
@@ -187,18 +189,18 @@ def test_response_that_ended_before_any_decision_is_told_when_the_stream_closes(
     ],
 )
 def test_endpoint_is_who_served_else_who_was_picked(served: str, endpoint: str) -> None:
-    talk = Conversation(ROUTE)
+    driver = MachineDriver(ROUTE)
     headers = response_headers(end=True)
     metadata = headers.metadata_context.filter_metadata["envoy.lb"]
     metadata["x-gateway-destination-endpoint-served"] = served
 
-    talk.say(*REQUEST, headers)
+    driver.send(*REQUEST, headers)
 
-    assert talk.close().endpoint == endpoint  # P12
+    assert driver.close().endpoint == endpoint  # P12
 
 
 def test_no_endpoint_is_told_when_nothing_was_routed() -> None:
-    talk = Conversation(ROUTE)
-    talk.say(request_headers(config=BUFFERED))
+    driver = MachineDriver(ROUTE)
+    driver.send(request_headers(config=BUFFERED))
 
-    assert talk.close().endpoint is None
+    assert driver.close().endpoint is None

@@ -6,14 +6,14 @@ import pytest
 
 from kvatlas.api.errors import ExtProcError
 from kvatlas.api.extproc import ext_proc_pb2 as pb
-from kvatlas.api.extproc.answers import MAX_CHUNK_BYTES
 from kvatlas.api.extproc.intake import Intake
+from kvatlas.api.extproc.replies import MAX_CHUNK_BYTES
 from kvatlas.routing.outcome import Outcome
 from kvatlas.routing.router import Overload, Refusal, RefusalCode
 from support.ext_proc import (
     BUFFERED,
     DUPLEX,
-    Conversation,
+    MachineDriver,
     kind_of,
     make_route,
     metadata_destination,
@@ -31,7 +31,7 @@ both_modes = pytest.mark.parametrize(
 
 
 def full(intake: Intake) -> Intake:
-    """The intake with as many pending requests as it takes."""
+    """Fill the intake with pending requests."""
     while intake.share().admit():
         pass
     return intake
@@ -47,23 +47,23 @@ def full(intake: Intake) -> Intake:
     ],
 )
 def test_duplex_request_past_the_pending_limit_passes_as_it_comes(body: list[pb.ProcessingRequest]) -> None:
-    talk = Conversation(ROUTE, intake=full(Intake(max_requests=2)))
+    driver = MachineDriver(ROUTE, intake=full(Intake(max_requests=2)))
 
-    (header,) = talk.say(request_headers(config=DUPLEX))
+    (header,) = driver.send(request_headers(config=DUPLEX))
     assert metadata_destination(header) == "10.0.0.1:8000"
     for message in body:
-        chunks = streamed(talk.say(message), "request_body")
+        chunks = streamed(driver.send(message), "request_body")
         assert b"".join(chunk for chunk, _ in chunks) == message.request_body.body
         assert [end for _, end in chunks][-1:] == [message.request_body.end_of_stream]
-    assert [(asked.overload, asked.has_body, asked.body) for asked in talk.asked] == [
+    assert [(asked.overload, asked.has_body, asked.body) for asked in driver.requests] == [
         (Overload.PENDING_REQUESTS, True, b"")
     ]
 
 
 def test_duplex_request_past_the_pending_limit_passes_with_its_trailers() -> None:
-    talk = Conversation(ROUTE, intake=full(Intake(max_requests=1)))
+    driver = MachineDriver(ROUTE, intake=full(Intake(max_requests=1)))
 
-    replies = talk.say(
+    replies = driver.send(
         request_headers(config=DUPLEX), request_body(b"ab"), request_body(), request_trailers()
     )
 
@@ -72,41 +72,41 @@ def test_duplex_request_past_the_pending_limit_passes_with_its_trailers() -> Non
 
 
 def test_buffered_request_past_the_pending_limit_is_routed_on_its_headers() -> None:
-    talk = Conversation(ROUTE, intake=full(Intake(max_requests=1)))
+    driver = MachineDriver(ROUTE, intake=full(Intake(max_requests=1)))
 
-    replies = talk.say(request_headers(config=BUFFERED), request_body(b"ab", end=True))
+    replies = driver.send(request_headers(config=BUFFERED), request_body(b"ab", end=True))
 
     assert metadata_destination(replies[0]) == "10.0.0.1:8000"
     assert replies[1] == pb.ProcessingResponse(request_body=pb.BodyResponse())
-    assert talk.asked[0].overload is Overload.PENDING_REQUESTS
+    assert driver.requests[0].overload is Overload.PENDING_REQUESTS
 
 
 def test_duplex_request_without_room_goes_on_from_where_it_is() -> None:
-    talk = Conversation(ROUTE, intake=Intake(max_bytes=5))
+    driver = MachineDriver(ROUTE, intake=Intake(max_bytes=5))
 
-    assert talk.say(request_headers(config=DUPLEX), request_body(b"abc")) == []
-    replies = talk.say(request_body(b"def"))
-    rest = talk.say(request_body(b"ghi"), request_body(end=True))
+    assert driver.send(request_headers(config=DUPLEX), request_body(b"abc")) == []
+    replies = driver.send(request_body(b"def"))
+    rest = driver.send(request_body(b"ghi"), request_body(end=True))
 
     assert metadata_destination(replies[0]) == "10.0.0.1:8000"
     assert streamed(replies, "request_body") == [(b"abcdef", False)]
     assert streamed(rest, "request_body") == [(b"ghi", False), (b"", True)]
-    assert (talk.asked[0].overload, talk.asked[0].body) == (Overload.HELD_BYTES, b"")
-    assert talk.intake.n_bytes == 0
+    assert (driver.requests[0].overload, driver.requests[0].body) == (Overload.HELD_BYTES, b"")
+    assert driver.intake.n_bytes == 0
 
 
 @both_modes
 def test_whole_body_without_room_is_answered_as_ever(config: pb.ProtocolConfiguration) -> None:
-    talk = Conversation(ROUTE, intake=Intake(max_bytes=5))
-    talk.say(request_headers(config=config))
+    driver = MachineDriver(ROUTE, intake=Intake(max_bytes=5))
+    driver.send(request_headers(config=config))
 
-    replies = talk.say(request_body(b"abcdef", end=True))
+    replies = driver.send(request_body(b"abcdef", end=True))
 
     assert metadata_destination(replies[0]) == "10.0.0.1:8000"
     assert streamed(replies[1:], "request_body") == [(b"abcdef", True)] * (config is DUPLEX)
-    assert talk.asked[0].overload is Overload.HELD_BYTES
+    assert driver.requests[0].overload is Overload.HELD_BYTES
     with pytest.raises(ExtProcError, match="request_body came after the end of the request"):
-        talk.say(request_body(b"more"))
+        driver.send(request_body(b"more"))
 
 
 @both_modes
@@ -114,12 +114,12 @@ def test_room_is_given_back_once_a_request_is_routed(config: pb.ProtocolConfigur
     intake = Intake(max_requests=1, max_bytes=5)
 
     for _ in range(3):
-        talk = Conversation(ROUTE, intake=intake)
-        talk.say(request_headers(config=config))
+        driver = MachineDriver(ROUTE, intake=intake)
+        driver.send(request_headers(config=config))
         assert intake.n_requests == 1
-        talk.say(request_body(b"abcde", end=True))
+        driver.send(request_body(b"abcde", end=True))
         assert (intake.n_requests, intake.n_bytes) == (0, 0)
-        assert talk.asked[0].overload is None
+        assert driver.requests[0].overload is None
 
 
 @pytest.mark.parametrize(
@@ -133,20 +133,20 @@ def test_room_is_given_back_once_a_request_is_routed(config: pb.ProtocolConfigur
     ],
 )
 def test_room_is_given_back_when_the_client_goes_away(messages: list[pb.ProcessingRequest]) -> None:
-    talk = Conversation(ROUTE)
-    talk.say(*messages)
-    assert talk.intake.n_requests == 1
+    driver = MachineDriver(ROUTE)
+    driver.send(*messages)
+    assert driver.intake.n_requests == 1
 
-    assert talk.close().outcome is Outcome.ABORTED
-    assert (talk.intake.n_requests, talk.intake.n_bytes) == (0, 0)
+    assert driver.close().outcome is Outcome.ABORTED
+    assert (driver.intake.n_requests, driver.intake.n_bytes) == (0, 0)
 
 
 def test_room_is_given_back_when_a_request_is_refused() -> None:
-    talk = Conversation(Refusal(RefusalCode.BAD_REQUEST, "bad"), max_body_bytes=10)
-    talk.say(request_headers(config=DUPLEX), request_body(b"{", end=True))
-    assert (talk.intake.n_requests, talk.intake.n_bytes) == (0, 0)
+    driver = MachineDriver(Refusal(RefusalCode.BAD_REQUEST, "bad"), max_body_bytes=10)
+    driver.send(request_headers(config=DUPLEX), request_body(b"{", end=True))
+    assert (driver.intake.n_requests, driver.intake.n_bytes) == (0, 0)
 
-    talk = Conversation(ROUTE, max_body_bytes=10)
-    talk.say(request_headers(config=DUPLEX), request_body(b"x" * 10), request_body(b"x"))
-    assert talk.close().outcome is Outcome.REFUSED
-    assert (talk.intake.n_requests, talk.intake.n_bytes) == (0, 0)
+    driver = MachineDriver(ROUTE, max_body_bytes=10)
+    driver.send(request_headers(config=DUPLEX), request_body(b"x" * 10), request_body(b"x"))
+    assert driver.close().outcome is Outcome.REFUSED
+    assert (driver.intake.n_requests, driver.intake.n_bytes) == (0, 0)

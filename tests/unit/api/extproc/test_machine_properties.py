@@ -16,7 +16,7 @@ from kvatlas.api.extproc.dialect import LlmD, Proposal
 from kvatlas.api.extproc.intake import Intake
 from kvatlas.routing.router import ModelRewrite, Refusal, RefusalCode, Route
 from support.ext_proc import (
-    Conversation,
+    MachineDriver,
     kind_of,
     make_route,
     request_body,
@@ -56,7 +56,7 @@ class Stream:
 
 @st.composite
 def cuts(draw: st.DrawFn, body: bytes) -> list[bytes]:
-    """The body in one to five pieces, empty ones among them."""
+    """Cut the body into one to five pieces, some of them empty."""
     places = sorted(draw(st.lists(st.integers(0, len(body)), max_size=4)))
     return [body[start:end] for start, end in zip([0, *places], [*places, len(body)], strict=True)]
 
@@ -93,44 +93,44 @@ def streams(draw: st.DrawFn) -> Stream:
 
 @given(streams(), ANSWERS)
 def test_request_is_answered_in_order_with_its_own_body(stream: Stream, answer: Route | Refusal) -> None:
-    talk = Conversation(answer)
+    driver = MachineDriver(answer)
 
     for message in stream.request:
-        if not talk.ended:
-            talk.say(message)
+        if not driver.ended:
+            driver.send(message)
 
-    assert len(talk.asked) == 1
+    assert len(driver.requests) == 1
     if isinstance(answer, Refusal):
-        assert talk.ended
-        assert kind_of(talk.replies[-1]) == "immediate_response"
+        assert driver.ended
+        assert kind_of(driver.replies[-1]) == "immediate_response"
     elif stream.duplex_request:
-        assert talk.asked[0].body == stream.request_body
-        expect_whole_request(talk, stream)
+        assert driver.requests[0].body == stream.request_body
+        expect_whole_request(driver, stream)
     else:
         asked = [message.WhichOneof("request") for message in stream.request]
-        assert [kind_of(reply) for reply in talk.replies] == asked
+        assert [kind_of(reply) for reply in driver.replies] == asked
 
 
 @given(streams(), st.integers(0, 1), st.integers(0, 100_000))
 def test_request_past_a_limit_goes_on_whole(stream: Stream, max_requests: int, max_bytes: int) -> None:
-    talk = Conversation(ROUTE, intake=Intake(max_requests=max_requests, max_bytes=max_bytes))
+    driver = MachineDriver(ROUTE, intake=Intake(max_requests=max_requests, max_bytes=max_bytes))
 
-    talk.say(*stream.request)
+    driver.send(*stream.request)
 
-    assert len(talk.asked) == 1
+    assert len(driver.requests) == 1
     if stream.duplex_request:
-        expect_whole_request(talk, stream)
+        expect_whole_request(driver, stream)
     else:
         asked = [message.WhichOneof("request") for message in stream.request]
-        assert [kind_of(reply) for reply in talk.replies] == asked
-    assert (talk.intake.n_requests, talk.intake.n_bytes) == (0, 0)
+        assert [kind_of(reply) for reply in driver.replies] == asked
+    assert (driver.intake.n_requests, driver.intake.n_bytes) == (0, 0)
 
 
-def expect_whole_request(talk: Conversation, stream: Stream) -> None:
-    kinds = [kind_of(reply) for reply in talk.replies]
+def expect_whole_request(driver: MachineDriver, stream: Stream) -> None:
+    kinds = [kind_of(reply) for reply in driver.replies]
     assert kinds == sorted(kinds, key=["request_headers", "request_body", "request_trailers"].index)
     assert kinds[0] == "request_headers"
-    chunks = streamed(talk.replies, "request_body")
+    chunks = streamed(driver.replies, "request_body")
     assert b"".join(chunk for chunk, _ in chunks) == stream.request_body
     n_ends = sum(end for _, end in chunks)
     assert n_ends == any(message.request_body.end_of_stream for message in stream.request)
@@ -139,11 +139,11 @@ def expect_whole_request(talk: Conversation, stream: Stream) -> None:
 
 @given(streams())
 def test_response_is_passed_message_by_message(stream: Stream) -> None:
-    talk = Conversation(ROUTE)
-    talk.say(*stream.request)
+    driver = MachineDriver(ROUTE)
+    driver.send(*stream.request)
 
     for message in stream.response:
-        replies = talk.say(message)
+        replies = driver.send(message)
         assert {kind_of(reply) for reply in replies} == {message.WhichOneof("request")}
         if message.HasField("response_body") and stream.duplex_response:
             body = message.response_body
@@ -176,7 +176,7 @@ MESSAGES = st.one_of(
     st.builds(pb.ProcessingRequest),
 )
 CONVERSATIONS = st.builds(
-    Conversation,
+    MachineDriver,
     st.sampled_from(
         [
             ROUTE,
@@ -193,45 +193,45 @@ CONFIGS = st.none() | st.builds(
 )
 
 
-def feed(talk: Conversation, messages: list[pb.ProcessingRequest]) -> None:
-    """The messages as a server would give them: until the stream is over or an error ends it."""
+def feed(driver: MachineDriver, messages: list[pb.ProcessingRequest]) -> None:
+    """Send messages as a server does: until the stream is over or fails."""
     for message in messages:
-        if not talk.ended:
+        if not driver.ended:
             try:
-                talk.say(message)
+                driver.send(message)
             except ExtProcError:
                 return
 
 
-def expect_sound_end(talk: Conversation) -> None:
-    completion = talk.close()  # exactly one is told
-    assert talk.machine.close(now=talk.now) is None
-    assert len(talk.asked) <= 1
-    assert completion.route in (None, talk.answer)
-    assert (talk.intake.n_requests, talk.intake.n_bytes) == (0, 0)
+def expect_sound_end(driver: MachineDriver) -> None:
+    completion = driver.close()  # exactly one is told
+    assert driver.machine.close(now=driver.now) is None
+    assert len(driver.requests) <= 1
+    assert completion.route in (None, driver.answer)
+    assert (driver.intake.n_requests, driver.intake.n_bytes) == (0, 0)
 
 
 @given(CONVERSATIONS, CONFIGS, st.lists(MESSAGES, max_size=9))
 def test_any_order_of_messages_is_answered_or_an_error(
-    talk: Conversation, config: pb.ProtocolConfiguration | None, messages: list[pb.ProcessingRequest]
+    driver: MachineDriver, config: pb.ProtocolConfiguration | None, messages: list[pb.ProcessingRequest]
 ) -> None:
     if messages and config is not None:
         messages[0].protocol_config.CopyFrom(config)
 
-    feed(talk, messages)
+    feed(driver, messages)
 
-    expect_sound_end(talk)
+    expect_sound_end(driver)
 
 
 @given(CONVERSATIONS, st.lists(st.tuples(MESSAGES, st.integers(0, 200), st.binary(max_size=3)), max_size=5))
 def test_broken_messages_are_refused_or_read(
-    talk: Conversation, broken: list[tuple[pb.ProcessingRequest, int, bytes]]
+    driver: MachineDriver, broken: list[tuple[pb.ProcessingRequest, int, bytes]]
 ) -> None:
     messages: list[pb.ProcessingRequest] = []
     for message, cut, tail in broken:
         with suppress(DecodeError):
             messages.append(pb.ProcessingRequest.FromString(message.SerializeToString()[:cut] + tail))
 
-    feed(talk, messages)
+    feed(driver, messages)
 
-    expect_sound_end(talk)
+    expect_sound_end(driver)

@@ -7,11 +7,11 @@ from google.protobuf.struct_pb2 import Struct, Value
 from msgspec.structs import replace
 
 from kvatlas.api.extproc import ext_proc_pb2 as pb
-from kvatlas.routing.outcome import Answer, AnswerBegun, Completion, Outcome
+from kvatlas.routing.outcome import Completion, Outcome, Response, ResponseBegun
 from support.ext_proc import (
     BUFFERED,
     DUPLEX,
-    Conversation,
+    MachineDriver,
     make_route,
     metadata_of,
     request_body,
@@ -48,48 +48,48 @@ BUFFERED_SHOWING_RESPONSE = pb.ProtocolConfiguration(
     ],
 )
 def test_duplex_response_passes_chunk_by_chunk(chunks: list[tuple[bytes, bool]]) -> None:
-    talk = Conversation(ROUTE)
-    talk.say(*REQUEST)
+    driver = MachineDriver(ROUTE)
+    driver.send(*REQUEST)
 
-    assert talk.say(response_headers()) == [
+    assert driver.send(response_headers()) == [
         pb.ProcessingResponse(response_headers=pb.HeadersResponse())
     ]  # P1
     for body, end in chunks:
-        assert streamed(talk.say(response_body(body, end=end)), "response_body") == [(body, end)]
+        assert streamed(driver.send(response_body(body, end=end)), "response_body") == [(body, end)]
 
-    assert talk.close().outcome is Outcome.COMPLETED
+    assert driver.close().outcome is Outcome.COMPLETED
 
 
 def test_duplex_response_with_trailers_passes() -> None:
-    talk = Conversation(ROUTE)
-    talk.say(*REQUEST, response_headers())
+    driver = MachineDriver(ROUTE)
+    driver.send(*REQUEST, response_headers())
 
-    replies = talk.say(response_body(JSON), response_trailers())
+    replies = driver.send(response_body(JSON), response_trailers())
 
     assert streamed(replies[:1], "response_body") == [(JSON, False)]  # P10
     assert replies[1] == pb.ProcessingResponse(response_trailers=pb.TrailersResponse())
-    assert talk.close().outcome is Outcome.COMPLETED
+    assert driver.close().outcome is Outcome.COMPLETED
 
 
 def test_stream_that_starts_at_the_response_is_answered() -> None:
-    talk = Conversation(ROUTE)
+    driver = MachineDriver(ROUTE)
 
-    replies = talk.say(response_headers(), response_body(JSON, end=True))
+    replies = driver.send(response_headers(), response_body(JSON, end=True))
 
     assert replies[0] == pb.ProcessingResponse(response_headers=pb.HeadersResponse())  # P11
     assert streamed(replies[1:], "response_body") == [(JSON, True)]
-    assert talk.close() == Completion("", None, Outcome.COMPLETED, answer=Answer(status=200))
+    assert driver.close() == Completion("", None, Outcome.COMPLETED, response=Response(status=200))
 
 
 @pytest.mark.parametrize("mode", ["STREAMED", "BUFFERED", "BUFFERED_PARTIAL"])
 def test_response_body_is_left_alone_when_the_mode_wants_no_body_back(mode: str) -> None:
-    talk = Conversation(ROUTE)
+    driver = MachineDriver(ROUTE)
     config = pb.ProtocolConfiguration(response_body_mode=pb.ProcessingMode.BodySendMode.Value(mode))
 
-    replies = talk.say(response_headers(config=config), response_body(JSON, end=True))
+    replies = driver.send(response_headers(config=config), response_body(JSON, end=True))
 
     assert replies[1] == pb.ProcessingResponse(response_body=pb.BodyResponse())
-    assert talk.close().outcome is Outcome.COMPLETED
+    assert driver.close().outcome is Outcome.COMPLETED
 
 
 @pytest.mark.parametrize(
@@ -105,11 +105,13 @@ def test_response_body_is_left_alone_when_the_mode_wants_no_body_back(mode: str)
 def test_answer_is_hidden_when_the_stream_ends_with_the_request(
     config: pb.ProtocolConfiguration, body: bytes, *, is_hidden: bool
 ) -> None:
-    talk = Conversation(ROUTE)
+    driver = MachineDriver(ROUTE)
 
-    talk.say(request_headers(config=config, end=not body), *([request_body(body, end=True)] if body else []))
+    driver.send(
+        request_headers(config=config, end=not body), *([request_body(body, end=True)] if body else [])
+    )
 
-    completion = talk.close()
+    completion = driver.close()
     assert (completion.outcome, completion.is_hidden) == (Outcome.ROUTED, is_hidden)
 
 
@@ -144,20 +146,20 @@ def test_answer_is_hidden_when_the_stream_ends_with_the_request(
 def test_end_of_the_stream_tells_how_far_the_request_came(
     messages: list[pb.ProcessingRequest], outcome: Outcome
 ) -> None:
-    talk = Conversation(ROUTE)
+    driver = MachineDriver(ROUTE)
 
-    talk.say(*messages)
+    driver.send(*messages)
 
-    assert talk.close().outcome is outcome
+    assert driver.close().outcome is outcome
 
 
 def test_completion_carries_the_route() -> None:
-    talk = Conversation(ROUTE)
+    driver = MachineDriver(ROUTE)
 
-    talk.say(*REQUEST, response_headers(end=True))
+    driver.send(*REQUEST, response_headers(end=True))
 
-    answer = Answer(status=200, time_to_end_s=0.0)
-    assert talk.close() == Completion("id-1", ROUTE, Outcome.COMPLETED, answer=answer)
+    response = Response(status=200, time_to_end_s=0.0)
+    assert driver.close() == Completion("id-1", ROUTE, Outcome.COMPLETED, response=response)
 
 
 UPSTREAM = {
@@ -185,14 +187,14 @@ PICKED = metadata_of("envoy.lb", "x-gateway-destination-endpoint", Value(string_
 def test_completion_tells_who_served(
     metadata: pb.Metadata | None, attributes: dict[str, Struct], served: str | None
 ) -> None:
-    talk = Conversation(ROUTE)
+    driver = MachineDriver(ROUTE)
     message = pb.ProcessingRequest(
         response_headers=pb.HttpHeaders(end_of_stream=True), metadata_context=metadata, attributes=attributes
     )
 
-    talk.say(*REQUEST, message)
+    driver.send(*REQUEST, message)
 
-    assert talk.close().served == served
+    assert driver.close().served == served
 
 
 EVENT_STREAM = ("content-type", "text/event-stream; charset=utf-8")
@@ -219,40 +221,40 @@ EVENT_STREAM = ("content-type", "text/event-stream; charset=utf-8")
 def test_first_bytes_of_an_answer_are_told_once(
     config: pb.ProtocolConfiguration, headers: pb.ProcessingRequest, *, is_first_token: bool
 ) -> None:
-    talk = Conversation(ROUTE)
-    talk.say(request_headers(config=config), request_body(b"{}", end=True), headers, response_body())
-    assert talk.begun == [], "headers and empty chunks are no answer"
+    driver = MachineDriver(ROUTE)
+    driver.send(request_headers(config=config), request_body(b"{}", end=True), headers, response_body())
+    assert driver.begun == [], "headers and empty chunks are no answer"
 
-    talk.say(response_body(b"data"), response_body(b"more"), response_body(end=True))
+    driver.send(response_body(b"data"), response_body(b"more"), response_body(end=True))
 
-    assert talk.begun == [AnswerBegun(ROUTE, is_first_token, None)]
+    assert driver.begun == [ResponseBegun(ROUTE, is_first_token, None)]
 
 
 def test_first_bytes_come_with_the_endpoint_that_sent_them() -> None:
     served = metadata_of(
         "envoy.lb", "x-gateway-destination-endpoint-served", Value(string_value="10.0.0.2:8000")
     )
-    talk = Conversation(ROUTE)
+    driver = MachineDriver(ROUTE)
 
-    talk.say(*REQUEST, response_headers(EVENT_STREAM, metadata=served), response_body(SSE))
+    driver.send(*REQUEST, response_headers(EVENT_STREAM, metadata=served), response_body(SSE))
 
-    assert talk.begun == [AnswerBegun(ROUTE, is_first_token=True, served="10.0.0.2:8000")]
+    assert driver.begun == [ResponseBegun(ROUTE, is_first_token=True, served="10.0.0.2:8000")]
 
 
 def test_answer_to_no_request_is_not_told() -> None:
-    talk = Conversation(ROUTE)
+    driver = MachineDriver(ROUTE)
 
-    talk.say(response_headers(EVENT_STREAM), response_body(SSE))
+    driver.send(response_headers(EVENT_STREAM), response_body(SSE))
 
-    assert talk.begun == []
+    assert driver.begun == []
 
 
 def test_headers_of_the_route_are_set_on_the_response() -> None:
     marked = replace(ROUTE, response_headers={"x-session-token": "Yg=="})
-    talk = Conversation(marked)
-    talk.say(*REQUEST)
+    driver = MachineDriver(marked)
+    driver.send(*REQUEST)
 
-    (reply,) = talk.say(response_headers())
+    (reply,) = driver.send(response_headers())
 
     (option,) = reply.response_headers.response.header_mutation.set_headers
     assert (option.header.key, option.header.raw_value) == ("x-session-token", b"Yg==")

@@ -9,7 +9,7 @@ from kvatlas.api.extproc import ext_proc_pb2 as pb
 from support.ext_proc import (
     BUFFERED,
     DUPLEX,
-    Conversation,
+    MachineDriver,
     make_route,
     metadata_of,
     request_body,
@@ -60,11 +60,11 @@ CASES = [
 def test_subset_is_read_from_the_headers_message(
     metadata: pb.Metadata | None, subset: set[str] | None
 ) -> None:
-    talk = Conversation(make_route(A))
+    driver = MachineDriver(make_route(A))
 
-    talk.say(request_headers(metadata=metadata, end=True))
+    driver.send(request_headers(metadata=metadata, end=True))
 
-    assert talk.asked[0].subset == subset
+    assert driver.requests[0].subset == subset
 
 
 @pytest.mark.parametrize("config", [pytest.param(DUPLEX, id="duplex"), pytest.param(BUFFERED, id="buffered")])
@@ -72,20 +72,20 @@ def test_subset_is_read_from_the_headers_message(
 def test_subset_is_read_from_the_body_message(
     metadata: pb.Metadata | None, subset: set[str] | None, config: pb.ProtocolConfiguration
 ) -> None:
-    talk = Conversation(make_route(A))
+    driver = MachineDriver(make_route(A))
 
-    talk.say(request_headers(config=config), request_body(b"{}", end=True, metadata=metadata))
+    driver.send(request_headers(config=config), request_body(b"{}", end=True, metadata=metadata))
 
-    assert talk.asked[0].subset == subset
+    assert driver.requests[0].subset == subset
 
 
 def test_subset_of_a_later_message_wins() -> None:
-    talk = Conversation(make_route(A))
+    driver = MachineDriver(make_route(A))
 
-    talk.say(
+    driver.send(
         request_headers(config=DUPLEX, metadata=subset_hint([A])),
         request_body(b"{}", metadata=subset_hint([B])),
         request_body(end=True, metadata=pb.Metadata()),
     )
 
-    assert talk.asked[0].subset == frozenset({B})
+    assert driver.requests[0].subset == frozenset({B})

@@ -20,9 +20,9 @@ TOLD = Usage(prompt_tokens=11, cached_tokens=8, output_tokens=7)
 
 
 def read(*chunks: bytes, kind: str = JSON, encoding: str = "", max_bytes: int = 10**9) -> Usage | UsageGap:
-    """What an answer in these chunks tells."""
+    """Read the usage of a response in these chunks."""
     reader = usage_reader(
-        content_type=kind, content_encoding=encoding, room=Intake(max_bytes=max_bytes).share()
+        content_type=kind, content_encoding=encoding, budget=Intake(max_bytes=max_bytes).share()
     )
     for chunk in chunks:
         reader.feed(chunk)
@@ -149,7 +149,7 @@ def test_event_stream_tells_its_usage_however_it_is_cut(
     stream: bytes, told: Usage | UsageGap, n_events: int
 ) -> None:
     for size in (1, 7, len(stream) or 1):
-        reader = usage_reader(content_type=EVENTS, content_encoding="", room=Intake().share())
+        reader = usage_reader(content_type=EVENTS, content_encoding="", budget=Intake().share())
         for start in range(0, len(stream), size):
             reader.feed(stream[start : start + size])
 
@@ -201,7 +201,7 @@ def test_json_answer_too_long_to_hold_is_ignored() -> None:
 def test_json_answer_without_room_is_ignored_and_its_room_given_back() -> None:
     intake = Intake(max_bytes=10)
     share = intake.share()
-    reader = usage_reader(content_type=JSON, content_encoding="", room=share)
+    reader = usage_reader(content_type=JSON, content_encoding="", budget=share)
 
     for chunk in (b"x" * 8, b"x" * 8, b"x"):
         reader.feed(chunk)

@@ -24,23 +24,23 @@ def session(*, max_streams: int = 100, max_message_bytes: int = 4 << 20) -> Sess
     return Session(max_streams=max_streams, max_message_bytes=max_message_bytes)
 
 
-def test_call_is_heard_and_answered() -> None:
+def test_call_is_received_and_answered() -> None:
     client = Client(session())
     stream = client.open((*HEADERS, ("grpc-timeout", "3S")))
 
-    heard = client.send(stream, framed(b"one") + framed(b""), ends=True)
+    events = client.send(stream, framed(b"one") + framed(b""), ends=True)
     client.session.send(stream, b"two")
     client.session.send(stream, b"")
     client.session.finish(stream, 0, "")
     client.pump()
 
-    assert heard == [
+    assert events == [
         (OPENED, stream, PATH, "application/grpc", "3S"),
         (MESSAGE, stream, b"one"),
         (MESSAGE, stream, b""),
         (ENDED, stream),
     ]
-    answer = client.answers[stream]
+    answer = client.results[stream]
     assert answer.headers[":status"] == "200"
     assert answer.headers["content-type"] == "application/grpc"
     assert answer.messages == [b"two", b""]
@@ -56,29 +56,29 @@ def test_status_alone_is_one_block_of_headers_when_nothing_was_sent() -> None:
     client.session.finish(stream, 5, "näh: 100 % gone\n")
     client.pump()
 
-    answer = client.answers[stream]
+    answer = client.results[stream]
     assert answer.headers["grpc-status"] == "5"
     assert answer.headers["grpc-message"] == "n%C3%A4h: 100 %25 gone%0A"
     assert answer.has_ended
     assert not answer.body
 
 
-def test_client_that_goes_on_for_long_is_told_to_stop_when_the_call_is_finished() -> None:
+def test_client_that_keeps_sending_is_reset_when_the_call_is_finished() -> None:
     client = Client(session())
     stream = client.open()
     client.send(stream, framed(b"one"))
 
     client.session.finish(stream, 3, "enough")
     assert client.pump() == []
-    assert client.answers[stream].headers["grpc-status"] == "3"
-    assert client.answers[stream].reset is None  # a client may take that for a failure of the call
+    assert client.results[stream].headers["grpc-status"] == "3"
+    assert client.results[stream].reset is None  # a client may take that for a failure of the call
     client.session.send(stream, b"late")
     client.session.finish(stream, 0, "late")
     assert client.session.output() == b""
 
     with pytest.raises(StreamClosedError):
         client.send(stream, bytes(17 << 20))
-    assert client.answers[stream].reset == 0
+    assert client.results[stream].reset == 0
 
 
 @pytest.mark.parametrize(
@@ -97,15 +97,15 @@ def test_messages_are_refused_once_when_they_break_the_rules(
     client = Client(session(max_message_bytes=MAX_MESSAGE_BYTES))
     stream = client.open()
 
-    heard = client.send(stream, data, ends=ends)
-    heard += client.send(stream, b"more of it", ends=True) if not ends else []
+    events = client.send(stream, data, ends=ends)
+    events += client.send(stream, b"more of it", ends=True) if not ends else []
 
-    broken = [event for event in heard if event[0] == BROKEN]
+    broken = [event for event in events if event[0] == BROKEN]
     assert len(broken) == 1
-    _, _, told, why = broken[0]  # type: ignore[misc]
-    assert told == status
+    _, _, code, why = broken[0]  # type: ignore[misc]
+    assert code == status
     assert text in why
-    assert (ENDED, stream) not in heard
+    assert (ENDED, stream) not in events
 
 
 def test_other_calls_go_on_when_one_is_given_up() -> None:
@@ -114,9 +114,9 @@ def test_other_calls_go_on_when_one_is_given_up() -> None:
     client.pump()
 
     client.connection.reset_stream(first)
-    heard = client.pump() + client.send(second, framed(b"still here"), ends=True)
+    events = client.pump() + client.send(second, framed(b"still here"), ends=True)
 
-    assert heard == [(GONE, first), (MESSAGE, second, b"still here"), (ENDED, second)]
+    assert events == [(GONE, first), (MESSAGE, second, b"still here"), (ENDED, second)]
 
 
 def test_connection_lives_when_a_gateway_resets_thousands_of_streams() -> None:
@@ -140,8 +140,8 @@ def test_client_amid_a_long_message_is_not_cut_short_when_the_message_is_refused
     client.session.finish(stream, 8, "too long")
 
     assert client.send(stream, message[50:], ends=True) == []
-    assert client.answers[stream].reset is None
-    assert client.answers[stream].headers["grpc-status"] == "8"
+    assert client.results[stream].reset is None
+    assert client.results[stream].headers["grpc-status"] == "8"
 
 
 def test_call_is_reset_when_its_headers_are_endless() -> None:
@@ -149,7 +149,7 @@ def test_call_is_reset_when_its_headers_are_endless() -> None:
     stream = client.open((*HEADERS, *((f"x-{i}", "y" * 7000) for i in range(12))))
 
     assert client.pump() == []
-    assert client.answers[stream].reset is not None
+    assert client.results[stream].reset is not None
 
 
 def test_no_more_calls_are_opened_than_allowed() -> None:
@@ -166,9 +166,9 @@ def test_client_that_reads_nothing_is_not_read_when_much_waits_for_it() -> None:
     client.pump()
     assert client.session.unsent(stream) > UNSENT_LIMIT
 
-    heard = client.send(stream, framed(b"y" * (3 << 20)))
+    events = client.send(stream, framed(b"y" * (3 << 20)))
 
-    assert not [event for event in heard if event[0] == MESSAGE]
+    assert not [event for event in events if event[0] == MESSAGE]
     assert client.connection.local_flow_control_window(stream) == 0
 
     client.connection.increment_flow_control_window(4 << 20)
@@ -185,7 +185,7 @@ def test_connection_is_over_after_its_calls_when_it_takes_no_new_ones() -> None:
 
     client.session.announce_end()
     client.session.refuse_new()
-    client.pump()  # the client's library takes part in nothing any more once it has heard that
+    client.pump()  # the client's library takes part in nothing any more once it has events that
 
     assert client.goodbyes == [2**31 - 1, stream]
     assert not client.session.is_over()
@@ -220,7 +220,7 @@ def test_numbers_are_refused_when_no_stream_can_have_them() -> None:
 
 
 def recorded(messages: list[bytes]) -> bytes:
-    """What a client sends on two calls, one after the other."""
+    """Return the bytes of two calls of a client, one after the other."""
     client = Client(session())
     wire = bytearray()
     for _ in range(2):

@@ -102,7 +102,7 @@ class Kvatlas:
         if (leader := self.workers.get(0)) is not None:
             await leader.live.look()
             await leader.live.look()
-            await leader.live.tell()
+            await leader.live.on_change()
 
     def write(self, queue: int) -> None:
         """With a time stamp of its own, whatever the file system's resolution."""

@@ -21,7 +21,7 @@ def names(config: KVAtlasConfig) -> list[str]:
 
 @pytest.fixture
 def files(tmp_path: Path) -> tuple[Path, Path]:
-    """A configuration file and the file with the servers it names."""
+    """Write a configuration file, and the file with the servers that it names."""
     config, servers = tmp_path / "kvatlas.yaml", tmp_path / "servers.yaml"
     config.write_text(f"{HEAD}endpoints: {{file: servers.yaml}}\n")
     servers.write_text("[{name: a, address: 'h:1'}]")

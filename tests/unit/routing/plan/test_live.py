@@ -57,7 +57,7 @@ def write(path: Path, text: str) -> None:
 
 
 def live_config(path: Path, text: str, process: Process) -> LiveConfig:
-    """A process started with a file that says `text`."""
+    """Start a process with a file that holds `text`."""
     write(path, HEAD + text)
     files = ConfigFiles(path)
     return LiveConfig(
@@ -70,7 +70,7 @@ def live_config(path: Path, text: str, process: Process) -> LiveConfig:
 
 
 async def look(live: LiveConfig) -> None:
-    """A change is seen by one look, and loaded by the next, when it has come to rest."""
+    """Look twice: a change is seen by the first look, and loaded by the next if the file is at rest."""
     await live.look()
     await live.look()
 

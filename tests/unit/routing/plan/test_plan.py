@@ -8,7 +8,7 @@ import pytest
 
 from kvatlas.routing.errors import SchedulingError
 from kvatlas.routing.plan.plan import Plan, known_types, make_plan, without_unknown_plugins
-from kvatlas.routing.plan.reference import NO_MEANING
+from kvatlas.routing.plan.reference import NO_EFFECT
 from kvatlas.scorers.builtin import builtin_registry
 from support.candidates import endpoint, no_chance
 from support.plans import FLEET, REQUEST, approx, config, planned, profile, scores
@@ -130,8 +130,8 @@ def test_plugins_of_the_reference_without_meaning_are_noted() -> None:
 def test_types_are_either_registered_or_without_meaning() -> None:
     registered = {plugin_type for kind in builtin_registry().kinds for plugin_type in kind}
 
-    assert registered.isdisjoint(NO_MEANING)
-    assert known_types() >= registered | NO_MEANING.keys()
+    assert registered.isdisjoint(NO_EFFECT)
+    assert known_types() >= registered | NO_EFFECT.keys()
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,7 @@ async def test_ids_are_those_of_the_whole_text(
 async def test_event_loop_is_not_blocked_when_a_long_text_is_encoded(
     pool: EncodingPool, encoder: SegmentEncoder
 ) -> None:
-    encoding = asyncio.create_task(pool.tokens(encoder, LONG * 5, add_special_tokens=True))
+    encoding = asyncio.ensure_future(pool.tokens(encoder, LONG * 5, add_special_tokens=True))
     n_turns = 0
     while not encoding.done():
         await asyncio.sleep(0)
@@ -133,7 +133,7 @@ async def test_parts_of_a_long_text_are_known_before_all_of_it_is(encoder: Segme
 
 async def test_busy_error_is_raised_when_too_much_text_waits(encoder: SegmentEncoder) -> None:
     with closing(EncodingPool(threads=1, timeout_s=60, queue_chars=1)) as pool:
-        first = asyncio.create_task(pool.tokens(encoder, LONG, add_special_tokens=True))
+        first = asyncio.ensure_future(pool.tokens(encoder, LONG, add_special_tokens=True))
         await asyncio.sleep(0)
         with pytest.raises(EncoderBusyError, match=r"1\d{5} characters wait"):
             await pool.tokens(encoder, "other " * 1000, add_special_tokens=True)
@@ -148,7 +148,7 @@ async def test_busy_error_is_raised_when_too_much_text_waits(encoder: SegmentEnc
 async def test_encode_error_is_raised_for_the_request_with_the_bad_text_alone(
     pool: EncodingPool, encoder: SegmentEncoder
 ) -> None:
-    bad = asyncio.create_task(
+    bad = asyncio.ensure_future(
         pool.tokens(encoder, f"{LONG}<|im_start|>{'a' * 300}\ud800", add_special_tokens=True)
     )
     await asyncio.sleep(0)
@@ -161,7 +161,7 @@ async def test_encode_error_is_raised_for_the_request_with_the_bad_text_alone(
 async def test_work_goes_on_when_the_request_is_cancelled(
     pool: EncodingPool, encoder: SegmentEncoder
 ) -> None:
-    request = asyncio.create_task(pool.tokens(encoder, LONG, add_special_tokens=True))
+    request = asyncio.ensure_future(pool.tokens(encoder, LONG, add_special_tokens=True))
     await asyncio.sleep(0)
     request.cancel()
     await asyncio.wait([request])
@@ -177,7 +177,7 @@ async def test_work_of_another_tokenizer_is_not_taken_for_the_same(
     tokenizer = metaspace("first", split=False)
     other = SegmentEncoder(tokenizer)
     ours, theirs = (
-        asyncio.create_task(pool.tokens(each, LONG, add_special_tokens=True)) for each in (encoder, other)
+        asyncio.ensure_future(pool.tokens(each, LONG, add_special_tokens=True)) for each in (encoder, other)
     )
     assert await ours == whole(LONG)
     assert await theirs == array("I", tokenizer.encode(LONG).ids)
@@ -210,7 +210,7 @@ async def test_tokens_are_counted_by_where_they_came_from(
 async def test_waiting_work_is_dropped_when_the_pool_is_closed(encoder: SegmentEncoder) -> None:
     pool = EncodingPool(threads=1, timeout_s=60)
     requests = [
-        asyncio.create_task(pool.tokens(encoder, f"{number} {LONG}", add_special_tokens=True))
+        asyncio.ensure_future(pool.tokens(encoder, f"{number} {LONG}", add_special_tokens=True))
         for number in range(5)
     ]
     await asyncio.sleep(0)

@@ -125,7 +125,7 @@ async def test_engine_is_asked_once_when_requests_have_the_same_prompt() -> None
     async with asking(tells_length) as asked:
         assert await asked.ask() == await asked.ask()
         assert asked.tokenizer.cached_bytes > 0
-        asked.clock.now += client_module.ANSWER_TTL_S + 1
+        asked.clock.now += client_module.RESPONSE_TTL_S + 1
         assert asked.tokenizer.cached_bytes == 0
         await asked.ask()
     assert asked.outcomes == {"answered": 2, "cached": 1}
@@ -193,7 +193,7 @@ async def test_a_server_is_asked_again_when_it_came_back(caplog: pytest.LogCaptu
         with caplog.at_level(logging.INFO):
             assert await asked.ask("d") == [1]
         assert (asked.tokenizer.n_open, await asked.ask("e")) == (0, [1])
-    assert sum("tells token ids again" in record.getMessage() for record in caplog.records) == 1
+    assert sum("returns token ids again" in record.getMessage() for record in caplog.records) == 1
 
 
 async def test_another_server_is_asked_when_one_is_gone() -> None:
@@ -295,7 +295,7 @@ async def test_nothing_is_counted_when_the_engines_api_cannot_tell() -> None:
 
 
 async def test_answer_is_not_read_to_its_end_when_it_is_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client_module, "MAX_ANSWER_BYTES", 100)
+    monkeypatch.setattr(client_module, "MAX_RESPONSE_BYTES", 100)
     async with asking(status(200, "x" * 1000)) as asked:
         assert await asked.ask() is None
     assert asked.outcomes == {"too_large": 1}

@@ -11,7 +11,7 @@ from kvatlas.configs.observers import RecorderConfig
 from kvatlas.indexer.prefix import Prefix
 from kvatlas.routing.observers.recorder import recorder as module
 from kvatlas.routing.observers.recorder.recorder import Fate, Recorder
-from kvatlas.routing.outcome import Answer, Completion, Outcome, Usage, UsageGap
+from kvatlas.routing.outcome import Completion, Outcome, Response, Usage, UsageGap
 from kvatlas.routing.router import Route
 from kvatlas.scorers.core.decision import Decision
 from kvatlas.sim.traces.mooncake import read_trace
@@ -31,7 +31,7 @@ def prompt(n_tokens: int, first: int = 0) -> Prefix:
 
 
 def only_trace(folder: Path) -> Trace:
-    """The trace in a folder with one file."""
+    """Read the trace of a folder with one file."""
     (file,) = folder.iterdir()
     return read_trace(file)
 
@@ -44,11 +44,11 @@ def fate_counted(recorder: Recorder, fate: Fate, count: int) -> Callable[[], boo
 def request(
     recorder: Recorder, prefix: Prefix, at: float, usage: Usage | UsageGap | None = None
 ) -> Completion:
-    """A routed request whose answer has ended."""
+    """Return a routed request whose response has ended."""
     decision = msgspec.structs.replace(DECISION, at=at)
     arrival = recorder.routed(decision, prefix)
     route = Route(("a:80",), decision, arrival=arrival)
-    return Completion("", route, Outcome.COMPLETED, answer=Answer(usage=usage))
+    return Completion("", route, Outcome.COMPLETED, response=Response(usage=usage))
 
 
 @pytest.mark.parametrize(

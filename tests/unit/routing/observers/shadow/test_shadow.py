@@ -59,19 +59,19 @@ def make_shadow(file: Path, config: KVAtlasConfig | None = None, **options: floa
 
 
 async def reading(shadow: Shadow) -> Shadow:
-    """The shadow once it has read its file, which it does when that stays the same."""
+    """Let the shadow read its file, which takes two looks."""
     await shadow.look()
     await shadow.look()
     return shadow
 
 
 async def settled() -> None:
-    """What was put off to the loop's next step is done."""
+    """Run what the loop's next step has to do."""
     await asyncio.sleep(0)
 
 
 def routed(shadow: Shadow, profile: Profile, view: RequestView, fleet: list[Candidate]) -> Decision:
-    """A live decision of which the shadow is told."""
+    """Make a live decision, and pass it to the shadow."""
     draws = shadow.draws(Random(view.now).random)
     assert draws is not None
     decision = profile.decide(view, fleet, rng=draws)
@@ -116,7 +116,7 @@ def test_shadow_equal_to_the_live_configuration_never_disagrees(text: str, seed:
             if rng.random() < 0.7:
                 ttft_s = rng.random()
                 profile.answered(decision, ttft_s=ttft_s)
-                shadow.answered(decision, ttft_s=ttft_s)
+                shadow.first_token(decision, ttft_s=ttft_s)
             if rng.random() < 0.7:
                 await settled()
         await settled()
@@ -252,7 +252,7 @@ async def test_first_tokens_are_predicted_once_enough_were_seen(tmp_path: Path) 
         fleet = [endpoint("a", prefix=held(gpu=rng.randrange(11))), endpoint("b", of=load(waiting=0))]
         view = RequestView(model="m", now=float(number), n_tokens=rng.randrange(200, 20_000))
         decision = routed(shadow, profile, view, fleet)
-        shadow.answered(decision, ttft_s=0.5 + view.n_tokens / 1000)
+        shadow.first_token(decision, ttft_s=0.5 + view.n_tokens / 1000)
         await settled()
 
     assert 0 < shadow.tally.ttft_gain_s.n < 400
@@ -264,7 +264,7 @@ async def test_answers_are_passed_over_before_the_file_is_read(tmp_path: Path) -
     profile = live_profile()
     draws = Draws(Random(1).random)
     decision = profile.decide(VIEW, FLEET, rng=draws)
-    shadow.answered(decision, ttft_s=1.0)
+    shadow.first_token(decision, ttft_s=1.0)
     shadow.routed(VIEW, decision, draws)
     await settled()
     await reading(shadow)

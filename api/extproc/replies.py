@@ -1,0 +1,183 @@
+"""Serialized ProcessingResponses: every message that the picker sends to Envoy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Literal, NamedTuple
+
+from google.protobuf.struct_pb2 import Struct, Value
+
+from ...routing.control_headers import DESTINATION_HEADER, DROPPED_REASON_HEADER
+from ...routing.router import Refusal
+from ..errors import refusal_text, status_of
+from . import ext_proc_pb2 as pb
+from .headers import LB_NAMESPACE
+
+MAX_CHUNK_BYTES = 62_000
+"""Largest piece of a body in one message; Envoy advises at most 64 KB, the reference picker sends this."""
+
+REMEMBERED = 4096
+"""Cache size: replies by destination (a list of fallbacks counts as one), and frames by length of a body chunk."""
+
+_BodyKind = Literal["request_body", "response_body"]
+
+HeaderFields = tuple[tuple[str, bytes], ...]
+"""(name, value) of headers to set."""
+
+_OVERWRITE = pb.HeaderValueOption.OVERWRITE_IF_EXISTS_OR_ADD
+
+REQUEST_HEADERS_UNCHANGED = pb.ProcessingResponse(request_headers=pb.HeadersResponse()).SerializeToString()
+REQUEST_BODY_UNCHANGED = pb.ProcessingResponse(request_body=pb.BodyResponse()).SerializeToString()
+REQUEST_TRAILERS_UNCHANGED = pb.ProcessingResponse(request_trailers=pb.TrailersResponse()).SerializeToString()
+RESPONSE_HEADERS_UNCHANGED = pb.ProcessingResponse(response_headers=pb.HeadersResponse()).SerializeToString()
+RESPONSE_BODY_UNCHANGED = pb.ProcessingResponse(response_body=pb.BodyResponse()).SerializeToString()
+RESPONSE_TRAILERS_UNCHANGED = pb.ProcessingResponse(
+    response_trailers=pb.TrailersResponse()
+).SerializeToString()
+
+
+class HeaderEdits(NamedTuple):
+    """Changes of a request's headers beside the destination."""
+
+    set: HeaderFields = ()
+    remove: tuple[str, ...] = ()
+
+
+NO_EDITS = HeaderEdits()
+
+
+def destination_on_headers(destination: str, edits: HeaderEdits = NO_EDITS) -> bytes:
+    """Return the reply to request headers, with the destination.
+
+    Cost: 0.2 µs for a destination seen before; 15 µs for a new one, or if headers are edited.
+    """
+    return _routed_headers(destination) if edits == NO_EDITS else _on_headers(destination, edits)
+
+
+def destination_on_body(
+    destination: str, edits: HeaderEdits = NO_EDITS, new_body: bytes | None = None
+) -> bytes:
+    """Return the reply to a BUFFERED body, with the destination; `new_body` replaces the body."""
+    if edits == NO_EDITS and new_body is None:
+        return _routed_body(destination)
+    return _on_body(destination, edits, new_body)
+
+
+def destination_on_trailers(destination: str) -> bytes:
+    """Return the reply to trailers. Headers cannot change any more, so metadata alone carries the destination."""
+    return pb.ProcessingResponse(
+        request_trailers=pb.TrailersResponse(), dynamic_metadata=_metadata(destination)
+    ).SerializeToString()
+
+
+def request_body_chunks(body: bytes, *, end_of_stream: bool) -> tuple[bytes, ...]:
+    """Return the request body to Envoy, in chunks. The last chunk ends the stream if `end_of_stream`.
+
+    An empty body makes a chunk only to end the stream.
+    """
+    return _chunks("request_body", body, end_of_stream=end_of_stream) if body or end_of_stream else ()
+
+
+def response_body_chunks(body: bytes, *, end_of_stream: bool) -> tuple[bytes, ...]:
+    """Return the response body to Envoy, in chunks. An empty body makes an empty chunk."""
+    return _chunks("response_body", body, end_of_stream=end_of_stream)
+
+
+def response_headers_with(headers: HeaderFields) -> bytes:
+    """Return the reply to response headers, with further headers set."""
+    mutation = pb.HeaderMutation(set_headers=_options(headers))
+    return pb.ProcessingResponse(
+        response_headers=pb.HeadersResponse(response=pb.CommonResponse(header_mutation=mutation))
+    ).SerializeToString()
+
+
+def refused(refusal: Refusal) -> bytes:
+    """Return an immediate response, which Envoy sends to the client in place of an engine's."""
+    reason = refusal.dropped_reason
+    headers = _options([(DROPPED_REASON_HEADER, reason.encode())]) if reason else None
+    return pb.ProcessingResponse(
+        immediate_response=pb.ImmediateResponse(
+            status=pb.HttpStatus(code=status_of(refusal.code).http),
+            headers=pb.HeaderMutation(set_headers=headers) if headers else None,
+            body=refusal_text(refusal).encode(),
+        )
+    ).SerializeToString()
+
+
+@lru_cache(REMEMBERED)
+def _routed_headers(destination: str) -> bytes:
+    return _on_headers(destination, NO_EDITS)
+
+
+@lru_cache(REMEMBERED)
+def _routed_body(destination: str) -> bytes:
+    return _on_body(destination, NO_EDITS, None)
+
+
+def _on_headers(destination: str, edits: HeaderEdits) -> bytes:
+    return pb.ProcessingResponse(
+        request_headers=pb.HeadersResponse(response=_routed(destination, edits)),
+        dynamic_metadata=_metadata(destination),
+    ).SerializeToString()
+
+
+def _on_body(destination: str, edits: HeaderEdits, new_body: bytes | None) -> bytes:
+    common = _routed(destination, edits)
+    if new_body is not None:
+        common.body_mutation.body = new_body
+    return pb.ProcessingResponse(
+        request_body=pb.BodyResponse(response=common), dynamic_metadata=_metadata(destination)
+    ).SerializeToString()
+
+
+def _routed(destination: str, edits: HeaderEdits) -> pb.CommonResponse:
+    headers = ((DESTINATION_HEADER, destination.encode()), *edits.set)
+    mutation = pb.HeaderMutation(set_headers=_options(headers), remove_headers=edits.remove)
+    return pb.CommonResponse(header_mutation=mutation, clear_route_cache=True)
+
+
+def _options(headers: Iterable[tuple[str, bytes]]) -> list[pb.HeaderValueOption]:
+    return [
+        pb.HeaderValueOption(header=pb.HeaderValue(key=name, raw_value=value), append_action=_OVERWRITE)
+        for name, value in headers
+    ]
+
+
+def _metadata(destination: str) -> Struct:
+    picked = Struct(fields={DESTINATION_HEADER: Value(string_value=destination)})
+    return Struct(fields={LB_NAMESPACE: Value(struct_value=picked)})
+
+
+def _chunks(kind: _BodyKind, body: bytes, *, end_of_stream: bool) -> tuple[bytes, ...]:
+    if len(body) <= MAX_CHUNK_BYTES:
+        return (_chunk(kind, body, end_of_stream=end_of_stream),)
+    starts = range(0, len(body), MAX_CHUNK_BYTES)
+    last = starts[-1]
+    return tuple(
+        _chunk(kind, body[start : start + MAX_CHUNK_BYTES], end_of_stream=end_of_stream and start == last)
+        for start in starts
+    )
+
+
+def _chunk(kind: _BodyKind, body: bytes, *, end_of_stream: bool) -> bytes:
+    before, after = _frame(kind, len(body), end_of_stream=end_of_stream)
+    return b"%b%b%b" % (before, body, after)
+
+
+@lru_cache(REMEMBERED)
+def _frame(kind: _BodyKind, n_bytes: int, *, end_of_stream: bool) -> tuple[bytes, bytes]:
+    """Return the bytes around a chunk of this length: five nested messages, too costly to build per chunk."""
+    body = b"\xff" * n_bytes  # no length field before it ends in this byte, so the first such run is the body
+    chunk = pb.StreamedBodyResponse(body=body, end_of_stream=end_of_stream)
+    reply = pb.BodyResponse(
+        response=pb.CommonResponse(body_mutation=pb.BodyMutation(streamed_response=chunk))
+    )
+    if kind == "request_body":
+        message = pb.ProcessingResponse(request_body=reply).SerializeToString()
+    else:
+        message = pb.ProcessingResponse(response_body=reply).SerializeToString()
+    if not body:
+        return message, b""
+    before, _, after = message.partition(body)
+    return before, after

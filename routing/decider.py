@@ -1,0 +1,82 @@
+"""One decision: the candidates of a request, scored by a policy."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from ..fleet.fleet import Fleet
+from ..indexer.prefix import Prefix
+from ..scorers.core.base import Rng
+from ..scorers.core.decision import Decision, Origin
+from ..scorers.core.model import RequestView
+from ..tokenization.model import Prompt
+from .policy import Policy
+from .router import Overload
+
+EndpointLabels = Callable[[str], Mapping[str, str]]
+"""Model name -> labels that an endpoint must have to serve it."""
+
+
+class Decider:
+    """Scores the fleet as it is. A decision is made in one step, without a pause.
+
+    Args:
+        fleet: endpoints.
+        rng: uniform draws for ties.
+        endpoint_labels: see `EndpointLabels`; None if every endpoint serves every model.
+    """
+
+    def __init__(self, fleet: Fleet, rng: Rng, endpoint_labels: EndpointLabels | None) -> None:
+        self._fleet, self._rng, self._endpoint_labels = fleet, rng, endpoint_labels
+
+    def decide(
+        self,
+        policy: Policy,
+        view: RequestView,
+        prefix: Prefix | None,
+        *,
+        prompt: Prompt | None,
+        subset: frozenset[str] | None = None,
+        overload: Overload | None = None,
+        origin: Origin | None = None,
+        rng: Rng | None = None,
+    ) -> Decision | None:
+        """Score all endpoints; None if there is no endpoint.
+
+        Args:
+            policy: filters, scorers and picker.
+            view: the request as scorers see it.
+            prefix: block keys of the prompt, None if it has none.
+            prompt: the prompt itself, None if it is not known.
+            subset: addresses allowed; None allows all.
+            overload: why the prompt was not read, None if there was no need.
+            origin: whose request it is, None for a decision that routes nothing.
+            rng: draws in place of the decider's own.
+        """
+        labels = self._endpoint_labels(view.model) if self._endpoint_labels is not None else None
+        candidates = self._fleet.candidates(prefix, now=view.now, subset=subset, labels=labels)
+        if not candidates:
+            return None
+        return msgspec.structs.replace(
+            policy.profile.decide(view, candidates, rng=rng if rng is not None else self._rng),
+            no_prefix_reason=prompt.reason if prompt is not None else overload,
+            cut_reason=prompt.cut if prompt is not None else None,
+            n_prompts=prompt.n_prompts if prompt is not None else 1,
+            config_generation=policy.generation,
+            origin=origin,
+        )
+
+
+def request_view(model: str, prefix: Prefix | None, headers: Mapping[str, str] | None = None) -> RequestView:
+    """Return a request as scorers see it, at the present time."""
+    n_tokens = prefix.n_tokens if prefix is not None else 0
+    return RequestView(model=model, now=time.monotonic(), n_tokens=n_tokens, headers=headers or {})
+
+
+def usable_tokens(decision: Decision) -> int:
+    """Return the prompt tokens cached on the first picked endpoint."""
+    prefix = decision.best.prefix
+    return prefix.usable_tokens if prefix is not None else 0

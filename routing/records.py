@@ -1,0 +1,99 @@
+"""Records of routing: counters, kept decisions, and observers."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable
+
+from ..fleet.audit import Audited
+from ..indexer.prefix import Prefix
+from ..scorers.core.base import Rng
+from ..scorers.core.decision import Decision, PluginFault
+from ..scorers.core.model import RequestView
+from ..scorers.core.shadow import Draws
+from .decider import usable_tokens
+from .decision_log import DecisionLog
+from .metrics import RoutingMetrics
+from .observers.observers import Observers
+from .outcome import Completion
+from .router import Arrival, Route, RoutingResult
+
+log = logging.getLogger(__name__)
+
+
+class Records:
+    """Writes down what happens to requests. Nothing here changes a decision.
+
+    Args:
+        metrics: counters.
+        decisions: keeps decisions on requests.
+        observers: further observers; None if there are none.
+    """
+
+    def __init__(
+        self, metrics: RoutingMetrics, decisions: DecisionLog, observers: Observers | None = None
+    ) -> None:
+        self.metrics, self.decisions = metrics, decisions
+        self._observers = observers
+        self._logged_faults: set[tuple[str, str]] = set()
+
+    def draws(self, rng: Rng) -> Draws | None:
+        """Return draws for a decision that an observer repeats; None if `rng` itself will do."""
+        return self._observers.draws(rng) if self._observers is not None else None
+
+    def decided(self, decision: Decision, request_id: str) -> None:
+        """Keep a decision on a request."""
+        self.decisions.add(decision, request_id=request_id, at=time.time())
+
+    def routed(
+        self, view: RequestView, decision: Decision, prefix: Prefix | None, draws: Draws | None
+    ) -> Arrival | None:
+        """Pass a routed request on to the observers; returns what `ended` needs of it."""
+        return self._observers.routed(view, decision, prefix, draws) if self._observers is not None else None
+
+    def counted(self, result: RoutingResult, started: float) -> RoutingResult:
+        """Count a result and the time since `started`, and return the result."""
+        if isinstance(result, Route):
+            self._count_route(result.decision)
+        else:
+            self.metrics.refused(result.code.value)
+        self.metrics.decision_seconds.observe(time.perf_counter() - started)
+        return result
+
+    def first_token(self, decision: Decision, *, ttft_s: float) -> None:
+        """Pass the time of a first token on to the observers."""
+        if self._observers is not None:
+            self._observers.first_token(decision, ttft_s=ttft_s)
+
+    def ended(self, completion: Completion) -> None:
+        """Pass the end of a request on to the observers."""
+        if self._observers is not None:
+            self._observers.ended(completion)
+
+    def audited(self, decision: Decision, found: Audited) -> None:
+        """Keep the engine's own count beside the decision."""
+        self.decisions.audited(decision, found)
+
+    def count_faults(self, faults: Iterable[PluginFault]) -> None:
+        """Count faults of plugins; each kind is logged once."""
+        for fault in faults:
+            self.metrics.plugin_fault(fault.name, fault.reason)
+            if (fault.name, fault.reason) not in self._logged_faults:
+                self._logged_faults.add((fault.name, fault.reason))
+                # Without the fault's text: another package wrote it, and it may quote the request.
+                log.warning(
+                    "plugin %s: its result had to be repaired (%s); POST /v1/score shows the details, "
+                    "further faults are counted in kvatlas_plugin_faults_total",
+                    fault.name, fault.reason,
+                )  # fmt: skip
+
+    def _count_route(self, decision: Decision) -> None:
+        self.metrics.picked(decision.picked[0])
+        self.count_faults(decision.faults)
+        if decision.no_prefix_reason is not None:
+            self.metrics.no_prefix(decision.no_prefix_reason)
+            return  # its number of tokens is a guess at best
+        if decision.cut_reason is not None:
+            self.metrics.prefix_cut(decision.cut_reason)
+        self.metrics.prompt_known(tokens=decision.n_tokens, usable=usable_tokens(decision))
