@@ -94,7 +94,7 @@ class AuditedEndpoint:
 
 @dataclass
 class SimulatedEngine(AuditedEndpoint):
-    """Serves prompts one after another.
+    """An engine that serves prompts one after another.
 
     Attributes:
         scheduler: the engine.

@@ -26,11 +26,11 @@ BINARY = os.environ.get("KVATLAS_APISERVER", "")
 """Path of kube-apiserver; etcd is found on PATH. Empty if there is none."""
 
 START_S = 60.0
-TOKEN = "of-the-tests"  # noqa: S105 - of a server that only the tests reach
+TOKEN = "of-the-tests"  # noqa: S105 - for a server that only the tests reach
 
 
 class RealApiServer:
-    """kube-apiserver over etcd, on loopback; ends with `running`.
+    """A kube-apiserver over etcd, on loopback; it ends with `running`.
 
     Args:
         folder: folder for their data and certificates.
@@ -95,7 +95,7 @@ class RealApiServer:
 
     @property
     def minor(self) -> int:
-        """Its version, 29 for 1.29."""
+        """Return its minor version, 29 for 1.29."""
         return int(self.request("GET", "/version")["minor"].rstrip("+"))
 
     def request(self, method: str, path: str, body: Json | None = None) -> Json:
@@ -245,7 +245,7 @@ class Cable:
             return
         ends = {writer, there[1]}
         self._ends |= ends
-        if self._listener is None:  # cut while it was on its way
+        if self._listener is None:  # the connection was cut meanwhile
             self.cut()
         await asyncio.gather(_pump(reader, there[1]), _pump(there[0], writer))
         self._ends -= ends

@@ -1,4 +1,4 @@
-"""A process in this one, with real sockets around it, and its doctor."""
+"""A kvatlas that runs in the test process, with real sockets, and its doctor."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ PROMPT = list(range(64))
 
 
 @dataclass
-class Clinic:
-    """A process and its doctor."""
+class LocalProcess:
+    """A running process, its doctor and a client session."""
 
     app: App
     session: aiohttp.ClientSession
@@ -39,12 +39,12 @@ class Clinic:
         return f"http://127.0.0.1:{self.app.ports['rest']}"
 
     async def checks(self) -> dict[str, dict[str, Any]]:
-        async with self.session.get(f"{self.url}/v1/doctor") as answer:
-            found = await answer.json()
+        async with self.session.get(f"{self.url}/v1/doctor") as response:
+            found = await response.json()
         return {check["name"]: check for check in found["checks"]}
 
     async def until_state(self, name: str, state: str) -> dict[str, Any]:
-        """Wait until a check finds a state; what it says then."""
+        """Wait until a check has a state; return the check."""
         found: dict[str, Any] = {}
 
         async def has_it() -> bool:
@@ -55,22 +55,22 @@ class Clinic:
         return found
 
     def age(self, seconds: float = 60) -> None:
-        """Let endpoints have been there for a while."""
+        """Make endpoints look as if they were added `seconds` ago."""
         for endpoint in self.app.fleet:
             endpoint.added_at -= seconds
 
-    async def requests(
+    async def send_requests(
         self,
         n: int,
         *,
         config: pb.ProtocolConfiguration = DUPLEX,
         path: str = "/v1/completions",
-        answers: Sequence[pb.ProcessingRequest] = (),
+        responses: Sequence[pb.ProcessingRequest] = (),
     ) -> None:
-        """Requests over ext-proc that get these messages of an answer."""
+        """Send requests over ext-proc, each followed by these messages of its response."""
         body = json.dumps({"model": "m", "prompt": PROMPT, "messages": [{"role": "user", "content": "x"}]})
         async with grpc.aio.insecure_channel(f"127.0.0.1:{self.app.ports['extProc']}") as channel:
-            process: grpc.aio.StreamStreamMultiCallable[pb.ProcessingRequest, pb.ProcessingResponse] = (
+            call: grpc.aio.StreamStreamMultiCallable[pb.ProcessingRequest, pb.ProcessingResponse] = (
                 channel.stream_stream(
                     "/envoy.service.ext_proc.v3.ExternalProcessor/Process",
                     request_serializer=pb.ProcessingRequest.SerializeToString,
@@ -80,54 +80,54 @@ class Clinic:
             sent = [
                 request_headers((":path", path), config=config),
                 request_body(body.encode(), end=True),
-                *answers,
+                *responses,
             ]
             for _ in range(n):
-                async for _ in process(iter(sent)):
+                async for _ in call(iter(sent)):
                     pass
 
 
 @asynccontextmanager
-async def clinic(
+async def local_process(
     *endpoints: dict[str, Any], files: ConfigFiles | None = None, **sections: Any
-) -> AsyncGenerator[Clinic]:
-    """A process over these endpoints, listening on free ports."""
+) -> AsyncGenerator[LocalProcess]:
+    """Run a process with these endpoints, listening on free ports."""
     if files is not None:
         config = files.load().config
     else:
         static = {"static": list(endpoints)}
         config = make_config(**({"server": ANY_PORTS, "endpoints": static} | sections))
-    process = App(config, files)
-    await process.start()
+    app = App(config, files)
+    await app.start()
     try:
         async with aiohttp.ClientSession() as session:
-            yield Clinic(process, session)
+            yield LocalProcess(app, session)
     finally:
-        await process.stop(grace_s=0)
+        await app.stop(grace_s=0)
 
 
-def said(seq: int, *, ahead_s: float = 0, medium: str = "GPU") -> Frame:
-    """A prompt became resident, told by a clock that is `ahead_s` ahead."""
+def stored_prompt(seq: int, *, ahead_s: float = 0, medium: str = "GPU") -> Frame:
+    """Return the event of a stored prompt, stamped by a clock that is `ahead_s` ahead."""
     topic, number, payload = stored(seq, PROMPT).parts
     _, (event,), rank = msgspec.msgpack.decode(payload)
     event["medium"] = medium
     return Frame(0.0, "", (topic, number, msgspec.msgpack.encode([time.time() + ahead_s, [event], rank])))
 
 
-def evicted(seq: int) -> Frame:
-    """The last block of that prompt is gone."""
+def removed_block(seq: int) -> Frame:
+    """Return the event that removes the last block of that prompt."""
     topic, number, payload = stored(seq, PROMPT).parts
     _, (event,), rank = msgspec.msgpack.decode(payload)
     gone = {"type": "BlockRemoved", "block_hashes": event["block_hashes"][-1:], "medium": "GPU"}
     return Frame(0.0, "", (topic, number, msgspec.msgpack.encode([time.time(), [gone], rank])))
 
 
-async def until_held(at: Clinic, engine: Player, name: str = "a") -> None:
-    """Tell a prompt until the endpoint's blocks are in the index: what is said before it listens is lost."""
-    frame = said(0)
+async def until_held(process: LocalProcess, engine: Player, name: str = "a") -> None:
+    """Publish a prompt until its blocks are in the index; messages before the subscription are lost."""
+    frame = stored_prompt(0)
 
     async def held() -> bool:
         await send(engine.pub, frame.parts)
-        return bool(at.app.fleet.atlas.occupancy(name)[0].residencies)
+        return bool(process.app.fleet.atlas.occupancy(name)[0].residencies)
 
     await until(held, what="blocks in the index")
