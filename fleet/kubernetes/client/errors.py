@@ -50,6 +50,13 @@ class Failure:
     status: int | None = None
     retry_after_s: float | None = None
 
+    @property
+    def is_outage(self) -> bool:
+        """Whether there was no response, or one of a server that is overloaded or out of order."""
+        if self.status is None:
+            return self.reason in ("unreachable", "timeout", "cut")
+        return self.status == 429 or self.status >= 500
+
 
 class RequestFailedError(KubernetesError):
     """A request failed."""
