@@ -53,6 +53,17 @@ class Readiness:
         self._draining = True
         self.update()
 
+    def why_not(self) -> list[str]:
+        """Return the reasons why no requests should be sent here; empty if they should."""
+        if self._health.ready:
+            return []
+        if self._draining:
+            return ["this process is stopping"]
+        reasons = list(self._cluster.why_not_ready())
+        if self._cluster.is_synced and not self._settled:
+            reasons.append("the endpoints' event history is still being fetched")
+        return reasons or ["this process has just started"]
+
     def update(self) -> None:
         """Update health checks and the metric if readiness has changed."""
         ready = self._settled and self._cluster.is_ready and not self._draining

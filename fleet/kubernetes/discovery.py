@@ -95,6 +95,14 @@ class Discovery:
         return self._pool is not None
 
     @property
+    def absent_pool(self) -> str:
+        """The pool and where it was looked for, if the API server says that there is none; otherwise empty."""
+        if self.pools is None or self.has_pool or not self.pools.copy.synced:
+            return ""
+        config = self._config
+        return f"InferencePool {config.inference_pool} in namespace {self._scope.namespace} ({config.pool_group})"
+
+    @property
     def synced(self) -> bool:
         """Whether there is a pool, and pods were listed at least once; a new selector does not change this."""
         return self.has_pool and self._listed

@@ -45,7 +45,8 @@ class Elector:
         self._server, self._election, self._on_change = server, election, on_change
         self._limit_s, self._clock, self._wall = limit_s, clock, wall
         self._collection = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
-        self._path = f"{self._collection}/{name}"
+        self.path = f"{self._collection}/{name}"
+        """Path of the Lease."""
         self.leads = False
         """Whether this process leads."""
         self.n_changes = 0
@@ -53,6 +54,11 @@ class Elector:
         self.problem: Failure | None = None
         """Why the Lease could not be read, or renewed by its holder, at the last attempt; None after success."""
         self._failure: Failure | None = None
+
+    @property
+    def leader(self) -> str:
+        """Identity of the last known holder of the Lease; empty for nobody."""
+        return self._election.leader
 
     @property
     def holds_on(self) -> bool:
@@ -98,7 +104,7 @@ class Elector:
         """Replace the Lease; return False if another process has changed it."""
         try:
             body = msgspec.json.encode(write.lease)
-            await self._server.send("PUT", self._path, body=body, limit_s=self._limit_s)
+            await self._server.send("PUT", self.path, body=body, limit_s=self._limit_s)
         except RequestFailedError as error:
             if error.failure.status != 409:
                 raise
@@ -117,7 +123,7 @@ class Elector:
             await asyncio.sleep(every_s)
 
     async def _fetch(self) -> bytes:
-        return await self._server.send("GET", self._path, limit_s=self._time_limit_s())
+        return await self._server.send("GET", self.path, limit_s=self._time_limit_s())
 
     def _time_limit_s(self) -> float:
         """Return the time limit of the next request: a leader has to know the result before its lead would expire."""
@@ -136,14 +142,14 @@ class Elector:
             return
         lease = read_lease(body)
         if lease is None:
-            self._failed(Failure("malformed", f"{self._path} is not a Lease"))
+            self._failed(Failure("malformed", f"{self.path} is not a Lease"))
         else:
             self._election.found(lease, now=self._clock())
 
     async def _write(self, write: WriteLease) -> None:
         asked_at, self._failure = self._clock(), None
         body = msgspec.json.encode(write.lease)
-        method, path = ("POST", self._collection) if write.is_new else ("PUT", self._path)
+        method, path = ("POST", self._collection) if write.is_new else ("PUT", self.path)
         try:
             body = await self._server.send(method, path, body=body, limit_s=self._time_limit_s())
         except RequestFailedError as error:

@@ -67,6 +67,11 @@ class Follower(Generic[T]):
         self._warned = False
         self._steps_task: asyncio.Task[None] | None = None
 
+    @property
+    def path(self) -> str:
+        """Path of the collection."""
+        return self._collection.path
+
     def follow(self, collection: Collection) -> None:
         """Follow another collection; the copy stays as it is until that one is listed."""
         if collection != self._collection:
