@@ -16,7 +16,7 @@ from support.waiting import until
 
 OBJECTIVES = "/apis/llm-d.ai/v1alpha2/namespaces/ns/inferenceobjectives"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/ns/leases"
-ELECTING = {"leaderElection": {"enabled": True, "retryPeriod": "50ms"}}
+ELECTING: dict[str, Any] = {"leaderElection": {"enabled": True, "retryPeriod": "50ms"}}
 
 
 @asynccontextmanager
@@ -140,7 +140,7 @@ async def test_right_is_named_when_it_is_taken_away(
 ) -> None:
     async with api_server() as double:
         healthy(double)
-        sections = following(double, tmp_path) | {
+        sections: dict[str, Any] = following(double, tmp_path) | {
             "leaderElection": {
                 "enabled": True,
                 "retryPeriod": "50ms",

@@ -16,13 +16,14 @@ from kvatlas.fleet.kubernetes.client.lease import (
     read_lease,
 )
 from kvatlas.fleet.kubernetes.client.list_watch import Pause
+from support.tree import ROOT
 
 TERMS = Terms(lease_s=15, renew_s=10, retry_s=2)
 WALL = 1_700_000_000.25
 
 
-def election(identity: str = "me") -> LeaseElection:
-    return LeaseElection("kvatlas", identity=identity, terms=TERMS, rng=lambda: 0.0)
+def election(identity: str = "me", *, jitter: float = 0.0) -> LeaseElection:
+    return LeaseElection("kvatlas", identity=identity, terms=TERMS, rng=lambda: jitter)
 
 
 def lease(holder: str | None = "other", version: str = "7", **spec: int | str) -> Lease:
@@ -175,6 +176,35 @@ def test_lease_is_taken_as_soon_as_its_duration_is_over() -> None:
     made.found(lease("other"), now=14)
     assert made.step(14, wall=WALL) == Pause(1.0)
     assert wanted(made, 15).lease.spec.holder_identity == "me"
+
+
+def takeover_s(*, killed_at: float, looks_at: float, jitter: float) -> float:
+    """Return the time from the kill of a leader, which renewed at 0, to the lead of a replica."""
+    made = election(jitter=jitter)
+    made.found(lease(renewTime="before"), now=looks_at - TERMS.retry_s * (1 + 0.2 * jitter))
+    now = looks_at
+    while not made.leads(now):
+        match made.step(now, wall=WALL):
+            case Pause(seconds):
+                now += seconds + 1e-9  # a timer is never early
+            case ReadLease():
+                made.found(lease(renewTime="at 0"), now=now)
+            case WriteLease() as write:
+                made.written(write.lease, now=now, asked_at=now)
+    return now - killed_at
+
+
+def test_another_process_leads_after_a_kill_in_the_time_that_the_docs_name() -> None:
+    retry_s = TERMS.retry_s * 1.2
+    times = [
+        takeover_s(killed_at=killed_at, looks_at=looks_at, jitter=jitter)
+        for killed_at in (0.0, retry_s)
+        for jitter in (0.0, 0.3, 1.0)
+        for looks_at in (0.001, 0.5 * TERMS.retry_s, TERMS.retry_s * (1 + 0.2 * jitter))
+    ]
+    assert (round(min(times), 1), round(max(times), 1)) == (12.6, 17.4)
+    assert "12.6 to 17.4 s after the loss by default" in (ROOT / "docs" / "kubernetes.md").read_text()
+    assert Terms() == TERMS
 
 
 def test_lease_is_given_up_when_it_is_ours() -> None:
