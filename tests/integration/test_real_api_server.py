@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,7 @@ if not BINARY:
 NEWER: dict[str, int] = {"Deployment": 24, "PodDisruptionBudget": 21, "HealthCheckPolicy": 24}
 """Kinds of the chart -> a minor version that takes all of their fields; an old one takes an empty text for null."""
 OBJECTIVES = "/apis/llm-d.ai/v1alpha2/namespaces/default/inferenceobjectives"
+OLD_POOLS = "/apis/inference.networking.x-k8s.io/v1alpha2/namespaces/default/inferencepools"
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 
@@ -77,9 +78,9 @@ def path_of(manifest: Manifest) -> str:
     return f"{root}/namespaces/{manifest['metadata'].get('namespace', 'default')}/{plural}"
 
 
-def token_of(server: RealApiServer) -> str:
+def token_of(server: RealApiServer, release: str = "pool") -> str:
     """What a pod of the chart gets mounted."""
-    account = "/api/v1/namespaces/default/serviceaccounts/pool-epp/token"
+    account = f"/api/v1/namespaces/default/serviceaccounts/{release}-epp/token"
     made = server.request(
         "POST", account, {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
     )
@@ -142,6 +143,24 @@ def test_account_of_the_chart_may_do_what_it_has_to_and_no_more(
     assert server.ask("GET", path, token=token_of(server))[0] == status
 
 
+def test_account_may_follow_a_pool_of_the_group_that_a_flag_names(server: RealApiServer) -> None:
+    flags = {"pool-group": "inference.networking.x-k8s.io"}
+    values: Manifest = {"router": {"inferencePool": {"existing": "theirs"}, "epp": {"flags": flags}}}
+    for manifest in helm(values, release="old", namespace="default"):
+        if manifest["kind"] in ("ServiceAccount", "Role", "RoleBinding"):
+            server.request("POST", path_of(manifest), manifest)
+    wait_for(server, OLD_POOLS)
+    assert server.ask("GET", OLD_POOLS, token=token_of(server, "old"))[0] == 200
+    assert server.ask("GET", POOLS, token=token_of(server, "old"))[0] == 403
+
+
+def test_account_of_the_chart_may_use_one_lease(server: RealApiServer) -> None:
+    leases = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
+    token = token_of(server)
+    assert server.ask("GET", f"{leases}/kvatlas-pool", token=token)[0] in (200, 404)
+    assert server.ask("GET", f"{leases}/kvatlas-other", token=token)[0] == 403
+
+
 def machine_over(
     server: RealApiServer, *, forgets: bool, expired: list[int] | None = None
 ) -> type[WholeDiscovery]:
@@ -194,42 +213,60 @@ def test_what_is_known_is_what_a_real_server_has_when_its_etcd_forgets(tmp_path:
     assert expired[0] > 0
 
 
-async def test_one_leads_and_the_other_takes_over_by_a_real_lease(server: RealApiServer) -> None:
-    cable = Cable(server, token_of(server))
-    await cable.start()
-    electors: list[tuple[Elector, ApiServer, asyncio.Task[None]]] = []
-    for identity in ("a", "b"):
-        client = ApiServer(cable.access, clock=time.monotonic)
-        await client.start()
-        elector = Elector(
-            client,
-            namespace="default",
-            name="kvatlas-pool",
-            election=LeaseElection(
-                "kvatlas-pool", identity=identity, terms=Terms(lease_s=3, renew_s=2, retry_s=0.05), rng=lambda: 0.5
-            ),
-            limit_s=1,
-            on_change=lambda: None,
-            clock=time.monotonic,
-            wall=time.time,
-        )  # fmt: skip
-        electors.append((elector, client, asyncio.create_task(elector.run())))
-    try:
-        await until(lambda: any(each.leads for each, _, _ in electors), what="a leader")
-        electors.sort(key=lambda each: not each[0].leads)
-        (leader, _, task), (other, _, _) = electors
+@asynccontextmanager
+async def electors(cable: Cable) -> AsyncGenerator[list[tuple[Elector, asyncio.Task[None]]]]:
+    """Two processes that take part in an election; the leader comes first."""
+    standing: list[tuple[Elector, asyncio.Task[None]]] = []
+    async with AsyncExitStack() as stack:
+        for identity in ("a", "b"):
+            client = ApiServer(cable.access, clock=time.monotonic)
+            await client.start()
+            stack.push_async_callback(client.stop)
+            terms = Terms(lease_s=3, renew_s=2, retry_s=0.05)
+            elector = Elector(
+                client,
+                namespace="default",
+                name="kvatlas-pool",
+                election=LeaseElection("kvatlas-pool", identity=identity, terms=terms, rng=lambda: 0.5),
+                limit_s=1,
+                on_change=lambda: None,
+                clock=time.monotonic,
+                wall=time.time,
+            )
+            standing.append((elector, asyncio.create_task(elector.run())))
+            stack.push_async_callback(elector.resign)
+            stack.push_async_callback(asyncio.wait, [standing[-1][1]])
+            stack.callback(standing[-1][1].cancel)
+        await until(lambda: any(each.leads for each, _ in standing), what="a leader")
+        standing.sort(key=lambda each: not each[0].leads)
+        yield standing
+
+
+@pytest.fixture
+async def cable(server: RealApiServer) -> AsyncIterator[Cable]:
+    made = Cable(server, token_of(server))
+    await made.start()
+    yield made
+    await made.stop()
+
+
+async def test_one_leads_and_the_other_takes_over_by_a_real_lease(cable: Cable) -> None:
+    async with electors(cable) as ((leader, task), (other, _)):
         assert not other.leads
         task.cancel()
         await asyncio.wait([task])
         await leader.resign()
         await until(lambda: other.leads, what="the other to lead")
-    finally:
-        for elector, client, task in electors:
-            task.cancel()
-            await asyncio.wait([task])
-            await elector.resign()
-            await client.stop()
+
+
+async def test_leader_goes_on_alone_when_no_process_reaches_the_server(cable: Cable) -> None:
+    async with electors(cable) as ((leader, _), (other, _)):
         await cable.stop()
+        await until(lambda: leader.holds_on, what="the end of the renewed lead")
+        assert (leader.leads, other.leads) == (True, False)
+        await cable.start()
+        await until(lambda: not leader.holds_on and other.problem is None, what="answers to both")
+        assert (leader.leads, leader.n_changes, other.n_changes) == (True, 1, 0)
 
 
 async def test_discovery_goes_on_when_the_server_is_killed_and_started_again(tmp_path: Path) -> None:
