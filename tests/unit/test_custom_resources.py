@@ -21,7 +21,7 @@ TARGETS: list[Manifest] = [{"modelRewrite": "other", "weight": 1}]
 
 
 def spec_of(kind: str, spec: Manifest, api: str = "inference.networking.k8s.io/v1") -> Manifest:
-    """The spec as an API server keeps it."""
+    """Return the spec as an API server keeps it."""
     resource = custom_resource(api, kind)
     assert resource is not None
     return dict(resource.defaulted({"spec": spec})["spec"])
