@@ -17,7 +17,7 @@ from support.waiting import until
 
 
 async def capacity(process: LocalProcess, *arguments: str) -> tuple[int, str]:
-    """Exit status and output of `kvatlas capacity`."""
+    """Run `kvatlas capacity`; return exit status and output."""
     runner = CliRunner(env={"COLUMNS": "200"})
     command = ["capacity", "--url", process.url, *arguments]
     result = await asyncio.to_thread(runner.invoke, app, command)

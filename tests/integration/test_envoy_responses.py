@@ -1,4 +1,4 @@
-"""What is told of requests that a real Envoy sent, in each mode of showing responses."""
+"""Reports of requests through a real Envoy, in each mode of response processing."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ ADMISSION = {"objectives": {"batch": 5}}
 
 
 async def explain(*arguments: str) -> tuple[int, str, str]:
-    """Exit status, stdout and stderr of `kvatlas explain`."""
+    """Run `kvatlas explain`; return exit status, stdout and stderr."""
     runner = CliRunner(env={"COLUMNS": "250"})
     result = await asyncio.to_thread(runner.invoke, app, ["explain", *arguments])
     return result.exit_code, result.stdout, result.stderr
@@ -82,7 +82,7 @@ async def test_decisions_on_requests_are_listed_and_explained(tmp_path: Path) ->
     busy = next(each for each in decision["endpoints"] if each["name"] == requests["r/0"].endpoint)
     assert (busy["inFlight"], busy["load"], busy["trust"]) == ({"requests": 1, "tokens": 100}, None, "dark")
     assert [term["raw"] for term in busy["scores"]] == [1.0, 200.0]
-    assert decision["counterfactual"] is None, "the other is worse by both terms"
+    assert decision["counterfactual"] is None, "the other is worse in both terms"
     assert (nothing[0], unknown[0]) == (1, 1)
     assert "no decision on request unknown is kept" in unknown[2]
     assert table[0] == 0

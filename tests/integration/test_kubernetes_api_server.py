@@ -1,4 +1,4 @@
-"""Requests to an API server over real HTTP: what goes with them, and what comes of every way they fail."""
+"""Requests to an API server over real HTTP: their headers, and the outcome of each kind of failure."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ async def test_copy_follows_another_selector_when_asked_to(double: ApiServerDoub
     async with following(double, Collection(PODS, "app=a")) as follower:
         await until(lambda: set(follower.copy.objects) == {"a"})
         follower.follow(Collection(PODS, "app=a"))
-        assert follower.copy.synced  # the same question: nothing to do
+        assert follower.copy.synced  # the same selector: nothing to do
         follower.follow(Collection(PODS, "app=b"))
         await until(lambda: set(follower.copy.objects) == {"b"})
         await until(lambda: double.n_watches == 1)

@@ -1,4 +1,4 @@
-"""Discovery beside a real HTTP API server; test_list_watch_machine.py has what goes wrong."""
+"""Discovery with a real HTTP API server; test_list_watch_machine.py covers faults."""
 
 from __future__ import annotations
 
@@ -273,7 +273,7 @@ async def test_priorities_and_rewrites_are_there_when_the_pool_comes_back(double
 async def test_pods_are_found_when_the_account_may_read_nothing_else_about_the_pool(
     double: ApiServerDouble,
 ) -> None:
-    """As the conformance tests deploy a picker: with rights on pods and pools alone."""
+    """Follow a pool with rights on pods and pools alone, as the conformance tests deploy a picker."""
     double.groups = {"llm-d.ai/v1alpha2": ["inferenceobjectives", "inferencemodelrewrites"]}
     double.faults.forbidden = {
         NEW_OBJECTIVES, NEW_OBJECTIVES.replace("inferenceobjectives", "inferencemodelrewrites")

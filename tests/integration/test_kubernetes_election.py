@@ -24,14 +24,14 @@ QUICK = Terms(lease_s=3, renew_s=2, retry_s=0.02)
 
 @dataclass
 class Process:
-    """One that stands for election, and what it was told."""
+    """A candidate of the election, and the states it reported."""
 
     elector: Elector
     tasks: list[asyncio.Task[None]]
     told: list[bool] = field(default_factory=list[bool])
 
     async def stop(self) -> None:
-        """Take part no longer, in the middle of whatever is done."""
+        """Leave the election at once, without finishing the current step."""
         for task in self.tasks:
             task.cancel()
         await asyncio.wait(self.tasks)

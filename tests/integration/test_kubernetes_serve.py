@@ -104,7 +104,7 @@ async def blocks(served: Served) -> dict[str, int]:
 async def test_restart_goes_on_with_the_blocks_of_the_pods_that_are_the_same(
     double: ApiServerDouble, tmp_path: Path
 ) -> None:
-    """Without replay, so that only the snapshot can know them; and the API server is away at first."""
+    """Restart without replay, so that only the snapshot has the blocks; the API server is down at first."""
     file = tmp_path / "kvatlas.snapshot"
     config = access(double, tmp_path) | {"snapshot": {"file": str(file)}}
     async with player() as kept, player() as replaced:

@@ -1,4 +1,4 @@
-"""The picker with its real parts: who is let in, who is picked, and what stays of the request."""
+"""The picker with its real parts: admission, the picked endpoint, and the recorded decision."""
 
 from __future__ import annotations
 

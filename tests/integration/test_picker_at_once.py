@@ -1,4 +1,4 @@
-"""Requests that are answered at once, beside the same requests when everything is waited for."""
+"""Requests that are routed without waiting, compared with the same requests when every step waits."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def timeless(outcome: Route | Refusal) -> object:
 
 
 def counted(parts: PickerParts) -> dict[tuple[str, str], float]:
-    """Every counter of the picker, and how many decisions were timed."""
+    """Return every counter of the picker, and the number of timed decisions."""
     return {
         (sample.name, str(sample.labels)): sample.value
         for family in parts.registry.collect()
@@ -93,7 +93,7 @@ def counted(parts: PickerParts) -> dict[tuple[str, str], float]:
 
 
 async def outcomes(kinds: Sequence[str], pipeline: PromptPipeline) -> tuple[list[object], object, object]:
-    """Outcomes, counters and bookings of requests of these kinds, one after the other."""
+    """Return outcomes, counters and bookings of requests of these kinds, one after the other."""
     async with picker_parts(NAMES, n_fallbacks=1) as made:
         made.picker.pipeline = pipeline
         found = [timeless(await made.picker.route(REQUESTS[kind])) for kind in kinds]

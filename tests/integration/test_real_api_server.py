@@ -1,4 +1,4 @@
-"""The API server's double against the real thing: the same state machine, and the chart's rights, beside kube-apiserver.
+"""The API server's double compared with kube-apiserver: the same state machine, and the chart's rights.
 
 Needs `KVATLAS_APISERVER=/path/to/kube-apiserver` and etcd on PATH.
 """
@@ -43,7 +43,7 @@ CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 @contextmanager
 def prepared(folder: Path, *, watch_cache: bool) -> Generator[RealApiServer]:
-    """A server with the CRDs, and with the chart's account and Role in the namespace `default`."""
+    """Start a server with the CRDs, and with the chart's account and Role in the namespace `default`."""
     with RealApiServer(folder, watch_cache=watch_cache).running() as server:
         for resource in CUSTOM_RESOURCES:
             server.request("POST", CRDS, resource.definition())
@@ -78,7 +78,7 @@ def path_of(manifest: Manifest) -> str:
 
 
 def token_of(server: RealApiServer) -> str:
-    """What a pod of the chart gets mounted."""
+    """Return the token that a pod of the chart gets mounted."""
     account = "/api/v1/namespaces/default/serviceaccounts/pool-epp/token"
     made = server.request(
         "POST", account, {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
@@ -145,9 +145,9 @@ def test_account_of_the_chart_may_do_what_it_has_to_and_no_more(
 def machine_over(
     server: RealApiServer, *, forgets: bool, expired: list[int] | None = None
 ) -> type[WholeDiscovery]:
-    """The state machine of the double, over a real server that the chart's account follows.
+    """Return the double's state machine over a real server, which it reads with the chart's account.
 
-    Watches that were refused as too old are counted in `expired`.
+    `expired` counts watches that were refused as too old.
     """
     token, n_expired = token_of(server), expired if expired is not None else [0]
 
@@ -164,7 +164,7 @@ def machine_over(
             match fault:
                 case "cut":
                     self.cable.cut()
-                case "compaction" if forgets:  # of all that watches have seen
+                case "compaction" if forgets:  # of all revisions that watches have seen
                     self.cable.cut()
                     self.cable.put(OTHERS, "x", {})
                     server.compact()

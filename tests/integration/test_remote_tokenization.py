@@ -1,4 +1,4 @@
-"""kvatlas without a tokenizer of its own, which asks the servers for token ids."""
+"""A kvatlas without a tokenizer, which gets token ids from the servers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> TokenizerText:
 
 @asynccontextmanager
 async def served_by(text: TokenizerText, folder: Path, **remote: Any) -> AsyncGenerator[tuple[Fleet, Served]]:
-    """Two servers and a kvatlas that knows nothing of their tokenizer."""
+    """Run two servers and a kvatlas without their tokenizer."""
     configs = [ServerConfig(name=name, model=MODEL_NAME, time_scale=0.01) for name in "ab"]
     async with Fleet(configs, text) as fleet:
         static = [

@@ -1,4 +1,4 @@
-"""The whole REST API of a running `kvatlas serve`: described, guarded, and silent about prompts."""
+"""The whole REST API of a running `kvatlas serve`: described, protected, and free of prompts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 
 from support.serve import ANY_PORTS, Served, serving
 
-TOKEN = "a-token-that-is-not-to-be-shown"  # noqa: S105 - of this test alone
+TOKEN = "a-token-that-is-not-to-be-shown"  # noqa: S105 - used by this test alone
 AUTHORIZED = {"authorization": f"Bearer {TOKEN}"}
 STATIC = [
     {"name": name, "address": f"127.0.0.1:{number}", "events": "", "metrics": ""}
@@ -47,7 +47,7 @@ async def test_made_up_calls_get_what_the_description_says(tmp_path: Path) -> No
         process = await asyncio.create_subprocess_exec(
             Path(sys.executable).with_name("schemathesis"),
             *("run", url, "--header", f"Authorization: Bearer {TOKEN}", "--phases", "examples,fuzzing"),
-            *("--exclude-path", "/v1/live"),  # does not end
+            *("--exclude-path", "/v1/live"),  # an endless stream
             *("--mode", "all", "--max-examples", N_EXAMPLES, "--exclude-checks", NOT_CHECKED, "--no-color"),
             stdout=asyncio.subprocess.PIPE,
             cwd=tmp_path,

@@ -1,4 +1,4 @@
-"""One kept connection against servers that answer in every way HTTP allows, and in some it does not."""
+"""One kept connection to servers that respond in every way HTTP allows, and in some it does not."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Told:
 
 @asynccontextmanager
 async def asking(serve: Serve) -> AsyncGenerator[tuple[MetricsConnection, Told, bytes]]:
-    """A connection to a server that handles it with `serve`, what it tells, and the request to send."""
+    """Connect to a server that runs `serve`; yield the connection, its outcomes and the request to send."""
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     destination = Destination.of(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/metrics")
     told = Told()
@@ -55,7 +55,7 @@ async def asking(serve: Serve) -> AsyncGenerator[tuple[MetricsConnection, Told, 
 
 
 def answering(*parts: bytes, close: bool = False) -> Serve:
-    """Answers each request with `parts`, each sent by itself."""
+    """Respond to each request with `parts`, each sent separately."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:

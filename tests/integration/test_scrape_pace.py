@@ -113,7 +113,7 @@ async def test_shorter_interval_counts_at_once(server: MetricsServer) -> None:
 
 
 async def test_server_that_can_is_asked_for_the_needed_series_alone(fleet: Fleet) -> None:
-    """The server is what vLLM mounts: the client library's own application."""
+    """Use the server that vLLM mounts: the client library's own application."""
     registry = CollectorRegistry()
     for name, value in (("waiting", 1), ("running", 2)):
         Gauge(f"vllm:num_requests_{name}", "?", registry=registry).set(value)

@@ -1,4 +1,4 @@
-"""`kvatlas serve` as a user meets it: ready, degraded, wrongly configured, stopped."""
+"""`kvatlas serve` as a user sees it: ready, degraded, wrongly configured, stopped."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def endpoint(name: str = "a", **more: Any) -> dict[str, Any]:
 
 
 async def run_serve(config: str, tmp_path: Path, *flags: str) -> tuple[int, str]:
-    """Exit status and everything on stderr of a `kvatlas serve` that is expected to end by itself."""
+    """Run a `kvatlas serve` that ends by itself; return exit status and stderr."""
     file = tmp_path / "kvatlas.yaml"
     file.write_text(config)
     process = await asyncio.create_subprocess_exec(
@@ -144,7 +144,7 @@ async def test_every_metric_is_documented_and_every_documented_metric_is_there(
 
 
 async def first_answer(channel: grpc.aio.Channel) -> pb.ProcessingResponse:
-    """What the picker says to a request without body."""
+    """Return the picker's first response to a request without body."""
     process: grpc.aio.StreamStreamMultiCallable[pb.ProcessingRequest, pb.ProcessingResponse] = (
         channel.stream_stream(
             f"/{EXT_PROC_SERVICE}/Process",

@@ -1,4 +1,4 @@
-"""A shadow beside a running process: REST, command line, metrics, and a file that changes."""
+"""A shadow in a running process: REST, command line, metrics, and a file that changes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NO_PREFIX = HEAD + "weights: {queue: 1, kvCacheUtilization: 0, gpuPrefixCache: 0
 
 
 async def shadow(process: LocalProcess, *arguments: str) -> tuple[int, str]:
-    """Exit status and output of `kvatlas shadow`."""
+    """Run `kvatlas shadow`; return exit status and output."""
     runner = CliRunner(env={"COLUMNS": "200"})
     result = await asyncio.to_thread(runner.invoke, app, ["shadow", "--url", process.url, *arguments])
     return result.exit_code, result.stdout or result.stderr
@@ -76,7 +76,7 @@ async def test_shadow_is_compared_told_and_read_again(tmp_path: Path) -> None:
     assert 'kvatlas_shadow_requests_total{outcome="agreed"} 6.0' in metrics
     assert 'kvatlas_shadow_cached_tokens_total{choice="shadow",tier="gpu"} 288.0' in metrics
     assert "weights.queue" in refused[1]
-    assert "6 requests in" in refused[1], "what was in force goes on"
+    assert "6 requests in" in refused[1], "the former configuration stays in force"
 
 
 async def test_shadow_that_ignores_prefixes_loses_what_they_bring(tmp_path: Path) -> None:
@@ -92,7 +92,7 @@ async def test_shadow_that_ignores_prefixes_loses_what_they_bring(tmp_path: Path
             _, as_json = await shadow(process, "--json")
     found = json.loads(as_json)
     n = found["requests"]["disagreed"]
-    assert 5 < n < 30, "it picks one of three by chance"
+    assert 5 < n < 30, "it picks one of three at random"
     assert found["liveTokens"] == {"gpu": 30 * 48}
     assert found["shadowTokens"] == {"gpu": (30 - n) * 48}
     assert found["cachedGainTokens"]["mean"] == pytest.approx(-n * 48 / 30)

@@ -46,7 +46,7 @@ async def running_demo(*, turns: int = 4, keep: bool = False) -> AsyncGenerator[
 
 
 async def read_until(demo: asyncio.subprocess.Process, word: str) -> str:
-    """The demo's output up to the line with `word`."""
+    """Return the demo's output up to the line with `word`."""
     assert demo.stdout is not None
     text = ""
     while word not in text:

@@ -68,7 +68,7 @@ async def ask(session: aiohttp.ClientSession, first: int, address: str = "") -> 
 
 
 async def live_batches(server: SimServer, session: aiohttp.ClientSession, *, until: int) -> list[list[bytes]]:
-    """What a subscriber gets of `N_REQUESTS` requests, and of as many more as it takes to get batch `until`."""
+    """Send `N_REQUESTS` requests, and more until batch `until` arrives; return the received batches."""
     context = zmq.asyncio.Context()
     subscriber = context.socket(zmq.SUB)
     subscriber.subscribe(b"")
@@ -163,10 +163,10 @@ async def test_index_knows_in_the_end_what_a_faulty_stream_told(
 async def test_unreadable_events_are_counted_and_survived_and_leave_no_wrong_answer_unsaid(
     text: TokenizerText, tmp_path: Path
 ) -> None:
-    """Four servers get the same requests, more than their GPUs hold; the events of one are whole.
+    """Send four servers the same requests, more than their GPUs hold; the events of one are complete.
 
-    What is unreadable as a whole is fetched again, so that in the end the index knows as much of its server. What was
-    readable but for its events counts as received: the index knows less, and says so.
+    An unreadable message is fetched again, so that the index of its server becomes complete. A message with unreadable
+    events counts as received: the index of that server is incomplete, and its trust says so.
     """
     faults = {
         "whole": EventFaults(),
@@ -212,7 +212,7 @@ async def test_unreadable_events_are_counted_and_survived_and_leave_no_wrong_ans
 
 
 async def held_tokens(served: Served, name: str, asked: list[int]) -> list[int]:
-    """Of each prompt, the tokens that the index says the server would reuse."""
+    """Return per prompt the tokens that the server would reuse according to the index."""
     held: list[int] = []
     for first in asked:
         body = {"model": MODEL_NAME, "token_ids": list(range(first, first + 40))}

@@ -1,4 +1,4 @@
-"""A fleet of simulated servers, and a workload played against it."""
+"""A fleet of simulated servers, and a workload run against it."""
 
 from __future__ import annotations
 

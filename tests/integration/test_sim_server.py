@@ -285,7 +285,7 @@ async def test_replay_request_with_other_frames_is_ignored(text: TokenizerText, 
         await complete(session, prompt(20))
         await _send(dealer, frames)
 
-        assert len(await _replay(dealer, 0)) == 2  # the answer to the good request alone
+        assert len(await _replay(dealer, 0)) == 2  # only the reply to the valid request
         assert not await dealer.poll(0)
 
 
@@ -340,7 +340,7 @@ async def _sockets(server: SimServer) -> AsyncGenerator[tuple[zmq.asyncio.Socket
 
 
 async def _live_batches(subscriber: zmq.asyncio.Socket, session: aiohttp.ClientSession) -> list[list[bytes]]:
-    """What a subscriber receives; it misses what was published before its subscription reached the server."""
+    """Return the batches that a subscriber receives, without those published before its subscription."""
     async with asyncio.timeout(PATIENCE_S):
         first = 300
         while not await subscriber.poll(0):

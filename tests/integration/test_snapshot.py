@@ -1,4 +1,4 @@
-"""`kvatlas serve` killed and started again: it goes on from its snapshot, and an engine that meanwhile did not is found out."""
+"""`kvatlas serve` killed and started again: it restores its snapshot, and detects an engine that restarted meanwhile."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ async def until_written(served: Served) -> None:
 
 
 async def learn(playing: Player, messages: Sequence[Parts], config: dict[str, Any], folder: Path) -> None:
-    """Run a process that hears the messages and writes a snapshot of them."""
+    """Run a process that receives the messages and writes a snapshot."""
     async with serving(config, folder) as served:
         for parts in messages:
             await playing.send(parts)
@@ -67,7 +67,7 @@ def recorded(golden: Path) -> list[Parts]:
 
 
 def of_another_life(messages: Sequence[Parts]) -> list[Parts]:
-    """The same batches, published a minute later by an engine that counts from 0 again."""
+    """Return the same batches, published a minute later by an engine that counts from 0 again."""
     reborn: list[Parts] = []
     for topic, seq, payload in messages:
         timestamp, *rest = msgspec.msgpack.decode(payload)
@@ -158,13 +158,15 @@ async def test_publisher_that_cannot_replay_is_kept_at_less_trust(golden: Path, 
     async with player() as playing:
         async with serving(
             config_of(playing), tmp_path
-        ) as served:  # late to the first batches without replay
+        ) as served:  # without replay, the first batches are missed
             for parts in messages:
                 await playing.send(parts)
             await served.until_applied("vllm", N_BEFORE - 1)
         without = config_of(playing, replay="")
         async with serving(without, tmp_path) as served:
-            assert (await publisher(served))["lastSeq"] is None, "another replay address is another address"
+            assert (await publisher(served))["lastSeq"] is None, (
+                "another replay address makes another publisher"
+            )
             assert "left out: vllm (its addresses changed)" in "\n".join(served.log)
             await playing.send(messages[0])
             await served.until_applied("vllm", 0)

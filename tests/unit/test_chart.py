@@ -1,4 +1,4 @@
-"""The shipped Helm chart: valid, and true to the program that it starts."""
+"""The shipped Helm chart: valid, and consistent with the program that it starts."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ async def test_envoy_of_the_standalone_shape_takes_its_file(tmp_path: Path) -> N
     assert envoy.returncode == 0, output.decode()
     assert (
         serve_arguments(only(manifests, "Deployment"), "epp")["secure_serving"] == "false"
-    )  # as the file has it
+    )  # as in the file
 
 
 @pytest.mark.parametrize(
@@ -272,13 +272,13 @@ def test_picker_of_another_is_left_alone_when_kvatlas_is_beside_it() -> None:
 
 
 def commands_of_the_guide() -> list[str]:
-    """Every `helm install` of the guide, in one line."""
+    """Return every `helm install` of the guide, in one line."""
     text = (ROOT / "docs" / "kubernetes.md").read_text().replace("\\\n", " ")
     return re.findall(r"^\$ (helm install .*)$", text, re.MULTILINE)
 
 
 def over(under: Manifest, values: Manifest) -> Manifest:
-    """Values over those of a file, as helm has them."""
+    """Merge values over those of a file, as Helm does."""
     both = {
         name: over(under[name], cast("Manifest", value))
         for name, value in values.items()

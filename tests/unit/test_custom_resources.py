@@ -1,4 +1,4 @@
-"""The schemas that manifests and the API server's double are held to: they refuse what the CRDs refuse."""
+"""The schemas for manifests and for the API server's double: they refuse what the CRDs refuse."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TARGETS: list[Manifest] = [{"modelRewrite": "other", "weight": 1}]
 
 
 def spec_of(kind: str, spec: Manifest, api: str = "inference.networking.k8s.io/v1") -> Manifest:
-    """The spec as an API server keeps it."""
+    """Return the spec as an API server stores it."""
     resource = custom_resource(api, kind)
     assert resource is not None
     return dict(resource.defaulted({"spec": spec})["spec"])

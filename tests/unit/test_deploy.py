@@ -1,4 +1,4 @@
-"""The shipped chart, overlays and Dockerfile: valid, and true to the program that they start."""
+"""The shipped chart, overlays and Dockerfile: valid, and consistent with the program that they start."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def test_sidecar_is_what_kubectl_makes_of_its_patch() -> None:
 
 
 def flag(server: Manifest, name: str) -> str:
-    """The value of a container's flag, empty without it."""
+    """Return the value of a container's flag, empty without it."""
     prefix = f"--{name}="
     return next((arg.removeprefix(prefix) for arg in server["args"] if arg.startswith(prefix)), "")
 
@@ -154,7 +154,7 @@ def gibibytes(text: str) -> int:
 
 
 def instructions() -> list[tuple[str, str]]:
-    """The Dockerfile's instructions, continued lines joined."""
+    """Return the Dockerfile's instructions, with continued lines joined."""
     text = re.sub(r"^\s*#.*\n", "", (ROOT / "Dockerfile").read_text(), flags=re.MULTILINE).replace(
         "\\\n", " "
     )
@@ -177,7 +177,7 @@ def test_image_is_pinned_small_and_runs_as_nobody() -> None:
         "USER",
         "EXPOSE",
         "ENTRYPOINT",
-    }  # nothing is run or added
+    }  # no RUN or ADD
     assert ("USER", "65532:65532") in last
     assert ("ENTRYPOINT", '["kvatlas", "serve"]') in last
     (install,) = (rest for word, rest in lines if word == "RUN" and "apt-get" in rest)

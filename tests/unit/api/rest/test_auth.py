@@ -1,4 +1,4 @@
-"""The bearer token, without a process around."""
+"""The bearer token, without a running process."""
 
 from __future__ import annotations
 

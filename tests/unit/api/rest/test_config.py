@@ -1,4 +1,4 @@
-"""`/v1/config` and `/v1/weights`, without a process around."""
+"""`/v1/config` and `/v1/weights`, without a running process."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from support.fleets import make_endpoint, with_endpoints
 
 @dataclass
 class Rest:
-    """The routes, and what they have switched to."""
+    """The routes, and the configurations they put in force."""
 
     client: httpx.AsyncClient
     live: LiveConfig

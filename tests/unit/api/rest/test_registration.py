@@ -1,4 +1,4 @@
-"""`/register`, `/unregister`, `/workers` and what `/query` makes of registered instances, without a process around."""
+"""`/register`, `/unregister`, `/workers` and `/query` for registered instances, without a running process."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Rest:
         return rows
 
     async def held(self, **query: Any) -> dict[str, dict[str, int]]:
-        """Longest match by tenant and instance."""
+        """Return the longest match per tenant and instance."""
         status, answer = await self.post("/query", **{"token_ids": TOKENS} | query)
         assert status == 200
         return {
@@ -72,7 +72,7 @@ def make_registration(**fields: Any) -> dict[str, Any]:
 
 
 def store(fleet: Fleet, endpoint: str, rank: int = 0, *, n_blocks: int = 2, salt: str | None = None) -> None:
-    """The first blocks of `TOKENS` become resident."""
+    """Store the first blocks of `TOKENS`."""
     hashes = tuple(EngineHash(100 + block) for block in range(n_blocks))
     extra_keys = ((salt,), *[None] * (n_blocks - 1)) if salt else None
     event = BlockStored(hashes, None, array("I", TOKENS[: 16 * n_blocks]), 16, extra_keys=extra_keys)
@@ -307,7 +307,7 @@ async def test_number_and_text_are_one_id_and_come_back_as_they_were_given(rest:
     assert (await rest.post("/unregister", instance_id="7"))[0] == 200
 
 
-# -- what queries mean ------------------------------------------------------------------------------------------------
+# -- queries ----------------------------------------------------------------------------------------------------------
 
 
 async def test_query_for_a_model_leaves_out_instances_of_others(rest: Rest) -> None:

@@ -1,4 +1,4 @@
-"""Certificates from files that change, break and disappear, and made ones."""
+"""Certificates from files that change, break and disappear, and generated ones."""
 
 from __future__ import annotations
 

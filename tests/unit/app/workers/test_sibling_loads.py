@@ -1,4 +1,4 @@
-"""What workers tell each other: everybody's sums are right, whatever is lost, restarted or silent."""
+"""Loads that workers send each other: all sums become right after losses, restarts and silence."""
 
 from __future__ import annotations
 
@@ -103,13 +103,13 @@ def test_accounts_add_what_siblings_have_sent() -> None:
     assert others.of("e") == InFlightLoad(2, 17)
     assert accounts.loads(["e", "idle"]) == {"e": InFlightLoad(2, 17), "idle": InFlightLoad()}
     accounts.forget("e")
-    booking.ended()  # of an endpoint that is gone: nobody is told
+    booking.ended()  # the endpoint is gone: nothing is published
     give(siblings.changes(), other)
     assert others.of("e") == InFlightLoad(1, 7)
 
 
 class Workers(RuleBasedStateMachine):
-    """Messages may be lost and workers start again; sums are checked whenever everything was told."""
+    """Workers whose messages may be lost and that restart; sums are checked after complete updates."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Workers of one kvatlas: one configuration for all, whoever changes it, dies or comes back."""
+"""Workers of one kvatlas: one configuration for all, whichever changes it, dies or restarts."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ ENDPOINTS = with_endpoints(make_endpoint("a", 1, events=""), make_endpoint("b", 
 
 @dataclass
 class Worker:
-    """One worker, with what it needs of a process."""
+    """One worker, with the parts of a process that it needs."""
 
     stack: AsyncExitStack
     live: LiveConfig
@@ -98,14 +98,14 @@ class Kvatlas:
         self.in_force.setdefault(generation, set()).add(config.weights)
 
     async def look(self) -> None:
-        """What the leader does all the time, if there is one."""
+        """Do the leader's periodic work, if there is a leader."""
         if (leader := self.workers.get(0)) is not None:
             await leader.live.look()
             await leader.live.look()
             await leader.live.on_change()
 
     def write(self, queue: int) -> None:
-        """With a time stamp of its own, whatever the file system's resolution."""
+        """Write the file with a new time stamp, independent of the file system's resolution."""
         stamp = self.path.stat().st_mtime_ns if self.path.exists() else 0
         self.path.write_text(f"{HEAD}weights: {{queue: {queue}}}\n")
         os.utime(self.path, ns=(stamp + 10**9, stamp + 10**9))

@@ -1,4 +1,4 @@
-"""What a look at a process is shown as: in any size, whatever others have named, and with what won each decision."""
+"""The screen of `kvatlas top`: in any size, for any names, with the reason of each decision."""
 
 from __future__ import annotations
 
@@ -180,7 +180,9 @@ def test_rates_are_those_between_two_looks() -> None:
 
     assert after.since(before) == RatesOut(**dict.fromkeys(COUNTERS, 5.0))
     assert before.since(None) is None
-    assert before.since(after) is None, "time went back"
-    assert Sample(looked_at, dict.fromkeys(COUNTERS, 1.0), at=108.0).since(after) is None, "it began anew"
+    assert before.since(after) is None, "the clock went back"
+    assert Sample(looked_at, dict.fromkeys(COUNTERS, 1.0), at=108.0).since(after) is None, (
+        "the process restarted"
+    )
     assert hidden.since(after) is None
     assert after.since(hidden) is None
