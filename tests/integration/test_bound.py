@@ -71,7 +71,7 @@ async def publish_until_received(playing: Player, one: Frame, sink: RecordingSin
     await until(heard)
 
 
-async def test_engines_are_told_apart_by_topic_each_with_its_own_sequence() -> None:
+async def test_engines_are_distinguished_by_topic_each_with_its_own_sequence() -> None:
     async with listening() as bound, player(connect=bound.address) as a, player(connect=bound.address) as b:
         (first, notes_a), (second, notes_b) = bound.expect("engine-a"), bound.expect("engine-b")
         await publish_until_received(a, frame(0, topic=TOPIC_A), notes_a)
@@ -84,7 +84,7 @@ async def test_engines_are_told_apart_by_topic_each_with_its_own_sequence() -> N
         assert bound.subscriber.unrouted == {}
 
 
-async def test_late_join_fetches_the_whole_history_before_anything_new_is_said() -> None:
+async def test_late_join_fetches_the_whole_history_before_any_new_message() -> None:
     async with listening() as bound, player(connect=bound.address) as playing:
         await playing.publish(*frames(*range(300), topic=TOPIC_A))
         subscription, sink = bound.expect("engine-a", replay=playing.replay)
@@ -209,7 +209,7 @@ async def test_restart_is_noticed_by_the_look_at_a_silent_engine() -> None:
 
 
 @pytest.mark.slow
-async def test_engine_that_stops_answering_is_stale_until_it_is_heard_again() -> None:
+async def test_engine_is_stale_until_its_next_message_when_it_stops_replying() -> None:
     async with listening() as bound:
         async with player(connect=bound.address) as playing:
             subscription, sink = bound.expect("engine-a", replay=playing.replay)
@@ -226,7 +226,7 @@ async def test_engine_that_stops_answering_is_stale_until_it_is_heard_again() ->
 @pytest.mark.parametrize(
     "replay", [None, "tcp://127.0.0.1:1"], ids=["no_replay", "replay_that_never_answered"]
 )
-async def test_silence_proves_nothing_where_replay_never_answered(replay: str | None) -> None:
+async def test_silence_proves_nothing_when_replay_never_replied(replay: str | None) -> None:
     options = SubscriberOptions(
         recheck_s=0.01,
         idle_check_s=0.02,
@@ -241,7 +241,7 @@ async def test_silence_proves_nothing_where_replay_never_answered(replay: str | 
         assert Trust.STALE not in sink.trusts
 
 
-async def test_restored_engine_is_stale_until_it_is_heard_and_partial_then_when_it_cannot_replay() -> None:
+async def test_restored_engine_is_stale_then_partial_when_it_cannot_replay() -> None:
     async with listening() as bound, player(connect=bound.address) as playing:
         subscription, sink = bound.expect("engine-a", position=AFTER_TWO)
         assert subscription.trust is Trust.STALE
@@ -258,7 +258,7 @@ async def test_restored_engine_is_verified_and_completed_by_its_replay() -> None
         assert (playing.asked[0], sink.numbers, sink.resets) == (1, [2], [])
 
 
-async def test_nothing_arrives_once_stopped_and_the_others_go_on() -> None:
+async def test_nothing_arrives_after_a_stop_and_the_others_continue() -> None:
     async with listening() as bound, player(connect=bound.address) as a, player(connect=bound.address) as b:
         (first, notes_a), (_, notes_b) = bound.expect("engine-a"), bound.expect("engine-b")
         await publish_until_received(a, frame(0, topic=TOPIC_A), notes_a)
@@ -336,7 +336,7 @@ async def test_nothing_is_expected_before_an_address_is_bound() -> None:
 
 
 @pytest.mark.parametrize("max_sockets", [1, 2], ids=["no_room_to_watch", "no_room_for_the_second"])
-async def test_too_many_sockets_are_refused_in_words(max_sockets: int) -> None:
+async def test_error_names_the_limit_when_there_are_too_many_sockets(max_sockets: int) -> None:
     subscriber = Subscriber(SubscriberOptions(max_sockets=max_sockets))
     with pytest.raises(SocketLimitError, match="ulimit -n"):  # noqa: PT012 - either may fail
         for port in (1, 2):

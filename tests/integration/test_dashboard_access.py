@@ -90,7 +90,7 @@ async def look_for_the_secret(view: PageView) -> None:
     await expect(view.page.locator(".strips > li")).to_have_count(2)
 
 
-async def test_page_shows_nothing_before_it_has_the_token_and_all_calls_bring_it(
+async def test_page_shows_nothing_without_the_token_and_all_calls_carry_it(
     tmp_path: Path, browser: Browser
 ) -> None:
     async with guarded(tmp_path, protectReads=True) as gate:
@@ -178,9 +178,7 @@ async def test_prompt_without_token_ids_is_found_by_its_bytes(tmp_path: Path, br
     assert "a can reuse most of it, 128 tokens" in lead
 
 
-async def test_page_says_that_kvatlas_is_gone_and_comes_back_with_it(
-    tmp_path: Path, browser: Browser
-) -> None:
+async def test_page_shows_that_kvatlas_is_gone_and_recovers_with_it(tmp_path: Path, browser: Browser) -> None:
     port = HeldPort()
     config = {"server": ANY_PORTS | {"rest": f"127.0.0.1:{port.number}"}, "endpoints": FLEET}
     url = f"http://127.0.0.1:{port.number}/ui"

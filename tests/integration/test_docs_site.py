@@ -71,7 +71,7 @@ def test_documentation_builds_without_faults(site: Path) -> None:
     assert (site / "scorers" / "queue-scorer" / "index.html").is_file()
 
 
-def test_site_shows_the_path_where_a_link_leaves_the_pages(tmp_path: Path) -> None:
+def test_site_shows_the_path_when_a_link_leaves_the_pages(tmp_path: Path) -> None:
     write_pages(tmp_path)
 
     status, said = built(tmp_path)
@@ -127,7 +127,7 @@ def url(site: Path) -> Iterator[str]:
         thread.join()
 
 
-async def test_browser_finds_pages_and_loads_nothing_of_another_origin(url: str) -> None:
+async def test_browser_finds_pages_and_loads_nothing_from_another_origin(url: str) -> None:
     async with chromium() as browser, open_page(browser, f"{url}scorers/queue-scorer/") as view:
         field = view.page.get_by_placeholder("Search")
         await field.wait_for(state="attached")  # the page's script has started

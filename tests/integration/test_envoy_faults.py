@@ -124,7 +124,7 @@ def picker_config(server: ModelServer, ext_proc_port: int = 0) -> dict[str, Any]
 
 
 @both_modes
-async def test_traffic_goes_on_without_a_picker_that_was_killed(mode: Mode, tmp_path: Path) -> None:
+async def test_traffic_continues_when_a_picker_is_killed(mode: Mode, tmp_path: Path) -> None:
     async with AsyncExitStack() as stack:
         server = await start_model_server(stack)
         picker = await stack.enter_async_context(serving(picker_config(server), tmp_path, end=signal.SIGKILL))
@@ -138,9 +138,7 @@ async def test_traffic_goes_on_without_a_picker_that_was_killed(mode: Mode, tmp_
 
 
 @both_modes
-async def test_traffic_goes_on_without_a_picker_that_hangs_and_with_it_again(
-    mode: Mode, tmp_path: Path
-) -> None:
+async def test_traffic_continues_when_a_picker_hangs_and_recovers(mode: Mode, tmp_path: Path) -> None:
     async with AsyncExitStack() as stack:
         server = await start_model_server(stack)
         picker = await stack.enter_async_context(serving(picker_config(server), tmp_path))

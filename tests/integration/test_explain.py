@@ -109,7 +109,7 @@ async def test_explain_refuses_wrong_use(arguments: list[str], message: str) -> 
     assert message in stderr
 
 
-async def test_explain_brings_the_token_where_reads_are_protected(tmp_path: Path) -> None:
+async def test_explain_sends_the_token_when_reads_are_protected(tmp_path: Path) -> None:
     token, nonsense = tmp_path / "token", tmp_path / "nonsense"
     token.write_text("a-token\n")
     nonsense.write_bytes(b"\xff")

@@ -108,7 +108,9 @@ async def test_score_is_the_decision_with_its_reasons(
         ),
     ],
 )
-async def test_text_is_scored_by_load_alone_without_a_tokenizer(request_: ScoreRequest, reason: str) -> None:
+async def test_text_is_scored_by_load_alone_when_there_is_no_tokenizer(
+    request_: ScoreRequest, reason: str
+) -> None:
     async with picker_parts({"a": 1, "b": 0}) as parts, serving(parts) as channel:
         answer: ScoreResponse = await asyncio.to_thread(ScorerStub(channel).Score, request_)
 
@@ -132,7 +134,7 @@ async def test_text_is_scored_by_load_alone_without_a_tokenizer(request_: ScoreR
         ),
     ],
 )  # fmt: skip
-async def test_score_that_cannot_be_given_says_why(
+async def test_error_has_the_reason_when_there_is_no_score(
     request_: ScoreRequest, code: grpc.StatusCode, text: str
 ) -> None:
     async with picker_parts({}) as parts, serving(parts) as channel:

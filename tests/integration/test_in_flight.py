@@ -140,7 +140,7 @@ def metrics_text(*, running: int) -> str:
 
 
 @pytest.mark.slow
-async def test_nothing_is_left_in_flight_of_many_requests_that_end_anyhow(tmp_path: Path) -> None:
+async def test_nothing_is_left_in_flight_when_many_requests_end_in_any_way(tmp_path: Path) -> None:
     """Send 60 requests at once that end whole, amid the response, before it, or before they were routed."""
 
     async def one(gate: Gateway, number: int) -> None:

@@ -82,7 +82,7 @@ def pool(app: str = "a", *ports: int) -> dict[str, Any]:
     return {"spec": {"selector": {"matchLabels": {"app": app}}, "targetPorts": targets}}
 
 
-async def test_only_what_a_pool_needs_is_asked_when_there_is_one(double: ApiServerDouble) -> None:
+async def test_only_the_needed_kinds_are_requested_when_there_is_a_pool(double: ApiServerDouble) -> None:
     double.put(PODS, "p", pod(1))
     double.put(POOLS, "mine", pool())
     double.put(POOLS, "other", pool("b"))
@@ -125,7 +125,7 @@ async def test_endpoints_are_the_old_pools_when_its_group_is_configured(double: 
         await until(lambda: found.addresses() == ["10.0.0.1:9000"])
 
 
-async def test_pods_alone_are_asked_for_when_a_selector_stands_for_the_pool(double: ApiServerDouble) -> None:
+async def test_only_pods_are_requested_when_a_selector_replaces_the_pool(double: ApiServerDouble) -> None:
     double.put(PODS, "p", pod(1))
     double.put(PODS, "q", pod(2, "b"))
     config = KubernetesConfig(endpoint_selector="app=a", target_ports=(8000, 8001))
@@ -150,7 +150,7 @@ async def test_pod_is_another_when_it_is_made_again_with_the_same_name_and_addre
         assert found.told[-1]["p-rank-0"].addresses == first.addresses
 
 
-async def test_events_are_looked_for_elsewhere_when_the_configuration_changes(
+async def test_event_addresses_move_when_the_configuration_changes(
     double: ApiServerDouble,
 ) -> None:
     double.put(PODS, "p", pod(1))
@@ -161,7 +161,7 @@ async def test_events_are_looked_for_elsewhere_when_the_configuration_changes(
         assert found.told[-1]["p-rank-0"].addresses.ranks[0].events == "tcp://10.0.0.1:6000"
 
 
-async def test_pod_that_says_nonsense_is_told_of_once_when_it_changes(
+async def test_pod_with_wrong_annotations_is_logged_once_when_it_changes(
     double: ApiServerDouble, caplog: pytest.LogCaptureFixture
 ) -> None:
     nonsense = pod(1, annotations={"kvatlas.io/events-port": "x"})
@@ -288,7 +288,7 @@ async def test_pods_are_found_when_the_account_may_read_nothing_else_about_the_p
         await until(lambda: found.addresses() == ["10.0.0.1:8000", "10.0.0.2:8000"])
 
 
-async def test_older_kind_is_not_taken_when_the_server_does_not_tell_of_the_newer(
+async def test_older_kind_is_not_used_when_the_server_does_not_list_the_newer(
     double: ApiServerDouble,
 ) -> None:
     double.groups = {"inference.networking.x-k8s.io/v1alpha2": ["inferenceobjectives"]}

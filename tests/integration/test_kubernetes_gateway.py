@@ -225,7 +225,7 @@ async def test_no_request_fails_when_pods_come_go_and_are_replaced(tmp_path: Pat
     }
 
 
-async def test_no_request_fails_when_the_leader_is_told_to_end(tmp_path: Path) -> None:
+async def test_no_request_fails_when_the_leader_is_terminated(tmp_path: Path) -> None:
     async with contextlib.AsyncExitStack() as stack:
         made = await stack.enter_async_context(cluster(tmp_path))
         await made.run("a", 2)

@@ -28,7 +28,7 @@ def flags_of(epp: Manifest) -> list[str]:
 
 
 @pytest.mark.parametrize("n_replicas", [1, 2], ids=["alone", "elected"])
-async def test_probes_tell_the_kubelet_what_it_has_to_know(n_replicas: int, tmp_path: Path) -> None:
+async def test_probes_report_liveness_and_readiness(n_replicas: int, tmp_path: Path) -> None:
     """Check that the process is alive at once, so that a missing pool restarts nothing, and ready once it can route."""
     values = {"router": SERVERS | {"epp": {"replicas": n_replicas}}}
     epp = container(only(helm(values, release="mine"), "Deployment"), "epp")

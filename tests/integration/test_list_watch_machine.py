@@ -121,5 +121,5 @@ def state_of(objects: Any) -> State:
 
 
 @pytest.mark.parametrize("machine", [OneCollection, DiscoveryOfTheDouble])
-def test_what_is_known_is_what_the_server_has_when_everything_goes_wrong(machine: type[FaultyServer]) -> None:
+def test_copy_equals_the_state_of_the_server_when_faults_stop(machine: type[FaultyServer]) -> None:
     run_state_machine_as_test(machine, settings=settings(max_examples=20, stateful_step_count=40))

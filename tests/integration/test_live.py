@@ -83,7 +83,7 @@ async def test_viewer_does_not_hold_up_the_end(tmp_path: Path) -> None:
     assert not [line for line in gate.served.log if "ERROR" in line or "Traceback" in line]
 
 
-async def test_stream_needs_the_token_where_reads_are_protected_and_the_page_does_not(tmp_path: Path) -> None:
+async def test_stream_needs_the_token_when_reads_are_protected_and_the_page_does_not(tmp_path: Path) -> None:
     (tmp_path / "token").write_text(TOKEN)
     auth = {"bearerTokenFile": str(tmp_path / "token"), "protectReads": True}
     async with serving({"server": ANY_PORTS | {"auth": auth}}, tmp_path) as served:

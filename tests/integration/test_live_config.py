@@ -141,7 +141,7 @@ async def test_bad_files_are_refused_whole_and_the_old_one_stays_in_force(tmp_pa
     assert all("configuration generation 1 stays in force: " in line for line in refusals)
 
 
-async def test_capacity_and_trust_credit_count_at_once(golden: Path, tmp_path: Path) -> None:
+async def test_capacity_and_trust_credit_apply_at_once(golden: Path, tmp_path: Path) -> None:
     frames = read_frames(golden / "run1_zmq.jsonl")[:20]
     async with player() as playing:
         follows = endpoint("a", 1, events=playing.events, replay=playing.replay)
@@ -258,7 +258,7 @@ async def test_endpoint_that_goes_leaves_nothing_and_comes_back_empty(golden: Pa
     assert not any("Traceback" in line for line in served.log)
 
 
-async def test_moved_endpoint_starts_over_and_the_others_keep_what_they_hold(
+async def test_moved_endpoint_starts_over_and_the_others_keep_their_blocks(
     golden: Path, tmp_path: Path
 ) -> None:
     frames = read_frames(golden / "run1_zmq.jsonl")[:20]

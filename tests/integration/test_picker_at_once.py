@@ -102,7 +102,7 @@ async def outcomes(kinds: Sequence[str], pipeline: PromptPipeline) -> tuple[list
 
 @settings(max_examples=8)
 @given(st.lists(st.sampled_from(sorted(REQUESTS)), min_size=1, max_size=16))
-def test_outcomes_are_the_same_when_everything_is_waited_for(kinds: list[str]) -> None:
+def test_outcomes_are_the_same_when_every_step_waits(kinds: list[str]) -> None:
     with closing(EncodingPool(timeout_s=60)) as pool:
         pipelines = [kind(load_tokenizer(TINY), pool=pool) for kind in (PromptPipeline, Waiting)]
         at_once, waited = (asyncio.run(outcomes(kinds, pipeline)) for pipeline in pipelines)

@@ -22,7 +22,7 @@ async def query(*arguments: str, stdin: str = "") -> tuple[int, str, str]:
     return result.exit_code, result.stdout, result.stderr
 
 
-async def test_query_says_who_holds_a_prompt_and_in_which_tier(tmp_path: Path) -> None:
+async def test_query_shows_the_holders_of_a_prompt_and_their_tiers(tmp_path: Path) -> None:
     file = tmp_path / "ids.json"
     file.write_text(json.dumps(PROMPT))
     endpoints = [make_endpoint("b", 2), make_endpoint("c", 3)]

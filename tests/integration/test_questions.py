@@ -69,7 +69,7 @@ async def served(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Ser
         yield Served(installed, await installed.chat(SYSTEM, QUESTION), folder)
 
 
-async def test_where_is_this_prefix_cached(served: Served) -> None:
+async def test_query_finds_the_server_of_a_prefix(served: Served) -> None:
     question = ("query", "--model", MODEL_NAME, "--messages", str(served.folder / "messages.json"))
 
     async def is_known() -> bool:
@@ -84,7 +84,7 @@ async def test_where_is_this_prefix_cached(served: Served) -> None:
     assert table.splitlines()[2].startswith(served.by), "the server with the longest prefix comes first"
 
 
-async def test_why_that_server(served: Served) -> None:
+async def test_explain_shows_why_the_server_was_picked(served: Served) -> None:
     status, table = await served.ask("explain", "--last")
     decision = await served.ask_json("explain", "--last")
     scored = {each["name"]: each["total"] for each in decision["endpoints"]}
@@ -94,7 +94,7 @@ async def test_why_that_server(served: Served) -> None:
     assert scored[served.by] == max(scored.values())
 
 
-async def test_is_the_index_right(served: Served) -> None:
+async def test_audit_confirms_the_index(served: Served) -> None:
     async def is_audited() -> bool:
         return (await served.ask_json("explain", "--last"))["audited"] is not None
 
@@ -106,14 +106,14 @@ async def test_is_the_index_right(served: Served) -> None:
     assert "requests reused what was expected" in checks["expectations-held"]["evidence"][0]
 
 
-async def test_what_is_misconfigured(served: Served) -> None:
+async def test_doctor_names_the_misconfiguration(served: Served) -> None:
     status, table = await served.ask("doctor")
     assert status == 0, "requests are served nevertheless"
     assert f"tier gpu is bounded to {20 * GPU_BLOCKS} blocks, the engine has {GPU_BLOCKS}" in table
     assert "mend: tiers[gpu].lruCapacityPerServer: auto" in table
 
 
-async def test_what_goes_on(served: Served) -> None:
+async def test_top_shows_the_fleet(served: Served) -> None:
     status, text = await served.ask("top", "--once", "--interval", "0.1")
     assert status == 0
     assert "4 endpoints" in text

@@ -115,7 +115,7 @@ def test_manifests_are_taken(server: RealApiServer, source: Any) -> None:
         pytest.param({"failureMode": "FailClosed"}, False, id="mode_as_a_readme_writes_it"),
     ],
 )
-def test_schema_of_the_double_refuses_what_the_server_does(
+def test_schema_of_the_double_refuses_the_same_objects_as_the_server(
     server: RealApiServer, spec: Manifest, is_taken: bool
 ) -> None:
     pool = next(
@@ -136,7 +136,7 @@ def test_schema_of_the_double_refuses_what_the_server_does(
         pytest.param("/apis/llm-d.ai/v1alpha2", 200, id="discovery"),
     ],
 )
-def test_account_of_the_chart_may_do_what_it_has_to_and_no_more(
+def test_account_of_the_chart_has_the_needed_rights_and_no_more(
     server: RealApiServer, path: str, status: int
 ) -> None:
     assert server.ask("GET", path, token=token_of(server))[0] == status
@@ -183,11 +183,11 @@ QUICK = settings(
 )
 
 
-def test_what_is_known_is_what_a_real_server_has(server: RealApiServer) -> None:
+def test_copy_equals_the_state_of_a_real_server(server: RealApiServer) -> None:
     run_state_machine_as_test(machine_over(server, forgets=False), settings=QUICK)
 
 
-def test_what_is_known_is_what_a_real_server_has_when_its_etcd_forgets(tmp_path: Path) -> None:
+def test_copy_equals_the_state_of_a_real_server_when_its_etcd_is_compacted(tmp_path: Path) -> None:
     expired = [0]
     with prepared(tmp_path, watch_cache=False) as server:
         run_state_machine_as_test(machine_over(server, forgets=True, expired=expired), settings=QUICK)
@@ -232,7 +232,7 @@ async def test_one_leads_and_the_other_takes_over_by_a_real_lease(server: RealAp
         await cable.stop()
 
 
-async def test_discovery_goes_on_when_the_server_is_killed_and_started_again(tmp_path: Path) -> None:
+async def test_discovery_continues_when_the_server_is_killed_and_restarted(tmp_path: Path) -> None:
     with prepared(tmp_path, watch_cache=True) as server:
         await asyncio.to_thread(_restart_under, machine_over(server, forgets=False), server)
 

@@ -73,7 +73,7 @@ def replayed(trace: Path, config: Path) -> list[float]:
 
 
 @pytest.mark.slow
-async def test_replay_of_what_was_recorded_finds_what_the_fleet_found(tmp_path: Path) -> None:
+async def test_replay_of_a_recording_has_the_hit_rate_of_the_fleet(tmp_path: Path) -> None:
     folder = tmp_path / "traces"
     recorder = {"folder": str(folder), "blockSize": 16}
     async with relaying(tmp_path, servers(), tiers=TIERS, recorder=recorder) as relay:
@@ -123,7 +123,7 @@ async def test_requests_of_the_last_moment_are_written_and_no_text_or_name_with_
     assert file.stat().st_mode & 0o777 == 0o600
 
 
-async def test_folder_that_cannot_be_made_is_told_and_requests_go_on(tmp_path: Path) -> None:
+async def test_requests_continue_and_the_folder_is_reported_when_it_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     recorder = {"folder": str(tmp_path / "file" / "traces")}
     async with local_process(make_endpoint("a", events=""), recorder=recorder) as process:

@@ -92,7 +92,9 @@ def unknown(tmp_path: Path) -> Path:
 
 
 @pytest.mark.slow
-async def test_unknown_plugin_is_left_out_and_said_when_it_may_be(unknown: Path, tmp_path: Path) -> None:
+async def test_unknown_plugin_is_skipped_and_logged_when_the_flag_allows_it(
+    unknown: Path, tmp_path: Path
+) -> None:
     flags = ("--config-file", str(unknown), "--ignore-unknown-plugins")
     async with serving({}, tmp_path, *flags) as served:
         assert await served.status("/healthz") == 200

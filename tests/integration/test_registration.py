@@ -141,7 +141,7 @@ async def test_ranks_of_one_instance_are_followed_each_by_itself(tmp_path: Path)
         assert (worker["instance_id"], worker["endpoints"]) == (5, {"0": zero.events})
 
 
-async def test_refusals_name_what_was_wrong_and_change_nothing(tmp_path: Path) -> None:
+async def test_refusals_name_the_fault_and_change_nothing(tmp_path: Path) -> None:
     configured = {"name": "vllm-0", "address": "127.0.0.1:1", "events": "", "metrics": ""}
     async with player() as engine, serving({"endpoints": {"static": [configured]}}, tmp_path) as served:
         client = client_of(served)
@@ -164,7 +164,7 @@ async def test_refusals_name_what_was_wrong_and_change_nothing(tmp_path: Path) -
 
 
 @pytest.mark.slow
-async def test_events_on_the_way_do_not_outlive_their_instance(tmp_path: Path) -> None:
+async def test_events_in_transit_do_not_outlive_their_instance(tmp_path: Path) -> None:
     async with player() as engine, serving({}, tmp_path) as served:
         client = client_of(served)
         saying = asyncio.create_task(keep_publishing(engine))

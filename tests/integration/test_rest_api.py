@@ -41,7 +41,7 @@ async def call(
 
 
 @pytest.mark.slow
-async def test_made_up_calls_get_what_the_description_says(tmp_path: Path) -> None:
+async def test_generated_calls_get_responses_of_the_description(tmp_path: Path) -> None:
     async with serving(config(tmp_path), tmp_path) as served:
         url = f"http://127.0.0.1:{served.ports['rest']}/openapi.json"
         process = await asyncio.create_subprocess_exec(

@@ -56,7 +56,7 @@ def parse_curl(command: str) -> tuple[str, str, Any]:
     return method, path, body
 
 
-async def test_every_example_does_what_the_page_says(tmp_path: Path) -> None:
+async def test_every_example_works_as_the_page_shows(tmp_path: Path) -> None:
     async with player() as engine, serving({}, tmp_path) as served:
         await engine.publish(stored(0, range(32)))
         text = PAGE.read_text()

@@ -276,7 +276,7 @@ async def test_misuse_is_refused(server: MetricsServer, fleet: Fleet) -> None:
     fleet.scraper.picked("b")
 
 
-async def test_failing_listener_reaches_the_loops_exception_handler_and_scraping_goes_on(
+async def test_failing_listener_reaches_the_loops_exception_handler_and_scraping_continues(
     server: MetricsServer, fleet: Fleet
 ) -> None:
     contexts: list[dict[str, Any]] = []

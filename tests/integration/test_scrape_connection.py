@@ -109,7 +109,9 @@ def answering(*parts: bytes, close: bool = False) -> Serve:
         ),
     ],
 )
-async def test_answer_is_told_once(raw: bytes, close: bool, answer: tuple[int, bytes], split: str) -> None:
+async def test_response_is_reported_once(
+    raw: bytes, close: bool, answer: tuple[int, bytes], split: str
+) -> None:
     parts = [raw] if split == "whole" else [raw[i : i + 1] for i in range(len(raw))]
     async with asking(answering(*parts, close=close)) as (connection, told, request):
         connection.ask(request)
@@ -144,7 +146,7 @@ async def test_answer_is_told_once(raw: bytes, close: bool, answer: tuple[int, b
         pytest.param(b"", True, "unreachable", "closed before the whole answer", id="no_answer"),
     ],
 )  # fmt: skip
-async def test_failure_is_told_once_and_ends_the_connection(
+async def test_failure_is_reported_once_and_ends_the_connection(
     raw: bytes, close: bool, reason: str, text: str
 ) -> None:
     async with asking(answering(raw, close=close)) as (connection, told, request):
@@ -166,7 +168,7 @@ async def test_connection_is_kept_for_the_next_request() -> None:
         assert connection.is_open
 
 
-async def test_kept_connection_that_ends_before_an_answer_is_told_as_untouched() -> None:
+async def test_kept_connection_is_reported_as_untouched_when_it_ends_before_a_response() -> None:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(OK + b"Content-Length: 1\r\n\r\nx")
@@ -183,7 +185,7 @@ async def test_kept_connection_that_ends_before_an_answer_is_told_as_untouched()
 
 
 @pytest.mark.parametrize("together", [True, False])
-async def test_answer_that_nobody_asked_for_ends_the_connection(together: bool) -> None:
+async def test_unrequested_response_ends_the_connection(together: bool) -> None:
     answer = OK + b"Content-Length: 1\r\n\r\nx"
     parts = [answer + answer] if together else [answer, answer]
     async with asking(answering(*parts)) as (connection, told, request):
@@ -194,7 +196,7 @@ async def test_answer_that_nobody_asked_for_ends_the_connection(together: bool) 
         assert (told.answers, told.failures) == ([(200, b"x")], [])
 
 
-async def test_aborted_connection_tells_nothing() -> None:
+async def test_aborted_connection_reports_nothing() -> None:
     waiting = asyncio.Event()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -34,7 +34,7 @@ async def until_loaded(process: LocalProcess) -> None:
     await until(is_loaded, what="the shadow's file")
 
 
-async def test_shadow_is_compared_told_and_read_again(tmp_path: Path) -> None:
+async def test_shadow_is_compared_reported_and_reloaded(tmp_path: Path) -> None:
     file = tmp_path / "new.yaml"
     file.write_text(HEAD)
     async with player() as engine:
@@ -79,7 +79,7 @@ async def test_shadow_is_compared_told_and_read_again(tmp_path: Path) -> None:
     assert "6 requests in" in refused[1], "the former configuration stays in force"
 
 
-async def test_shadow_that_ignores_prefixes_loses_what_they_bring(tmp_path: Path) -> None:
+async def test_shadow_loses_hits_when_it_ignores_prefixes(tmp_path: Path) -> None:
     file = tmp_path / "new.yaml"
     file.write_text(NO_PREFIX)
     async with player() as engine:
@@ -100,7 +100,7 @@ async def test_shadow_that_ignores_prefixes_loses_what_they_bring(tmp_path: Path
     assert "queue-scorer          +0.000 ± 0.000 for its picks, where they differ" in told
 
 
-async def test_process_without_shadow_says_how_to_have_one() -> None:
+async def test_setting_is_named_when_a_process_has_no_shadow() -> None:
     async with local_process(make_endpoint("a", events="")) as process:
         await process.send_requests(1)
         assert await shadow(process) == (0, "there is no shadow; shadow.file names its configuration\n")

@@ -103,7 +103,7 @@ def seq_of(frames: list[bytes]) -> int:
         pytest.param(EventFaults(foreign=0.3), "rejected", id="foreign"),
     ],
 )
-async def test_event_stream_has_the_faults_asked_for(
+async def test_event_stream_has_the_configured_faults(
     text: TokenizerText, faults: EventFaults, shows: str
 ) -> None:
     async with serving(text, event_faults=faults) as (server, session):
@@ -137,9 +137,7 @@ def readable(payload: bytes) -> bool:
         pytest.param(EventFaults(lag_s=0.1, drop=0.3), id="lost_and_late"),
     ],
 )
-async def test_index_knows_in_the_end_what_a_faulty_stream_told(
-    text: TokenizerText, faults: EventFaults
-) -> None:
+async def test_index_is_complete_after_a_faulty_stream(text: TokenizerText, faults: EventFaults) -> None:
     faulty = serving(text, event_faults=faults, gpu_blocks=4096)
     async with faulty as (server, session), make_fleet() as fleet:
         static = StaticEndpoint(
@@ -237,7 +235,9 @@ async def test_late_events_come_in_order(text: TokenizerText) -> None:
         pytest.param(HttpFaults(slow=1.0, slow_s=0.3), 200, id="slow"),
     ],
 )
-async def test_requests_fail_as_asked(text: TokenizerText, faults: HttpFaults, outcome: int | str) -> None:
+async def test_requests_fail_as_configured(
+    text: TokenizerText, faults: HttpFaults, outcome: int | str
+) -> None:
     async with serving(text, http_faults=faults) as (_, session):
         started = asyncio.get_running_loop().time()
         try:
@@ -252,7 +252,7 @@ async def test_requests_fail_as_asked(text: TokenizerText, faults: HttpFaults, o
     assert waited >= 0.3 * faults.slow
 
 
-async def test_servers_die_and_come_back_until_they_are_told_to_stop(tmp_path: Path) -> None:
+async def test_servers_die_and_restart_until_they_are_stopped(tmp_path: Path) -> None:
     config, output = tmp_path / "fleet.yaml", io.StringIO()
     options = SimulateOptions(
         servers=2, cpu_blocks=64, storage=True, restart_every_s=0.1, down_s=0.05, config=config, seed=1
@@ -269,7 +269,7 @@ async def test_servers_die_and_come_back_until_they_are_told_to_stop(tmp_path: P
     assert re.search(r"^sim-[01] dies$", output.getvalue(), re.MULTILINE)
 
 
-def test_command_ends_well_when_it_is_told_to_stop(tmp_path: Path) -> None:
+def test_command_ends_with_status_0_when_it_is_signalled(tmp_path: Path) -> None:
     config = tmp_path / "fleet.yaml"
 
     def stop_when_written() -> None:
@@ -290,7 +290,7 @@ def test_command_ends_well_when_it_is_told_to_stop(tmp_path: Path) -> None:
     assert len(re.findall(r"^sim-\d  http://127.0.0.1:\d+  events tcp://", result.stdout, re.MULTILINE)) == 3
 
 
-def test_every_server_has_the_faults_asked_for() -> None:
+def test_every_server_has_the_configured_faults() -> None:
     faults = EventFaults(drop=0.1), HttpFaults(refuse=0.2)
     options = SimulateOptions(servers=3, event_faults=faults[0], http_faults=faults[1], storage=True)
 

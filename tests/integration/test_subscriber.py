@@ -84,7 +84,7 @@ async def test_restart_on_the_same_ports_is_noticed_before_the_first_new_event()
             await until(lambda: sink.numbers == [0])
 
 
-async def test_truncated_history_is_applied_from_where_it_begins_and_marked() -> None:
+async def test_truncated_history_is_applied_from_its_start_and_marked() -> None:
     async with player() as playing:
         await playing.publish(*frames(*range(50)))
         del playing.history[:20]
@@ -106,7 +106,7 @@ async def test_replay_server_that_never_answers_does_not_stop_live_events() -> N
         assert subscription.stream.trust is Trust.PARTIAL
 
 
-async def test_publisher_without_replay_is_followed_from_where_it_is() -> None:
+async def test_publisher_without_replay_is_followed_from_its_next_batch() -> None:
     async with player() as playing, following(playing, replay=None) as (subscription, sink):
         playing_on = asyncio.create_task(keep_publishing(playing))
         await until(lambda: len(sink.numbers) >= 3)

@@ -155,7 +155,7 @@ async def test_pipes_and_dumb_terminals_get_plain_text_and_programs_json_with_th
         pytest.param(b"id: 1\ndata: {}\n\n", "answered 200, not as kvatlas does", id="something_else"),
     ],
 )
-async def test_stream_that_is_none_of_kvatlas_is_said_to_be(events: bytes, shown: str) -> None:
+async def test_stream_is_refused_when_it_is_not_from_kvatlas(events: bytes, shown: str) -> None:
     async def live(_request: web.Request) -> web.Response:
         return web.Response(body=events, content_type="text/event-stream")
 
@@ -166,7 +166,7 @@ async def test_stream_that_is_none_of_kvatlas_is_said_to_be(events: bytes, shown
     assert (status, shown in stderr) == (2, True), stderr
 
 
-async def test_rates_are_not_known_where_the_token_is_not_that_of_metrics(tmp_path: Path) -> None:
+async def test_rates_are_unknown_when_the_token_is_not_that_of_metrics(tmp_path: Path) -> None:
     (tmp_path / "metrics-token").write_text("watcher")
     auth = {"metricsTokenFile": str(tmp_path / "metrics-token")}
     async with local_process(server=ANY_PORTS | {"auth": auth}) as process:

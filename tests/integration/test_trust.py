@@ -19,7 +19,7 @@ async def row(served: Served) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-async def test_lost_connection_lowers_trust_and_prefix_scores_and_keeps_what_is_known(
+async def test_lost_connection_lowers_trust_and_prefix_scores_and_keeps_blocks(
     golden: Path, tmp_path: Path
 ) -> None:
     frames, request = read_frames(golden / "run8_zmq.jsonl")[:4], read_truth(golden / "run8_truth.jsonl")[1]
@@ -60,7 +60,7 @@ async def test_lost_connection_lowers_trust_and_prefix_scores_and_keeps_what_is_
 
 
 @pytest.mark.slow
-async def test_engine_that_offloads_without_telling_is_dark_for_that_tier_with_the_flag_that_mends_it(
+async def test_tier_is_dark_and_the_flag_named_when_an_engine_offloads_without_events(
     golden: Path, tmp_path: Path
 ) -> None:
     frames = read_frames(golden / "run1_zmq.jsonl")[:3]  # only GPU events
@@ -91,7 +91,7 @@ async def test_engine_that_offloads_without_telling_is_dark_for_that_tier_with_t
 
 
 @pytest.mark.slow
-async def test_restart_that_only_the_process_start_time_tells_starts_the_publisher_over(
+async def test_publisher_starts_over_when_only_the_process_start_time_shows_a_restart(
     golden: Path, tmp_path: Path
 ) -> None:
     frames = read_frames(golden / "run8_zmq.jsonl")

@@ -200,7 +200,7 @@ async def test_no_endpoint_is_503(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-async def test_traffic_goes_on_by_fallback_when_kvatlas_is_stopped(model: Path, tmp_path: Path) -> None:
+async def test_traffic_continues_by_fallback_when_kvatlas_is_stopped(model: Path, tmp_path: Path) -> None:
     async with whole_path(model, tmp_path, "duplex") as path:
         first, _ = await path.chat("What is a block?")
         path.served.process.terminate()

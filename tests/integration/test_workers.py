@@ -58,7 +58,7 @@ def pid_of(worker: int, parent: int) -> int:
 
 
 @pytest.mark.slow
-async def test_workers_share_what_is_in_flight_and_are_started_again(tmp_path: Path) -> None:
+async def test_workers_share_in_flight_loads_and_are_restarted(tmp_path: Path) -> None:
     static = [{"name": address, "address": address, "events": "", "metrics": ""} for address in ADDRESSES]
     config: dict[str, Any] = {
         "server": ANY_PORTS | {"workers": 2},

@@ -83,7 +83,7 @@ def test_pool_is_refused(spec: Manifest) -> None:
         ),
     ],
 )  # fmt: skip
-def test_objects_about_a_pool_are_what_their_kinds_allow(kind: str, spec: Manifest, is_taken: bool) -> None:
+def test_objects_about_a_pool_fit_their_kinds(kind: str, spec: Manifest, is_taken: bool) -> None:
     found: Any = None
     for api in ("llm-d.ai/v1alpha2", "inference.networking.x-k8s.io/v1alpha2"):
         if is_taken:

@@ -99,7 +99,7 @@ def test_4_prefix_on_many_endpoints_is_found_on_every_one() -> None:
     assert {name: match(atlas, name).tier_blocks["gpu"] for name in names} == dict.fromkeys(names, 3)
 
 
-def test_5_same_engine_hash_on_two_endpoints_means_what_each_of_them_said() -> None:
+def test_5_same_engine_hash_on_two_endpoints_means_the_block_of_each() -> None:
     atlas = make_atlas("e", "f")
     other = BlockStored((EngineHash(100),), None, array("I", [9, 9, 9, 9]), 4)
     atlas.apply("e", 0, [stored(0, 1)])

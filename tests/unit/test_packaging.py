@@ -265,7 +265,7 @@ def test_generated_code_is_that_of_the_proto_files(tmp_path: Path) -> None:
     assert carried == descriptors(protos, tmp_path / "descriptors")
 
 
-def test_protobuf_requirement_is_what_generated_code_asks_for() -> None:
+def test_protobuf_requirement_is_that_of_generated_code() -> None:
     (protobuf,) = [each for each in direct_requirements() if each.name == "protobuf"]
     generated = [read(path) for path in tracked_files() if path.name.endswith("_pb2.py")]
     versions = {

@@ -53,7 +53,7 @@ async def test_viewers_get_the_same_frame_and_none_is_made_without_them() -> Non
     assert one == two == Frame(1, b"1")
 
 
-async def test_viewer_gets_the_newest_frame_and_what_it_missed_is_counted() -> None:
+async def test_viewer_gets_the_newest_frame_and_missed_ones_are_counted() -> None:
     maker = Maker()
     feed = maker.feed()
     for seen in range(5):
@@ -66,7 +66,7 @@ async def test_viewer_gets_the_newest_frame_and_what_it_missed_is_counted() -> N
     assert maker.sample("live_frames_skipped_total") == newest.number - 3
 
 
-async def test_newcomer_does_not_wait_with_those_who_have_the_newest_frame() -> None:
+async def test_new_viewer_does_not_wait_with_those_that_have_the_newest_frame() -> None:
     maker = Maker()
     feed = maker.feed(frame_s=3600)
     await feed.after(0)
@@ -125,7 +125,7 @@ async def test_seats_are_bounded_and_given_back() -> None:
     assert maker.sample("rest_refusals_total", reason="too_many_viewers") == 1
 
 
-async def test_nobody_enters_when_the_process_ends() -> None:
+async def test_no_viewer_is_admitted_when_the_process_ends() -> None:
     feed = Maker().feed()
     feed.close()
 

@@ -48,7 +48,7 @@ class Viewer:
         return self.registry.get_sample_value(f"kvatlas_{name}")
 
 
-async def test_viewer_that_takes_nothing_is_let_go() -> None:
+async def test_viewer_is_disconnected_when_it_takes_nothing() -> None:
     viewer = Viewer(n_taken=3)
 
     await viewer.stream(SCOPE, viewer.receive, viewer.send)

@@ -153,7 +153,7 @@ async def test_model_goes_by_every_name_the_peers_use(rest: Rest, name: str) -> 
     assert await rest.held(**{name: "qwen"}) == {"default": {}}
 
 
-async def test_same_words_again_are_good_and_change_nothing(rest: Rest) -> None:
+async def test_same_registration_again_is_accepted_and_changes_nothing(rest: Rest) -> None:
     await rest.register()
     store(rest.fleet, "node-1")
     assert (await rest.register(type="SGLang"))[0] == 200
@@ -174,7 +174,7 @@ async def test_same_words_again_are_good_and_change_nothing(rest: Rest) -> None:
     ],
     ids=str,
 )
-async def test_other_words_for_a_registered_rank_are_a_conflict(rest: Rest, change: dict[str, Any]) -> None:
+async def test_other_values_for_a_registered_rank_are_a_conflict(rest: Rest, change: dict[str, Any]) -> None:
     await rest.register()
     status, answer = await rest.register(**change)
     assert (status, answer["error"]["code"]) == (409, "Conflict")

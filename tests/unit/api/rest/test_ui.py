@@ -77,5 +77,5 @@ def test_file_names_no_other_origin_and_has_nothing_inline(name: str) -> None:
         pytest.param("/v1/live", False, id="data"),
     ],
 )
-def test_page_is_told_from_data(path: str, expected: bool) -> None:
+def test_page_is_distinguished_from_data(path: str, expected: bool) -> None:
     assert is_page(path) == expected

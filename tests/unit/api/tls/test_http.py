@@ -90,7 +90,7 @@ async def test_client_must_show_a_certificate_that_is_vouched_for(
         pytest.param(TlsConfig(self_signed=True, http=False), False, False, id="switched_off"),
     ],
 )
-def test_http_has_tls_where_it_was_asked_for(config: TlsConfig, by_default: bool, is_on: bool) -> None:
+def test_http_has_tls_when_configured(config: TlsConfig, by_default: bool, is_on: bool) -> None:
     certificates = make_certificates(config, by_default=by_default)
 
     assert (http_context(config, certificates) is not None) == is_on

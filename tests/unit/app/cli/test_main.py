@@ -53,7 +53,7 @@ def test_serve_refuses_wrong_use_with_one_clear_message(arguments: list[str | Pa
     assert message in stderr
 
 
-def test_check_says_what_has_no_effect() -> None:
+def test_check_names_settings_without_effect() -> None:
     status, stdout, stderr = run("config", "check", FOLDER / "precise.yaml")
 
     assert (status, stderr) == (0, "")

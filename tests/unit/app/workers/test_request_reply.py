@@ -85,7 +85,7 @@ async def test_worker_without_a_reply_is_silent(why: str, caplog: pytest.LogCapt
     assert ("requested echo: no" in caplog.text) == (why == "fails")
 
 
-async def test_only_the_named_workers_are_asked() -> None:
+async def test_only_the_named_workers_get_the_request() -> None:
     network = Network()
     network.echo_from(*ALL)
 

@@ -21,7 +21,7 @@ def give(messages: Iterable[bytes], *receivers: SiblingLoads, now: float = 0.0) 
             receiver.receive(message, now=now)
 
 
-def test_change_is_known_to_the_others_once_it_was_told() -> None:
+def test_change_reaches_the_others_when_it_is_published() -> None:
     one, other = SiblingLoads(0, life=1), SiblingLoads(1, life=1)
     one.tell("e", InFlightLoad(2, 30))
     had_news = one.has_changes
@@ -34,7 +34,7 @@ def test_change_is_known_to_the_others_once_it_was_told() -> None:
     assert other.of("e") == IDLE
 
 
-def test_everything_makes_good_what_was_lost() -> None:
+def test_full_update_repairs_losses() -> None:
     one, other = SiblingLoads(0, life=1), SiblingLoads(1, life=1)
     one.tell("gone", InFlightLoad(1, 1))
     give(one.changes(), other)
@@ -47,7 +47,7 @@ def test_everything_makes_good_what_was_lost() -> None:
     assert (other.of("gone"), other.of("new")) == (IDLE, InFlightLoad(3, 0))
 
 
-def test_worker_started_again_begins_with_nothing() -> None:
+def test_restarted_worker_begins_without_loads() -> None:
     one, other = SiblingLoads(0, life=1), SiblingLoads(1, life=1)
     one.tell("e", InFlightLoad(5, 5))
     give(one.changes(), other)
@@ -78,7 +78,7 @@ def test_message_that_cannot_be_read_is_ignored() -> None:
     assert other.of("e") == IDLE
 
 
-def test_many_endpoints_are_told_in_several_messages() -> None:
+def test_many_endpoints_are_published_in_several_messages() -> None:
     one, other = SiblingLoads(0, life=1), SiblingLoads(1, life=1)
     names = [f"endpoint-{number}" for number in range(2 * ENDPOINTS_PER_MESSAGE + 1)]
     for name in names:

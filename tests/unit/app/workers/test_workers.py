@@ -168,7 +168,7 @@ def test_all_workers_have_one_configuration_by_generation_whatever_happens(
     together(tmp_path_factory.mktemp("crew") / "kvatlas.yaml", play)
 
 
-def test_weights_outlive_the_leader_until_the_file_says_otherwise(tmp_path: Path) -> None:
+def test_weights_outlive_the_leader_until_the_file_changes(tmp_path: Path) -> None:
     async def play(all_of_it: Kvatlas) -> None:
         await all_of_it.workers[1].answers.set_weights({"queue": 9})
         await all_of_it.end(0)
@@ -187,7 +187,7 @@ def test_weights_outlive_the_leader_until_the_file_says_otherwise(tmp_path: Path
     together(tmp_path / "kvatlas.yaml", play)
 
 
-def test_leader_that_began_alone_goes_on_behind_the_generations_of_others(tmp_path: Path) -> None:
+def test_leader_continues_after_the_generations_of_others_when_it_began_alone(tmp_path: Path) -> None:
     async def play(all_of_it: Kvatlas) -> None:
         for queue in (5, 6, 7):
             await all_of_it.workers[1].answers.set_weights({"queue": queue})
@@ -200,7 +200,7 @@ def test_leader_that_began_alone_goes_on_behind_the_generations_of_others(tmp_pa
     together(tmp_path / "kvatlas.yaml", play)
 
 
-def test_refusals_are_everybodys(tmp_path: Path) -> None:
+def test_refusals_reach_all_workers(tmp_path: Path) -> None:
     async def play(all_of_it: Kvatlas) -> None:
         all_of_it.write(-1)
         await all_of_it.look()
@@ -235,7 +235,7 @@ def test_audit_is_the_sum_over_all(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("file", SHIPPED, ids=lambda file: file.stem)
-def test_state_comes_over_as_it_is_told(file: Path) -> None:
+def test_state_is_unchanged_by_encoding(file: Path) -> None:
     config = load_scheduled(file, None).config
     state = ConfigState(7, config, {"a.yaml": "line 3"}, {"a.yaml": (("a.yaml", 1, 2, 3, 4),)})
     elsewhere = msgspec.structs.replace(config, snapshot=SnapshotConfig(file="s.1"))
