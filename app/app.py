@@ -17,10 +17,11 @@ from ..api.extproc.health import HealthService
 from ..configs.decisions import DecisionsConfig
 from ..configs.schema import KVAtlasConfig
 from ..events.sockets import spawn
-from ..fleet.audits import audit_families
+from ..fleet.audit_metrics import audit_families
 from ..fleet.configured import ConfiguredFleet
+from ..fleet.families import StateCollector
 from ..fleet.kubernetes.cluster import Cluster
-from ..fleet.metrics import FleetMetrics, SnapshotMetrics, StateCollector
+from ..fleet.metrics import FleetMetrics, SnapshotMetrics
 from ..fleet.roster import Wanted
 from ..fleet.snapshots import Snapshots
 from ..routing.admission import Admission
@@ -30,7 +31,7 @@ from ..routing.metrics import RoutingMetrics
 from ..routing.models import ServedModels
 from ..routing.observers.observers import Observers
 from ..routing.picker import Picker, PickerOptions
-from ..routing.plan.config_files import ConfigFiles
+from ..routing.plan.config_files import ConfigFiles, ConfigFollower
 from ..routing.plan.live import LiveConfig
 from ..routing.plan.metrics import ConfigMetrics, latency_families
 from ..routing.plan.plan import Plan
@@ -80,7 +81,7 @@ class App:
         ProcessCollector(registry=self._registry)
         self.live = LiveConfig(
             config,
-            files=files,
+            paths=files.paths if files is not None else (),
             prepare=self._prepare,
             switch=self._switch,
             settle=self._settle,
@@ -88,6 +89,7 @@ class App:
             present=workers.present if workers is not None else None,
         )
         """The configuration in force."""
+        self._follower = ConfigFollower(files, self.live)
         for note in self.live.plan.notes:
             log.info("%s", note)
         config = self.live.in_force
@@ -251,7 +253,7 @@ class App:
     def _configuration_tasks(self) -> Iterator[asyncio.Task[None]]:
         """Yield the tasks that follow the files; of several workers only the leader has them."""
         if self._workers is None or self._workers.leads:
-            yield spawn(self.live.watch(self._reload), "configuration")
+            yield spawn(self._follower.watch(self._reload), "configuration")
         if self._workers is not None and self._workers.leads:
             yield spawn(self._workers.lead(), "workers")
 

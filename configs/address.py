@@ -49,9 +49,28 @@ class HostPort:
             )
         return cls(host, port)
 
+    @classmethod
+    def at(cls, host: str, port: int) -> HostPort:
+        """Return the address of a port on a host that was found elsewhere, such as on a pod.
+
+        Raises:
+            ValueError: the host is no name or IP address, or the port is not from 1 to 65535.
+        """
+        found = _host(f"[{host}]" if ":" in host else host)
+        if found is None:
+            raise ValueError(f"found host {host!r}, expected a name or an IP address")
+        if not 1 <= port <= MAX_PORT:
+            raise ValueError(f"found port {port} on host {host}, expected a port from 1 to {MAX_PORT}")
+        return cls(found, port)
+
+    @property
+    def url_host(self) -> str:
+        """`HOST` as written before a port: IPv6 in brackets."""
+        return f"[{self.host}]" if ":" in self.host else self.host
+
     def __str__(self) -> str:
         """Return `HOST:PORT`, with brackets around IPv6."""
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+        return f"{self.url_host}:{self.port}"
 
 
 def _host(text: str) -> str | None:
@@ -96,6 +115,17 @@ class ZmqAddress:
         raise ValueError(
             f"found {text!r}, expected tcp://HOST:PORT such as tcp://10.0.0.1:5557, or ipc://PATH"
         )
+
+    @classmethod
+    def on(cls, tcp: HostPort) -> ZmqAddress:
+        """Return the tcp address of a host and port.
+
+        Raises:
+            ValueError: ZMQ does not take the host.
+        """
+        if tcp.host.startswith("_"):
+            raise ValueError(f"found host {tcp.host!r}, expected one that begins with a letter or digit")
+        return cls(f"tcp://{tcp}", tcp)
 
     def of_rank(self, rank: int) -> str:
         """Return the address of data-parallel rank `rank`, whose port is `rank` higher.

@@ -28,13 +28,13 @@ class EndpointAddresses:
     """Every address of one endpoint.
 
     Attributes:
-        serving: `host:port` for requests; None if it is unknown, so that no request can be sent there.
+        serving: address for requests; None if it is unknown, so that no request can be sent there.
         metrics: Prometheus URL of all ranks together, None if not scraped.
         ranks: one entry per data-parallel rank, in order.
         connects_to_us: whether its publishers connect to a local socket (`events.mode: bind`), identified by topic.
     """
 
-    serving: str | None
+    serving: HostPort | None
     metrics: str | None
     ranks: tuple[RankAddresses, ...]
     connects_to_us: bool = False
@@ -51,18 +51,47 @@ def endpoint_addresses(endpoint: StaticEndpoint, events: EventsConfig) -> Endpoi
     """
     serving = HostPort.parse(endpoint.address)
     publisher = _address(endpoint.events, serving.host, events.port)
-    router = _address(endpoint.replay, serving.host, events.replay_port) if publisher else None
+    return addresses_of_ranks(
+        serving,
+        publisher=publisher,
+        replay=_address(endpoint.replay, serving.host, events.replay_port) if publisher else None,
+        metrics=f"http://{serving}/metrics" if endpoint.metrics is None else endpoint.metrics or None,
+        n_ranks=endpoint.data_parallel_size,
+        events=events,
+    )
+
+
+def addresses_of_ranks(
+    serving: HostPort,
+    *,
+    publisher: ZmqAddress | None,
+    replay: ZmqAddress | None,
+    metrics: str | None,
+    n_ranks: int,
+    events: EventsConfig,
+) -> EndpointAddresses:
+    """Return the addresses of an endpoint with `n_ranks` data-parallel ranks.
+
+    Args:
+        serving: where it serves requests.
+        publisher: events of rank 0; None if it publishes none.
+        replay: replay of rank 0; None if it has none.
+        metrics: URL of its metrics; None if they are not scraped.
+        n_ranks: rank r adds r to the port of both sockets.
+        events: with mode `bind` every rank publishes to our own address.
+    Raises:
+        ValueError: a rank's port would pass 65535.
+    """
     ranks = tuple(
         RankAddresses(
             rank=rank,
             events=_events(publisher, rank, events) if publisher else None,
-            replay=router.of_rank(rank) if router else None,
+            replay=replay.of_rank(rank) if replay else None,
         )
-        for rank in range(endpoint.data_parallel_size)
+        for rank in range(n_ranks)
     )
-    metrics = f"http://{serving}/metrics" if endpoint.metrics is None else endpoint.metrics
     return EndpointAddresses(
-        serving=str(serving), metrics=metrics or None, ranks=ranks, connects_to_us=events.mode == "bind"
+        serving=serving, metrics=metrics, ranks=ranks, connects_to_us=events.mode == "bind"
     )
 
 
@@ -73,4 +102,4 @@ def _events(publisher: ZmqAddress, rank: int, events: EventsConfig) -> str:
 def _address(written: str | None, host: str, port: int) -> ZmqAddress | None:
     if written == "":
         return None
-    return ZmqAddress.parse(f"tcp://{HostPort(host, port)}" if written is None else written)
+    return ZmqAddress.on(HostPort.at(host, port)) if written is None else ZmqAddress.parse(written)

@@ -19,7 +19,7 @@ def config_routes(live: LiveConfig) -> APIRouter:
         """Return every key with its value, defaults included and secrets masked, and files refused since."""
         return ConfigOut(
             generation=live.generation,
-            files=[str(path) for path in live.files.paths] if live.files else [],
+            files=[str(path) for path in live.paths],
             refused=live.refusals,
             config=masked(plain(live.in_force)),
         )

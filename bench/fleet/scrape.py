@@ -25,7 +25,7 @@ import uvloop
 from kvatlas.configs.engines import ENGINES
 from kvatlas.fleet.scrape.loads import LoadTable
 from kvatlas.fleet.scrape.report import ReportReader
-from kvatlas.fleet.scrape.schedule import Rhythm
+from kvatlas.fleet.scrape.schedule import Intervals
 from kvatlas.fleet.scrape.scraper import Scraper
 from kvatlas.fleet.scrape.target import ScrapeSettings
 from kvatlas.scorers.core.model import Load
@@ -107,16 +107,15 @@ async def servers(n_servers: int, case: Case) -> AsyncGenerator[list[str]]:
 @asynccontextmanager
 async def scraping(urls: Sequence[str], loads: LoadTable, interval_s: float) -> AsyncGenerator[None]:
     """Run the scraper of kvatlas."""
-    settings = ScrapeSettings(Rhythm(interval_s, max(interval_s, STALE_AFTER_S / 2)), timeout_s=1.0)
+    settings = ScrapeSettings(Intervals(interval_s, max(interval_s, STALE_AFTER_S / 2)), timeout_s=1.0)
     scraper = Scraper(
         loads=loads,
-        on_facts=lambda _name, _facts: None,
         settings=settings,
         clock=time.monotonic,
         rng=random.random,
     )
     for url in urls:
-        scraper.add(url, url, ENGINES)
+        scraper.add(url, url, ENGINES, on_facts=lambda _name, _facts: None)
     yield
     errors = {reason for url in urls for reason in scraper.status(url).n_errors}
     await scraper.stop()

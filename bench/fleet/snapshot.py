@@ -36,7 +36,7 @@ from kvatlas.app.app import App
 from kvatlas.configs.loader import load_config
 from kvatlas.events.model import BlockStored, EngineHash, MediumName
 from kvatlas.fleet.metrics import SnapshotMetrics
-from kvatlas.fleet.rank import Publisher
+from kvatlas.fleet.rank import Rank
 from kvatlas.fleet.roster import wanted_endpoints
 from kvatlas.fleet.snapshots import Snapshots
 from kvatlas.indexer.factory import CoreName
@@ -160,7 +160,7 @@ async def write_filled(path: Path) -> Written:
     await app.start()
     for number, endpoint in enumerate(app.fleet):
         fill(app, endpoint.name, seed=number)
-    rank_ms = max(timed_dump(publisher) for endpoint in app.fleet for publisher in endpoint.publishers)
+    rank_ms = max(timed_dump(rank) for endpoint in app.fleet for rank in endpoint.ranks)
     snapshots = Snapshots(
         config.snapshot,
         fleet=app.fleet,
@@ -191,10 +191,10 @@ def fill(app: App, name: str, *, seed: int) -> None:
         app.fleet.atlas.apply(name, 0, (on_gpu, on_cpu))
 
 
-def timed_dump(publisher: Publisher) -> float:
+def timed_dump(rank: Rank) -> float:
     """Return the CPU milliseconds for which the loop is busy with one rank."""
     begin = time.thread_time()
-    publisher.dump(now=time.monotonic())
+    rank.dump(now=time.monotonic())
     return (time.thread_time() - begin) * 1e3
 
 

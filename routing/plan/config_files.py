@@ -1,7 +1,8 @@
-"""The configuration files of a process: what they say with the command line's flags, and when they say something else."""
+"""The configuration files of a process: loaded with the command line's flags, and followed as they change."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -9,9 +10,14 @@ from pathlib import Path
 import msgspec
 
 from ...configs.discovery import with_listed_endpoints
+from ...configs.file_watch import FileWatch
 from ...configs.loader import LoadedConfig
 from ...configs.schema import KVAtlasConfig
+from .live import LiveConfig
 from .load import load_scheduled
+
+POLL_S = 0.25
+"""Time between two checks of the files."""
 
 
 def _as_it_is(config: KVAtlasConfig) -> KVAtlasConfig:
@@ -59,3 +65,69 @@ class ConfigFiles:
         else:
             config = with_listed_endpoints(config)
         return replace(loaded, config=config)
+
+
+class ConfigFollower:
+    """Loads the files of a process into its configuration when they change.
+
+    Args:
+        files: the files; None follows only the `endpoints.file` of the configuration.
+        live: the configuration in force.
+    """
+
+    def __init__(self, files: ConfigFiles | None, live: LiveConfig) -> None:
+        self._files, self._live = files, live
+        self._watches: dict[Path, FileWatch] = {}
+
+    async def watch(self, reload: asyncio.Event) -> None:
+        """Load the files when they change and when `reload` is set, until cancelled."""
+        while True:
+            await self.look()
+            try:
+                await asyncio.wait_for(reload.wait(), POLL_S)
+            except TimeoutError:
+                continue
+            reload.clear()
+            await self.reload()
+
+    async def look(self) -> None:
+        """Check the files and load those that changed; the first check loads all of them."""
+        paths = self._files.paths if self._files is not None else ()
+        if any([await self._has_changed(path) for path in paths]):
+            await self._load_config("file")
+        named = self._live.loaded.endpoints.file
+        listed = Path(named) if named else None
+        if listed is not None and await self._has_changed(listed):
+            await self._load_endpoints("file")
+        for path in self._live.seen.keys() - {
+            *map(str, paths),
+            named,
+        }:  # another endpoints.file took its place
+            self._watches.pop(Path(path), None)
+            del self._live.seen[path]
+            self._live.refusals.pop(path, None)
+
+    async def reload(self) -> None:
+        """Load the files as they are, changed or not."""
+        await self._load_config("signal")
+        await self._load_endpoints("signal")
+
+    async def _has_changed(self, path: Path) -> bool:
+        name = str(path)
+        watch = self._watches.setdefault(path, FileWatch(path, reported=self._live.seen.get(name)))
+        has_changed = await asyncio.to_thread(watch.settled)  # a network file system may be slow
+        if watch.reported is not None:
+            self._live.seen[name] = watch.reported
+        return has_changed
+
+    async def _load_config(self, why: str) -> None:
+        files, live = self._files, self._live
+        if files is not None:
+            await live.load(" and ".join(map(str, files.paths)), why, lambda: files.load(live.loaded))
+
+    async def _load_endpoints(self, why: str) -> None:
+        live = self._live
+        if live.loaded.endpoints.file:
+            await live.load(
+                live.loaded.endpoints.file, why, lambda: LoadedConfig(with_listed_endpoints(live.loaded))
+            )

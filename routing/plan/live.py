@@ -10,22 +10,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ...configs.changes import Change, changes
-from ...configs.discovery import with_listed_endpoints
 from ...configs.errors import ConfigError
-from ...configs.file_watch import FileState, FileWatch
+from ...configs.file_watch import FileState
 from ...configs.loader import LoadedConfig
 from ...configs.schema import KVAtlasConfig
 from ...fleet.errors import ConfigRefusedError
 from ..errors import SchedulingError
-from .config_files import ConfigFiles
 from .metrics import ConfigMetrics
 from .plan import Plan, make_plan
 from .weights import with_weights
 
 log = logging.getLogger(__name__)
-
-POLL_S = 0.25
-"""Time between two checks of the configuration's files."""
 
 MAX_LOGGED_CHANGES = 50
 """Most changed keys that are logged one by one; a replaced fleet would fill the log."""
@@ -59,7 +54,7 @@ class LiveConfig:
 
     Args:
         config: the configuration of the start, generation 1, with the endpoints that its `endpoints.file` lists.
-        files: files of the configuration, None if it has no files.
+        paths: files of the configuration, which operators are shown.
         prepare: slow work before a switch, which changes nothing; None if there is none.
         switch: puts a plan in force, between two decisions.
         settle: slow work after a switch: frees and shrinks.
@@ -74,7 +69,7 @@ class LiveConfig:
         self,
         config: KVAtlasConfig,
         *,
-        files: ConfigFiles | None,
+        paths: tuple[Path, ...] = (),
         switch: Switch,
         settle: Callable[[], Awaitable[None]],
         metrics: ConfigMetrics,
@@ -82,19 +77,21 @@ class LiveConfig:
         prepare: Callable[[Plan], Awaitable[None]] | None = None,
     ) -> None:
         start = present or ConfigState(1, config)
-        self._loaded = start.config
+        self.loaded = start.config
+        """The configuration in force, as it was loaded."""
         self.plan = make_plan(start.config)
         """The plan of the configuration in force."""
         self.generation: int = start.generation
         """Incremented with each configuration that is put in force."""
         self.refusals: dict[str, str] = {}
         """File -> why its content is not in force."""
+        self.seen: dict[str, FileState] = {}
+        """File -> its state when it was last loaded."""
         self.on_change: Callable[[], Awaitable[None]] = _notify_nobody
         """Called after the generation or the refusals changed."""
-        self.files = files
+        self.paths = paths
         self._switch, self._settle, self._metrics = switch, settle, metrics
         self._prepare = prepare
-        self._watches: dict[Path, FileWatch] = {}
         self._unread: KVAtlasConfig | None = start.config
         """Content of the files at the start, until their first check."""
         self._adopt(start)
@@ -110,8 +107,7 @@ class LiveConfig:
     @property
     def state(self) -> ConfigState:
         """The state from which another process can continue."""
-        seen = {str(path): each.reported for path, each in self._watches.items() if each.reported is not None}
-        return ConfigState(self.generation, self._loaded, self.refusals.copy(), seen)
+        return ConfigState(self.generation, self.loaded, self.refusals.copy(), self.seen.copy())
 
     @contextlib.asynccontextmanager
     async def held(self) -> AsyncGenerator[KVAtlasConfig]:
@@ -139,83 +135,14 @@ class LiveConfig:
                 self._switch(self.plan, generation)
                 self.generation = generation
 
-    async def watch(self, reload: asyncio.Event) -> None:
-        """Load the files when they change and when `reload` is set, until cancelled."""
-        while True:
-            await self.look()
-            try:
-                await asyncio.wait_for(reload.wait(), POLL_S)
-            except TimeoutError:
-                continue
-            reload.clear()
-            await self.reload()
+    async def load(self, name: str, why: str, read: Callable[[], LoadedConfig]) -> None:
+        """Read a configuration and put it in force, or keep why it is refused.
 
-    async def look(self) -> None:
-        """Check the files and load those that changed; the first check loads all of them."""
-        paths = self.files.paths if self.files is not None else ()
-        if any([await self._has_changed(path) for path in paths]):
-            await self._load_config("file")
-        listed = Path(self._loaded.endpoints.file) if self._loaded.endpoints.file else None
-        if listed is not None and await self._has_changed(listed):
-            await self._load_endpoints("file")
-        for path in self._watches.keys() - {*paths, listed}:  # another endpoints.file took its place
-            del self._watches[path]
-            self.refusals.pop(str(path), None)
-
-    async def reload(self) -> None:
-        """Load the files as they are, changed or not."""
-        await self._load_config("signal")
-        await self._load_endpoints("signal")
-
-    async def set_weights(self, weights: Mapping[str, object]) -> list[Change]:
-        """Change the weights named, until the configuration file is loaded again; returns what changed.
-
-        Raises:
-            ConfigError: a name or value is impossible; nothing has changed.
-            ConfigRefusedError: it cannot be put in force; nothing has changed.
+        Args:
+            name: of the file or files, for the log and for refusals.
+            why: label of counters: `file` or `signal`.
+            read: reads the file; called in a thread, while no other change is made.
         """
-        async with self._turn:
-            try:
-                config = with_weights(self._loaded, self.plan, weights)
-                found = await self._put_in_force(LoadedConfig(config), "rest", "PUT /v1/weights")
-            except (ConfigError, ConfigRefusedError):
-                self._metrics.loaded("rest", "refused")
-                raise
-        await self.on_change()
-        return found
-
-    def _adopt(self, state: ConfigState) -> None:
-        """Adopt all of a state but the configuration itself."""
-        self.refusals = dict(state.refusals)
-        self._watches = {
-            Path(path): FileWatch(Path(path), reported=each) for path, each in state.seen.items()
-        }
-
-    def plan_with(self, weights: Mapping[str, object]) -> Plan:
-        """Return the plan of the configuration in force with new weights for the named scorers. Nothing changes.
-
-        Raises:
-            ConfigError: a name or value is impossible.
-        """
-        return make_plan(with_weights(self._loaded, self.plan, weights), before=self.plan)
-
-    async def _has_changed(self, path: Path) -> bool:
-        watch = self._watches.setdefault(path, FileWatch(path))
-        return await asyncio.to_thread(watch.settled)  # a network file system may be slow
-
-    async def _load_config(self, why: str) -> None:
-        files = self.files
-        if files is not None:
-            name = " and ".join(map(str, files.paths))
-            await self._load(name, why, lambda: files.load(self._loaded))
-
-    async def _load_endpoints(self, why: str) -> None:
-        if self._loaded.endpoints.file:
-            await self._load(
-                self._loaded.endpoints.file, why, lambda: LoadedConfig(with_listed_endpoints(self._loaded))
-            )
-
-    async def _load(self, name: str, why: str, read: Callable[[], LoadedConfig]) -> None:
         refusal: str | None = None
         async with self._turn:
             try:
@@ -234,6 +161,35 @@ class LiveConfig:
             log.error("configuration generation %d stays in force: %s", self.generation, refusal)
         await self.on_change()
 
+    async def set_weights(self, weights: Mapping[str, object]) -> list[Change]:
+        """Change the weights named, until the configuration file is loaded again; returns what changed.
+
+        Raises:
+            ConfigError: a name or value is impossible; nothing has changed.
+            ConfigRefusedError: it cannot be put in force; nothing has changed.
+        """
+        async with self._turn:
+            try:
+                config = with_weights(self.loaded, self.plan, weights)
+                found = await self._put_in_force(LoadedConfig(config), "rest", "PUT /v1/weights")
+            except (ConfigError, ConfigRefusedError):
+                self._metrics.loaded("rest", "refused")
+                raise
+        await self.on_change()
+        return found
+
+    def _adopt(self, state: ConfigState) -> None:
+        """Adopt all of a state but the configuration itself."""
+        self.refusals, self.seen = dict(state.refusals), dict(state.seen)
+
+    def plan_with(self, weights: Mapping[str, object]) -> Plan:
+        """Return the plan of the configuration in force with new weights for the named scorers. Nothing changes.
+
+        Raises:
+            ConfigError: a name or value is impossible.
+        """
+        return make_plan(with_weights(self.loaded, self.plan, weights), before=self.plan)
+
     async def _put_in_force(
         self, loaded: LoadedConfig, why: str, origin: str, *, generation: int | None = None
     ) -> list[Change]:
@@ -247,7 +203,7 @@ class LiveConfig:
                 self._switch(plan, generation)
         except (ConfigRefusedError, SchedulingError) as error:
             raise ConfigRefusedError(f"{origin}: {error}") from error
-        self._loaded = loaded.config
+        self.loaded = loaded.config
         if generation is None:
             self._metrics.loaded(why, "unchanged")
             return found

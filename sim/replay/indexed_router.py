@@ -95,7 +95,7 @@ class IndexedRouter:
         """Apply a batch as in production: encoded by the engine, decoded by the core."""
         if self._wants_events:
             self.atlas.apply(server, 0, self._core.decode_batch(self._encode(batch)))
-            self._predictions.events_came(server, 0)
+            self._predictions.confirm(server, self.atlas.ledger(server, 0))
 
     def _candidates(self, request: RouteRequest, prefix: Prefix) -> list[Candidate]:
         matches = self._predictions.matches(prefix, now=request.now)

@@ -90,8 +90,8 @@ async def test_replay_is_reported_when_it_is_off_or_too_short() -> None:
 def _lost(process: LocalProcess, name: str) -> int:
     endpoint = process.app.fleet.get(name)
     assert endpoint is not None
-    assert endpoint.publishers[0].subscription is not None
-    return endpoint.publishers[0].subscription.stream.counters.lost
+    assert endpoint.ranks[0].subscription is not None
+    return endpoint.ranks[0].subscription.stream.counters.lost
 
 
 async def _async(value: bool) -> bool:

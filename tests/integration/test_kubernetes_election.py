@@ -28,7 +28,7 @@ class Process:
 
     elector: Elector
     tasks: list[asyncio.Task[None]]
-    told: list[bool] = field(default_factory=list[bool])
+    seen: list[bool] = field(default_factory=list[bool])
 
     async def stop(self) -> None:
         """Leave the election at once, without finishing the current step."""
@@ -55,7 +55,7 @@ async def standing(double: ApiServerDouble, identity: str) -> AsyncGenerator[Pro
         name="kvatlas",
         election=LeaseElection("kvatlas", identity=identity, terms=QUICK, rng=lambda: 0.5),
         limit_s=1,
-        tell=lambda: process.told.append(elector.leads),
+        on_change=lambda: process.seen.append(elector.leads),
         clock=time.monotonic,
         wall=time.time,
     )
@@ -75,7 +75,7 @@ async def test_one_leads_and_the_other_follows_when_it_ends(double: ApiServerDou
             leader, follower = (one, other) if one.elector.leads else (other, one)
             assert not follower.elector.leads
         await until(lambda: other.elector.leads, what="the other to lead")
-        assert (leader.told[0], other.elector.n_changes) == (True, 1)
+        assert (leader.seen[0], other.elector.n_changes) == (True, 1)
     holder = double.objects(LEASES)["kvatlas"]["spec"]
     assert (holder["holderIdentity"], holder["leaseDurationSeconds"]) == ("", 1)
 
@@ -102,7 +102,7 @@ async def test_lead_ends_in_time_when_the_api_server_does_not_answer(
     told = [record.message for record in caplog.records if record.levelname == "WARNING"]
     assert [message.partition(":")[0] for message in told] == [
         "the Lease cannot be used",
-        "the Lease could not be given up, others wait for its end",
+        "the Lease could not be given up, others must wait until it expires",
     ]
 
 

@@ -130,7 +130,7 @@ async def test_restart_keeps_the_blocks_of_unchanged_pods(double: ApiServerDoubl
         double.put(PODS, "replaced", pods["replaced"])
         async with serving(config, tmp_path, ready=False) as served:
             await served.until_logged(
-                "1 endpoint(s) go on with 4 blocks; left out: replaced-rank-0 (another pod has its name)"
+                "1 endpoint(s) restored with 4 blocks; left out: replaced-rank-0 (another pod has its name)"
             )
             assert await blocks(served) == {"kept-rank-0": 4, "replaced-rank-0": 0}
 

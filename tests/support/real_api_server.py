@@ -1,4 +1,4 @@
-"""A real API server and its etcd, as processes of their own, for where their binaries are at hand."""
+"""A real API server and its etcd as processes, if their binaries are installed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from kvatlas.sim.held_port import HeldPort
 Json = dict[str, Any]
 
 BINARY = os.environ.get("KVATLAS_APISERVER", "")
-"""Path of kube-apiserver; etcd is the one on PATH. Empty where there is none."""
+"""Path of kube-apiserver; etcd is found on PATH. Empty if there is none."""
 
 START_S = 60.0
 TOKEN = "of-the-tests"  # noqa: S105 - for a server that only the tests reach
@@ -33,8 +33,8 @@ class RealApiServer:
     """A kube-apiserver over etcd, on loopback; it ends with `running`.
 
     Args:
-        folder: for their data and certificates.
-        watch_cache: whether watches read its cache, as usual, or etcd, where compaction has an immediate effect.
+        folder: folder for their data and certificates.
+        watch_cache: whether watches come from its cache, as usual, or from etcd, so that compaction applies at once.
     """
 
     def __init__(self, folder: Path, *, watch_cache: bool) -> None:
@@ -49,7 +49,7 @@ class RealApiServer:
 
     @contextlib.contextmanager
     def running(self) -> Generator[RealApiServer]:
-        """Within, both run."""
+        """Run both within the block."""
         certificate = self.ca.issue_cert("127.0.0.1", "localhost")
         certificate.private_key_pem.write_to_path(self._folder / "tls.key")
         certificate.cert_chain_pems[0].write_to_path(self._folder / "tls.crt")
@@ -88,7 +88,7 @@ class RealApiServer:
             time.sleep(0.2)
 
     def kill(self) -> None:
-        """End the API server without notice; what it knows is in etcd."""
+        """Kill the API server; its state is in etcd."""
         assert self._server is not None
         self._server.kill()
         self._server.wait()
@@ -99,7 +99,7 @@ class RealApiServer:
         return int(self.request("GET", "/version")["minor"].rstrip("+"))
 
     def request(self, method: str, path: str, body: Json | None = None) -> Json:
-        """An answer that is no failure."""
+        """Send a request, and return the body of a successful response."""
         status, answer = self.ask(method, path, body)
         assert status < 300, f"{method} {path}: {answer.get('message', answer)}"
         return answer
@@ -107,7 +107,7 @@ class RealApiServer:
     def ask(
         self, method: str, path: str, body: Json | None = None, *, token: str = TOKEN
     ) -> tuple[int, Json]:
-        """Any answer: status and body."""
+        """Send a request, and return status and body."""
         if self._connection is None:
             self._connection = http.client.HTTPSConnection("127.0.0.1", self.port, context=self._tls)
         headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
@@ -122,7 +122,7 @@ class RealApiServer:
         return answer.status, json.loads(text) if text.startswith(b"{") else {"message": text.decode()}
 
     def compact(self) -> None:
-        """Have etcd forget how things came to be as they are."""
+        """Compact the history of etcd."""
         revision = self._ask_etcd("range", {"key": "AA=="})["header"]["revision"]
         self._ask_etcd("compaction", {"revision": revision, "physical": True})
 
@@ -149,11 +149,11 @@ class RealApiServer:
 
 
 class Cable:
-    """A connection to a real server that can be cut; the state machine takes it for the server.
+    """Relay to a real server that can cut connections; state machines use it as the server.
 
     Args:
-        server: a running one.
-        token: bearer token of the follower.
+        server: a running server.
+        token: bearer token of the clients.
     """
 
     def __init__(self, server: RealApiServer, token: str) -> None:
@@ -186,10 +186,10 @@ class Cable:
             end.transport.abort()
 
     def heal(self) -> None:
-        """Nothing stays cut."""
+        """Do nothing: no fault stays."""
 
     def put(self, collection: str, name: str, body: Json) -> object:
-        """Store an object as the double does; a pod that is ending is made again, since nothing revives it."""
+        """Create or replace an object; a pod that is being deleted is created again, since nothing restores it."""
         meta = dict(body.get("metadata", {}))
         is_ending = meta.pop("deletionTimestamp", None) is not None
         found = self.objects(collection).get(name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from kvatlas.configs.address import HostPort
 from kvatlas.configs.endpoints import EndpointAddresses, RankAddresses, endpoint_addresses
 from kvatlas.configs.schema import EventsConfig, StaticEndpoint
 
@@ -16,7 +17,7 @@ DEFAULTS = EventsConfig()
         pytest.param(
             StaticEndpoint(name="a", address="10.0.0.1:8000"),
             EndpointAddresses(
-                serving="10.0.0.1:8000",
+                serving=HostPort("10.0.0.1", 8000),
                 metrics="http://10.0.0.1:8000/metrics",
                 ranks=(RankAddresses(0, "tcp://10.0.0.1:5557", "tcp://10.0.0.1:5558"),),
             ),
@@ -25,7 +26,7 @@ DEFAULTS = EventsConfig()
         pytest.param(
             StaticEndpoint(name="a", address="[2001:db8::1]:8000"),
             EndpointAddresses(
-                serving="[2001:db8::1]:8000",
+                serving=HostPort("2001:db8::1", 8000),
                 metrics="http://[2001:db8::1]:8000/metrics",
                 ranks=(RankAddresses(0, "tcp://[2001:db8::1]:5557", "tcp://[2001:db8::1]:5558"),),
             ),
@@ -41,7 +42,7 @@ DEFAULTS = EventsConfig()
                 data_parallel_size=2,
             ),
             EndpointAddresses(
-                serving="10.0.0.1:8000",
+                serving=HostPort("10.0.0.1", 8000),
                 metrics="https://metrics.local/a",
                 ranks=(
                     RankAddresses(0, "tcp://10.0.0.9:6000", "tcp://10.0.0.9:7000"),
@@ -52,13 +53,15 @@ DEFAULTS = EventsConfig()
         ),
         pytest.param(
             StaticEndpoint(name="a", address="10.0.0.1:8000", events="", metrics=""),
-            EndpointAddresses(serving="10.0.0.1:8000", metrics=None, ranks=(RankAddresses(0, None, None),)),
+            EndpointAddresses(
+                serving=HostPort("10.0.0.1", 8000), metrics=None, ranks=(RankAddresses(0, None, None),)
+            ),
             id="without_events_there_is_no_replay",
         ),
         pytest.param(
             StaticEndpoint(name="a", address="10.0.0.1:8000", events="ipc:///run/kv.sock", replay=""),
             EndpointAddresses(
-                serving="10.0.0.1:8000",
+                serving=HostPort("10.0.0.1", 8000),
                 metrics="http://10.0.0.1:8000/metrics",
                 ranks=(RankAddresses(0, "ipc:///run/kv.sock", None),),
             ),

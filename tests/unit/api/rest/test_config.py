@@ -57,9 +57,7 @@ async def rest() -> AsyncGenerator[Rest]:
         pass
 
     config = with_endpoints(make_endpoint("a", metrics="http://me:secret@h:1/m"))
-    live = LiveConfig(
-        config, files=None, switch=switch, settle=settle, metrics=ConfigMetrics(CollectorRegistry())
-    )
+    live = LiveConfig(config, switch=switch, settle=settle, metrics=ConfigMetrics(CollectorRegistry()))
     app = FastAPI()
     install_error_handlers(app)
     app.include_router(config_routes(live))

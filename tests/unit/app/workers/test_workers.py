@@ -27,7 +27,7 @@ from kvatlas.fleet.errors import ConfigRefusedError
 from kvatlas.fleet.fleet import Fleet
 from kvatlas.fleet.roster import wanted_endpoints
 from kvatlas.routing.decision_log import DecisionLog
-from kvatlas.routing.plan.config_files import ConfigFiles
+from kvatlas.routing.plan.config_files import ConfigFiles, ConfigFollower
 from kvatlas.routing.plan.live import ConfigState, LiveConfig
 from kvatlas.routing.plan.load import load_scheduled
 from kvatlas.routing.plan.metrics import ConfigMetrics
@@ -48,6 +48,7 @@ class Worker:
 
     stack: AsyncExitStack
     live: LiveConfig
+    follower: ConfigFollower
     answers: Answers
     log: DecisionLog
     fleet: Fleet
@@ -71,7 +72,7 @@ class Kvatlas:
         await workers.meet()
         live = LiveConfig(
             config,
-            files=ConfigFiles(self.path),
+            paths=(self.path,),
             switch=self.switch,
             settle=nothing,
             metrics=ConfigMetrics(CollectorRegistry()),
@@ -83,7 +84,9 @@ class Kvatlas:
             fleet.add(name, wanted.addresses, wanted.labels)
         log = DecisionLog(max_count=10, max_bytes=2**20, worker=worker)
         own = OwnAnswers(log, fleet, live)
-        made = self.workers[worker] = Worker(stack, live, workers.join(own, live), log, fleet)
+        made = self.workers[worker] = Worker(
+            stack, live, ConfigFollower(ConfigFiles(self.path), live), workers.join(own, live), log, fleet
+        )
         return made
 
     async def end(self, worker: int) -> None:
@@ -100,8 +103,8 @@ class Kvatlas:
     async def look(self) -> None:
         """Do the leader's periodic work, if there is a leader."""
         if (leader := self.workers.get(0)) is not None:
-            await leader.live.look()
-            await leader.live.look()
+            await leader.follower.look()
+            await leader.follower.look()
             await leader.live.on_change()
 
     def write(self, queue: int) -> None:

@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry
 from kvatlas.configs.errors import ConfigError
 from kvatlas.configs.schema import KVAtlasConfig
 from kvatlas.fleet.errors import ConfigRefusedError
-from kvatlas.routing.plan.config_files import ConfigFiles
+from kvatlas.routing.plan.config_files import ConfigFiles, ConfigFollower
 from kvatlas.routing.plan.live import MAX_LOGGED_CHANGES, LiveConfig
 from kvatlas.routing.plan.metrics import ConfigMetrics
 from kvatlas.routing.plan.plan import Plan
@@ -30,6 +30,7 @@ class Process:
     switched: list[tuple[int, KVAtlasConfig]] = field(default_factory=list[tuple[int, KVAtlasConfig]])
     settled: int = 0
     refusal: str | None = None
+    follower: ConfigFollower = field(init=False)
 
     def switch(self, plan: Plan, generation: int) -> None:
         if self.refusal is not None:
@@ -60,19 +61,21 @@ def live_config(path: Path, text: str, process: Process) -> LiveConfig:
     """Start a process with a file that holds `text`."""
     write(path, HEAD + text)
     files = ConfigFiles(path)
-    return LiveConfig(
+    live = LiveConfig(
         files.load().config,
-        files=files,
+        paths=files.paths,
         switch=process.switch,
         settle=process.settle,
         metrics=ConfigMetrics(process.registry),
     )
+    process.follower = ConfigFollower(files, live)
+    return live
 
 
-async def look(live: LiveConfig) -> None:
+async def look(process: Process) -> None:
     """Look twice: a change is seen by the first look, and loaded by the next if the file is at rest."""
-    await live.look()
-    await live.look()
+    await process.follower.look()
+    await process.follower.look()
 
 
 def queues(process: Process) -> list[tuple[int, float]]:
@@ -84,14 +87,14 @@ async def test_changed_file_is_put_in_force_with_the_next_generation(
 ) -> None:
     path = tmp_path / "kvatlas.yaml"
     live = live_config(path, "weights: {queue: 2}", process)
-    await look(live)
+    await look(process)
     assert (live.generation, process.switched) == (1, [])
 
     write(path, f"{HEAD}weights: {{queue: 3}}")
-    await look(live)
+    await look(process)
     write(path, f"{HEAD}weights: {{queue: 4}}")
-    await look(live)
-    await look(live)
+    await look(process)
+    await look(process)
 
     assert queues(process) == [(2, 3.0), (3, 4.0)]
     assert (live.generation, live.in_force, process.settled) == (3, process.switched[-1][1], 2)
@@ -105,10 +108,10 @@ async def test_change_is_logged_key_by_key(
 ) -> None:
     caplog.set_level(logging.INFO, logger="kvatlas.routing.plan.live")
     path = tmp_path / "kvatlas.yaml"
-    live = live_config(path, "", process)
+    live_config(path, "", process)
     write(path, f"{HEAD}weights: {{queue: 3}}\nmetricsScrape: {{interval: 1s}}")
 
-    await look(live)
+    await look(process)
 
     assert [record.getMessage() for record in caplog.records] == [
         f"configuration generation 2 is in force ({path}):",
@@ -122,13 +125,13 @@ async def test_endless_changes_are_not_all_logged(
 ) -> None:
     caplog.set_level(logging.INFO, logger="kvatlas.routing.plan.live")
     path = tmp_path / "kvatlas.yaml"
-    live = live_config(path, "", process)
+    live_config(path, "", process)
     servers = ", ".join(
         f"{{name: e{number}, address: 'h:{number}'}}" for number in range(1, MAX_LOGGED_CHANGES + 4)
     )
     write(path, f"{HEAD}endpoints: {{static: [{servers}]}}")
 
-    await look(live)
+    await look(process)
 
     messages = [record.getMessage() for record in caplog.records]
     assert len(messages) == MAX_LOGGED_CHANGES + 2
@@ -155,11 +158,11 @@ async def test_bad_file_is_refused_whole_and_the_next_good_one_taken(
 ) -> None:
     path = tmp_path / "kvatlas.yaml"
     live = live_config(path, "", process)
-    await look(live)
+    await look(process)
 
     write(path, f"{HEAD}{text}\n")
-    await look(live)
-    await look(live)
+    await look(process)
+    await look(process)
 
     assert (live.generation, process.switched) == (1, [])
     assert reason in live.refusals[str(path)]
@@ -170,7 +173,7 @@ async def test_bad_file_is_refused_whole_and_the_next_good_one_taken(
     assert process.value("refused") == 1
 
     write(path, f"{HEAD}weights: {{queue: 5}}")
-    await look(live)
+    await look(process)
     assert queues(process) == [(2, 5.0)]
     assert (live.refusals, process.value("refused")) == ({}, 0)
 
@@ -180,9 +183,9 @@ async def test_file_that_goes_away_leaves_the_configuration_in_force(
 ) -> None:
     path = tmp_path / "kvatlas.yaml"
     live = live_config(path, "", process)
-    await look(live)
+    await look(process)
     path.unlink()
-    await look(live)
+    await look(process)
 
     assert live.refusals == {str(path): f"{path}: no such file"}
     assert live.generation == 1
@@ -201,7 +204,7 @@ async def test_plugins_go_on_where_only_weights_change_and_notes_are_logged_agai
     seen = [live.plan.profile.scorers[0]]
 
     write(path, HEAD + plugins % 2)
-    await look(live)
+    await look(process)
     seen.append(live.plan.profile.scorers[0])
     told = await live.set_weights({"no-hit-lru-scorer": 3})
     seen.append(live.plan.profile.scorers[0])
@@ -221,7 +224,7 @@ async def test_refusal_of_the_process_is_a_refusal_of_the_file(tmp_path: Path, p
     live = live_config(path, "", process)
     process.refusal = "endpoint 'a': no more sockets"
     write(path, f"{HEAD}weights: {{queue: 3}}")
-    await look(live)
+    await look(process)
 
     assert live.refusals == {str(path): f"{path}: endpoint 'a': no more sockets"}
     assert (live.generation, live.in_force.weights.queue, process.settled) == (1, 2.0, 0)
@@ -238,10 +241,10 @@ async def test_list_of_servers_is_followed_by_itself(tmp_path: Path, process: Pr
     path, listed = tmp_path / "kvatlas.yaml", tmp_path / "servers.yaml"
     write(listed, "[{name: a, address: 'h:1'}]")
     live = live_config(path, "endpoints: {file: servers.yaml}", process)
-    await look(live)
+    await look(process)
     write(path, "broken")
     write(listed, "[{name: a, address: 'h:1'}, {name: b, address: 'h:2'}]")
-    await look(live)
+    await look(process)
 
     assert [servers(config) for _, config in process.switched] == [["a", "b"]]
     assert live.generation == 2
@@ -254,11 +257,11 @@ async def test_bad_list_of_servers_is_refused_and_the_configuration_changes_with
     path, listed = tmp_path / "kvatlas.yaml", tmp_path / "servers.yaml"
     write(listed, "[{name: a, address: 'h:1'}]")
     live = live_config(path, "endpoints: {file: servers.yaml}", process)
-    await look(live)
+    await look(process)
     write(listed, "[{name: a}]")
-    await look(live)
+    await look(process)
     write(path, f"{HEAD}endpoints: {{file: servers.yaml}}\nweights: {{queue: 3}}")
-    await look(live)
+    await look(process)
 
     assert set(live.refusals) == {str(listed)}
     assert queues(process) == [(2, 3.0)]
@@ -272,22 +275,22 @@ async def test_other_list_of_servers_is_read_at_once_and_followed_in_place_of_th
     write(first, "[{name: a, address: 'h:1'}]")
     write(second, "[{name: b, address: 'h:1'}]")
     live = live_config(path, "endpoints: {file: first.yaml}", process)
-    await look(live)
+    await look(process)
     write(first, "broken")
-    await look(live)
+    await look(process)
     write(path, f"{HEAD}endpoints: {{file: second.yaml}}")
-    await look(live)
+    await look(process)
     assert (servers(live.in_force), live.refusals) == (["b"], {})
 
     write(first, "[{name: z, address: 'h:1'}]")
     write(second, "[{name: c, address: 'h:1'}]")
-    await look(live)
+    await look(process)
     assert servers(live.in_force) == ["c"]
 
     write(path, f"{HEAD}endpoints: {{static: [{{name: d, address: 'h:1'}}]}}")
-    await look(live)
+    await look(process)
     write(second, "[{name: z, address: 'h:1'}]")
-    await look(live)
+    await look(process)
     assert servers(live.in_force) == ["d"]
 
 
@@ -297,14 +300,14 @@ async def test_other_list_of_servers_is_read_at_once_and_followed_in_place_of_th
 async def test_weights_are_in_force_until_the_file_is_loaded_again(tmp_path: Path, process: Process) -> None:
     path = tmp_path / "kvatlas.yaml"
     live = live_config(path, "weights: {queue: 2}", process)
-    await look(live)
+    await look(process)
 
     told = await live.set_weights({"queue": 7})
-    await look(live)
+    await look(process)
     assert [str(change) for change in told] == ["weights.queue: 2 -> 7"]
     assert live.in_force.weights.queue == 7
 
-    await live.reload()
+    await process.follower.reload()
     assert live.in_force.weights.queue == 2
     assert queues(process) == [(2, 7.0), (3, 2.0)]
     assert process.value("loads_total", source="rest", outcome="applied") == 1
@@ -332,15 +335,12 @@ async def test_impossible_weights_change_nothing(tmp_path: Path, process: Proces
 async def test_process_without_a_file_takes_weights_and_follows_nothing(process: Process) -> None:
     config = KVAtlasConfig(api_version="kvatlas/v1")
     live = LiveConfig(
-        config,
-        files=None,
-        switch=process.switch,
-        settle=process.settle,
-        metrics=ConfigMetrics(process.registry),
+        config, switch=process.switch, settle=process.settle, metrics=ConfigMetrics(process.registry)
     )
+    process.follower = ConfigFollower(None, live)
 
-    await look(live)
-    await live.reload()
+    await look(process)
+    await process.follower.reload()
     await live.set_weights({"queue": 4})
 
     assert queues(process) == [(2, 4.0)]
@@ -353,7 +353,7 @@ async def test_signal_loads_both_files(tmp_path: Path, process: Process) -> None
     write(listed, "[{name: b, address: 'h:1'}]")
     write(path, f"{HEAD}endpoints: {{file: servers.yaml}}\nweights: {{queue: 3}}")
 
-    await live.reload()
+    await process.follower.reload()
 
     assert (servers(live.in_force), live.in_force.weights.queue, live.generation) == (["b"], 3.0, 3)
 
@@ -365,7 +365,9 @@ async def test_changes_that_come_together_are_made_one_after_the_other(
     live = live_config(path, "", process)
     write(path, f"{HEAD}events: {{trustCredit: {{stale: 0.1}}}}")
 
-    await asyncio.gather(live.reload(), *(live.set_weights({"queue": number}) for number in range(10, 20)))
+    await asyncio.gather(
+        process.follower.reload(), *(live.set_weights({"queue": number}) for number in range(10, 20))
+    )
 
     assert [generation for generation, _ in process.switched] == list(range(2, 13))
     assert live.in_force.events.trust_credit.stale == 0.1
@@ -377,9 +379,9 @@ async def test_weights_set_before_the_file_was_first_looked_at_stay(tmp_path: Pa
     live = live_config(path, "weights: {queue: 2}", process)
 
     await live.set_weights({"queue": 7})
-    await look(live)
+    await look(process)
     kept = live.in_force.weights.queue
-    await live.reload()
+    await process.follower.reload()
 
     assert (kept, live.in_force.weights.queue) == (7, 2)
     assert process.value("loads_total", source="file", outcome="unchanged") == 1
@@ -393,6 +395,6 @@ async def test_file_that_changed_before_it_was_first_looked_at_counts(
 
     await live.set_weights({"queue": 7})
     write(path, HEAD + "weights: {queue: 3}")
-    await look(live)
+    await look(process)
 
     assert live.in_force.weights.queue == 3

@@ -1,4 +1,4 @@
-"""The fleet's state as Prometheus families, read when scraped."""
+"""Metrics of the fleet, made from current state."""
 
 from __future__ import annotations
 
@@ -11,55 +11,58 @@ from prometheus_client.metrics_core import Metric
 from ..events.counters import StreamCounters
 from ..events.stream import Trust
 from ..events.subscriber import Subscriber
+from .families import counter, gauge
 from .fleet import Fleet
-from .metrics import counter, gauge
 from .observed_capacity import observed_capacity
 
 _STREAM_TEXTS = {
-    "applied": "Batches applied, each once.",
-    "duplicates": "Batches that had been applied already.",
+    "applied": "Batches applied.",
+    "duplicates": "Duplicate batches, skipped.",
     "gaps": "Gaps seen in live batches.",
-    "lost": "Batches no replay could bring.",
-    "restarts": "New lives of the publisher.",
+    "lost": "Batches that no replay returned.",
+    "restarts": "Restarts of the publisher.",
     "replays": "Replay requests.",
-    "replay_failures": "Replay requests without answer.",
+    "replay_failures": "Replay requests without response.",
 }
-assert set(_STREAM_TEXTS) == set(asdict(StreamCounters()))  # noqa: S101 - one text a counter
+assert set(_STREAM_TEXTS) == set(asdict(StreamCounters()))  # noqa: S101 - one text per counter
 
 
 def fleet_families(fleet: Fleet, subscriber: Subscriber) -> Iterator[Metric]:
-    """Residencies, trust and stream counters of every endpoint. Cost: O(endpoints * tiers)."""
+    """Yield residencies, trust, stream counters and scrapes of every endpoint. Cost: O(endpoints * tiers)."""
     yield from _residencies(fleet)
     yield from _index(fleet)
     yield from _in_flight(fleet)
     yield from fleet.predictions.families()
     yield _unrouted(subscriber)
-    trust = gauge("publisher_trust", "1 for the state a publisher is in.", "endpoint", "rank", "state")
+    trust = gauge("publisher_trust", "1 for the publisher's current state.", "endpoint", "rank", "state")
     streams = {
         name: counter(f"stream_{name}", text, "endpoint", "rank") for name, text in _STREAM_TEXTS.items()
     }
-    pending = gauge("pending_hashes", "Engine hashes with copies but without key.", "endpoint", "rank")
-    parked = gauge("parked_blocks", "Blocks of events whose parent is not known.", "endpoint", "rank")
-    books = counter("ledger_events", "What could not be done with events.", "endpoint", "rank", "reason")
+    pending = gauge(
+        "pending_hashes", "Engine hashes with residencies but without block key.", "endpoint", "rank"
+    )
+    parked = gauge("parked_blocks", "Stored blocks whose parent is unknown.", "endpoint", "rank")
+    events = counter(
+        "ledger_events", "Events, or parts of them, that could not be applied.", "endpoint", "rank", "reason"
+    )
     for endpoint in fleet:
-        for publisher in endpoint.publishers:
-            labels = [endpoint.name, str(publisher.rank)]
+        for rank in endpoint.ranks:
+            labels = [endpoint.name, str(rank.number)]
             for state in Trust:
-                trust.add_metric([*labels, state.value], float(publisher.trust is state))
-            if publisher.subscription is not None:
-                for name, value in asdict(publisher.subscription.stream.counters).items():
+                trust.add_metric([*labels, state.value], float(rank.trust is state))
+            if rank.subscription is not None:
+                for name, value in asdict(rank.subscription.stream.counters).items():
                     streams[name].add_metric(labels, value)
-            ledger = fleet.atlas.ledger(endpoint.name, publisher.rank)
-            pending.add_metric(labels, ledger.n_pending)
-            parked.add_metric(labels, ledger.hashes.n_parked)
-            for reason, value in asdict(ledger.counters).items():
-                books.add_metric([*labels, reason], value)
-    yield from (trust, *streams.values(), pending, parked, books, *_scrapes(fleet))
+            pending.add_metric(labels, rank.ledger.n_pending)
+            parked.add_metric(labels, rank.ledger.hashes.n_parked)
+            for reason, value in asdict(rank.ledger.counters).items():
+                events.add_metric([*labels, reason], value)
+    yield from (trust, *streams.values(), pending, parked, events, *_scrapes(fleet))
 
 
 def _unrouted(subscriber: Subscriber) -> Metric:
     unrouted = counter(
-        "messages_unrouted", "Messages on the bound event socket that fit no endpoint.", "reason"
+        "messages_unrouted", "Messages on the bound event socket of no known endpoint.", "reason"
     )
     for reason, count in subscriber.unrouted.items():
         unrouted.add_metric([reason], count)
@@ -68,9 +71,9 @@ def _unrouted(subscriber: Subscriber) -> Metric:
 
 def _scrapes(fleet: Fleet) -> Iterator[Metric]:
     scrapes = counter("scrapes", "Reads of an endpoint's /metrics.", "endpoint")
-    errors = counter("scrape_errors", "Reads of an endpoint's /metrics that failed.", "endpoint", "reason")
-    intervals = gauge("scrape_interval_seconds", "Time between two reads, as busy as it is.", "endpoint")
-    ages = gauge("load_age_seconds", "Age of an endpoint's load; absent when it is stale.", "endpoint")
+    errors = counter("scrape_errors", "Failed reads of an endpoint's /metrics.", "endpoint", "reason")
+    intervals = gauge("scrape_interval_seconds", "Current time between two reads.", "endpoint")
+    ages = gauge("load_age_seconds", "Age of an endpoint's load; absent if stale.", "endpoint")
     now = time.monotonic()
     for endpoint in fleet:
         status, load = fleet.scrape_status(endpoint.name), fleet.load(endpoint.name, now=now)
@@ -86,8 +89,8 @@ def _scrapes(fleet: Fleet) -> Iterator[Metric]:
 
 def _in_flight(fleet: Fleet) -> Iterator[Metric]:
     requests = gauge("in_flight_requests", "Requests sent to an endpoint that have not ended.", "endpoint")
-    tokens = gauge("in_flight_tokens", "Their uncached prompt tokens, until the answer begins.", "endpoint")
-    unseen = gauge("in_flight_unseen_requests", "Of these, with hidden answers.", "endpoint")
+    tokens = gauge("in_flight_tokens", "Their uncached prompt tokens, until the response begins.", "endpoint")
+    unseen = gauge("in_flight_unseen_requests", "Of these, requests whose response is hidden.", "endpoint")
     for endpoint in fleet:
         load = fleet.in_flight.own(endpoint.name)
         requests.add_metric([endpoint.name], load.requests)
@@ -98,8 +101,8 @@ def _in_flight(fleet: Fleet) -> Iterator[Metric]:
 
 def _residencies(fleet: Fleet) -> Iterator[Metric]:
     held = gauge("residencies", "Blocks an endpoint holds in a tier.", "endpoint", "tier")
-    capacity = gauge("capacity_blocks", "Blocks a tier of an endpoint is bounded to.", "endpoint", "tier")
-    real = gauge("observed_capacity_blocks", "Blocks a tier holds when it is full.", "endpoint", "tier")
+    capacity = gauge("capacity_blocks", "Bound of a tier of an endpoint, in blocks.", "endpoint", "tier")
+    real = gauge("observed_capacity_blocks", "Observed capacity of a tier, in blocks.", "endpoint", "tier")
     for endpoint in fleet:
         for tier in fleet.atlas.occupancy(endpoint.name):
             held.add_metric([endpoint.name, tier.tier], tier.residencies)
@@ -115,8 +118,8 @@ def _index(fleet: Fleet) -> Iterator[Metric]:
     for name, text, value in (
         ("bytes", "Memory of the index.", stats.size_bytes),
         ("keys", "Distinct block keys in the index.", stats.keys),
-        ("residencies", "Blocks in the index, once a holder.", stats.residencies),
-        ("unswept_keys", "Keys of removed endpoints whose memory is not free yet.", stats.unswept),
+        ("residencies", "Blocks in the index, counted per holder.", stats.residencies),
+        ("unswept_keys", "Keys of removed endpoints whose memory is not freed yet.", stats.unswept),
     ):
         family = gauge(f"index_{name}", text)
         family.add_metric([], value)
