@@ -64,11 +64,11 @@ async def publish_until_received(playing: Player, one: Frame, sink: RecordingSin
     """Publish one message until it arrives, since nothing signals that a subscription is in place."""
     n_before = len(sink.numbers)
 
-    async def heard() -> bool:
+    async def received() -> bool:
         await send(playing.pub, one.parts)
         return len(sink.numbers) > n_before
 
-    await until(heard)
+    await until(received)
 
 
 async def test_engines_are_distinguished_by_topic_each_with_its_own_sequence() -> None:

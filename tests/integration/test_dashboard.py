@@ -117,9 +117,9 @@ async def test_decision_shows_why_the_server_was_picked(installed: Installation,
             ours["name"].removesuffix("-scorer"): ours["product"] - theirs["product"]
             for ours, theirs in zip(ranked[0]["scores"], ranked[1]["scores"], strict=True)
         }
-        rival, _, told = row["Why"].removeprefix("over ").partition(": ")
+        rival, _, reasons = row["Why"].removeprefix("over ").partition(": ")
         assert ranked[1]["total"] == next(each["total"] for each in ranked if each["name"] == rival)
-        assert told == ", ".join(
+        assert reasons == ", ".join(
             f"{name} {f'{gain:+.2f}'.replace('-', MINUS)}"
             for name, gain in sorted(gains.items(), key=lambda item: -item[1])
             if abs(gain) >= 0.005
@@ -183,7 +183,7 @@ ROLE = '{"role": "user", "content": "x"}'
 
 
 @pytest.mark.parametrize(
-    ("text", "told", "body"),
+    ("text", "summary", "body"),
     [
         pytest.param("Hello", "text", {"prompt": "Hello"}, id="text"),
         pytest.param("[1, 2]", "text", {"prompt": "[1, 2]"}, id="json_that_is_no_chat"),
@@ -199,12 +199,12 @@ ROLE = '{"role": "user", "content": "x"}'
     ],
 )  # fmt: skip
 async def test_pasted_text_is_understood(
-    text: str, told: str, body: dict[str, Any], installed: Installation, browser: Browser
+    text: str, summary: str, body: dict[str, Any], installed: Installation, browser: Browser
 ) -> None:
     async with open_page(browser, f"{installed.url}/ui") as view:
         read = "async text => (await import('/ui/prompt.js')).question(text)"
         found = await view.value(read, text)
-        assert (found["told"], found["body"]) == (told, body)
+        assert (found["told"], found["body"]) == (summary, body)
         assert found.get("model") == ("m" if '"model"' in text else None)
 
 
@@ -240,9 +240,9 @@ async def test_doctor_shows_the_misconfiguration_and_its_remedy(
     wrong = {check["name"]: check for check in checks if check["state"] in ("warn", "fail")}
     async with open_page(browser, f"{installed.url}/ui") as view:
         problem = view.page.locator("#doctor-problems > li[data-name='capacity-real']")
-        told = await problem.inner_text()
+        text = await problem.inner_text()
         for line in (*wrong["capacity-real"]["evidence"], wrong["capacity-real"]["effect"]):
-            assert line in told
+            assert line in text
         assert await problem.locator("pre").all_inner_texts() == ["tiers[gpu].lruCapacityPerServer: auto"]
         assert await view.page.locator("#doctor-problems > li").count() == len(wrong)
         quiet = view.page.locator("#doctor-rest-list li")
@@ -255,10 +255,10 @@ async def test_doctor_shows_the_misconfiguration_and_its_remedy(
 async def test_sliders_show_the_preview_of_other_weights(installed: Installation, browser: Browser) -> None:
     weights = {"queue": 0.0, "gpuPrefixCache": 0.05, "cpuPrefixCache": 0.1}
     found = await installed.served.post("/v1/weights/preview", weights)
-    anew = await installed.decisions_changed_by(
+    expected = await installed.decisions_changed_by(
         {"queue-scorer": 0, "gpu-prefix-cache-scorer": 0.05, "cpu-prefix-cache-scorer": 0.1}
     )
-    assert (found["decisions"], found["changed"]) == anew
+    assert (found["decisions"], found["changed"]) == expected
     assert found["changed"] > 0
     async with open_page(browser, f"{installed.url}/ui") as view:
         await expect(view.page.get_by_role("button", name="Apply")).to_be_disabled()

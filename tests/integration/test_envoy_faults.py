@@ -66,11 +66,11 @@ async def test_request_that_a_slow_picker_holds_up_goes_round_robin() -> None:
 @both_modes
 async def test_envoy_lets_as_many_requests_to_a_picker_as_that_takes(mode: Mode) -> None:
     async with gateway(mode) as at, at.client.get(f"{at.envoy.admin_url}/clusters") as answer:
-        told = await answer.text()
+        found = await answer.text()
 
     for cluster in ("kvatlas", "model_servers"):
         for limit in ("max_connections", "max_pending_requests", "max_requests"):
-            assert f"{cluster}::default_priority::{limit}::{MAX_CONCURRENT_STREAMS}" in told
+            assert f"{cluster}::default_priority::{limit}::{MAX_CONCURRENT_STREAMS}" in found
 
 
 @dataclass

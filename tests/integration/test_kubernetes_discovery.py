@@ -174,10 +174,10 @@ async def test_pod_with_wrong_annotations_is_logged_once_when_it_changes(
         double.put(PODS, "p", nonsense)
         double.put(PODS, "q", pod(2))
         await until(lambda: len(found.addresses()) == 2)
-    told = [record.message for record in caplog.records if "kvatlas.io/events-port" in record.message]
-    assert len(told) == 1
-    assert told[0].startswith("pod p: kvatlas.io/events-port is 'x', want one port")
-    assert told[0].endswith("its endpoints have no KV events until that is fixed")
+    warnings = [record.message for record in caplog.records if "kvatlas.io/events-port" in record.message]
+    assert len(warnings) == 1
+    assert warnings[0].startswith("pod p: kvatlas.io/events-port is 'x', want one port")
+    assert warnings[0].endswith("its endpoints have no KV events until that is fixed")
 
 
 NEW_OBJECTIVES = "/apis/llm-d.ai/v1alpha2/namespaces/ns/inferenceobjectives"

@@ -99,8 +99,8 @@ async def test_lead_ends_in_time_when_the_api_server_does_not_answer(
         double.heal()
         await until(lambda: one.elector.leads, what="a new lead")
         double.faults.n_failing = 10**6
-    told = [record.message for record in caplog.records if record.levelname == "WARNING"]
-    assert [message.partition(":")[0] for message in told] == [
+    warnings = [record.message for record in caplog.records if record.levelname == "WARNING"]
+    assert [message.partition(":")[0] for message in warnings] == [
         "the Lease cannot be used",
         "the Lease could not be given up, others must wait until it expires",
     ]

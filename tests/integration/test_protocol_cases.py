@@ -119,12 +119,12 @@ async def converse(
             )
         )
         call = process(iter(case.sent))
-        told: list[pb.ProcessingResponse] = []
+        responses: list[pb.ProcessingResponse] = []
         try:
-            told.extend([answer async for answer in call])
+            responses.extend([answer async for answer in call])
         except grpc.aio.AioRpcError as error:
-            return told, error.code(), error.debug_error_string()
-        return told, await call.code(), None
+            return responses, error.code(), error.debug_error_string()
+        return responses, await call.code(), None
 
 
 EVERY_TRANSPORT = (*CASES, *(replace(case, server="grpc") for case in CASES if case.server == "plain"))
@@ -137,10 +137,10 @@ async def test_case_is_answered_as_the_protocol_has_it(case: Case, servers: dict
     server = servers[case.server]
     before = await samples(server)
 
-    told, code, words = await converse(server, case)
+    responses, code, words = await converse(server, case)
 
-    assert len(told) == len(case.replies), told
-    for answer, expected in zip(told, case.replies, strict=True):
+    assert len(responses) == len(case.replies), responses
+    for answer, expected in zip(responses, case.replies, strict=True):
         assert comparable(answer, expected) == expected
     assert code == case.code, words
     after = await samples(server)

@@ -46,7 +46,7 @@ async def test_shadow_is_compared_reported_and_reloaded(tmp_path: Path) -> None:
             nothing = await shadow(process)
             await process.send_requests(6)
             _, as_json = await shadow(process, "--json")
-            told = await shadow(process)
+            report = await shadow(process)
             async with process.session.get(f"{process.url}/metrics") as answer:
                 metrics = await answer.text()
             file.write_text(HEAD + "weights: {queue: -1}\n")
@@ -68,7 +68,7 @@ async def test_shadow_is_compared_reported_and_reloaded(tmp_path: Path) -> None:
     assert found["liveTokens"] == found["shadowTokens"] == {"gpu": 6 * 48}
     assert found["cachedGainTokens"] == {"mean": 0.0, "margin": 0.0, "requests": 6}
     assert found["ttftGainSeconds"] is None
-    assert told[1].splitlines()[1:] == [
+    assert report[1].splitlines()[1:] == [
         "picks another endpoint  0.0% of requests (0.0% to 39.0%)",
         "tokens cached           +0.0 ± 0.0 a request",
         "  in gpu                75.0% of prompt tokens, 75.0% by the shadow",
@@ -88,7 +88,7 @@ async def test_shadow_loses_hits_when_it_ignores_prefixes(tmp_path: Path) -> Non
             await until_held(process, engine)
             await until_loaded(process)
             await process.send_requests(30)
-            _, told = await shadow(process)
+            _, report = await shadow(process)
             _, as_json = await shadow(process, "--json")
     found = json.loads(as_json)
     n = found["requests"]["disagreed"]
@@ -97,7 +97,7 @@ async def test_shadow_loses_hits_when_it_ignores_prefixes(tmp_path: Path) -> Non
     assert found["shadowTokens"] == {"gpu": (30 - n) * 48}
     assert found["cachedGainTokens"]["mean"] == pytest.approx(-n * 48 / 30)
     assert found["terms"]["queue-scorer"]["mean"] == 0.0
-    assert "queue-scorer          +0.000 ± 0.000 for its picks, where they differ" in told
+    assert "queue-scorer          +0.000 ± 0.000 for its picks, where they differ" in report
 
 
 async def test_setting_is_named_when_a_process_has_no_shadow() -> None:

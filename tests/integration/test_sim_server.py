@@ -172,14 +172,14 @@ async def test_tokenize_returns_the_prompt_the_engine_uses(text: TokenizerText) 
     messages = [{"role": "system", "content": "Bren mora."}, {"role": "user", "content": "Vis?"}]
     async with serving(text) as (_, session):
         async with session.post("/tokenize", json={"messages": messages}) as answer:
-            told = await answer.json()
+            rendered = await answer.json()
         async with session.post(
             "/v1/chat/completions", json={"model": MODEL_NAME, "messages": messages}
         ) as answer:
             used = await answer.json()
 
-    assert told["count"] == len(told["tokens"]) == used["usage"]["prompt_tokens"]
-    assert told["max_model_len"] == 63 * BLOCK
+    assert rendered["count"] == len(rendered["tokens"]) == used["usage"]["prompt_tokens"]
+    assert rendered["max_model_len"] == 63 * BLOCK
 
 
 @pytest.mark.parametrize(
@@ -195,12 +195,12 @@ async def test_render_returns_the_prompt_the_engine_uses(
     body = {"model": MODEL_NAME, "max_tokens": 1, **fields}
     async with serving(text) as (_, session):
         async with session.post(f"{path}/render", json=body) as answer:
-            told: Any = await answer.json()
+            rendered: Any = await answer.json()
         async with session.post(path, json=body) as answer:
             used = await answer.json()
         async with session.post(f"{path}/render", json={**body, "model": "other"}) as answer:
             assert answer.status == 404
-    one = told if "chat" in path else told[0]
+    one = rendered if "chat" in path else rendered[0]
     assert len(one["token_ids"]) == used["usage"]["prompt_tokens"]
 
 

@@ -20,18 +20,18 @@ from pathlib import Path
 from kvatlas.app.workers import supervisor
 supervisor.PAUSE_S = 0.01
 
-def say(*words):
+def show(*words):
     os.write(1, (" ".join(map(str, words)) + "\n").encode())  # whole lines, beside another process
 
 def stop(*_):
     os._exit(0)
 
 def run(worker):
-    say("worker", worker, os.getpid())
+    show("worker", worker, os.getpid())
     {body}
     signal.signal(supervisor.END, stop)
-    signal.signal(signal.SIGHUP, lambda *_: say("hup", worker))
-    say("waits", worker)
+    signal.signal(signal.SIGHUP, lambda *_: show("hup", worker))
+    show("waits", worker)
     while True:
         time.sleep(60)
 

@@ -35,10 +35,10 @@ async def routed(folder: Path, **server: Any) -> AsyncGenerator[Gateway]:
     """Run a process that has one endpoint's events, and send it a request."""
     async with player() as engine:
         address = {"address": "127.0.0.1:1", "events": engine.events, "replay": engine.replay}
-        told = {"name": "a", "metrics": "", **address}
+        known = {"name": "a", "metrics": "", **address}
         silent = {"name": "b", "address": "127.0.0.1:2", "metrics": "", "events": ""}
         tiers = [{"name": "gpu", "media": ["GPU"], "lruCapacityPerServer": 128}]
-        sections = {"endpoints": {"static": [told, silent]}, "server": ANY_PORTS | server}
+        sections = {"endpoints": {"static": [known, silent]}, "server": ANY_PORTS | server}
         async with gateway(folder, tiers=tiers, **sections) as gate:
             await engine.publish(stored(0, range(1024)))
             await gate.served.until_metric('kvatlas_residencies{endpoint="a",tier="gpu"} 64.0')

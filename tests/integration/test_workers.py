@@ -47,8 +47,8 @@ async def destination(call: Call, request_id: str = "any") -> str:
 
 def ports_of(served: Served, setting: str) -> dict[int, int]:
     """Return worker -> the last logged port of one of its listeners."""
-    told = re.compile(rf"worker (\d) INFO .*: {setting} listens on 127\.0\.0\.1:(\d+)")
-    return {int(found[1]): int(found[2]) for line in served.log if (found := told.search(line))}
+    listening = re.compile(rf"worker (\d) INFO .*: {setting} listens on 127\.0\.0\.1:(\d+)")
+    return {int(found[1]): int(found[2]) for line in served.log if (found := listening.search(line))}
 
 
 def pid_of(worker: int, parent: int) -> int:
