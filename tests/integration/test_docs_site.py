@@ -22,7 +22,7 @@ from support.tree import ROOT
 pytestmark = pytest.mark.slow
 
 BUILD = (sys.executable, str(ROOT / "scripts" / "docs_site.py"))
-"""What `make docs` runs; with a folder it builds the pages of that."""
+"""The command of `make docs`; with a folder it builds that folder's pages."""
 
 CONFIGURATION = """
 [project]

@@ -29,7 +29,7 @@ FAST = Timing(first_delay_s=0.005, max_delay_s=0.02, healthy_s=0.1, short_watch_
 
 @dataclass
 class Found:
-    """What discovery reported."""
+    """Discovery and its reports."""
 
     discovery: Discovery
     reports: list[Mapping[str, Wanted]] = field(default_factory=list[Mapping[str, Wanted]])

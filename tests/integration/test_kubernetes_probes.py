@@ -20,7 +20,7 @@ from support.waiting import until
 pytestmark = pytest.mark.slow
 
 NOT_THE_PROCESS = ("--config=", "--grpc-health-port=", "--ha-enable-leader-election=true")
-"""Arguments that say where files and ports of the pod are; the election gets shorter times below."""
+"""Arguments for files and ports of the pod; the election gets shorter times below."""
 
 
 def flags_of(epp: Manifest) -> list[str]:

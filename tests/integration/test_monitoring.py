@@ -31,7 +31,7 @@ DASHBOARD = FOLDER / "dashboard.json"
 DOC = ROOT / "docs" / "metrics.md"
 
 OF_PROMETHEUS = frozenset({"instance", "job"})
-"""Labels that Prometheus adds to what it scrapes."""
+"""Labels that Prometheus adds to scraped series."""
 
 NAME = re.compile(r"\b((?:kvatlas|process)_\w+)(?:\{([^}]*)\})?")
 MATCHER = re.compile(r'(\w+)(?:=~|!=|!~|=)"([^"]*)"')

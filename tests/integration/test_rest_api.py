@@ -23,7 +23,7 @@ STATIC = [
 N_EXAMPLES = "6"
 """Calls made up for each operation."""
 NOT_CHECKED = "positive_data_acceptance"
-"""A schema cannot say what an address or a block size has to be."""
+"""A schema cannot express the rules for addresses and block sizes."""
 
 
 def config(folder: Path, **auth: Any) -> dict[str, Any]:

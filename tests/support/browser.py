@@ -60,7 +60,7 @@ class PageView:
 
     page: Page
     errors: list[str] = field(default_factory=list[str])
-    """Uncaught errors and what the console calls one."""
+    """Uncaught errors, and errors and warnings of the console."""
     requests: list[Request] = field(default_factory=list[Request])
 
     async def text(self, selector: str) -> str:

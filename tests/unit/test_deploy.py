@@ -99,14 +99,14 @@ def test_variables_of_an_overlay_are_defined(overlay: str) -> None:
 RECORD_AGAIN = "deploy/ has changed: record what kubectl makes of it by tests/support/make_manifests.py"
 
 TAKEN_PORTS = {9002, 9003, 9090, 5557, 8081}
-"""Ports of the reference picker, of its ZMQ socket, and of Envoy beside it."""
+"""Ports of the reference picker, of its ZMQ socket, and of its Envoy."""
 
 ITS_RIGHTS = {
     (verb, kind)
     for verb in ("get", "list", "watch")
     for kind in ("pods", "inferencepools", "inferenceobjectives", "inferencemodelrewrites")
 }
-"""What the Roles of that chart allow."""
+"""The rights in the Roles of that chart."""
 
 
 def test_sidecar_needs_no_more_rights_than_the_other_picker() -> None:
