@@ -1,4 +1,4 @@
-"""`kvatlas top` beside a running process: on a real terminal, in a pipe, and when the process goes and comes back."""
+"""`kvatlas top` with a running process: on a real terminal, in a pipe, and while the process restarts."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ pytestmark = pytest.mark.slow
 
 @asynccontextmanager
 async def routed(folder: Path, **server: Any) -> AsyncGenerator[Gateway]:
-    """A process that knows one endpoint's events, and has sent it a request."""
+    """Run a process that has one endpoint's events, and send it a request."""
     async with player() as engine:
         address = {"address": "127.0.0.1:1", "events": engine.events, "replay": engine.replay}
-        told = {"name": "a", "metrics": "", **address}
+        known = {"name": "a", "metrics": "", **address}
         silent = {"name": "b", "address": "127.0.0.1:2", "metrics": "", "events": ""}
         tiers = [{"name": "gpu", "media": ["GPU"], "lruCapacityPerServer": 128}]
-        sections = {"endpoints": {"static": [told, silent]}, "server": ANY_PORTS | server}
+        sections = {"endpoints": {"static": [known, silent]}, "server": ANY_PORTS | server}
         async with gateway(folder, tiers=tiers, **sections) as gate:
             await engine.publish(stored(0, range(1024)))
             await gate.served.until_metric('kvatlas_residencies{endpoint="a",tier="gpu"} 64.0')
@@ -48,21 +48,21 @@ async def routed(folder: Path, **server: Any) -> AsyncGenerator[Gateway]:
 
 
 class Written:
-    """What was written to stdout and stderr."""
+    """Everything written to stdout and stderr."""
 
     def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
         self._capsys = capsys
         self.out = self.err = ""
 
     def n_lines(self) -> int:
-        """Lines on stdout up to this moment."""
+        """Return the number of lines on stdout so far."""
         out, err = self._capsys.readouterr()
         self.out, self.err = self.out + out, self.err + err
         return self.out.count("\n")
 
 
 async def run(*arguments: str) -> tuple[int, str, str]:
-    """Exit status, stdout and stderr of `kvatlas top` in a pipe."""
+    """Run `kvatlas top` in a pipe; return exit status, stdout and stderr."""
     runner = CliRunner(env={"COLUMNS": "120"})
     result = await asyncio.to_thread(runner.invoke, command_line, ["top", "--interval", "0.1", *arguments])
     return result.exit_code, result.stdout, result.stderr
@@ -116,7 +116,7 @@ async def test_terminal_shows_the_process_in_its_size_and_misses_it_until_it_is_
     assert LEAVES_SCREEN in shown.written
     assert SHOWS_CURSOR in shown.written
     assert "Traceback" not in shown.written
-    assert written.err.count("; asking again every 0.1 s\n") == 2, "once for each"
+    assert written.err.count("; asking again every 0.1 s\n") == 2, "once per disconnection"
     first, *_, last = (json.loads(line) for line in written.out.splitlines())
     assert (first["rates"], last["frame"]["endpointCount"]) == (None, 2)
     assert isinstance(console.file, io.StringIO)
@@ -155,7 +155,7 @@ async def test_pipes_and_dumb_terminals_get_plain_text_and_programs_json_with_th
         pytest.param(b"id: 1\ndata: {}\n\n", "answered 200, not as kvatlas does", id="something_else"),
     ],
 )
-async def test_stream_that_is_none_of_kvatlas_is_said_to_be(events: bytes, shown: str) -> None:
+async def test_stream_is_refused_when_it_is_not_from_kvatlas(events: bytes, shown: str) -> None:
     async def live(_request: web.Request) -> web.Response:
         return web.Response(body=events, content_type="text/event-stream")
 
@@ -166,7 +166,7 @@ async def test_stream_that_is_none_of_kvatlas_is_said_to_be(events: bytes, shown
     assert (status, shown in stderr) == (2, True), stderr
 
 
-async def test_rates_are_not_known_where_the_token_is_not_that_of_metrics(tmp_path: Path) -> None:
+async def test_rates_are_unknown_when_the_token_is_not_that_of_metrics(tmp_path: Path) -> None:
     (tmp_path / "metrics-token").write_text("watcher")
     auth = {"metricsTokenFile": str(tmp_path / "metrics-token")}
     async with local_process(server=ANY_PORTS | {"auth": auth}) as process:

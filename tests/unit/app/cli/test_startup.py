@@ -1,4 +1,4 @@
-"""Commands import what they run: help and questions to a running process load no server."""
+"""Imports of commands: help and commands that query a running process import no server."""
 
 from __future__ import annotations
 
