@@ -73,14 +73,14 @@ fuzz: $(INSTALLED) ## Broken and odd events made by a coverage-guided fuzzer, fo
 	PYTHONPATH=$(FUZZ)/lib:tests $(BIN)/python tests/fuzz/fuzz_wire.py $(FUZZ)/corpus \
 		-max_total_time=$(FUZZ_SECONDS) -artifact_prefix=$(FUZZ)/ $(ARGS)
 
-bench: $(INSTALLED) ## Speed and memory of the index, beside Dynamo's where it is installed; writes docs/benchmarks.md
+bench: $(INSTALLED) ## The index beside Dynamo's if installed, then writes docs/benchmarks.md; ARGS=--list shows others
 	$(BIN)/python -m bench $(ARGS)
 
 soak: $(INSTALLED) ## Mixed traffic with faults for SOAK_MINUTES: memory stays flat, and nothing is left behind
-	$(BIN)/python -m bench.soak --minutes $(SOAK_MINUTES) $(ARGS)
+	$(BIN)/python -m bench soak --minutes $(SOAK_MINUTES) $(ARGS)
 
 paper: $(INSTALLED) ## The published tiered-cache benchmark on simulated servers; writes docs/benchmark-tiered.md
-	$(BIN)/python -m bench.tiered_cache $(ARGS)
+	$(BIN)/python -m kvatlas.sim.published $(ARGS)
 
 cov: $(INSTALLED) ## Branch coverage: 100 % of the core, 90 % of the shells
 	$(BIN)/pytest --cov --cov-report= $(ARGS)
@@ -104,7 +104,7 @@ sanitize: $(INSTALLED) ## Tests of the native parts under ASAN and UBSAN
 		$(BIN)/pytest tests/contract tests/unit/indexer tests/unit/api/http2 $(NATIVE_TOKENIZATION_TESTS)
 
 vllm-check: $(INSTALLED) ## Check against two real vLLM servers (optional, about 4 GB of packages)
-	@bench/vllm_check/run.sh .vllm-check $(ARGS)
+	@tests/vllm_check/run.sh .vllm-check $(ARGS)
 
 wheel: $(INSTALLED) ## dist/*.whl
 	rm -rf build dist

@@ -17,10 +17,11 @@ from ..api.extproc.health import HealthService
 from ..configs.decisions import DecisionsConfig
 from ..configs.schema import KVAtlasConfig
 from ..events.sockets import spawn
-from ..fleet.audits import audit_families
+from ..fleet.audit_metrics import audit_families
 from ..fleet.configured import ConfiguredFleet
+from ..fleet.families import StateCollector
 from ..fleet.kubernetes.cluster import Cluster
-from ..fleet.metrics import FleetMetrics, SnapshotMetrics, StateCollector
+from ..fleet.metrics import FleetMetrics, SnapshotMetrics
 from ..fleet.roster import Wanted
 from ..fleet.snapshots import Snapshots
 from ..routing.admission import Admission

@@ -1,4 +1,4 @@
-"""Addresses as configuration files write them."""
+"""Addresses in configuration files."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class HostPort:
 
     @classmethod
     def parse(cls, text: str, *, lowest_port: int = 1) -> HostPort:
-        """The address that `text` writes, `HOST:PORT` with IPv6 hosts in brackets.
+        """Parse `HOST:PORT`, with IPv6 hosts in brackets.
 
         Raises:
             ValueError: not of that form, or the port is below `lowest_port` or above 65535.
@@ -49,13 +49,32 @@ class HostPort:
             )
         return cls(host, port)
 
+    @classmethod
+    def at(cls, host: str, port: int) -> HostPort:
+        """Return the address of a port on a host that was found elsewhere, such as on a pod.
+
+        Raises:
+            ValueError: the host is no name or IP address, or the port is not from 1 to 65535.
+        """
+        found = _host(f"[{host}]" if ":" in host else host)
+        if found is None:
+            raise ValueError(f"found host {host!r}, expected a name or an IP address")
+        if not 1 <= port <= MAX_PORT:
+            raise ValueError(f"found port {port} on host {host}, expected a port from 1 to {MAX_PORT}")
+        return cls(found, port)
+
+    @property
+    def url_host(self) -> str:
+        """`HOST` as written before a port: IPv6 in brackets."""
+        return f"[{self.host}]" if ":" in self.host else self.host
+
     def __str__(self) -> str:
-        """`HOST:PORT`, brackets around IPv6."""
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+        """Return `HOST:PORT`, with brackets around IPv6."""
+        return f"{self.url_host}:{self.port}"
 
 
 def _host(text: str) -> str | None:
-    """The host in the one form used for comparing, or None when it is none."""
+    """Return the host in its normal form for comparison, None if it is invalid."""
     try:
         if text.startswith("["):
             return str(ipaddress.IPv6Address(text[1:-1]))
@@ -80,10 +99,10 @@ class ZmqAddress:
 
     @classmethod
     def parse(cls, text: str) -> ZmqAddress:
-        """The address that `text` writes.
+        """Parse `tcp://HOST:PORT` or `ipc://PATH`.
 
         Raises:
-            ValueError: neither `tcp://HOST:PORT` nor `ipc://PATH`, or one that ZMQ does not take.
+            ValueError: `text` has neither form, or ZMQ does not accept it.
         """
         scheme, _, rest = text.partition("://")
         if scheme == "ipc" and rest:
@@ -97,11 +116,22 @@ class ZmqAddress:
             f"found {text!r}, expected tcp://HOST:PORT such as tcp://10.0.0.1:5557, or ipc://PATH"
         )
 
-    def of_rank(self, rank: int) -> str:
-        """The address on which data-parallel rank `rank` is found: its port is `rank` higher.
+    @classmethod
+    def on(cls, tcp: HostPort) -> ZmqAddress:
+        """Return the tcp address of a host and port.
 
         Raises:
-            ValueError: an ipc path has no port, or the port would pass 65535.
+            ValueError: ZMQ does not take the host.
+        """
+        if tcp.host.startswith("_"):
+            raise ValueError(f"found host {tcp.host!r}, expected one that begins with a letter or digit")
+        return cls(f"tcp://{tcp}", tcp)
+
+    def of_rank(self, rank: int) -> str:
+        """Return the address of data-parallel rank `rank`, whose port is `rank` higher.
+
+        Raises:
+            ValueError: an ipc path has no port, or the port would be above 65535.
         """
         if rank == 0:
             return self.text
@@ -117,10 +147,10 @@ class ZmqAddress:
 
 
 def check_bind_address(text: str) -> None:
-    """Nothing when `text` is a ZMQ address to listen on: as to connect to, but any interface and any port may be meant.
+    """Check that `text` is a ZMQ address to listen on; unlike one to connect to, it may have host `*` and port 0.
 
     Raises:
-        ValueError: neither `tcp://HOST:PORT` with a host of ours or `*`, nor `ipc://PATH`.
+        ValueError: neither `tcp://HOST:PORT` with a local host or `*`, nor `ipc://PATH`.
     """
     scheme, _, rest = text.partition("://")
     if scheme == "ipc" and rest:
@@ -135,7 +165,7 @@ def check_bind_address(text: str) -> None:
 
 
 def check_metrics_url(text: str) -> None:
-    """Nothing when `text` is an address that can be scraped.
+    """Check that `text` is a URL to scrape.
 
     Raises:
         ValueError: not an http or https URL with a host.
@@ -145,10 +175,10 @@ def check_metrics_url(text: str) -> None:
 
 
 def check_base_url(text: str) -> None:
-    """Nothing when `text` is an address that paths can be put to.
+    """Check that `text` is a URL to which paths can be appended.
 
     Raises:
-        ValueError: not an http or https URL with a host, or one that goes on behind its path.
+        ValueError: not an http or https URL with a host, or a URL with a query or fragment.
     """
     parts = _url(text)
     if parts is None or parts.query or parts.fragment:
@@ -156,10 +186,10 @@ def check_base_url(text: str) -> None:
 
 
 def _url(text: str) -> SplitResult | None:
-    """The parts of an http or https URL with a host; None for anything else."""
+    """Return the parts of an http or https URL with a host; None for any other text."""
     try:
         parts = urlsplit(text)
         usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # a broken IPv6 host or a port that is no number
+    except ValueError:  # a broken IPv6 host or a port that is not a number
         return None
     return parts if usable and not any(character.isspace() for character in text) else None

@@ -1,4 +1,4 @@
-"""What differs between two configurations, and what of it needs a restart."""
+"""Differences between two configurations, and whether they need a restart."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from .schema import KVAtlasConfig
 from .secrets import masked
 
 ENTRY = "[]"
-"""Step of a path into a list whose entries have names."""
+"""Step of a path into a list with named entries."""
 
 NAME_KEYS = ("name", "pluginRef", "type")
-"""Keys by which an entry of a list is known, the first that it has."""
+"""Keys that identify an entry of a list; the first one that is present counts."""
 
 LIVE: tuple[tuple[str, ...], ...] = (
     ("endpoints", "static"),
@@ -32,20 +32,20 @@ LIVE: tuple[tuple[str, ...], ...] = (
     ("predictions",),
     ("audit",),
 )
-"""Keys that change without restart, with all below them; every other key needs one."""
+"""Keys that change without restart, including all keys below them; any other change needs a restart."""
 
 _MAX_SHOWN_CHARS = 120
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One key whose value differs.
+    """Change of one key.
 
     Attributes:
         path: keys from the top, `[]` for an entry of a list.
-        where: the path for people, entries by their name: `tiers[cpu].lruCapacityPerServer`.
-        old: plain data without secrets, None when the key was not there.
-        new: the same, None when it is not there any more.
+        where: the path for people, with entries by name: `tiers[cpu].lruCapacityPerServer`.
+        old: plain data without secrets, None if the key was absent.
+        new: the same, None if the key is now absent.
     """
 
     path: tuple[str, ...]
@@ -55,16 +55,16 @@ class Change:
 
     @property
     def is_live(self) -> bool:
-        """Whether it takes effect without restart."""
+        """Return whether it takes effect without a restart."""
         return any(self.path[: len(live)] == live for live in LIVE)
 
     def __str__(self) -> str:
-        """`weights.queue: 2.0 -> 3.0`."""
+        """Return the change as `weights.queue: 2.0 -> 3.0`."""
         return f"{self.where}: {_shown(self.old)} -> {_shown(self.new)}"
 
 
 def changes(old: KVAtlasConfig, new: KVAtlasConfig) -> list[Change]:
-    """Every key that differs. Entries of lists are told apart by name; the order of endpoints does not count."""
+    """Return every key that differs. Entries of lists are matched by name; the order of endpoints is ignored."""
     return list(_changes((), "", plain(old), plain(new)))
 
 
@@ -95,12 +95,12 @@ def _below(where: str, key: str) -> str:
 
 
 def _keyed(value: object) -> dict[str, object] | None:
-    """A mapping, None when it is none."""
+    """Return a mapping as it is, None for any other value."""
     return cast("dict[str, object]", value) if isinstance(value, dict) else None
 
 
 def _named(value: object) -> dict[str, object] | None:
-    """A list's entries by name, None when it is no list of things with names of their own."""
+    """Return the entries of a list by name, None if it is not a list of entries with unique names."""
     if not isinstance(value, list | tuple):
         return None
     entries = cast("Sequence[object]", value)
@@ -109,13 +109,13 @@ def _named(value: object) -> dict[str, object] | None:
 
 
 def _name(entry: object) -> str | None:
-    """What tells an entry from its neighbours: a plugin without a name is known by its type."""
+    """Return the identifying name of an entry; a plugin without a name is identified by its type."""
     keyed = _keyed(entry) or {}
     return next((str(keyed[key]) for key in NAME_KEYS if keyed.get(key)), None)
 
 
 def _shown(value: object) -> str:
-    """A value short enough for one line, without what is empty in it."""
+    """Return a value as text for one line, without its empty parts."""
     match value:
         case None:
             return "absent"

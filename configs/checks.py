@@ -1,4 +1,4 @@
-"""What the types of the schema cannot say: addresses, uniqueness, and values that contradict each other."""
+"""Checks beyond the types of the schema: addresses, uniqueness, and contradictions between values."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from .words import nearest
 
 
 def check_config(config: KVAtlasConfig) -> list[Problem]:
-    """Every contradiction in a file whose types are right."""
+    """Return every contradiction in a configuration whose types are valid."""
     return [
         *_server_problems(config.server),
         *_ext_proc_problems(config.ext_proc),
@@ -55,7 +55,7 @@ def check_config(config: KVAtlasConfig) -> list[Problem]:
 def check_plugins(
     plugins: Sequence[PluginConfig], profiles: Sequence[SchedulingProfileConfig]
 ) -> Iterator[Problem]:
-    """Names used twice, references to plugins that are not there, and weights that are no numbers."""
+    """Yield repeated names, references to plugins that do not exist, and weights that are not finite."""
     yield from _repeated(
         (
             (("plugins", number, "name" if each.name else "type"), each.known_as)
@@ -76,7 +76,7 @@ def check_plugins(
 def reference_problems(
     references: Iterable[tuple[KeyPath, str]], plugins: Sequence[PluginConfig]
 ) -> Iterator[Problem]:
-    """References to plugins that are not there."""
+    """Yield references to plugins that do not exist."""
     names = [plugin.known_as for plugin in plugins]
     for path, name in references:
         if name not in names:
@@ -86,15 +86,15 @@ def reference_problems(
 def _model_problems(config: KVAtlasConfig) -> Iterator[Problem]:
     yield from _remote_problems(("model",), config.model.remote_tokenizer)
     if config.models and config.model != ModelConfig():
-        yield Problem("found beside models; put it into that list", ("model",))
+        yield Problem("found together with models; move it into that list", ("model",))
     names: list[tuple[KeyPath, str]] = []
     for number, model in enumerate(config.models):
         path: KeyPath = ("models", number)
         yield from _remote_problems(path, model.remote_tokenizer)
         if not model.names:
-            yield Problem("missing, expected the names that requests have for the model", (*path, "names"))
+            yield Problem("missing, expected the names of the model in requests", (*path, "names"))
         if not model.endpoint_labels and len(config.models) > 1:
-            message = "missing, expected the labels of its endpoints, since a server has one of the models"
+            message = "missing, expected the labels of its endpoints, since a server serves one of the models"
             yield Problem(message, (*path, "endpointLabels"))
         names += [((*path, "names", place), name) for place, name in enumerate(model.names)]
         names += [((*path, "adapters", place), name) for place, name in enumerate(model.adapters)]
@@ -131,12 +131,12 @@ def _server_problems(server: ServerConfig) -> Iterator[Problem]:
     yield from _worker_problems(server.workers, taken)
     yield from _tls_problems(server.tls)
     if server.auth.protect_reads and not server.auth.bearer_token_file:
-        message = "found none beside protectReads, expected the file with the token"
+        message = "found none together with protectReads, expected the file with the token"
         yield Problem(message, ("server", "auth", "bearerTokenFile"))
 
 
 def _worker_problems(n_workers: int, listeners: Sequence[tuple[KeyPath, str]]) -> Iterator[Problem]:
-    """Ports of several workers that meet those of another listener, or do not exist."""
+    """Yield ports of several workers that collide with those of another listener, or are above 65535."""
     if n_workers == 1:
         return
     taken: dict[int, str] = {}
@@ -144,7 +144,7 @@ def _worker_problems(n_workers: int, listeners: Sequence[tuple[KeyPath, str]]) -
         try:
             first = HostPort.parse(text, lowest_port=0).port
         except ValueError:
-            continue  # reported already
+            continue  # already reported
         if first + n_workers - 1 > MAX_PORT:
             yield Problem(f"found {text!r}, but {n_workers} workers need ports above {MAX_PORT}", path)
         for port in range(first, first + n_workers):
@@ -152,7 +152,7 @@ def _worker_problems(n_workers: int, listeners: Sequence[tuple[KeyPath, str]]) -
                 message = (
                     f"found {text!r}: with {n_workers} workers, port {port} is also one of {taken[port]}"
                 )
-                yield Problem(f"{message}; leave as many ports between listeners", path)
+                yield Problem(f"{message}; leave that many ports between listeners", path)
                 break
         taken |= dict.fromkeys(range(first, first + n_workers), path_text(path))
 
@@ -163,9 +163,9 @@ def _tls_problems(tls: TlsConfig) -> Iterator[Problem]:
         missing = "certFile" if tls.key_file else "keyFile"
         yield Problem("found none, expected the file that belongs to the other", (*path, missing))
     if tls.self_signed is True and tls.cert_file:
-        yield Problem("found true beside certFile; keep one of the two", (*path, "selfSigned"))
+        yield Problem("found true together with certFile; keep one of the two", (*path, "selfSigned"))
     if tls.client_ca_file and not tls.cert_file and tls.self_signed is not True:
-        yield Problem("found a file, but no certFile that switches TLS on", (*path, "clientCaFile"))
+        yield Problem("found a file without certFile, which switches TLS on", (*path, "clientCaFile"))
 
 
 def _check_listener(text: str) -> None:
@@ -192,13 +192,15 @@ def _admission_problems(config: KVAtlasConfig) -> Iterator[Problem]:
 
 def _source_problems(endpoints: EndpointsConfig) -> Iterator[Problem]:
     if endpoints.static and endpoints.file:
-        yield Problem(f"found {endpoints.file!r} beside endpoints.static; keep one", ("endpoints", "file"))
+        yield Problem(
+            f"found {endpoints.file!r} together with endpoints.static; keep one", ("endpoints", "file")
+        )
 
 
 def endpoint_problems(
     base: KeyPath, endpoints: tuple[StaticEndpoint, ...], events: EventsConfig
 ) -> Iterator[Problem]:
-    """Every contradiction in a list of servers, which is at the path `base`."""
+    """Yield every contradiction in the list of servers at the path `base`."""
     for number, endpoint in enumerate(endpoints):
         malformed = list(_address_problems((*base, number), endpoint))
         yield from malformed
@@ -233,7 +235,7 @@ def _rank_problems(path: KeyPath, endpoint: StaticEndpoint, events: EventsConfig
 
 
 def _normal_address(text: str) -> str:
-    """The address in the one form used for comparing; a malformed one, reported elsewhere, as it is."""
+    """Return the address in its normal form for comparison; a malformed one, which is reported elsewhere, unchanged."""
     try:
         return str(HostPort.parse(text))
     except ValueError:
@@ -241,27 +243,27 @@ def _normal_address(text: str) -> str:
 
 
 def kubernetes_problems(endpoints: EndpointsConfig) -> Iterator[Problem]:
-    """Contradictions in `endpoints.kubernetes`."""
+    """Yield contradictions in `endpoints.kubernetes`."""
     kubernetes, path = endpoints.kubernetes, ("endpoints", "kubernetes")
     if kubernetes.inference_pool and kubernetes.endpoint_selector:
-        message = f"found {kubernetes.endpoint_selector!r} beside inferencePool; keep one"
+        message = f"found {kubernetes.endpoint_selector!r} together with inferencePool; keep one"
         yield Problem(message, (*path, "endpointSelector"))
     elif kubernetes.inference_pool and kubernetes.target_ports:
-        yield Problem("found ports beside inferencePool, which has its own", (*path, "targetPorts"))
+        yield Problem("found ports together with inferencePool, which has its own", (*path, "targetPorts"))
     elif kubernetes.endpoint_selector and not kubernetes.target_ports:
         yield Problem("found none, expected the ports that serve, such as [8000]", (*path, "targetPorts"))
     elif not kubernetes.is_on and kubernetes != KubernetesConfig():
         yield Problem("found neither inferencePool nor endpointSelector, expected one of them", path)
     for other in ("static", "file"):
         if kubernetes.is_on and getattr(endpoints, other):
-            yield Problem(f"found beside endpoints.{other}; keep one", path)
+            yield Problem(f"found together with endpoints.{other}; keep one", path)
 
 
 def election_problems(config: KVAtlasConfig) -> Iterator[Problem]:
-    """Contradictions in `leaderElection`."""
+    """Yield contradictions in `leaderElection`."""
     election = config.leader_election
     if election.enabled and config.server.workers > 1:
-        message = "found true with several workers, of which one would be ready; run several replicas, or one worker"
+        message = "found true with several workers, of which only one would be ready; run several replicas, or one worker"
         yield Problem(message, ("leaderElection", "enabled"))
     terms = (
         ("retryPeriod", election.retry_period, "renewDeadline", election.renew_deadline),
@@ -288,7 +290,7 @@ def _tier_problems(tiers: tuple[TierConfig, ...]) -> Iterator[Problem]:
 
 
 def weight_problems(base: KeyPath, weights: WeightsConfig) -> Iterator[Problem]:
-    """Every impossible weight; they are at the path `base`."""
+    """Yield every impossible weight of those at the path `base`."""
     for field in msgspec.structs.fields(WeightsConfig):
         if not math.isfinite(getattr(weights, field.name)):
             yield Problem("found infinity, expected a finite number", (*base, field.encode_name))
@@ -298,7 +300,7 @@ def _scrape_problems(scrape: MetricsScrapeConfig) -> Iterator[Problem]:
     if scrape.stale_after <= scrape.interval:
         message = f"found {scrape.stale_after}, expected more than the interval of {scrape.interval}"
         yield Problem(
-            f"{message}; no load would be believed until the next scrape", ("metricsScrape", "staleAfter")
+            f"{message}; every load would be stale before the next scrape", ("metricsScrape", "staleAfter")
         )
     elif scrape.idle_interval is not None and not (
         scrape.interval <= scrape.idle_interval < scrape.stale_after

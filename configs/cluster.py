@@ -1,4 +1,4 @@
-"""The sections about a Kubernetes cluster."""
+"""Sections for Kubernetes."""
 
 from __future__ import annotations
 
@@ -12,39 +12,39 @@ from .units import Duration
 
 
 class KubernetesConfig(Section, frozen=True):
-    """Pods of a Kubernetes cluster; `inferencePool` or `endpointSelector` says which."""
+    """Pods of a Kubernetes cluster, selected by `inferencePool` or `endpointSelector`."""
 
     inference_pool: str = ""
     """InferencePool whose pods are the servers."""
     pool_group: Literal["inference.networking.k8s.io", "inference.networking.x-k8s.io"] = (
         "inference.networking.k8s.io"
     )
-    """API group of the pool: the first has version v1, the second v1alpha2."""
+    """API group of the pool; the first has version v1, the second v1alpha2."""
     endpoint_selector: str = ""
-    """Label selector of the pods, in place of a pool."""
+    """Label selector of the pods, instead of a pool."""
     target_ports: Annotated[tuple[Annotated[int, Meta(ge=1, le=65535)], ...], Meta(max_length=8)] = ()
-    """Ports that serve on each pod, with `endpointSelector`; a pool has its own."""
+    """Serving ports of each pod, with `endpointSelector`; a pool has its own."""
     namespace: str = ""
-    """Namespace of the pool and its pods; empty: the variable NAMESPACE, the one kvatlas runs in, or `default`."""
+    """Namespace of the pool and its pods; empty: the variable NAMESPACE, the namespace of kvatlas itself, or `default`."""
     kubeconfig: PathText = ""
-    """How to reach the API server; empty: the variable KUBECONFIG, the pod's service account, or `~/.kube/config`."""
+    """File with the access to the API server; empty: the variable KUBECONFIG, the pod's service account, or `~/.kube/config`."""
 
     @property
     def is_on(self) -> bool:
-        """Whether pods are the servers."""
+        """Return whether pods are the servers."""
         return bool(self.inference_pool or self.endpoint_selector)
 
 
 class LeaderElectionConfig(Section, frozen=True):
-    """Several processes of which one is ready at a time, decided by a Lease; the others stay warm."""
+    """Election of one ready process among several by a Lease; the others stay warm."""
 
     enabled: bool = False
-    """Whether this process takes part; without it every one is ready."""
+    """Whether this process takes part; otherwise it is always ready."""
     lease_name: str = ""
     """Name of the Lease, in the namespace of the endpoints; empty: `kvatlas-<inferencePool>`."""
     lease_duration: Duration = Duration(15.0)
-    """Time after which others may lead when the leader is not heard of; whole seconds count."""
+    """Time without renewal after which another process may lead; rounded to whole seconds."""
     renew_deadline: Duration = Duration(10.0)
-    """Time after which the leader stops to lead when it cannot renew the Lease."""
+    """Time without a successful renewal after which the leader steps down."""
     retry_period: Duration = Duration(2.0)
-    """Time between two looks at the Lease."""
+    """Time between two attempts to acquire or renew the Lease."""

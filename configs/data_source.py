@@ -1,4 +1,4 @@
-"""What a `metrics-data-source` of the reference picker says of scraping, as `metricsScrape` says it."""
+"""Translation of the `metrics-data-source` plugin of the reference picker into `metricsScrape`."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from .units import Duration
 SOURCE = "metrics-data-source"
 """Type of the plugin."""
 
-SHORTEST_S = 0.05
-"""What is shorter the reference takes for this."""
+MIN_INTERVAL_S = 0.05
+"""Shortest interval; the reference raises a shorter one to it."""
 
 
 class DataSourceParams(Section, frozen=True):
@@ -24,11 +24,11 @@ class DataSourceParams(Section, frozen=True):
     interval: Duration | None = None
     """As `metricsScrape.interval`."""
     scheme: Literal["http", "https"] = "http"
-    """No effect: an endpoint's `metrics` is a whole URL."""
+    """No effect: an endpoint's `metrics` is a complete URL."""
     path: str = "/metrics"
     """No effect, as `scheme`."""
     insecure_skip_verify: bool = True
-    """No effect: certificates are checked against those that the system trusts."""
+    """No effect: certificates are verified with the trust store of the system."""
     ca_cert_path: str = ""
     """No effect."""
     client_cert_path: str = ""
@@ -38,7 +38,7 @@ class DataSourceParams(Section, frozen=True):
 
     @property
     def without_effect(self) -> list[str]:
-        """Keys with values that kvatlas would have to follow, and does not."""
+        """Return the keys whose values would change scraping but are not supported."""
         asked = {
             "scheme": self.scheme != "http",
             "path": self.path not in ("/metrics", "metrics", ""),
@@ -50,24 +50,24 @@ class DataSourceParams(Section, frozen=True):
 
 
 def is_source(plugin: PluginConfig) -> bool:
-    """Whether the plugin says something of scraping."""
+    """Return whether the plugin configures scraping."""
     return plugin.type == SOURCE and bool(plugin.parameters)
 
 
 def source_problems(plugin: PluginConfig) -> list[Problem]:
-    """What is wrong with the plugin's parameters; paths begin there."""
+    """Return the problems of the plugin's parameters; paths are relative to them."""
     params = decode(plugin.parameters, DataSourceParams)
     return params if isinstance(params, list) else []
 
 
 def interval_of(plugin: PluginConfig) -> Duration | None:
-    """Time between two scrapes by a plugin without problems, None where it does not say."""
+    """Return the scrape interval of a plugin without problems, None if it has none."""
     interval = _params(plugin).interval
-    return Duration(max(SHORTEST_S, interval)) if interval is not None else None
+    return Duration(max(MIN_INTERVAL_S, interval)) if interval is not None else None
 
 
 def source_notes(plugin: PluginConfig) -> Iterator[str]:
-    """What of a plugin without problems has no effect, one line."""
+    """Yield one line about the parameters of a valid plugin that have no effect."""
     keys = _params(plugin).without_effect
     if keys:
         yield (

@@ -1,4 +1,4 @@
-"""Sections about decisions once they are made: what they let expect, whether it came true, and what is kept of them."""
+"""Sections for past decisions: their predictions, the audit of these, and their storage."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from .units import Duration
 
 
 class PredictionsConfig(Section, frozen=True):
-    """Prompts just sent to an endpoint, taken as held there until its events come."""
+    """Prompts of recent requests that count as cached until events arrive."""
 
     enabled: bool = True
-    """Whether they are, so that a burst of equal prompts stays together."""
+    """Whether they count, so that a burst of equal prompts goes to one endpoint."""
     ttl: Duration = Duration(2.0)
-    """How long, where no events confirm it."""
+    """Time for which they count if no event confirms them."""
 
 
 class AuditConfig(Section, frozen=True):
-    """What engines say they reused of prompts, beside what was expected."""
+    """Comparison of the prompt tokens that engines report as reused with the expected ones."""
 
     lower_credit: bool = True
-    """Whether an endpoint's prefix scores fall where its engine reuses less than expected, until it does again."""
+    """Whether prefix scores of an endpoint fall while its engine reuses less than expected."""
 
 
 class DecisionsConfig(Section, frozen=True):
-    """Decisions kept to be explained."""
+    """Recent decisions, kept for explanation."""
 
     max_count: Annotated[int, Meta(ge=0, le=1_000_000)] = 1000
-    """The newest so many; 0 keeps none."""
+    """Number of newest decisions to keep; 0 keeps none."""
     max_mebibytes: Annotated[int, Meta(ge=1, le=65536)] = 64
-    """Memory they may take; older ones go first. One takes about 30 KiB with 20 endpoints and four scorers."""
+    """Memory limit in MiB; the oldest are dropped first. One takes about 30 KiB with 20 endpoints and four scorers."""

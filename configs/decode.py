@@ -1,4 +1,4 @@
-"""Plain data against the schema: every problem at once, each with its path."""
+"""Conversion of plain data to the schema, with every problem and its path."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ S = TypeVar("S", bound=msgspec.Struct)
 
 
 def decode(data: object, schema: type[S]) -> S | list[Problem]:
-    """`data` as `schema`, or everything that keeps it from being one."""
+    """Return `data` as `schema`, or every problem with it."""
     problems: list[Problem] = []
     _check(data, schema, inspect.type_info(schema), (), problems)
     return problems or msgspec.convert(data, schema, dec_hook=_duration)
 
 
 def _duration(_: type, value: object) -> Duration:
-    """Decodes the schema's only type that msgspec does not know; msgspec itself refuses the result for any other."""
+    """Decode the only type of the schema that msgspec does not know; msgspec rejects the result for any other type."""
     return Duration.parse(value)
 
 
 def _check(value: object, wanted: object, info: inspect.Type, path: KeyPath, problems: list[Problem]) -> None:
-    """Adds what is wrong with `value`. `wanted` is the annotation and `info` what msgspec makes of it."""
+    """Add the problems of `value` to `problems`; `info` is the type that msgspec derives from the annotation `wanted`."""
     match info, value:
         case inspect.StructType(), dict():
             _check_struct(cast("Mapping[object, object]", value), info, path, problems)
@@ -49,7 +49,7 @@ def _check(value: object, wanted: object, info: inspect.Type, path: KeyPath, pro
 
 
 def _argument(annotation: object, position: int) -> object:
-    """A type argument of `tuple[X, ...]` or `dict[K, V]`, inside `Annotated` or not."""
+    """Return a type argument of `tuple[X, ...]` or `dict[K, V]`, with or without `Annotated` around it."""
     arguments = get_args(annotation)
     if get_origin(annotation) is Annotated:
         arguments = get_args(arguments[0])
@@ -62,7 +62,7 @@ def _check_struct(
     if info.tag_field is not None and value.get(info.tag_field) != info.tag:
         shown = f"found {found(value[info.tag_field])}" if info.tag_field in value else "missing"
         problems.append(Problem(f"{shown}, expected {info.tag!r}", (*path, info.tag_field)))
-        return  # another kind of file: what else is wrong with it says nothing
+        return  # another kind of file, for which further problems mean nothing
     annotations = {field.encode_name: field.type for field in msgspec.structs.fields(info.cls)}
     known = [*annotations] if info.tag_field is None else [info.tag_field, *annotations]
     problems.extend(_unknown_key(key, known, path) for key in value if key not in known)
@@ -90,7 +90,7 @@ def _check_leaf(
 
 
 def _wanted(info: inspect.Type) -> str:
-    """Words for a type; parameters of other packages' plugins may have types that this schema does not use."""
+    """Return words for a type; parameters of third-party plugins may have types that this schema does not use."""
     try:
         return expected(info)
     except TypeError:

@@ -1,4 +1,4 @@
-"""The schema's types and a file's values in words for people."""
+"""Words for people: types of the schema and values of a file."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _MAX_SHOWN_CHARS = 60
 
 
 def expected(info: inspect.Type) -> str:
-    """What a value of this type may be, such as `a whole number from 1 to 65535`."""
+    """Describe the valid values of a type, such as `a whole number from 1 to 65535`."""
     match info:
         case inspect.UnionType():
             words = " or ".join(
@@ -50,7 +50,7 @@ def _limits(info: inspect.IntType | inspect.FloatType) -> str:
 
 
 def _limit(value: float) -> str:
-    """Whole numbers are written in full: a hash seed has 19 digits."""
+    """Return the limit as text; whole numbers are written in full, since a hash seed has 19 digits."""
     return str(int(value)) if value == int(value) else str(value)
 
 
@@ -63,7 +63,7 @@ def _length(low: int | None, high: int | None, unit: str) -> str:
 
 
 def found(value: object) -> str:
-    """A value of the file, short enough for one line."""
+    """Describe a value of the file in at most one line."""
     match value:
         case None:
             return "nothing"

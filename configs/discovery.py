@@ -1,4 +1,4 @@
-"""The file that lists the endpoints in place of `endpoints.static`: as a list of our own, or as the reference picker has it."""
+"""Files that list the endpoints instead of `endpoints.static`, in the format of kvatlas or of the reference picker."""
 
 from __future__ import annotations
 
@@ -21,29 +21,29 @@ DEFAULT_NAMESPACE = "default"
 
 
 class _OwnFile(Section, frozen=True):
-    """A list at the top of the file, with the keys of `endpoints.static`."""
+    """File in the format of kvatlas: a list with the keys of `endpoints.static`."""
 
     endpoints: tuple[StaticEndpoint, ...]
 
 
 class ListedEndpoint(Section, frozen=True):
-    """One server as the reference picker's `file-discovery` lists it. Source: llm-d-router, discovery/file/plugin.go."""
+    """One server in the format of the reference picker's `file-discovery`. Source: llm-d-router, discovery/file/plugin.go."""
 
     name: Annotated[str, Meta(min_length=1)]
     """Unique in its namespace."""
     address: Annotated[str, Meta(min_length=1)]
-    """IP address, or a host name, which the reference picker does not take."""
+    """IP address or host name; the reference picker accepts only IP addresses."""
     port: Annotated[str, Meta(min_length=1)] | Port
-    """Port that serves requests."""
+    """Serving port."""
     namespace: str = DEFAULT_NAMESPACE
-    """Set before the name when it is not `default`."""
+    """Prefix of the name if it is not `default`."""
     metrics_host: str = ""
-    """`HOST:PORT` that serves /metrics; absent: where requests are served."""
+    """`HOST:PORT` that serves /metrics; absent: the serving address."""
     labels: dict[str, str] = {}
-    """Free labels."""
+    """Labels, with any names."""
 
     def static(self) -> StaticEndpoint:
-        """The same in our form."""
+        """Return the same server as an entry of `endpoints.static`."""
         is_default = self.namespace in ("", DEFAULT_NAMESPACE)
         return StaticEndpoint(
             name=self.name if is_default else f"{self.namespace}/{self.name}",
@@ -54,16 +54,16 @@ class ListedEndpoint(Section, frozen=True):
 
 
 class _ReferenceFile(Section, frozen=True):
-    """A mapping with the one key `endpoints`."""
+    """File in the format of the reference picker: a mapping with the one key `endpoints`."""
 
     endpoints: tuple[ListedEndpoint, ...]
 
 
 def with_listed_endpoints(config: KVAtlasConfig) -> KVAtlasConfig:
-    """The configuration with what its `endpoints.file` lists, if it names one, in `endpoints.static`.
+    """Return the configuration with the servers of its `endpoints.file`, if it names one, in `endpoints.static`.
 
     Raises:
-        ConfigError: as `read_endpoints`.
+        ConfigError: see `read_endpoints`.
     """
     endpoints = config.endpoints
     if not endpoints.file:
@@ -73,10 +73,10 @@ def with_listed_endpoints(config: KVAtlasConfig) -> KVAtlasConfig:
 
 
 def read_endpoints(path: str | Path, events: EventsConfig) -> tuple[StaticEndpoint, ...]:
-    """The endpoints in the file `path`.
+    """Read the endpoints in the file `path`.
 
     Raises:
-        ConfigError: the file cannot be read, or says something impossible; with every problem, its line and key.
+        ConfigError: the file cannot be read or has problems; names each with its line and key.
     """
     document = read_document(path)
     is_own = isinstance(document.data, list)
@@ -102,7 +102,7 @@ def _reference(data: object) -> tuple[StaticEndpoint, ...] | list[Problem]:
 
 
 def _host(text: str) -> str:
-    """The host as addresses write it: IPv6 in brackets."""
+    """Return the host for an address, with brackets around IPv6."""
     try:
         return f"[{ipaddress.IPv6Address(text)}]"
     except ipaddress.AddressValueError:

@@ -1,4 +1,4 @@
-"""A YAML text as plain data, with the line of every key."""
+"""YAML documents as plain data, with the line of every key."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ class Document:
     """One YAML document.
 
     Attributes:
-        data: mappings, lists and scalars, as YAML 1.1 reads them.
-        root: the node they were made from.
+        data: mappings, lists and scalars, by the rules of YAML 1.1.
+        root: the YAML node from which they were made.
     """
 
     data: object
     root: yaml.Node
 
     def line_of(self, path: KeyPath) -> int:
-        """Line of the key or list entry at `path`, or of the nearest thing above that the file has."""
+        """Return the line of the key or list entry at `path`, or of its nearest parent in the file."""
         node, line = self.root, self.root.start_mark.line
         for step in path:
             match node:
@@ -41,7 +41,7 @@ class Document:
 
 
 def parse_document(raw: bytes) -> Document | Problem:
-    """The single document in `raw`, or why it cannot be read: encoding, syntax, repeated keys, nothing in it."""
+    """Parse the single document in `raw`, or return the problem: encoding, syntax, a repeated key, an empty file."""
     try:
         root = yaml.compose(raw, Loader=yaml.SafeLoader)
         if root is None:
@@ -67,7 +67,7 @@ def _syntax_problem(error: yaml.MarkedYAMLError) -> Problem:
 
 
 def _repeated_key(root: yaml.Node) -> Problem | None:
-    """The first key that a mapping holds twice; YAML would silently take the last. Each node is visited once."""
+    """Return the first repeated key of a mapping, of which YAML would silently use the last. Each node is visited once."""
     seen: set[int] = set()
     waiting = [root]
     while waiting:
@@ -83,7 +83,7 @@ def _repeated_key(root: yaml.Node) -> Problem | None:
                 line = key.start_mark.line + 1
                 if name in lines:
                     return Problem(
-                        f"key {name!r} comes twice, first on line {lines[name]}; keep one", line=line
+                        f"key {name!r} is repeated, first on line {lines[name]}; keep one", line=line
                     )
                 lines[name] = line
         elif isinstance(node, yaml.SequenceNode):

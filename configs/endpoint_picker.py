@@ -1,7 +1,7 @@
-"""Configuration files of the reference endpoint picker, `kind: EndpointPickerConfig`, as they are.
+"""Configuration files of the reference endpoint picker, `kind: EndpointPickerConfig`.
 
-What such a file says of plugins and profiles becomes a `KVAtlasConfig`. Its other sections set up parts of the reference
-that kvatlas has built in; they are checked and have no effect.
+The plugins and profiles of such a file become a `KVAtlasConfig`. The other sections configure parts of the reference
+that are built into kvatlas: they are checked and have no effect.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from .words import nearest
 KIND = "EndpointPickerConfig"
 
 DEFAULT_PRODUCER = "approx-prefix-cache-producer"
-"""Type, and so name, of the producer that the reference makes for plugins that name none."""
+"""Type and default name of the producer that the reference adds for plugins that name none."""
 
 FILE_DISCOVERY = "file-discovery"
 """Type of the plugin that names a file of endpoints."""
 
 _PREFIX_READERS = ("prefix-cache-scorer", "prefix-cache-affinity-filter")
 _PRODUCER_KEYS = frozenset({"prefixMatchInfoProducerName", "tier", "autoTune", "lruCapacityPerServer"})
-"""Parameters by which a plugin says whose matches it reads."""
+"""Parameters with which a plugin selects the source of its matches."""
 
 GATES = ("flowControl", "haPopulateNonLeaderDatastore", "dataLayer", "prepareDataPlugins")
-"""Feature gates of the reference, older ones included."""
+"""Feature gates of the reference, including older ones."""
 
 
 class PluginRefConfig(Section, frozen=True):
@@ -51,28 +51,28 @@ class DataSourceConfig(Section, frozen=True):
     plugin_ref: str
     """Name of a plugin in `plugins`."""
     extractors: tuple[PluginRefConfig, ...] = ()
-    """What reads it."""
+    """Extractors of its data."""
 
 
 class DataLayerConfig(Section, frozen=True):
-    """Data about endpoints; kvatlas scrapes by itself."""
+    """Data about endpoints; kvatlas has built-in scraping."""
 
     inject_defaults: bool = True
     """No effect."""
     sources: tuple[DataSourceConfig, ...] = ()
     """No effect."""
     discovery: PluginRefConfig | None = None
-    """Where endpoints come from."""
+    """Source of the endpoints."""
     peer_discovery: PluginRefConfig | None = None
-    """Where replicas come from."""
+    """Source of the replicas."""
     cross_replica_syncer_plugin_ref: str | None = None
-    """What replicas share."""
+    """Plugin that synchronizes replicas."""
     cross_replica_sync_interval: str | None = None
     """No effect."""
 
 
 class RequestHandlerConfig(Section, frozen=True):
-    """Parsers; kvatlas reads every known API."""
+    """Parsers; kvatlas parses every known API."""
 
     parsers: tuple[PluginRefConfig, ...] = ()
     """No effect."""
@@ -82,38 +82,38 @@ class FileDiscoveryParams(Section, frozen=True):
     """Parameters of `file-discovery`."""
 
     path: Annotated[str, Meta(min_length=1)]
-    """The file; relative to the configuration file."""
+    """File with the endpoints; relative to the configuration file."""
     watch_file: bool = False
     """No effect: the file is always watched."""
 
 
 class EndpointPickerConfig(Section, frozen=True, tag_field="kind", tag=KIND):
-    """The whole file."""
+    """Configuration file of the reference picker."""
 
     api_version: Literal["llm-d.ai/v1alpha1", "llm-d.ai/v1", "inference.networking.x-k8s.io/v1alpha1"]
     """Version of the format."""
     plugins: Annotated[tuple[PluginConfig, ...], Meta(min_length=1)]
     """Plugins."""
     scheduling_profiles: tuple[SchedulingProfileConfig, ...] = ()
-    """The profile; absent: every filter, scorer and picker in `plugins`, with weight 1."""
+    """Scheduling profile; absent: every filter, scorer and picker in `plugins`, with weight 1."""
     feature_gates: tuple[str, ...] = ()
-    """Switches of the reference."""
+    """Feature gates of the reference."""
     data_layer: DataLayerConfig = DataLayerConfig()
     """Data about endpoints."""
     data: DataLayerConfig = DataLayerConfig()
-    """The same, by its older name."""
+    """Older name of `dataLayer`."""
     request_handler: RequestHandlerConfig = RequestHandlerConfig()
     """Parsers."""
     flow_control: dict[str, Any] = msgspec.field(default_factory=dict[str, Any])
-    """Queues; kvatlas has none. What counts as saturated is looked at."""
+    """Queues; kvatlas has none, and reads only the saturation detector."""
     saturation_detector: SaturationDetectorConfig = SaturationDetectorConfig()
-    """What counts as saturated, by its older place."""
+    """Saturation detector, at its older place."""
     parser: PluginRefConfig | None = None
     """Deprecated in the reference; no effect."""
 
 
 def check_endpoint_picker(config: EndpointPickerConfig) -> list[Problem]:
-    """Every contradiction in a file whose types are right."""
+    """Return every contradiction in a file whose types are valid."""
     return [
         *check_plugins(config.plugins, config.scheduling_profiles),
         *_gate_problems(config.feature_gates),
@@ -124,15 +124,15 @@ def check_endpoint_picker(config: EndpointPickerConfig) -> list[Problem]:
 
 
 def kvatlas_config(config: EndpointPickerConfig) -> KVAtlasConfig:
-    """The same plugins, profiles, file of endpoints and series, with the producer spelled out that is made unasked."""
+    """Convert to a `KVAtlasConfig`: plugins with the implied producer, profiles, file of endpoints, series."""
     _, discovery = _file_discovery(config)
     detecting = detector(config.plugins, _detector_name(config))
     sources = [each for each in config.plugins if is_source(each)]
     scrape, _ = extracted(filter(is_extractor, config.plugins))
     for interval in filter(None, map(interval_of, sources)):
         scrape = msgspec.structs.replace(scrape, interval=interval)
-    said_otherwise = [discovery, detecting, *sources]
-    given = tuple(each for each in config.plugins if each not in said_otherwise and not is_extractor(each))
+    translated = [discovery, detecting, *sources]
+    given = tuple(each for each in config.plugins if each not in translated and not is_extractor(each))
     plugins = tuple(map(_with_producer, given))
     if plugins != given and DEFAULT_PRODUCER not in {plugin.known_as for plugin in plugins}:
         plugins = (*plugins, PluginConfig(type=DEFAULT_PRODUCER))
@@ -147,17 +147,17 @@ def kvatlas_config(config: EndpointPickerConfig) -> KVAtlasConfig:
 
 
 def notes(config: EndpointPickerConfig) -> list[str]:
-    """What in the file, apart from its plugins, has no effect although it was asked for; one line each."""
+    """Return one line for each setting outside of plugins that has no effect although it was set."""
     asked = {gate for gate in config.feature_gates if gate in ("flowControl", "flowControl=true")}
     gates = [
-        f"feature gate {gate}: kvatlas sends requests on at once and queues none" for gate in sorted(asked)
+        f"feature gate {gate}: kvatlas forwards requests at once and has no queues" for gate in sorted(asked)
     ]
     sources = (note for each in config.plugins if is_source(each) for note in source_notes(each))
     return [*gates, *extracted(filter(is_extractor, config.plugins))[1], *sources]
 
 
 def _file_discovery(config: EndpointPickerConfig) -> tuple[int, PluginConfig | None]:
-    """Place and entry of the plugin whose file lists the endpoints, None without."""
+    """Return the position and entry of the plugin whose file lists the endpoints; (0, None) if there is none."""
     wanted = config.data_layer.discovery or config.data.discovery
     for number, plugin in enumerate(config.plugins):
         if wanted is not None and (plugin.type, plugin.known_as) == (FILE_DISCOVERY, wanted.plugin_ref):
@@ -173,7 +173,7 @@ def _discovery_problems(config: EndpointPickerConfig) -> Iterator[Problem]:
 
 
 def _parameter_problems(config: EndpointPickerConfig) -> Iterator[Problem]:
-    """Of plugins whose parameters become sections of kvatlas' own."""
+    """Yield the problems of plugins whose parameters become sections of a `KVAtlasConfig`."""
     for number, plugin in enumerate(config.plugins):
         problems: Iterable[Problem] = ()
         if is_extractor(plugin):
@@ -187,7 +187,7 @@ def _parameter_problems(config: EndpointPickerConfig) -> Iterator[Problem]:
 
 
 def _detector_name(config: EndpointPickerConfig) -> str | None:
-    """Of the plugin that says what counts as saturated, None where none is named."""
+    """Return the name of the saturation detector, None if none is named."""
     named = config.flow_control.get("saturationDetector")
     name = cast("Mapping[object, object]", named).get("pluginRef") if isinstance(named, dict) else None
     return name if isinstance(name, str) else config.saturation_detector.plugin_ref

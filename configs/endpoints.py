@@ -1,4 +1,4 @@
-"""The addresses of one configured endpoint, written out or derived."""
+"""Addresses of one configured endpoint, given or derived."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from .schema import EventsConfig, StaticEndpoint
 
 @dataclass(frozen=True, slots=True)
 class RankAddresses:
-    """Where one data-parallel rank publishes.
+    """Event addresses of one data-parallel rank.
 
     Attributes:
-        rank: from 0.
-        events: ZMQ PUB address to connect to, or our own that it connects to; None when the endpoint has no events.
-        replay: ZMQ ROUTER address, None when it has no replay.
+        rank: number of the rank, from 0.
+        events: ZMQ PUB address to connect to, or the local address that it connects to; None if the endpoint has no events.
+        replay: ZMQ ROUTER address, None if it has no replay.
     """
 
     rank: int
@@ -28,41 +28,70 @@ class EndpointAddresses:
     """Every address of one endpoint.
 
     Attributes:
-        serving: `host:port` that serves requests; None when it is not known, so that none can be sent there.
-        metrics: Prometheus URL of all ranks together, None when not scraped.
-        ranks: one entry a data-parallel rank, in order.
-        connects_to_us: whether its publishers connect to our socket (`events.mode: bind`), told apart by topic.
+        serving: address for requests; None if it is unknown, so that no request can be sent there.
+        metrics: Prometheus URL of all ranks together, None if not scraped.
+        ranks: one entry per data-parallel rank, in order.
+        connects_to_us: whether its publishers connect to a local socket (`events.mode: bind`), identified by topic.
     """
 
-    serving: str | None
+    serving: HostPort | None
     metrics: str | None
     ranks: tuple[RankAddresses, ...]
     connects_to_us: bool = False
 
 
 def endpoint_addresses(endpoint: StaticEndpoint, events: EventsConfig) -> EndpointAddresses:
-    """The endpoint's addresses; what it does not name is derived from its host and the ports of `events`.
+    """Return the endpoint's addresses; missing ones are derived from its host and the ports of `events`.
 
     Rank r adds r to the port of both sockets; with `events.mode: bind` every rank publishes to `events.bind`. An empty
     string switches an address off, and an endpoint without events has no replay.
 
     Raises:
-        ValueError: an address is malformed, or a rank's port would pass 65535; `load_config` refuses such files.
+        ValueError: an address is malformed, or a rank's port would be above 65535; `load_config` rejects such files.
     """
     serving = HostPort.parse(endpoint.address)
     publisher = _address(endpoint.events, serving.host, events.port)
-    router = _address(endpoint.replay, serving.host, events.replay_port) if publisher else None
+    return addresses_of_ranks(
+        serving,
+        publisher=publisher,
+        replay=_address(endpoint.replay, serving.host, events.replay_port) if publisher else None,
+        metrics=f"http://{serving}/metrics" if endpoint.metrics is None else endpoint.metrics or None,
+        n_ranks=endpoint.data_parallel_size,
+        events=events,
+    )
+
+
+def addresses_of_ranks(
+    serving: HostPort,
+    *,
+    publisher: ZmqAddress | None,
+    replay: ZmqAddress | None,
+    metrics: str | None,
+    n_ranks: int,
+    events: EventsConfig,
+) -> EndpointAddresses:
+    """Return the addresses of an endpoint with `n_ranks` data-parallel ranks.
+
+    Args:
+        serving: where it serves requests.
+        publisher: events of rank 0; None if it publishes none.
+        replay: replay of rank 0; None if it has none.
+        metrics: URL of its metrics; None if they are not scraped.
+        n_ranks: rank r adds r to the port of both sockets.
+        events: with mode `bind` every rank publishes to our own address.
+    Raises:
+        ValueError: a rank's port would pass 65535.
+    """
     ranks = tuple(
         RankAddresses(
             rank=rank,
             events=_events(publisher, rank, events) if publisher else None,
-            replay=router.of_rank(rank) if router else None,
+            replay=replay.of_rank(rank) if replay else None,
         )
-        for rank in range(endpoint.data_parallel_size)
+        for rank in range(n_ranks)
     )
-    metrics = f"http://{serving}/metrics" if endpoint.metrics is None else endpoint.metrics
     return EndpointAddresses(
-        serving=str(serving), metrics=metrics or None, ranks=ranks, connects_to_us=events.mode == "bind"
+        serving=serving, metrics=metrics, ranks=ranks, connects_to_us=events.mode == "bind"
     )
 
 
@@ -73,4 +102,4 @@ def _events(publisher: ZmqAddress, rank: int, events: EventsConfig) -> str:
 def _address(written: str | None, host: str, port: int) -> ZmqAddress | None:
     if written == "":
         return None
-    return ZmqAddress.parse(f"tcp://{HostPort(host, port)}" if written is None else written)
+    return ZmqAddress.on(HostPort.at(host, port)) if written is None else ZmqAddress.parse(written)

@@ -1,4 +1,4 @@
-"""Under which names engines tell their load and the size of their cache."""
+"""Series in which engines report their load and the size of their cache."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 from .scraping import EngineConfig, MetricsScrapeConfig
 
 AUTO = "auto"
-"""In place of an engine's name: the one whose series are in the answer."""
+"""Value instead of an engine's name: detect the engine by the series in the response."""
 
 TYPE_LABELS = ("llm-d.ai/engine-type", "inference.networking.k8s.io/engine-type")
-"""Labels of an endpoint that name its engine, the newer first. Source: llm-d-router, core-metrics-extractor."""
+"""Labels of an endpoint that name its engine, newer first. Source: llm-d-router, core-metrics-extractor."""
 
 _NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
 _LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)=("?)([^",{}]+)\2')
@@ -20,11 +20,11 @@ _LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)=("?)([^",{}]+)\2')
 
 @dataclass(frozen=True, slots=True)
 class Selector:
-    """A series by its name, and by labels that must have given values.
+    """Selector of a series by its name and required label values.
 
     Attributes:
-        name: of the series.
-        labels: label and value; other labels may have any value.
+        name: name of the series.
+        labels: required labels and values; other labels may have any value.
     """
 
     name: str
@@ -32,7 +32,7 @@ class Selector:
 
     @classmethod
     def parse(cls, text: str) -> Selector:
-        """The series that `text` writes: `name` or `name{label=value,...}`, the values with or without quotes.
+        """Parse `name` or `name{label=value,...}`, with or without quotes around the values.
 
         Raises:
             ValueError: not of that form.
@@ -48,21 +48,21 @@ class Selector:
 
 @dataclass(frozen=True, slots=True)
 class EngineSeries:
-    """Names of one engine. Where several are given, the first that is there counts; without any it tells nothing.
+    """Series of one engine. If several are given, the first one in the response counts; if none is, the value is unknown.
 
     Attributes:
         waiting: gauges of queued requests.
         running: gauges of requests being served.
         kv_utilization: gauges of the used part of the KV blocks, 0 to 1.
         cache_info: series whose labels describe the cache.
-        block_size_label: its label with the tokens a block.
+        block_size_label: its label with the tokens per block.
         num_blocks_label: its label with the number of GPU blocks of all ranks.
-        block_size: gauges of the tokens a block.
-        num_blocks: gauges of one rank's GPU blocks.
-        offload: counters that move only when blocks go to or come from slower memory.
-        process_start: gauge with the wall-clock start of the process in seconds.
+        block_size: gauges of the tokens per block.
+        num_blocks: gauges of the GPU blocks of one rank.
+        offload: counters that change only when blocks move to or from slower memory.
+        process_start: gauge of the start time of the process, in wall-clock seconds.
         lora_info: series whose labels name the LoRA adapters, with vLLM's label names, and whose value is the time of
-            writing.
+            its update.
     """
 
     waiting: tuple[Selector, ...]
@@ -79,12 +79,12 @@ class EngineSeries:
 
     @property
     def load(self) -> tuple[Selector, ...]:
-        """Every series that may hold load."""
+        """Return every series that can carry load."""
         return (*self.waiting, *self.running, *self.kv_utilization)
 
     @property
     def names(self) -> list[str]:
-        """Names of every series that is read."""
+        """Return the names of all series that are read."""
         facts = (*self.cache_info, *self.block_size, *self.num_blocks, *self.offload, self.process_start)
         return sorted({selector.name for selector in (*self.load, *facts, *self.lora_info)})
 
@@ -97,7 +97,7 @@ ENGINES: Mapping[str, EngineSeries] = {
     "vllm": EngineSeries(
         waiting=_all("vllm:num_requests_waiting"),
         running=_all("vllm:num_requests_running"),
-        # the second is the only one up to 0.9.1, and gone since 0.13
+        # up to 0.9.1 only the second exists; since 0.13 it is removed
         kv_utilization=_all("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc"),
         cache_info=_all("vllm:cache_config_info"),
         offload=_all("vllm:kv_offload_total_bytes_total", "vllm:external_prefix_cache_hits_total"),
@@ -127,17 +127,17 @@ ENGINES: Mapping[str, EngineSeries] = {
         block_size=_all("nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type=tokens_per}"),
         num_blocks=_all("nv_trt_llm_kv_cache_block_metrics{kv_cache_block_type=max}"),
     ),
-    # its nv_inference_exec_count counts executions since the start, so it does not tell what is running
+    # its nv_inference_exec_count counts executions since the start, not running requests
     "triton": EngineSeries(waiting=_all("nv_inference_pending_request_count")),
 }
-"""Engines that are known by name. Source: llm-d-router, core-metrics-extractor, and the engines' own answers."""
+"""Known engines by name. Source: llm-d-router, core-metrics-extractor, and the engines' own /metrics."""
 
 
 class EngineCatalog:
-    """Which names an endpoint's series may have.
+    """Engines with their series, by the labels of an endpoint.
 
     Args:
-        config: default engine, and names that differ from `ENGINES`; checked.
+        config: default engine, and series that differ from `ENGINES`; checked.
     """
 
     def __init__(self, config: MetricsScrapeConfig) -> None:
@@ -146,14 +146,14 @@ class EngineCatalog:
         self._default = config.engine
 
     def of(self, labels: Mapping[str, str]) -> Mapping[str, EngineSeries]:
-        """Engines that an endpoint with these labels may be, by name; the one its label names if it is known."""
+        """Return the possible engines of an endpoint with these labels, by name; only the one in its label if it is known."""
         named = next((labels[label] for label in TYPE_LABELS if label in labels), self._default)
         chosen = named if named in self._engines else self._default
         return self._engines if chosen == AUTO else {chosen: self._engines[chosen]}
 
 
 def _with_own(known: EngineSeries | None, own: EngineConfig) -> EngineSeries:
-    """The names of an engine, those of `own` in place of known ones; an empty text is a series it does not have."""
+    """Return the series of an engine with those of `own` instead of known ones; an empty text removes a series."""
     series = known or EngineSeries(waiting=())
     return replace(
         series,

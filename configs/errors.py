@@ -1,8 +1,8 @@
 """Errors of the configuration.
 
-    ConfigError    a configuration file that cannot be used, with every problem found in it
+    ConfigError    a configuration file with problems, all of which it lists
 
-Its root is `Exception`, since this folder imports no other.
+The root is `Exception`, since this room imports no other.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ KeyPath = tuple[str | int, ...]
 
 
 def path_text(path: KeyPath) -> str:
-    """The path as people write it, `endpoints.static[1].labels["a.b/c"]`."""
+    """Format the path for people, as in `endpoints.static[1].labels["a.b/c"]`."""
     text = ""
     for step in path:
         if isinstance(step, int):
@@ -29,12 +29,12 @@ def path_text(path: KeyPath) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing wrong in a file.
+    """One problem in a file.
 
     Attributes:
-        message: what was found and what is allowed, one line.
-        path: where, empty for the file as a whole.
-        line: line of the file, from 1; None when there is none to name.
+        message: found value and allowed values, one line.
+        path: path of the key, empty for the whole file.
+        line: line of the file, from 1; None if it is unknown.
     """
 
     message: str
@@ -42,7 +42,7 @@ class Problem:
     line: int | None = None
 
     def __str__(self) -> str:
-        """`line 12, endpoints.static[1].address: message`."""
+        """Return `line 12, endpoints.static[1].address: message`."""
         place = ", ".join(
             part for part in (f"line {self.line}" if self.line else "", path_text(self.path)) if part
         )
@@ -50,11 +50,11 @@ class Problem:
 
 
 class ConfigError(Exception):
-    """A configuration file that cannot be used; the message names the file and every problem.
+    """Problems that make a configuration file unusable; the message names the file and each problem.
 
     Attributes:
-        file: the file as it was asked for.
-        problems: at least one, in the order of the file.
+        file: the path as given by the caller.
+        problems: at least one problem, in the order of the file.
     """
 
     def __init__(self, file: str, problems: Sequence[Problem]) -> None:

@@ -1,4 +1,4 @@
-"""What a `core-metrics-extractor` of the reference picker says of the engines' series, as `metricsScrape` says it."""
+"""Translation of the `core-metrics-extractor` plugin of the reference picker into `metricsScrape`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .section import Section
 from .words import nearest
 
 EXTRACTOR_TYPES = ("core-metrics-extractor", "model-server-protocol-metrics")
-"""Type of the plugin, the newer first. Source: llm-d-router and gateway-api-inference-extension."""
+"""Types of the plugin, newer first. Source: llm-d-router and gateway-api-inference-extension."""
 
 _SPECS: Mapping[str, str] = {
     "queued_requests_spec": "waiting",
@@ -26,14 +26,14 @@ _SPECS: Mapping[str, str] = {
     "lora_spec": "lora_info",
     "cache_info_spec": "cache_info",
 }
-"""Field here -> field of `EngineConfig`."""
+"""Field of `ExtractedEngine` -> field of `EngineConfig`."""
 
 
 class ExtractedEngine(Section, frozen=True):
-    """Series of one engine; what is left out it does not have, also where it is known otherwise."""
+    """Series of one engine; a missing one means that the engine has none, even if kvatlas knows one."""
 
     name: Annotated[str, Meta(min_length=1)]
-    """The engine."""
+    """Name of the engine."""
     queued_requests_spec: str = ""
     """Gauge of queued requests."""
     running_requests_spec: str = ""
@@ -54,16 +54,16 @@ class ExtractorParams(Section, frozen=True):
     default_engine: str = ""
     """Engine of endpoints without that label."""
     engine_configs: tuple[ExtractedEngine, ...] = ()
-    """Engines that the reference does not know, or knows otherwise."""
+    """Engines that the reference does not know, or whose series differ."""
 
 
 def is_extractor(plugin: PluginConfig) -> bool:
-    """Whether the plugin says something of engines."""
+    """Return whether the plugin configures engines."""
     return plugin.type in EXTRACTOR_TYPES and bool(plugin.parameters)
 
 
 def extractor_problems(plugin: PluginConfig) -> Iterator[Problem]:
-    """What is wrong with the plugin's parameters; paths begin there."""
+    """Yield the problems of the plugin's parameters; paths are relative to them."""
     params = decode(plugin.parameters, ExtractorParams)
     if isinstance(params, list):
         yield from params
@@ -85,7 +85,7 @@ def extractor_problems(plugin: PluginConfig) -> Iterator[Problem]:
 
 
 def extracted(plugins: Iterable[PluginConfig]) -> tuple[MetricsScrapeConfig, list[str]]:
-    """Scraping as plugins without problems have it, and what of them has no effect, one line each."""
+    """Convert valid plugins to scraping settings; also return one line for each setting without effect."""
     engines: dict[str, EngineConfig] = {}
     default, notes = "", list[str]()
     for plugin in plugins:
@@ -93,8 +93,8 @@ def extracted(plugins: Iterable[PluginConfig]) -> tuple[MetricsScrapeConfig, lis
         default = params.default_engine or default
         if params.engine_label_key not in ("", *TYPE_LABELS):
             notes.append(
-                f"plugin {plugin.known_as}: label {params.engine_label_key} is not looked at; "
-                "engines are found out by their series"
+                f"plugin {plugin.known_as}: label {params.engine_label_key} is ignored; "
+                "engines are detected by their series"
             )
         for engine in params.engine_configs:
             if engine.queued_requests_spec:
@@ -102,7 +102,7 @@ def extracted(plugins: Iterable[PluginConfig]) -> tuple[MetricsScrapeConfig, lis
                 engines[engine.name] = EngineConfig(**specs)
             else:
                 notes.append(
-                    f"plugin {plugin.known_as}: engine {engine.name} is left out, its queue is not told"
+                    f"plugin {plugin.known_as}: engine {engine.name} is ignored, since it has no series of queued requests"
                 )
     if default not in (*ENGINES, *engines):
         default = MetricsScrapeConfig().engine

@@ -1,4 +1,4 @@
-"""Changes of files, found by comparing what `stat` says of them."""
+"""Detection of file changes by `stat`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FileState = tuple[_OneFile, ...]
 
 
 class FileWatch:
-    """A watch on files that other programs replace while this process runs.
+    """Watch on files that other programs replace while this process runs.
 
     A file has changed if its device, inode, size or modification time in nanoseconds differ. Links are followed, so that
     a change of any link or folder on the way counts, such as the `..data` link of a mounted Secret or ConfigMap. A
@@ -47,7 +47,7 @@ class FileWatch:
     def changed(self) -> bool:
         """Return whether the files differ from the reported state, and report the new one.
 
-        For files that are replaced as a whole. Call it before reading: a change during that is reported by the next call.
+        For files that are replaced as a whole. Call it before reading: the next call reports a change during the read.
         """
         self._last_seen = self._state()
         return self._report()
@@ -81,7 +81,7 @@ class FileWatch:
 def _files_in(folder: Path, suffixes: Collection[str]) -> list[Path]:
     try:
         return [file for file in folder.iterdir() if file.suffix in suffixes]
-    except OSError:  # removed since
+    except OSError:  # removed since its `stat`
         return []
 
 

@@ -1,7 +1,6 @@
-"""JSON Schema of the typed data that configuration files are read as.
+"""JSON Schema of configuration files, made from the types of the schema.
 
-msgspec makes schemas too, but not of defaults that it cannot encode by itself, such as durations, and without the
-descriptions that an editor shows.
+msgspec's own schemas lack defaults that it cannot encode, such as durations, and the descriptions that an editor shows.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ Schema = dict[str, Any]
 
 
 def definitions(types: Iterable[type[msgspec.Struct]]) -> dict[str, Schema]:
-    """Name -> JSON Schema (2020-12) of every struct in `types` and below them."""
+    """Return name -> JSON Schema (2020-12) of every struct in `types` and below them."""
     found: dict[str, Schema] = {}
     named: dict[str, type] = {}
     waiting = list(types)
@@ -34,13 +33,13 @@ def definitions(types: Iterable[type[msgspec.Struct]]) -> dict[str, Schema]:
             raise TypeError(f"two structs are called {cls.__name__}")
         if cls.__name__ not in found:
             info = inspect.type_info(cls)
-            assert isinstance(info, inspect.StructType)  # noqa: S101 - of a struct
+            assert isinstance(info, inspect.StructType)  # noqa: S101 - it is a struct
             found[cls.__name__] = _struct(info, waiting)
     return dict(sorted(found.items()))
 
 
 def field_texts(cls: type[msgspec.Struct]) -> dict[str, str]:
-    """Field -> the docstring below it in the struct's source, for the fields that it defines itself."""
+    """Return field -> the docstring below it in the source, for the fields that the struct itself defines."""
     (node,) = ast.parse(textwrap.dedent(source.getsource(cls))).body
     assert isinstance(node, ast.ClassDef)  # noqa: S101 - the source of a class
     texts: dict[str, str] = {}
@@ -121,7 +120,7 @@ def _limits(info: inspect.IntType | inspect.FloatType) -> Mapping[str, float]:
 
 
 def _given(keywords: Mapping[str, float | None]) -> dict[str, float]:
-    """Keywords that have a value; whole numbers as such."""
+    """Return the keywords that have a value, with whole numbers as integers."""
     return {
         keyword: int(value) if math.isfinite(value) and value == int(value) else value
         for keyword, value in keywords.items()

@@ -1,4 +1,4 @@
-"""Sections of the configuration file about who is listened to: addresses, certificate, token, limits."""
+"""Sections for listeners: addresses, certificate, tokens, limits."""
 
 from __future__ import annotations
 
@@ -11,44 +11,44 @@ from .section import Section
 
 
 class TlsConfig(Section, frozen=True):
-    """The certificate of the listeners; files may be replaced while the process runs. Without one, all talk in the clear."""
+    """Certificate of the listeners. Its files may be replaced while the process runs; without a certificate there is no TLS."""
 
     cert_file: PathText = ""
-    """PEM file with the certificate and those that vouch for it."""
+    """PEM file with the certificate and its chain."""
     key_file: PathText = ""
     """PEM file with its private key."""
     client_ca_file: PathText = ""
-    """PEM file with certificates that vouch for clients, which must then show one; empty lets all in."""
+    """PEM file with the authorities of client certificates, which are then required; empty: any client may connect."""
     self_signed: bool | Literal["auto"] = "auto"
-    """Make a certificate at the start when there is no file; auto: for `extProc` with `compat: llm-d`, as the reference does."""
+    """Whether to make a certificate at the start if there is no file; auto: for `extProc` with `compat: llm-d`, as the reference does."""
     http: bool = True
-    """Whether `rest` and `metrics` have it too; the reference's flags switch TLS on for `extProc` alone."""
+    """Whether `rest` and `metrics` use TLS too; the reference's flags switch it on for `extProc` only."""
 
 
 class AuthConfig(Section, frozen=True):
-    """Who may call REST."""
+    """Authorization of REST calls."""
 
     bearer_token_file: PathText = ""
-    """File with the token that calls which change something must bring; read again when it changes; empty: all may call."""
+    """File with the token that calls which change state require; reloaded when it changes; empty: no token required."""
     protect_reads: bool = False
-    """Whether all other calls need it too, but `/healthz` and `/readyz`."""
+    """Whether all other calls require it too, except `/healthz` and `/readyz`."""
     metrics_token_file: PathText = ""
-    """File with the token that `/metrics` wants, on both listeners; read again when it changes; empty: as other reads, and none on `metrics`."""
+    """File with the token that `/metrics` requires, on both listeners; reloaded when it changes; empty: as other reads on `rest`, none on `metrics`."""
 
 
 class ServerConfig(Section, frozen=True):
-    """Listeners, each `HOST:PORT`; an empty string switches one off, port 0 takes a free port."""
+    """Listeners, each `HOST:PORT`; an empty string switches one off, port 0 selects a free port."""
 
     ext_proc: str = "0.0.0.0:9002"
     """Envoy ext-proc gRPC and gRPC health."""
     health: str = "0.0.0.0:9003"
-    """gRPC health alone."""
+    """Only gRPC health."""
     rest: str = "0.0.0.0:8080"
     """REST, OpenAPI, and the dashboard at `/ui`."""
     metrics: str = "0.0.0.0:9090"
     """Prometheus `/metrics`, also served on `rest`."""
     workers: Annotated[int, Meta(ge=1, le=64)] = 1
-    """Processes, each with its own index, on successive ports of every listener: a core for each."""
+    """Processes, one per core, each with its own index, on successive ports of every listener."""
     tls: TlsConfig = TlsConfig()
     """TLS."""
     auth: AuthConfig = AuthConfig()
@@ -56,34 +56,34 @@ class ServerConfig(Section, frozen=True):
 
 
 ExtProcTransport: TypeAlias = Literal["auto", "http2", "grpc"]
-"""What carries the calls of ext-proc: libnghttp2, or the `grpc.aio` library."""
+"""Implementation of the ext-proc server: libnghttp2 or the `grpc.aio` library."""
 
 
 class ExtProcConfig(Section, frozen=True):
-    """What ext-proc streams get, and what they may hold."""
+    """Responses and limits of ext-proc streams."""
 
     fallback_endpoints: Annotated[int, Meta(ge=0, le=64)] = 0
-    """Endpoints named after the picked one, next best first, for the gateway's retries."""
+    """Further endpoints in the response, best first, for retries of the gateway."""
     max_body_bytes: Annotated[int, Meta(ge=1, le=1073741824)] = 67108864
-    """Longest request body; a longer one gets 413."""
+    """Longest request body in bytes; a longer one gets 413."""
     max_held_bytes: Annotated[int, Meta(ge=1)] = 536870912
-    """Bodies held over all streams; a request past it is routed at once, without its prefix."""
+    """Bytes of bodies held by all streams; a request above the limit is routed at once, without its prefix."""
     max_pending_requests: Annotated[int, Meta(ge=1)] = 10000
-    """Requests being collected or routed; one more is routed at once, without its prefix."""
+    """Requests whose body is being received or which are being routed; one more is routed at once, without its prefix."""
     read_usage: bool = True
-    """Whether token counts are read out of responses that the gateway shows."""
+    """Whether token counts are read from the responses that the gateway sends to kvatlas."""
     transport: ExtProcTransport = "auto"
-    """What carries the calls: http2, on the machine's libnghttp2, or grpc, the `grpc.aio` library at several times the cost; auto: http2 where that library is."""
+    """Server: http2 with the libnghttp2 of the machine, or grpc with the `grpc.aio` library at several times the cost; auto: http2 if libnghttp2 is installed."""
     compat: Literal["none", "llm-d"] = "none"
-    """llm-d: do as the reference picker does where it differs from the written protocol."""
+    """llm-d: behave like the reference picker where it differs from the written protocol."""
 
 
 class RestConfig(Section, frozen=True):
-    """What REST calls may hold."""
+    """Limits of REST calls."""
 
     max_body_bytes: Annotated[int, Meta(ge=1, le=1073741824)] = 16777216
-    """Longest request body; a longer one gets 413. The default has room for two million token ids."""
+    """Longest request body; a longer one gets 413. The default fits two million token ids."""
     max_pending_requests: Annotated[int, Meta(ge=1)] = 256
-    """Calls being answered at once; one more gets 503, but of `/healthz` and `/readyz`."""
+    """Concurrent calls; one more gets 503, except `/healthz` and `/readyz`."""
     max_live_viewers: Annotated[int, Meta(ge=0, le=1024)] = 32
-    """Viewers of the dashboard or `/v1/live` at once; one more gets 503."""
+    """Concurrent viewers of the dashboard or `/v1/live`; one more gets 503."""

@@ -1,4 +1,4 @@
-"""A configuration file as typed data."""
+"""Loader of configuration files into typed data."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from .schema import AdmissionConfig, EndpointsConfig, KVAtlasConfig
 from .scraping import MetricsScrapeConfig
 
 Check = Callable[[KVAtlasConfig], Iterable[Problem]]
-"""Finds what is wrong in a configuration whose types are right; its problems get their lines here."""
+"""Function that finds problems in a configuration whose types are valid; the loader adds their lines."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedConfig:
-    """A configuration file, read.
+    """Content of a configuration file.
 
     Attributes:
-        config: what it says, with every default filled in.
-        notes: what in it has no effect although it was asked for, one line each.
+        config: the configuration, with every default filled in.
+        notes: settings that have no effect although they were set, one line each.
     """
 
     config: KVAtlasConfig
@@ -38,25 +38,25 @@ class LoadedConfig:
 
 
 def load_config(path: str | Path) -> KVAtlasConfig:
-    """The configuration in the YAML file `path`; see `load_file`."""
+    """Load the configuration in the YAML file `path`; see `load_file`."""
     return load_file(path).config
 
 
 def load_file(
     path: str | Path, *, check: Check | None = None, base: KVAtlasConfig | None = None
 ) -> LoadedConfig:
-    """The configuration in the YAML file `path`, with every default filled in.
+    """Load the configuration in the YAML file `path`, with every default filled in.
 
-    Relative paths are taken from the folder of the file and come back absolute.
+    Relative paths become absolute, starting from the folder of the file.
 
     Args:
         path: a `KVAtlasConfig`, or an `EndpointPickerConfig` of the reference.
-        check: looks for further problems when all else is right.
-        base: with it the file must be an `EndpointPickerConfig`, and gives `base` its plugins and profiles.
+        check: finds further problems once there are no others.
+        base: a configuration that gets the plugins and profiles of the file, which must then be an `EndpointPickerConfig`.
 
     Raises:
-        ConfigError: the file cannot be read, is not YAML, or says something the schema or the checks do not allow;
-            names every problem with its line and the path of the key.
+        ConfigError: the file cannot be read, is not YAML, or violates the schema or the checks; lists every problem with
+            its line and the path of the key.
     """
     document = read_document(path)
     loaded = _loaded(document.data, base)
@@ -74,7 +74,9 @@ def _loaded(data: object, base: KVAtlasConfig | None) -> LoadedConfig | list[Pro
         return _endpoint_picker(data, base)
     if base is not None:
         return [
-            Problem(f"found {found(kind)}, expected {KIND!r} beside another configuration file", ("kind",))
+            Problem(
+                f"found {found(kind)}, expected {KIND!r} together with another configuration file", ("kind",)
+            )
         ]
     if keys and kind != "KVAtlasConfig":
         shown = f"found {found(kind)}" if "kind" in keys else "missing"
@@ -84,8 +86,10 @@ def _loaded(data: object, base: KVAtlasConfig | None) -> LoadedConfig | list[Pro
         return config
     problems = check_config(config)
     if "weights" in keys and config.plugins:
-        # the short form stands for plugins of its own
-        message = "found weights beside plugins; write the weights in schedulingProfiles, or remove plugins"
+        # the short form implies its own plugins
+        message = (
+            "found weights together with plugins; write the weights in schedulingProfiles, or remove plugins"
+        )
         problems.append(Problem(message, ("weights",)))
     return problems or LoadedConfig(config)
 
@@ -105,7 +109,9 @@ def _endpoint_picker(data: object, base: KVAtlasConfig | None) -> LoadedConfig |
         endpoints = config.endpoints
         if base.endpoints != EndpointsConfig():
             if endpoints.file:
-                remarks.append("dataLayer.discovery: endpoints are those of the other configuration file")
+                remarks.append(
+                    "dataLayer.discovery: no effect, since the other configuration file names the endpoints"
+                )
             endpoints = base.endpoints
         config = replace_fields(
             base,
@@ -119,7 +125,7 @@ def _endpoint_picker(data: object, base: KVAtlasConfig | None) -> LoadedConfig |
 
 
 def _with_engines(own: MetricsScrapeConfig, other: MetricsScrapeConfig) -> MetricsScrapeConfig:
-    """Scraping by `own`, with the engines and the interval of `other` where it says nothing of them."""
+    """Return `own` with the engines and the interval of `other` for those that have their default in `own`."""
     default = MetricsScrapeConfig()
     return replace_fields(
         own,
@@ -130,7 +136,7 @@ def _with_engines(own: MetricsScrapeConfig, other: MetricsScrapeConfig) -> Metri
 
 
 def _with_thresholds(own: AdmissionConfig, other: AdmissionConfig) -> AdmissionConfig:
-    """What is turned away by `own`, with the thresholds of `other` where it has the defaults."""
+    """Return `own` with the thresholds of `other` for those that have their default in `own`."""
     default = AdmissionConfig()
     changes = {
         field.name: getattr(other, field.name)

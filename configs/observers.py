@@ -1,4 +1,4 @@
-"""Sections about what looks on while requests are routed, and changes nothing of it."""
+"""Sections for observers of routing, which do not influence it."""
 
 from __future__ import annotations
 
@@ -12,37 +12,37 @@ from .units import Duration
 
 
 class CapacityCurveConfig(Section, frozen=True):
-    """What CPU tiers of other sizes would find, from how far apart routed requests use the same blocks."""
+    """Estimated hit rates of CPU tiers of other sizes, from the reuse distances of blocks in routed requests."""
 
     enabled: bool = True
-    """Whether that is followed."""
+    """Whether hit rates are estimated."""
     max_keys_per_endpoint: Annotated[int, Meta(ge=256, le=1_048_576)] = 8192
-    """Blocks followed at most for each endpoint; one takes about 200 bytes."""
+    """Most blocks to track per endpoint; one takes about 200 bytes."""
     half_life: Duration = Duration(3600.0)
-    """Time after which a request counts half."""
+    """Time after which a request has half its weight."""
 
 
 class ShadowConfig(Section, frozen=True):
-    """Another configuration whose profile decides on routed requests too, and routes none."""
+    """Second configuration whose profile also decides on routed requests, without effect on routing."""
 
     file: PathText = ""
-    """Its file, of which weights, plugins and profiles count, watched for changes; empty: none."""
+    """File of the second configuration, watched for changes; only weights, plugins and profiles count; empty: none."""
     fraction: Annotated[float, Meta(gt=0, le=1)] = 1.0
-    """Part of the requests on which it decides, chosen by chance."""
+    """Share of the requests on which it decides, chosen at random."""
     max_cpu: Annotated[float, Meta(gt=0, le=1)] = 0.05
-    """Part of a core that its decisions may take; past it requests are left out."""
+    """Share of a CPU core for its decisions; requests above it are skipped."""
 
 
 class RecorderConfig(Section, frozen=True):
-    """Routed requests, written as traces that `kvatlas replay` and `kvatlas tune` read."""
+    """Traces of routed requests for `kvatlas replay` and `kvatlas tune`."""
 
     folder: PathText = ""
-    """Where the traces are kept, by this process alone; empty: nothing is recorded."""
+    """Folder of the traces, for this process only; empty: nothing is recorded."""
     max_mebibytes: Annotated[int, Meta(ge=1, le=1_048_576)] = 1024
-    """Size of all traces in the folder; the oldest go first."""
+    """Size limit in MiB of all traces in the folder; the oldest are deleted first."""
     max_files: Annotated[int, Meta(ge=2, le=1000)] = 8
-    """Files that they are cut into."""
+    """Number of files for the traces."""
     block_size: Annotated[int, Meta(ge=1, le=65536)] = 64
-    """Tokens that an id in a trace stands for."""
+    """Tokens per id in a trace."""
     key_file: PathText = ""
-    """File with the secret that ids are made with; empty: made at each start, so that traces of two have no id in common."""
+    """File with the secret key of the ids; empty: a new key at each start, so that traces of two starts share no ids."""

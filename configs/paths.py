@@ -44,6 +44,6 @@ def _inside(value: object, folder: Path) -> object:
         case tuple():
             before = cast("tuple[object, ...]", value)
             after = tuple(_inside(each, folder) for each in before)
-            return value if all(map(is_, after, before)) else after
+            return before if all(map(is_, after, before)) else after
         case _:
             return value

@@ -1,4 +1,4 @@
-"""A configuration as plain data: what a file would say."""
+"""Configuration as plain data, as it would be in a file."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from .schema import KVAtlasConfig
 
 
 def plain(config: KVAtlasConfig) -> dict[str, object]:
-    """Every key with its value, as a file would have it: plugins stand in place of weights, or the other way round."""
+    """Return every key with its value, as in a file: either `plugins` with profiles, or `weights`."""
     data: dict[str, object] = msgspec.to_builtins(config, enc_hook=str)
     for key in ("weights",) if config.plugins else ("plugins", "schedulingProfiles"):
         del data[key]

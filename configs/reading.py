@@ -1,4 +1,4 @@
-"""A YAML file from the disk."""
+"""Reading of YAML files."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from .errors import ConfigError, Problem
 
 
 def read_document(path: str | Path) -> Document:
-    """The document in the file `path`.
+    """Read the document in the file `path`.
 
     Raises:
-        ConfigError: the file cannot be read, or is not YAML.
+        ConfigError: the file cannot be read or is not YAML.
     """
     document = parse_document(_read(Path(path)))
     if isinstance(document, Problem):

@@ -1,4 +1,4 @@
-"""What counts as saturated, as files of the reference picker say it: by a plugin, or in a section of its own."""
+"""Saturation detector in files of the reference picker: a plugin, or a section."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from .section import Section
 from .units import Duration
 
 DETECTOR = "utilization-detector"
-"""Type of the plugin, and the name under which the reference makes one where none is named."""
+"""Type of the plugin, and the name of the one that the reference adds if none is named."""
 
 
 class Thresholds(Section, frozen=True):
-    """Thresholds that are given; the others are as they are by default, which is the reference's."""
+    """Given thresholds; the others have their defaults, which are those of the reference."""
 
     queue_depth_threshold: Annotated[int, Meta(ge=0)] | None = None
     """As `admission.queueDepthThreshold`."""
@@ -28,7 +28,7 @@ class Thresholds(Section, frozen=True):
     """As `admission.metricsStalenessThreshold`."""
 
     def admission(self) -> AdmissionConfig:
-        """The section `admission` that says the same."""
+        """Return the section `admission` with the same thresholds."""
         given = {
             name: value
             for name in ("queue_depth_threshold", "kv_cache_util_threshold", "metrics_staleness_threshold")
@@ -38,7 +38,7 @@ class Thresholds(Section, frozen=True):
 
 
 class SaturationDetectorConfig(Thresholds, frozen=True):
-    """The section: a plugin, or as older files have it the thresholds themselves."""
+    """The section: a reference to a plugin, or the thresholds themselves in older files."""
 
     plugin_ref: str | None = None
     """Name of a plugin in `plugins`."""
@@ -48,24 +48,24 @@ class DetectorParams(Thresholds, frozen=True):
     """Parameters of the plugin."""
 
     headroom: Annotated[float, Meta(ge=0)] = 0.0
-    """No effect on what counts as saturated; in the reference it widens the same plugin's filter."""
+    """No effect on saturation; in the reference it widens the filter of the same plugin."""
 
 
 def detector(plugins: Iterable[PluginConfig], name: str | None) -> PluginConfig | None:
-    """The detector of that name, or without one of its usual name; None where another plugin has it, or none."""
+    """Return the detector of that name, or of its default name if None; None if no detector has it."""
     return next(
         (each for each in plugins if (each.type, each.known_as) == (DETECTOR, name or DETECTOR)), None
     )
 
 
 def detector_problems(plugin: PluginConfig) -> list[Problem]:
-    """What is wrong with the plugin's parameters; paths begin there."""
+    """Return the problems of the plugin's parameters; paths are relative to them."""
     params = decode(plugin.parameters, DetectorParams)
     return params if isinstance(params, list) else []
 
 
 def detected(plugin: PluginConfig) -> AdmissionConfig:
-    """The section `admission` that says what a plugin without problems says."""
+    """Return the section `admission` with the thresholds of a valid plugin."""
     params = decode(plugin.parameters, DetectorParams)
     assert not isinstance(params, list), "checked before"  # noqa: S101
     return params.admission()

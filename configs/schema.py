@@ -17,88 +17,88 @@ from .units import Duration
 
 
 class ChatConfig(Section, frozen=True):
-    """How the engines were told to render chats; the defaults are vLLM's own."""
+    """Chat rendering options of the engines; the defaults are those of vLLM."""
 
     renderer: Literal["auto", "template", "engine"] = "auto"
-    """Who writes the text of a chat: the template, or code of the engine's own; auto: found out from the model's files."""
+    """Renderer of chats: the template, or the engine's own code; auto: derived from the model's files."""
     template: PathText = ""
-    """File with the template that engines use in place of the model's (`--chat-template`); empty: the model's."""
+    """File with the template that engines use instead of the model's (`--chat-template`); empty: the model's."""
     content_format: Literal["auto", "string", "openai"] = "auto"
-    """Form in which templates get message content (`--chat-template-content-format`)."""
+    """Format in which templates get message content (`--chat-template-content-format`)."""
     template_kwargs: dict[str, object] = {}
-    """What templates see unless a request says otherwise (`--default-chat-template-kwargs`)."""
+    """Default template variables, which a request can override (`--default-chat-template-kwargs`)."""
     exclude_tools_when_tool_choice_none: bool = False
-    """Whether requests that forbid tools are rendered without them (the flag of that name)."""
+    """Whether requests with `tool_choice: none` are rendered without tools (the flag of that name)."""
     trust_request_template: bool = False
-    """Render templates out of requests (`--trust-request-chat-template`), in a process of their own with limits."""
+    """Whether templates in requests are rendered (`--trust-request-chat-template`), in a separate process with limits."""
 
 
 class RemoteTokenizerConfig(Section, frozen=True):
-    """Engines that are asked for the token ids that cannot be computed here."""
+    """Engines that compute token ids which kvatlas itself cannot compute."""
 
     url: str = ""
-    """Base URL of a server, `endpoints` for any endpoint that answers, or empty for none."""
+    """Base URL of a server, `endpoints` for any endpoint that responds, or empty for none."""
     api: Literal["render", "tokenize"] = "render"
-    """render: vLLM's /render paths (`--enable-scale-out`, or `vllm launch render`); tokenize: /tokenize, for less."""
+    """render: vLLM's /render paths (`--enable-scale-out`, or `vllm launch render`); tokenize: /tokenize, for fewer kinds of requests."""
     media: bool = False
-    """Whether chats with images, audio or video are asked for too; their prefix ends at the first such part otherwise."""
+    """Whether chats with images, audio or video are sent too; otherwise their prefix ends at the first such part."""
     timeout: Duration = Duration(0.3)
-    """Longest wait for ids, all attempts included; past it the request has no prefix."""
+    """Longest wait for ids, including all attempts; after it the request is routed without prefix."""
     max_concurrent: Annotated[int, Meta(ge=1, le=1024)] = 16
-    """Questions under way at once."""
+    """Concurrent calls."""
     cache_mebibytes: Annotated[int, Meta(ge=0, le=65536)] = 64
-    """Memory for answers."""
+    """Memory for responses, in MiB."""
     failures: Annotated[int, Meta(ge=1, le=1000)] = 5
-    """Failures in a row after which a server is not asked for a while."""
+    """Consecutive failures after which a server is not called for the cooldown."""
     cooldown: Duration = Duration(5.0)
-    """That while; then one request tries."""
+    """Time without calls after repeated failures; then one request retries."""
     api_key_file: PathText = ""
-    """File with the key that engines want (`--api-key`), sent as bearer token; empty for none."""
+    """File with the API key of the engines (`--api-key`), sent as bearer token; empty for none."""
 
 
 class AdmissionConfig(Section, frozen=True):
-    """Which requests are turned away with 429 while the fleet is saturated."""
+    """Rejection of requests with 429 while the fleet is saturated."""
 
     objectives: dict[str, int] = {}
-    """Objective, as requests name it in `x-llm-d-inference-objective` -> priority; below 0 may be turned away."""
+    """Objective, from the header `x-llm-d-inference-objective` -> priority; requests below 0 can be rejected."""
     queue_depth_threshold: Annotated[int, Meta(ge=0)] = 5
-    """Waiting requests of an endpoint that count as saturated."""
+    """Waiting requests with which an endpoint counts as saturated."""
     kv_cache_util_threshold: Annotated[float, Meta(ge=0, le=1)] = 0.8
-    """KV-cache utilization of an endpoint that counts as saturated."""
+    """KV-cache utilization with which an endpoint counts as saturated."""
     metrics_staleness_threshold: Duration = Duration(0.2)
-    """Age past which an endpoint's load counts as saturated; without work it may be `metricsScrape.idleInterval` older."""
+    """Age of the load above which an endpoint counts as saturated; an idle endpoint gets `metricsScrape.idleInterval` more."""
 
 
 class ModelConfig(Section, frozen=True):
-    """A model that endpoints serve."""
+    """Model that endpoints serve."""
 
     names: tuple[str, ...] = ()
     """Served names and aliases."""
     adapters: tuple[str, ...] = ()
-    """Names of LoRA adapters, needed with several models: of one alone, every other name is taken for an adapter."""
+    """Names of LoRA adapters, required with several models; with one model, any other name counts as an adapter."""
     endpoint_labels: dict[str, str] = {}
-    """Labels of the endpoints that serve it; empty: every endpoint."""
+    """Labels of the endpoints that serve it; empty: all endpoints."""
     tokenizer: PathText = ""
     """Folder with tokenizer.json (and tokenizer_config.json, chat_template.jinja), or one file; empty: no prefix keys."""
     kv_bytes_per_token: Annotated[int, Meta(ge=1)] | Literal["auto"] = "auto"  # noqa: S105 - a size
-    """Memory of a token's KV state, on all GPUs of a server together; auto: by config.json beside the tokenizer."""
+    """Bytes of KV state per token, on all GPUs of a server together; auto: from config.json next to the tokenizer."""
     chat: ChatConfig = ChatConfig()
-    """Rendering of chats."""
+    """Chat rendering."""
     remote_tokenizer: RemoteTokenizerConfig = RemoteTokenizerConfig()
-    """Engines asked for token ids."""
+    """Engines that compute token ids."""
 
 
 class TokenizationConfig(Section, frozen=True):
-    """Texts to token ids."""
+    """Tokenization of texts."""
 
     timeout: Duration = Duration(0.4)
-    """Longest time a request waits for its token ids; past it, it is routed without prefix."""
+    """Longest time that a request waits for its token ids; after it the request is routed without prefix."""
     threads: Annotated[int, Meta(ge=1, le=64)] = 2
-    """Threads that encode text that was not seen before."""
+    """Threads that encode new text."""
     cache_mebibytes: Annotated[int, Meta(ge=1)] = 256
-    """Memory for the ids of text seen before, in MiB; a conversation of 30,000 tokens takes about a quarter."""
+    """Memory for the ids of known text, in MiB; a conversation of 30,000 tokens takes about a quarter of one MiB."""
     reload_interval: Duration = Duration(10.0)
-    """How often the tokenizer's files are looked at; changed ones are loaded when they have stayed the same once."""
+    """Time between two checks of the tokenizer's files; changed files are loaded once a check finds them unchanged since the last."""
 
 
 class StaticEndpoint(Section, frozen=True):
@@ -107,7 +107,7 @@ class StaticEndpoint(Section, frozen=True):
     name: Annotated[str, Meta(min_length=1)]
     """Stable name, unique in the file."""
     address: Annotated[str, Meta(min_length=1)]
-    """`HOST:PORT` that serves requests."""
+    """`HOST:PORT` for requests."""
     events: str | None = None
     """ZMQ PUB address; absent: `tcp://HOST:<events.port>`; empty: the endpoint has no events."""
     replay: str | None = None
@@ -117,72 +117,72 @@ class StaticEndpoint(Section, frozen=True):
     data_parallel_size: Annotated[int, Meta(ge=1, le=1024)] = 1
     """Data-parallel ranks; rank r publishes on port + r."""
     labels: dict[str, str] = {}
-    """Free labels."""
+    """Labels, with any names."""
 
 
 class EndpointsConfig(Section, frozen=True):
-    """Where the model servers are."""
+    """Source of the model servers."""
 
     static: tuple[StaticEndpoint, ...] = ()
-    """The servers, written out."""
+    """List of the servers."""
     file: PathText = ""
-    """File that lists the servers in place of `static`, watched for changes; relative to this file."""
+    """File that lists the servers instead of `static`, watched for changes; relative to this file."""
     kubernetes: KubernetesConfig = KubernetesConfig()
-    """Pods, in place of `static`."""
+    """Pods, instead of `static`."""
 
 
 Credit = Annotated[float, Meta(ge=0, le=1)]
 
 
 class TrustCreditConfig(Section, frozen=True):
-    """What a prefix on an endpoint is worth, by the trust in its events."""
+    """Factor of prefix scores of an endpoint, by the trust in its events."""
 
     live: Credit = 1
     """Every event was applied."""
     replaying: Credit = 0.9
     """Missing events are being fetched."""
     partial: Credit = 0.8
-    """Some history could not be had."""
+    """Some events are lost."""
     stale: Credit = 0.5
     """The connection is down."""
     dark: Credit = 0
-    """Nothing was ever heard."""
+    """No event was ever received."""
 
 
 class EventsConfig(Section, frozen=True):
-    """The KV-event plane."""
+    """KV events of the engines."""
 
     mode: Literal["connect", "bind"] = "connect"
-    """connect: to each endpoint's PUB socket; bind: one socket that all PUB sockets connect to, told apart by topic."""
+    """connect: to each endpoint's PUB socket; bind: one socket to which all PUB sockets connect, identified by topic."""
     bind: Annotated[str, Meta(min_length=1)] = "tcp://*:5557"
-    """ZMQ address to listen on with mode bind; port 0 takes a free one."""
+    """ZMQ address to listen on with mode bind; port 0 selects a free port."""
     port: Port = 5557
-    """Port of an endpoint's PUB socket when it names none."""
+    """Port of the PUB socket of endpoints that give none."""
     replay_port: Port = 5558
-    """Port of an endpoint's replay socket when it names none."""
+    """Port of the replay socket of endpoints that give none."""
     topic_prefix: str = ""
-    """ZMQ subscription prefix; empty takes every topic."""
+    """ZMQ subscription prefix; empty accepts every topic."""
     trust_credit: TrustCreditConfig = TrustCreditConfig()
-    """Factor of prefix scores."""
+    """Factors of prefix scores."""
 
 
 class TierConfig(Section, frozen=True):
-    """One storage tier, listed fastest first."""
+    """One storage tier; the fastest comes first."""
 
     name: Annotated[str, Meta(min_length=1, max_length=32)]
     """Name in REST, metrics and scorer parameters."""
     media: tuple[str, ...] = ()
-    """The engines' words for this tier, case-insensitive."""
+    """Names of this tier in events of the engines, case-insensitive."""
     lru_capacity_per_server: BlockCount | Literal["auto", "unlimited"] = "auto"
-    """Blocks a server can hold; auto: found out for each endpoint, from its metrics, its evictions or the audit."""
+    """Blocks that a server can hold; auto: learned per endpoint from its metrics, its evictions or the audit."""
     offload_chunk_blocks: BlockCount | Literal["auto"] = "auto"
-    """Blocks an engine moves together; auto: learned from events."""
+    """Blocks that an engine moves together; auto: learned from events."""
     source: Literal["auto", "events", "inferred", "routing"] = "auto"
-    """Where knowledge of the tier comes from; auto: found out for each endpoint."""
+    """Source of information about the tier; auto: selected per endpoint by evidence."""
     scope: Literal["server", "shared"] = "server"
-    """shared: what one server stored there every server can load."""
+    """shared: every server can load the blocks that any server stored."""
     clear_on_reset: bool = False
-    """Whether a reset of the engine's prefix cache empties this tier too; the fastest tier always is."""
+    """Whether a reset of the engine's prefix cache clears this tier too; the fastest tier is always cleared."""
 
 
 DEFAULT_TIERS = (
@@ -217,12 +217,12 @@ class PluginConfig(Section, frozen=True):
 
     @property
     def known_as(self) -> str:
-        """The name, or the type where there is none."""
+        """Return the name, or the type if there is none."""
         return self.name or self.type
 
 
 class ProfilePluginConfig(Section, frozen=True):
-    """A plugin's part in a profile."""
+    """Entry of a plugin in a profile."""
 
     plugin_ref: Annotated[str, Meta(min_length=1)]
     """Name of a plugin in `plugins`."""
@@ -231,34 +231,34 @@ class ProfilePluginConfig(Section, frozen=True):
 
 
 class SchedulingProfileConfig(Section, frozen=True):
-    """What decides, as in EndpointPickerConfig."""
+    """Scheduling profile, as in EndpointPickerConfig."""
 
     name: str = "default"
-    """Name of the profile; there is one."""
+    """Name of the profile; only one is supported."""
     plugins: tuple[ProfilePluginConfig, ...] = ()
-    """Filters in their order, scorers, and a picker; without a picker `max-score-picker`."""
+    """Filters in their order, scorers, and a picker; default picker: `max-score-picker`."""
 
 
 class IndexConfig(Section, frozen=True):
     """The block index."""
 
     hash_seed: Annotated[int, Meta(ge=0, le=2**63 - 1)] = 0
-    """Seed of the block keys; clients of /query_by_hash must use the same."""
+    """Seed of the block keys; clients of /query_by_hash must use the same seed."""
 
 
 class SnapshotConfig(Section, frozen=True):
-    """What was learned, kept in a file over restarts."""
+    """File that keeps learned state over restarts."""
 
     file: PathText = ""
-    """Where it is kept, by this process alone; empty: nowhere, every start begins with empty books."""
+    """File for this process only; empty: none, so that every start begins with empty state."""
     interval: Duration = Duration(60.0)
-    """Time between two writes; one more is made when the process is told to stop."""
+    """Time between two writes; another write follows when the process stops."""
     max_age: Duration = Duration(900.0)
-    """Age past which a snapshot is not used at the start."""
+    """Age above which a snapshot is ignored at the start."""
 
 
 class KVAtlasConfig(Section, frozen=True, tag_field="kind", tag="KVAtlasConfig"):
-    """The whole file."""
+    """Configuration file of kvatlas."""
 
     api_version: Literal["kvatlas/v1"]
     """Version of this format."""
@@ -269,11 +269,11 @@ class KVAtlasConfig(Section, frozen=True, tag_field="kind", tag="KVAtlasConfig")
     rest: RestConfig = RestConfig()
     """REST calls."""
     admission: AdmissionConfig = AdmissionConfig()
-    """Turning requests away."""
+    """Rejection of requests."""
     model: ModelConfig = ModelConfig()
     """Model and tokenizer."""
     models: tuple[ModelConfig, ...] = ()
-    """Several models in place of `model`, each with its keys."""
+    """Several models instead of `model`, each with the same keys."""
     tokenization: TokenizationConfig = TokenizationConfig()
     """Tokenization."""
     endpoints: EndpointsConfig = EndpointsConfig()
@@ -285,19 +285,19 @@ class KVAtlasConfig(Section, frozen=True, tag_field="kind", tag="KVAtlasConfig")
     weights: WeightsConfig = WeightsConfig()
     """Scorer weights."""
     plugins: tuple[PluginConfig, ...] = ()
-    """Plugins, in place of `weights`."""
+    """Plugins, instead of `weights`."""
     scheduling_profiles: tuple[SchedulingProfileConfig, ...] = ()
-    """The profile they make; absent: every filter, scorer and picker in `plugins`, with weight 1."""
+    """Scheduling profile; absent: every filter, scorer and picker in `plugins`, with weight 1."""
     metrics_scrape: MetricsScrapeConfig = MetricsScrapeConfig()
     """Scraping."""
     predictions: PredictionsConfig = PredictionsConfig()
     """Predicted prefixes."""
     audit: AuditConfig = AuditConfig()
-    """Audit of expectations."""
+    """Audit of predictions."""
     decisions: DecisionsConfig = DecisionsConfig()
-    """Kept decisions."""
+    """Recent decisions."""
     capacity_curve: CapacityCurveConfig = CapacityCurveConfig()
-    """Size curve."""
+    """Capacity curve."""
     recorder: RecorderConfig = RecorderConfig()
     """Traces of requests."""
     shadow: ShadowConfig = ShadowConfig()
@@ -311,5 +311,5 @@ class KVAtlasConfig(Section, frozen=True, tag_field="kind", tag="KVAtlasConfig")
 
     @property
     def served_models(self) -> tuple[ModelConfig, ...]:
-        """Every model: `models`, else the one `model`."""
+        """Return all models: `models`, or the one `model`."""
         return self.models or (self.model,)

@@ -1,4 +1,4 @@
-"""The section `metricsScrape` of the configuration as typed data."""
+"""Section for scraping, `metricsScrape`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .units import Duration
 
 
 class EngineConfig(Section, frozen=True):
-    """Series of one engine, each `name` or `name{label=value}`; empty: it has none, absent: as kvatlas knows it."""
+    """Series of one engine, each `name` or `name{label=value}`; empty: the engine has none; absent: the one that kvatlas knows."""
 
     waiting: str | None = None
     """Gauge of queued requests."""
@@ -20,40 +20,40 @@ class EngineConfig(Section, frozen=True):
     kv_utilization: str | None = None
     """Gauge of the used part of the KV blocks, 0 to 1."""
     block_size: str | None = None
-    """Gauge of the tokens a block."""
+    """Gauge of the tokens per block."""
     num_blocks: str | None = None
-    """Gauge of one rank's GPU blocks."""
+    """Gauge of the GPU blocks of one rank."""
     cache_info: str | None = None
     """Series with block size and number of blocks in its labels."""
     block_size_label: str | None = None
-    """Its label with the tokens a block."""
+    """Label of `cacheInfo` with the tokens per block."""
     num_blocks_label: str | None = None
-    """Its label with the GPU blocks of all ranks."""
+    """Label of `cacheInfo` with the GPU blocks of all ranks."""
     lora_info: str | None = None
-    """Series with the LoRA adapters in labels named as vLLM's, whose value is the time of writing."""
+    """Series with the LoRA adapters in labels with vLLM's names, whose value is the time of its update."""
 
 
-LONGEST_IDLE_S = 1.0
-"""Time between two scrapes of an idle endpoint where the configuration does not say."""
+MAX_IDLE_INTERVAL_S = 1.0
+"""Default limit of the time between two scrapes of an idle endpoint."""
 
 
 class MetricsScrapeConfig(Section, frozen=True):
-    """Reading the endpoints' /metrics."""
+    """Scraping of the endpoints' /metrics."""
 
     interval: Duration = Duration(0.05)
     """Time between two scrapes of a busy endpoint."""
     idle_interval: Duration | None = None
     """Longest time between two scrapes of an idle endpoint; absent: half of `staleAfter`, at most 1 s, at least `interval`."""
     stale_after: Duration = Duration(2.0)
-    """Age past which a load is not believed."""
+    """Age above which a load is stale."""
     timeout: Duration = Duration(1.0)
-    """Limit of one scrape."""
+    """Timeout of one scrape."""
     engine: Annotated[str, Meta(min_length=1)] = "auto"
-    """Engine of endpoints whose label `llm-d.ai/engine-type` names none; auto: the one whose series are there."""
+    """Engine of endpoints without the label `llm-d.ai/engine-type`; auto: detected by the series in the response."""
     engines: dict[str, EngineConfig] = {}
-    """Names of series that differ, by engine; engines of your own too."""
+    """Engine name -> its series, for series that differ and for further engines."""
 
     @property
     def idle_interval_s(self) -> float:
-        """Longest time between two scrapes of an idle endpoint, in seconds."""
-        return max(self.interval, self.idle_interval or min(LONGEST_IDLE_S, self.stale_after / 2))
+        """Return the longest time between two scrapes of an idle endpoint, in seconds."""
+        return max(self.interval, self.idle_interval or min(MAX_IDLE_INTERVAL_S, self.stale_after / 2))

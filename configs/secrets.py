@@ -1,4 +1,4 @@
-"""What of a configuration is not shown: in logs, in REST, in differences."""
+"""Masking of secrets in logs, REST responses and differences."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _USER_INFO = re.compile(r"(?<=://)[^/?#\s]*@")
 
 
 def masked(data: object) -> object:
-    """Plain data with `***` for user and password in URLs, and for texts under keys that name a secret."""
+    """Replace user and password in URLs, and texts under keys that name a secret, by `***` in plain data."""
     match data:
         case str():
             return _USER_INFO.sub(f"{MASK}@", data)

@@ -1,4 +1,4 @@
-"""What the sections of configuration files have in common."""
+"""Base of the sections of configuration files, and common types of keys."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from msgspec import Meta
 
 
 class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
-    """Base of every section: camelCase keys, unknown keys refused."""
+    """Base of every section: camelCase keys, unknown keys are errors."""
 
 
 Port = Annotated[int, Meta(ge=1, le=65535)]

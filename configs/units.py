@@ -1,28 +1,28 @@
-"""Quantities as people write them in YAML."""
+"""Quantities with units in YAML."""
 
 from __future__ import annotations
 
 import re
 
 DURATION_PATTERN = r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h)"
-"""A duration as a regular expression that JSON Schema can carry."""
+"""Regular expression of a duration, valid in JSON Schema."""
 
 _DURATION = re.compile(DURATION_PATTERN)
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 class Duration(float):
-    """A positive time in seconds, written `50ms`, `2s`, `1m` or `1h`."""
+    """Positive time in seconds, written `50ms`, `2s`, `1m` or `1h`."""
 
     def __str__(self) -> str:
         return f"{float(self):.12g}s" if self >= 1 else f"{self * 1000:.12g}ms"
 
     @classmethod
     def parse(cls, text: object) -> Duration:
-        """The duration that `text` writes.
+        """Parse a duration.
 
         Raises:
-            ValueError: not a string of that form, or zero.
+            ValueError: `text` is not a string of that form, or is zero.
         """
         match = _DURATION.fullmatch(text) if isinstance(text, str) else None
         if match is None:

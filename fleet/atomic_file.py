@@ -1,4 +1,4 @@
-"""A file that takes another's place whole, or not at all."""
+"""Atomic replacement of a file."""
 
 from __future__ import annotations
 
@@ -7,29 +7,29 @@ from pathlib import Path
 
 
 class Replacement:
-    """New content for a file, written beside it as `NAME.new`; other users of the machine cannot read it.
+    """New content of a file, written to `NAME.new` beside it; other users cannot read it.
 
     Args:
-        path: the file; its folder must exist.
+        path: the file to replace; its folder must exist.
 
     Raises:
-        OSError: of every method, as the system says it.
+        OSError: any method can raise it.
     """
 
     def __init__(self, path: Path) -> None:
         self._path, self._beside = path, path.with_name(f"{path.name}.new")
-        self._beside.unlink(missing_ok=True)  # of a process that was killed while it wrote
+        self._beside.unlink(missing_ok=True)  # left by a process that was killed while it wrote
         descriptor = os.open(self._beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         self._file = os.fdopen(descriptor, "wb")
         self.n_bytes = 0
 
     def write(self, piece: bytes) -> None:
-        """Append."""
+        """Append to the new content."""
         self._file.write(piece)
         self.n_bytes += len(piece)
 
     def commit(self) -> None:
-        """Take the file's place; holds after a power cut."""
+        """Replace the file; durable after a power loss."""
         self._file.flush()
         os.fsync(self._file.fileno())
         self._file.close()
@@ -41,6 +41,6 @@ class Replacement:
             os.close(folder)
 
     def discard(self) -> None:
-        """Leave the file as it is."""
+        """Drop the new content; the file stays as it is."""
         self._file.close()
         self._beside.unlink(missing_ok=True)

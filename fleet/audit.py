@@ -1,7 +1,7 @@
-"""What endpoints were thought to reuse of prompts, beside what their engines say they reused.
+"""Audit of the index: expected prompt tokens to reuse, compared with the engine's own counts.
 
-The engine counts tokens without saying from which tier they came, so reused tokens are laid out along the expected runs:
-first what was expected of the fastest tier, then the slower ones, and what is beyond was not expected at all.
+The engine counts reused tokens without their tier. They are assigned to the tiers in the order of the expectation: first
+the fastest tier, then the slower ones. Tokens beyond the expectation are counted as unexpected.
 """
 
 from __future__ import annotations
@@ -18,53 +18,53 @@ from ..indexer.tiers import TierSource
 from ..scorers.core.decision import Decision
 
 BEYOND = "beyond"
-"""In place of a tier: reused tokens that were not expected."""
+"""Key in place of a tier for reused tokens that were not expected."""
 
 MEMORY = 0.9
-"""What an older request counts beside the one after it: a judgement rests on the last ten or so."""
+"""Weight of a request relative to the next one, so that about the last ten requests decide."""
 
 ENOUGH_TOKENS = 4096.0
-"""Expected tokens, by that weight, below which nothing is concluded."""
+"""Weighted expected tokens needed before an endpoint may be doubted."""
 
 TOLERANCE = 0.9
-"""Part of the expected tokens that must be reused for full credit: a few evictions on the way are no fault of the index."""
+"""Part of the expected tokens that must be reused for full credit; the rest allows for evictions on the way."""
 
 FORGIVEN_S = 60.0
-"""Time constant with which lost credit comes back without further evidence, so that an endpoint is tried again."""
+"""Time constant with which lost credit recovers exponentially, so that an endpoint is tried again."""
 
 
 class Verdict(StrEnum):
-    """How an expectation compares with the engine's count; the first that fits."""
+    """Result of comparing an expectation with the engine's count; the first that applies."""
 
     TOKENIZER = "tokenizer"
-    """The engine counts another number of prompt tokens: the prompt was encoded otherwise."""
+    """The engine counts a different number of prompt tokens: it encoded the prompt differently."""
     GOOD = "good"
-    """Less than a block apart."""
+    """The difference is less than a block."""
     OTHER_RANK = "other_rank"
-    """Less was reused, and the engine may have used another data-parallel rank than the best."""
+    """Less was reused; the request may have run on another data-parallel rank than the best one."""
     STALE = "stale"
-    """The endpoint's events were known to be incomplete."""
+    """The endpoint's events were incomplete, according to their trust."""
     EVENT_LAG = "event_lag"
-    """More was reused than the index knew of: events were on their way, or the endpoint has none."""
+    """More was reused than the index knew: events were delayed, or the endpoint sends none."""
     TOO_EARLY = "too_early"
-    """Less was reused, by what was only predicted: the prompt before it was not computed yet."""
+    """Less was reused, by at most the predicted blocks: the earlier prompt was not computed yet."""
     EVICTED = "evicted"
-    """Less was reused, of a tier that is full, or whose evictions the engine does not tell."""
+    """Less was reused from a tier that is full, or whose evictions the engine does not report."""
     UNKNOWN = "unknown"
-    """Less was reused, and nothing known explains it."""
+    """Less was reused, for an unknown reason."""
 
 
 INDEX_FAULTS = frozenset({Verdict.STALE, Verdict.EVICTED, Verdict.UNKNOWN})
-"""Verdicts by which the endpoint's entries in the index, and so its credit, are in doubt."""
+"""Verdicts that put the endpoint's entries in the index, and so its credit, in doubt."""
 
 
 @dataclass(frozen=True, slots=True)
 class TierState:
-    """What is known of one tier of an endpoint when its engine has answered.
+    """State of one tier of an endpoint when its response has ended.
 
     Attributes:
-        source: where its knowledge comes from, None for nowhere.
-        is_full: whether it holds nearly as much as it can.
+        source: source of the index's knowledge of the tier; None if there is none.
+        is_full: whether the tier is nearly full.
     """
 
     source: TierSource | None
@@ -73,14 +73,14 @@ class TierState:
 
 @dataclass(frozen=True, slots=True)
 class Audited:
-    """One request.
+    """One audited request.
 
     Attributes:
-        endpoint: name of the endpoint that answered.
-        verdict: how well it was known.
-        tier: where the expectation failed, None where it did not or held less than it gave.
-        expected: tier -> tokens expected of it.
-        reused: tier, or `BEYOND` -> tokens.
+        endpoint: name of the endpoint that responded.
+        verdict: result of the comparison.
+        tier: first tier that gave less than expected; None if each gave at least that.
+        expected: tier -> tokens expected from it.
+        reused: tier, or `BEYOND` -> tokens reused.
     """
 
     endpoint: str
@@ -91,11 +91,11 @@ class Audited:
 
     @property
     def error_tokens(self) -> int:
-        """Expected less reused tokens: above zero, too much was expected."""
+        """Expected minus reused tokens; positive if too much was expected."""
         return sum(self.expected.values()) - sum(self.reused.values())
 
 
-def judged(
+def judge(
     decision: Decision,
     *,
     prompt_tokens: int,
@@ -103,17 +103,17 @@ def judged(
     n_ranks: int,
     tiers: Mapping[str, TierState],
 ) -> Audited | None:
-    """The decision beside the engine's own counts.
+    """Compare a decision with the engine's own counts.
 
     Args:
-        decision: that sent the request to the endpoint that answered.
-        prompt_tokens: tokens of the prompt, by the engine.
-        cached_tokens: of them, reused.
+        decision: decision for the request; the picked endpoint must have responded.
+        prompt_tokens: tokens of the prompt, counted by the engine.
+        cached_tokens: those of them that were reused.
         n_ranks: data-parallel ranks of the endpoint.
-        tiers: what is known of its tiers, by name; every configured tier is there.
+        tiers: state of every configured tier, by name.
     Returns:
-        None where there was no expectation of the whole prompt: without block keys, with several prompts, or with one whose
-        end is not known.
+        None if there was no expectation for the whole prompt: without block keys, with several prompts, or with a prompt
+        that was cut.
     """
     prefix = decision.best.prefix
     if prefix is None or decision.n_prompts != 1 or decision.no_prefix_reason or decision.cut_reason:
@@ -128,10 +128,10 @@ def judged(
 
 
 def tier_reuse(audited: Audited, tier: str) -> TierReuse | None:
-    """What a request showed of the capacity of a tier whose evictions are not told; None for nothing."""
+    """Return the evidence of a request about the capacity of a tier without eviction events, None if there is none."""
     expected, reused = audited.expected.get(tier, 0), audited.reused.get(tier, 0)
     match audited.verdict:
-        case Verdict.GOOD:  # the part of a block that is missing was no block of the tier
+        case Verdict.GOOD:  # a difference below one block is no missing block
             return TierReuse(expected, expected, 0)
         case Verdict.EVICTED if audited.tier == tier:
             return TierReuse(expected, reused, 0)
@@ -142,7 +142,7 @@ def tier_reuse(audited: Audited, tier: str) -> TierReuse | None:
 
 
 def _laid_out(expected: Mapping[str, int], cached_tokens: int) -> tuple[dict[str, int], str | None]:
-    """Reused tokens by tier, and the first tier that gave less than expected."""
+    """Assign the reused tokens to tiers; also return the first tier that gave less than expected."""
     reused: dict[str, int] = {}
     failed_in: str | None = None
     left = cached_tokens
@@ -171,26 +171,26 @@ def _verdict(
         return Verdict.GOOD
     if error > 0 and n_ranks > 1:
         return Verdict.OTHER_RANK
-    is_told = tier.source is TierSource.EVENTS
-    if is_told and decision.best.trust is not Trust.LIVE:
+    has_events = tier.source is TierSource.EVENTS
+    if has_events and decision.best.trust is not Trust.LIVE:
         return Verdict.STALE
     if error < 0:
         return Verdict.EVENT_LAG
     if error <= prefix.predicted_blocks * prefix.block_size:
         return Verdict.TOO_EARLY
-    return Verdict.EVICTED if tier.is_full or not is_told else Verdict.UNKNOWN
+    return Verdict.EVICTED if tier.is_full or not has_events else Verdict.UNKNOWN
 
 
 @dataclass(slots=True)
 class EndpointAudit:
-    """All requests of one endpoint that were judged.
+    """Sums over all audited requests of one endpoint.
 
     Attributes:
-        verdicts: how often each was given.
-        expected: tier -> tokens.
-        reused: tier, or `BEYOND` -> tokens.
-        over_tokens: expected and not reused.
-        under_tokens: reused and not expected.
+        verdicts: verdict -> requests.
+        expected: tier -> tokens expected.
+        reused: tier, or `BEYOND` -> tokens reused.
+        over_tokens: tokens expected but not reused.
+        under_tokens: tokens reused but not expected.
     """
 
     verdicts: dict[Verdict, int] = field(default_factory=lambda: dict.fromkeys(Verdict, 0))
@@ -198,66 +198,66 @@ class EndpointAudit:
     reused: dict[str, int] = field(default_factory=dict[str, int])
     over_tokens: int = 0
     under_tokens: int = 0
-    _weighed_expected: float = field(default=0.0, init=False)
-    _weighed_reused: float = field(default=0.0, init=False)
+    _weighted_expected: float = field(default=0.0, init=False)
+    _weighted_reused: float = field(default=0.0, init=False)
     _last_at: float = field(default=0.0, init=False)
 
     def add(self, audited: Audited, *, now: float) -> None:
-        """One more request; `now` in monotonic seconds."""
+        """Add an audited request; `now` in monotonic seconds."""
         self.verdicts[audited.verdict] += 1
-        for books, tokens in ((self.expected, audited.expected), (self.reused, audited.reused)):
+        for sums, tokens in ((self.expected, audited.expected), (self.reused, audited.reused)):
             for tier, count in tokens.items():
-                books[tier] = books.get(tier, 0) + count
+                sums[tier] = sums.get(tier, 0) + count
         self.over_tokens += max(0, audited.error_tokens)
         self.under_tokens += max(0, -audited.error_tokens)
         expected = sum(audited.expected.values())
         if expected and (audited.verdict is Verdict.GOOD or audited.verdict in INDEX_FAULTS):
-            self._weighed_expected = MEMORY * self._weighed_expected + expected
-            self._weighed_reused = MEMORY * self._weighed_reused + expected - max(0, audited.error_tokens)
+            self._weighted_expected = MEMORY * self._weighted_expected + expected
+            self._weighted_reused = MEMORY * self._weighted_reused + expected - max(0, audited.error_tokens)
             self._last_at = now
 
     @property
     def is_doubted(self) -> bool:
-        """Whether enough is known of the endpoint, and less than `TOLERANCE` of what was expected was reused."""
-        expected = self._weighed_expected
-        return expected >= ENOUGH_TOKENS and self._weighed_reused / expected < TOLERANCE
+        """Whether less than `TOLERANCE` of enough expected tokens was reused."""
+        expected = self._weighted_expected
+        return expected >= ENOUGH_TOKENS and self._weighted_reused / expected < TOLERANCE
 
     def credit(self, now: float) -> float:
-        """What the index's word on this endpoint is worth, 0 to 1: the part of what was expected that was reused.
+        """Return the factor for the endpoint's prefix scores, 0 to 1: the reused part of the expected tokens.
 
-        1 unless it is doubted; lost credit comes back with time.
+        1 unless the endpoint is doubted. Lost credit recovers with the time constant `FORGIVEN_S`.
         """
         if not self.is_doubted:
             return 1.0
-        part = self._weighed_reused / self._weighed_expected
+        part = self._weighted_reused / self._weighted_expected
         return 1.0 - (1.0 - part) * math.exp(-max(0.0, now - self._last_at) / FORGIVEN_S)
 
 
 class Audit:
-    """The books of all endpoints. For one event loop; no locks."""
+    """Audited requests of all endpoints. For one event loop; no locks."""
 
     def __init__(self) -> None:
         self._endpoints: dict[str, EndpointAudit] = {}
         self._doubted: dict[str, EndpointAudit] = {}
 
     def add(self, audited: Audited, *, now: float) -> None:
-        """One more request; `now` in monotonic seconds."""
-        books = self._endpoints.setdefault(audited.endpoint, EndpointAudit())
-        books.add(audited, now=now)
-        if books.is_doubted:
-            self._doubted[audited.endpoint] = books
+        """Add an audited request; `now` in monotonic seconds."""
+        sums = self._endpoints.setdefault(audited.endpoint, EndpointAudit())
+        sums.add(audited, now=now)
+        if sums.is_doubted:
+            self._doubted[audited.endpoint] = sums
         else:
             self._doubted.pop(audited.endpoint, None)
 
     def of(self, endpoint: str) -> EndpointAudit | None:
-        """The endpoint's books, None before its first judged request."""
+        """Return the sums of an endpoint, None before its first audited request."""
         return self._endpoints.get(endpoint)
 
     def doubts(self, *, now: float) -> dict[str, float]:
-        """See `EndpointAudit.credit`, of the doubted endpoints. Cost: O(doubted endpoints)."""
-        return {endpoint: books.credit(now) for endpoint, books in self._doubted.items()}
+        """Return `EndpointAudit.credit` of the doubted endpoints. Cost: O(doubted endpoints)."""
+        return {endpoint: sums.credit(now) for endpoint, sums in self._doubted.items()}
 
     def forget(self, endpoint: str) -> None:
-        """The endpoint is gone."""
+        """Forget a removed endpoint."""
         self._endpoints.pop(endpoint, None)
         self._doubted.pop(endpoint, None)

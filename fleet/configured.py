@@ -1,4 +1,4 @@
-"""The fleet of a configuration: made of it, brought to the next one, and taken down."""
+"""The fleet of a configuration: built, reconfigured and stopped."""
 
 from __future__ import annotations
 
@@ -19,27 +19,26 @@ from ..indexer.factory import IndexCore, index_core
 from ..indexer.tiers import TierTable
 from .errors import ConfigRefusedError
 from .fleet import Fleet
-from .fleet_metrics import fleet_families
 from .in_flight import Siblings
 from .metrics import FleetMetrics
 from .roster import Roster, Wanted, wanted_endpoints
 from .scrape.loads import LoadTable
-from .scrape.report import EngineFacts
 from .scrape.scraper import Scraper
 from .settings import fleet_settings, scrape_settings, tier_specs
 from .snapshots import Snapshots
+from .state_metrics import fleet_families
 from .tier_sources import log_source
 
 log = logging.getLogger(__name__)
 
 
 class ConfiguredFleet:
-    """A fleet that has the endpoints of a configuration, beside those that come from elsewhere.
+    """A fleet with the endpoints of a configuration; other sources may add more.
 
     Args:
-        config: to begin with; `fill` adds its endpoints.
+        config: initial configuration; `fill` adds its endpoints.
         metrics: counters.
-        siblings: as of `Fleet`.
+        siblings: as in `Fleet`.
     """
 
     def __init__(self, config: KVAtlasConfig, metrics: FleetMetrics, *, siblings: Siblings | None) -> None:
@@ -51,7 +50,6 @@ class ConfiguredFleet:
         )
         self._scraper = Scraper(
             loads=self._loads,
-            on_facts=self._facts_changed,
             settings=scrape_settings(config.metrics_scrape),
             clock=time.monotonic,
             rng=random.random,
@@ -70,21 +68,21 @@ class ConfiguredFleet:
             settings=fleet_settings(config),
             siblings=siblings,
         )
-        """With the endpoints of all sources."""
+        """The endpoints of all sources."""
         self._roster = Roster(self.fleet)
 
     @property
     def endpoints(self) -> Mapping[str, Wanted]:
-        """The configured endpoints by name, as they change."""
+        """The configured endpoints by name; a live view."""
         return self._roster.wanted
 
     def bind(self, events: EventsConfig) -> int | None:
-        """Listen for the engines' publishers, where these connect to us.
+        """Listen for publishers with `events.mode: bind`.
 
-        Returns the TCP port, None where there is none.
+        Returns the TCP port, None without one.
 
         Raises:
-            SubscriptionError: the address is taken, or not one of this machine's.
+            SubscriptionError: the address is in use, or is no address of this machine.
         """
         if events.mode != "bind":
             return None
@@ -93,7 +91,7 @@ class ConfiguredFleet:
         return int(where.rpartition(":")[2]) if scheme == "tcp" else None
 
     async def fill(self, config: KVAtlasConfig, snapshots: Snapshots) -> None:
-        """Add the configured endpoints, each from what was saved of it or from nothing.
+        """Add the configured endpoints, restored from the snapshot if it has them.
 
         Raises:
             SubscriptionError: an event address cannot be used.
@@ -101,7 +99,7 @@ class ConfiguredFleet:
         with snapshots.loading():
             for name, wanted in wanted_endpoints(config).items():
                 self._roster.add(name, wanted, saved=snapshots.take(name, wanted))
-                await asyncio.sleep(0)  # loading takes its time, and health checks want answers
+                await asyncio.sleep(0)  # loading takes time: let health checks run
 
     async def prepare(self, config: KVAtlasConfig) -> None:
         """Connect to the publishers of endpoints that `bring_to` would add.
@@ -113,42 +111,39 @@ class ConfiguredFleet:
             for _ in self._roster.preparing(wanted_endpoints(config)):
                 await asyncio.sleep(0)
         except ConfigRefusedError:
-            self.fleet.publishers.prepared()
+            self.fleet.subscriptions.prepared()
             raise
 
     def bring_to(self, config: KVAtlasConfig) -> None:
-        """Have the endpoints of another configuration and look at all by its settings, in one step; then `settle`.
+        """Apply another configuration in one step; call `settle` afterwards.
 
         Raises:
-            ConfigRefusedError: as of `Roster.bring_to`; the settings are as before.
+            ConfigRefusedError: as in `Roster.bring_to`; the settings are as before.
         """
         try:
             self._roster.bring_to(wanted_endpoints(config))
         finally:
-            self.fleet.publishers.prepared()
+            self.fleet.subscriptions.prepared()
         self.fleet.configure(fleet_settings(config))
         self._scraper.configure(scrape_settings(config.metrics_scrape))
         self._loads.stale_after_s = config.metrics_scrape.stale_after
 
     async def settle(self) -> None:
-        """Free the sockets of endpoints that are gone, and evict what smaller tiers cannot hold."""
+        """Free the sockets of removed endpoints, and evict blocks beyond smaller bounds."""
         await self.fleet.release()
         for _ in self.fleet.shrinking():
             await asyncio.sleep(0)
 
     async def stop(self) -> None:
-        """Remove every endpoint, whatever its source, and close all sockets."""
+        """Remove the endpoints of all sources, and close all sockets."""
         for endpoint in list(self.fleet):
             await self.fleet.remove(endpoint.name)
         await self._scraper.stop()
         await self._subscriber.close()
 
     def families(self) -> Iterator[Metric]:
-        """Metrics of the fleet."""
+        """Yield the metrics of the fleet."""
         return fleet_families(self.fleet, self._subscriber)
-
-    def _facts_changed(self, name: str, facts: EngineFacts) -> None:
-        self.fleet.facts_changed(name, facts)
 
 
 def _core(metrics: FleetMetrics) -> IndexCore:
@@ -156,6 +151,6 @@ def _core(metrics: FleetMetrics) -> IndexCore:
     metrics.index_native.set(core.name == "native")
     if core.name == "reference":
         log.warning(
-            "the index runs in Python: slower, same answers; install kvatlas where a C++20 compiler is"
+            "the index runs in Python, with the same results but slower; install kvatlas with a C++20 compiler"
         )
     return core

@@ -1,4 +1,4 @@
-"""One endpoint: where it is, and what follows it."""
+"""One endpoint of the fleet."""
 
 from __future__ import annotations
 
@@ -8,51 +8,61 @@ from dataclasses import dataclass, field
 from ..configs.endpoints import EndpointAddresses
 from ..events.stream import Trust
 from .instance import Instance
-from .rank import Publisher
+from .rank import Rank
 
 
 @dataclass(slots=True)
 class Endpoint:
-    """One model server and what follows it."""
+    """One model server, with everything the fleet keeps for it."""
 
     name: str
     addresses: EndpointAddresses
     labels: Mapping[str, str]
     added_at: float
+    """Monotonic seconds."""
     instance: Instance
-    publishers: list[Publisher] = field(default_factory=list[Publisher])
+    ranks: list[Rank] = field(default_factory=list[Rank])
     started: float | None = None
-    """Process start time last scraped, wall-clock seconds."""
+    """Process start time of the last scrape, wall-clock seconds."""
     gpu_blocks: int | None = None
-    """Blocks of its fastest tier, a rank, as its metrics tell."""
+    """Blocks of the fastest tier per rank, as reported by the engine's metrics."""
     offloads: bool = False
-    """Whether its metrics have shown that blocks move to slower memory."""
+    """Whether the engine's metrics have shown blocks moving to slower memory."""
+    address: str | None = field(init=False)
+    """`HOST:PORT` that serves requests, None if it takes none. Written once here, since every decision reads it."""
+    host: str | None = field(init=False)
+    """`HOST` of `address`, IPv6 in brackets."""
+
+    def __post_init__(self) -> None:
+        serving = self.addresses.serving
+        self.address = str(serving) if serving is not None else None
+        self.host = serving.url_host if serving is not None else None
 
     def has_labels(self, wanted: Mapping[str, str]) -> bool:
-        """Whether it has all these labels."""
+        """Return whether it has all these labels."""
         return wanted.items() <= self.labels.items()
 
     @property
     def has_events(self) -> bool:
         """Whether any rank publishes events."""
-        return any(publisher.subscription for publisher in self.publishers)
+        return any(rank.subscription for rank in self.ranks)
 
-    def publisher(self, rank: int) -> Publisher | None:
-        """The event stream of a rank, None for a rank that is not there."""
-        for publisher in self.publishers:  # for every candidate of a request: faster than `next`
-            if publisher.rank == rank:
-                return publisher
+    def rank(self, number: int) -> Rank | None:
+        """Return the rank of that number, None if the endpoint has no such rank."""
+        for rank in self.ranks:  # called for every candidate of a request: faster than `next`
+            if rank.number == number:
+                return rank
         return None
 
-    def trust_in(self, rank: int) -> Trust | None:
-        """Trust in the events of a rank, None for one without."""
-        publisher = self.publisher(rank)
-        if publisher is None or publisher.subscription is None:
+    def trust_in(self, number: int) -> Trust | None:
+        """Return the trust in the events of a rank, None if it publishes none."""
+        rank = self.rank(number)
+        if rank is None or rank.subscription is None:
             return None
-        return publisher.subscription.trust
+        return rank.subscription.trust
 
     @property
     def trust(self) -> Trust:
-        """The least trusted rank's."""
+        """Trust in the least trusted rank."""
         order = list(Trust)
-        return max((publisher.trust for publisher in self.publishers), key=order.index)
+        return max((rank.trust for rank in self.ranks), key=order.index)

@@ -2,9 +2,9 @@
 
 KVAtlasError
 └── FleetError
-    ├── AlreadyRegisteredError  an instance or rank is registered already, as something else
-    ├── NotRegisteredError      no such instance or rank is registered
-    └── ConfigRefusedError      a configuration cannot be put in force while the process runs
+    ├── AlreadyRegisteredError  an instance or rank is registered with different data
+    ├── NotRegisteredError      an instance or rank is not registered
+    └── ConfigRefusedError      a configuration cannot be applied while the process runs
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ class FleetError(KVAtlasError):
 
 
 class AlreadyRegisteredError(FleetError):
-    """An instance or rank is registered already, as something else."""
+    """An instance or rank is registered with different data."""
 
 
 class NotRegisteredError(FleetError):
-    """No such instance or rank is registered."""
+    """An instance or rank is not registered."""
 
 
 class ConfigRefusedError(FleetError):
-    """A configuration cannot be put in force while the process runs; the former one stays."""
+    """A configuration cannot be applied while the process runs; the former one stays in use."""

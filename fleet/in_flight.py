@@ -1,7 +1,7 @@
-"""What was sent to each endpoint and did not yet end. Exact for this process: each booking ends once.
+"""Requests and tokens in flight per endpoint. Exact for this process: each booking ends once.
 
-Where the gateway hides an answer, its end is not seen. Such a booking goes on unseen, until the endpoint's own load tells
-that so many requests cannot be there any more, or until it is too old.
+If the gateway hides a response, its end is not seen. Such an unseen booking stays until the endpoint's own load shows fewer
+requests, or until it is too old.
 """
 
 from __future__ import annotations
@@ -14,32 +14,32 @@ from typing import Protocol
 from ..scorers.core.model import IDLE, InFlightLoad, Load
 
 SETTLE_S = 0.5
-"""Age from which a request is taken to show in its endpoint's load: it has to arrive there and to be tokenized first."""
+"""Age at which a request counts as part of its endpoint's load: it must arrive and be tokenized first."""
 
 UNSEEN_S = 60.0
-"""Age at which an unseen booking ends whatever the load, which may not be known at all. Few answers take longer."""
+"""Age at which a unseen booking ends even if the load is unknown. Few responses take longer."""
 
 
 class Siblings(Protocol):
     """Other processes that send requests to the same endpoints."""
 
     def of(self, endpoint: str) -> InFlightLoad:
-        """What they have sent there, as far as it is known."""
+        """Return what they have in flight there, as last received."""
         ...
 
-    def tell(self, endpoint: str, load: InFlightLoad) -> None:
-        """This process's own load of the endpoint is another."""
+    def publish(self, endpoint: str, load: InFlightLoad) -> None:
+        """Send them this process's changed load of the endpoint."""
         ...
 
 
 class _Account:
-    """One endpoint's bookings, from the first one to when it is forgotten.
+    """Bookings of one endpoint, until it is forgotten.
 
     Args:
         endpoint: its name.
-        loads: of all endpoints, where its load is written.
-        hiding: the accounts with unseen bookings, of which it may be one.
-        siblings: who is told of its load.
+        loads: loads of all endpoints; the account writes its own.
+        hiding: accounts with unseen bookings; the account adds itself.
+        siblings: other processes that get its load.
     """
 
     __slots__ = ("_by_age", "_compared_at", "_endpoint", "_hiding", "_load", "_loads", "_siblings", "unseen")
@@ -53,7 +53,7 @@ class _Account:
     ) -> None:
         self.unseen: dict[Booking, None] = {}
         self._by_age: list[tuple[float, int, Booking]] = []
-        """A heap of all that were unseen, the oldest first; some have ended since."""
+        """Heap of all unseen bookings, oldest first; some may have ended."""
         self._compared_at = -math.inf
         self._endpoint, self._load, self._siblings = endpoint, IDLE, siblings
         self._loads, self._hiding = loads, hiding
@@ -62,7 +62,7 @@ class _Account:
         load = InFlightLoad(self._load.requests + requests, self._load.tokens + tokens)
         self._load = self._loads[self._endpoint] = load
         if self._siblings is not None:
-            self._siblings.tell(self._endpoint, load)
+            self._siblings.publish(self._endpoint, load)
 
     def hide(self, booking: Booking) -> None:
         self.unseen[booking] = None
@@ -70,20 +70,20 @@ class _Account:
         self._hiding[self._endpoint] = self
 
     def leave(self) -> None:
-        """The endpoint is forgotten: nobody asks for what is still booked there."""
+        """Detach the account from the fleet, because the endpoint was removed."""
         if self._siblings is not None:
-            self._siblings.tell(self._endpoint, IDLE)
+            self._siblings.publish(self._endpoint, IDLE)
         self._loads, self._hiding, self._siblings = {}, {}, None
 
     def expire(self, *, until: float) -> None:
-        """End unseen bookings that are as old, or older."""
+        """End unseen bookings made at or before `until`."""
         while self._by_age and self._by_age[0][0] <= until:
             heappop(self._by_age)[2].ended()
         if not self.unseen:
             self._by_age.clear()
 
     def compare(self, load: Load) -> None:
-        """End unseen bookings that the endpoint's own counts leave no room for, the oldest first."""
+        """End the oldest unseen bookings, as many as exceed the endpoint's own count of requests."""
         if load.updated_at <= self._compared_at:
             return
         self._compared_at = load.updated_at
@@ -97,7 +97,7 @@ class _Account:
 
 
 class Booking:
-    """One routed request, from the pick to the end of its answer; made by `InFlight.book`.
+    """One routed request, from the pick to the end of its response; made by `InFlight.book`.
 
     Attributes:
         at: monotonic seconds of the pick.
@@ -111,29 +111,29 @@ class Booking:
         account.add(1, tokens)
 
     def begun(self) -> None:
-        """The answer began: the prompt is computed. Further calls change nothing."""
+        """Note that the response began, so the prompt is computed. Idempotent."""
         if self._tokens:
             self._account.add(0, -self._tokens)
             self._tokens = 0
 
     def ended(self) -> None:
-        """The answer ended, or will not come. Further calls change nothing."""
+        """Note that the response ended or will not come. Idempotent."""
         if self._is_open:
             self._account.add(-1, -self._tokens)
             self._account.unseen.pop(self, None)
             self._tokens, self._is_open = 0, False
 
     def unseen(self) -> None:
-        """Nobody will tell how the request goes on. Nothing happens to one that has ended."""
+        """Mark the booking as unseen: its end will not be reported. Does nothing after the end."""
         if self._is_open:
             self._account.hide(self)
 
 
 class InFlight:
-    """Accounts by endpoint. For one event loop; no locks.
+    """Bookings of all endpoints. For one event loop; no locks.
 
     Args:
-        siblings: who else sends requests there; None for nobody.
+        siblings: other processes that send requests to the same endpoints; None if there are none.
     """
 
     def __init__(self, siblings: Siblings | None = None) -> None:
@@ -143,20 +143,20 @@ class InFlight:
         self._siblings = siblings
 
     def own(self, endpoint: str) -> InFlightLoad:
-        """What this process has sent there; nothing for an endpoint that was never booked. Cost: O(1), nothing is made."""
+        """Return the load sent by this process, zero for an unknown endpoint. Cost: O(1)."""
         return self._loads.get(endpoint, IDLE)
 
     def loads(self, endpoints: Iterable[str]) -> Mapping[str, InFlightLoad]:
-        """`of` each of these endpoints; those with nothing in flight may be absent, and others may be there.
+        """Return `of` each of these endpoints; idle ones may be absent, and others may be included.
 
-        Cost: O(1), and O(endpoints) with siblings. Good until the next booking.
+        Cost: O(1), with siblings O(endpoints). Valid until the next booking.
         """
         if self._siblings is None:
             return self._loads
         return {endpoint: self.of(endpoint) for endpoint in endpoints}
 
     def of(self, endpoint: str) -> InFlightLoad:
-        """The endpoint's load, with what the siblings have sent there. Cost: O(1)."""
+        """Return the endpoint's load, sent by this process and its siblings. Cost: O(1)."""
         own = self.own(endpoint)
         if self._siblings is None:
             return own
@@ -164,17 +164,17 @@ class InFlight:
         return InFlightLoad(own.requests + others.requests, own.tokens + others.tokens)
 
     def n_unseen(self, endpoint: str) -> int:
-        """Requests in flight whose end nobody will tell."""
+        """Return the number of unseen bookings."""
         account = self._accounts.get(endpoint)
         return len(account.unseen) if account is not None else 0
 
     def settle(self, load_of: Callable[[str], Load | None], *, now: float) -> None:
-        """End unseen bookings that their endpoints' own loads leave no room for, and those that are too old.
+        """End unseen bookings that exceed their endpoint's own load, and those that are too old.
 
         Args:
-            load_of: endpoint -> its own load, None where it is not known.
+            load_of: endpoint -> its own load, None if unknown.
             now: monotonic seconds.
-        Cost: O(endpoints with unseen bookings), and once a new load a sort of those there.
+        Cost: O(endpoints with unseen bookings), plus one sort of them per new load.
         """
         for endpoint, account in list(self._hiding.items()):
             if (load := load_of(endpoint)) is not None:
@@ -184,10 +184,10 @@ class InFlight:
                 del self._hiding[endpoint]
 
     def book(self, endpoint: str, *, tokens: int, now: float) -> Booking:
-        """A request goes to the endpoint.
+        """Book a request that is sent to the endpoint.
 
         Args:
-            endpoint: its name.
+            endpoint: name of the endpoint.
             tokens: prompt tokens it is expected to compute.
             now: monotonic seconds.
         """
@@ -197,7 +197,7 @@ class InFlight:
         return Booking(account, tokens, now)
 
     def forget(self, endpoint: str) -> None:
-        """The endpoint is gone. Bookings of it may still end; they do not touch one of the same name."""
+        """Forget a removed endpoint. Its open bookings may still end; they do not affect a new endpoint of that name."""
         account = self._accounts.pop(endpoint, None)
         if account is not None:
             account.leave()

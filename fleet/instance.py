@@ -1,11 +1,11 @@
-"""Who an endpoint is to clients of the standard contract."""
+"""Identity of an endpoint in the standard REST contract."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 DEFAULT_TENANT = "default"
-"""Tenant of configured and discovered endpoints, and of whoever names none."""
+"""Tenant of configured and discovered endpoints, and of clients that name none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,9 +14,9 @@ class Instance:
 
     Attributes:
         name: unique within the tenant.
-        tenant: the tenant.
-        model: model it serves; None for the configured one.
-        salt: `cache_salt` of queries that mean this instance's blocks as such, beside queries without one.
+        tenant: name of the tenant.
+        model: model that it serves; None for the configured one.
+        salt: `cache_salt` that matches the blocks of this instance, as queries without salt do.
     """
 
     name: str
@@ -26,11 +26,11 @@ class Instance:
 
     @property
     def space(self) -> str:
-        """Whom it shares shared tiers with; empty for the configured fleet."""
+        """Key of the instances that share its shared tiers; empty for the configured fleet."""
         main = self.tenant == DEFAULT_TENANT and self.model is None
         return "" if main else f"{self.tenant}/{self.model or ''}"
 
     @property
     def endpoint(self) -> str:
-        """Name of the endpoint that stands for it: its own, and outside the default tenant `INSTANCE@TENANT`."""
+        """Name of its endpoint: the instance's name, outside the default tenant `INSTANCE@TENANT`."""
         return self.name if self.tenant == DEFAULT_TENANT else f"{self.name}@{self.tenant}"

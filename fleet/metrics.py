@@ -1,13 +1,8 @@
-"""Prometheus metrics of the fleet, and the helpers of all metrics; docs/metrics.md describes each."""
+"""Prometheus series of the fleet that are counted as things happen; docs/metrics.md describes each."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
-from prometheus_client.metrics_core import Metric
-from prometheus_client.registry import Collector
 
 from .tallies import Tally, Times
 
@@ -16,18 +11,18 @@ _WRITE_SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
 
 class FleetMetrics:
-    """Counters of events and of the index that they go into.
+    """Counters of applied events and of trust.
 
     Args:
-        registry: where they are shown.
+        registry: gets the series.
     """
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._batches = Tally(
-            "batches_applied", "Event batches taken into the index.", "endpoint", registry=registry
+            "batches_applied", "Event batches applied to the index.", "endpoint", registry=registry
         )
         self._events = Tally(
-            "events_applied", "KV events taken into the index.", "endpoint", registry=registry
+            "events_applied", "KV events applied to the index.", "endpoint", registry=registry
         )
         self._rejected = Counter(
             "kvatlas_events_rejected",
@@ -43,7 +38,7 @@ class FleetMetrics:
         )
         self.event_lag = Times(
             "event_lag_seconds",
-            "Receive time minus the publisher's time stamp of live batches.",
+            "Receive time minus the publisher's timestamp of live batches.",
             _LAG_SECONDS,
             registry=registry,
         )
@@ -52,12 +47,12 @@ class FleetMetrics:
         )
 
     def batch_applied(self, endpoint: str, n_events: int) -> None:
-        """Count an event batch that went into the index."""
+        """Count an applied event batch."""
         self._batches.add(endpoint)
         self._events.add(endpoint, n_events)
 
     def event_rejected(self, endpoint: str, reason: str) -> bool:
-        """Count something unreadable; return whether it is the first of its kind from this endpoint."""
+        """Count an unreadable message or event; return whether it is the first with this reason from the endpoint."""
         counter = self._rejected.labels(endpoint, reason)
         counter.inc()
         return bool(
@@ -65,18 +60,18 @@ class FleetMetrics:
         )
 
     def trust_changed(self, state: str) -> None:
-        """Count a change of a publisher's trust."""
+        """Count a transition of a publisher's trust."""
         self._trust.labels(state).inc()
 
     def forget(self, endpoint: str) -> None:
-        """End the series of an endpoint."""
+        """Remove the series of an endpoint."""
         for tally in (self._batches, self._events):
             tally.forget(endpoint)
         self._rejected.remove_by_labels({"endpoint": endpoint})
 
 
 class SnapshotMetrics:
-    """What happens to the snapshot file."""
+    """Counters of the snapshot file."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.writes = Counter("kvatlas_snapshot_writes", "Snapshots written.", registry=registry)
@@ -84,46 +79,17 @@ class SnapshotMetrics:
             "kvatlas_snapshot_failures", "Snapshots that could not be written.", registry=registry
         )
         self.refused = Counter(
-            "kvatlas_snapshot_refused", "Snapshots not used at the start.", ["reason"], registry=registry
+            "kvatlas_snapshot_refused", "Snapshots refused at the start.", ["reason"], registry=registry
         )
         self.age_seconds = Gauge(
             "kvatlas_snapshot_age_seconds",
-            "Age of the newest usable snapshot, NaN for none.",
+            "Age of the newest usable snapshot, NaN without one.",
             registry=registry,
         )
         self.size_bytes = Gauge(
             "kvatlas_snapshot_bytes", "Size of the last snapshot written.", registry=registry
         )
         self.write_seconds = Histogram(
-            "kvatlas_snapshot_write_seconds", "Time to write a snapshot, gathering included.",
+            "kvatlas_snapshot_write_seconds", "Time to collect and write a snapshot.",
             buckets=_WRITE_SECONDS, registry=registry,
         )  # fmt: skip
-
-
-class StateCollector(Collector):
-    """Metrics that are read from the fleet's state when scraped, and cost nothing in between.
-
-    Args:
-        families: makes the current families.
-    """
-
-    def __init__(self, families: Callable[[], Iterable[Metric]]) -> None:
-        self._families = families
-
-    def collect(self) -> Iterator[Metric]:
-        """The current families."""
-        yield from self._families()
-
-    def describe(self) -> Iterable[Metric]:
-        """Nothing: names are not known before the first collection."""
-        return ()
-
-
-def gauge(name: str, text: str, *labels: str) -> GaugeMetricFamily:
-    """An empty gauge family `kvatlas_<name>`."""
-    return GaugeMetricFamily(f"kvatlas_{name}", text, labels=labels)
-
-
-def counter(name: str, text: str, *labels: str) -> CounterMetricFamily:
-    """An empty counter family `kvatlas_<name>_total`."""
-    return CounterMetricFamily(f"kvatlas_{name}", text, labels=labels)

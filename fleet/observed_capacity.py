@@ -1,4 +1,4 @@
-"""What the tiers of endpoints really hold, and where the configuration says otherwise."""
+"""Observed capacity of tiers, and its drift from the configuration."""
 
 from __future__ import annotations
 
@@ -15,59 +15,64 @@ from .fleet import Fleet
 log = logging.getLogger(__name__)
 
 DRIFT = 0.1
-"""Part by which a configured capacity may be off without being worth a word."""
+"""Part by which a configured capacity may differ from the observed one without a warning."""
 
 
 def observed_capacity(endpoint: Endpoint, tier: TierId) -> ObservedCapacity | None:
-    """Of all ranks together; None while any rank's is not known."""
-    ranks = [publisher.observed(tier) for publisher in endpoint.publishers]
-    known = [rank for rank in ranks if rank is not None]
-    if not known or len(known) < len(ranks):
+    """Return the observed capacity of a tier over all ranks, None while that of any rank is unknown."""
+    known = [seen for rank in endpoint.ranks if (seen := rank.observed(tier)) is not None]
+    if not known or len(known) < len(endpoint.ranks):
         return None
     return ObservedCapacity(
-        n_blocks=sum(rank.n_blocks for rank in known),
-        spread=max(rank.spread for rank in known),
-        n_samples=min(rank.n_samples for rank in known),
+        n_blocks=sum(each.n_blocks for each in known),
+        spread=max(each.spread for each in known),
+        n_samples=min(each.n_samples for each in known),
         basis=known[0].basis,
     )
 
 
 def capacity_summary(configured: int | str, endpoint: Endpoint, tier: TierId) -> str:
-    """What is configured (a rank), told and observed, ranks together: `configured 41000, observed 20480 +- 3 %`."""
-    shown = configured * len(endpoint.publishers) if isinstance(configured, int) else configured
+    """Summarize the capacity of a tier over all ranks, such as `configured 41000, observed 20480 +- 3 %`.
+
+    Args:
+        configured: blocks per rank, or a word such as `auto`.
+        endpoint: the endpoint.
+        tier: one of its tiers.
+    """
+    shown = configured * len(endpoint.ranks) if isinstance(configured, int) else configured
     return ", ".join((f"configured {shown}", *_known(endpoint, tier)))
 
 
 def _known(endpoint: Endpoint, tier: TierId) -> Iterator[str]:
     if tier == FASTEST and endpoint.gpu_blocks is not None:
-        yield f"told {endpoint.gpu_blocks * len(endpoint.publishers)}"
+        yield f"reported {endpoint.gpu_blocks * len(endpoint.ranks)}"
     if (observed := observed_capacity(endpoint, tier)) is not None:
         yield f"observed {observed.n_blocks} +- {math.ceil(100 * observed.error)} %"
 
 
 class CapacityDrift:
-    """Says once for each rank's tier that it holds another number of blocks than its configuration says."""
+    """Warns once per rank and tier if the observed capacity differs from the configured one."""
 
     def __init__(self) -> None:
-        self._said: set[tuple[str, int, TierId]] = set()
+        self._warned: set[tuple[str, int, TierId]] = set()
 
     def look(self, fleet: Fleet) -> None:
-        """Compare what is observed. Cost: O(ranks * tiers)."""
+        """Compare observed and configured capacities. Cost: O(ranks * tiers)."""
         for number, spec in enumerate(fleet.atlas.tiers.specs):
             tier = TierId(number)
             if spec.capacity is None or spec.shared:
                 continue
             for endpoint in fleet:
-                for publisher in endpoint.publishers:
-                    observed = publisher.observed(tier)
-                    who = (endpoint.name, publisher.rank, tier)
-                    if observed is None or who in self._said:
+                for rank in endpoint.ranks:
+                    observed = rank.observed(tier)
+                    key = (endpoint.name, rank.number, tier)
+                    if observed is None or key in self._warned:
                         continue
                     if abs(observed.n_blocks - spec.capacity) > DRIFT * spec.capacity:
-                        self._said.add(who)
+                        self._warned.add(key)
                         log.warning(
                             "%s rank %d: tier %s holds %d blocks when it is full (+- %.0f %%), but "
                             "lruCapacityPerServer says %d; `auto` goes by the engine's own events",
-                            endpoint.name, publisher.rank, spec.name, observed.n_blocks, 100 * observed.error,
+                            endpoint.name, rank.number, spec.name, observed.n_blocks, 100 * observed.error,
                             spec.capacity,
                         )  # fmt: skip

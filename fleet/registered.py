@@ -1,4 +1,4 @@
-"""Instances that are added and removed at run time, beside the configured endpoints."""
+"""Instances that clients register and unregister at run time."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from .instance import Instance
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registration:
-    """One publisher: one data-parallel rank of an instance.
+    """One registered publisher: one data-parallel rank of an instance.
 
     Attributes:
-        instance: whose rank.
-        given_id: the instance's id as the client wrote it.
+        instance: instance of the rank.
+        given_id: id of the instance as the client wrote it.
         addresses: rank, PUB address and replay address.
-        block_size: tokens a block, as the client says; the index goes by what the events show.
-        engine: kind of publisher, such as `vLLM`, for people.
-        lora: adapter named, for people: events name their adapter themselves.
+        block_size: tokens per block according to the client; the index uses the block size in the events.
+        engine: kind of publisher, such as `vLLM`; for display.
+        lora: adapter named by the client; for display, since events name their adapter.
     """
 
     instance: Instance
@@ -34,13 +34,13 @@ class Registration:
 
 
 class Registry:
-    """What clients registered, and the endpoints that stand for it.
+    """Registered instances, each with an endpoint in the fleet.
 
-    A registered instance has no serving address. It is followed, matched and shown as any endpoint, and no request is
-    ever routed to it.
+    A registered instance has no serving address: it is followed, matched and shown as any endpoint, but no request is
+    routed to it.
 
     Args:
-        fleet: where the endpoints are.
+        fleet: gets the endpoints.
     """
 
     def __init__(self, fleet: Fleet) -> None:
@@ -48,7 +48,7 @@ class Registry:
         self._ranks: dict[str, dict[int, Registration]] = {}
 
     def of(self, endpoint: str) -> Mapping[int, Registration]:
-        """What was registered under an endpoint's name, by rank; empty for configured endpoints."""
+        """Return the registrations of an endpoint by rank; empty for configured endpoints."""
         return self._ranks.get(endpoint, {})
 
     @property
@@ -57,11 +57,11 @@ class Registry:
         return frozenset(model for e in self._fleet if (model := e.instance.model) is not None)
 
     async def register(self, registration: Registration) -> bool:
-        """Follow a publisher; False when it was registered in the same words before.
+        """Follow a publisher; return False if the same registration exists.
 
         Raises:
-            AlreadyRegisteredError: the instance or rank is there already, as something else.
-            SubscriptionError: an address that ZMQ cannot use, or too many sockets; nothing is left behind.
+            AlreadyRegisteredError: the instance or rank exists with different data.
+            SubscriptionError: ZMQ cannot use an address, or there are too many sockets; nothing is added.
         """
         name, rank = registration.instance.endpoint, registration.addresses
         ranks = self._ranks.get(name, {})
@@ -76,10 +76,10 @@ class Registry:
         return True
 
     async def unregister(self, tenant: str, name: str, rank: int | None) -> list[Registration]:
-        """Stop following a rank of an instance, or with None every rank, and forget all of it; returns what was removed.
+        """Remove a rank of an instance, or every rank if `rank` is None; return the removed registrations.
 
         Raises:
-            NotRegisteredError: no such instance or rank was registered.
+            NotRegisteredError: the instance or rank is not registered.
         """
         endpoint = Instance(name, tenant).endpoint
         ranks = self._ranks.get(endpoint, {})
@@ -114,7 +114,7 @@ class Registry:
             raise
 
     def _check(self, registration: Registration) -> None:
-        """Nothing when the rank is new and fits what else is known of its instance."""
+        """Raise AlreadyRegisteredError unless the rank is new and fits its instance."""
         instance, rank = registration.instance, registration.addresses.rank
         there = self._fleet.get(instance.endpoint)
         if there is None:

@@ -1,4 +1,4 @@
-"""The fleet brought to the endpoints that a configuration or a discovery wants."""
+"""Reconciliation of the fleet with the endpoints of a configuration or of discovery."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """An endpoint as its source has it.
+    """Desired state of one endpoint.
 
     Attributes:
-        addresses: where it serves and publishes.
+        addresses: where it serves requests and publishes events.
         labels: free labels.
-        uid: of the pod behind it; empty for an endpoint that somebody configured.
+        uid: uid of its pod, which changes if a pod is created again under its name; empty for a configured endpoint.
     """
 
     addresses: EndpointAddresses
@@ -33,14 +33,14 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class FleetPlan:
-    """What brings a fleet from one list of endpoints to another.
+    """Changes from one set of endpoints to another.
 
     Attributes:
-        new: endpoints that come.
-        moved: endpoints that have other addresses: removed, then added, so that nothing of the old ones stays.
-        gone: names of endpoints that go.
-        relabelled: endpoints with other labels, which keep all they have.
-        before: every endpoint that is moved or gone, as it was.
+        new: endpoints to add.
+        moved: endpoints whose addresses changed; removed, then added, so that nothing of the old ones stays.
+        gone: names of endpoints to remove.
+        relabelled: new labels of endpoints that otherwise stay.
+        before: former state of every endpoint in `moved` or `gone`.
     """
 
     new: Mapping[str, Wanted]
@@ -51,7 +51,7 @@ class FleetPlan:
 
 
 def wanted_endpoints(config: KVAtlasConfig) -> dict[str, Wanted]:
-    """A configuration's endpoints by name."""
+    """Return the endpoints of a configuration by name."""
     return {
         endpoint.name: Wanted(endpoint_addresses(endpoint, config.events), endpoint.labels)
         for endpoint in config.endpoints.static
@@ -59,12 +59,12 @@ def wanted_endpoints(config: KVAtlasConfig) -> dict[str, Wanted]:
 
 
 class Roster:
-    """The endpoints of one source, a configuration or a discovery, as the fleet has them.
+    """The endpoints of one source, a configuration or discovery, in the fleet.
 
-    Sources share a fleet, each with a roster of its own; a name belongs to one of them.
+    Each source has its own roster of a shared fleet; a name belongs to one source.
 
     Args:
-        fleet: where the endpoints are.
+        fleet: gets the endpoints.
     """
 
     def __init__(self, fleet: Fleet) -> None:
@@ -73,11 +73,11 @@ class Roster:
 
     @property
     def wanted(self) -> Mapping[str, Wanted]:
-        """Endpoints of the source by name, as they change."""
+        """Endpoints of the source that the fleet has, by name; a live view."""
         return self._wanted
 
     def add(self, name: str, wanted: Wanted, *, saved: SavedEndpoint | None = None) -> None:
-        """Add one endpoint that the fleet does not have, from what was saved of it or from nothing.
+        """Add an endpoint that the fleet does not have, restored from `saved` if that is given.
 
         Raises:
             SubscriptionError: as `Fleet.add`.
@@ -86,7 +86,7 @@ class Roster:
         self._wanted[name] = wanted
 
     def preparing(self, wanted: Mapping[str, Wanted]) -> Iterator[None]:
-        """Do what of `bring_to` takes long and changes nothing, in steps between which others may run.
+        """Connect to the publishers that `bring_to` would add; other tasks may run between the steps.
 
         Raises:
             ConfigRefusedError: an event address cannot be used.
@@ -94,22 +94,24 @@ class Roster:
         plan = plan_fleet(self._wanted, wanted)
         for name, each in (*plan.new.items(), *plan.moved.items()):
             try:
-                yield from self._fleet.publishers.preparing(each.addresses)
+                yield from self._fleet.subscriptions.preparing(each.addresses)
             except SubscriptionError as error:
                 raise ConfigRefusedError(f"endpoint {name!r}: {error}") from error
 
     def bring_to(
         self, wanted: Mapping[str, Wanted], *, saved: Mapping[str, SavedEndpoint] | None = None
     ) -> FleetPlan:
-        """Add, move, relabel and remove endpoints until the source's are those of `wanted`, in one step.
+        """Add, move, relabel and remove endpoints until the source has those of `wanted`, in one step.
 
-        Returns what was done; `Fleet.release` frees the sockets of what has gone.
+        `Fleet.release` then frees the sockets of removed endpoints.
 
         Args:
             wanted: endpoints by name.
-            saved: what new ones among them go on from.
+            saved: state to restore for new endpoints, by name.
+        Returns:
+            the changes.
         Raises:
-            ConfigRefusedError: an event address cannot be used, or a name belongs to somebody else; see `carry_out`.
+            ConfigRefusedError: an event address cannot be used, or another source owns a name; see `carry_out`.
         """
         plan = plan_fleet(self._wanted, wanted)
         carry_out(plan, self._fleet, saved)
@@ -120,7 +122,7 @@ class Roster:
 
 
 def plan_fleet(old: Mapping[str, Wanted], new: Mapping[str, Wanted]) -> FleetPlan:
-    """What brings a fleet with the endpoints `old` to the endpoints `new`."""
+    """Return the changes from the endpoints `old` to the endpoints `new`."""
     both = old.keys() & new.keys()
     moved = {name for name in both if old[name].addresses != new[name].addresses}
     return FleetPlan(
@@ -135,18 +137,18 @@ def plan_fleet(old: Mapping[str, Wanted], new: Mapping[str, Wanted]) -> FleetPla
 
 
 def carry_out(plan: FleetPlan, fleet: Fleet, saved: Mapping[str, SavedEndpoint] | None = None) -> None:
-    """Bring the fleet where the plan says, in one step; `fleet.release` frees what has gone.
+    """Apply the changes to the fleet in one step; `fleet.release` then frees sockets.
 
-    New endpoints come first: where they cannot, nothing else has been touched.
+    New endpoints are added first, so that nothing else has changed if one is refused.
 
     Raises:
-        ConfigRefusedError: an event address cannot be used, or a name belongs to a registered instance; the fleet is as
-            before, but for endpoints that were to move, which start over.
+        ConfigRefusedError: an event address cannot be used, or a name belongs to a registered instance. The fleet is
+            as before, but endpoints in `moved` start empty.
     """
     taken = [name for name in plan.new if fleet.get(name) is not None]
     if taken:
         raise ConfigRefusedError(
-            f"endpoint {taken[0]!r} is there already, registered as an instance or discovered; "
+            f"endpoint {taken[0]!r} exists already, registered as an instance or discovered; "
             "remove that one, or give this one another name"
         )
     added: list[str] = []
@@ -182,5 +184,5 @@ def _restore(endpoints: Mapping[str, Wanted], fleet: Fleet) -> None:
                 fleet.add(name, each.addresses, each.labels)
             except SubscriptionError as error:
                 log.warning(
-                    "endpoint %s is routed to, but its events cannot be followed again: %s", name, error
+                    "endpoint %s gets requests, but its events cannot be followed again: %s", name, error
                 )

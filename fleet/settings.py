@@ -1,4 +1,4 @@
-"""What the parts of the process are told, made of a configuration."""
+"""Settings of the fleet, derived from a configuration."""
 
 from __future__ import annotations
 
@@ -11,22 +11,21 @@ from ..configs.schema import KVAtlasConfig, TierConfig
 from ..configs.scraping import MetricsScrapeConfig
 from ..events.stream import Trust
 from ..indexer.tiers import TierId, TierSource, TierSpec
-from .scrape.schedule import Rhythm
+from .scrape.schedule import Intervals
 from .scrape.target import ScrapeSettings
 
 
 @dataclass(frozen=True, slots=True)
 class FleetSettings:
-    """How endpoints are looked at.
+    """Settings of the fleet.
 
     Attributes:
-        trust_credit: what a prefix on an endpoint is worth, by the trust in its publisher.
-        capacities: blocks of each tier that a server can hold, None for no bound.
-        auto_capacity_tiers: tiers whose bound is found out for each endpoint instead.
-        engines: under which names endpoints tell their load.
-        predict_s: how long a prompt that was sent to an endpoint counts as held there, unless events tell sooner; None:
-            never.
-        audit_lowers_credit: whether endpoints lose credit where engines reuse less than expected.
+        trust_credit: factor of prefix scores per trust in the publisher.
+        capacities: blocks per server in each tier; None for no bound.
+        auto_capacity_tiers: tiers whose bound is derived per endpoint instead.
+        engines: names of the series in which endpoints report their load.
+        predict_s: lifetime of a prediction that no event confirms, seconds; None switches predictions off.
+        audit_lowers_credit: whether endpoints lose credit if their engines reuse less than expected.
     """
 
     trust_credit: Mapping[Trust, float]
@@ -37,14 +36,14 @@ class FleetSettings:
     audit_lowers_credit: bool = True
 
     def configured_capacity(self, tier: TierId) -> int | Literal["auto", "unlimited"]:
-        """Blocks of a server in the tier, as configured; `unlimited` also of one that only an unknown medium brought up."""
+        """Return the configured blocks per server; `unlimited` also for a tier made for an unknown medium."""
         if tier in self.auto_capacity_tiers:
             return "auto"
         return (self.capacities[tier] if tier < len(self.capacities) else None) or "unlimited"
 
 
 def fleet_settings(config: KVAtlasConfig) -> FleetSettings:
-    """How endpoints are looked at by a configuration."""
+    """Return the fleet's settings of a configuration."""
     credit = config.events.trust_credit
     return FleetSettings(
         trust_credit={trust: getattr(credit, trust.value) for trust in Trust},
@@ -61,12 +60,12 @@ def fleet_settings(config: KVAtlasConfig) -> FleetSettings:
 
 
 def scrape_settings(config: MetricsScrapeConfig) -> ScrapeSettings:
-    """How endpoints are scraped by a configuration."""
-    return ScrapeSettings(Rhythm(config.interval, config.idle_interval_s), timeout_s=config.timeout)
+    """Return the scrape settings of a configuration."""
+    return ScrapeSettings(Intervals(config.interval, config.idle_interval_s), timeout_s=config.timeout)
 
 
 def tier_specs(tiers: Iterable[TierConfig]) -> list[TierSpec]:
-    """One spec a tier, in the same order."""
+    """Return one spec per tier, in the same order."""
     return [_tier_spec(tier) for tier in tiers]
 
 

@@ -1,8 +1,8 @@
-"""The snapshot of what was learned: read at the start, written now and then and at the end.
+"""The snapshot of the fleet: read at the start, written periodically and at the end.
 
-Each rank is saved at one moment, its books and its stream position together; the loop runs on between two ranks, and
-files are read and written in a thread. Shared tiers come last: what a rank stored there after it was saved is told
-again by the replay that follows a start, and telling it twice changes nothing.
+The ledger and the stream position of a rank are saved at the same moment. Other tasks run between two ranks, and files are
+read and written in a thread. Shared tiers are saved last. Blocks that a rank stored there after it was saved come again
+with the replay after the start, and applying them twice changes nothing.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Generator, Iterable
+from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 
@@ -45,14 +46,14 @@ log = logging.getLogger(__name__)
 
 
 class Snapshots:
-    """Keeps one fleet's snapshot file: `read`, `take` for each endpoint that is added, `begin` to write, `stop`.
+    """The snapshot file of one fleet. Call `read`, then `take` for each added endpoint, then `begin`, and `stop` at the end.
 
     Args:
-        config: where and how often; without a file nothing is read and nothing written.
+        config: file and interval; without a file nothing is read or written.
         fleet: the fleet.
         models: names of the served model.
-        wanted: an endpoint as its source has it; None for one that is not saved. Whoever registered an instance
-            registers it again, at an address that may by then be another's.
+        wanted: returns the desired state of an endpoint; None if it is not saved. Registered instances are not saved,
+            because clients register them again, and their address may then belong to another one.
         metrics: counters.
     """
 
@@ -78,9 +79,9 @@ class Snapshots:
 
     @contextlib.contextmanager
     def loading(self) -> Generator[None]:
-        """Within, endpoints are added with what `take` gives.
+        """Pause garbage collection while endpoints are added with the results of `take`.
 
-        Collection of garbage pauses: what is loaded is none, and looking through it takes as long as loading it.
+        Loaded state contains no garbage, and scanning it takes as long as loading it.
         """
         n_taken = self._n_taken
         gc.disable()
@@ -92,14 +93,14 @@ class Snapshots:
             gc.freeze()
 
     def has(self, name: str, wanted: Wanted) -> bool:
-        """Whether an endpoint that is about to be added can go on from what was saved of it."""
+        """Return whether the snapshot has usable state for an endpoint that will be added."""
         saved = self._snapshot.endpoints.get(name) if self._snapshot is not None else None
         return saved is not None and not self._difference(saved, wanted)
 
     def take(self, name: str, wanted: Wanted) -> SavedEndpoint | None:
-        """What was saved of an endpoint that is about to be added, None when nothing was or it was another.
+        """Remove and return the saved state of an endpoint that will be added, None if there is no usable state.
 
-        With the first endpoint of a space its shared tiers are loaded.
+        The first endpoint of a space also loads the shared tiers of that space.
         """
         if self._snapshot is None or not self.has(name, wanted):
             return None
@@ -111,11 +112,11 @@ class Snapshots:
         return saved
 
     def begin(self) -> None:
-        """Every endpoint was added: let go of what nobody took, and write from now on."""
+        """Drop the state that no endpoint took, and start to write; call it after all endpoints were added."""
         if self._snapshot is not None:
             left_out = [f"{name} ({self._reason(each)})" for name, each in self._snapshot.endpoints.items()]
             log.info(
-                "snapshot %s of kvatlas %s, %.0f s old: %d endpoint(s) go on with %d blocks%s%s", self._path,
+                "snapshot %s of kvatlas %s, %.0f s old: %d endpoint(s) restored with %d blocks%s%s", self._path,
                 self._snapshot.head.kvatlas, time.time() - self._created, self._n_taken, self._n_blocks,
                 "; left out: " if left_out else "", ", ".join(left_out),
             )  # fmt: skip
@@ -124,13 +125,13 @@ class Snapshots:
             self._task = spawn(self._keep(), "snapshots")
 
     async def stop(self) -> None:
-        """Write a last time, if writing had begun."""
+        """Write a last time, if writing has begun."""
         self._stopping.set()
         if self._task is not None:
             await asyncio.wait([self._task])
 
     async def write(self) -> None:
-        """Write the file anew; a failure is counted, and logged when it is another than the last one."""
+        """Replace the file; a failure is counted, and logged if it differs from the last one."""
         begin, created = time.monotonic(), time.time()
         try:
             n_bytes = await self._write_file(created)
@@ -139,8 +140,8 @@ class Snapshots:
             if str(error) != self._failure:
                 self._failure = str(error)
                 log.warning(
-                    "snapshot %s cannot be written: %s; let snapshot.file name a file in a folder that kvatlas may "
-                    "write to, with room for twice its size", self._path, error,
+                    "snapshot %s cannot be written: %s; set snapshot.file to a file in a folder that kvatlas may "
+                    "write to, with space for twice its size", self._path, error,
                 )  # fmt: skip
             return
         self._failure, self._created = "", created
@@ -149,14 +150,14 @@ class Snapshots:
         self._metrics.write_seconds.observe(time.monotonic() - begin)
 
     async def save(self, endpoint: Endpoint) -> SavedEndpoint | None:
-        """The endpoint as it goes into the file, rank by rank; None when it is not saved, or removed meanwhile."""
+        """Return the state of an endpoint for the file, None if it is not saved or was removed meanwhile."""
         if (wanted := self._wanted(endpoint.name)) is None:
             return None
         ranks: list[SavedRank] = []
-        for publisher in list(endpoint.publishers):
+        for rank in list(endpoint.ranks):
             if self._fleet.get(endpoint.name) is not endpoint:
                 return None
-            ranks.append(publisher.dump(now=time.monotonic()))
+            ranks.append(rank.dump(now=time.monotonic()))
             await asyncio.sleep(0)
         return SavedEndpoint(
             name=endpoint.name,
@@ -167,7 +168,7 @@ class Snapshots:
         )
 
     async def read(self) -> None:
-        """Read the file; one that cannot be gone on from is refused in one line, and the start goes on empty."""
+        """Read the file; an unusable file is logged and ignored."""
         if not self._config.file:
             return
         try:
@@ -186,18 +187,18 @@ class Snapshots:
                 self._atlas.tiers.of(medium)
 
     def _reason(self, saved: SavedEndpoint) -> str:
-        """Why nobody took what was saved."""
+        """Return why no endpoint took the saved state."""
         wanted = self._wanted(saved.name)
         return "no longer there" if wanted is None else self._difference(saved, wanted) or "added meanwhile"
 
     def _difference(self, saved: SavedEndpoint, wanted: Wanted) -> str:
-        """Why an endpoint cannot go on from what was saved under its name; empty when it can."""
+        """Return why the saved state of an endpoint is unusable; empty if it is usable."""
         if saved.addresses != _text(wanted.addresses):
             return "its addresses changed"
         if saved.uid != wanted.uid:
             return "another pod has its name"
-        if time.time() - self._created > self._config.max_age:  # the API server may have kept us waiting
-            return "too old by the time it was found"
+        if time.time() - self._created > self._config.max_age:  # discovery may have taken long
+            return "too old by the time it was discovered"
         return ""
 
     async def _keep(self) -> None:
@@ -220,7 +221,7 @@ class Snapshots:
         return read_snapshot(data, self._head(time.time()), max_age_s=self._config.max_age)
 
     async def _write_file(self, created: float) -> int:
-        """Write everything; returns the file's size."""
+        """Write the file; return its size."""
         file, encoder = await asyncio.to_thread(Replacement, self._path), SnapshotEncoder()
         try:
             await asyncio.to_thread(lambda: file.write(encoder.start(self._head(created))))
@@ -253,4 +254,6 @@ def _append(file: Replacement, encoder: SnapshotEncoder, endpoint: SavedEndpoint
 
 
 def _text(addresses: EndpointAddresses) -> str:
-    return msgspec.json.encode(addresses).decode()
+    """Write the addresses as the file keeps them; texts are compared, never parsed."""
+    serving = str(addresses.serving) if addresses.serving is not None else None
+    return msgspec.json.encode({**asdict(addresses), "serving": serving}).decode()

@@ -1,4 +1,4 @@
-"""The event streams of the fleet's endpoints: followed into the atlas, and left."""
+"""Subscriptions to the event streams of the fleet's ranks."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from ..indexer.snapshot import SavedRank
 from .endpoint import Endpoint
 from .metrics import FleetMetrics
 from .predictions import Predictions
-from .rank import Publisher
+from .rank import Rank
 
 
-class Publishers:
-    """Follows the publisher of each rank, until it is left.
+class Subscriptions:
+    """Subscribes each rank of the fleet to its publisher.
 
     Args:
-        subscriber: receives their events.
-        atlas: takes what they say.
-        predictions: what their events replace.
+        subscriber: owns the sockets.
+        atlas: the index that events go into.
+        predictions: confirmed by events.
         metrics: counters.
     """
 
@@ -37,9 +37,9 @@ class Publishers:
         self._left: list[Subscription] = []
 
     def preparing(self, addresses: EndpointAddresses) -> Iterator[None]:
-        """Connect to the publishers of an endpoint that is about to be added, in steps between which others may run.
+        """Connect to the publishers of an endpoint that will be added; other tasks may run between the steps.
 
-        `prepared` is to be called when it has been added, or will not be.
+        Call `prepared` after the endpoint was added or refused.
 
         Raises:
             SubscriptionError: as `follow`.
@@ -49,51 +49,55 @@ class Publishers:
         return self._subscriber.prepare(rank.events for rank in addresses.ranks if rank.events is not None)
 
     def prepared(self) -> None:
-        """Close what `preparing` opened and nobody took."""
+        """Close the connections that `preparing` opened and no endpoint took over."""
         self._subscriber.discard_prepared()
 
-    def follow(self, endpoint: Endpoint, rank: RankAddresses, saved: SavedRank | None) -> None:
-        """Add a rank to an endpoint that is in the atlas, from what was saved of it or from nothing.
+    def follow(self, endpoint: Endpoint, addresses: RankAddresses, saved: SavedRank | None) -> None:
+        """Add a rank to an endpoint of the atlas, and subscribe to its events.
 
+        Args:
+            endpoint: gets the rank.
+            addresses: number and addresses of the rank.
+            saved: state to restore, None to start empty.
         Raises:
-            SubscriptionError: an event address that cannot be used; the rank is not added.
+            SubscriptionError: an event address cannot be used; the rank is not added.
+            ValueError: the endpoint has this rank.
         """
-        name = endpoint.name
-        publisher = Publisher(name, rank.rank, self._atlas, self._predictions, self._metrics)
-        self._atlas.add_rank(name, rank.rank)
+        name, number = endpoint.name, addresses.rank
+        if endpoint.rank(number) is not None:  # the atlas would replace the ledger that the rank holds
+            raise ValueError(f"endpoint {name!r} has rank {number} already")
+        self._atlas.add_rank(name, number)
+        ledger = self._atlas.ledger(name, number)
         if saved is not None:
-            self._atlas.load(name, rank.rank, saved.books, now=time.monotonic())
+            ledger.load(saved.books, now=time.monotonic())
+        rank = Rank(name, number, self._atlas, ledger, self._predictions, self._metrics)
         position = saved.position if saved is not None else None
         try:
-            publisher.subscription = self._subscribe(endpoint.addresses, rank, publisher, position)
+            rank.subscription = self._subscribe(endpoint, addresses, rank, position)
         except SubscriptionError:
-            self._atlas.remove_rank(name, rank.rank)
+            self._atlas.remove_rank(name, number)
             raise
-        endpoint.publishers.append(publisher)
-        if publisher.subscription is None:
-            self._atlas.ledger(name, rank.rank).without_events()
+        endpoint.ranks.append(rank)
+        if rank.subscription is None:
+            ledger.without_events()
 
-    def leave(self, publisher: Publisher) -> None:
-        """Stop following, at once: queued events do not come any more. `release` frees the sockets."""
-        if publisher.subscription is not None:
-            self._subscriber.stop(publisher.subscription)
-            self._left.append(publisher.subscription)
+    def leave(self, rank: Rank) -> None:
+        """Unsubscribe a rank at once: queued events are dropped. `release` frees the sockets."""
+        if rank.subscription is not None:
+            self._subscriber.stop(rank.subscription)
+            self._left.append(rank.subscription)
 
     async def release(self) -> None:
-        """Free the sockets of publishers that were left."""
+        """Free the sockets of ranks that were left."""
         while self._left:
             await self._subscriber.unsubscribe(self._left.pop())
 
     def _subscribe(
-        self,
-        addresses: EndpointAddresses,
-        rank: RankAddresses,
-        publisher: Publisher,
-        position: StreamPosition | None,
+        self, endpoint: Endpoint, addresses: RankAddresses, rank: Rank, position: StreamPosition | None
     ) -> Subscription | None:
-        if rank.events is None:
+        if addresses.events is None:
             return None
-        if addresses.connects_to_us and addresses.serving is not None:
-            expected = BoundPublisher(publisher.endpoint, addresses.serving, rank.rank)
-            return self._subscriber.expect(expected, rank.replay, publisher, position)
-        return self._subscriber.subscribe(rank.events, rank.replay, publisher, position)
+        if endpoint.addresses.connects_to_us and endpoint.address is not None:
+            expected = BoundPublisher(endpoint.name, endpoint.address, addresses.rank)
+            return self._subscriber.expect(expected, addresses.replay, rank, position)
+        return self._subscriber.subscribe(addresses.events, addresses.replay, rank, position)

@@ -1,7 +1,7 @@
-"""Counters of what happens with every request or event batch, each a plain number that one thread adds to.
+"""Fast counters for the hot path: plain numbers that one thread adds to.
 
-`prometheus_client` locks each value and looks up each label by its own hash: a microsecond or two for every addition, of which
-a request has a dozen. Names, types and values on `/metrics` are the same.
+`prometheus_client` locks each value and hashes each label: one or two microseconds per addition, and a request has a dozen.
+Names, types and values on `/metrics` are the same.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ NO_LABEL = ""
 
 
 class Tally(Collector):
-    """A counter `kvatlas_<name>_total` without label or with one.
+    """A counter `kvatlas_<name>_total` with at most one label.
 
     Args:
-        name: without prefix and suffix.
-        text: for `# HELP`.
-        label: name of the label, None for none.
-        registry: where it is shown.
+        name: name without prefix and suffix.
+        text: text for `# HELP`.
+        label: name of the label; None for no label.
+        registry: gets the counter.
     """
 
     def __init__(
@@ -35,19 +35,19 @@ class Tally(Collector):
         self._name, self._text, self._label = f"kvatlas_{name}", text, label
         self._counts: defaultdict[str, int] = defaultdict(int)
         if label is None:
-            self._counts[NO_LABEL] = 0  # shown before it counts anything
+            self._counts[NO_LABEL] = 0  # exposed before the first count
         registry.register(self)
 
     def add(self, value: str = NO_LABEL, n: int = 1) -> None:
-        """`n` more, of a label's value where there is a label."""
+        """Add `n`, to the series of the label's value if there is a label."""
         self._counts[value] += n
 
     def forget(self, value: str) -> None:
-        """The series of a label's value ends."""
+        """Remove the series of a label's value."""
         self._counts.pop(value, None)
 
     def collect(self) -> Iterator[Metric]:
-        """The counter as it is."""
+        """Yield the counter."""
         labels = [] if self._label is None else [self._label]
         family = CounterMetricFamily(self._name, self._text, labels=labels)
         for value, count in list(self._counts.items()):
@@ -55,7 +55,7 @@ class Tally(Collector):
         yield family
 
     def describe(self) -> Iterable[Metric]:
-        """Its name."""
+        """Yield the family, so that the registry knows its name."""
         return self.collect()
 
 
@@ -63,10 +63,10 @@ class Times(Collector):
     """A histogram `kvatlas_<name>` of durations.
 
     Args:
-        name: without prefix.
-        text: for `# HELP`.
-        bounds_s: upper bounds of the buckets in seconds, rising; there is one more without bound.
-        registry: where it is shown.
+        name: name without prefix.
+        text: text for `# HELP`.
+        bounds_s: upper bounds of the buckets in seconds, ascending; one more bucket has no bound.
+        registry: gets the histogram.
     """
 
     def __init__(
@@ -78,12 +78,12 @@ class Times(Collector):
         registry.register(self)
 
     def observe(self, seconds: float) -> None:
-        """One more."""
+        """Add one duration."""
         self._counts[bisect_left(self._bounds_s, seconds)] += 1
         self._sum_s += seconds
 
     def collect(self) -> Iterator[Metric]:
-        """The histogram as it is."""
+        """Yield the histogram."""
         family = HistogramMetricFamily(self._name, self._text)
         bounds = [*map(str, self._bounds_s), "+Inf"]
         totals = map(float, accumulate(self._counts))
@@ -91,5 +91,5 @@ class Times(Collector):
         yield family
 
     def describe(self) -> Iterable[Metric]:
-        """Its name."""
+        """Yield the family, so that the registry knows its name."""
         return self.collect()

@@ -1,4 +1,4 @@
-"""How many blocks the tiers of endpoints are bounded to: as configured, or as is found out for each rank."""
+"""Bounds of tiers in blocks: configured, or derived per rank."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from ..indexer.learned_bound import LearnedBound
 from ..indexer.tiers import TierId, TierSource
 from .audit import Audited, tier_reuse
 from .endpoint import Endpoint
-from .rank import Publisher
+from .rank import Rank
 from .settings import FleetSettings
 
 log = logging.getLogger(__name__)
 
 
 class TierBounds:
-    """Bounds the tiers of every endpoint.
+    """Sets the bounds of all tiers.
 
-    Where `lruCapacityPerServer` is auto, the fastest tier goes by the engine's metrics, and tiers they do not tell of by
-    its evictions and the audit.
+    If `lruCapacityPerServer` is auto, the bound of the fastest tier comes from the engine's metrics. Bounds of other tiers
+    come from observed evictions and the audit.
 
     Args:
-        atlas: the index, whose tiers it bounds.
-        settings: what is configured, until `configure`.
+        atlas: the index.
+        settings: initial settings; `configure` replaces them.
     """
 
     def __init__(self, atlas: Atlas, settings: FleetSettings) -> None:
@@ -33,7 +33,7 @@ class TierBounds:
         self._to_shrink: set[TierId] = set()
 
     def configure(self, settings: FleetSettings) -> None:
-        """Bound the tiers of new endpoints otherwise from now on; `shrinking` makes the others follow."""
+        """Replace the settings, at once for new endpoints; `shrinking` applies them to the others."""
         before, self._settings = self._settings, settings
         for number, capacity in enumerate(settings.capacities):
             tier = TierId(number)
@@ -43,9 +43,9 @@ class TierBounds:
                 self._to_shrink.add(tier)
 
     def shrinking(self, endpoints: Mapping[str, Endpoint]) -> Iterator[None]:
-        """Bring tiers to the bounds that `configure` gave them, in steps between which endpoints may come and go.
+        """Evict blocks beyond the bounds that `configure` set; endpoints may be added and removed between the steps.
 
-        Cost: a step evicts at most `MAX_SURPLUS_EVICTED` blocks for each rank and group of an endpoint.
+        Cost: a step evicts at most `MAX_SURPLUS_EVICTED` blocks per rank and group of an endpoint.
         """
         while self._to_shrink:
             tier = self._to_shrink.pop()
@@ -56,52 +56,48 @@ class TierBounds:
                     yield
 
     def follow(self, endpoint: Endpoint) -> None:
-        """Bring its tiers to what is known of them. Cost: O(ranks * tiers)."""
+        """Set the derived bounds of an endpoint's tiers. Cost: O(ranks * tiers)."""
         for tier in self._settings.auto_capacity_tiers:
-            for publisher in endpoint.publishers:
-                bound = _known_bound(endpoint, publisher, tier)
-                if bound != publisher.bounded.get(tier):
-                    self._set(publisher, tier, bound)
+            for rank in endpoint.ranks:
+                bound = _known_bound(endpoint, rank, tier)
+                if bound != rank.bounded.get(tier):
+                    self._set(rank, tier, bound)
 
     def learn(self, endpoint: Endpoint, audited: Audited) -> None:
-        """Take from one more audited request what it shows of inferred tiers.
+        """Learn bounds of inferred tiers from an audited request.
 
-        Nothing of an endpoint with several ranks: it is not known which of them answered.
+        Endpoints with several ranks are skipped, since it is unknown which rank ran the request.
         """
-        if len(endpoint.publishers) != 1:
+        if len(endpoint.ranks) != 1:
             return
-        (publisher,) = endpoint.publishers
-        ledger = self._atlas.ledger(endpoint.name, publisher.rank)
+        (rank,) = endpoint.ranks
         for tier in self._settings.auto_capacity_tiers:
             reuse = tier_reuse(audited, self._atlas.tiers.specs[tier].name)
-            if reuse is None or ledger.sources.of(tier) is not TierSource.INFERRED:
+            if reuse is None or rank.ledger.sources.of(tier) is not TierSource.INFERRED:
                 continue
-            learned = publisher.learned.setdefault(tier, LearnedBound(highest=MAX_TIER_BLOCKS))
-            bound = ledger.capacity(tier) or MAX_TIER_BLOCKS
-            learned.update(reuse, bound=bound, n_held=ledger.residencies(tier))
+            learned = rank.learned.setdefault(tier, LearnedBound(highest=MAX_TIER_BLOCKS))
+            bound = rank.ledger.capacity(tier) or MAX_TIER_BLOCKS
+            learned.update(reuse, bound=bound, n_held=rank.ledger.residencies(tier))
         self.follow(endpoint)
 
     def _shrink(self, endpoint: Endpoint, tier: TierId) -> int:
-        """Bound a tier that had another bound; returns blocks evicted: while there are any, more may have to go."""
+        """Set a changed bound; return the evicted blocks. More may have to go until that is 0."""
         if tier in self._settings.auto_capacity_tiers:
-            return sum(
-                self._set(publisher, tier, _known_bound(endpoint, publisher, tier))
-                for publisher in endpoint.publishers
-            )
+            return sum(self._set(rank, tier, _known_bound(endpoint, rank, tier)) for rank in endpoint.ranks)
         return self._atlas.set_capacity(endpoint.name, tier, self._settings.capacities[tier])
 
-    def _set(self, publisher: Publisher, tier: TierId, bound: int | None) -> int:
-        if (bound is None) != (publisher.bounded.get(tier) is None):
+    def _set(self, rank: Rank, tier: TierId, bound: int | None) -> int:
+        if (bound is None) != (rank.bounded.get(tier) is None):
             log.info(
-                "%s rank %d: tier %s is bounded to %s blocks", publisher.endpoint, publisher.rank,
+                "%s rank %d: tier %s is bounded to %s blocks", rank.endpoint, rank.number,
                 self._atlas.tiers.specs[tier].name, "no number of" if bound is None else bound,
             )  # fmt: skip
-        publisher.bounded[tier] = bound
-        return self._atlas.ledger(publisher.endpoint, publisher.rank).set_capacity(tier, bound)
+        rank.bounded[tier] = bound
+        return rank.ledger.set_capacity(tier, bound)
 
 
-def _known_bound(endpoint: Endpoint, publisher: Publisher, tier: TierId) -> int | None:
-    """Blocks to bound a tier to, None while nothing is known of it."""
+def _known_bound(endpoint: Endpoint, rank: Rank, tier: TierId) -> int | None:
+    """Return the derived bound of a tier in blocks, None while it is unknown."""
     if tier == FASTEST and endpoint.gpu_blocks is not None:
         return endpoint.gpu_blocks
-    return publisher.auto_bound(tier)
+    return rank.auto_bound(tier)

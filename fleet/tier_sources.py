@@ -1,4 +1,4 @@
-"""What people are told of where knowledge of a tier comes from."""
+"""Log lines about the source of knowledge of a tier."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ DARK_ADVICE = (
     "to know the tier exactly, start vLLM (0.24 or later) with --kv-events-config and, in --kv-transfer-config, "
     '"kv_connector_extra_config": {"self_describing_kv_events": true}'
 )
-"""What mends a tier that an engine uses without telling."""
+"""Remedy for a tier that an engine uses without sending events for it."""
 
 
 def log_source(tiers: TierTable, endpoint: str, rank: int, change: SourceChange) -> None:
-    """Say where knowledge of a tier comes from now, and what would make it exact."""
+    """Log the new source of a tier, and what would make it exact."""
     name, old = tiers.specs[change.tier].name, change.old.value if change.old else "none"
     advice = f"; {DARK_ADVICE}" if change.new is TierSource.INFERRED else ""
     level = logging.WARNING if change.new is TierSource.INFERRED else logging.INFO

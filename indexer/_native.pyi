@@ -67,7 +67,7 @@ class Ledger:
         holder: HolderId,
         is_fastest: bool,
         is_shared: bool,
-        tells_extras: bool,
+        sends_extras: bool,
         takes_removals: bool,
         chunk: int,
         is_chunk_given: bool,

@@ -1,4 +1,4 @@
-"""The global index: every endpoint's blocks in every tier, and what each endpoint holds of a prompt."""
+"""The global index: the blocks of every endpoint in every tier, and their match with a prompt."""
 
 from __future__ import annotations
 
@@ -16,35 +16,35 @@ from .ledger import RankLedger
 from .match import PrefixMatch
 from .match_plan import MatchPlan, PlannedRank
 from .prefix import MediaSpan, Prefix, words_of
-from .saved import SavedBooks
+from .saved import SavedLedger
 from .sources import SourceChange
 from .tiers import TierId, TierSource, TierTable
 
 
 @dataclass(frozen=True, slots=True)
 class TierOccupancy:
-    """Blocks one endpoint holds in one tier, over all its ranks."""
+    """Blocks that one endpoint holds in one tier, over all its ranks."""
 
     tier_id: TierId
     tier: str
-    """Its name."""
+    """Name of the tier."""
     residencies: int
     capacity: int | None
     chunk_blocks: int | None
     source: TierSource | None
-    """Of the first rank; None while there is no evidence."""
+    """Source of the first rank; None without evidence."""
     dark: bool
-    """The engine is known to use the tier without telling what it holds there."""
+    """Whether the engine is known to use the tier without usable events of it."""
 
 
 class Atlas:
-    """Where every block is.
+    """The ledgers of all endpoints, and the indexes they write to.
 
     Args:
         tiers: configured tiers, fastest first.
         seed: seed of the block keys.
         core: implementation of the index.
-        on_source: told endpoint, rank and change when a tier is known from elsewhere than before.
+        on_source: called with endpoint, rank and change when the source of a tier changes.
     """
 
     def __init__(
@@ -64,11 +64,11 @@ class Atlas:
         self._indexes: dict[int, BlockIndex] = {}
         self._endpoints: dict[str, dict[int, RankLedger]] = {}
         self._plan: MatchPlan | None = None
-        """Made when first needed after a change of any rank's layout."""
+        """Cache, rebuilt at the first match after a change of any rank's layout."""
 
     @property
     def core_name(self) -> str:
-        """Which implementation of the index runs: native or reference."""
+        """Name of the implementation: native or reference."""
         return self._core.name
 
     @property
@@ -77,21 +77,21 @@ class Atlas:
         return tuple(self._indexes)
 
     def add(self, endpoint: str, *, n_ranks: int = 1, space: str = "") -> None:
-        """Register an endpoint with empty books; one that is registered already is emptied.
+        """Register an endpoint with empty ledgers; a registered one is emptied.
 
         Args:
             endpoint: unique name.
             n_ranks: data-parallel ranks.
-            space: whom it shares shared tiers with: endpoints of other spaces serve other models or tenants.
+            space: group of endpoints that share shared tiers; other spaces serve other models or tenants.
         """
         self.remove(endpoint)
         self._spaces[endpoint] = space
         self._endpoints[endpoint] = {rank: self._new_ledger(endpoint, rank) for rank in range(n_ranks)}
 
     def remove(self, endpoint: str) -> None:
-        """Forget the endpoint and all it holds; unknown names are ignored. Cost: O(its residencies).
+        """Remove the endpoint and its blocks; unknown names are ignored. Cost: O(its residencies).
 
-        What a shared tier holds outlives its endpoints, but not the last one of a space beside the main one.
+        Blocks in a shared tier outlive their endpoints, except after the last endpoint of a space other than the main one.
         """
         for ledger in self._endpoints.pop(endpoint, {}).values():
             ledger.reset()
@@ -101,27 +101,27 @@ class Atlas:
         self._drop_unused_indexes()
 
     def add_rank(self, endpoint: str, rank: int) -> None:
-        """Give a registered endpoint empty books for one more rank."""
+        """Add an empty ledger for one more rank of a registered endpoint."""
         self._endpoints[endpoint][rank] = self._new_ledger(endpoint, rank)
 
     def remove_rank(self, endpoint: str, rank: int) -> None:
-        """Forget one rank of the endpoint and all it holds. Cost: O(its residencies)."""
+        """Remove one rank of the endpoint and its blocks. Cost: O(its residencies)."""
         self._endpoints[endpoint].pop(rank).reset()
 
     def reset(self, endpoint: str, rank: int) -> None:
-        """The rank's publisher began a new life."""
+        """Forget everything of a rank: its publisher started a new life."""
         self.ledger(endpoint, rank).reset()
         self._drop_unused_indexes()
 
     def apply(self, endpoint: str, rank: int, events: Iterable[Event]) -> None:
-        """Take a publisher's events, in order. Cost: O(blocks)."""
+        """Apply a publisher's events, in order. Cost: O(blocks)."""
         self.ledger(endpoint, rank).apply_batch(events)
 
     def ledger(self, endpoint: str, rank: int) -> RankLedger:
-        """The books of one rank.
+        """Return the ledger of one rank.
 
         Raises:
-            UnknownEndpointError: no such endpoint or rank.
+            UnknownEndpointError: the endpoint or rank is not registered.
         """
         try:
             return self._endpoints[endpoint][rank]
@@ -129,21 +129,21 @@ class Atlas:
             raise UnknownEndpointError(f"no endpoint {endpoint!r} with rank {rank} is registered") from None
 
     def set_capacity(self, endpoint: str, tier: TierId, n_blocks: int | None) -> int:
-        """Bound one tier of every rank of the endpoint; returns as `RankLedger.set_capacity`."""
+        """Bound one tier of every rank of the endpoint; return the sum of `RankLedger.set_capacity`."""
         return sum(ledger.set_capacity(tier, n_blocks) for ledger in self._endpoints[endpoint].values())
 
     def set_shared_capacity(self, tier: TierId, n_blocks: int | None) -> int:
-        """Bound a tier that belongs to no server; as `set_capacity`."""
+        """Bound a tier that belongs to no server; return the blocks evicted."""
         return sum(shared.set_capacity(tier, n_blocks) for shared in self._shared.values())
 
     def routed(self, endpoint: str, prefix: Prefix, match: PrefixMatch | None = None) -> None:
-        """The prompt was sent to the endpoint: renew its blocks' recency, and learn from it where nothing else tells.
+        """Renew the recency of a routed prompt's blocks, and learn its blocks if routing is the endpoint's source.
 
         Args:
-            endpoint: where it was sent; an unknown one is ignored.
+            endpoint: receiver of the prompt; an unknown one is ignored.
             prefix: its block keys.
-            match: what the endpoint holds of it; ranks that hold nothing are then left alone. None: every rank is told.
-        Cost: O(blocks) a rank told.
+            match: the endpoint's match, so that ranks that hold nothing are skipped; None updates every rank.
+        Cost: O(blocks) per updated rank.
         """
         ledgers = self._endpoints.get(endpoint, {})
         holding = ledgers.keys() if match is None else match.rank_usable_tokens.keys()
@@ -152,23 +152,23 @@ class Atlas:
                 ledger.routed(prefix.keys(ledger.block_size))
 
     def ledgers(self, endpoint: str) -> Iterable[RankLedger]:
-        """The books of every rank of the endpoint."""
+        """Return the ledgers of all ranks of the endpoint."""
         return self._endpoints[endpoint].values()
 
-    def dump(self, endpoint: str, rank: int, *, now: float) -> SavedBooks:
-        """One rank's books, to be saved; `now` in monotonic seconds. Cost: O(hashes + residencies)."""
+    def dump(self, endpoint: str, rank: int, *, now: float) -> SavedLedger:
+        """Return one rank's ledger, to be saved; `now` in monotonic seconds. Cost: O(hashes + residencies)."""
         return self.ledger(endpoint, rank).dump(now=now)
 
-    def load(self, endpoint: str, rank: int, saved: SavedBooks, *, now: float) -> None:
-        """Give a rank with empty books those that were saved. Cost: as `dump`."""
+    def load(self, endpoint: str, rank: int, saved: SavedLedger, *, now: float) -> None:
+        """Load a saved ledger into an empty rank. Cost: as `dump`."""
         self.ledger(endpoint, rank).load(saved, now=now)
 
     def dump_shared(self, space: str) -> tuple[SavedShared, ...]:
-        """What a space's shared tiers hold, to be saved after the ranks that store there. Cost: O(residencies)."""
+        """Return the contents of a space's shared tiers, to be saved after the ranks that store there. Cost: O(residencies)."""
         return self._shared_in(space).dump()
 
     def load_shared(self, space: str, saved: Iterable[SavedShared]) -> None:
-        """Give a space's shared tiers what was saved of them."""
+        """Load the saved contents of a space's shared tiers."""
         self._shared_in(space).load(saved)
 
     def prefix(
@@ -180,7 +180,7 @@ class Atlas:
         salt: str | None = None,
         more: bool = False,
     ) -> Prefix:
-        """Block keys of a prompt as this index has them; the arguments are those of `Prefix`."""
+        """Build the block keys of a prompt for this index; the arguments are those of `Prefix`."""
         return Prefix(
             tokens,
             media=media,
@@ -192,7 +192,7 @@ class Atlas:
         )
 
     def byte_prefix(self, text: bytes, *, lora: str | None = None, salt: str | None = None) -> Prefix:
-        """Block keys of a prompt of which only the bytes are known: tiers that are learned from routing know them."""
+        """Build the block keys of a prompt from its bytes; only tiers learned from routing have such keys."""
         return Prefix(
             words_of(text),
             lora=lora,
@@ -204,16 +204,16 @@ class Atlas:
 
     @property
     def learns_from_routing(self) -> bool:
-        """Whether any endpoint's fastest tier is known from routing alone."""
+        """Whether routing is the source of any endpoint's fastest tier."""
         return any(
             ledger.learns_from_routing for ledgers in self._endpoints.values() for ledger in ledgers.values()
         )
 
     def match(self, prefix: Prefix) -> dict[str, PrefixMatch]:
-        """What each endpoint holds of the prompt; endpoints whose block size is not known yet are absent.
+        """Match the prompt with each endpoint; endpoints with unknown block size are absent.
 
-        Cost: one hash pass and one index walk a distinct block size, then O(1) an endpoint; the first call after a
-        change of where blocks are costs O(endpoints) more.
+        Cost: one hash pass and one index walk per distinct block size, then O(1) per endpoint; the first call after a
+        change of a layout costs O(endpoints) more.
         """
         if self._plan is None:
             self._drop_unused_indexes()
@@ -221,14 +221,14 @@ class Atlas:
         return self._plan.match(prefix)
 
     def sweep(self, *, n_keys: int) -> int:
-        """Free memory of up to `n_keys` keys of each block size that nobody holds any more; returns how many are left.
+        """Free the memory of up to `n_keys` keys without holder per block size; return how many remain.
 
-        Cost: O(n_keys). Without it the memory comes back with later events.
+        Cost: O(n_keys). Without it, later events free the memory.
         """
         return sum(index.sweep(n_keys) for index in self._indexes.values())
 
     def stats(self) -> IndexStatistics:
-        """Sizes and memory of the indexes of all block sizes. Cost: O(endpoints)."""
+        """Return sizes and memory of the indexes of all block sizes. Cost: O(endpoints)."""
         rows = [index.stats() for index in self._indexes.values()]
         return IndexStatistics(
             keys=sum(row.keys for row in rows),
@@ -238,7 +238,7 @@ class Atlas:
         )
 
     def occupancy(self, endpoint: str) -> list[TierOccupancy]:
-        """Blocks of the endpoint by tier, configured tiers first, then unknown media that hold something."""
+        """Return the endpoint's blocks by tier: configured tiers, then unknown media that hold blocks."""
         ledgers = list(self._endpoints[endpoint].values())
         tiers = [TierId(tier) for tier in range(len(self.tiers.specs))]
         shared = self._shared_of(endpoint)
@@ -297,7 +297,7 @@ class Atlas:
         return self._shared[space]
 
     def _drop_unused_indexes(self) -> None:
-        """A publisher may tell another block size again and again: indexes nobody uses do not stay."""
+        """Drop indexes without users, since a publisher may change its block size again and again."""
         used = {ledger.block_size for ledgers in self._endpoints.values() for ledger in ledgers.values()}
         for shared in self._shared.values():
             shared.close_empty(but=used)
@@ -312,5 +312,5 @@ class Atlas:
 
 
 def keys_of(values: Iterable[int]) -> array[int]:
-    """Block keys as the index takes them; signed 64-bit integers are read modulo 2**64."""
+    """Convert integers to block keys; signed 64-bit integers are taken modulo 2**64."""
     return array("Q", [value & (1 << 64) - 1 for value in values])

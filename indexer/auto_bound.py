@@ -1,4 +1,4 @@
-"""The bound of a tier that was given none, once the engine's own evictions have shown what it holds."""
+"""The bound of a tier without a configured one, from the engine's own evictions."""
 
 from __future__ import annotations
 
@@ -7,18 +7,17 @@ import math
 from .capacity import ObservedCapacity
 
 HEADROOM = 0.05
-"""Part by which the bound exceeds what was observed: what the engine holds must never press against it, or our bound would
-hide that there is more."""
+"""Fraction by which the bound exceeds the observed capacity: if the engine's blocks reached the bound, it would hide that
+there are more."""
 
 
 class AutoBound:
-    """Bounds one tier of one publisher, for one life of it.
+    """The bound of one tier of one publisher, for one life of it.
 
-    Events tell themselves what an engine gives up; the bound is for removals that are lost or never told, whose blocks would stay
-    for ever.
+    Events report evictions; the bound catches removals that were lost or never sent, whose blocks would stay for ever.
 
-    An engine's capacity does not change while it lives, so the bound never falls. It is lifted when the engine fills it,
-    and comes back only for a higher observation: at least `HEADROOM` more each time, so it settles after a few.
+    An engine's capacity does not change during its life, so the bound never falls. It is lifted when the engine fills it,
+    and returns only for a higher observation: at least `HEADROOM` more each time, so it settles after a few.
     """
 
     def __init__(self) -> None:
@@ -27,13 +26,13 @@ class AutoBound:
         self._n_doubts = 0
 
     def follow(self, observed: ObservedCapacity | None, *, n_held: int, n_doubts: int) -> int | None:
-        """The bound from now on, None for none.
+        """Update and return the bound, None if there is none.
 
         Args:
-            observed: what the tier holds when it is full, None while that is not known.
-            n_held: blocks in it.
-            n_doubts: times that removals may have gone unsaid: batches lost, and resets, of which engines tell nothing for
-                slower tiers. Since there was one, a full tier may just hold blocks that are gone, and the bound stays.
+            observed: observed capacity, None while unknown.
+            n_held: blocks in the tier.
+            n_doubts: events that may have hidden removals: lost batches, and resets, which engines do not report for
+                slower tiers. After one, a full tier may contain blocks that are gone, so the bound stays.
         """
         if self._bound is not None:
             if n_held >= self._bound and n_doubts == self._n_doubts:

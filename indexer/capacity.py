@@ -1,4 +1,4 @@
-"""How much a tier really holds, told by how much it held whenever the engine gave blocks up."""
+"""The observed capacity of a tier: its size whenever the engine evicted blocks."""
 
 from __future__ import annotations
 
@@ -7,40 +7,40 @@ from enum import StrEnum
 from typing import NamedTuple
 
 MAX_PEAKS = 64
-"""Peaks remembered; a tier that is full has one with every few requests."""
+"""Peaks kept; a full tier has one every few requests."""
 
 ENOUGH_PEAKS = 8
-"""Peaks near the highest below which nothing is concluded: an engine may also give up blocks before its tier is full."""
+"""Peaks near the highest that are needed: an engine may also remove blocks before its tier is full."""
 
 NEAR = 0.95
-"""Part of the highest peak from which a peak counts as near: engines keep blocks of requests under way from eviction."""
+"""Fraction of the highest peak from which a peak counts as near: engines do not evict blocks of running requests."""
 
 CLEARED = 0.5
-"""Part of what was held below which it was cleared, not evicted."""
+"""Fraction of the previous size below which the tier was cleared, not evicted from."""
 
 
 class Basis(StrEnum):
-    """What an observed capacity rests on."""
+    """The evidence of an observed capacity."""
 
     EVICTIONS = "evictions"
-    """How much the tier held when its engine gave blocks up."""
+    """The tier's size when its engine evicted blocks."""
     AUDIT = "audit"
-    """How much of what was expected of the tier its engine reused."""
+    """The fraction of the tier's expected blocks that its engine reused."""
 
 
 LEAST_ERROR = {Basis.EVICTIONS: 0.01, Basis.AUDIT: 0.15}
-"""Part that values which agree may be off together: peaks leave out what requests under way held without a hash, and requests
-seldom ask for blocks that are just about to go."""
+"""Least error as a fraction, even if all values agree: peaks miss blocks of running requests without a hash, and requests
+rarely use blocks that are about to be evicted."""
 
 
 class ObservedCapacity(NamedTuple):
-    """What a tier holds when it is full.
+    """The number of blocks in a full tier.
 
     Attributes:
-        n_blocks: by evictions the most it held, by the audit the middle of the last bounds.
-        spread: how far the values that this rests on lie apart, as a part of the highest.
+        n_blocks: from evictions the highest peak, from the audit the median of the latest bounds.
+        spread: range of the values behind it, as a fraction of the highest.
         n_samples: evictions, or audited requests.
-        basis: which of the two.
+        basis: evidence.
     """
 
     n_blocks: int
@@ -50,25 +50,25 @@ class ObservedCapacity(NamedTuple):
 
     @property
     def error(self) -> float:
-        """Part by which the capacity may be off."""
+        """Relative error of the capacity."""
         return max(LEAST_ERROR[self.basis], self.spread)
 
 
 class CapacityGauge:
-    """Watches the size of one tier of one publisher, batch by batch. Cost: O(1) a batch."""
+    """A gauge of one tier of one publisher, updated after every batch. Cost: O(1) per batch."""
 
     def __init__(self) -> None:
         self.n_clears = 0
-        """Times that the tier was emptied rather than evicted from."""
+        """Number of times that the tier was emptied rather than evicted from."""
         self._held = 0
         self._peaks: deque[int] = deque(maxlen=MAX_PEAKS)
 
     def observe(self, n_blocks: int, *, replaced: bool = False) -> None:
-        """The tier holds `n_blocks` after one more batch of events.
+        """Record the size of the tier after one more batch of events.
 
         Args:
-            n_blocks: blocks in it.
-            replaced: whether the batch removed blocks that the tier held, so that with as many as before it was full.
+            n_blocks: blocks in the tier.
+            replaced: whether the batch removed blocks of the tier; with an unchanged size the tier was then full.
         """
         if n_blocks < self._held * CLEARED:
             self.n_clears += 1
@@ -77,7 +77,7 @@ class CapacityGauge:
         self._held = n_blocks
 
     def observed(self) -> ObservedCapacity | None:
-        """None while too few peaks lie together. Cost: O(peaks)."""
+        """Return the capacity, None while too few peaks are close together. Cost: O(peaks)."""
         highest = max(self._peaks, default=0)
         near = [peak for peak in self._peaks if peak >= NEAR * highest]
         if len(near) < ENOUGH_PEAKS:

@@ -1,4 +1,4 @@
-"""Which implementation of the index runs: the native core, or the Python reference where it was not built."""
+"""The choice of the index implementation: the native core, or the Python reference if it was not built."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class IndexCore:
     """One implementation; its parts belong together.
 
     Attributes:
-        name: which one.
-        make_index: makes the block index for one block size.
-        prefix_keys: makes block keys.
-        decode_batch: reads engine payloads.
-        ledger: keeps a publisher's books in an index of this core; fastest with batches that `decode_batch` read.
+        name: native or reference.
+        make_index: creates the block index for one block size.
+        prefix_keys: computes block keys.
+        decode_batch: decodes engine payloads.
+        ledger: ledger of one publisher in an index of this core; fastest with batches from `decode_batch`.
     """
 
     name: CoreName
@@ -37,7 +37,7 @@ class IndexCore:
 
 
 REFERENCE = IndexCore("reference", ReferenceIndex, prefix_keys, decode_batch, RankLedger)
-"""Always there, and the specification of what an index does."""
+"""The specification of an index; always available."""
 
 _native: IndexCore | None
 try:
@@ -53,7 +53,7 @@ else:
 
 
 def index_core(name: str | None = None) -> IndexCore:
-    """The implementation called `name`; None takes the native core, or the reference when there is none.
+    """Return the implementation called `name`; None selects the native core, or the reference if it was not built.
 
     Raises:
         CoreMissingError: the name is unknown, or the native core was not built.
@@ -66,6 +66,6 @@ def index_core(name: str | None = None) -> IndexCore:
         return REFERENCE
     if _native is None:
         raise CoreMissingError(
-            "the native index core was not built: install kvatlas where a C++20 compiler is, or use 'reference'"
+            "the native index core was not built: install kvatlas with a C++20 compiler, or use 'reference'"
         )
     return _native

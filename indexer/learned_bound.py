@@ -1,9 +1,9 @@
-"""The bound of a tier whose evictions nobody tells, learned from what its engine reused of prompts.
+"""The bound of a tier without eviction events, learned from the blocks that its engine reused.
 
-A bound above the engine's capacity expects blocks that are gone, one below it forgets blocks that are there. Each request
-shows which: what the tier was expected to give was reused or not, or more was reused than expected. Steps of the bound's
-logarithm after each, in proportion to its tokens and shorter and shorter, end where `TOLERATED` of the expected tokens
-fail: at the capacity or just above it, as near as requests can show.
+A bound above the engine's capacity expects evicted blocks; one below it misses blocks. Each request shows which: the
+expected tokens were reused or not, or more were reused than expected. After each request the logarithm of the bound
+moves by a step in proportion to the request's tokens; steps become shorter over time. The bound settles where
+`TOLERATED` of the expected tokens fail: at the capacity or just above it, as precisely as requests can show.
 
 Source: stochastic approximation after Robbins and Monro.
 """
@@ -17,42 +17,42 @@ from dataclasses import dataclass
 from .capacity import Basis, ObservedCapacity
 
 ENOUGH_REQUESTS = 16
-"""Requests that must have shown something before the bound is changed."""
+"""Requests with evidence before the bound is first changed."""
 
 TOLERATED = 0.03
-"""Part of the expected tokens that fails where the bound rests: with less, it would return too slowly when it is too low."""
+"""Fraction of expected tokens that fails at the final bound; with less, a bound that is too low would recover too slowly."""
 
 GONE = 0.5
-"""Part of the expected tokens below which they count as gone: of an offload chunk whose size is not known, the last blocks
-are expected and not reused though all is there."""
+"""Fraction of expected tokens that must be reused to count as present: the last blocks of an offload chunk of unknown
+size are expected but not reused, although all are there."""
 
 FIRST_STEP = 0.5
-"""Change of the bound's logarithm by a request of which all failed, at first."""
+"""First change of the bound's logarithm by a request whose expected tokens all failed."""
 
 LAST_STEP = 0.03
-"""The same in the long run: an engine may come to keep other blocks than it did."""
+"""The same in the long run; not 0, since an engine may change which blocks it keeps."""
 
 SHORTER_AFTER = 32
 """Requests after which steps have half their first length."""
 
 FULL = 0.95
-"""Part of the bound that must be held before it may grow: a tier that is not full shows nothing of its end."""
+"""Fraction of the bound that must be held before it may grow: only a full tier shows its capacity."""
 
 RECENT = 32
-"""Bounds that an observation rests on."""
+"""Latest bounds behind an observation."""
 
 SETTLED = 0.25
-"""Part by which these may differ for them to be an observation."""
+"""Largest range of these bounds, as a fraction, for an observation."""
 
 
 @dataclass(frozen=True, slots=True)
 class TierReuse:
-    """What one request showed of a tier.
+    """Evidence of one request about a tier.
 
     Attributes:
-        expected: tokens that the tier was expected to give.
-        reused: of them, reused by the engine.
-        beyond: tokens reused behind all that was expected.
+        expected: tokens that the tier was expected to hold.
+        reused: those of them that the engine reused.
+        beyond: tokens that the engine reused after all expected ones.
     """
 
     expected: int
@@ -61,27 +61,27 @@ class TierReuse:
 
 
 class LearnedBound:
-    """Bounds one tier of one rank. Cost: O(1) a request.
+    """The bound of one tier of one rank. Cost: O(1) per request.
 
     Args:
-        highest: blocks that the bound never exceeds.
+        highest: upper limit of the bound in blocks.
     """
 
     def __init__(self, *, highest: int) -> None:
         self.n_blocks: int | None = None
-        """The bound; None until enough requests have shown something."""
+        """The bound in blocks; None until enough requests gave evidence."""
         self._highest = highest
         self._exact = 0.0
         self._n_requests = self._n_tokens = 0
         self._recent: deque[int] = deque(maxlen=RECENT)
 
     def update(self, reuse: TierReuse, *, bound: int, n_held: int) -> None:
-        """One more request.
+        """Update the bound with one more request.
 
         Args:
-            reuse: what it showed.
-            bound: blocks that the tier is bounded to.
-            n_held: blocks that it is thought to hold.
+            reuse: evidence of the request.
+            bound: current bound of the tier in blocks.
+            n_held: blocks that the index has for it.
         """
         n_tokens = reuse.expected + reuse.beyond
         if not n_tokens:
@@ -92,7 +92,7 @@ class LearnedBound:
             return
         learned = self._exact if bound == self.n_blocks else float(bound)
         if failed := reuse.reused < GONE * reuse.expected:
-            learned = min(learned, n_held)  # blocks fail though the tier holds no more than that
+            learned = min(learned, n_held)  # blocks fail although the index has no more than these
         elif n_held < FULL * bound:
             return
         step = max(LAST_STEP, FIRST_STEP / (1 + (self._n_requests - ENOUGH_REQUESTS) / SHORTER_AFTER))
@@ -104,7 +104,7 @@ class LearnedBound:
         self._recent.append(self.n_blocks)
 
     def observed(self) -> ObservedCapacity | None:
-        """The middle of the last bounds; None while these are too few or too far apart. Cost: O(1)."""
+        """Return the median of the latest bounds, None if they are too few or too far apart. Cost: O(1)."""
         if len(self._recent) < RECENT:
             return None
         *_, highest = ordered = sorted(self._recent)

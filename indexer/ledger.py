@@ -24,7 +24,7 @@ from .keys import BlockKey, PrefixKeys
 from .match import RankLayout
 from .pending import Claim, Pending
 from .rank_blocks import RankBlocks
-from .saved import SavedBooks
+from .saved import SavedLedger
 from .sources import SourceChange, Sources
 from .tiers import TierId, TierSource, TierTable
 
@@ -185,9 +185,9 @@ class RankLedger:
         """Number of hashes that have copies but no known key."""
         return len(self._pending)
 
-    def dump(self, *, now: float) -> SavedBooks:
+    def dump(self, *, now: float) -> SavedLedger:
         """Return everything learned, to be saved; `now` in monotonic seconds. Cost: O(hashes + residencies)."""
-        return SavedBooks(
+        return SavedLedger(
             block_size=self._blocks.size.certain,
             tells_extra_keys=self._tells_extra_keys,
             groups=dict(self._groups),
@@ -199,7 +199,7 @@ class RankLedger:
             holders=() if self._blocks.size.certain is None else self._blocks.known.dump(),
         )
 
-    def load(self, saved: SavedBooks, *, now: float) -> None:
+    def load(self, saved: SavedLedger, *, now: float) -> None:
         """Load a dump into this ledger, which must be empty, within its own bounds."""
         for change in self.sources.load(saved.sources, now=now):
             self._note(change)
@@ -308,7 +308,7 @@ class RankLedger:
     def _infer(self, keys: Sequence[BlockKey]) -> None:
         """Copy blocks of the fastest tier to the tiers for which the engine sends no events."""
         for tier in map(TierId, range(1, len(self._tiers.names))):
-            if self.sources.of(tier) is TierSource.INFERRED:
+            if keys and self.sources.of(tier) is TierSource.INFERRED:
                 self._blocks.keep(Place(tier, LEARNED_GROUP), keys)
 
     # -- offload chunks -------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The block index in C++: same results as `ReferenceIndex`, an order of magnitude faster, usable from any thread."""
+"""The block index in C++: results of `ReferenceIndex`, an order of magnitude faster, usable from any thread."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ITEMS_AT_ONCE = 4096
 
 @dataclass(frozen=True, slots=True)
 class NativeMatcher:
-    """Implements `RankMatcher`. The layouts are kept in the form that the core reads."""
+    """A `RankMatcher` that keeps the layouts in the form of the core."""
 
     index: _native.Index
     layouts: _native.Layouts
@@ -34,10 +34,10 @@ class NativeMatcher:
 
 
 class NativeIndex(_native.Index):
-    """Implements `BlockIndex`.
+    """A `BlockIndex` in C++.
 
-    `close` and `clear` of a holder with many keys are O(1) for who looks: the keys leave the tables with the following
-    operations, a bounded number each, or by `sweep`. Until then the number of a holder is open for reuse all the same.
+    `close` and `clear` of a holder with many keys take effect at once; later operations remove its keys from the tables,
+    a bounded number each, or `sweep` does. The number of the holder can be reused immediately.
     """
 
     __slots__ = ()
@@ -51,7 +51,7 @@ class NativeIndex(_native.Index):
         return NativeMatcher(self, _native.Layouts([_layout_row(each) for each in layouts]), block_size)
 
     def items(self, holder: HolderId) -> Iterator[tuple[int, int]]:
-        """See `BlockIndex.items`. Raises RuntimeError when the holder changes before the end."""
+        """See `BlockIndex.items`. Raises RuntimeError if the holder changes before the end."""
         return self._pages(holder, self.page(holder, _ITEMS_AT_ONCE, None))
 
     def contents(self, holder: HolderId) -> HolderColumns:
@@ -81,9 +81,9 @@ def prefix_keys(
     parent: BlockKey | None = None,
     extras: Extras | None = None,
 ) -> array[int]:
-    """See `keys.prefix_keys`: same arguments, keys and errors. Prompts with multimodal items are left to it.
+    """See `keys.prefix_keys`: same arguments, keys and errors. It also handles prompts with multimodal items.
 
-    Cost: O(n) in tokens, about 0.02 us a block.
+    Cost: O(n) in tokens, about 0.02 us per block.
     """
     if extras or tokens.typecode != "I" or block_size < 1:
         return python_prefix_keys(tokens, block_size, seed=seed, parent=parent, extras=extras)

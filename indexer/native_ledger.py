@@ -164,7 +164,7 @@ class NativeLedger(RankLedger):
             holder=holder,
             is_fastest=tier == FASTEST,
             is_shared=spec.shared,
-            tells_extras=self._tells_extra_keys,
+            sends_extras=self._tells_extra_keys,
             takes_removals=not self._chunks.has_tails(place),
             chunk=self._chunks.size(tier) or 0,
             is_chunk_given=bool(spec.chunk_blocks),

@@ -1,8 +1,8 @@
-"""What endpoints will hold before their events say so: the prefixes of prompts just sent to them.
+"""Predicted prefixes: prompts just sent to endpoints, whose events have not arrived yet.
 
-Block keys are chained, so a prompt's keys are a path from a root, and prompts that begin alike share the path's
-beginning. The paths of all predictions form one compressed tree a block size: a node is a run of keys that the same
-predictions go through.
+Block keys are chained, so a prompt's keys are a path from a root, and prompts with the same beginning share its start.
+The paths of all predictions form one compressed tree per block size: a node is a run of keys that the same predictions
+pass through.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ import msgspec
 from .match import PrefixMatch, RankMatch
 
 MAX_KEYS, MAX_PREDICTIONS = 2_000_000, 100_000
-"""Distinct keys (16 MB) and predictions (some 25 MB) at once: 150 new prompts of 100,000 tokens a second for two seconds
-do not reach it, nor do 50,000 requests a second. Past it those that would expire next go first."""
+"""Distinct keys (16 MB) and predictions (some 25 MB) at once: 150 new prompts of 100,000 tokens per second for two
+seconds stay below, and so do 50,000 requests per second. Beyond, those that would expire next are dropped."""
 
 
 class _Node:
-    """A run of keys that the same predictions go through; the root has none.
+    """A run of keys that the same predictions pass through; the root has none.
 
     Attributes:
         begin: blocks before the run.
         keys: the run.
         parent: the run before, None at the root.
-        children: runs that go on from here, by their first key.
-        counts: endpoint -> its predictions through here.
+        children: runs that continue from here, by their first key.
+        counts: endpoint -> number of its predictions through this run.
     """
 
     __slots__ = ("begin", "children", "counts", "keys", "parent")
@@ -46,9 +46,9 @@ class _Node:
         return self.begin + len(self.keys)
 
     def common(self, keys: array[int]) -> int:
-        """Blocks from block 0 on that `keys`, which go through the run's first key, have in common with the path.
+        """Return the number of leading blocks that `keys` share with the path; they contain the run's first key.
 
-        Cost: O(log n): equal keys at one place are equal at all places before it.
+        Cost: O(log n), since keys that are equal at one position are equal at all positions before it.
         """
         low, high = 1, min(len(self.keys), len(keys) - self.begin)
         while low < high:
@@ -60,7 +60,7 @@ class _Node:
         return self.begin + low
 
     def split(self, end: int) -> _Node:
-        """Cut the run before block `end`: the new node has what is before, this one what is behind."""
+        """Split the run before block `end`: return a new node with the first part; this one keeps the rest."""
         assert self.parent is not None, "the root has no run"  # noqa: S101
         n_before = end - self.begin
         before = _Node(self.begin, self.keys[:n_before], self.parent)
@@ -73,14 +73,14 @@ class _Node:
 
 @dataclass(slots=True, eq=False)
 class Prediction:
-    """One prompt that one endpoint is about to compute; made by `PredictedPrefixes.add`.
+    """One prompt that one endpoint will compute; created by `PredictedPrefixes.add`.
 
     Attributes:
         endpoint: its name.
-        block_size: tokens a block.
+        block_size: tokens per block.
         last_key: key of the prompt's last full block.
         expires_at: monotonic seconds from which it does not count.
-        node: where its path ends; None once it does not count any more.
+        node: end of its path; None once it was dropped.
     """
 
     endpoint: str
@@ -92,14 +92,14 @@ class Prediction:
 
 @dataclass(slots=True)
 class PredictionCounters:
-    """How predictions ended.
+    """Counts of dropped predictions by reason.
 
     Attributes:
-        confirmed: events told the same.
-        expired: events told nothing in time.
+        confirmed: events showed the same blocks.
+        expired: no events came in time.
         withdrawn: the request failed before the endpoint computed anything.
-        forgotten: the endpoint went away, began a new life, or turned out to have another block size.
-        displaced: there was no room for more.
+        forgotten: the endpoint was removed, started a new life, or has another block size.
+        displaced: there were too many.
     """
 
     confirmed: int = 0
@@ -110,10 +110,10 @@ class PredictionCounters:
 
 
 class PredictedPrefixes:
-    """Predictions of all endpoints. Each counts until it is dropped, confirmed by events, or expired.
+    """Predictions of all endpoints. Each counts until events confirm it, it expires, or it is dropped otherwise.
 
     Args:
-        max_keys: distinct block keys in all of them, past which those that would expire next go.
+        max_keys: distinct block keys at once; beyond, the predictions that would expire next are dropped.
         max_predictions: predictions at once, likewise.
     """
 
@@ -121,33 +121,33 @@ class PredictedPrefixes:
         self._max_keys, self._max_predictions = max_keys, max_predictions
         self._roots: dict[int, _Node] = {}
         self._by_expiry: list[tuple[float, int, Prediction]] = []
-        """Heap of (expiry, number, prediction), with some that do not count any more."""
+        """Heap of (expiry, number, prediction), including some dropped ones."""
         self._numbers = itertools.count()
         self._by_endpoint: dict[str, dict[Prediction, None]] = {}
         self.counters = PredictionCounters()
         self.n_keys = 0
-        """Distinct block keys in all that count."""
+        """Distinct block keys of all predictions."""
 
     def __len__(self) -> int:
         return sum(map(len, self._by_endpoint.values()))
 
     @property
     def block_sizes(self) -> tuple[int, ...]:
-        """Block sizes of all that count."""
+        """Block sizes of all predictions."""
         return tuple(self._roots)
 
     def add(
         self, endpoint: str, keys: array[int], *, block_size: int, now: float, ttl_s: float
     ) -> Prediction:
-        """A prompt was sent to the endpoint.
+        """Add the prediction of a prompt that was sent to the endpoint.
 
         Args:
             endpoint: its name.
             keys: chained keys of the prompt's full blocks, at least one.
-            block_size: tokens a block.
+            block_size: tokens per block.
             now: monotonic seconds, never less than before.
-            ttl_s: how long it counts.
-        Cost: O(log n) and a copy of the keys that no other prediction has; with many branches O(branches on the path).
+            ttl_s: time until it expires.
+        Cost: O(log n), plus a copy of the keys that no other prediction has, plus O(branches on the path).
         """
         self.expire(now=now)
         node = self._end_of_path(self._roots.setdefault(block_size, _Node(0, array("Q"), None)), keys)
@@ -163,7 +163,7 @@ class PredictedPrefixes:
         return entry
 
     def match(self, keys: array[int], *, block_size: int, now: float) -> dict[str, int]:
-        """Endpoint -> leading blocks of a prompt that it is predicted to hold; endpoints without any are absent.
+        """Return endpoint -> leading blocks of a prompt that it is predicted to hold; endpoints without any are absent.
 
         Cost: O((log n + endpoints) * branches on the path).
         """
@@ -180,40 +180,40 @@ class PredictedPrefixes:
         return blocks
 
     def withdraw(self, entry: Prediction) -> None:
-        """The endpoint will not compute it after all. Nothing happens when it does not count any more."""
+        """Drop a prediction that the endpoint will not compute after all; a dropped one is ignored."""
         self.counters.withdrawn += self._drop(entry)
 
     def confirm(self, endpoint: str, has_block: Callable[[Prediction], bool]) -> None:
-        """Events of the endpoint came: drop what the index knows from them.
+        """Drop the predictions of an endpoint that its events have made true.
 
         Args:
             endpoint: its name.
-            has_block: whether the endpoint has a prediction's last block in its fastest tier.
-        Cost: one question for each prediction of the endpoint.
+            has_block: returns whether the endpoint has a prediction's last block in its fastest tier.
+        Cost: one call of `has_block` per prediction of the endpoint.
         """
         known = [entry for entry in self._by_endpoint.get(endpoint, ()) if has_block(entry)]
         self.counters.confirmed += sum(map(self._drop, known))
 
     def forget(self, endpoint: str) -> None:
-        """The endpoint is gone or began a new life."""
+        """Drop all predictions of an endpoint that was removed or started a new life."""
         self.counters.forgotten += sum(map(self._drop, list(self._by_endpoint.get(endpoint, ()))))
 
     def resized(self, endpoint: str, block_size: int) -> None:
-        """Events have shown the block size of the endpoint: drop what was predicted by another one."""
+        """Drop predictions with another block size than the one that events have shown."""
         others = [each for each in self._by_endpoint.get(endpoint, ()) if each.block_size != block_size]
         self.counters.forgotten += sum(map(self._drop, others))
 
     def expire(self, *, now: float) -> None:
-        """Drop what does not count any more at `now`, in monotonic seconds."""
+        """Drop the predictions that have expired at `now`, in monotonic seconds."""
         while self._by_expiry and (self._by_expiry[0][0] <= now or self._by_expiry[0][2].node is None):
             self.counters.expired += self._drop_next()
 
     def _drop_next(self) -> bool:
-        """Drop what would expire next; returns whether it counted until now."""
+        """Drop the prediction that would expire next; return whether it still counted."""
         return self._drop(heapq.heappop(self._by_expiry)[2])
 
     def _drop(self, entry: Prediction) -> bool:
-        """Returns whether it counted until now."""
+        """Drop a prediction; return whether it still counted."""
         node, entry.node = entry.node, None
         if node is None:
             return False
@@ -226,7 +226,7 @@ class PredictedPrefixes:
         return True
 
     def _end_of_path(self, node: _Node, keys: array[int]) -> _Node:
-        """The node in which the path of `keys` ends, made where there is none."""
+        """Return the node at the end of the path of `keys`, creating or splitting nodes as needed."""
         while node.end < len(keys):
             child = node.children.get(keys[node.end])
             if child is None:
@@ -240,7 +240,7 @@ class PredictedPrefixes:
         return node
 
     def _leave(self, node: _Node, entry: Prediction) -> _Node | None:
-        """Take a prediction out of a node, and the node out of the tree with its last one; returns the node above."""
+        """Remove a prediction from a node, and an unused node from the tree; return the parent."""
         node.counts[entry.endpoint] -= 1
         if not node.counts[entry.endpoint]:
             del node.counts[entry.endpoint]
@@ -254,15 +254,15 @@ class PredictedPrefixes:
 
 
 def with_predicted(match: PrefixMatch, n_blocks: int, *, n_tokens: int) -> PrefixMatch:
-    """A match as it will be when the endpoint holds the first `n_blocks` of the prompt in its fastest tier.
+    """Return the match that results once the endpoint holds the first `n_blocks` of the prompt in its fastest tier.
 
     Args:
-        match: what it holds.
-        n_blocks: blocks predicted.
+        match: current match.
+        n_blocks: predicted blocks.
         n_tokens: tokens of the prompt.
     Returns:
-        the match, with at least those blocks in the fastest tier, and `predicted_blocks` of them that are not there yet.
-        What it holds behind a gap that the prediction would close, beyond the union prefix, does not count.
+        the match with at least those blocks in the fastest tier; `predicted_blocks` of them are not there yet.
+        Blocks after a gap that the prediction would close, beyond the union prefix, do not count.
     Cost: O(runs).
     """
     held = match.held
@@ -276,7 +276,7 @@ def with_predicted(match: PrefixMatch, n_blocks: int, *, n_tokens: int) -> Prefi
 
 
 def _with_fastest(runs: tuple[tuple[int, int], ...], n_blocks: int) -> tuple[tuple[int, int], ...]:
-    """The runs of a union prefix with the first `n_blocks` in tier 0."""
+    """Return the runs of a union prefix with the first `n_blocks` in tier 0."""
     rest: list[tuple[int, int]] = []
     position = 0
     for tier, n in runs:

@@ -1,4 +1,4 @@
-"""The block index in plain Python: the specification of its semantics, and the fallback where nothing native runs."""
+"""The block index in plain Python: the specification of its semantics, and the fallback without the native core."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ class _Holder:
     copies: OrderedDict[int, int] = field(default_factory=OrderedDict[int, int])
     """key -> copies, least recently used first."""
     repeated: OrderedDict[int, None] = field(default_factory=OrderedDict[int, None])
-    """Keys with more than one copy, in the order in which they got the second."""
+    """Keys with several copies, in the order in which they got the second one."""
     n_copies: int = 0
     capacity: int | None = None
 
 
 class ReferenceIndex:
-    """Implements `BlockIndex`. One dict from key to a bit mask of holders; one ordered dict a holder for recency."""
+    """A `BlockIndex` with one dict from key to a bit mask of holders, and one ordered dict per holder for recency."""
 
     def __init__(self) -> None:
         self._masks: dict[int, int] = {}
@@ -140,11 +140,11 @@ class ReferenceIndex:
         return iter(self._holders[holder].copies.items())
 
     def sweep(self, n_keys: int) -> int:  # noqa: ARG002 (BlockIndex)
-        """See `BlockIndex.sweep`: `close` and `clear` leave nothing behind."""
+        """Return 0: `close` and `clear` leave nothing to sweep."""
         return 0
 
     def stats(self) -> IndexStatistics:
-        """See `BlockIndex.stats`. The memory is that of the dicts, without the numbers in them."""
+        """See `BlockIndex.stats`. The memory is that of the dicts, without the integers in them."""
         holders = self._holders.values()
         tables = (self._masks, *(h.copies for h in holders), *(h.repeated for h in holders))
         return IndexStatistics(
@@ -161,10 +161,10 @@ class ReferenceIndex:
         return HolderColumns(keys=array("Q", reversed(state.copies)), copies=array("Q", repeated))
 
     def _shrink(self, holder: HolderId, *, n_stored: int) -> int:
-        """Bring the holder back within its capacity, or nearer to it.
+        """Evict until the holder is within its capacity, or nearer to it.
 
-        A server cannot hold more copies than blocks, so copies beyond the capacity were announced without being made
-        (vLLM's full cache reports do that): they go first, oldest first, and only then whole blocks by recency.
+        A server cannot hold more copies than blocks, so copies beyond the capacity were announced but do not exist
+        (vLLM's full cache reports do that). They are removed first, oldest first, and only then blocks by recency.
         """
         state = self._holders[holder]
         surplus = 0 if state.capacity is None else max(0, state.n_copies - state.capacity)
@@ -200,7 +200,7 @@ class ReferenceIndex:
 
 @dataclass(frozen=True, slots=True)
 class ReferenceMatcher:
-    """Implements `RankMatcher`: measures every layout on its own."""
+    """A `RankMatcher` that measures every layout separately."""
 
     index: ReferenceIndex
     layouts: tuple[RankLayout, ...]

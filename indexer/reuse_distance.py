@@ -1,16 +1,16 @@
-"""How far apart uses of the same block lie, and from that the hit rate of an LRU cache of any size, in one pass.
+"""Reuse distances of blocks, and from them the hit rate of an LRU cache of any size, in one pass.
 
-A block's reuse distance is the number of distinct blocks used since its last use: an LRU cache of C blocks holds it if and only if
-that is below C. Prompts are looked up at once, and then become the most recent, the first block above all others. Blocks are known
-by chained keys, so whoever shares a block shares all before it; of the blocks that a prompt was the last to use, a later one
-takes a leading part. So it is enough to know which prompt used a block last, and how many blocks each prompt is still the last
-user of: a run of blocks costs as much as one.
+A block's reuse distance is the number of distinct blocks used since its last use. An LRU cache of C blocks holds the
+block if and only if the distance is below C. A prompt is looked up as a whole and then becomes the most recent, its
+first block above all others. Keys are chained, so two prompts that share a block share all blocks before it; a later
+prompt takes over a leading part of the blocks that an earlier one used last. It is therefore enough to store which
+prompt used a block last, and of how many blocks each prompt is still the last user: a run of blocks costs as much as one.
 
-Only blocks whose key falls below a threshold are followed. It is halved when they become too many, so that memory stays bounded
-whatever comes, down to what caches of the largest size need; from there the longest unused are forgotten.
+Only blocks whose key is below a threshold are sampled. The threshold is halved when they become too many, which bounds
+memory, but not below the sample that the largest cache needs; from there the longest unused blocks are dropped.
 
-Source: Waldspurger et al., Efficient MRC construction with SHARDS, FAST 2015: fixed-size sampling. Their correction takes hits that
-the sample lacks to be at distance 0; here they are at the distances of the others.
+Source: Waldspurger et al., Efficient MRC construction with SHARDS, FAST 2015: fixed-size sampling. Their correction puts
+hits that the sample lacks at distance 0; here they are spread over the distances of the other hits.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from itertools import accumulate, groupby, repeat
 
 _SPACE = 1 << 64
 _MAX_EXPONENT = 64.0
-"""Half-lives after which weights are brought down, far from the largest float."""
+"""Half-lives after which weights are scaled down, far below the largest float."""
 
 
 class ReuseDistances:
-    """Distances of the blocks of successive prompts.
+    """Reuse distances of the blocks of successive prompts.
 
     Args:
-        max_keys: blocks followed at most; the error of a hit rate is about `1 / sqrt(max_keys)` at worst.
-        max_capacity: largest cache that is of interest, in blocks; None for any, with a sample that thins out as blocks come.
-        half_life_s: after this time a use counts half; None: all count alike.
+        max_keys: largest number of sampled blocks; the error of a hit rate is at most about `1 / sqrt(max_keys)`.
+        max_capacity: largest cache of interest in blocks; None for any, with a sampling rate that falls with more blocks.
+        half_life_s: time after which a use counts half; None to count all alike.
     """
 
     def __init__(
@@ -42,59 +42,59 @@ class ReuseDistances:
         self._max_halvings = _halvings(max_keys, max_capacity)
         self._halvings = 0
         self._last_user: OrderedDict[int, int] = OrderedDict()
-        """Followed key -> number of the prompt that used it last, the longest unused first."""
+        """Sampled key -> number of the prompt that used it last, the longest unused first."""
         self._users = _Tally(2 * max_keys)
         self._changes = array("d", bytes(8 * (max_keys + 2)))
-        """By distance among followed blocks: what the uses at it have more than those at the distance before."""
+        """By distance among sampled blocks: uses at this distance minus uses at the previous one."""
         self._n_sampled = self._n_full = self._n_blocks = 0.0
         self._origin: float | None = None
 
     @property
     def rate(self) -> float:
-        """Part of the blocks that is followed, 0 to 1."""
+        """Sampling rate, 0 to 1."""
         return 0.5**self._halvings
 
     @property
     def n_keys(self) -> int:
-        """Blocks that are followed."""
+        """Number of sampled blocks."""
         return len(self._last_user)
 
     def use(self, keys: Sequence[int], *, n_blocks: float | None = None, now: float = 0.0) -> None:
-        """A prompt was served.
+        """Record a served prompt.
 
         Args:
             keys: of its full blocks, in order.
-            n_blocks: with the part of a block behind them; None: they are all.
+            n_blocks: number of blocks including a partial last one; None if all are full.
             now: monotonic seconds, never less than before.
-        Cost: O(keys), and a logarithm for each prompt that last used some of them; 0.2 us a followed key.
+        Cost: O(keys), plus a logarithm per prompt that last used some of them; 0.2 us per sampled key.
         """
         weight = self._weight(now)
         self._n_full += weight * len(keys)
         self._n_blocks += weight * (len(keys) if n_blocks is None else n_blocks)
-        followed = self._followed(keys)
-        if not followed:
+        sampled = self._sampled(keys)
+        if not sampled:
             return
         weight *= 1 << self._halvings
-        self._n_sampled += weight * len(followed)
-        last_users = map(self._last_user.pop, followed, repeat(0))  # no line of Python for a key
+        self._n_sampled += weight * len(sampled)
+        last_users = map(self._last_user.pop, sampled, repeat(0))  # map avoids Python bytecode per key
         users = [(user, len(list(run))) for user, run in groupby(last_users)]
         for user, n_keys in users:
             if user:
                 distance = self._users.after(user)
                 self._changes[distance] += weight
                 self._changes[distance + n_keys] -= weight
-        self._become_recent(followed, users)
+        self._become_recent(sampled, users)
 
     def hits(self, capacities: Sequence[int], *, now: float = 0.0) -> list[float]:
-        """Blocks that LRU caches of so many blocks would have found, those long ago counted less.
+        """Return the hits of LRU caches of these capacities in blocks, with old uses weighted less.
 
         Cost: O(max_keys), some 0.1 ms.
         """
         found = list(accumulate(accumulate(self._changes)))
         if not found[-1]:
             return [0.0] * len(capacities)
-        # Chance has hot blocks, which are few, in the sample too often or too seldom. New ones are many and come once,
-        # so that their part is known better: whatever else was used was found.
+        # Hot blocks are few, so chance has them in the sample too often or too rarely. New blocks are many and come once,
+        # so their share is more precise; all other uses are hits.
         n_new = self._n_sampled - found[-1]
         worth = max(0.0, self._n_full - n_new) / found[-1] / self._weight(now)
         return [
@@ -102,28 +102,28 @@ class ReuseDistances:
         ]
 
     def n_blocks(self, *, now: float = 0.0) -> float:
-        """Blocks of all prompts, those long ago counted less."""
+        """Return the blocks of all prompts, with old ones weighted less."""
         return self._n_blocks / self._weight(now)
 
     def hit_rate(self, capacity: int, *, now: float = 0.0) -> float:
-        """Part of the blocks an LRU cache of `capacity` blocks would have found, 0 to 1."""
+        """Return the hit rate of an LRU cache of `capacity` blocks, 0 to 1."""
         n_blocks = self.n_blocks(now=now)
         return self.hits([capacity], now=now)[0] / n_blocks if n_blocks else 0.0
 
-    def _followed(self, keys: Sequence[int]) -> Sequence[int]:
+    def _sampled(self, keys: Sequence[int]) -> Sequence[int]:
         if not self._halvings:
             return keys
         threshold = _SPACE >> self._halvings
         return [key for key in keys if key < threshold]
 
-    def _become_recent(self, followed: Sequence[int], users: Sequence[tuple[int, int]]) -> None:
+    def _become_recent(self, sampled: Sequence[int], users: Sequence[tuple[int, int]]) -> None:
         for user, n_keys in users:
             if user:
                 self._users.add(user, -n_keys)
         if self._users.is_full:
             self._renumber()
-        number = self._users.append(len(followed))
-        self._last_user.update(dict.fromkeys(reversed(followed), number))
+        number = self._users.append(len(sampled))
+        self._last_user.update(dict.fromkeys(reversed(sampled), number))
         while len(self._last_user) > self._max_keys:
             if self._halvings < self._max_halvings:
                 self._halve()
@@ -132,7 +132,7 @@ class ReuseDistances:
                 self._users.add(user, -1)
 
     def _halve(self) -> None:
-        """Follow half of the blocks from now on; distances among them are half as long."""
+        """Halve the sampling rate; distances among sampled blocks are then half as long."""
         self._halvings += 1
         threshold = _SPACE >> self._halvings
         self._last_user = OrderedDict(each for each in self._last_user.items() if each[0] < threshold)
@@ -143,7 +143,7 @@ class ReuseDistances:
         self._changes = array("d", changes + [0.0] * (len(uses) - len(changes)))
 
     def _renumber(self) -> None:
-        """Number the prompts anew that are still the last users of something. Cost: O(max_keys), once in as many prompts."""
+        """Renumber the prompts that are still last users. Cost: O(max_keys), once per `max_keys` prompts."""
         self._users = _Tally(2 * self._max_keys)
         numbers: dict[int, int] = {}
         for user, run in groupby(self._last_user.values()):
@@ -170,10 +170,10 @@ class ReuseDistances:
 
 
 class _Tally:
-    """Counts in a row to which one more is appended: a Fenwick tree.
+    """A list of counts with prefix sums (a Fenwick tree).
 
     Args:
-        size: counts at most.
+        size: largest number of counts.
     """
 
     def __init__(self, size: int) -> None:
@@ -182,11 +182,11 @@ class _Tally:
 
     @property
     def is_full(self) -> bool:
-        """Whether no further count has room."""
+        """Whether there is no room for another count."""
         return self._n_counts + 1 == len(self._tree)
 
     def append(self, count: int) -> int:
-        """One more count; its number, from 1 on."""
+        """Append a count; return its number, from 1 on."""
         self._n_counts += 1
         self.add(self._n_counts, count)
         return self._n_counts
@@ -199,7 +199,7 @@ class _Tally:
             number += number & -number
 
     def after(self, number: int) -> int:
-        """Sum of the counts behind that one."""
+        """Return the sum of the counts after that one."""
         upto = 0
         while number:
             upto += self._tree[number]
@@ -208,12 +208,12 @@ class _Tally:
 
 
 def _halvings(max_keys: int, max_capacity: int | None) -> int:
-    """Halvings of the sample until it has just the blocks of the largest cache."""
+    """Return the halvings after which the sample still covers the largest cache."""
     if max_capacity is None:
         return 63
     return max(0, math.ceil(math.log2(max_capacity / max_keys)))
 
 
 def _at(found: Sequence[float], capacity: int, halvings: int) -> float:
-    """Uses at distances below a capacity, of the followed blocks."""
+    """Return the uses of sampled blocks at distances below a capacity."""
     return found[min(-(-capacity >> halvings), len(found)) - 1]

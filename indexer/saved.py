@@ -15,7 +15,7 @@ from .saved_hashes import SavedHashes
 from .sources import SavedSources
 
 
-class SavedBooks(Saved, frozen=True):
+class SavedLedger(Saved, frozen=True):
     """Everything learned from one publisher's events and from routing; bounds are configuration and not included.
 
     Attributes:

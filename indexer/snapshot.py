@@ -1,4 +1,4 @@
-"""The snapshot file: all that was learned, as bytes of which nothing is believed before everything was checked.
+"""The snapshot file: everything learned, as bytes that are used only after all checks.
 
     file     = MAGIC, FORMAT as u32, frame of a SavedHead, frames of SavedEndpoint, frame of a SavedFleet, checksum
     frame    = length of its body as u64, body in msgpack
@@ -26,19 +26,19 @@ from ..events.position import StreamPosition
 from .columns import Saved
 from .errors import SnapshotError
 from .holders import SavedShared
-from .saved import SavedBooks
+from .saved import SavedLedger
 from .tiers import MAX_UNKNOWN_TIERS, TierSource, TierTable
 
 MAGIC = b"kvatlas\n"
 
 FORMAT = 2
-"""Goes up with every change of this layout, of a saved value, or of how block keys are made."""
+"""Version of the format; rises with every change of this layout, of a saved value, or of the block keys."""
 
 MAX_FILE_BYTES = 16 * 1024**3
-"""A larger file is refused unread; 500 million residencies stay below."""
+"""Larger files are rejected unread; 500 million residencies stay below."""
 
 MAX_CLOCK_SKEW_S = 60.0
-"""How far in the future a snapshot may have been made: clocks are set back a little."""
+"""Accepted age below 0, in case the clock was set back."""
 
 _PREFIX = struct.Struct("<8sI")
 _LENGTH = struct.Struct("<Q")
@@ -46,7 +46,7 @@ _CHECKSUM = struct.Struct("<Q")
 
 
 class SavedTier(Saved, frozen=True):
-    """What the books depend on of one configured tier; fields as in `TierSpec`."""
+    """The fields of a configured tier that saved ledgers depend on; fields as in `TierSpec`."""
 
     name: str
     media: tuple[str, ...]
@@ -56,12 +56,12 @@ class SavedTier(Saved, frozen=True):
 
 
 class SavedHead(Saved, frozen=True, tag="head"):
-    """What a snapshot is of.
+    """The conditions under which a snapshot was made.
 
     Attributes:
         kvatlas: version of kvatlas that made it, for people.
-        created: wall-clock seconds at which it was begun.
-        models: names of the served model; block keys do not tell models apart.
+        created: wall-clock seconds at its start.
+        models: names of the served model; block keys do not depend on the model.
         seed: seed of the block keys.
         tiers: configured tiers, fastest first.
     """
@@ -74,11 +74,11 @@ class SavedHead(Saved, frozen=True, tag="head"):
 
 
 class SavedRank(Saved, frozen=True):
-    """One data-parallel rank: where its stream stood, None without one, and its books at that moment."""
+    """One data-parallel rank: the position of its stream (None without one), and its ledger at that moment."""
 
     rank: int
     position: StreamPosition | None
-    books: SavedBooks
+    books: SavedLedger
 
 
 class SavedEndpoint(Saved, frozen=True, tag="endpoint"):
@@ -86,10 +86,10 @@ class SavedEndpoint(Saved, frozen=True, tag="endpoint"):
 
     Attributes:
         name: unique name.
-        addresses: all its addresses in one text, to be compared as a whole.
-        uid: of the pod behind it; empty for none.
-        started: its process start time in wall-clock seconds, None when not known.
-        ranks: one entry a rank.
+        addresses: all its addresses in one text, compared as a whole.
+        uid: of the pod behind it; empty without one.
+        started: its process start time in wall-clock seconds, None if unknown.
+        ranks: one entry per rank.
     """
 
     name: str
@@ -100,7 +100,7 @@ class SavedEndpoint(Saved, frozen=True, tag="endpoint"):
 
 
 class SavedFleet(Saved, frozen=True, tag="fleet"):
-    """What belongs to no endpoint: media nobody configured, in the order of their tiers, and shared tiers by space."""
+    """State that belongs to no endpoint: unconfigured media in the order of their tiers, and shared tiers by space."""
 
     media: tuple[MediumName, ...]
     shared: dict[str, tuple[SavedShared, ...]]
@@ -108,7 +108,7 @@ class SavedFleet(Saved, frozen=True, tag="fleet"):
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A snapshot that was checked."""
+    """A snapshot that passed all checks."""
 
     head: SavedHead
     endpoints: dict[str, SavedEndpoint]
@@ -116,7 +116,7 @@ class Snapshot:
 
 
 def saved_tiers(tiers: TierTable) -> tuple[SavedTier, ...]:
-    """The configured tiers as they are saved."""
+    """Return the configured tiers as saved values."""
     return tuple(
         SavedTier(
             name=spec.name,
@@ -135,22 +135,22 @@ class _Column(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_field
 
 
 class SnapshotEncoder:
-    """Makes the bytes of one snapshot, piece by piece in the order of the methods."""
+    """An encoder of one snapshot, piece by piece in the order of the methods."""
 
     def __init__(self) -> None:
         self._digest = xxh3_64()
         self._encode = msgspec.msgpack.Encoder(enc_hook=_to_msgpack).encode
 
     def start(self, head: SavedHead) -> bytes:
-        """The beginning."""
+        """Encode the head."""
         return self._counted(_PREFIX.pack(MAGIC, FORMAT) + self._frame(head))
 
     def endpoint(self, endpoint: SavedEndpoint) -> bytes:
-        """One endpoint. Cost: O(its hashes + residencies), in copies of whole columns."""
+        """Encode one endpoint. Cost: O(its hashes + residencies), in copies of whole columns."""
         return self._counted(self._frame(endpoint))
 
     def end(self, fleet: SavedFleet) -> bytes:
-        """The rest, and the checksum."""
+        """Encode the rest and the checksum."""
         return self._counted(self._frame(fleet)) + _CHECKSUM.pack(self._digest.intdigest())
 
     def _frame(self, body: SavedHead | SavedEndpoint | SavedFleet) -> bytes:
@@ -163,14 +163,14 @@ class SnapshotEncoder:
 
 
 def read_snapshot(data: bytes, expected: SavedHead, *, max_age_s: float) -> Snapshot:
-    """The snapshot in `data`, if it can be gone on from.
+    """Decode the snapshot in `data` and check that this process can use it.
 
     Args:
         data: the whole file.
-        expected: head of a snapshot that this process would begin now.
-        max_age_s: age past which a snapshot is not believed.
+        expected: head of a snapshot that this process would start now.
+        max_age_s: age beyond which a snapshot is rejected.
     Raises:
-        SnapshotError: it is damaged, or was made under another configuration or too long ago.
+        SnapshotError: it is damaged, too old, or was made under another configuration.
     Cost: O(bytes), in copies of whole columns.
     """
     frames = list(_frames(data))
@@ -180,24 +180,24 @@ def read_snapshot(data: bytes, expected: SavedHead, *, max_age_s: float) -> Snap
     try:
         head, *endpoints, fleet = map(_DECODER.decode, frames)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise SnapshotError("damaged", f"it holds what no snapshot can: {error}") from None
+        raise SnapshotError("damaged", f"it holds an invalid value: {error}") from None
     if not isinstance(head, SavedHead) or not isinstance(fleet, SavedFleet):
-        raise SnapshotError("damaged", "its first frame is no head, or its last no fleet")
+        raise SnapshotError("damaged", "its first frame is not a head, or its last is not a fleet")
     _check_head(head, expected, max_age_s)
     named = {each.name: each for each in endpoints if isinstance(each, SavedEndpoint)}
     if len(named) < len(endpoints):
-        raise SnapshotError("damaged", "an endpoint is in it twice, or something that is none")
+        raise SnapshotError("damaged", "it holds an endpoint twice, or a frame of another type")
     _check_tiers(named, fleet, expected.tiers)
     return Snapshot(head, named, fleet)
 
 
 def _frames(data: bytes) -> Iterator[memoryview]:
-    """Bodies of the frames, unread."""
+    """Yield the bodies of the frames, undecoded."""
     if len(data) < _PREFIX.size + _CHECKSUM.size:
         raise SnapshotError("truncated", f"it has only {len(data)} bytes")
     magic, version = _PREFIX.unpack_from(data)
     if magic != MAGIC:
-        raise SnapshotError("not_a_snapshot", f"it begins with {magic!r}, a snapshot with {MAGIC!r}")
+        raise SnapshotError("not_a_snapshot", f"it starts with {magic!r}, want {MAGIC!r}")
     if version != FORMAT:
         raise SnapshotError(
             "version", f"it has format {version}, this version of kvatlas reads format {FORMAT}"
@@ -250,17 +250,20 @@ def _check_tiers(
     known = {medium.upper() for tier in tiers for medium in tier.media}
     n_media = len(fleet.media)
     if n_media > MAX_UNKNOWN_TIERS or len(known.union(fleet.media)) < len(known) + n_media:
-        raise SnapshotError("damaged", f"its {n_media} media without tier are too many, or have one")
+        raise SnapshotError(
+            "damaged",
+            f"it has {n_media} media beside the configured ones: too many, or not distinct from those",
+        )
     used = {tier for each in endpoints.values() for rank in each.ranks for tier in rank.books.tiers}
     used |= {each.tier for shared in fleet.shared.values() for each in shared}
     if not used <= set(range(len(tiers) + n_media)):
         raise SnapshotError(
-            "damaged", f"it holds blocks in tiers {sorted(used)}, some of which it does not name"
+            "damaged", f"it holds blocks in tiers {sorted(used)}, some of which it does not define"
         )
 
 
 def _to_msgpack(value: array[Any]) -> tuple[str, memoryview]:
-    """A column as msgpack; nothing else in the saved values is unknown to msgspec."""
+    """Convert a column for msgpack; msgspec encodes all other saved values itself."""
     return value.typecode, memoryview(_little_endian(value)).cast("B")
 
 
@@ -270,7 +273,7 @@ def _from_msgpack(_: type, value: object) -> array[Any]:
 
 
 def _little_endian(column: array[Any]) -> array[Any]:
-    """The column with its bytes in the file's order, from or to the machine's."""
+    """Convert a column between the machine's byte order and the file's."""
     if sys.byteorder == "little":
         return column
     swapped = column[:]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from prometheus_client.metrics_core import Metric
 
 from ..fleet.audit import Audited
-from ..fleet.metrics import gauge
+from ..fleet.families import gauge
 from ..indexer.match import PrefixMatch
 from ..scorers.core.decision import Decision
 from .control_headers import MAX_ID_CHARS

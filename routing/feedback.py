@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from ..fleet.audits import audited
+from ..fleet.audit_request import audit_request
 from .outcome import Completion, ResponseBegun, Usage
 from .picker import Picker
 from .router import Route
@@ -59,7 +59,9 @@ class Feedback:
         if usage.prompt_tokens is None or usage.cached_tokens is None:
             return
         fleet, decision = self._picker.fleet, route.decision
-        found = audited(decision, fleet, prompt_tokens=usage.prompt_tokens, cached_tokens=usage.cached_tokens)
+        found = audit_request(
+            decision, fleet, prompt_tokens=usage.prompt_tokens, cached_tokens=usage.cached_tokens
+        )
         if found is not None:
             fleet.audited(found, now=time.monotonic())
             self._picker.records.audited(decision, found)

@@ -71,7 +71,7 @@ class ContextLengthScorer:
 
 
 class ContextLengthFilter:
-    """Filter of endpoints whose label excludes the length of the prompt or is unreadable; no label passes.
+    """Filter that drops endpoints whose label is unreadable or excludes the prompt's length; it keeps those without label.
 
     Args:
         label: name of the label.

@@ -1,9 +1,13 @@
-"""A paged KV cache as vLLM manages it: a GPU pool with prefix caching, a write-through CPU tier, and storage behind it.
+"""A paged KV cache with vLLM's rules: a GPU pool with prefix caching, a write-through CPU tier, and a storage tier.
 
-Life of a sequence: `fetch` brings what only storage holds into the CPU tier; `admit` takes references on cached blocks
-and, when the CPU tier holds more, blocks to load into; `complete_load` when that copy is done; `extend` for each run of
-tokens computed; `offload` after each extension; `release` at the end. Every call returns the events it caused, in the
-order a real server publishes them: an eviction before the store that caused it. No clock and no I/O.
+Steps of a sequence:
+1. `fetch` reads chunks that only storage has into the CPU tier.
+2. `admit` takes references to cached blocks, and blocks to load into if the CPU tier has more.
+3. `complete_load` is called when that copy is done.
+4. `extend` is called for each run of computed tokens, and `offload` after each extension.
+5. `release` ends it.
+Each call returns the events that it caused, in the order of a real server: an eviction before the store that caused it.
+There is no clock and no I/O.
 
 Source: observed on vLLM 0.32; tests replay its recording block for block.
 """
@@ -24,21 +28,21 @@ from .storage_tier import StorageTier
 
 
 class Wait(Enum):
-    """Why a sequence cannot be admitted yet."""
+    """Reason why a sequence cannot be admitted yet."""
 
     NO_ROOM = "capacity"
     DEFERRED = "deferred"
-    """A chunk it could load is still being written, or loaded for another sequence."""
+    """A chunk to load is still being written, or is being loaded for another sequence."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """What the cache holds of a sequence.
+    """The cached part of a sequence.
 
     Attributes:
-        gpu_blocks: leading blocks on the GPU that may be used.
-        cpu_tokens: tokens that follow and can be loaded.
-        deferred: whether to ask again later, because a chunk in that run is on its way.
+        gpu_blocks: leading blocks on the GPU that can be reused.
+        cpu_tokens: tokens after them that can be loaded.
+        deferred: whether to look up again later, because a chunk of that run is being copied.
     """
 
     gpu_blocks: int
@@ -48,18 +52,18 @@ class Hit:
 
 @dataclass(slots=True, eq=False)
 class Lease:
-    """A sequence's hold on the cache.
+    """The blocks that a sequence has in the cache.
 
     Attributes:
-        sequence: whose blocks these are.
-        hit: what the cache held at admission.
+        sequence: owner of the blocks.
+        hit: cached part at admission.
         blocks: physical blocks, in the sequence's order.
-        n_cached: leading blocks that carry their hash.
-        n_computed: tokens whose KV state exists, or will when the load is done.
-        n_reserved: free blocks promised to the rest of the prompt.
-        next_chunk: first prompt chunk not yet offered to the CPU tier.
-        loading: chunks being read for this sequence.
-        used_chunks: chunks read or offered, whose recency `release` renews.
+        n_cached: leading blocks that have their hash.
+        n_computed: tokens whose KV state exists, or will exist when the load is done.
+        n_reserved: free blocks reserved for the rest of the prompt.
+        next_chunk: first prompt chunk that was not yet offered to the CPU tier.
+        loading: chunks being loaded for this sequence.
+        used_chunks: loaded or offered chunks, whose recency `release` renews.
     """
 
     sequence: BlockSequence
@@ -75,7 +79,7 @@ class Lease:
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """Chunks on their way to the CPU tier, from GPU or from storage, and the events of making room for them."""
+    """Chunks being copied to the CPU tier, from GPU or storage, and the events of the evictions for them."""
 
     chunks: tuple[Chunk, ...] = ()
     events: tuple[Event, ...] = ()
@@ -88,12 +92,12 @@ class BlockCache:
     """The tiers of one engine.
 
     Args:
-        block_size: tokens a block.
-        gpu_blocks: GPU pool size; as in vLLM one of them is reserved.
-        cpu_blocks: CPU tier size; 0 for none.
-        chunk_blocks: blocks a CPU chunk.
-        self_describing: whether CPU events carry tokens and every hash, or only the last hash of each chunk.
-        storage: storage tier behind the CPU tier, which other engines may share; None for none.
+        block_size: tokens per block.
+        gpu_blocks: GPU pool size; as in vLLM one block is reserved.
+        cpu_blocks: CPU tier size; 0 for no CPU tier.
+        chunk_blocks: blocks per CPU chunk.
+        self_describing: whether CPU events contain tokens and all hashes, or only the last hash of each chunk.
+        storage: storage tier, which other engines may share; None for no storage.
     """
 
     def __init__(
@@ -114,7 +118,7 @@ class BlockCache:
         self._events = CacheEvents(block_size=block_size, self_describing=self_describing)
         self._storage = storage
         self.n_reserved = 0
-        """Free blocks promised to admitted prompts."""
+        """Free blocks reserved for admitted prompts."""
 
     @property
     def has_storage(self) -> bool:
@@ -123,14 +127,14 @@ class BlockCache:
 
     @property
     def usage(self) -> float:
-        """Part of the GPU blocks in use, 0 to 1; cached blocks nobody uses count as free."""
+        """Fraction of the GPU blocks in use, 0 to 1; cached blocks without references count as free."""
         return self.gpu.n_used / self.gpu.capacity
 
     def lookup(self, sequence: BlockSequence) -> Hit:
-        """What could be reused; changes nothing.
+        """Find the reusable part of a sequence, without any change.
 
-        GPU: leading blocks, never the last token. CPU: whole chunks, from the one that holds the GPU boundary, if at
-        least a chunk's worth of tokens is gained.
+        GPU: leading blocks, never the last token. CPU: whole chunks, from the chunk at the GPU boundary on, if at least the
+        tokens of one chunk are gained.
         """
         gpu_blocks = self._gpu_blocks(sequence)
         chunk_tokens = self.chunk_blocks * self.block_size
@@ -144,9 +148,9 @@ class BlockCache:
         return Hit(gpu_blocks, gained, deferred=any(not chunk.ready or chunk.pins for chunk in found))
 
     def fetch(self, sequence: BlockSequence) -> Transfer:
-        """Chunks that would make the hit longer and are in storage alone: enter them in the CPU tier.
+        """Add chunks that only storage has and that extend the hit to the CPU tier.
 
-        Nothing when there is no such chunk, or no room.
+        The transfer is empty if there is no such chunk, or no room.
         """
         if self._storage is None:
             return NO_TRANSFER
@@ -156,7 +160,7 @@ class BlockCache:
             key = self._chunk_key(sequence, index)
             if self.cpu.get(key) is not None:
                 if missing:
-                    break  # vLLM fetches a run at a time
+                    break  # vLLM fetches one run at a time
             elif key in self._storage:
                 missing.append(self._storage.read(key))
             else:
@@ -164,9 +168,9 @@ class BlockCache:
         return self._enter(missing, keep={chunk.key for chunk in missing}) or NO_TRANSFER
 
     def admit(self, sequence: BlockSequence) -> tuple[Lease, list[Event]] | Wait:
-        """A lease on what is cached, with blocks to load into when the hit has a CPU part.
+        """Return a lease on the cached part, with blocks to load into if the hit has a CPU part.
 
-        The whole prompt must fit beside what is promised to others, so that no prefill can starve.
+        The whole prompt must fit beside the reservations of others, so that no prefill can starve.
         """
         hit = self.lookup(sequence)
         if hit.deferred:
@@ -194,9 +198,9 @@ class BlockCache:
         return lease, self._events.removed(evicted)
 
     def complete_load(self, lease: Lease) -> list[Event]:
-        """The load is done: its blocks are cached on the GPU, the CPU copies stay.
+        """Complete a load: its blocks are cached on the GPU, and the CPU copies stay.
 
-        When everything was cached, the last token is computed again, for its logits.
+        If the whole prompt was cached, the last token is computed again for its logits.
         """
         self._end_load(lease)
         events = self._cache_full_blocks(lease)
@@ -204,10 +208,10 @@ class BlockCache:
         return events
 
     def extend(self, lease: Lease, n_tokens: int) -> list[Event] | None:
-        """Allocate for the next `n_tokens` of the sequence and cache the blocks they fill.
+        """Allocate blocks for the next `n_tokens` of the sequence, and cache the blocks that become full.
 
         Returns:
-            the events; None when blocks are missing, and then nothing has changed.
+            the events; None if there are not enough blocks, and then nothing has changed.
         """
         n_computed, events = lease.n_computed + n_tokens, list[Event]()
         n_blocks = -(-n_computed // self.block_size) - len(lease.blocks)
@@ -224,9 +228,9 @@ class BlockCache:
         return events
 
     def offload(self, lease: Lease) -> Transfer:
-        """Offer the prompt chunks computed so far to the CPU tier.
+        """Offer the computed prompt chunks to the CPU tier.
 
-        A tier without room keeps the chunks it has; the offer is repeated with the next call.
+        If the tier has no room, nothing changes, and the next call offers them again.
         """
         sequence, size = lease.sequence, self.chunk_blocks
         n_tokens = min(lease.n_computed, sequence.n_prompt)
@@ -248,7 +252,7 @@ class BlockCache:
         return transfer
 
     def complete_transfer(self, transfer: Transfer) -> list[Event]:
-        """The copies are done: one event a chunk, in no meaningful order, as a server's are."""
+        """Complete the copies: one event per chunk, in arbitrary order, as on a server."""
         events: list[Event] = []
         for chunk in sorted(transfer.chunks, key=lambda chunk: chunk.key):
             if self.cpu.get(chunk.key) is chunk:
@@ -257,7 +261,7 @@ class BlockCache:
         return events
 
     def write(self, transfer: Transfer) -> list[Event]:
-        """Copy offloaded chunks on to storage; events of those that were not there."""
+        """Copy offloaded chunks to storage, and return the events of the new ones."""
         storage = self._storage
         if storage is None:
             return []
@@ -268,7 +272,7 @@ class BlockCache:
         ]
 
     def release(self, lease: Lease) -> None:
-        """Give all blocks back, the tail first so that it is evicted first, and renew the chunks used."""
+        """Release all blocks, the tail first so that it is evicted first, and renew the used chunks."""
         self._end_load(lease)
         self._give_up_reserve(lease, lease.n_reserved)
         self.gpu.give_back(reversed(lease.blocks))
@@ -277,10 +281,10 @@ class BlockCache:
         self.cpu.touch(hashes[(index + 1) * size - 1] for index in sorted(lease.used_chunks, reverse=True))
 
     def reset(self, *, cpu: bool = False) -> list[Event] | None:
-        """Empty the GPU prefix cache, and the CPU tier with it if asked; the latter causes no event, as in vLLM.
+        """Clear the GPU prefix cache, and optionally the CPU tier, which causes no event, as in vLLM.
 
         Returns:
-            the events; None when blocks are in use, and then nothing has changed.
+            the events; None if blocks are in use, and then nothing has changed.
         """
         if self.gpu.n_used:
             return None
@@ -290,7 +294,7 @@ class BlockCache:
         return [AllBlocksCleared()]
 
     def _gpu_blocks(self, sequence: BlockSequence) -> int:
-        """Leading blocks on the GPU that may be used."""
+        """Count the leading blocks on the GPU that can be reused."""
         usable, hashes, find = (len(sequence) - 1) // self.block_size, sequence.hashes, self.gpu.find
         n_blocks = 0
         while n_blocks < usable and find(hashes[n_blocks]) is not None:
@@ -298,7 +302,7 @@ class BlockCache:
         return n_blocks
 
     def _enter(self, chunks: list[Chunk], *, keep: Collection[EngineHash]) -> Transfer | None:
-        """Make room in the CPU tier and enter `chunks`; None when there is no room."""
+        """Evict chunks from the CPU tier and add `chunks`; None if there is no room."""
         evicted = self.cpu.add(chunks, keep=keep)
         if evicted is None:
             return None

@@ -1,4 +1,4 @@
-"""The events that a block cache publishes of what its tiers gain and lose."""
+"""The events that a block cache publishes when its tiers store or remove blocks."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from .sequence import BlockSequence, Lora
 
 
 class CacheEvents:
-    """Makes events in the words of vLLM.
+    """Factory of events in vLLM's form.
 
     Args:
-        block_size: tokens a block.
-        self_describing: whether events of chunks carry tokens and every hash, or only the last hash of each chunk.
+        block_size: tokens per block.
+        self_describing: whether events of chunks contain tokens and all hashes, or only the last hash of each chunk.
     """
 
     def __init__(self, *, block_size: int, self_describing: bool) -> None:
         self._block_size, self._self_describing = block_size, self_describing
 
     def stored(self, sequence: BlockSequence, first: int, end: int) -> Event:
-        """The GPU has blocks `first` up to, but not with, `end` of a sequence."""
+        """Make the event for blocks `first` up to, but not including, `end` of a sequence, stored on the GPU."""
         lora = sequence.lora
         return BlockStored(
             block_hashes=tuple(sequence.hashes[first:end]),
@@ -38,11 +38,11 @@ class CacheEvents:
         )
 
     def removed(self, hashes: Iterable[EngineHash]) -> list[Event]:
-        """The GPU has lost one copy of each, an event a block."""
+        """Make one event per block of which a copy was removed from the GPU."""
         return [BlockRemoved(block_hashes=(key,), medium=GPU, group_idx=0) for key in hashes]
 
     def chunk_stored(self, chunk: Chunk, medium: str) -> Event:
-        """A slower tier has a chunk."""
+        """Make the event for a chunk stored in a slower tier."""
         locality = LOCAL if medium == STORAGE else None
         if not self._self_describing:
             return BlockStored(
@@ -70,7 +70,7 @@ class CacheEvents:
         )
 
     def chunks_removed(self, chunks: Iterable[Chunk]) -> tuple[Event, ...]:
-        """The CPU tier has lost chunks, all in one event; none without any."""
+        """Make one event for all chunks removed from the CPU tier; no event if there are none."""
         if self._self_describing:
             hashes = tuple(key for chunk in chunks for key in chunk.hashes)
         else:

@@ -1,4 +1,4 @@
-"""The CPU tier behind a GPU pool: whole chunks of prompt blocks, written through, evicted least recently used first."""
+"""The CPU tier of an engine: a write-through LRU cache of whole chunks of prompt blocks."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from .sequence import BlockTokens, Lora
 
 @dataclass(slots=True)
 class Chunk:
-    """Consecutive blocks that move together.
+    """Consecutive blocks that are copied together.
 
     Attributes:
-        hashes: of every block.
+        hashes: of all blocks.
         parent: hash of the block before the chunk, or None.
-        tokens: of every block; empty where events do not tell them.
+        tokens: of all blocks; empty if events do not contain them.
         lora: adapter, or None.
         ready: whether the copy to CPU memory is complete.
-        pins: loads that read the chunk; a pinned chunk is not evicted.
-        key: its identity, the hash of the last block.
+        pins: number of loads that read the chunk; a pinned chunk is not evicted.
+        key: the hash of the last block, which identifies the chunk.
     """
 
     hashes: tuple[EngineHash, ...]
@@ -40,7 +40,7 @@ class CpuTier:
     """Chunks by key, in order of last use.
 
     Args:
-        n_chunks: capacity; 0 for no tier.
+        n_chunks: capacity; 0 for no CPU tier.
     """
 
     def __init__(self, n_chunks: int) -> None:
@@ -51,21 +51,21 @@ class CpuTier:
         return len(self._chunks)
 
     def chunks(self) -> list[Chunk]:
-        """All chunks, the least recently used first."""
+        """Return all chunks, the least recently used first."""
         return list(self._chunks.values())
 
     def get(self, key: EngineHash) -> Chunk | None:
-        """The chunk with this key; does not renew it."""
+        """Return the chunk with this key without renewing it; None if it is absent."""
         return self._chunks.get(key)
 
     def add(self, chunks: Sequence[Chunk], *, keep: Collection[EngineHash]) -> list[Chunk] | None:
-        """Make room for `chunks` and enter them, not yet ready, most recently used last.
+        """Evict chunks if needed and add `chunks`, not yet ready, as the most recently used.
 
         Args:
             chunks: not in the tier.
             keep: keys that must not be evicted.
         Returns:
-            the evicted chunks in order; None when there is no room, and then nothing has changed.
+            the evicted chunks in order; None if there is no room, and then nothing has changed.
         """
         n_evict = max(0, len(self._chunks) + len(chunks) - self.capacity)
         evicted: list[Chunk] = []
@@ -82,11 +82,11 @@ class CpuTier:
         return evicted
 
     def touch(self, keys: Iterable[EngineHash]) -> None:
-        """Renew the chunks still here, the last of `keys` most recent."""
+        """Renew the chunks that are still in the tier, the last of `keys` as the most recent."""
         for key in keys:
             if key in self._chunks:
                 self._chunks.move_to_end(key)
 
     def clear(self) -> None:
-        """Drop everything."""
+        """Remove all chunks."""
         self._chunks.clear()

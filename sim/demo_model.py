@@ -1,4 +1,4 @@
-"""The demo's model folder: a tokenizer and a chat template made on the spot, so that nothing is downloaded."""
+"""The demo's model folder: a tokenizer and a chat template that are generated, so nothing is downloaded."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ CHAT_TEMPLATE = (
 
 
 def write_demo_model(folder: Path) -> None:
-    """Write tokenizer.json, tokenizer_config.json and chat_template.jinja into `folder`, made if absent.
+    """Write tokenizer.json, tokenizer_config.json and chat_template.jinja into `folder`, which is created if absent.
 
-    A byte-level BPE trained on pseudo-words; every run writes the same bytes. Takes well under two seconds.
+    The tokenizer is a byte-level BPE trained on pseudo-words; all runs write the same bytes. Takes under two seconds.
     """
     folder.mkdir(parents=True, exist_ok=True)
     tokenizer = Tokenizer(BPE())

@@ -1,4 +1,4 @@
-"""One simulated engine running in real time: steps its scheduler, hands out tokens, publishes events."""
+"""One simulated engine in real time: it steps its scheduler, returns tokens and publishes events."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from .scheduler import Scheduler
 
 
 class Engine:
-    """Serves requests, one step after another, until stopped.
+    """Engine that serves requests step by step until it is stopped.
 
     Args:
-        scheduler: what the engine does; the engine alone advances it.
-        publisher: where the events of each step go; None for an engine without KV events.
-        wall_clock: seconds since the epoch, for the batches' timestamps.
-        time_scale: real seconds a simulated second takes; 0 does every step at once.
+        scheduler: decides the steps; only this engine advances it.
+        publisher: publishes the events of each step; None for an engine without KV events.
+        wall_clock: seconds since the epoch, for the timestamps of batches.
+        time_scale: real seconds per simulated second; 0 runs each step without delay.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class Engine:
         return not self._stopped
 
     async def run(self) -> None:
-        """Step until cancelled; requests in the engine then get `EngineStoppedError`."""
+        """Run steps until cancelled; pending requests then get `EngineStoppedError`."""
         try:
             async with asyncio.TaskGroup() as tasks:
                 if self._publisher is not None:
@@ -58,11 +58,11 @@ class Engine:
                 queue.put_nowait(None)
 
     async def generate(self, request: Request) -> AsyncGenerator[Generated, None]:
-        """The request's tokens as they are made; leaving the iteration early aborts the request.
+        """Yield the request's tokens as they are generated; leaving the iteration early aborts the request.
 
         Raises:
             ValueError: the request can never fit.
-            EngineStoppedError: the engine ended first.
+            EngineStoppedError: the engine stopped first.
         """
         if self._stopped:
             raise EngineStoppedError(f"the engine has stopped (request={request.request_id})")
@@ -80,7 +80,7 @@ class Engine:
         finally:
             del self._outputs[request.request_id]
             self.scheduler.abort(request)
-            self._arrival.set()  # what it held may be what another waits for
+            self._arrival.set()  # another request may be waiting for its blocks
 
     async def _run_steps(self) -> None:
         loop = asyncio.get_running_loop()
@@ -98,7 +98,7 @@ class Engine:
             self._end_step()
 
     async def _idle(self) -> None:
-        """Wait for a request or for the next copy between tiers."""
+        """Wait for a request or the next completed copy between tiers."""
         copy_at = self.scheduler.next_copy_at()
         if copy_at is not None and not self._time_scale:
             self._now = max(self._now, copy_at)

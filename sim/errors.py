@@ -2,11 +2,11 @@
 
 KVAtlasError
 └── SimError
-    ├── EngineStoppedError   a simulated engine ended while a request was in it
-    ├── RequestRefusedError  a request that a real server would answer with a 4xx status
-    ├── DemoError            a part of the demo did not start, or died
+    ├── EngineStoppedError   a simulated engine stopped while it had a request
+    ├── RequestRefusedError  a request that a real server would reject
+    ├── DemoError            a part of the demo did not start, or exited
     ├── TraceError           a trace that cannot be replayed
-    └── ReplayError          a replay that was asked for and cannot be done
+    └── ReplayError          replay options that cannot be used
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from ..events.errors import KVAtlasError
 
 
 class SimError(KVAtlasError):
-    """Something is wrong in the simulation."""
+    """A failure of the simulation."""
 
 
 class EngineStoppedError(SimError):
-    """The engine ended before it answered the request."""
+    """An engine that stopped before it completed a request."""
 
 
 class RequestRefusedError(SimError):
-    """A request that a real server would refuse.
+    """A request that a real server would reject.
 
     Attributes:
-        status: HTTP status of the answer.
-        kind: the answer's `error.type`, as vLLM names it.
-        param: request field at fault, or None.
+        status: HTTP status of the response.
+        kind: the response's `error.type`, as in vLLM.
+        param: the invalid request field, or None.
     """
 
     def __init__(
@@ -41,12 +41,12 @@ class RequestRefusedError(SimError):
 
 
 class DemoError(SimError):
-    """A part of the demo did not start, or died."""
+    """A part of the demo that did not start, or exited."""
 
 
 class TraceError(SimError):
-    """A trace that cannot be replayed; says where and why."""
+    """A trace that cannot be replayed; the message says where and why."""
 
 
 class ReplayError(SimError):
-    """A replay that cannot be done as it was asked for."""
+    """Replay options that cannot be used."""

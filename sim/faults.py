@@ -1,6 +1,6 @@
-"""Faults of a simulated server: what its event stream loses and mangles, and how its HTTP side fails.
+"""Faults of a simulated server: lost and damaged events, and failing HTTP requests.
 
-Pure: the shells ask what to do with each message or request, and do it.
+Pure functions: the shells apply the returned faults to each message or request.
 """
 
 from __future__ import annotations
@@ -16,35 +16,35 @@ Seconds = Annotated[float, Meta(ge=0)]
 
 
 class EventFaults(msgspec.Struct, frozen=True, kw_only=True):
-    """What happens to live event batches; replay has all it still holds, unharmed, as with a real server."""
+    """Faults of live event batches; replayed batches are undamaged, as with a real server."""
 
     drop: Chance = 0.0
-    """Part of the batches that is never sent."""
+    """Fraction of the batches that is never sent."""
     duplicate: Chance = 0.0
-    """Part that is sent twice."""
+    """Fraction that is sent twice."""
     reorder: Chance = 0.0
-    """Part that is sent after the batch that follows."""
+    """Fraction that is sent after the next batch."""
     corrupt: Chance = 0.0
-    """Part whose payload has every bit turned."""
+    """Fraction with all bits of the payload inverted."""
     truncate: Chance = 0.0
-    """Part whose payload is cut in half."""
+    """Fraction with half of the payload cut off."""
     foreign: Chance = 0.0
-    """Part that names its hashes as no known version of an engine does, so that each of its events is unreadable."""
+    """Fraction with an unknown name of the hash field, as of an unknown engine version; all its events are unreadable."""
     lag_s: Seconds = 0.0
     """Delay of every batch."""
 
 
 class HttpFaults(msgspec.Struct, frozen=True, kw_only=True):
-    """What happens to requests for completions."""
+    """Faults of completion requests."""
 
     refuse: Chance = 0.0
-    """Part that is answered with status 503."""
+    """Fraction with a response of status 503."""
     slow: Chance = 0.0
-    """Part that is answered late."""
+    """Fraction with a delayed response."""
     slow_s: Seconds = 5.0
-    """How late."""
+    """Delay of these responses."""
     abort: Chance = 0.0
-    """Part whose connection is closed without an answer."""
+    """Fraction whose connection is closed without a response."""
 
 
 _HASHES, _HASHES_OF_ANOTHER_VERSION = b"block_hashes", b"block_keys_9"
@@ -57,11 +57,11 @@ Message = tuple[bytes, bytes, bytes]
 
 
 class FaultyStream:
-    """Says what of an event stream is really sent.
+    """Event stream with faults.
 
     Args:
-        faults: how often what goes wrong.
-        rng: uniform draws, at most six a message.
+        faults: probability of each fault.
+        rng: uniform random numbers, at most six per message.
     """
 
     def __init__(self, faults: EventFaults, rng: Callable[[], float]) -> None:
@@ -69,7 +69,7 @@ class FaultyStream:
         self._held: list[Message] = []
 
     def send(self, message: Message) -> list[Message]:
-        """What is sent in its place, in order; what is held back comes with a later message."""
+        """Return the messages to send instead, in order; a delayed message is returned by a later call."""
         faults = self._faults
         if self._happens(faults.drop):
             return []

@@ -9,9 +9,9 @@ from ..events.model import EngineHash
 
 
 class GpuPool:
-    """Physical blocks by number. A free block keeps its hash, and so stays a hit, until it is taken for new content.
+    """Physical blocks by number. A free block keeps its hash and can be hit until it is reused.
 
-    As in vLLM, block 0 is reserved, so `n_blocks - 1` can be used, and two blocks may carry the same hash.
+    As in vLLM, block 0 is reserved, so `n_blocks - 1` can be used, and two blocks may have the same hash.
 
     Args:
         n_blocks: size of the pool, at least 2.
@@ -22,7 +22,7 @@ class GpuPool:
         self._refs: dict[int, int] = {}
         self._hash_of: dict[int, EngineHash] = {}
         self._block_of: dict[EngineHash, int] = {}
-        """The block that was cached first; others with the same hash are in `_others`, in order."""
+        """The first cached block with the hash; others with the same hash are in `_others`, in order."""
         self._others: dict[EngineHash, list[int]] = {}
         self._free: OrderedDict[int, None] = OrderedDict.fromkeys(range(1, n_blocks))
 
@@ -33,12 +33,12 @@ class GpuPool:
 
     @property
     def n_free(self) -> int:
-        """Blocks nobody refers to, cached ones among them."""
+        """Blocks without references, including cached ones."""
         return len(self._free)
 
     @property
     def n_used(self) -> int:
-        """Blocks somebody refers to."""
+        """Blocks with references."""
         return len(self._refs)
 
     @property
@@ -47,15 +47,15 @@ class GpuPool:
         return sum(self._refs.values())
 
     def copies(self) -> Counter[EngineHash]:
-        """Cached hash -> number of blocks that carry it."""
+        """Count the blocks per cached hash."""
         return Counter(self._hash_of.values())
 
     def find(self, key: EngineHash) -> int | None:
-        """A block with this hash, the one cached first, or None."""
+        """Return the first cached block with this hash; None if there is none."""
         return self._block_of.get(key)
 
     def is_free(self, block: int) -> bool:
-        """Whether nobody refers to `block`."""
+        """Return whether `block` has no references."""
         return block not in self._refs
 
     def share(self, block: int) -> None:
@@ -64,10 +64,12 @@ class GpuPool:
         self._refs[block] = self._refs.get(block, 0) + 1
 
     def take(self, n_blocks: int) -> tuple[list[int], list[EngineHash]]:
-        """The `n_blocks` blocks free for longest, referenced once, and the hashes evicted with them, in that order.
+        """Take the `n_blocks` least recently freed blocks; return them and the hashes evicted with them, in order.
+
+        Each block then has one reference.
 
         Raises:
-            ValueError: fewer are free.
+            ValueError: fewer blocks are free.
         """
         if n_blocks > self.n_free:
             raise ValueError(f"want {n_blocks} blocks, {self.n_free} are free")
@@ -84,15 +86,15 @@ class GpuPool:
         return taken, evicted
 
     def cache(self, block: int, key: EngineHash) -> None:
-        """Give a referenced block its hash, so that later requests find it."""
+        """Set the hash of a referenced block, so that later requests find it."""
         self._hash_of[block] = key
         if self._block_of.setdefault(key, block) != block:
             self._others.setdefault(key, []).append(block)
 
     def give_back(self, blocks: Iterable[int]) -> None:
-        """Drop one reference of each; those nobody refers to any more become free, first given first reused.
+        """Drop one reference of each block; blocks without references become free and are reused in the given order.
 
-        Blocks without a hash can never be hit: they go before all others.
+        Blocks without a hash can never be hit, so they are reused before all others.
         """
         useless: list[int] = []
         for block in blocks:
@@ -107,7 +109,7 @@ class GpuPool:
             self._free.move_to_end(block, last=False)
 
     def forget_hashes(self) -> None:
-        """Empty the prefix cache; blocks and references stay."""
+        """Clear the prefix cache; blocks and references stay."""
         self._hash_of.clear()
         self._block_of.clear()
         self._others.clear()

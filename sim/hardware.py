@@ -1,7 +1,7 @@
 """Constants of the cost model, each with its source: one engine of the published benchmark, Qwen3-32B on two H100.
 
-Nothing here was fitted to a result that the simulation is compared with. What is measured was measured by others on that
-hardware; what is derived follows from data sheets and the model's shape, with the efficiency that is named beside it.
+No constant was fitted to a result with which the simulation is compared. Measured values were measured by others on that
+hardware. Derived values follow from data sheets and the model's shape, with the stated efficiency.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ class Model:
 
     @property
     def kv_bytes_per_token(self) -> int:
-        """Keys and values of one token."""
+        """Size of the keys and values of one token."""
         return 2 * 2 * self.layers * self.kv_heads * self.head_dim
 
     @property
     def weight_bytes(self) -> float:
-        """All weights."""
+        """Size of all weights."""
         return 2 * self.parameters
 
     @property
     def flops_per_pair(self) -> int:
-        """Attention of one token to one before it: a product for the score and one for the sum, 2 operations each."""
+        """Attention of one token to one earlier token: two products of 2 operations each, for score and sum."""
         return 4 * self.layers * self.heads * self.head_dim
 
 
@@ -44,10 +44,10 @@ class Accelerator:
     """One GPU and its link to the host.
 
     Attributes:
-        flops: dense 16-bit operations a second.
+        flops: dense 16-bit operations per second.
         memory_bytes_per_s: bandwidth of its memory.
-        host_bytes_per_s: what copies of whole blocks between its memory and the host's reach in one direction.
-        host_bytes_per_s_both_ways: the same in both directions at once, together.
+        host_bytes_per_s: bandwidth of copies of whole blocks between its memory and the host's, in one direction.
+        host_bytes_per_s_both_ways: total bandwidth of both directions at once.
     """
 
     flops: float
@@ -62,41 +62,41 @@ QWEN3_32B = Model(layers=64, heads=64, kv_heads=8, head_dim=128, parameters=32.8
 H100_SXM = Accelerator(
     flops=989e12, memory_bytes_per_s=3.35e12, host_bytes_per_s=50e9, host_bytes_per_s_both_ways=83.4e9
 )
-"""Source: NVIDIA H100 data sheet (SXM5: 989 TFLOPS bfloat16 dense, 3.35 TB/s). Copies: measured with blocks of 2 MB, which is what
-each of two GPUs has of a block of this model, by the authors of vLLM's offloading connector (vLLM blog, Inside vLLM's New KV
-Offloading Connector, 2026-01-08); the link, PCIe 5.0 x16, has 64 GB/s a direction."""
+"""Source: NVIDIA H100 data sheet (SXM5: 989 TFLOPS bfloat16 dense, 3.35 TB/s). Copies: measured by the
+authors of vLLM's offloading connector with blocks of 2 MB, the part of this model's block on each of two GPUs (vLLM blog,
+Inside vLLM's New KV Offloading Connector, 2026-01-08). The link, PCIe 5.0 x16, has 64 GB/s per direction."""
 
 TENSOR_PARALLEL = 2
-"""GPUs an engine, as in the published benchmark; each holds half of every block, so that their links add up."""
+"""GPUs per engine, as in the published benchmark; each has half of each block, so their link bandwidths add up."""
 
 PREFILL_TOKENS_PER_S = 15_928.0
-"""Measured: the peak prefill throughput of a 32B Qwen on this hardware that the reference endpoint picker's
-prefix-cache-affinity-filter has as its default. It is 53 % of the data sheet's operations."""
+"""Measured: the peak prefill throughput of a 32B Qwen on this hardware, the default of the reference endpoint picker's
+prefix-cache-affinity-filter. It is 53 % of the data sheet's operations."""
 
 ATTENTION_EFFICIENCY = 0.6
-"""Part of the data sheet's operations that attention kernels reach on long causal prompts with heads of 128; assumed. The
-paper of FlashAttention 3 (arXiv 2407.08608) has 0.75 at best on this GPU, and less for causal and for shorter ones."""
+"""Fraction of the data sheet's operations that attention kernels reach on long causal prompts with heads of 128; assumed.
+FlashAttention 3 (arXiv 2407.08608) reaches 0.75 at best on this GPU, and less for causal and for shorter prompts."""
 
 MEMORY_EFFICIENCY = 0.8
-"""Part of the data sheet's memory bandwidth that decode kernels reach; assumed, the usual range is 0.7 to 0.9."""
+"""Fraction of the data sheet's memory bandwidth that decode kernels reach; assumed, the usual range is 0.7 to 0.9."""
 
 STEP_OVERHEAD_S = 0.003
-"""Scheduling, launches and all-reduce of a step beside reading weights; assumed."""
+"""Time of a step for scheduling, kernel launches and all-reduce, beside reading weights; assumed."""
 
 STORAGE_BYTES_PER_S = 5e9
-"""What one engine reads from shared storage; assumed, a fast shared file system."""
+"""Read bandwidth of one engine from shared storage; assumed, a fast shared file system."""
 
 MAX_NUM_BATCHED_TOKENS = 8192
-"""Tokens a step, vLLM's default for a server on an H100."""
+"""Tokens per step, vLLM's default for a server on an H100."""
 
 MAX_NUM_SEQS = 1024
-"""Requests that run at once, vLLM's default for a server on an H100."""
+"""Concurrently running requests, vLLM's default for a server on an H100."""
 
 BLOCK_SIZE = 16
-"""Tokens a block, vLLM's default on GPUs."""
+"""Tokens per block, vLLM's default on GPUs."""
 
 GPU_BLOCKS = 9271
-"""KV blocks an engine has on its GPUs in the published benchmark."""
+"""KV blocks on the GPUs of one engine in the published benchmark."""
 
 
 def service_times(
@@ -106,11 +106,11 @@ def service_times(
     tensor_parallel: int = TENSOR_PARALLEL,
     copies_overlap: bool = True,
 ) -> ServiceTimes:
-    """Costs of one engine: `tensor_parallel` GPUs that share each layer's work evenly.
+    """Compute the service times of one engine: `tensor_parallel` GPUs that share each layer's work evenly.
 
-    Measured prefill is scaled by GPUs, their operations and the model's size, all linear. Copies overlap with computing
-    unless told otherwise: vLLM makes them on streams of their own, one after another in each direction, those to the CPU behind
-    the step that computed the blocks (vllm/v1/kv_offload/worker/cpu_gpu.py).
+    The measured prefill time scales linearly with GPUs, their operations and the model's size. By default copies overlap with
+    computing: vLLM runs them on separate streams, one after another per direction, and copies to the CPU after the step that
+    computed the blocks (vllm/v1/kv_offload/worker/cpu_gpu.py).
     """
     flops, memory = gpu.flops * tensor_parallel, gpu.memory_bytes_per_s * tensor_parallel * MEMORY_EFFICIENCY
     measured_flops = H100_SXM.flops * TENSOR_PARALLEL / QWEN3_32B.parameters
@@ -130,5 +130,5 @@ def service_times(
 
 
 def blocks_in(gibibytes: float, *, block_size: int = BLOCK_SIZE, model: Model = QWEN3_32B) -> int:
-    """KV blocks that fit into that much memory of one server, all its GPUs' parts together."""
+    """Return how many KV blocks fit into this much memory of one server, for all its GPUs together."""
     return int(gibibytes * GIB / (model.kv_bytes_per_token * block_size))

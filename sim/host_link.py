@@ -1,4 +1,4 @@
-"""The link between GPU and CPU memory: one queue of copies a direction, and both slower while both are busy."""
+"""The link between GPU and CPU memory: one queue of copies per direction, both slower while both are busy."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 
-class Way(Enum):
+class Direction(Enum):
     """Direction of a copy."""
 
     TO_GPU = 0
@@ -19,8 +19,8 @@ class Copy:
     """One copy on the link.
 
     Attributes:
-        left_s: seconds it still takes once it is first in its queue and the other direction is idle.
-        is_done: whether it has arrived.
+        left_s: remaining seconds once it is first in its queue, if the other direction is idle.
+        is_done: whether it is complete.
     """
 
     left_s: float
@@ -28,20 +28,20 @@ class Copy:
 
 
 class HostLink:
-    """Copies of one engine; those of one direction follow one another.
+    """The copies of one engine; those of one direction run one after another.
 
     Args:
-        speed_both_ways: speed of each direction while both are busy, beside that of one alone: 1 when they do not
-            disturb each other, 0.5 when they share what one has.
+        speed_both_ways: speed of each direction while both are busy, relative to one alone: 1 if they are independent, 0.5
+            if they share the bandwidth of one.
     """
 
     def __init__(self, *, speed_both_ways: float) -> None:
         self._speed_both_ways = speed_both_ways
-        self._queues: dict[Way, deque[Copy]] = {way: deque() for way in Way}
+        self._queues: dict[Direction, deque[Copy]] = {way: deque() for way in Direction}
         self._now = 0.0
 
-    def begin(self, way: Way, seconds: float, *, now: float) -> Copy:
-        """Queue a copy that takes so many seconds by itself."""
+    def begin(self, way: Direction, seconds: float, *, now: float) -> Copy:
+        """Queue a copy that takes `seconds` if the other direction is idle."""
         self.advance(now)
         copy = Copy(seconds)
         self._queues[way].append(copy)
@@ -49,12 +49,12 @@ class HostLink:
         return copy
 
     def next_at(self) -> float | None:
-        """When the next copy is done if no other begins; None without one."""
+        """Return when the next copy completes if no other begins; None if there is none."""
         heads = self._heads()
         return self._now + min(copy.left_s for copy in heads) / self._speed(heads) if heads else None
 
     def advance(self, now: float) -> None:
-        """Copy until `now`, in seconds; nothing happens when that is past. Cost: O(copies done)."""
+        """Continue copying until `now`, in seconds; a time in the past has no effect. Cost: O(completed copies)."""
         while heads := self._heads():
             nearest, speed = min(copy.left_s for copy in heads), self._speed(heads)
             ends_at = self._now + nearest / speed

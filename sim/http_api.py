@@ -1,4 +1,4 @@
-"""The HTTP side of a simulated server: the OpenAI API and the operational paths of vLLM."""
+"""The HTTP API of a simulated server: the OpenAI API and the operational paths of vLLM."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .errors import RequestRefusedError
 from .faults import NO_HTTP_FAULTS, HttpFaults
 from .metrics import EngineCollector
 from .model_text import ModelText
-from .openai import AnswerForm, GenerateBody, Json, error_body, parse_generate, usage
+from .openai import GenerateBody, Json, ResponseFormat, error_body, parse_generate, usage
 from .request import Request
 from .sequence import Lora
 
@@ -27,7 +27,7 @@ COMPLETIONS_PATH = "/v1/completions"
 SERVED_BY = "x-served-by"
 
 DEFAULT_MAX_TOKENS = 64
-"""Length of a reply when the request sets none; a real model would end it by itself."""
+"""Length of a reply if the request sets no limit; a real model would end it by itself."""
 
 MAX_BODY_BYTES = 64 * 2**20
 
@@ -38,18 +38,18 @@ _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class HttpApi:
-    """Handlers of one server.
+    """Request handlers of one server.
 
     Args:
-        engine: computes the answers.
+        engine: generates the replies.
         text: the model's tokenizer.
         collector: renders `/metrics`.
-        name: sent with every answer as `x-served-by`.
+        name: sent with each response as `x-served-by`.
         model: served name of the base model.
         loras: adapters, served under their own names.
-        context_tokens: prompt and reply together, at most.
-        faults: what happens to requests for completions.
-        rng: draws for them.
+        context_tokens: maximum length of prompt and reply together.
+        faults: injected into completion requests.
+        rng: random numbers for the faults.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class HttpApi:
         self._started_at = int(time.time())
 
     def application(self) -> web.Application:
-        """The routes, ready to run."""
+        """Build the aiohttp application."""
         app = web.Application(middlewares=[_refusals], client_max_size=MAX_BODY_BYTES)
         app.on_response_prepare.append(self._sign)
         app.router.add_post(COMPLETIONS_PATH, self._generate)
@@ -95,13 +95,13 @@ class HttpApi:
 
     async def _generate(self, request: web.Request) -> web.StreamResponse:
         body = await request.read()
-        await self._fail_at_times(request)
+        await self._inject_faults(request)
         fields = parse_generate(body)
         lora = self._adapter(fields.model)
         prompt = self._text.tokenize(request.path, body)
         output = self._text.reply(prompt, self._reply_tokens(fields, len(prompt)))
         work = Request(uuid.uuid4().hex[:16], prompt, output, lora=lora, salt=fields.cache_salt or None)
-        form = AnswerForm(
+        form = ResponseFormat(
             chat=request.path == CHAT_PATH,
             request_id=work.request_id,
             model=fields.model or self._model,
@@ -115,12 +115,12 @@ class HttpApi:
             request, work, form, with_usage=options is not None and options.include_usage
         )
 
-    async def _fail_at_times(self, request: web.Request) -> None:
-        """Do to the request what the faults say.
+    async def _inject_faults(self, request: web.Request) -> None:
+        """Inject the configured faults into a request.
 
         Raises:
-            RequestRefusedError: it is answered with status 503.
-            ConnectionResetError: its connection is gone.
+            RequestRefusedError: the response has status 503.
+            ConnectionResetError: the connection was closed.
         """
         faults = self._faults
         if self._happens(faults.refuse):
@@ -134,12 +134,12 @@ class HttpApi:
     def _happens(self, chance: float) -> bool:
         return chance > 0 and self._rng() < chance
 
-    async def _answer(self, work: Request, form: AnswerForm) -> web.Response:
+    async def _answer(self, work: Request, form: ResponseFormat) -> web.Response:
         text = "".join([piece async for piece, _last in self._pieces(work)])
         return _json(form.whole(text, _usage(work)))
 
     async def _stream(
-        self, request: web.Request, work: Request, form: AnswerForm, *, with_usage: bool
+        self, request: web.Request, work: Request, form: ResponseFormat, *, with_usage: bool
     ) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream; charset=utf-8"})
         await response.prepare(request)
@@ -157,7 +157,7 @@ class HttpApi:
         return response
 
     async def _pieces(self, work: Request) -> AsyncGenerator[tuple[str, bool], None]:
-        """The text of each token, and whether it is the last."""
+        """Yield the text of each token, and whether it is the last."""
         texts = self._text.pieces(work.output)
         async with aclosing(self._engine.generate(work)) as tokens:
             async for generated in tokens:
@@ -200,7 +200,7 @@ class HttpApi:
         )
 
     async def _render(self, request: web.Request) -> web.Response:
-        """What a server started with `--enable-scale-out` would compute for a body; see its `/inference/v1/generate`."""
+        """Return the token ids of a body, like vLLM with `--enable-scale-out`, as for `/inference/v1/generate`."""
         body = await request.read()
         self._adapter(parse_generate(body).model)
         path = request.path.removesuffix("/render")

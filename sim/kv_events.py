@@ -1,6 +1,6 @@
-"""KV-cache events as vLLM 0.32 puts them on the wire: maps with a `type`, fields at their default left out.
+"""KV-cache events in the wire format of vLLM 0.32: maps with a `type`; fields with their default value are omitted.
 
-Written from the wire format and apart from `kvatlas.events`, so that the two check each other.
+Independent of `kvatlas.events`, so that the two implementations check each other.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ GPU = "GPU"
 CPU = "CPU"
 STORAGE = "STORAGE"
 LOCAL = "LOCAL"
-"""Locality of a storage tier that belongs to nobody else; events of the other tiers tell none."""
+"""Locality of a storage tier that is not shared; events of other tiers have no locality."""
 
 FULL_ATTENTION = "full_attention"
 
 ExtraKeys = tuple[str, ...] | None
-"""What entered a block's hash beside parent and tokens: adapter, then salt."""
+"""Further inputs of a block's hash beside parent and tokens: adapter, then salt."""
 
 
 class BlockStored(msgspec.Struct, frozen=True, kw_only=True, tag=True, omit_defaults=True):
-    """Blocks that a tier holds from here on; the first seven fields are always sent."""
+    """Blocks stored in a tier; the first seven fields are always sent."""
 
     block_hashes: tuple[EngineHash, ...]
     parent_block_hash: EngineHash | None
@@ -39,7 +39,7 @@ class BlockStored(msgspec.Struct, frozen=True, kw_only=True, tag=True, omit_defa
 
 
 class BlockRemoved(msgspec.Struct, frozen=True, kw_only=True, tag=True, omit_defaults=True):
-    """One copy of each of these blocks is gone from a tier."""
+    """Blocks of which one copy each was removed from a tier."""
 
     block_hashes: tuple[EngineHash, ...]
     medium: str
@@ -47,7 +47,7 @@ class BlockRemoved(msgspec.Struct, frozen=True, kw_only=True, tag=True, omit_def
 
 
 class AllBlocksCleared(msgspec.Struct, frozen=True, tag=True):
-    """The GPU prefix cache is empty."""
+    """The GPU prefix cache was cleared."""
 
 
 Event = BlockStored | BlockRemoved | AllBlocksCleared

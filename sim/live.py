@@ -1,4 +1,4 @@
-"""`kvatlas simulate`: simulated servers on real sockets until Ctrl-C, to point a gateway or kvatlas itself at."""
+"""`kvatlas simulate`: simulated servers on real sockets until Ctrl-C, as targets of a gateway or of kvatlas."""
 
 from __future__ import annotations
 
@@ -27,25 +27,25 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulateOptions:
-    """What was asked for.
+    """Options of the command.
 
     Attributes:
-        servers: how many.
-        host: address they listen on.
-        block_size: tokens a block.
-        gpu_blocks: GPU pool of each.
-        cpu_blocks: CPU tier of each, 0 for none.
-        chunk_blocks: blocks a chunk of the CPU tier.
-        storage: whether all share a storage tier.
-        self_describing: whether events of slower tiers carry tokens.
-        times: service times of each.
-        time_scale: real seconds a simulated second takes.
-        replay_batches: event batches kept for replay.
-        event_faults: what happens to live event batches.
-        http_faults: what happens to requests for completions.
-        restart_every_s: mean time between two restarts of a server, 0 for none.
-        down_s: how long a server stays away then.
-        config: file to write for `kvatlas serve`, None for none.
+        servers: number of servers.
+        host: address on which they listen.
+        block_size: tokens per block.
+        gpu_blocks: GPU pool of each server.
+        cpu_blocks: CPU tier of each server; 0 for no CPU tier.
+        chunk_blocks: blocks per chunk of the CPU tier.
+        storage: whether all servers share a storage tier.
+        self_describing: whether events of slower tiers contain tokens.
+        times: service times of each server.
+        time_scale: real seconds per simulated second.
+        replay_batches: number of event batches kept for replay.
+        event_faults: injected into live event batches.
+        http_faults: injected into completion requests.
+        restart_every_s: mean time between two restarts of a server; 0 for no restarts.
+        down_s: downtime of a restarted server.
+        config: file to write for `kvatlas serve`; None for no file.
         seed: of faults and restarts.
     """
 
@@ -74,7 +74,7 @@ def run_simulate(console: Console, options: SimulateOptions) -> None:
 
 
 def server_configs(options: SimulateOptions) -> list[ServerConfig]:
-    """The servers."""
+    """Build the configuration of each server."""
     storage = StorageTier() if options.storage else None
     return [
         ServerConfig(
@@ -100,7 +100,7 @@ def server_configs(options: SimulateOptions) -> list[ServerConfig]:
 
 
 async def simulate(console: Console, options: SimulateOptions) -> None:
-    """See `run_simulate`; in a running loop."""
+    """Run the servers until a signal, in the running event loop."""
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
     for number in SIGNALS:
         loop.add_signal_handler(number, stop.set)
@@ -143,9 +143,9 @@ async def _until(stop: asyncio.Event, console: Console, options: SimulateOptions
 async def restart_at_random(
     fleet: Fleet, *, every_s: float, down_s: float, rng: Random, say: Callable[[str], None]
 ) -> None:
-    """Kill one server after the other and start it again; waits for ever where `every_s` is 0.
+    """Restart random servers, one after another; wait forever if `every_s` is 0.
 
-    A restarted server has an empty cache, and sequence numbers from 0.
+    A restarted server has an empty cache, and its sequence numbers start at 0.
     """
     while every_s:
         await asyncio.sleep(rng.expovariate(1 / every_s))

@@ -1,4 +1,4 @@
-"""What a simulated engine tells of itself: counters, and its load."""
+"""Counters and load of a simulated engine."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class Counters:
-    """What the engine counts for /metrics, in tokens unless named otherwise.
+    """Counters for /metrics, in tokens unless named otherwise.
 
     Lookups of resumed requests are not counted, as in vLLM.
     """
@@ -26,13 +26,13 @@ class Counters:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """The engine's load at the end of a step; what happens during a step shows only after it, as in vLLM.
+    """The engine's load at the end of a step; changes during a step become visible at its end, as in vLLM.
 
     Attributes:
         running: requests in the running set.
-        waiting: requests queued, those included that wait for a load.
-        deferred: how many of these wait for a load, their own or another's.
-        kv_usage: part of the GPU blocks in use, 0 to 1.
+        waiting: queued requests, including those that wait for a load.
+        deferred: queued requests that wait for a load, their own or another's.
+        kv_usage: fraction of the GPU blocks in use, 0 to 1.
         running_loras: adapters of the running requests.
         waiting_loras: adapters of the waiting requests.
     """

@@ -1,4 +1,4 @@
-"""`/metrics` of a simulated engine: the series a real vLLM 0.32 exposes that say anything about load or KV cache."""
+"""`/metrics` of a simulated engine: those series of vLLM 0.32 that concern load or KV cache."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from prometheus_client.registry import Collector
 from .scheduler import Scheduler
 
 BYTES_PER_TOKEN = 131_072
-"""KV state of a token in a model with 32 layers of 8 heads of 128 in bfloat16."""
+"""KV state of one token in a model with 32 layers of 8 heads of 128 in bfloat16."""
 
 ENGINE = "0"
 
 
 @dataclass(frozen=True, slots=True)
 class ServerInfo:
-    """What the metrics of one server say beside its counters.
+    """Constant values in the metrics of one server.
 
     Attributes:
-        model: served name, label of every series.
+        model: served name, a label of each series.
         gpu_blocks: size of the GPU pool.
-        max_loras: adapters the server can run at once, 0 without adapters.
+        max_loras: number of adapters that can run at once; 0 without adapters.
         started_at: start of the process, seconds since the epoch.
     """
 
@@ -35,7 +35,7 @@ class ServerInfo:
 
 
 class EngineCollector(Collector):
-    """Reads a scheduler whenever it is scraped."""
+    """Collector that reads a scheduler at each scrape."""
 
     def __init__(self, scheduler: Scheduler, info: ServerInfo) -> None:
         self._scheduler = scheduler
@@ -44,11 +44,11 @@ class EngineCollector(Collector):
         self._registry.register(self)
 
     def render(self) -> bytes:
-        """The Prometheus text."""
+        """Render the metrics as Prometheus text."""
         return generate_latest(self._registry)
 
     def collect(self) -> Iterator[Metric]:
-        """The series, in vLLM's words."""
+        """Yield the series with vLLM's names and texts."""
         yield GaugeMetricFamily(
             "process_start_time_seconds",
             "Start time of the process since unix epoch in seconds.",

@@ -1,4 +1,4 @@
-"""The text side of a simulated model: requests to token ids, and replies that look like language."""
+"""Tokenization of a simulated model, and replies that look like language."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from .words import prose
 
 
 class ModelText(Protocol):
-    """What a server needs of its model's tokenizer."""
+    """The methods of a tokenizer that a server needs."""
 
     def tokenize(self, path: str, body: bytes) -> array[int]:
-        """Token ids of the prompt in a request body, as the engine hashes them.
+        """Return the token ids of the prompt in a request body, as the engine hashes them.
 
         Raises:
             RequestRefusedError: there is no prompt that can be tokenized.
@@ -32,26 +32,25 @@ class ModelText(Protocol):
         ...
 
     def reply(self, prompt: array[int], n_tokens: int) -> array[int]:
-        """The `n_tokens` tokens the model answers to `prompt`; always the same for the same prompt."""
+        """Return a reply of `n_tokens` tokens, always the same for the same prompt."""
         ...
 
     def pieces(self, tokens: Sequence[int]) -> Iterator[str]:
-        """The text each token adds; empty where a character is not complete yet."""
+        """Yield the text that each token adds; empty if it does not complete a character."""
         ...
 
 
 class TokenizerText:
-    """`ModelText` over a model folder.
+    """`ModelText` for a model folder.
 
-    Every prompt is encoded whole: nothing is shared with the caches kvatlas keeps, so a mistake there shows as a
-    missed hit.
+    Each prompt is encoded as a whole, without kvatlas's caches, so an error in these shows as a missed hit.
     """
 
     def __init__(self, folder: Path) -> None:
         self._tokenizer: ModelTokenizer = load_tokenizer(folder)
 
     def tokenize(self, path: str, body: bytes) -> array[int]:
-        """As in `ModelText`."""
+        """See `ModelText.tokenize`."""
         try:
             prompt = parse_body(path, body).prompt
             match prompt:
@@ -67,13 +66,13 @@ class TokenizerText:
             raise RequestRefusedError(str(error)) from error
 
     def reply(self, prompt: array[int], n_tokens: int) -> array[int]:
-        """As in `ModelText`. A client that sends the text back gets these tokens again, but perhaps the last."""
+        """See `ModelText.reply`. The same tokens, except perhaps the last, result if the client sends the text back."""
         rng = Random(blake2b(prompt.tobytes(), digest_size=8).digest())
         n_words = n_tokens  # a word is at least one token
         return self._encode(prose(rng, n_words), add_special_tokens=False)[:n_tokens]
 
     def pieces(self, tokens: Sequence[int]) -> Iterator[str]:
-        """As in `ModelText`."""
+        """See `ModelText.pieces`."""
         stream = DecodeStream(skip_special_tokens=True)
         for token in tokens:
             yield stream.step(self._tokenizer.encoder, token) or ""
@@ -85,7 +84,7 @@ class TokenizerText:
 
     def _encode_prompt(self, prompt: TextPrompt) -> array[int]:
         if prompt.fork is not None:
-            raise RequestRefusedError("the model reads text alone")
+            raise RequestRefusedError("the model supports only text")
         encoded = [self._encode(text, add_special_tokens=adds) for text, adds in texts_of(prompt)]
         return prompt_of(prompt, encoded).tokens
 

@@ -1,4 +1,4 @@
-"""OpenAI request fields a simulated server acts on, and its answers in the form of vLLM 0.32."""
+"""OpenAI request fields that a simulated server supports, and its responses in the form of vLLM 0.32."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ Json = dict[str, object]
 
 
 class StreamOptions(msgspec.Struct, frozen=True):
-    """Options of a streamed answer."""
+    """Options of a streamed response."""
 
     include_usage: bool = False
 
 
 class GenerateBody(msgspec.Struct, frozen=True):
-    """Fields of both completion APIs beside the prompt; others are ignored."""
+    """Fields of both completion APIs other than the prompt; unknown fields are ignored."""
 
     model: str | None = None
     max_tokens: int | None = None
@@ -28,7 +28,7 @@ class GenerateBody(msgspec.Struct, frozen=True):
 
     @property
     def reply_limit(self) -> int | None:
-        """Tokens the reply may have, None when the request does not say."""
+        """Maximum tokens of the reply; None if the request sets no limit."""
         return self.max_completion_tokens or self.max_tokens
 
 
@@ -36,10 +36,10 @@ _DECODER = msgspec.json.Decoder(GenerateBody)
 
 
 def parse_generate(body: bytes) -> GenerateBody:
-    """The fields of `body`.
+    """Decode the fields of `body`.
 
     Raises:
-        RequestRefusedError: no JSON object, a wrong type, or a value the server does not take.
+        RequestRefusedError: not a JSON object, a wrong type, or an unsupported value.
     """
     try:
         fields = _DECODER.decode(body)
@@ -53,18 +53,18 @@ def parse_generate(body: bytes) -> GenerateBody:
             raise RequestRefusedError(f"{name} must be at least 1, got {value}.", param=name)
     if fields.n not in (None, 1):
         raise RequestRefusedError(
-            f"this simulated server answers with one choice, got n={fields.n}", param="n"
+            f"this simulated server returns only one choice, got n={fields.n}", param="n"
         )
     return fields
 
 
 def error_body(error: RequestRefusedError) -> Json:
-    """The answer to a refused request."""
+    """Return the response body for a rejected request."""
     return {"error": {"message": str(error), "type": error.kind, "param": error.param, "code": error.status}}
 
 
 def usage(*, prompt_tokens: int, completion_tokens: int, cached_tokens: int) -> Json:
-    """The `usage` object of a server run with `--enable-prompt-tokens-details`."""
+    """Return the `usage` object of a server with `--enable-prompt-tokens-details`."""
     return {
         "prompt_tokens": prompt_tokens,
         "total_tokens": prompt_tokens + completion_tokens,
@@ -78,15 +78,15 @@ def usage(*, prompt_tokens: int, completion_tokens: int, cached_tokens: int) -> 
     }
 
 
-class AnswerForm:
-    """Answers of one API to one request.
+class ResponseFormat:
+    """Response bodies of one API for one request.
 
     Args:
-        chat: `/v1/chat/completions`, else `/v1/completions`.
+        chat: whether the API is `/v1/chat/completions`, otherwise `/v1/completions`.
         request_id: without prefix.
-        model: as asked for.
+        model: requested name.
         created: seconds since the epoch.
-        finish_reason: why the answer ends: `length` at the limit that was asked for, else `stop`.
+        finish_reason: `length` if the reply ends at the requested limit, otherwise `stop`.
     """
 
     def __init__(self, *, chat: bool, request_id: str, model: str, created: int, finish_reason: str) -> None:
@@ -96,7 +96,7 @@ class AnswerForm:
         self._tail: Json = {"created": created, "model": model}
 
     def whole(self, text: str, usage_body: Json) -> Json:
-        """The answer in one piece."""
+        """Return the body of a response that is not streamed."""
         end: Json = {
             "logprobs": None,
             "finish_reason": self._finish_reason,
@@ -112,18 +112,18 @@ class AnswerForm:
         return {**body, "service_tier": None, "system_fingerprint": None, "usage": usage_body}
 
     def opening(self) -> Json | None:
-        """The chunk before the first token; None where the API has none."""
+        """Return the chunk before the first token; None if the API has none."""
         return (
             self._chunk({"delta": {"role": "assistant", "content": ""}}, finish=None) if self._chat else None
         )
 
     def piece(self, text: str, *, last: bool) -> Json:
-        """The chunk of one token."""
+        """Return the chunk of one token."""
         finish = self._finish_reason if last else None
         return self._chunk({"delta": {"content": text}} if self._chat else {"text": text}, finish=finish)
 
     def closing(self, usage_body: Json) -> Json:
-        """The chunk with the usage, when it was asked for."""
+        """Return the last chunk, with the usage."""
         return {**self._body(self._chunk_object, []), "usage": usage_body}
 
     @property

@@ -1,4 +1,4 @@
-"""The ZMQ side of a simulated engine: PUB for live batches, ROUTER for replay, as vLLM 0.32 does it."""
+"""The ZMQ sockets of a simulated engine: PUB for live batches, ROUTER for replay, as in vLLM 0.32."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ BUFFERED_BATCHES = 10_000
 """vLLM's default `buffer_steps`."""
 
 HIGH_WATER_MARK = 100_000
-"""vLLM's default `hwm` of the PUB socket. The ROUTER keeps libzmq's 1000, and silently drops beyond it, as vLLM's."""
+"""vLLM's default `hwm` of the PUB socket. As in vLLM, the ROUTER keeps libzmq's 1000 and silently drops messages beyond."""
 
 END_OF_REPLAY = b"\xff" * 8
 
 
 class Publisher:
-    """Publishes event batches of one engine and answers replay requests; sequence numbers start at 0.
+    """Publisher of one engine's event batches, with replay; sequence numbers start at 0.
 
     Args:
-        topic: first frame of every message.
-        host: address both sockets bind on.
-        port: of the PUB socket; 0 takes a free one.
-        replay_port: of the ROUTER socket; 0 takes a free one.
-        buffer_size: batches kept for replay.
-        faults: what happens to live batches.
-        rng: draws for them.
+        topic: first frame of each message.
+        host: address to which both sockets bind.
+        port: of the PUB socket; 0 takes a free port.
+        replay_port: of the ROUTER socket; 0 takes a free port.
+        buffer_size: number of batches kept for replay.
+        faults: injected into the live batches.
+        rng: random numbers for the faults.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Publisher:
         self.replay_port = _bind(self._router, host, replay_port)
 
     def publish(self, batch: EventBatch) -> None:
-        """Send one batch to whoever is subscribed; never blocks, a slow subscriber loses it."""
+        """Send one batch to all subscribers; never blocks, so a slow subscriber loses it."""
         seq, payload = self._next_seq, self._encoder.encode(batch)
         self._next_seq += 1
         self._buffer.append((seq, payload))
@@ -71,7 +71,7 @@ class Publisher:
                 self._send(message)
 
     async def serve_replay(self) -> None:
-        """Answer replay requests until cancelled; a request that is not [identity, empty, start] is ignored."""
+        """Serve replay requests until cancelled; a request other than [identity, empty, start] is ignored."""
         while True:
             frames: list[bytes] = await self._router.recv_multipart()
             if len(frames) != 3:
@@ -84,13 +84,13 @@ class Publisher:
             await self._reply(identity, b"", b"", END_OF_REPLAY, b"")
 
     def close(self) -> None:
-        """Close both sockets; what was not sent is lost."""
+        """Close both sockets; unsent messages are lost."""
         self._pub.close(linger=0)
         self._router.close(linger=0)
         self._context.term()
 
     def _send(self, message: Message) -> None:
-        if not self._pub.closed:  # a late message of a server that has stopped
+        if not self._pub.closed:  # closed if a delayed message outlives its server
             self._pub.send_multipart(message)
 
     async def _reply(self, *frames: bytes) -> None:

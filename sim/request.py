@@ -1,4 +1,4 @@
-"""One request in a simulated engine, and what it gets from a step."""
+"""A request in a simulated engine, and the tokens that a step generates for it."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ class Request:
         output: the token ids the engine will generate, at least one.
         lora: adapter, or None.
         salt: `cache_salt`, or None.
-        sequence: prompt and generated tokens; None until the engine looks at the request. One that is given stands for
-            the prompt's tokens, and then `prompt` and `output` need only have the right length.
-        cached_tokens: prompt tokens reused, all tiers; None until admitted.
+        sequence: prompt and generated tokens; None until `block_sequence` creates it. If it is given, `prompt` and `output`
+            only need the right length.
+        cached_tokens: reused prompt tokens of all tiers; None until admitted.
         gpu_tokens: those of them found on the GPU.
         fetched_tokens: tokens read from the storage tier for it.
-        n_fetches: how often that was done.
-        fetched_at: when the last of these is, or was, done.
+        n_fetches: number of these reads.
+        fetched_at: time at which the last of them completes.
         n_generated: tokens generated so far.
-        lease: its hold on the cache; None while it has none.
-        load: the copy from the CPU tier that it waits for; None when it waits for none.
-        deferred: whether it waits for another's load or store, or for a fetch.
+        lease: its blocks in the cache; None if it has none.
+        load: the copy from the CPU tier that it waits for; None if there is none.
+        deferred: whether it waits for another request's load or store, or for a fetch.
     """
 
     request_id: str
@@ -54,14 +54,14 @@ class Request:
         """Tokens still to generate."""
         return len(self.output) - self.n_generated
 
-    def look_at(self, block_size: int) -> BlockSequence:
-        """Its sequence, made when first needed."""
+    def block_sequence(self, block_size: int) -> BlockSequence:
+        """Return its sequence, which the first call creates."""
         if self.sequence is None:
             self.sequence = TokenSequence(self.prompt, block_size=block_size, lora=self.lora, salt=self.salt)
         return self.sequence
 
     def admitted(self) -> tuple[BlockSequence, Lease]:
-        """Sequence and lease of a request that has them.
+        """Return sequence and lease of an admitted request.
 
         Raises:
             RuntimeError: it was never admitted.
@@ -73,7 +73,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Generated:
-    """Tokens of one request, one a step; `finished` with its last."""
+    """Generated tokens of one request, one per step; `finished` with the last one."""
 
     request: Request
     tokens: Sequence[int]

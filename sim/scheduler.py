@@ -1,7 +1,7 @@
-"""One engine's scheduler: which requests compute how many tokens in each step, and how long the step takes.
+"""One engine's scheduler: it decides which requests compute how many tokens in each step, and how long the step takes.
 
 Pure: `begin_step` and `end_step` take the time and return values. `engine.py` sleeps between them, `virtual_engine.py`
-goes ahead at once. First come, first served, chunked prefill and preemption of the youngest, as in vLLM.
+does not wait. First come, first served, chunked prefill and preemption of the youngest, as in vLLM.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from .service_times import Run, ServiceTimes, StepWork
 from .tier_copies import TierCopies
 
 MAX_FETCHES = 8
-"""Times a request waits for the storage tier. A CPU tier so small that one fetch evicts what the one before brought would
-keep it waiting for ever."""
+"""Maximum fetches from the storage tier per request. If the CPU tier is so small that each fetch evicts the chunks of the
+previous one, the request would otherwise wait forever."""
 
 
 @dataclass(frozen=True, slots=True)
 class StepOutput:
-    """What one step made: tokens, and the events to publish as one batch."""
+    """The output of one step: tokens, and the events to publish as one batch."""
 
     tokens: tuple[Generated, ...]
     events: tuple[Event, ...]
@@ -31,7 +31,7 @@ class StepOutput:
 
 @dataclass(slots=True)
 class _Step:
-    """A step between its begin and its end. Events wait in the order a server publishes: GPU tier, then CPU tier."""
+    """A step between its begin and its end. Events are in the order of a real server: GPU tier, then CPU tier."""
 
     gpu_events: list[Event]
     cpu_events: list[Event] = field(default_factory=list[Event])
@@ -48,8 +48,8 @@ class Scheduler:
     Args:
         cache: the engine's block cache.
         times: service times.
-        max_num_seqs: requests that run at once.
-        max_num_batched_tokens: tokens a step computes at most.
+        max_num_seqs: maximum number of concurrently running requests.
+        max_num_batched_tokens: maximum number of tokens per step.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Scheduler:
         self._unpublished: list[Event] = []
 
     def add(self, request: Request) -> None:
-        """Queue a request; the next step sees it.
+        """Queue a request for the next step.
 
         Raises:
             ValueError: prompt and output together do not fit the GPU.
@@ -87,7 +87,7 @@ class Scheduler:
         self._cut_run()
 
     def abort(self, request: Request) -> None:
-        """Drop a request, in whatever state; nothing happens when it has finished."""
+        """Drop a request in any state; no effect if it has finished."""
         for queue in (self._arrived, self._waiting, self._running):
             if request in queue:
                 queue.remove(request)
@@ -97,13 +97,13 @@ class Scheduler:
         self._cut_run()
 
     def reset_cache(self, *, cpu: bool = False) -> bool:
-        """Empty the prefix cache when no request is in it; the event is published with the next step."""
+        """Clear the prefix cache if no request uses it; return whether it did. The next step publishes the event."""
         events = self.cache.reset(cpu=cpu)
         self._unpublished += events or []
         return events is not None
 
     def next_copy_at(self) -> float | None:
-        """When the next copy between tiers is done, None without one."""
+        """Return when the next copy between tiers completes; None if there is none."""
         return self._copies.next_at()
 
     def begin_step(self, now: float) -> Run | None:
@@ -112,8 +112,8 @@ class Scheduler:
         Args:
             now: seconds on the clock of the service times.
         Returns:
-            how long the step takes, and how often it could be repeated with nothing else to decide; None when nothing
-            can be done before a copy between tiers is done or a request arrives.
+            duration of the step, and the number of equal steps that can follow without a decision; None if there is nothing
+            to do until a copy between tiers completes or a request arrives.
         """
         self._copies.advance(now)
         self._waiting += self._arrived
@@ -128,12 +128,12 @@ class Scheduler:
         return step.run
 
     def end_step(self, n_steps: int = 1) -> StepOutput:
-        """The step begun last is done, with as many repetitions of it: its tokens, and its events.
+        """End the current step and its repetitions; return their tokens and events.
 
         Args:
-            n_steps: steps done in all, from 1 to the run's.
+            n_steps: number of completed steps, from 1 to the run's.
         Raises:
-            RuntimeError: no step was begun.
+            RuntimeError: there is no current step.
         """
         if self._step is None:
             raise RuntimeError("end_step without begin_step")
@@ -151,7 +151,7 @@ class Scheduler:
         return StepOutput(tokens, tuple(step.gpu_events + step.cpu_events))
 
     def _decide(self, now: float) -> _Step | None:
-        """The next step; None when it would do nothing."""
+        """Decide the next step; None if there is nothing to do."""
         if not (self._waiting or self._running or self._copies):
             return None
         step = _Step(gpu_events=self._unpublished, cpu_events=self._copies.complete_fetches(now))
@@ -176,7 +176,7 @@ class Scheduler:
         )
 
     def _run_of(self, step: _Step, now: float) -> Run:
-        """Duration of the step, and of the steps that could follow it unchanged."""
+        """Compute the duration of the step, and of the equal steps that can follow it."""
         work, n_decoding = StepWork(), 0
         for request, n_tokens in step.work:
             sequence, lease = request.admitted()
@@ -196,7 +196,7 @@ class Scheduler:
         return run
 
     def _repeatable(self, work: list[tuple[Request, int]]) -> int:
-        """Steps until a request ends, or may find no block, at least 1."""
+        """Count the steps until a request ends, or may get no block; at least 1."""
         blocks_each = (self.cache.gpu.n_free - self.cache.n_reserved) // len(work)
         n_ending = min(request.n_left for request, _n in work)
         return max(1, min(n_ending, (blocks_each - 1) * self.cache.block_size))
@@ -215,7 +215,7 @@ class Scheduler:
         return budget
 
     def _run(self, step: _Step, request: Request, budget: int) -> int:
-        """Extend a running request, preempting from the youngest when blocks are missing; tokens it will compute."""
+        """Extend a running request, preempting the youngest ones if blocks are missing; return the tokens it computes."""
         sequence, lease = request.admitted()
         n_tokens = min(budget, len(sequence) - lease.n_computed)
         while (events := self.cache.extend(lease, n_tokens)) is None:
@@ -239,7 +239,7 @@ class Scheduler:
         request.lease = request.load = None
 
     def _schedule_waiting(self, step: _Step, budget: int, now: float) -> None:
-        """Admit in order of arrival until one finds no room; those that hold blocks already go on past it."""
+        """Admit requests in order of arrival until one does not fit; later ones that have blocks already still run."""
         full = False
         for request in tuple(self._waiting):
             if budget <= 0 or len(self._running) >= self._max_num_seqs:
@@ -258,7 +258,7 @@ class Scheduler:
             budget -= self._run(step, request, budget)
 
     def _admit(self, step: _Step, request: Request, now: float) -> Wait | None:
-        sequence = request.look_at(self.cache.block_size)
+        sequence = request.block_sequence(self.cache.block_size)
         if request.fetched_at > now or self._fetch(step, request, now):
             return Wait.DEFERRED
         admitted = self.cache.admit(sequence)
@@ -275,10 +275,10 @@ class Scheduler:
         return None
 
     def _fetch(self, step: _Step, request: Request, now: float) -> bool:
-        """Begin to bring what storage holds of the request into the CPU tier; whether there was anything."""
+        """Begin to fetch the request's chunks from storage into the CPU tier; return whether there are any."""
         if request.n_fetches == MAX_FETCHES:
             return False
-        fetch = self.cache.fetch(request.look_at(self.cache.block_size))
+        fetch = self.cache.fetch(request.block_sequence(self.cache.block_size))
         if not fetch.chunks:
             return False
         n_tokens = len(fetch.chunks) * self.cache.chunk_blocks * self.cache.block_size
@@ -309,7 +309,7 @@ class Scheduler:
             step.offloads.append(offload)
 
     def _repeat(self, step: _Step, n_times: int) -> None:
-        """Do a step of decoding again and again, all requests abreast, so that no block is freed before the last."""
+        """Repeat a decoding step for all requests in parallel, so that no block is freed before the last repetition."""
         for request, _n_tokens in step.work:
             sequence, lease = request.admitted()
             sequence.extend(request.output[request.n_generated : request.n_generated + n_times])
@@ -317,7 +317,7 @@ class Scheduler:
             request.n_generated += n_times
 
     def _sample(self, request: Request, n_steps: int) -> tuple[Generated, ...]:
-        """The next token of a request whose every token has been computed, behind those of the steps before."""
+        """Generate the next token of a request whose tokens are all computed, after those of the repeated steps."""
         sequence, lease = request.admitted()
         if lease.n_computed < len(sequence):
             return ()

@@ -13,19 +13,19 @@ import msgspec
 from ..events.model import EngineHash
 
 BlockTokens = tuple[int, ...] | msgspec.Raw
-"""Token ids of consecutive blocks, or the same as the msgpack array they become on the wire."""
+"""Token ids of consecutive blocks, or the same encoded as a msgpack array."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lora:
-    """An adapter by the name requests use, and the engine's number for it, from 1."""
+    """An adapter: its name in requests, and the engine's number for it, from 1."""
 
     name: str
     number: int
 
 
 class BlockSequence(Protocol):
-    """A prompt and the tokens generated after it, as the caches see it."""
+    """A prompt and its generated tokens, as the caches use it."""
 
     @property
     def n_prompt(self) -> int:
@@ -49,25 +49,25 @@ class BlockSequence(Protocol):
         ...
 
     def block_tokens(self, first: int, end: int) -> BlockTokens:
-        """Token ids of blocks `first` up to, but not with, `end`."""
+        """Return the token ids of blocks `first` up to, but not including, `end`."""
         ...
 
     def parent(self, block: int) -> EngineHash | None:
-        """Hash of the block before `block`, None for the first."""
+        """Return the hash of the block before `block`; None for the first block."""
         ...
 
     def extra_keys(self, block: int) -> tuple[str, ...] | None:
-        """What events say of `block` beside parent and tokens."""
+        """Return the further hash inputs of `block`, as in its events."""
         ...
 
 
 def block_hash(
     parent: EngineHash | None, tokens: array[int], *, lora: Lora | None = None, salt: str | None = None
 ) -> EngineHash:
-    """Engine hash of one block: 64 bits over the parent's hash, the tokens, the adapter and the salt.
+    """Compute the engine hash of one block: 64 bits over the parent's hash, the tokens, the adapter and the salt.
 
-    Uniform over u64 as vLLM's are, so about half exceed 2**63. The same content hashes equally on every server
-    and after every restart, as with vLLM >= 0.29.
+    The hashes are uniform over u64, as in vLLM, so about half of them exceed 2**63. The same content has the same hash on all
+    servers and after a restart, as in vLLM >= 0.29.
     """
     digest = blake2b(digest_size=8)
     digest.update(b"root" if parent is None else parent.to_bytes(8, "big"))
@@ -80,11 +80,11 @@ def block_hash(
 
 
 class TokenSequence:
-    """Implements `BlockSequence` with the token ids themselves; hashes of full blocks are kept up to date.
+    """`BlockSequence` that stores the token ids; the hashes of full blocks are always current.
 
     Args:
         prompt: token ids, at least one.
-        block_size: tokens a block.
+        block_size: tokens per block.
         lora: adapter, or None for the base model.
         salt: `cache_salt` of the request, or None.
     """
@@ -109,15 +109,15 @@ class TokenSequence:
         self._hash_full_blocks()
 
     def block_tokens(self, first: int, end: int) -> tuple[int, ...]:
-        """Token ids of blocks `first` up to, but not with, `end`."""
+        """Return the token ids of blocks `first` up to, but not including, `end`."""
         return tuple(self.tokens[first * self._block_size : end * self._block_size])
 
     def parent(self, block: int) -> EngineHash | None:
-        """Hash of the block before `block`, None for the first."""
+        """Return the hash of the block before `block`; None for the first block."""
         return self.hashes[block - 1] if block else None
 
     def extra_keys(self, block: int) -> tuple[str, ...] | None:
-        """What events say of `block` beside parent and tokens: the adapter always, the salt in block 0."""
+        """Return the further hash inputs of `block`: the adapter for all blocks, the salt for block 0."""
         lora = (self.lora.name,) if self.lora is not None else ()
         salt = (self.salt,) if self.salt is not None and block == 0 else ()
         return lora + salt or None

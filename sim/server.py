@@ -27,31 +27,31 @@ from .service_times import ServiceTimes
 from .storage_tier import StorageTier
 
 AT_ONCE_S = 0.001
-"""How long requests under way may go on when a server stops. To aiohttp 0 means without limit."""
+"""Time that running requests get when a server stops. For aiohttp, 0 means no limit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerConfig:
-    """One simulated server; tier sizes are in blocks.
+    """Configuration of one simulated server; tier sizes are in blocks.
 
     Attributes:
-        name: sent with every answer as `x-served-by`.
+        name: sent with each response as `x-served-by`.
         model: served name.
         loras: adapters, served under their own names.
-        block_size: tokens a block.
-        gpu_blocks: GPU pool; as in vLLM one of them is reserved.
-        cpu_blocks: CPU tier, 0 for none.
-        chunk_blocks: blocks a chunk of the CPU tier.
-        self_describing: whether CPU events carry tokens.
-        kv_events: whether the engine publishes events at all.
-        max_num_seqs: requests that run at once.
-        max_num_batched_tokens: tokens a step computes at most.
+        block_size: tokens per block.
+        gpu_blocks: GPU pool; as in vLLM one block is reserved.
+        cpu_blocks: CPU tier; 0 for no CPU tier.
+        chunk_blocks: blocks per chunk of the CPU tier.
+        self_describing: whether CPU events contain tokens.
+        kv_events: whether the engine publishes events.
+        max_num_seqs: maximum number of concurrently running requests.
+        max_num_batched_tokens: maximum number of tokens per step.
         times: service times.
-        time_scale: real seconds a simulated second takes.
-        storage: storage tier behind the CPU tier, which servers of one process may share; None for none.
-        replay_batches: event batches kept for replay.
-        event_faults: what happens to live event batches.
-        http_faults: what happens to requests for completions.
+        time_scale: real seconds per simulated second.
+        storage: storage tier, which servers of one process may share; None for no storage.
+        replay_batches: number of event batches kept for replay.
+        event_faults: injected into live event batches.
+        http_faults: injected into completion requests.
         seed: of the faults.
     """
 
@@ -219,7 +219,7 @@ class SimServer:
 
 
 async def _end(task: asyncio.Task[None]) -> None:
-    """Cancel the engine; an error it died of is raised here."""
+    """Cancel the engine; raise its error if it failed."""
     task.cancel()
     await asyncio.wait((task,))
     if not task.cancelled():

@@ -1,4 +1,4 @@
-"""The storage tier behind the CPU tiers of a fleet: what one engine wrote there, every engine can read."""
+"""The storage tier of a fleet: all engines can read what one of them wrote."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from .cpu_tier import Chunk
 
 
 class StorageTier:
-    """Chunks by key. Nothing is ever removed, as from a file system nobody tidies up."""
+    """Chunks by key. Nothing is ever removed, as in a file system without cleanup."""
 
     def __init__(self) -> None:
         self._chunks: dict[EngineHash, Chunk] = {}
@@ -19,13 +19,13 @@ class StorageTier:
         return key in self._chunks
 
     def write(self, chunk: Chunk) -> bool:
-        """Keep a chunk; returns False when another engine, or this one, has written it already."""
+        """Store a chunk; return False if it is stored already."""
         if chunk.key in self._chunks:
             return False
         self._chunks[chunk.key] = chunk
         return True
 
     def read(self, key: EngineHash) -> Chunk:
-        """A copy of the chunk, not yet ready, for a CPU tier."""
+        """Return a copy of the chunk, not yet ready, for a CPU tier."""
         held = self._chunks[key]
         return Chunk(held.hashes, held.parent, held.tokens, held.lora)

@@ -1,17 +1,17 @@
-"""What is on its way between the tiers of one engine: loads, offloads, and fetches from storage."""
+"""Copies between the tiers of one engine: loads, offloads, and fetches from storage."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from .block_cache import BlockCache, Transfer
-from .host_link import Copy, HostLink, Way
+from .host_link import Copy, Direction, HostLink
 from .kv_events import Event
 from .service_times import ServiceTimes
 
 
 class TierCopies:
-    """Copies under way. What was offloaded is written to storage, if there is one, in the step after.
+    """The pending copies. Offloaded chunks are written to storage, if there is one, in the next step.
 
     Args:
         cache: the engine's block cache.
@@ -32,43 +32,43 @@ class TierCopies:
 
     @property
     def ends_with_the_step(self) -> bool:
-        """Whether something is over with the end of the next step however short that is."""
+        """Whether a copy completes at the end of the next step, however short the step is."""
         return bool(self._unwritten) or any(copy.is_done for copy, _ in self._offloads)
 
     def next_at(self) -> float | None:
-        """When the next copy over the link or fetch from storage is done; None without one."""
+        """Return when the next copy or fetch completes; None if there is none."""
         link_at = self._link.next_at()
         ends = [done_at for done_at, _fetch in self._fetches]
         return min(ends if link_at is None else [link_at, *ends], default=None)
 
     def advance(self, now: float) -> None:
-        """Copy until `now`, in seconds."""
+        """Continue copying until `now`, in seconds."""
         self._link.advance(now)
 
     def take_stall(self) -> float:
-        """Seconds that the next step is longer by, because copies begun since the last call do not overlap with it."""
+        """Return by how many seconds copies begun since the last call extend the next step, if they do not overlap."""
         stall_s, self._stall_s = self._stall_s, 0.0
         return stall_s
 
     def load(self, n_tokens: int, *, now: float) -> Copy:
         """Begin to read tokens from the CPU tier."""
-        return self._begin(Way.TO_GPU, n_tokens * self._times.load_s_per_token, now)
+        return self._begin(Direction.TO_GPU, n_tokens * self._times.load_s_per_token, now)
 
     def fetch(self, fetch: Transfer, *, now: float) -> float:
-        """Begin to read chunks from storage into the CPU tier; when that is done."""
+        """Begin to read chunks from storage into the CPU tier; return when this completes."""
         seconds = self._n_tokens(fetch) * self._times.fetch_s_per_token
         self._storage_free_at = max(now, self._storage_free_at) + seconds
         self._fetches.append((self._storage_free_at, fetch))
         return self._storage_free_at
 
     def offload(self, offloads: Sequence[Transfer], *, now: float) -> None:
-        """Begin to copy chunks that were just computed to the CPU tier."""
+        """Begin to copy newly computed chunks to the CPU tier."""
         for transfer in offloads:
             seconds = self._n_tokens(transfer) * self._times.store_s_per_token
-            self._offloads.append((self._begin(Way.TO_CPU, seconds, now), transfer))
+            self._offloads.append((self._begin(Direction.TO_CPU, seconds, now), transfer))
 
     def complete_fetches(self, now: float) -> list[Event]:
-        """Events of the fetches that are done."""
+        """Complete the fetches that end by `now`, and return their events."""
         events = [
             event
             for done_at, fetch in self._fetches
@@ -79,7 +79,7 @@ class TierCopies:
         return events
 
     def complete_offloads(self) -> tuple[list[Event], int]:
-        """A step ends: events of what was written to storage and of the offloads that are done, and how many blocks these are."""
+        """End a step; return the events of storage writes and completed offloads, and the number of offloaded blocks."""
         events = [event for transfer in self._unwritten for event in self._cache.write(transfer)]
         done = [transfer for copy, transfer in self._offloads if copy.is_done]
         self._offloads = [(copy, transfer) for copy, transfer in self._offloads if not copy.is_done]
@@ -87,9 +87,9 @@ class TierCopies:
         self._unwritten = done if self._cache.has_storage else []
         return events, sum(len(transfer.chunks) for transfer in done) * self._cache.chunk_blocks
 
-    def _begin(self, way: Way, seconds: float, now: float) -> Copy:
+    def _begin(self, direction: Direction, seconds: float, now: float) -> Copy:
         self._stall_s += 0.0 if self._times.copies_overlap else seconds
-        return self._link.begin(way, seconds, now=now)
+        return self._link.begin(direction, seconds, now=now)
 
     def _n_tokens(self, transfer: Transfer) -> int:
         return len(transfer.chunks) * self._cache.chunk_blocks * self._cache.block_size

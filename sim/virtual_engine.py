@@ -1,4 +1,4 @@
-"""One simulated engine on a virtual clock: its scheduler, taken from event to event as fast as the machine can."""
+"""One simulated engine on a virtual clock, which advances from event to event as fast as possible."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from .service_times import Run
 
 
 class VirtualEngine:
-    """Serves requests in simulated time. Who drives it moves time on, and never back.
+    """Engine that serves requests in simulated time. The caller advances the time, never backwards.
 
     Args:
-        scheduler: what the engine does; the engine alone advances it.
-        on_output: told the time, and what a step or a run of equal steps made.
+        scheduler: decides the steps; only this engine advances it.
+        on_output: called with the time and the output of each step or run of equal steps.
     """
 
     def __init__(self, scheduler: Scheduler, on_output: Callable[[float, StepOutput], None]) -> None:
@@ -26,14 +26,14 @@ class VirtualEngine:
 
     @property
     def next_at(self) -> float:
-        """When something happens next if no request comes: a request ends, a step changes, a copy is done."""
+        """Time of the next event if no request arrives: a request ends, a step changes, or a copy completes."""
         if self._run is not None:
             return self._began + self._run.duration(self._run.n_steps)
         copy_at = self.scheduler.next_copy_at()
         return inf if copy_at is None else copy_at
 
     def add(self, request: Request, now: float) -> None:
-        """A request arrives; `advance` has brought the engine to `now`.
+        """Add a request that arrives at `now`, to which `advance` has advanced the engine.
 
         Raises:
             ValueError: the request can never fit.
@@ -43,7 +43,7 @@ class VirtualEngine:
             self._begin(now)
 
     def advance(self, now: float) -> None:
-        """Do every step that ends by `now`. Cost: O(blocks + tokens / block size) of what is computed."""
+        """Run all steps that end by `now`. Cost: O(blocks + tokens / block size) of the computed tokens."""
         while (next_at := self.next_at) <= now:
             if self._run is not None:
                 self._end(self._run.n_steps, next_at)

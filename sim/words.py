@@ -1,4 +1,4 @@
-"""Pseudo-words: text that looks like language, is the same on every machine, and means nothing."""
+"""Pseudo-words: meaningless text that looks like language and is the same on every machine."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ N_WORDS = 600
 
 @cache
 def vocabulary() -> tuple[str, ...]:
-    """The words all simulated text is made of, `N_WORDS` distinct ones."""
+    """Return the `N_WORDS` distinct words of all simulated text."""
     rng = Random(0)
     words: dict[str, None] = {}
     while len(words) < N_WORDS:
@@ -49,7 +49,7 @@ def vocabulary() -> tuple[str, ...]:
 
 
 def prose(rng: Random, n_words: int) -> str:
-    """`n_words` words in sentences, without a blank at the end."""
+    """Generate `n_words` words in sentences, without a trailing blank."""
     words: list[str] = []
     while len(words) < n_words:
         sentence = [rng.choice(vocabulary()) for _ in range(min(rng.randint(6, 14), n_words - len(words)))]

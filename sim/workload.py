@@ -1,4 +1,4 @@
-"""Multi-turn chat with shared system prompts, played against an OpenAI endpoint, and what came of it."""
+"""Workload of multi-turn chats with shared system prompts, run against an OpenAI endpoint, and its results."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ _ERROR_CHARS = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadSpec:
-    """What is played; equal specs play equal conversations.
+    """Specification of a workload; equal specifications give equal conversations.
 
     Attributes:
-        groups: distinct system prompts.
-        conversations: conversations a group.
-        turns: requests a conversation; each repeats all that was said before.
+        groups: number of distinct system prompts.
+        conversations: conversations per group.
+        turns: requests per conversation; each repeats all previous messages.
         system_words: length of a system prompt.
         user_words: length of a user's message.
         reply_tokens: length of a reply.
-        concurrency: requests under way at once; the next starts when one ends.
+        concurrency: number of concurrent requests; the next starts when one ends.
         seed: of the texts and their order.
     """
 
@@ -48,13 +48,13 @@ class WorkloadSpec:
 
     @property
     def n_requests(self) -> int:
-        """Requests in all."""
+        """Total number of requests."""
         return self.groups * self.conversations * self.turns
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One answered request; times are seconds from its sending."""
+    """One successful request; times are seconds since it was sent."""
 
     server: str
     ttft_s: float
@@ -65,41 +65,41 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class WorkloadResult:
-    """All turns, in the order they ended, and one line for each that failed."""
+    """All turns, in the order of their ends, and one line per failed turn."""
 
     turns: Sequence[Turn]
     errors: Sequence[str] = ()
 
     @property
     def prompt_tokens(self) -> int:
-        """Prompt tokens sent."""
+        """Total prompt tokens sent."""
         return sum(turn.prompt_tokens for turn in self.turns)
 
     @property
     def hit_rate(self) -> float:
-        """Part of the prompt tokens that the servers had cached, in any tier, 0 to 1."""
+        """Fraction of the prompt tokens that the servers had cached in any tier, 0 to 1."""
         return sum(turn.cached_tokens for turn in self.turns) / max(1, self.prompt_tokens)
 
     @property
     def mean_ttft_s(self) -> float:
-        """Mean time to the first token; 0 when no turn was answered."""
+        """Mean time to the first token; 0 if no turn succeeded."""
         return sum(turn.ttft_s for turn in self.turns) / max(1, len(self.turns))
 
     @property
     def p90_ttft_s(self) -> float:
-        """Time to the first token that nine of ten turns did not exceed; 0 when no turn was answered."""
+        """90th percentile of the time to the first token; 0 if no turn succeeded."""
         times = sorted(turn.ttft_s for turn in self.turns)
         return times[-(-len(times) * 9 // 10) - 1] if times else 0.0
 
     @property
     def requests_by_server(self) -> Counter[str]:
-        """Server name -> turns it answered."""
+        """Number of turns by server name."""
         return Counter(turn.server for turn in self.turns)
 
 
 @dataclass(frozen=True, slots=True)
 class TierTokens:
-    """Prompt tokens that servers found in each tier since they started."""
+    """Prompt tokens that servers found in each tier since their start."""
 
     gpu: int = 0
     cpu: int = 0
@@ -113,8 +113,8 @@ class _Conversation:
 
 
 @dataclass(slots=True)
-class _Play:
-    """A workload under way."""
+class _WorkloadRun:
+    """A running workload."""
 
     session: aiohttp.ClientSession
     base_url: str
@@ -129,38 +129,38 @@ class _Play:
 async def run_workload(
     base_url: str, model: str, spec: WorkloadSpec, *, progress: Callable[[], None] = lambda: None
 ) -> WorkloadResult:
-    """Play the whole workload against `base_url`.
+    """Run the whole workload against `base_url`.
 
-    Conversations take turns, so that between two turns of one there is one of every other: the distance over which
-    a cache must remember is the whole workload. A failed request ends its conversation.
+    Conversations alternate: between two turns of one there is a turn of each other. So the reuse distance is the whole
+    workload. A failed request ends its conversation.
 
     Args:
         base_url: `http://HOST:PORT`.
-        model: name to ask for.
-        spec: what to play.
+        model: name to request.
+        spec: the workload.
         progress: called after each request.
     """
     connector = aiohttp.TCPConnector(limit=spec.concurrency)
     timeout = aiohttp.ClientTimeout(total=REQUEST_LIMIT_S)
     async with aiohttp.ClientSession(connector=connector, timeout=timeout) as session:
-        play = _Play(session, base_url, model, spec, deque(_conversations(spec)), progress)
+        run = _WorkloadRun(session, base_url, model, spec, deque(_conversations(spec)), progress)
         async with asyncio.TaskGroup() as players:
             for _ in range(spec.concurrency):
-                players.create_task(_play(play))
-    return WorkloadResult(play.turns, play.errors)
+                players.create_task(_run_conversations(run))
+    return WorkloadResult(run.turns, run.errors)
 
 
 async def read_tier_tokens(metrics_urls: Iterable[str]) -> TierTokens:
-    """The sum over the servers' `/metrics`.
+    """Sum the tokens over the servers' `/metrics`.
 
     Raises:
-        aiohttp.ClientError: a server did not answer.
+        aiohttp.ClientError: a server did not respond.
     """
     totals: Counter[str] = Counter()
     async with aiohttp.ClientSession(raise_for_status=True) as session:
         for url in metrics_urls:
-            async with session.get(url) as answer:
-                text = await answer.text()
+            async with session.get(url) as response:
+                text = await response.text()
             for family in text_string_to_metric_families(text):
                 for sample in family.samples:
                     if sample.name == CACHED_BY_SOURCE:
@@ -180,30 +180,30 @@ def _conversations(spec: WorkloadSpec) -> list[_Conversation]:
     return conversations
 
 
-async def _play(play: _Play) -> None:
-    """One player: take the conversation that waited longest, let it have a turn, put it back."""
-    while play.waiting:
-        conversation = play.waiting.popleft()
-        content = prose(conversation.rng, play.spec.user_words)
+async def _run_conversations(run: _WorkloadRun) -> None:
+    """Take the conversation that waited longest, send its next turn, and put it back, until all have ended."""
+    while run.waiting:
+        conversation = run.waiting.popleft()
+        content = prose(conversation.rng, run.spec.user_words)
         conversation.messages.append({"role": "user", "content": content})
         try:
-            turn, reply = await _ask(play, conversation.messages)
+            turn, reply = await _send_turn(run, conversation.messages)
         except (aiohttp.ClientError, TimeoutError, msgspec.DecodeError, SimError) as error:
-            play.errors.append(f"{type(error).__name__}: {error}")
+            run.errors.append(f"{type(error).__name__}: {error}")
         else:
-            play.turns.append(turn)
+            run.turns.append(turn)
             conversation.messages.append({"role": "assistant", "content": reply})
             conversation.turns_left -= 1
             if conversation.turns_left:
-                play.waiting.append(conversation)
-        play.progress()
+                run.waiting.append(conversation)
+        run.progress()
 
 
-async def _ask(play: _Play, messages: list[dict[str, str]]) -> tuple[Turn, str]:
+async def _send_turn(run: _WorkloadRun, messages: list[dict[str, str]]) -> tuple[Turn, str]:
     body = {
-        "model": play.model,
+        "model": run.model,
         "messages": messages,
-        "max_tokens": play.spec.reply_tokens,
+        "max_tokens": run.spec.reply_tokens,
         "stream": True,
         "stream_options": {"include_usage": True},
     }
@@ -212,20 +212,20 @@ async def _ask(play: _Play, messages: list[dict[str, str]]) -> tuple[Turn, str]:
     ttft_s: float | None = None
     pieces: list[str] = []
     usage: dict[str, Any] | None = None
-    async with play.session.post(play.base_url + CHAT_PATH, json=body) as answer:
-        if answer.status != 200:
-            text = await answer.text()
-            raise SimError(f"status {answer.status}: {text[:_ERROR_CHARS]}")
-        async for chunk in _chunks(answer.content):
+    async with run.session.post(run.base_url + CHAT_PATH, json=body) as response:
+        if response.status != 200:
+            text = await response.text()
+            raise SimError(f"status {response.status}: {text[:_ERROR_CHARS]}")
+        async for chunk in _chunks(response.content):
             usage = chunk.get("usage") or usage
             content = "".join(choice["delta"].get("content") or "" for choice in chunk["choices"])
             if content and ttft_s is None:
                 ttft_s = loop.time() - started
             pieces.append(content)
     if usage is None or ttft_s is None:
-        raise SimError("the answer ended without tokens or without usage")
+        raise SimError("the response ended without tokens or without usage")
     turn = Turn(
-        server=answer.headers.get(SERVED_BY, ""),
+        server=response.headers.get(SERVED_BY, ""),
         ttft_s=ttft_s,
         total_s=loop.time() - started,
         prompt_tokens=usage["prompt_tokens"],
@@ -240,7 +240,7 @@ def _cached_tokens(usage: dict[str, Any]) -> int:
 
 
 async def _chunks(stream: aiohttp.StreamReader) -> AsyncIterator[dict[str, Any]]:
-    """The JSON objects of a server-sent event stream, up to `[DONE]`."""
+    """Yield the JSON objects of a server-sent event stream, up to `[DONE]`."""
     async for line in stream:
         data = line.removeprefix(b"data: ").strip()
         if data == b"[DONE]":

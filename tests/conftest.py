@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, settings
 
 from support.leaks import no_new_processes, no_new_tasks, no_new_threads
 
-# Both profiles are derandomized: a run that failed fails again. A loaded machine is slow, not wrong: no deadlines.
+# Both profiles are derandomized, so that a failed run fails again; without deadlines, since a loaded machine is slow.
 _SLOW_IS_FINE = [HealthCheck.too_slow]
 settings.register_profile(
     "default", max_examples=25, deadline=None, derandomize=True, suppress_health_check=_SLOW_IS_FINE
@@ -32,14 +32,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture(scope="session")
 def pictures(pytestconfig: pytest.Config) -> Path | None:
-    """Where pictures of pages go, None where nobody asked for them."""
+    """Return the folder for pictures of pages, None if the option is not given."""
     folder = Path(__file__).parents[1] / "docs" / "images"
     return folder if pytestconfig.getoption("--write-screenshots") else None
 
 
 @pytest.fixture(scope="session")
 def golden() -> Path:
-    """Folder with the recordings of vLLM 0.32.0, described by the README in it."""
+    """Return the folder with the recordings of vLLM 0.32.0; its README describes them."""
     return Path(__file__).parent / "golden" / "vllm-0.32.0"
 
 

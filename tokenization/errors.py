@@ -5,7 +5,7 @@
         ├── RequestError             the client's body is invalid; the client gets status 400 with the message
         │   ├── BodyFormatError      not a JSON object
         │   ├── ModelMissingError    no model name
-        │   └── PromptMissingError   no prompt, messages or input where the path needs one
+        │   └── PromptMissingError   no prompt, messages or input, although the path needs one
         ├── TokenizerLoadError       the configured tokenizer cannot be used
         ├── RenderError              a chat template cannot be compiled, or fails on a chat
         ├── EncodeError              the tokenizer rejects the text

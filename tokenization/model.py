@@ -173,7 +173,7 @@ class ParsedRequest(msgspec.Struct, frozen=True, gc=False):
     Attributes:
         model: requested name; empty if the request names no model.
         prompt: the longest of the request's prompts, the first of equally long ones.
-        lora: adapter from a field of its own, or None.
+        lora: adapter from a separate field, or None.
         cache_salt: separates this request's blocks from those of other salts; None for no salt.
         stream: whether the client wants a streamed response.
         n_prompts: number of prompts in the body.
@@ -196,7 +196,7 @@ class Prompt(msgspec.Struct, frozen=True, gc=False):
         model: requested name; empty if the request names no model.
         tokens: the engine's ids, `array('I')`; None if they are not known.
         media: as in `TokenPrompt`.
-        lora: adapter, from a field of its own or from the model name.
+        lora: adapter, from a separate field or from the model name; None for the base model.
         cache_salt: as in `ParsedRequest`.
         stream: as in `ParsedRequest`.
         n_prompts: as in `ParsedRequest`; `tokens` belong to one prompt.

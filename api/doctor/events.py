@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from ...events.stream import Trust
 from ...fleet.endpoint import Endpoint
 from ...fleet.fleet import Fleet
-from ...fleet.rank import Publisher
+from ...fleet.rank import Rank
 from ...fleet.tier_sources import DARK_ADVICE
 from .check import Check, Finding, State
 from .deployment import Deployment
@@ -31,14 +31,14 @@ _LONGER = 'in the engine\'s --kv-events-config: "buffer_steps": 100000'
 _REASONS_THAT_COST = ("pending_dropped", "foreign_orphans")
 
 
-def _name(endpoint: Endpoint, publisher: Publisher) -> str:
-    return endpoint.name if len(endpoint.publishers) == 1 else f"{endpoint.name} rank {publisher.rank}"
+def _name(endpoint: Endpoint, rank: Rank) -> str:
+    return endpoint.name if len(endpoint.ranks) == 1 else f"{endpoint.name} rank {rank.number}"
 
 
-def _publishers(deployment: Deployment) -> Iterator[tuple[Fleet, Endpoint, Publisher]]:
+def _ranks(deployment: Deployment) -> Iterator[tuple[Fleet, Endpoint, Rank]]:
     for fleet, endpoint in deployment.endpoints:
-        for publisher in endpoint.publishers:
-            yield fleet, endpoint, publisher
+        for rank in endpoint.ranks:
+            yield fleet, endpoint, rank
 
 
 def _heard(deployment: Deployment) -> Iterator[Finding]:
@@ -46,8 +46,8 @@ def _heard(deployment: Deployment) -> Iterator[Finding]:
         for written in deployment.config.endpoints.static:
             if written.events == "":
                 yield _silent(written.name)
-    for fleet, endpoint, publisher in _publishers(deployment):
-        name, subscription = _name(endpoint, publisher), publisher.subscription
+    for fleet, endpoint, rank in _ranks(deployment):
+        name, subscription = _name(endpoint, rank), rank.subscription
         if subscription is None:
             if not fleet.is_from_routing:
                 yield _silent(name)
@@ -81,8 +81,8 @@ def _whole(deployment: Deployment) -> Iterator[Finding]:
         for written in deployment.config.endpoints.static:
             if written.events != "" and written.replay == "":
                 yield Finding(State.WARN, f"{written.name}: no replay address", _REPLAY)
-    for _, endpoint, publisher in _publishers(deployment):
-        name, subscription = _name(endpoint, publisher), publisher.subscription
+    for _, endpoint, rank in _ranks(deployment):
+        name, subscription = _name(endpoint, rank), rank.subscription
         if subscription is None:
             continue
         counters = subscription.stream.counters
@@ -121,8 +121,8 @@ def _tiers(deployment: Deployment) -> Iterator[Finding]:
 
 
 def _understood(deployment: Deployment) -> Iterator[Finding]:
-    for fleet, endpoint, publisher in _publishers(deployment):
-        name = _name(endpoint, publisher)
+    for _, endpoint, rank in _ranks(deployment):
+        name = _name(endpoint, rank)
         reasons = deployment.counts.by("reason", "kvatlas_events_rejected_total", endpoint=endpoint.name)
         if reasons:
             shown = ", ".join(f"{reason} {count:.0f}" for reason, count in reasons.items())
@@ -131,12 +131,12 @@ def _understood(deployment: Deployment) -> Iterator[Finding]:
                 f"{name}: unreadable messages or events: {shown}",
                 "publisher and topic must be vLLM's or SGLang's; report others with their version",
             )
-        counters = fleet.atlas.ledger(endpoint.name, publisher.rank).counters
+        counters = rank.ledger.counters
         costly = {reason: n for reason in _REASONS_THAT_COST if (n := getattr(counters, reason))}
         if costly:
             shown = ", ".join(f"{reason} {count}" for reason, count in costly.items())
             yield Finding(State.WARN, f"{name}: blocks that no key could be found for: {shown}", DARK_ADVICE)
-        if not reasons and not costly and publisher.subscription is not None:
+        if not reasons and not costly and rank.subscription is not None:
             yield Finding(State.OK, f"{name}: {counters.unknown_removals} removals of unknown blocks")
     if deployment.fleet is not None:
         for medium in deployment.fleet.atlas.tiers.unknown_media:
@@ -160,11 +160,11 @@ def _topics(deployment: Deployment) -> Iterator[Finding]:
 
 
 def _lives(deployment: Deployment) -> Iterator[Finding]:
-    for _, endpoint, publisher in _publishers(deployment):
-        if publisher.subscription is None:
+    for _, endpoint, rank in _ranks(deployment):
+        if rank.subscription is None:
             continue
-        restarts = publisher.subscription.stream.counters.restarts
-        name = _name(endpoint, publisher)
+        restarts = rank.subscription.stream.counters.restarts
+        name = _name(endpoint, rank)
         if restarts >= MANY_RESTARTS:
             yield Finding(
                 State.WARN,
@@ -176,8 +176,8 @@ def _lives(deployment: Deployment) -> Iterator[Finding]:
 
 
 def _clocks(deployment: Deployment) -> Iterator[Finding]:
-    for _, endpoint, publisher in _publishers(deployment):
-        lag_s, name = publisher.lag_s, _name(endpoint, publisher)
+    for _, endpoint, rank in _ranks(deployment):
+        lag_s, name = rank.lag_s, _name(endpoint, rank)
         if lag_s is None:
             continue
         state = State.WARN if lag_s < -SKEW_S or lag_s > LAG_S else State.OK
@@ -190,10 +190,10 @@ def _clocks(deployment: Deployment) -> Iterator[Finding]:
 
 
 def _block_sizes(deployment: Deployment) -> Iterator[Finding]:
-    for fleet, endpoint, publisher in _publishers(deployment):
+    for fleet, endpoint, rank in _ranks(deployment):
         status = fleet.scrape_status(endpoint.name)
         told = status.facts.block_size if status and status.facts else None
-        ledger, name = fleet.atlas.ledger(endpoint.name, publisher.rank), _name(endpoint, publisher)
+        ledger, name = rank.ledger, _name(endpoint, rank)
         shown = ledger.block_size
         if ledger.counters.block_size_mismatches:
             yield Finding(

@@ -22,11 +22,11 @@ def _known(deployment: Deployment) -> Iterator[Finding]:
                 yield _unscraped(written.name, written.address)
         return
     for fleet, endpoint in deployment.endpoints:
-        if endpoint.addresses.serving is None:
+        if endpoint.address is None:
             continue  # registered instances get no requests
         status, load = fleet.scrape_status(endpoint.name), fleet.load(endpoint.name, now=deployment.now)
         if status is None:
-            yield _unscraped(endpoint.name, endpoint.addresses.serving)
+            yield _unscraped(endpoint.name, endpoint.address)
         elif status.failing:
             n_errors = sum(status.n_errors.values())
             yield Finding(
@@ -122,7 +122,7 @@ def _drift(deployment: Deployment, endpoint: Endpoint) -> Iterator[Finding]:
         if observed is None or not isinstance(configured, int) or tier.scope == "shared":
             continue
         summary = capacity_summary(configured, endpoint, TierId(number))
-        configured *= len(endpoint.publishers)
+        configured *= len(endpoint.ranks)
         if abs(observed.n_blocks - configured) > DRIFT * configured:
             yield Finding(
                 State.WARN,

@@ -88,8 +88,8 @@ def _segmented(deployment: Deployment) -> Iterator[Finding]:
 def _topics(deployment: Deployment) -> Iterator[Finding]:
     names = {name for model in deployment.config.served_models for name in (*model.names, *model.adapters)}
     for _, endpoint in deployment.endpoints:
-        for publisher in endpoint.publishers:
-            topic = publisher.subscription.topic if publisher.subscription is not None else b""
+        for rank in endpoint.ranks:
+            topic = rank.subscription.topic if rank.subscription is not None else b""
             try:
                 model = parse_topic(topic).model
             except TopicError:
@@ -111,7 +111,7 @@ def _adapters(deployment: Deployment) -> Iterator[Finding]:
     models = deployment.config.served_models
     listed, shown = {adapter for model in models for adapter in model.adapters}, set[str]()
     for fleet, endpoint in deployment.endpoints:
-        named = {adapter for publisher in endpoint.publishers for adapter in publisher.adapters}
+        named = {adapter for rank in endpoint.ranks for adapter in rank.adapters}
         load = fleet.load(endpoint.name, now=deployment.now)
         served = load.adapters.active if load is not None and load.adapters is not None else frozenset[str]()
         shown |= named | served

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from prometheus_client import CollectorRegistry, Counter
 from prometheus_client.metrics_core import Metric
 
-from ...fleet.metrics import StateCollector, gauge
+from ...fleet.families import StateCollector, gauge
 from ...fleet.tallies import Tally, Times
 from ...routing.outcome import Completion, Outcome, Response, Usage, UsageGap
 from .intake import Intake

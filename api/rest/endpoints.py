@@ -13,7 +13,7 @@ from ...events.stream import Trust
 from ...fleet.endpoint import Endpoint
 from ...fleet.fleet import Fleet
 from ...fleet.observed_capacity import capacity_summary, observed_capacity
-from ...fleet.rank import Publisher
+from ...fleet.rank import Rank
 from ...fleet.tier_sources import DARK_ADVICE
 from ...indexer.atlas import TierOccupancy
 from ...indexer.counters import LedgerCounters
@@ -67,7 +67,7 @@ def endpoint_routes(fleet: Fleet) -> APIRouter:
         found = _found(name, fleet)
         n_blocks = sum(tier.residencies for tier in fleet.atlas.occupancy(found.name))
         fleet.reset(found.name)
-        replaying = [each.rank for each in found.publishers if each.trust is Trust.REPLAYING]
+        replaying = [each.number for each in found.ranks if each.trust is Trust.REPLAYING]
         return ResetOut(endpoint=found.name, forgotten=n_blocks, replaying=replaying)
 
     return router
@@ -90,7 +90,7 @@ def endpoint_out(endpoint: Endpoint, fleet: Fleet) -> EndpointOut:
     scrape = fleet.scrape_status(endpoint.name)
     return EndpointOut(
         name=endpoint.name,
-        address=endpoint.addresses.serving,
+        address=endpoint.address,
         tenant=endpoint.instance.tenant,
         instance=endpoint.instance.name,
         labels=dict(endpoint.labels),
@@ -114,7 +114,7 @@ def endpoint_out(endpoint: Endpoint, fleet: Fleet) -> EndpointOut:
         if scrape
         else None,
         tiers=[_tier(tier, endpoint, fleet) for tier in fleet.atlas.occupancy(endpoint.name)],
-        publishers=[_publisher(publisher, fleet, now) for publisher in endpoint.publishers],
+        publishers=[_publisher(rank, now) for rank in endpoint.ranks],
     )
 
 
@@ -151,20 +151,19 @@ def _counts(counters: StreamCounters | LedgerCounters) -> dict[str, int]:
     return {each.name: getattr(counters, each.name) for each in fields(counters)}
 
 
-def _publisher(publisher: Publisher, fleet: Fleet, now: float) -> PublisherOut:
-    subscription = publisher.subscription
-    ledger = fleet.atlas.ledger(publisher.endpoint, publisher.rank)
+def _publisher(rank: Rank, now: float) -> PublisherOut:
+    subscription, ledger = rank.subscription, rank.ledger
     counters = {**_counts(ledger.counters), "pending": ledger.n_pending, "parked": ledger.hashes.n_parked}
     if subscription is not None:
         counters |= _counts(subscription.stream.counters)
     return PublisherOut(
-        rank=publisher.rank,
+        rank=rank.number,
         events=subscription.events if subscription else None,
         replay=subscription.replay if subscription else None,
-        trust=publisher.trust.value,
+        trust=rank.trust.value,
         epoch=subscription.stream.epoch if subscription else 0,
         last_seq=subscription.stream.last_seq if subscription else None,
-        lag_seconds=None if publisher.last_batch_at is None else now - publisher.last_batch_at,
+        lag_seconds=None if rank.last_batch_at is None else now - rank.last_batch_at,
         block_size=ledger.block_size,
         counters=counters,
     )

@@ -114,7 +114,9 @@ def _worker(endpoint: Endpoint, fleet: Fleet, registry: Registry) -> Worker:
     registrations = registry.of(endpoint.name)
     first = next(iter(registrations.values()), None)
     listeners = {
-        str(p.rank): _listener(p.subscription) for p in endpoint.publishers if p.subscription is not None
+        str(rank.number): _listener(rank.subscription)
+        for rank in endpoint.ranks
+        if rank.subscription is not None
     }
     known = (ledger.block_size for ledger in fleet.atlas.ledgers(endpoint.name))
     return Worker(

@@ -100,7 +100,7 @@ def _wanted(fleet: Fleet, request: QueryRequest | QueryByHashRequest, names: Mod
 def _answer(wanted: list[Endpoint], matches: Mapping[str, PrefixMatch], tenant: str | None) -> Answer:
     answer: Answer = {DEFAULT_TENANT: {}} if tenant in (None, DEFAULT_TENANT) else {}
     for endpoint in wanted:
-        ranks = [publisher.rank for publisher in endpoint.publishers]
+        ranks = [rank.number for rank in endpoint.ranks]
         found = _instance(matches.get(endpoint.name), ranks)
         answer.setdefault(endpoint.instance.tenant, {})[endpoint.instance.name] = found
     return answer

@@ -72,6 +72,5 @@ def _names(endpoint: Endpoint, asked: Sequence[str]) -> Iterator[str]:
     if not asked:
         yield endpoint.name
         return
-    address = endpoint.addresses.serving or ""
-    names = {endpoint.name, address, address.rpartition(":")[0]}
+    names = {endpoint.name, endpoint.address, endpoint.host}
     yield from (pod for pod in asked if pod in names)

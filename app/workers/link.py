@@ -89,9 +89,9 @@ class WorkerLink:
         """See `Siblings.of`."""
         return self._loads.of(endpoint)
 
-    def tell(self, endpoint: str, load: InFlightLoad) -> None:
-        """See `Siblings.tell`."""
-        self._loads.tell(endpoint, load)
+    def publish(self, endpoint: str, load: InFlightLoad) -> None:
+        """See `Siblings.publish`."""
+        self._loads.publish(endpoint, load)
         if self._flush is None and self._tasks:
             self._flush = asyncio.get_running_loop().call_later(FLUSH_S, self.flush)
 

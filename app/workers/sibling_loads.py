@@ -65,8 +65,8 @@ class SiblingLoads:
         """See `Siblings.of`."""
         return self._sums.get(endpoint, IDLE)
 
-    def tell(self, endpoint: str, load: InFlightLoad) -> None:
-        """See `Siblings.tell`."""
+    def publish(self, endpoint: str, load: InFlightLoad) -> None:
+        """See `Siblings.publish`."""
         if load == self._own.get(endpoint, IDLE):
             return
         if load == IDLE:

@@ -1,1 +1,1 @@
-"""Envoy configurations, as data."""
+"""Envoy configurations, as package data."""

@@ -17,7 +17,7 @@ namespace {
 
 constexpr uint64_t kCountEnd = uint64_t{1} << 31;
 constexpr size_t kMaxNameLength = 256;
-constexpr size_t kMinEventBytes = 8;  // smaller on average is no engine's batch, and would take up many times its size here
+constexpr size_t kMinEventBytes = 8;  // engines send none smaller on average; they would need many times their size
 
 enum Field : uint8_t { kHashes, kParent, kTokens, kBlockSize, kLoraId, kMedium, kLoraName, kExtraKeys, kGroup, kCacheKind, kWindow, kNoField };
 
@@ -41,12 +41,12 @@ EventKind kind_of(const Item& tag) {
 
 }  // namespace
 
-// Every function answers false for what it leaves to events/wire.py.
+// Every function returns false for input that it leaves to events/wire.py.
 class EventReader {
 public:
     EventReader(Batch& batch, Reader& in) : batch_(batch), in_(in) {}
 
-    // False when the bytes end before the event does.
+    // Returns false if the bytes end within the event.
     bool read() {
         const char* begin = in_.at();
         const size_t n_hashes = batch_.hashes_.size(), n_tokens = batch_.tokens_.size();
@@ -89,7 +89,7 @@ private:
 
     bool named(size_t n_fields) {
         const auto fields = order();
-        size_t expected = 0;  // engines send the fields in their order
+        size_t expected = 0;  // engines send the fields in this order
         for (; n_fields > 0; --n_fields) {
             const Item name = in_.next();
             if (name.kind != Kind::kText) return false;
@@ -116,7 +116,7 @@ private:
         }
     }
 
-    // An engine's hash as 64 bits: integers modulo 2**64, byte strings by their last 8 bytes.
+    // Folds a hash to 64 bits: integers modulo 2**64, byte strings by their last 8 bytes.
     static bool as_hash(const Item& item, uint64_t& hash) {
         if (item.kind == Kind::kUnsigned || item.kind == Kind::kNegative) {
             hash = item.value;
@@ -145,7 +145,7 @@ private:
     bool parent() {
         const Item item = in_.next();
         if (item.kind == Kind::kNil) return true;
-        // the integer 0 is how a hash-only publisher says "none"
+        // a hash-only publisher sends the integer 0 for "no parent"
         event_.has_parent = item.kind != Kind::kUnsigned || item.value != 0;
         return !event_.has_parent || as_hash(item, event_.parent);
     }
@@ -182,16 +182,16 @@ private:
         return true;
     }
 
-    // What entered the engine's hashes beside tokens: nothing, the adapter's name, and in a prompt's first block one text more.
+    // Reads the inputs of the engine's hashes beside tokens: the adapter's name, and one more text in a prompt's first block.
     bool extras() {
-        const bool tells_lora_id = (seen_ & 1u << kLoraId) != 0 && has_lora_id_;
-        if (tells_lora_id && event_.lora.data() == nullptr) return false;
+        const bool sends_lora_id = (seen_ & 1u << kLoraId) != 0 && has_lora_id_;
+        if (sends_lora_id && event_.lora.data() == nullptr) return false;
         if (extra_keys_ == nullptr) return true;
         Reader in({extra_keys_, static_cast<size_t>(in_.at() - extra_keys_)});
         const Item blocks = in.next();
         if (blocks.kind == Kind::kNil) return true;
         if (blocks.kind != Kind::kArray) return false;
-        event_.tells_extras = true;
+        event_.has_extras = true;
         for (size_t block = 0; block < blocks.value; ++block) {
             const Item items = in.next();
             if (items.kind == Kind::kNil) continue;

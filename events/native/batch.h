@@ -1,5 +1,5 @@
-// A batch of engine events, decoded as far as they have one of the forms that engines send all day. The others stay bytes:
-// events/wire.py reads those, and is the specification of all of them.
+// A batch of engine events. Events in the forms that engines usually send are decoded; the others stay bytes, which
+// events/wire.py decodes. events/wire.py is the specification of all forms.
 #pragma once
 
 #include <cstdint>
@@ -12,11 +12,11 @@ namespace kvatlas {
 
 enum class EventKind : uint8_t { kStored, kRemoved, kOther };
 
-// Texts are ASCII and point into the payload; one that was not sent has no data pointer.
+// Texts are ASCII and point into the payload; a text that was not sent has no data pointer.
 struct Event {
     EventKind kind = EventKind::kOther;
     bool has_parent = false;
-    bool tells_extras = false;  // `extra_keys` were sent; they hold nothing but the adapter's name and `salt`
+    bool has_extras = false;  // `extra_keys` were sent; they contain only the adapter's name and `salt`
     uint32_t block_size = 0, group = 0, window = 0;
     uint64_t parent = 0;
     size_t hashes_at = 0, n_hashes = 0, tokens_at = 0, n_tokens = 0;
@@ -25,7 +25,7 @@ struct Event {
 
 class Batch {
 public:
-    // Nothing when the payload as a whole has another form than [timestamp, [event ...]] or [timestamp, [event ...], rank].
+    // Returns nullopt unless the payload has the form [timestamp, [event ...]] or [timestamp, [event ...], rank].
     static std::optional<Batch> decode(std::string_view payload);
 
     double timestamp() const { return timestamp_; }

@@ -1,4 +1,4 @@
-// kvatlas.events._native: payloads to batches. _native.pyi describes it.
+// kvatlas.events._native: decodes payloads to batches. _native.pyi is its interface.
 
 #include <algorithm>
 #include <optional>
@@ -57,7 +57,7 @@ PyObject* event_bytes(PyObject* self, Call call) {
 
 PyObject* batch_size(PyObject* self, PyObject*) { return number(value_of<OwnedBatch>(self).batch.events().size()); }
 
-// One text of all events of a kind, each once, as it was sent.
+// Returns one text of all events of a kind, each value once, as sent.
 template <EventKind kind, std::string_view Event::*text>
 PyObject* texts(PyObject* self, PyObject*) {
     return guarded([&]() -> PyObject* {

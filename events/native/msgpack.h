@@ -1,4 +1,4 @@
-// Reads msgpack one item at a time, without copying; nothing outside the given bytes is ever read.
+// A msgpack reader, one item at a time and without copies; it never reads outside the given bytes.
 #pragma once
 
 #include <bit>
@@ -11,8 +11,8 @@ namespace kvatlas::msgpack {
 
 enum class Kind : uint8_t { kNil, kBool, kUnsigned, kNegative, kFloat, kText, kBytes, kArray, kMap, kExtension, kBroken };
 
-// `value`: the number (negative ones modulo 2**64, floats as the bits of a double), or how many items follow an array's or
-// map's head. `data`: what text, bytes and extensions hold.
+// `value`: the number (negative ones modulo 2**64, floats as the bits of a double), or the number of items of an array or
+// map. `data`: the content of text, bytes and extensions.
 struct Item {
     Kind kind;
     uint64_t value = 0;
@@ -27,7 +27,7 @@ public:
     bool is_at_end() const { return at_ == end_; }
     void go_to(const char* position) { at_ = position; }
 
-    // The next item; of an array or a map only its head. kBroken when the bytes end before the item does.
+    // Reads the next item; of an array or a map only its head. Returns kBroken if the bytes end within the item.
     Item next() {
         if (at_ == end_) return {Kind::kBroken};
         const auto lead = static_cast<uint8_t>(*at_++);
@@ -53,8 +53,8 @@ public:
         }
     }
 
-    // Reads `n` numbers of 0 .. 2**32 - 1; false at the first item of another kind, or of an encoding that no engine uses.
-    // As `next`, but without branches: token ids of 1, 3 and 5 bytes in random order would cost a wrong guess each.
+    // Reads `n` numbers of 0 .. 2**32 - 1; returns false at the first item of another kind or in an unusual encoding.
+    // Like `next` without branches: token ids of 1, 3 and 5 bytes in random order would cost a misprediction each.
     bool read_words(uint32_t* out, size_t n) {
         for (; n > 0 && n_left() >= sizeof(uint64_t); --n, ++out) {
             const auto lead = static_cast<uint8_t>(*at_);
@@ -73,12 +73,12 @@ public:
         return true;
     }
 
-    // Passes one item with all that it holds; false when the bytes end before.
+    // Skips one item with its content; returns false if the bytes end before.
     bool skip() {
         for (uint64_t n_left = 1; n_left > 0; --n_left) {
             const Item item = next();
             if (item.kind == Kind::kBroken) return false;
-            // no item is smaller than a byte, and `head` has checked that this many can follow
+            // an item has at least one byte, and `head` has checked that this many can follow
             if (item.kind == Kind::kArray) n_left += item.value;
             if (item.kind == Kind::kMap) n_left += 2 * item.value;
         }
@@ -86,7 +86,7 @@ public:
     }
 
 private:
-    // How a number is cut out of the 8 bytes that begin with its lead byte.
+    // The position of a number in the 8 bytes that start with its lead byte.
     struct Word {
         uint8_t n_bytes, skipped, dropped;
     };
@@ -98,7 +98,7 @@ private:
 
     size_t n_left() const { return static_cast<size_t>(end_ - at_); }
 
-    // Big-endian number of 2**log_size bytes; false when the bytes end before.
+    // Reads a big-endian number of 2**log_size bytes; returns false if the bytes end before.
     bool read(unsigned log_size, uint64_t& value) {
         const size_t n_bytes = size_t{1} << log_size;
         if (n_left() < n_bytes) return false;

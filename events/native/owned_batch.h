@@ -1,5 +1,5 @@
-// A batch as Python objects of type `kvatlas.events._native.Batch` hold it. The index reads it in place: both extension
-// modules are built from this header, and the index takes no object of another type.
+// The content of a Python object of type `kvatlas.events._native.Batch`. The index reads it in place: both extension
+// modules are built from this header, and the index checks the type.
 #pragma once
 
 #include <utility>

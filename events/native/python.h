@@ -1,5 +1,5 @@
-// What the boundary to Python needs: references that free themselves, arguments that are checked, errors as exceptions,
-// and values as Python objects.
+// Helpers for extension modules: self-releasing references, checked arguments, errors as exceptions, and conversion of
+// values to Python objects. All native parts use them.
 #pragma once
 
 #define PY_SSIZE_T_CLEAN
@@ -18,7 +18,7 @@
 
 namespace kvatlas::python {
 
-// A Python exception is set.
+// Thrown once a Python exception is set.
 struct Raised {};
 
 class Reference {
@@ -83,7 +83,7 @@ private:
 inline Buffer keys_buffer(PyObject* object) { return Buffer(object, 8, "QL", "keys"); }
 inline Buffer tokens_buffer(PyObject* object) { return Buffer(object, 4, "IL", "tokens"); }
 
-// An integer of 0 .. 2**64 - 1; nullopt for one outside. Raises TypeError for what is no integer.
+// Converts an integer of 0 .. 2**64 - 1; returns nullopt outside this range. Raises TypeError for other types.
 inline std::optional<uint64_t> as_word(PyObject* object) {
     if (!PyLong_Check(object)) {
         PyErr_Format(PyExc_TypeError, "an integer is needed, not %R", object);
@@ -98,7 +98,7 @@ inline std::optional<uint64_t> as_word(PyObject* object) {
     return value;
 }
 
-// A count of at least `least`. Raises ValueError for one that is out of range.
+// Converts a count of at least `least`. Raises ValueError if it is out of range.
 inline size_t as_count(PyObject* object, uint64_t least, const char* what) {
     const auto value = as_word(object);
     if (!value || *value < least) {
@@ -114,13 +114,13 @@ inline void expect_arguments(Py_ssize_t n_given, Py_ssize_t n_wanted) {
     throw Raised();
 }
 
-// A call's arguments as Python passes them: values, of which the last ones may come by name.
+// The arguments of a call as Python passes them: values, the last of which may have names.
 struct Call {
     PyObject* const* values;
     Py_ssize_t n_positional;
     PyObject* names;
 
-    // The arguments in the order of `wanted`; all are needed.
+    // Returns the arguments in the order of `wanted`; all are required.
     template <size_t N>
     std::array<PyObject*, N> arguments(const char* const (&wanted)[N]) const {
         const Py_ssize_t n_named = names == nullptr ? 0 : PyTuple_Size(names);
@@ -141,7 +141,7 @@ struct Call {
     }
 };
 
-// A function of the module, or a method of a type, that takes arguments.
+// Defines a function of the module, or a method of a type, with arguments.
 template <PyObject* (*function)(PyObject*, Call)>
 PyMethodDef method(const char* name) {
     PyObject* (*entry)(PyObject*, PyObject* const*, Py_ssize_t, PyObject*) =
@@ -151,7 +151,7 @@ PyMethodDef method(const char* name) {
     return {name, reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(entry)), METH_FASTCALL | METH_KEYWORDS, nullptr};
 }
 
-// Makes a type and adds it to the module; returns a reference of its own.
+// Creates a type and adds it to the module; returns a new reference.
 inline PyObject* add_type(PyObject* module, const char* name, PyType_Spec* spec) {
     Reference type(PyType_FromModuleAndSpec(module, spec, nullptr));
     if (PyModule_AddObjectRef(module, name, type.get()) < 0) throw Raised();
@@ -165,7 +165,7 @@ void for_each(PyObject* sequence, Visit visit) {
     for (Py_ssize_t i = 0; i < n; ++i) visit(Reference(PySequence_GetItem(sequence, i)).get());
 }
 
-// Runs the body of a function that Python calls: every C++ exception becomes a Python one.
+// Runs the body of a function that Python calls and converts C++ exceptions to Python ones.
 template <class Body>
 auto guarded(Body body, decltype(body()) failure) noexcept -> decltype(body()) {
     try {

@@ -1,1 +1,1 @@
-"""What the Kubernetes API server says: a copy of its objects kept, and endpoints made of them."""
+"""Discovery of endpoints in a Kubernetes cluster, and leader election."""

@@ -1,4 +1,4 @@
-"""The endpoints of a cluster: a pool and its pods followed, and told as one list whenever either changes."""
+"""Endpoint discovery: watches a pool and its pods, and reports the endpoints whenever they change."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from typing import TypeVar
 
 from ...configs.cluster import KubernetesConfig
 from ...configs.schema import EventsConfig
+from ..roster import Wanted
 from .client.api_server import ApiServer
-from .client.backoff import Pace
+from .client.backoff import Timing
 from .client.follower import Collection, Follower
 from .client.list_watch import ListWatch
 from .client.wire import KubernetesObject
 from .kinds import POOL_VERSIONS, InferencePool, OldInferencePool, Pod, Pool
 from .objectives import InferenceObjective, priorities
-from .pods import PodEndpoint, PodEndpoints
+from .pods import PodEndpoints
 from .pool_objects import PoolObjects, PoolScope
 from .rewrites import InferenceModelRewrite, ModelRewrites
 
@@ -31,23 +32,23 @@ AnyFollower = (
 
 DEFAULT_NAMESPACE = "default"
 
-Told = Callable[[Mapping[str, PodEndpoint]], None]
-"""Given every endpoint there is, by name, whenever one of them changes."""
+EndpointsListener = Callable[[Mapping[str, Wanted]], None]
+"""Called with all endpoints by name, whenever one of them changes."""
 
 
 class Discovery:
     """Follows a pool and its pods, or the pods of a label selector.
 
-    What was known stays in force while the API server does not answer. Pods that stop to serve, and those that a new
-    selector leaves out, go at once.
+    The last known endpoints stay while the API server does not respond. Pods that stop serving, and pods outside a new
+    selector, go at once.
 
     Args:
-        config: which pool, or which pods.
-        events: where engines publish unless a pod says otherwise.
+        config: names the pool, or the label selector.
+        events: where engines publish unless a pod's annotations differ.
         server: the API server.
-        namespace: of the pool and its pods.
-        tell: told of the endpoints.
-        pace: how often the API server is asked.
+        namespace: namespace of the pool and its pods.
+        on_endpoints: called with the endpoints after each change.
+        timing: retry and watch durations.
         clock: monotonic seconds.
         rng: uniform in [0, 1).
     """
@@ -59,56 +60,48 @@ class Discovery:
         *,
         server: ApiServer,
         namespace: str,
-        tell: Told,
-        pace: Pace,
+        on_endpoints: EndpointsListener,
+        timing: Timing,
         clock: Callable[[], float],
         rng: Callable[[], float],
     ) -> None:
-        self._config, self._server, self._namespace, self._tell = config, server, namespace, tell
-        self._pace, self._clock, self._rng = pace, clock, rng
-        self._endpoints = PodEndpoints(events)
-        self._told: Mapping[str, PodEndpoint] = {}
+        self._config, self._on_endpoints = config, on_endpoints
+        self._scope = PoolScope(config, server, namespace, timing, clock, rng)
+        self._pod_endpoints = PodEndpoints(events)
+        self._endpoints: Mapping[str, Wanted] = {}
         self._warned: Mapping[str, str] = {}
         self._pool: Pool | None = None
         self._selected = asyncio.Event()
         self._listed = False
         self.priorities: dict[str, int] = {}
-        """Objective -> priority, as the pool's objects say; changes with them."""
+        """Objective -> priority, from the pool's InferenceObjectives; updated in place."""
         self.rewrites = ModelRewrites(rng)
-        """Models that the pool's objects put in the place of others; changes with them."""
+        """Model rewrites from the pool's InferenceModelRewrites; updated in place."""
         self._about_pool: tuple[
             PoolObjects[InferenceObjective] | PoolObjects[InferenceModelRewrite], ...
         ] = ()
         self.pods = self._follower(Collection(self._path("pods")), Pod, self._pods_changed)
-        """Keeps the pods."""
+        """Keeps a copy of the pods."""
         self.pools: Follower[PoolKind] | None = None
-        """Keeps the pool; None without one."""
+        """Keeps a copy of the pool; None with a label selector."""
         if config.inference_pool:
-            version, kind = POOL_VERSIONS[config.pool_group]
-            chosen = f"metadata.name={config.inference_pool}"
-            path = self._path("inferencepools", f"/apis/{config.pool_group}/{version}")
-            self.pools = self._follower(Collection(path, field_selector=chosen), kind, self._pool_changed)
-            scope = PoolScope(config, server, namespace, pace, clock, rng)
-            self._about_pool = (
-                PoolObjects(scope, "inferenceobjectives", InferenceObjective, tell=self._use_objectives),
-                PoolObjects(scope, "inferencemodelrewrites", InferenceModelRewrite, tell=self.rewrites.use),
-            )
+            self._follow_pool()
         else:
             self._use(Pool(None, config.target_ports), config.endpoint_selector)
 
     @property
     def has_pool(self) -> bool:
-        """Whether requests can be expected: the pool is there, or none is needed."""
+        """Whether requests can be expected: the pool exists, or none is needed."""
         return self._pool is not None
 
     @property
     def synced(self) -> bool:
-        """Whether there is a pool, and pods were ever listed: those of a new selector come without a break."""
+        """Whether there is a pool, and pods were listed at least once; a new selector does not change this."""
         return self.has_pool and self._listed
 
     def configure(self, events: EventsConfig) -> None:
-        """Look for events elsewhere from now on."""
-        self._endpoints.configure(events)
+        """Replace the event settings."""
+        self._pod_endpoints.configure(events)
         self._pods_changed()
 
     async def run(self) -> None:
@@ -122,7 +115,7 @@ class Discovery:
             tasks.create_task(self.pods.run())
 
     def followers(self) -> Iterator[tuple[str, AnyFollower]]:
-        """Every copy kept, with the name of its kind."""
+        """Yield every follower with the name of its kind."""
         yield "pods", self.pods
         if self.pools is not None:
             yield "inferencepools", self.pools
@@ -130,21 +123,37 @@ class Discovery:
             if objects.follower is not None:
                 yield objects.plural, objects.follower
 
+    def _follow_pool(self) -> None:
+        config = self._config
+        version, kind = POOL_VERSIONS[config.pool_group]
+        path = self._path("inferencepools", f"/apis/{config.pool_group}/{version}")
+        by_name = f"metadata.name={config.inference_pool}"
+        self.pools = self._follower(Collection(path, field_selector=by_name), kind, self._pool_changed)
+        self._about_pool = (
+            PoolObjects(
+                self._scope, "inferenceobjectives", InferenceObjective, on_change=self._use_objectives
+            ),
+            PoolObjects(
+                self._scope, "inferencemodelrewrites", InferenceModelRewrite, on_change=self.rewrites.use
+            ),
+        )
+
     def _path(self, plural: str, api: str = "/api/v1") -> str:
-        return f"{api}/namespaces/{self._namespace}/{plural}"
+        return f"{api}/namespaces/{self._scope.namespace}/{plural}"
 
     def _follower(self, collection: Collection, kind: type[T], on_change: Callable[[], None]) -> Follower[T]:
-        copy = ListWatch(kind, pace=self._pace, rng=self._rng)
-        return Follower(self._server, collection, copy, on_change=on_change, clock=self._clock)
+        scope = self._scope
+        copy = ListWatch(kind, timing=scope.timing, rng=scope.rng)
+        return Follower(scope.server, collection, copy, on_change=on_change, clock=scope.clock)
 
     def _pool_changed(self) -> None:
-        assert self.pools is not None  # noqa: S101 - it called
+        assert self.pools is not None  # noqa: S101 - the caller is its follower
         found = self.pools.copy.objects.get(self._config.inference_pool)
         pool = found.pool if found is not None else None
         if pool == self._pool:
             return
         if pool is None:
-            log.warning("InferencePool %s is gone: its endpoints are no more", self._config.inference_pool)
+            log.warning("InferencePool %s is gone: its endpoints are removed", self._config.inference_pool)
             self._pool = None
         else:
             selector = pool.selector or {}
@@ -166,22 +175,22 @@ class Discovery:
 
     def _pods_changed(self) -> None:
         self._listed = self._listed or self.pods.copy.synced
-        endpoints = self._endpoints.of(self.pods.copy.objects.values(), self._pool)
-        problems = self._endpoints.problems
+        endpoints = self._pod_endpoints.of(self.pods.copy.objects.values(), self._pool)
+        problems = self._pod_endpoints.problems
         for name in problems.keys() - self._warned.keys():
             log.warning("pod %s: %s", name, problems[name])
         self._warned = problems
-        if endpoints != self._told:
-            self._told = endpoints
-            self._tell(endpoints)
+        if endpoints != self._endpoints:
+            self._endpoints = endpoints
+            self._on_endpoints(endpoints)
 
 
 def namespace_of(config: KubernetesConfig, environment: Mapping[str, str], own: str | None) -> str:
-    """The namespace to look in.
+    """Return the namespace of the pool and its pods.
 
     Args:
-        config: may name one.
+        config: may name it.
         environment: variables of the process; charts set NAMESPACE.
-        own: the one that the access to the API server is at home in.
+        own: namespace of the service account or kubeconfig; None if unknown.
     """
     return config.namespace or environment.get("NAMESPACE", "") or own or DEFAULT_NAMESPACE

@@ -1,4 +1,4 @@
-"""The kinds that discovery reads, as typed data: the fields that count, and no others.
+"""Kubernetes kinds that discovery reads, as typed data with only the fields it needs.
 
 Source: core/v1 Pod; gateway-api-inference-extension InferencePool v1 and v1alpha2.
 """
@@ -15,14 +15,14 @@ from .client.wire import AnyMeta, ObjectMeta, Wire
 
 
 class PodAnnotations(Wire, frozen=True):
-    """What the owner of a pod says about its ports."""
+    """Annotations about the ports of a pod."""
 
     active_ports: str | None = msgspec.field(name="llm-d.ai/active-ports", default=None)
-    """Target ports that serve at the moment, with commas; absent: all."""
+    """Target ports that serve now, separated by commas; absent: all."""
     old_active_ports: str | None = msgspec.field(
         name="inference.networking.k8s.io/active-ports", default=None
     )
-    """The same by its older name, read where the new one is absent."""
+    """Older name of the same annotation, read if the new one is absent."""
     events_port: str | None = msgspec.field(name="kvatlas.io/events-port", default=None)
     """Port of the PUB socket; see `pods.py`."""
     replay_port: str | None = msgspec.field(name="kvatlas.io/replay-port", default=None)
@@ -37,25 +37,25 @@ class PodMeta(ObjectMeta, frozen=True):
     labels: dict[str, str] = {}  # noqa: RUF012 - msgspec copies it
     """Labels."""
     annotations: PodAnnotations = PodAnnotations()
-    """Annotations that count here."""
+    """Annotations read here."""
     deletion_timestamp: str | None = None
-    """Set when it is told to end."""
+    """Set while it is being deleted."""
 
 
 class Condition(Wire, frozen=True):
-    """One thing that is true of a pod, or not."""
+    """One condition of a pod."""
 
     type: str
-    """Which."""
+    """Type, such as `Ready`."""
     status: str
     """`True`, `False` or `Unknown`."""
 
 
 class PodStatus(Wire, frozen=True):
-    """How a pod does."""
+    """Status of a pod."""
 
     pod_ip: str = msgspec.field(name="podIP", default="")
-    """Its address; empty before it has one."""
+    """Its IP address; empty before it has one."""
     conditions: tuple[Condition, ...] = ()
     """Conditions."""
 
@@ -70,25 +70,25 @@ class Pod(Wire, frozen=True):
 
     @property
     def serves(self) -> bool:
-        """Whether requests may be sent there: ready, and not told to end."""
+        """Whether requests may be sent there: the pod is ready and not being deleted."""
         ready = any(each.type == "Ready" and each.status == "True" for each in self.status.conditions)
         return ready and bool(self.status.pod_ip) and self.metadata.deletion_timestamp is None
 
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """Which pods serve, and where on each.
+    """The pods that serve, and their ports.
 
     Attributes:
-        selector: labels that a pod must have; None when the API server was asked for the right ones alone.
-        target_ports: ports that serve, in order: the place is the rank.
+        selector: labels that a pod must have; None if the API server selects the pods.
+        target_ports: ports that serve; the position is the INDEX of the endpoint.
     """
 
     selector: Mapping[str, str] | None
     target_ports: tuple[int, ...]
 
     def selects(self, pod: Pod) -> bool:
-        """Whether the pod belongs to it."""
+        """Return whether the pod belongs to it."""
         return self.selector is None or self.selector.items() <= pod.metadata.labels.items()
 
 
@@ -96,11 +96,11 @@ class PoolMeta(ObjectMeta, frozen=True):
     """A pool's metadata."""
 
     deletion_timestamp: str | None = None
-    """Set when it is told to end."""
+    """Set while it is being deleted."""
 
 
 class PoolObject(Protocol):
-    """An InferencePool of some version."""
+    """An InferencePool of any version."""
 
     @property
     def metadata(self) -> AnyMeta:
@@ -109,26 +109,26 @@ class PoolObject(Protocol):
 
     @property
     def pool(self) -> Pool | None:
-        """What it says; None when it is told to end."""
+        """Its selector and ports; None while it is being deleted."""
         ...
 
 
 class TargetPort(Wire, frozen=True):
-    """One of a pool's ports."""
+    """One target port of a pool."""
 
     number: int
     """The port."""
 
 
 class PoolSelector(Wire, frozen=True):
-    """Labels of a pool's pods."""
+    """Label selector of a pool."""
 
     match_labels: dict[str, str]
-    """All of them are needed."""
+    """Labels that a pod must all have."""
 
 
 class PoolSpec(Wire, frozen=True):
-    """What a pool wants."""
+    """Spec of a pool."""
 
     selector: PoolSelector
     """Its pods."""
@@ -146,14 +146,14 @@ class InferencePool(Wire, frozen=True):
 
     @property
     def pool(self) -> Pool | None:
-        """What it says; None when it is told to end."""
+        """Its selector and ports; None while it is being deleted."""
         if self.metadata.deletion_timestamp is not None:
             return None
         return Pool(self.spec.selector.match_labels, tuple(port.number for port in self.spec.target_ports))
 
 
 class OldPoolSpec(Wire, frozen=True):
-    """What a pool of the older version wants."""
+    """Spec of a pool of the older version."""
 
     selector: dict[str, str]
     """Labels of its pods."""
@@ -171,7 +171,7 @@ class OldInferencePool(Wire, frozen=True):
 
     @property
     def pool(self) -> Pool | None:
-        """What it says; None when it is told to end."""
+        """Its selector and ports; None while it is being deleted."""
         if self.metadata.deletion_timestamp is not None:
             return None
         return Pool(self.spec.selector, (self.spec.target_port_number,))

@@ -1,4 +1,4 @@
-"""How following the cluster goes, as metrics."""
+"""Metrics of discovery and leader election."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from collections.abc import Iterable, Iterator
 
 from prometheus_client.metrics_core import Metric
 
-from ..metrics import counter, gauge
+from ..families import counter, gauge
 from .client.election import Elector
 from .discovery import AnyFollower
 
 
 def kubernetes_families(followers: Iterable[tuple[str, AnyFollower]]) -> Iterator[Metric]:
-    """One row a kind that is followed."""
-    objects = gauge("kubernetes_objects", "Objects known of a kind.", "kind")
+    """Yield the state of each followed kind."""
+    objects = gauge("kubernetes_objects", "Known objects of a kind.", "kind")
     current = gauge("kubernetes_current", "1 when a watch keeps the kind up to date.", "kind")
     lists = counter("kubernetes_lists", "Lists of a kind completed.", "kind")
-    rejected = counter("kubernetes_objects_rejected", "Objects that could not be read.", "kind")
+    rejected = counter("kubernetes_objects_rejected", "Objects that could not be decoded.", "kind")
     failures = counter("kubernetes_failures", "Requests and watches that failed.", "kind", "reason")
     for kind, follower in followers:
         copy = follower.copy
@@ -30,9 +30,9 @@ def kubernetes_families(followers: Iterable[tuple[str, AnyFollower]]) -> Iterato
 
 
 def leader_families(elector: Elector | None) -> Iterator[Metric]:
-    """Whether this process leads; no rows when it takes no part."""
+    """Yield whether this process leads; without samples if it takes no part in an election."""
     leads = gauge("leads", "1 when this process leads.")
-    changes = counter("lead_changes", "How often this process began or ceased to lead.")
+    changes = counter("lead_changes", "Changes of whether this process leads.")
     if elector is not None:
         leads.add_metric([], elector.leads)
         changes.add_metric([], elector.n_changes)

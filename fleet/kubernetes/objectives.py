@@ -1,4 +1,4 @@
-"""Priorities that InferenceObjectives give to requests."""
+"""Request priorities from InferenceObjectives."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .pool_objects import PoolReference
 
 
 class ObjectiveSpec(Wire, frozen=True):
-    """What an objective says."""
+    """Spec of an InferenceObjective."""
 
     pool_ref: PoolReference
     """Its pool."""
@@ -19,7 +19,7 @@ class ObjectiveSpec(Wire, frozen=True):
 
 
 class InferenceObjective(Wire, frozen=True):
-    """An objective, named by requests in `x-llm-d-inference-objective`."""
+    """An objective, which requests name in `x-llm-d-inference-objective`."""
 
     metadata: PoolMeta
     """Name."""
@@ -28,5 +28,5 @@ class InferenceObjective(Wire, frozen=True):
 
 
 def priorities(objectives: Sequence[InferenceObjective]) -> dict[str, int]:
-    """Objective -> priority."""
+    """Map each objective's name to its priority."""
     return {found.metadata.name: found.spec.priority or 0 for found in objectives}

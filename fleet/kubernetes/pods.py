@@ -1,9 +1,9 @@
-"""Endpoints made of pods: one for each of the pool's ports on each pod that serves.
+"""Endpoints of pods: one per target port of the pool on each serving pod.
 
-An endpoint is named `POD-rank-INDEX`, as the reference endpoint picker has it, INDEX being the port's place in the pool.
-Its KV events are looked for on `events.port` and `events.replayPort`, one port higher for each rank before it on the same
-pod, since engines count so. The annotations `kvatlas.io/events-port` and `kvatlas.io/replay-port` say otherwise: one
-port to count from, one for each target port with commas between, or nothing for no such socket.
+An endpoint is named `POD-rank-INDEX`, as in the reference endpoint picker; INDEX is the position of the port in the pool.
+Its KV events come from `events.port` and `events.replayPort`, plus one for each rank before it on the same pod, as engines
+number their ports. The annotations `kvatlas.io/events-port` and `kvatlas.io/replay-port` override them: with one port to
+count from, with one port per target port separated by commas, or with an empty value for no such socket.
 """
 
 from __future__ import annotations
@@ -12,46 +12,32 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from ...configs.address import HostPort
-from ...configs.endpoints import EndpointAddresses, endpoint_addresses
-from ...configs.schema import EventsConfig, StaticEndpoint
+from ...configs.address import HostPort, ZmqAddress
+from ...configs.endpoints import addresses_of_ranks
+from ...configs.schema import EventsConfig
+from ..roster import Wanted
 from .kinds import Pod, PodAnnotations, Pool
 
 _PORT = re.compile(r" *[0-9]{1,5} *")
 
 MAX_RANKS = 1024
-"""Most data-parallel ranks of one endpoint, as in configuration files."""
-
-
-@dataclass(frozen=True, slots=True)
-class PodEndpoint:
-    """An endpoint on a pod.
-
-    Attributes:
-        uid: of the pod; a pod that is made again under its name has another, and nothing of the old one's state.
-        addresses: where it serves and publishes.
-        labels: the pod's.
-    """
-
-    uid: str
-    addresses: EndpointAddresses
-    labels: Mapping[str, str]
+"""Limit of data-parallel ranks per endpoint, as in configuration files."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Made:
-    """What was made of one pod."""
+    """Endpoints of one pod, and why some of them lack what its annotations ask for."""
 
     pod: Pod
-    endpoints: Mapping[str, PodEndpoint]
+    endpoints: Mapping[str, Wanted]
     problem: str | None
 
 
 class PodEndpoints:
-    """Makes endpoints of pods, and remembers what it made of which.
+    """Makes endpoints from pods, and caches them per pod.
 
     Args:
-        events: where engines publish unless a pod says otherwise.
+        events: where engines publish unless a pod's annotations differ.
     """
 
     def __init__(self, events: EventsConfig) -> None:
@@ -60,14 +46,14 @@ class PodEndpoints:
         self._made: dict[str, _Made] = {}
 
     def configure(self, events: EventsConfig) -> None:
-        """Look for events elsewhere from now on."""
+        """Replace the event settings."""
         if events != self._events:
             self._events, self._made = events, {}
 
-    def of(self, pods: Iterable[Pod], pool: Pool | None) -> dict[str, PodEndpoint]:
-        """The endpoints of those pods that belong to the pool and serve, by name; none without a pool.
+    def of(self, pods: Iterable[Pod], pool: Pool | None) -> dict[str, Wanted]:
+        """Return the endpoints of the pool's serving pods by name; empty without a pool.
 
-        Cost: O(pods), most of them a look-up: only what changed is made anew.
+        Cost: O(pods), one lookup each; only changed pods are parsed again.
         """
         if pool != self._pool:
             self._pool, self._made = pool, {}
@@ -82,7 +68,7 @@ class PodEndpoints:
 
     @property
     def problems(self) -> dict[str, str]:
-        """Pod -> why not all of it is used as it says."""
+        """Pod -> why its annotations or address cannot be used."""
         return {name: made.problem for name, made in self._made.items() if made.problem}
 
 
@@ -92,38 +78,45 @@ def _make(pod: Pod, pool: Pool, events: EventsConfig) -> _Made:
         try:
             return _Made(pod, dict(_endpoints(pod, pool, events, with_events=with_events)), problem)
         except ValueError as error:
-            problem = problem or f"{error}; its endpoints have no KV events until that is mended"
+            problem = problem or f"{error}; its endpoints have no KV events until that is fixed"
     return _Made(pod, {}, problem)
 
 
 def _endpoints(
     pod: Pod, pool: Pool, events: EventsConfig, *, with_events: bool
-) -> Iterator[tuple[str, PodEndpoint]]:
+) -> Iterator[tuple[str, Wanted]]:
     said = pod.metadata.annotations
     n_ranks = _ranks(said.data_parallel_size) if with_events else 1
     active = _active_ports(said)
     for index, port in enumerate(pool.target_ports):
         if active is not None and port not in active:
             continue
+        serving = HostPort.at(pod.status.pod_ip, port)
         publisher = replay = None
         if with_events:
-            publisher = _port(said.events_port, events.port, index, n_ranks, "events-port")
-            replay = _port(said.replay_port, events.replay_port, index, n_ranks, "replay-port")
-        host = pod.status.pod_ip
-        name = f"{pod.metadata.name}-rank-{index}"
-        endpoint = StaticEndpoint(
-            name=name,
-            address=str(HostPort(host, port)),
-            events=f"tcp://{HostPort(host, publisher)}" if publisher else "",
-            replay=f"tcp://{HostPort(host, replay)}" if replay else "",
-            data_parallel_size=n_ranks,
+            publisher = _socket(
+                serving.host, _port(said.events_port, events.port, index, n_ranks, "events-port")
+            )
+            replay = _socket(
+                serving.host, _port(said.replay_port, events.replay_port, index, n_ranks, "replay-port")
+            )
+        addresses = addresses_of_ranks(
+            serving,
+            publisher=publisher,
+            replay=replay if publisher else None,
+            metrics=f"http://{serving}/metrics",
+            n_ranks=n_ranks,
+            events=events,
         )
-        addresses = endpoint_addresses(endpoint, events)
-        yield name, PodEndpoint(pod.metadata.uid, addresses, pod.metadata.labels)
+        yield f"{pod.metadata.name}-rank-{index}", Wanted(addresses, pod.metadata.labels, pod.metadata.uid)
+
+
+def _socket(host: str, port: int | None) -> ZmqAddress | None:
+    return ZmqAddress.on(HostPort.at(host, port)) if port else None
 
 
 def _active_ports(said: PodAnnotations) -> frozenset[int] | None:
-    """Ports that serve at the moment, None for all; what is no port is no target port either."""
+    """Return the ports that serve now, None for all; text that is no port is ignored."""
     text = said.old_active_ports if said.active_ports is None else said.active_ports
     return None if text is None else frozenset(int(part) for part in text.split(",") if _PORT.fullmatch(part))
 
@@ -137,7 +130,7 @@ def _ranks(text: str | None) -> int:
 
 
 def _port(text: str | None, usual: int, index: int, n_ranks: int, annotation: str) -> int | None:
-    """Port of the first rank behind a target port; None for no socket."""
+    """Return the port of the first rank behind a target port, None for no socket."""
     if text is None:
         return usual + index * n_ranks
     if not text.strip():
@@ -145,6 +138,6 @@ def _port(text: str | None, usual: int, index: int, n_ranks: int, annotation: st
     parts = [part.strip() for part in text.split(",")]
     if not all(_PORT.fullmatch(part) for part in parts) or (len(parts) > 1 and index >= len(parts)):
         raise ValueError(
-            f"kvatlas.io/{annotation} is {text!r}, want one port, or one for each target port with commas between"
+            f"kvatlas.io/{annotation} is {text!r}, want one port, or one per target port separated by commas"
         )
     return int(parts[index]) if len(parts) > 1 else int(parts[0]) + index * n_ranks

@@ -1,6 +1,6 @@
-"""Objects that are about one pool, of kinds that a cluster may have or not, in one of two API groups.
+"""Objects that refer to one pool, of optional kinds that exist in one of two API groups.
 
-Source: llm-d-router, which prefers its own API group over the older one, kind by kind, and takes no note of the other.
+Source: llm-d-router, which for each kind uses its own API group if that is served, otherwise the older one.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import msgspec
 
 from ...configs.cluster import KubernetesConfig
 from .client.api_server import ApiServer
-from .client.backoff import Pace
+from .client.backoff import Timing
 from .client.errors import RequestFailedError
 from .client.follower import Collection, Follower
 from .client.list_watch import ListWatch
@@ -22,17 +22,16 @@ from .client.wire import DECODE_ERRORS, Wire
 from .kinds import PoolMeta
 
 GROUPS = ("llm-d.ai", "inference.networking.x-k8s.io")
-"""API groups of these kinds, the first that is served counts."""
+"""API groups of these kinds; the first one that is served is used."""
 
 VERSION = "v1alpha2"
 
 GROUP_WITHOUT_POOLS = GROUPS[0]
-"""Some CRDs of that group fill it in where an object names no group of its pool. It has no pools, so that none of its own
-can be meant."""
+"""Group that some CRDs fill in if an object names no group for its pool. It has no pools of its own."""
 
 
 class PoolReference(Wire, frozen=True):
-    """The pool that an object is about."""
+    """Reference to a pool."""
 
     group: str = "inference.networking.k8s.io"
     """Its API group."""
@@ -40,8 +39,8 @@ class PoolReference(Wire, frozen=True):
     """Its name."""
 
 
-class AboutPool(Protocol):
-    """What such an object says."""
+class PoolObjectSpec(Protocol):
+    """Spec of an object that refers to a pool."""
 
     @property
     def pool_ref(self) -> PoolReference:
@@ -50,7 +49,7 @@ class AboutPool(Protocol):
 
 
 class PoolObject(Protocol):
-    """An object about a pool."""
+    """An object that refers to a pool."""
 
     @property
     def metadata(self) -> PoolMeta:
@@ -58,8 +57,8 @@ class PoolObject(Protocol):
         ...
 
     @property
-    def spec(self) -> AboutPool:
-        """What it says."""
+    def spec(self) -> PoolObjectSpec:
+        """Its spec."""
         ...
 
 
@@ -67,28 +66,28 @@ T = TypeVar("T", bound=PoolObject)
 
 
 class ResourceName(Wire, frozen=True):
-    """One kind of an API group."""
+    """Name of a kind in an API group."""
 
     name: str
-    """In the plural."""
+    """Plural name."""
 
 
 class ResourceList(Wire, frozen=True):
-    """The kinds of an API group's version."""
+    """Kinds that a version of an API group has."""
 
     resources: tuple[ResourceName, ...] = ()
-    """All of them."""
+    """Its kinds."""
 
 
 @dataclass(frozen=True, slots=True)
 class PoolScope:
-    """Which objects are meant, and how the API server is asked for them.
+    """The pool, and how to request its objects.
 
     Attributes:
         config: names the pool.
         server: the API server.
-        namespace: of the pool.
-        pace: how often the API server is asked.
+        namespace: namespace of the pool.
+        timing: retry and watch durations.
         clock: monotonic seconds.
         rng: uniform in [0, 1).
     """
@@ -96,31 +95,31 @@ class PoolScope:
     config: KubernetesConfig
     server: ApiServer
     namespace: str
-    pace: Pace
+    timing: Timing
     clock: Callable[[], float]
     rng: Callable[[], float]
 
 
 class PoolObjects(Generic[T]):
-    """Follows the objects of one kind that are about one pool.
+    """Follows the objects of one kind that refer to one pool.
 
     Args:
         scope: the pool.
-        plural: name of the kind.
-        kind: its type.
-        tell: told of all of them whenever one may have changed.
+        plural: plural name of the kind.
+        kind: type of the objects.
+        on_change: called with all of them when one may have changed.
     """
 
     def __init__(
-        self, scope: PoolScope, plural: str, kind: type[T], *, tell: Callable[[Sequence[T]], None]
+        self, scope: PoolScope, plural: str, kind: type[T], *, on_change: Callable[[Sequence[T]], None]
     ) -> None:
-        self._scope, self.plural, self._tell = scope, plural, tell
-        self._copy = ListWatch(kind, pace=scope.pace, rng=scope.rng)
+        self._scope, self.plural, self._on_change = scope, plural, on_change
+        self._copy = ListWatch(kind, timing=scope.timing, rng=scope.rng)
         self.follower: Follower[T] | None = None
-        """Keeps the objects; None while the cluster does not have the kind."""
+        """Keeps a copy of the objects; None while the cluster does not have the kind."""
 
     async def run(self) -> None:
-        """Follow, until cancelled; a kind that is installed later is found."""
+        """Follow, until cancelled; waits for the kind if it is not installed yet."""
         group, scope = await self._group(), self._scope
         collection = Collection(f"/apis/{group}/{VERSION}/namespaces/{scope.namespace}/{self.plural}")
         self.follower = Follower(
@@ -129,18 +128,18 @@ class PoolObjects(Generic[T]):
         await self.follower.run()
 
     async def _group(self) -> str:
-        """The API group that has the kind, once one has."""
+        """Wait for an API group that has the kind, and return it."""
         while True:
             for group in GROUPS:
                 served = await self._serves(group)
                 if served:
                     return group
-                if served is None:  # the next group counts only where this one is known not to have it
+                if served is None:  # try the next group only if this one is known not to have the kind
                     break
-            await asyncio.sleep(self._scope.pace.max_delay_s)
+            await asyncio.sleep(self._scope.timing.max_delay_s)
 
     async def _serves(self, group: str) -> bool | None:
-        """Whether the cluster has the kind in this group; None when it does not tell."""
+        """Return whether the cluster has the kind in this group, None if that is unknown."""
         try:
             body = await self._scope.server.get(f"/apis/{group}/{VERSION}", {})
             kinds = msgspec.json.decode(body, type=ResourceList)
@@ -153,7 +152,7 @@ class PoolObjects(Generic[T]):
     def _changed(self) -> None:
         config = self._scope.config
         groups = (config.pool_group, GROUP_WITHOUT_POOLS)
-        self._tell([
+        self._on_change([
             found
             for found in self._copy.objects.values()
             if found.spec.pool_ref.name == config.inference_pool

@@ -1,7 +1,7 @@
-"""Models that InferenceModelRewrites put in the place of others.
+"""Model rewrites from InferenceModelRewrites.
 
-A rule for the very model goes before one for all of them, an older object before a younger one, and a rule before those
-behind it. Source: llm-d-router, InferenceModelRewrite; objects of the same second are ordered by name.
+Precedence: a rule that names the model before a rule for all models, then the older object, then the earlier rule in an
+object. Objects of the same second are ordered by name. Source: llm-d-router, InferenceModelRewrite.
 """
 
 from __future__ import annotations
@@ -20,43 +20,43 @@ class RewriteMeta(PoolMeta, frozen=True):
     """Metadata of a rewrite."""
 
     creation_timestamp: str = ""
-    """When it was made, in UTC to the second."""
+    """Creation time in UTC, to the second."""
 
 
 class ModelMatch(Wire, frozen=True):
-    """A model's name; the API has no other way to match."""
+    """A match by model name, the only kind that the API has."""
 
     value: str
     """The name."""
 
 
 class RuleMatch(Wire, frozen=True):
-    """What a request must have."""
+    """Condition of a rule."""
 
     model: ModelMatch
     """Its model."""
 
 
 class RuleTarget(Wire, frozen=True):
-    """A model that may take the place."""
+    """A model to rewrite to."""
 
     model_rewrite: str
     """Its name."""
     weight: Annotated[int, Meta(ge=1, le=1_000_000)] = 1
-    """Its share."""
+    """Its share of requests, relative to the other targets."""
 
 
 class RewriteRule(Wire, frozen=True):
-    """Which models become which."""
+    """One rewrite rule."""
 
     matches: tuple[RuleMatch, ...] = ()
-    """One of them must fit; none: every request fits."""
+    """One of them must match; empty matches every request."""
     targets: tuple[RuleTarget, ...] = ()
-    """One of them is drawn; none: the model stays."""
+    """One of them is drawn by weight; empty keeps the model."""
 
 
 class RewriteSpec(Wire, frozen=True):
-    """What a rewrite says."""
+    """Spec of an InferenceModelRewrite."""
 
     pool_ref: PoolReference
     """Its pool."""
@@ -65,7 +65,7 @@ class RewriteSpec(Wire, frozen=True):
 
 
 class InferenceModelRewrite(Wire, frozen=True):
-    """Rules for models."""
+    """An InferenceModelRewrite."""
 
     metadata: RewriteMeta
     """Name and age."""
@@ -87,11 +87,11 @@ class ModelRewrites:
 
     @property
     def has_rules(self) -> bool:
-        """Whether any model may become another."""
+        """Whether any model may be rewritten."""
         return bool(self._exact) or self._generic is not None
 
     def use(self, rewrites: Sequence[InferenceModelRewrite]) -> None:
-        """Put these rules in force, and no others."""
+        """Replace all rules by those of `rewrites`."""
         self._exact.clear()
         self._generic = None
         for rule in _in_order(rewrites):
@@ -101,7 +101,7 @@ class ModelRewrites:
                 self._generic = rule
 
     def target(self, model: str) -> str:
-        """The model that takes the place of `model`, drawn by weight; empty when it stays."""
+        """Return the model to use instead of `model`, drawn by weight; empty to keep it."""
         rule = self._exact.get(model, self._generic)
         if rule is None or not rule.targets:
             return ""
@@ -110,7 +110,7 @@ class ModelRewrites:
             place -= target.weight
             if place < 0:
                 return target.model_rewrite
-        return rule.targets[-1].model_rewrite  # a sum of floats may fall short of the whole
+        return rule.targets[-1].model_rewrite  # rounding may leave `place` at 0 after the last target
 
 
 def _in_order(rewrites: Sequence[InferenceModelRewrite]) -> Iterator[RewriteRule]:

@@ -1,1 +1,1 @@
-"""Reading load and cache size from the endpoints' `/metrics`."""
+"""Scraping of load and cache size from the endpoints' `/metrics`."""

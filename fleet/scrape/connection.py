@@ -1,7 +1,7 @@
-"""One kept HTTP connection to an endpoint, which asks for its metrics again and again.
+"""Persistent HTTP connection for scraping one endpoint.
 
-Written on `asyncio.Protocol` and the parser of `httptools`, since this is a hot path: a scrape costs a quarter of what it
-costs with a general HTTP client (`bench/scrape.py`).
+A hot path, so it uses `asyncio.Protocol` and the parser of `httptools`: a scrape costs a quarter of one with a general
+HTTP client (`python -m bench scrape`).
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ _SAFE = "/%:@!$&'()*+,;=~-._?[]"
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """Where one endpoint's metrics are.
+    """Address of one endpoint's metrics.
 
     Attributes:
-        shown: the URL for people, without user and password.
+        shown: URL for display, without user and password.
         host: name or address to connect to.
-        port: its port.
-        is_tls: whether the connection is encrypted; the certificate is checked then.
-        head: request line up to the path, and what follows its end.
+        port: port to connect to.
+        is_tls: whether to use TLS, with a checked certificate.
+        head: request line up to the query, and the rest of the request.
     """
 
     shown: str
@@ -45,14 +45,14 @@ class Destination:
 
     @classmethod
     def of(cls, url: str) -> Destination:
-        """The destination of an http or https URL; a user and password in it are sent as basic authorization."""
+        """Parse an http or https URL; user and password in it are sent as basic authorization."""
         parts = urlsplit(url)
         is_tls = parts.scheme == "https"
         place = parts.netloc.rpartition("@")[2]
         lines = [
             f"Host: {place}",
             "Accept: text/plain;version=0.0.4",
-            "Accept-Encoding: identity",  # compressing costs the engine more than the bytes do
+            "Accept-Encoding: identity",  # compression costs the engine more than it saves
             "User-Agent: kvatlas",
         ]
         if parts.username is not None:
@@ -71,7 +71,7 @@ class Destination:
         )
 
     def request(self, names: Sequence[str] = ()) -> bytes:
-        """The request, for every series or, of servers that know the parameter, for the series called `names`."""
+        """Return the request for all series, or for the series `names` from servers that support the parameter."""
         start, end = self.head
         if names:
             query = "&".join(f"name[]={quote(name, safe=_SAFE)}" for name in names)
@@ -79,21 +79,21 @@ class Destination:
         return f"{start}{end}".encode("ascii", "replace")
 
 
-class Asker(Protocol):
-    """Who asks over a connection."""
+class ResponseHandler(Protocol):
+    """Receives the responses of a connection."""
 
-    def answered(self, status: int, body: bytes) -> None:
-        """A whole answer came."""
+    def responded(self, status: int, body: bytes) -> None:
+        """Take a complete response."""
         ...
 
     def failed(self, error: ScrapeError, *, untouched: bool) -> None:
-        """No answer will come; `untouched` when a kept connection ended before a byte of it, as servers do when idle."""
+        """Handle a failed request; `untouched` if a reused connection closed before the first byte, as idle ones do."""
         ...
 
 
 @dataclass(slots=True)
-class _Answer:
-    """An answer as far as it has come."""
+class _Response:
+    """The received part of a response."""
 
     status: int = 0
     has_head: bool = False
@@ -105,115 +105,117 @@ class _Answer:
 
 
 class MetricsConnection(asyncio.Protocol):
-    """Asks over one connection, one request at a time.
+    """Sends one request at a time over one connection.
 
     Args:
-        asker: told of answers and failures, each once a request, in the event loop.
+        handler: called once per request, with the response or the failure, in the event loop.
         max_body_bytes: larger bodies are refused.
     """
 
-    def __init__(self, asker: Asker, *, max_body_bytes: int = MAX_BODY_BYTES) -> None:
-        self._asker: Asker | None = asker
+    def __init__(self, handler: ResponseHandler, *, max_body_bytes: int = MAX_BODY_BYTES) -> None:
+        self._handler: ResponseHandler | None = handler
         self._max_body_bytes = max_body_bytes
         self._transport: asyncio.Transport | None = None
         self._parser = httptools.HttpResponseParser(self)
-        self._is_waiting = self._is_touched = self._is_used = False
-        self._answer = _Answer()
+        self._is_pending = self._has_bytes = self._is_reused = False
+        self._response = _Response()
 
     @property
     def is_open(self) -> bool:
-        """Whether another request can be sent."""
+        """Whether a request can be sent."""
         return self._transport is not None and not self._transport.is_closing()
 
-    def ask(self, request: bytes) -> None:
-        """Send a request; the connection is open and no other request is under way."""
-        assert self._transport is not None and not self._is_waiting  # noqa: S101, PT018 - the caller's promise
-        self._is_waiting, self._is_touched = True, False
-        self._answer = _Answer()
+    def send(self, request: bytes) -> None:
+        """Send a request; the connection must be open, without a pending request."""
+        assert self._transport is not None and not self._is_pending  # noqa: S101, PT018 - the caller guarantees it
+        self._is_pending, self._has_bytes = True, False
+        self._response = _Response()
         self._transport.write(request)
 
     def abort(self) -> None:
-        """Close at once; nothing is told any more."""
-        self._asker = None
+        """Close at once; the handler is not called any more."""
+        self._handler = None
         if self._transport is not None:
             self._transport.abort()
 
     # -- asyncio.Protocol -----------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """See `asyncio.BaseProtocol`."""
+        """Implement `asyncio.BaseProtocol`."""
         self._transport = cast("asyncio.Transport", transport)  # uvloop's is no subclass
 
     def data_received(self, data: bytes) -> None:
-        """See `asyncio.Protocol`."""
-        if not self._is_waiting:
-            self._close()  # an answer to nothing
+        """Implement `asyncio.Protocol`."""
+        if not self._is_pending:
+            self._close()  # a response without request
             return
-        self._is_touched = True
+        self._has_bytes = True
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade):
-            self._fail(ScrapeError("malformed", "the answer is not HTTP"))
+            self._fail(ScrapeError("malformed", "the response is not HTTP"))
             return
-        if self._answer.size > self._max_body_bytes:
-            self._fail(ScrapeError("too_large", f"the answer is above {self._max_body_bytes} bytes"))
-        elif self._answer.is_complete:
-            self._finish(keep=self._answer.is_kept)
+        if self._response.size > self._max_body_bytes:
+            self._fail(ScrapeError("too_large", f"the response has more than {self._max_body_bytes} bytes"))
+        elif self._response.is_complete:
+            self._finish(keep=self._response.is_kept)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """See `asyncio.BaseProtocol`."""
+        """Implement `asyncio.BaseProtocol`."""
         self._transport = None
-        if not self._is_waiting:
+        if not self._is_pending:
             return
-        if exc is None and self._answer.has_head and not self._answer.has_length:
-            self._finish(keep=False)  # HTTP/1.0: the end of the connection is the end of the body
+        if exc is None and self._response.has_head and not self._response.has_length:
+            self._finish(keep=False)  # HTTP/1.0: the body ends with the connection
             return
-        reason = str(exc) if exc is not None else "the connection was closed before the whole answer came"
-        self._fail(ScrapeError("unreachable", reason), untouched=self._is_used and not self._is_touched)
+        reason = (
+            str(exc) if exc is not None else "the connection was closed before the whole response arrived"
+        )
+        self._fail(ScrapeError("unreachable", reason), untouched=self._is_reused and not self._has_bytes)
 
     # -- httptools ------------------------------------------------------------------------------------------------
 
     def on_header(self, name: bytes, value: bytes) -> None:  # noqa: ARG002 - the parser passes both
-        """See `httptools`."""
+        """Implement `httptools`."""
         if name.lower() in _LENGTH_HEADERS:
-            self._answer.has_length = True
+            self._response.has_length = True
 
     def on_headers_complete(self) -> None:
-        """See `httptools`."""
-        if not self._answer.is_complete:
-            self._answer.status = self._parser.get_status_code()
-            self._answer.has_head = self._answer.status >= 200
+        """Implement `httptools`."""
+        if not self._response.is_complete:
+            self._response.status = self._parser.get_status_code()
+            self._response.has_head = self._response.status >= 200
 
     def on_body(self, data: bytes) -> None:
-        """See `httptools`."""
-        if not self._answer.is_complete:
-            self._answer.size += len(data)
-            if self._answer.size <= self._max_body_bytes:
-                self._answer.chunks.append(data)
+        """Implement `httptools`."""
+        if not self._response.is_complete:
+            self._response.size += len(data)
+            if self._response.size <= self._max_body_bytes:
+                self._response.chunks.append(data)
 
     def on_message_complete(self) -> None:
-        """See `httptools`. What precedes the answer, such as 100 Continue, is none; nothing may follow it."""
-        if self._answer.is_complete:
-            self._answer.is_kept = False
-        elif self._answer.has_head:
-            self._answer.is_complete, self._answer.is_kept = True, self._parser.should_keep_alive()
+        """Implement `httptools`. Interim responses such as 100 Continue are skipped; a second response ends the connection."""
+        if self._response.is_complete:
+            self._response.is_kept = False
+        elif self._response.has_head:
+            self._response.is_complete, self._response.is_kept = True, self._parser.should_keep_alive()
         else:
-            self._answer = _Answer()
+            self._response = _Response()
 
     def _finish(self, *, keep: bool) -> None:
-        self._is_waiting, self._is_used = False, True
-        status, chunks = self._answer.status, self._answer.chunks
-        self._answer = _Answer()
+        self._is_pending, self._is_reused = False, True
+        status, chunks = self._response.status, self._response.chunks
+        self._response = _Response()
         if not keep:
             self._close()
-        if self._asker is not None:
-            self._asker.answered(status, chunks[0] if len(chunks) == 1 else b"".join(chunks))
+        if self._handler is not None:
+            self._handler.responded(status, chunks[0] if len(chunks) == 1 else b"".join(chunks))
 
     def _fail(self, error: ScrapeError, *, untouched: bool = False) -> None:
-        self._is_waiting = False
+        self._is_pending = False
         self._close()
-        if self._asker is not None:
-            self._asker.failed(error, untouched=untouched)
+        if self._handler is not None:
+            self._handler.failed(error, untouched=untouched)
 
     def _close(self) -> None:
         if self._transport is not None:

@@ -1,7 +1,7 @@
 """Errors of scraping.
 
 KVAtlasError
-└── ScrapeError    one scrape that gave no report
+└── ScrapeError    a scrape failed
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from ...events.errors import KVAtlasError
 
 
 class ScrapeError(KVAtlasError):
-    """One scrape gave no report; the message is for people.
+    """A scrape failed.
 
-    `reason` is a bounded word for counters: `timeout`, `unreachable`, `http_status`, `too_large`, `malformed` or
+    `reason` is a counter label: `timeout`, `unreachable`, `http_status`, `too_large`, `malformed` or
     `missing_series`.
     """
 

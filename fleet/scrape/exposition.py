@@ -1,7 +1,7 @@
-"""Single series out of a Prometheus text body, without reading the rest.
+"""Lookup of single series in a Prometheus text body, without parsing the rest.
 
-An engine's body has hundreds of series and a scrape needs three, twenty times a second. Searching the bytes for a name
-at the start of a line costs about a hundredth of parsing every line, and looking where it was before next to nothing.
+An engine's body has hundreds of series, and a scrape needs three, twenty times a second. A byte search for a name at the
+start of a line costs about a hundredth of parsing every line. A lookup near the former position costs almost nothing.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from .errors import ScrapeError
 
 MAX_HITS = 10_000
-"""Lines that may begin with a name, longer names included: three series for each of 1024 data-parallel ranks fit."""
+"""Limit of lines that begin with a name, longer names included: enough for three series of each of 1024 ranks."""
 
 MAX_LINE_BYTES = 65_536
-"""Longest line of a wanted series; vLLM's longest has about 1.5 kB."""
+"""Longest line accepted of a wanted series; vLLM's longest has about 1.5 kB."""
 
 NEAR_BYTES = 2048
-"""How far lines may move between two bodies and still be found without a search: numbers grow by a digit now and then."""
+"""Distance that lines may move between two bodies and still be found without a search; numbers can grow by digits."""
 
 _AFTER_NAME = (b"{", b" ", b"\t")
 _VALUE = rb'"(?:[^"\\]|\\.)*+"'
@@ -40,30 +40,30 @@ class Sample:
     value: float
 
     def labels(self) -> dict[str, str]:
-        """Label name -> value, escapes resolved. Parsed at each call, since most samples are never asked."""
+        """Parse the labels, name -> value, escapes resolved. Not cached, since most samples need none."""
         return {match[1].decode(): _unescape(match[2][1:-1]) for match in _LABEL.finditer(self.label_block)}
 
 
 class Exposition:
-    """A body in the Prometheus text format 0.0.4, in which series can be looked up by name."""
+    """A body in the Prometheus text format 0.0.4, with lookup of series by name."""
 
     def __init__(self, body: bytes) -> None:
         self._text = b"\n" + body
 
     def samples(self, name: str) -> list[Sample]:
-        """Every sample of the series called exactly `name`, in the body's order.
+        """Return every sample of the series called exactly `name`, in the order of the body.
 
         Raises:
-            ScrapeError: such a line cannot be read, is too long, or there are too many.
-        Cost: one search of the body, plus O(length) a matching line.
+            ScrapeError: a line is malformed or too long, or there are too many.
+        Cost: one search of the body, plus O(length) per matching line.
         """
         return [self.sample(name, place) for place in self.places(name)]
 
     def places(self, name: str) -> list[int]:
-        """Where the lines of the series are, in the body's order; each place is for `sample`.
+        """Return the positions of the lines of the series, in the order of the body; `sample` takes them.
 
-        A name is looked for at the start of a line, where every client library writes it; neither help texts nor label
-        values can hold a line break that is not escaped.
+        A name is searched at the start of a line, where every client library writes it. Help texts and label values
+        cannot contain unescaped line breaks.
 
         Raises:
             ScrapeError: there are too many.
@@ -82,9 +82,9 @@ class Exposition:
         raise ScrapeError("malformed", f"more than {MAX_HITS} lines begin with {name}")
 
     def group(self, name: str, *, near: int) -> list[int]:
-        """As `places`, but of one run of lines and only where it begins close to place `near`; else nothing.
+        """Return as `places` one run of lines that begins close to position `near`, or nothing.
 
-        Cost: O(lines), not of the body.
+        Cost: O(lines of the run).
         """
         text, needle = self._text, b"\n" + name.encode()
         found: list[int] = []
@@ -98,19 +98,19 @@ class Exposition:
         return found
 
     def sample(self, name: str, place: int) -> Sample:
-        """The sample of the series `name` whose line is at `place`. A timestamp after the value is passed over.
+        """Return the sample of the series `name` at a position. A timestamp after the value is ignored.
 
         Raises:
-            ScrapeError: the line cannot be read, or is too long.
+            ScrapeError: the line is malformed or too long.
         """
         return _sample(name, self._text, place)
 
 
 class Bookmark:
-    """Finds one series in the bodies of one server, which stays near where it was in the body before.
+    """Lookup of one series in successive bodies of one server, near its former position.
 
     Args:
-        name: of the series.
+        name: name of the series.
     """
 
     def __init__(self, name: str) -> None:
@@ -119,12 +119,12 @@ class Bookmark:
         self._count = 0
 
     def samples(self, exposition: Exposition) -> list[Sample]:
-        """As `Exposition.samples`, of each body in turn.
+        """Return the same as `Exposition.samples`; call it once per body.
 
-        Where as many lines stand together as there were in the last body that was searched, these are all: the format
-        wants the lines of a series in one group. Any other number has the body searched again.
+        The format requires the lines of a series to stand in one group. If the group near the former position has as many
+        lines as before, it is complete. Otherwise the body is searched.
 
-        Cost: O(lines), and a search of the body when lines have moved far or come or gone, or there are none.
+        Cost: O(lines), plus a search of the body if lines have moved far, or their number changed, or there are none.
         """
         name = self._name
         places = [] if self._place is None else exposition.group(name, near=self._place)
@@ -146,10 +146,10 @@ def _sample(name: str, text: bytes, start: int) -> Sample:
     if rest.startswith(b"{"):
         match = _LABEL_BLOCK.match(rest)
         if match is None:
-            raise ScrapeError("malformed", f"labels of {name} cannot be read")
+            raise ScrapeError("malformed", f"labels of {name} are malformed")
         block, rest = match[0], rest[match.end() :]
     value = rest.split(maxsplit=1)[0] if rest else b""
-    if b"_" in value:  # Python's digit separator is no part of the format
+    if b"_" in value:  # float() accepts a digit separator, the format does not
         raise ScrapeError("malformed", f"value of {name} is no number")
     try:
         return Sample(block, float(value))

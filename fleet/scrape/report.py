@@ -1,4 +1,4 @@
-"""What one scrape tells of an endpoint: its load, and what changes only when it restarts."""
+"""Content of one scrape: the load of an endpoint, and facts that change only with a restart."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from .errors import ScrapeError
 from .exposition import Bookmark, Exposition, Sample
 
 MAX_GAUGE = 10**12
-"""Load above which a body is taken for garbage; also keeps sums finite."""
+"""Largest plausible load; larger values are malformed. Also keeps sums finite."""
 
 MAX_DIGITS = 15
-"""Longest number read from a label."""
+"""Most digits of a number in a label."""
 
 FACTS_EVERY_S = 1.0
-"""Facts, and adapters where there were none, are looked for this often: they hardly change, and to find them costs more
-than the load."""
+"""Time between two reads of facts, and of adapters while there are none: they rarely change, and cost more to find than
+the load."""
 
 
 @dataclass(frozen=True, slots=True)
 class EngineFacts:
-    """What an endpoint tells of itself that changes only with a restart; None where it tells nothing.
+    """Facts of an endpoint that change only with a restart; None if its metrics lack them.
 
     Attributes:
         n_engines: data-parallel ranks behind the endpoint's metrics.
-        block_size: tokens a block.
+        block_size: tokens per block.
         num_gpu_blocks: GPU blocks of all ranks together.
-        process_start_s: wall-clock start of the process in seconds; vLLM leaves it out with several ranks.
+        process_start_s: start of the process, wall-clock seconds; vLLM omits it with several ranks.
         offloads: whether blocks have moved to or from slower memory.
     """
 
@@ -42,26 +42,25 @@ class EngineFacts:
 
     @property
     def gpu_blocks_per_engine(self) -> int | None:
-        """GPU blocks of one rank, the capacity of its first tier."""
+        """GPU blocks of one rank, the capacity of its fastest tier."""
         return None if self.num_gpu_blocks is None else self.num_gpu_blocks // self.n_engines
 
 
 @dataclass(frozen=True, slots=True)
 class EngineReport:
-    """One scrape, read. The facts are those of up to `FACTS_EVERY_S` seconds ago."""
+    """Result of one scrape. The facts may be up to `FACTS_EVERY_S` seconds old."""
 
     load: Load
     facts: EngineFacts
 
 
 class ReportReader:
-    """Reads the bodies of one endpoint.
+    """Reader of the bodies of one endpoint.
 
-    Remembers where series were and what the last labels said: the cache's line has 60 and stays the same from start to
-    restart.
+    Caches the positions of series and the parsed labels: the line of the cache has 60, which change only with a restart.
 
     Args:
-        engines: engines it may be, by name; the first of which a load series is there is the one.
+        engines: possible engines by name; the first one with a load series in the body is chosen.
     """
 
     def __init__(self, engines: Mapping[str, EngineSeries]) -> None:
@@ -74,32 +73,31 @@ class ReportReader:
         self._facts: EngineFacts | None = None
         self._facts_at = -math.inf
         self.engine: str | None = None
-        """Which engine it is, None until a body showed it."""
+        """Name of the engine, None until a body has shown it."""
 
     @property
     def names(self) -> list[str]:
-        """Names of every series that is read of the engine, once it is known."""
+        """Names of all series that are read, empty until the engine is known."""
         return self._engines[self.engine].names if self.engine is not None else []
 
     def new_connection(self) -> None:
-        """The endpoint may have restarted: the next body shows its engine and facts."""
+        """Detect engine and facts again with the next body, because the endpoint may have restarted."""
         self.engine = None
         self._facts_at = -math.inf
 
     def read(self, body: bytes, *, now: float) -> EngineReport:
-        """Load and facts in one `/metrics` body.
+        """Read load and facts from a `/metrics` body.
 
-        Waiting and running requests are summed over the endpoint's data-parallel ranks. Utilization is their mean:
-        ranks have pools of one size, so the mean is the used part of the endpoint's whole KV memory, the figure that
-        one engine with a pool of that size would show.
+        Waiting and running requests are summed over the data-parallel ranks. Utilization is the mean over the ranks:
+        their pools have the same size, so the mean is the used part of the endpoint's whole KV memory.
 
         Args:
             body: Prometheus text format 0.0.4.
-            now: monotonic seconds to which the load belongs.
+            now: time of the load, monotonic seconds.
 
         Raises:
-            ScrapeError: `missing_series` when a load series of the engine is absent, `malformed` when a value is
-                impossible or a needed line cannot be read.
+            ScrapeError: `missing_series` if a load series of the engine is absent, `malformed` if a value is impossible
+                or a needed line is malformed.
         """
         exposition = Exposition(body)
         series = self._series(exposition)
@@ -121,7 +119,7 @@ class ReportReader:
         return EngineReport(load, self._facts)
 
     def _series(self, exposition: Exposition) -> EngineSeries:
-        """The names of this endpoint's engine; where it is not known, of the first that the body may be of."""
+        """Return the series names of this endpoint's engine, which the body shows if it is unknown."""
         if self.engine is None:
             for name, series in self._engines.items():
                 if any(self._samples(exposition, selector) for selector in series.load):
@@ -130,14 +128,14 @@ class ReportReader:
             else:
                 names = ", ".join(series.waiting[0].name for series in self._engines.values())
                 raise ScrapeError(
-                    "missing_series", f"no series {names} in the answer; is it an engine's /metrics?"
+                    "missing_series", f"no series {names} in the response; is it an engine's /metrics?"
                 )
         return self._engines[self.engine]
 
     def _read_adapters(self, exposition: Exposition, series: EngineSeries) -> Adapters | None:
-        """The adapters of the newest line, None without: vLLM leaves those of past states exposed.
+        """Return the adapters in the newest line, None if there is none; vLLM keeps lines of former states.
 
-        A missing number of adapters, as from an engine without LoRA, tells nothing of them.
+        `max_active` is 0 if the number is missing, as from an engine without LoRA.
         """
         samples = [each for name in series.lora_info for each in self._samples(exposition, name)]
         newest = max(samples, key=lambda sample: sample.value, default=None)
@@ -164,7 +162,7 @@ class ReportReader:
         return [each for each in samples if all(each.labels().get(k) == v for k, v in selector.labels)]
 
     def _gauge(self, exposition: Exposition, selectors: Sequence[Selector]) -> list[float]:
-        """Values of the first of `selectors` that is there, one a rank; nothing when none is asked for."""
+        """Return the values of the first selector with samples, one per rank; empty without selectors."""
         for selector in selectors:
             samples = self._samples(exposition, selector)
             for sample in samples:
@@ -177,13 +175,13 @@ class ReportReader:
         if not selectors:
             return []
         names = " or ".join(selector.name for selector in selectors)
-        raise ScrapeError("missing_series", f"no series {names} in the answer; is it an engine's /metrics?")
+        raise ScrapeError("missing_series", f"no series {names} in the response; is it an engine's /metrics?")
 
     def _read_facts(self, exposition: Exposition, series: EngineSeries, *, n_engines: int) -> EngineFacts:
-        """What the body tells of the endpoint itself.
+        """Read the facts.
 
-        vLLM writes the sum of all ranks' blocks into the line of every rank, hence the largest; gauges are each rank's
-        own. A label that is no number, such as `None`, tells nothing.
+        vLLM writes the blocks of all ranks into the label of every rank, hence the maximum; gauges count the rank's own.
+        Labels that are no numbers, such as `None`, are ignored.
         """
         block_size, num_blocks = self._cache(exposition, series)
         starts = [sample.value for sample in self._samples(exposition, series.process_start)]
@@ -198,7 +196,7 @@ class ReportReader:
         )
 
     def _cache(self, exposition: Exposition, series: EngineSeries) -> tuple[int | None, int | None]:
-        """Block size and number of blocks by the labels of the cache description, which vLLM gives sixty."""
+        """Return block size and number of blocks from the labels of the cache description."""
         samples = [each for name in series.cache_info for each in self._samples(exposition, name)]
         blocks = [sample.label_block for sample in samples]
         if blocks != self._cache_blocks:
@@ -213,13 +211,13 @@ class ReportReader:
     def _whole(
         self, exposition: Exposition, selectors: Sequence[Selector], whole: Callable[[list[int]], int]
     ) -> int | None:
-        """One number out of the ranks' own, None when none tells one."""
+        """Combine the values of all ranks into one number, None if there is none."""
         values = (each.value for name in selectors for each in self._samples(exposition, name))
         return whole([int(value) for value in values if 1 <= value <= MAX_GAUGE] or [0]) or None
 
 
 def _names(text: str) -> frozenset[str]:
-    """Adapters of a label, which separates them by commas."""
+    """Return the adapters in a label, which are separated by commas."""
     return frozenset(name for part in text.split(",") if (name := part.strip()))
 
 

@@ -1,4 +1,4 @@
-"""When to scrape which endpoint: at steady ticks, spread over time, and less often the longer it has been idle."""
+"""Scrape schedule: steady ticks, spread over time, less frequent while an endpoint is idle."""
 
 from __future__ import annotations
 
@@ -6,86 +6,85 @@ import math
 from dataclasses import dataclass
 
 GOLDEN_RATIO_PART = (math.sqrt(5) - 1) / 2
-"""Steps of this part of a circle keep any number of points spread evenly (three-distance theorem)."""
+"""Steps of this part of a circle spread any number of points evenly (three-distance theorem)."""
 
 MAX_SPREAD_S = 1.0
-"""An endpoint's first scrape comes within this time, however long the interval."""
+"""Time within which the first scrape of an endpoint starts, whatever the interval."""
 
 WARM_S = 1.0
-"""An endpoint that was picked counts as busy for so long, since the request is yet to show in its metrics."""
+"""Time for which a picked endpoint counts as busy, until its metrics show the request."""
 
 
 @dataclass(frozen=True, slots=True)
-class Rhythm:
-    """How often to scrape.
+class Intervals:
+    """Intervals between scrapes.
 
     Attributes:
-        interval_s: time between two scrapes of a busy endpoint.
-        idle_interval_s: longest time between two scrapes of an idle one, at least `interval_s`.
+        interval_s: interval of a busy endpoint.
+        idle_interval_s: longest interval of an idle endpoint, at least `interval_s`.
     """
 
     interval_s: float
     idle_interval_s: float
 
 
-class Places:
-    """Places of endpoints in the interval, added one after the other.
+class Spread:
+    """Phases of endpoints within the interval, spread evenly.
 
     Args:
-        start: place of the first endpoint, 0 to 1; random, so that several pickers do not scrape in step.
+        start: phase of the first endpoint, 0 to 1; random, so that several pickers do not scrape in step.
     """
 
     def __init__(self, start: float) -> None:
         self._next = start
 
     def take(self) -> float:
-        """The next endpoint's place, 0 to 1."""
-        place = self._next
-        self._next = (place + GOLDEN_RATIO_PART) % 1.0
-        return place
+        """Return the phase of the next endpoint, 0 to 1."""
+        phase = self._next
+        self._next = (phase + GOLDEN_RATIO_PART) % 1.0
+        return phase
 
 
-class Pace:
-    """The ticks of one endpoint.
+class Schedule:
+    """Scrape times of one endpoint.
 
-    A scrape that shows work, and a pick, make the endpoint busy. Each scrape that shows neither doubles the time to the
-    next, up to the idle interval. For a period p the ticks are at (n + place) * p, so the endpoints of one period stay
-    spread over it, whenever each came to it.
+    A scrape that shows work, or a pick, makes the endpoint busy. Every other scrape doubles the period, up to the idle
+    interval. For a period p the ticks are at (n + phase) * p, so endpoints with the same period stay spread over it.
 
     Args:
-        place: of the endpoint in every period, 0 to 1.
+        phase: phase of the endpoint in every period, 0 to 1.
     """
 
-    def __init__(self, place: float) -> None:
-        self._place = place
+    def __init__(self, phase: float) -> None:
+        self._phase = phase
         self._doublings = 0
         self._picked_at = -math.inf
 
-    def first(self, rhythm: Rhythm, *, now: float) -> float:
-        """The first tick, soon after `now`."""
-        return now + self._place * min(rhythm.interval_s, MAX_SPREAD_S)
+    def first(self, intervals: Intervals, *, now: float) -> float:
+        """Return the first tick, soon after `now`."""
+        return now + self._phase * min(intervals.interval_s, MAX_SPREAD_S)
 
-    def period_s(self, rhythm: Rhythm) -> float:
-        """Time between two ticks as the endpoint is now."""
-        return min(rhythm.interval_s * (1 << self._doublings), rhythm.idle_interval_s)
+    def period_s(self, intervals: Intervals) -> float:
+        """Return the current time between two ticks."""
+        return min(intervals.interval_s * (1 << self._doublings), intervals.idle_interval_s)
 
-    def after(self, rhythm: Rhythm, *, began: float, now: float, shows_work: bool) -> float:
-        """The tick after a scrape that began at `began` and ended at `now`, later than both.
+    def after(self, intervals: Intervals, *, began: float, now: float, shows_work: bool) -> float:
+        """Return the tick after a scrape that began at `began` and ended at `now`; it is later than both.
 
-        Ticks that passed meanwhile are dropped. At least half a period lies between two scrapes, also where the period
-        has just changed; `began` may be a little before its tick, as timers with millisecond steps fire.
+        Missed ticks are dropped. Two scrapes are at least half a period apart, also after a change of the period. `began`
+        may be slightly before its tick, because timers have millisecond resolution.
         """
         if shows_work or now - self._picked_at <= WARM_S:
             self._doublings = 0
-        elif self.period_s(rhythm) < rhythm.idle_interval_s:
+        elif self.period_s(intervals) < intervals.idle_interval_s:
             self._doublings += 1
-        period = self.period_s(rhythm)
+        period = self.period_s(intervals)
         earliest = max(began + period / 2, now)
-        tick = (math.floor(earliest / period - self._place) + 1 + self._place) * period
+        tick = (math.floor(earliest / period - self._phase) + 1 + self._phase) * period
         return tick if tick > earliest else tick + period
 
-    def picked(self, rhythm: Rhythm, *, began: float, now: float) -> float:
-        """The endpoint was picked: the tick by which it is due now, after a last scrape that began at `began`."""
+    def picked(self, intervals: Intervals, *, began: float, now: float) -> float:
+        """Make a picked endpoint busy, and return its next tick after the last scrape, which began at `began`."""
         self._picked_at = now
         self._doublings = 0
-        return max(now, began + rhythm.interval_s)
+        return max(now, began + intervals.interval_s)

@@ -8,88 +8,101 @@ from collections.abc import Callable, Mapping
 from ...configs.engines import EngineSeries
 from ...scorers.core.base import Rng
 from .loads import LoadTable
-from .schedule import Pace, Places
+from .schedule import Schedule, Spread
 from .target import FactsListener, ScrapeContext, ScrapeSettings, ScrapeStatus, Target
 
 
 class Scraper:
-    """Scrapes each endpoint at its own ticks, never twice at once, until it is removed.
+    """Scrapes each endpoint at its own ticks, one request at a time, until it is removed.
 
-    A failed scrape leaves the last load in place, which then grows stale.
+    A failed scrape keeps the last load, which then becomes stale.
 
     Args:
-        loads: takes the loads; the time of a load is that of the request, so that its age is never understated.
-        on_facts: told of changed facts, in the event loop.
-        settings: how often, how long.
-        clock: monotonic seconds, the clock of whoever reads `loads`.
-        rng: where the ticks of the first endpoint lie; the others are spread from there.
+        loads: gets the loads; the time of a load is that of its request, so that its age is never understated.
+        settings: initial settings; `configure` replaces them.
+        clock: monotonic seconds; readers of `loads` use the same clock.
+        rng: uniform in [0, 1); phase of the first endpoint.
     """
 
     def __init__(
         self,
         *,
         loads: LoadTable,
-        on_facts: FactsListener,
         settings: ScrapeSettings,
         clock: Callable[[], float],
         rng: Rng,
     ) -> None:
-        self._context = ScrapeContext(settings, loads, on_facts, clock)
-        self._places = Places(rng())
+        self._context = ScrapeContext(settings, loads, clock)
+        self._spread = Spread(rng())
         self._targets: dict[str, Target] = {}
         self._ending: set[asyncio.Task[None]] = set()
 
     def configure(self, settings: ScrapeSettings) -> None:
-        """Scrape by other settings from now on; a scrape under way ends by those it began with."""
+        """Replace the settings; a running scrape ends with those it began with."""
         self._context.settings = settings
         for target in self._targets.values():
             target.retime()
 
-    def add(self, name: str, url: str, engines: Mapping[str, EngineSeries]) -> None:
-        """Scrape `url` from now on as endpoint `name`, which may be any of `engines`.
+    def add(
+        self, name: str, url: str, engines: Mapping[str, EngineSeries], *, on_facts: FactsListener
+    ) -> None:
+        """Start to scrape an endpoint.
+
+        Args:
+            name: unique name.
+            url: URL of its metrics.
+            engines: possible engines by name.
+            on_facts: called with its facts.
 
         Raises:
-            ValueError: the name is being scraped already.
+            ValueError: an endpoint of that name is being scraped.
         """
         if name in self._targets:
             raise ValueError(f"endpoint {name!r} is scraped already, from {self._targets[name].status().url}")
-        target = Target(name, url, engines, pace=Pace(self._places.take()), context=self._context)
+        target = Target(
+            name,
+            url,
+            engines,
+            schedule=Schedule(self._spread.take()),
+            context=self._context,
+            on_facts=on_facts,
+        )
         self._targets[name] = target
         target.start()
 
     def rename(self, name: str, engines: Mapping[str, EngineSeries]) -> None:
-        """Let the endpoint be any of other engines; where it may be already, nothing happens.
+        """Replace the possible engines of an endpoint; does nothing if they are the same.
 
         Raises:
-            KeyError: nobody added it.
+            KeyError: no endpoint of that name is being scraped.
         """
         self._targets[name].rename(engines)
 
     def remove(self, name: str) -> None:
-        """Stop scraping an endpoint and forget its load, at once: a scrape in flight delivers nothing more.
+        """Stop scraping an endpoint and forget its load, at once; the result of a running scrape is dropped.
 
         Raises:
-            KeyError: nobody added it.
+            KeyError: no endpoint of that name is being scraped.
         """
         self._stop(name)
         self._context.loads.remove(name)
 
     def picked(self, name: str) -> None:
-        """A request was sent to the endpoint: an idle one is scraped at once. Unknown names are ignored."""
+        """Scrape an idle endpoint at once, because a request was sent to it. Unknown names are ignored."""
         target = self._targets.get(name)
         if target is not None:
             target.picked()
 
     def status(self, name: str) -> ScrapeStatus:
-        """How scraping that endpoint goes.
+        """Return the state of scraping an endpoint.
 
         Raises:
-            KeyError: nobody added it.
+            KeyError: no endpoint of that name is being scraped.
         """
         return self._targets[name].status()
 
     async def stop(self) -> None:
-        """End every scrape; returns when nothing of it runs. The loads stay."""
+        """Stop all scrapes, and wait until no task is left. The loads stay."""
         for name in list(self._targets):
             self._stop(name)
         while self._ending:

@@ -1,4 +1,4 @@
-"""One endpoint being scraped: its ticks, its connection, and how it goes."""
+"""Scraping of one endpoint: its ticks, its connection and its status."""
 
 from __future__ import annotations
 
@@ -15,65 +15,63 @@ from .connection import MAX_BODY_BYTES, Destination, MetricsConnection, connect
 from .errors import ScrapeError
 from .loads import LoadTable
 from .report import EngineFacts, EngineReport, ReportReader
-from .schedule import Pace, Rhythm
+from .schedule import Intervals, Schedule
 
-_logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 FactsListener = Callable[[str, EngineFacts], None]
-"""Told an endpoint's name and facts at its first scrape and whenever they differ from those before."""
+"""Called with an endpoint's name and facts after its first scrape, and whenever they have changed."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScrapeSettings:
-    """How endpoints are scraped.
+    """Settings of all scrapes.
 
     Attributes:
-        rhythm: how often.
-        timeout_s: limit of one scrape, connecting included.
+        intervals: intervals between scrapes.
+        timeout_s: time limit per scrape, connecting included.
         max_body_bytes: larger bodies are refused.
     """
 
-    rhythm: Rhythm
+    intervals: Intervals
     timeout_s: float
     max_body_bytes: int = MAX_BODY_BYTES
 
 
 @dataclass
 class ScrapeContext:
-    """What all targets share.
+    """Settings and objects shared by all targets.
 
     Attributes:
-        settings: in force; a change counts from the next scrape on.
-        loads: takes the loads.
-        on_facts: told of changed facts.
+        settings: current settings; a change applies from the next scrape on.
+        loads: gets the loads.
         clock: monotonic seconds, for the time of loads.
     """
 
     settings: ScrapeSettings
     loads: LoadTable
-    on_facts: FactsListener
     clock: Callable[[], float]
 
     @cached_property
     def tls(self) -> ssl.SSLContext:
-        """Checks the certificates of https endpoints. Made once, which takes 20 ms."""
+        """TLS context that checks the certificates of https endpoints. Made once, since that takes 20 ms."""
         return ssl.create_default_context()
 
 
 @dataclass(frozen=True, slots=True)
 class ScrapeStatus:
-    """How scraping one endpoint goes.
+    """State of scraping one endpoint.
 
     Attributes:
-        url: what is scraped.
-        engine: whose names its series have, None until an answer showed it.
-        interval_s: time between two scrapes as busy or idle as the endpoint is.
-        facts: as last told, None before the first success.
-        n_scrapes: scrapes that gave a report.
-        n_errors: `ScrapeError.reason` -> scrapes that failed for it.
+        url: scraped URL.
+        engine: name of its engine; None until a response has shown it.
+        interval_s: current time between two scrapes.
+        facts: last known facts; None before the first success.
+        n_scrapes: successful scrapes.
+        n_errors: `ScrapeError.reason` -> failed scrapes.
         failing: whether the last scrape failed.
-        last_error: text of the last failure, kept after recovery; None when none failed.
-        last_error_at: its monotonic time in seconds.
+        last_error: text of the last failure, kept after recovery; None if none failed.
+        last_error_at: monotonic seconds of that failure.
     """
 
     url: str
@@ -88,16 +86,17 @@ class ScrapeStatus:
 
 
 class Target:
-    """One endpoint, scraped from `start` to `stop`. Implements `connection.Asker`.
+    """One endpoint, scraped from `start` to `stop`. Implements `connection.ResponseHandler`.
 
-    Its one timer is either for the next scrape or for the limit of the one under way, so there are never two at once.
+    It has one timer, either for the next scrape or for the timeout of the running one, so that scrapes never overlap.
 
     Args:
-        name: of the endpoint.
-        url: of its metrics.
-        engines: engines it may be.
-        pace: its ticks.
-        context: what all targets share.
+        name: name of the endpoint.
+        url: URL of its metrics.
+        engines: possible engines by name.
+        schedule: its scrape times.
+        context: shared by all targets.
+        on_facts: called with changed facts.
     """
 
     def __init__(
@@ -106,23 +105,24 @@ class Target:
         url: str,
         engines: Mapping[str, EngineSeries],
         *,
-        pace: Pace,
+        schedule: Schedule,
         context: ScrapeContext,
+        on_facts: FactsListener,
     ) -> None:
         self.name = name
         self._engines = engines
         self._destination = Destination.of(url)
-        self._pace, self._context = pace, context
+        self._schedule, self._context, self._on_facts = schedule, context, on_facts
         self._reader = ReportReader(engines)
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
         self._connection: MetricsConnection | None = None
         self._connecting: asyncio.Task[None] | None = None
         self._request = self._destination.request()
-        self._asks_by_name = False
-        self._knows_names = True
-        self._is_under_way = self._is_retry = False
-        self._asked_at = 0.0
+        self._is_filtered = False
+        self._supports_filter = True
+        self._is_running = self._is_retry = False
+        self._sent_at = 0.0
         self._began = self._due = self._loop.time()
         self._facts: EngineFacts | None = None
         self._n_scrapes = 0
@@ -132,41 +132,43 @@ class Target:
         self._last_error_at: float | None = None
 
     def start(self) -> None:
-        """Scrape from now on; the first time soon."""
-        self._await_tick(self._pace.first(self._context.settings.rhythm, now=self._loop.time()))
+        """Start to scrape; the first scrape comes soon."""
+        self._schedule_at(self._schedule.first(self._context.settings.intervals, now=self._loop.time()))
 
     def stop(self) -> asyncio.Task[None] | None:
-        """Scrape no more, at once; returns what is still ending."""
+        """Stop at once; return the task that is still ending, if any."""
         self._end_scrape()
-        self._hang_up()
+        self._disconnect()
         return self._connecting
 
     def picked(self) -> None:
-        """A request is on its way to the endpoint: what is known of its load must be fresh."""
+        """Scrape soon, because a request was sent to the endpoint."""
         now = self._loop.time()
-        self._bring_forward(self._pace.picked(self._context.settings.rhythm, began=self._began, now=now))
+        self._bring_forward(
+            self._schedule.picked(self._context.settings.intervals, began=self._began, now=now)
+        )
 
     def retime(self) -> None:
-        """The settings changed: a tick that is further off than under them comes sooner."""
-        self._bring_forward(self._pace.first(self._context.settings.rhythm, now=self._loop.time()))
+        """Move the next tick forward if the changed settings require it."""
+        self._bring_forward(self._schedule.first(self._context.settings.intervals, now=self._loop.time()))
 
     def rename(self, engines: Mapping[str, EngineSeries]) -> None:
-        """The endpoint may be any of other engines; an answer under way has the series of those before."""
+        """Replace the possible engines; the response to a running scrape is dropped."""
         if engines == self._engines:
             return
         self._engines, self._reader = engines, ReportReader(engines)
-        self._knows_names = True
-        self._ask_for(())
-        if self._is_under_way:
-            self._hang_up()
-        self._await_tick(self._pace.first(self._context.settings.rhythm, now=self._loop.time()))
+        self._supports_filter = True
+        self._request_series(())
+        if self._is_running:
+            self._disconnect()
+        self._schedule_at(self._schedule.first(self._context.settings.intervals, now=self._loop.time()))
 
     def status(self) -> ScrapeStatus:
-        """How it goes."""
+        """Return the current state."""
         return ScrapeStatus(
             url=self._destination.shown,
             engine=self._reader.engine,
-            interval_s=self._pace.period_s(self._context.settings.rhythm),
+            interval_s=self._schedule.period_s(self._context.settings.intervals),
             facts=self._facts,
             n_scrapes=self._n_scrapes,
             n_errors=dict(self._n_errors),
@@ -177,45 +179,45 @@ class Target:
 
     # -- one scrape -----------------------------------------------------------------------------------------------
 
-    def answered(self, status: int, body: bytes) -> None:
-        """See `Asker`. A redirect is an error: metrics are where the configuration says, or nowhere."""
+    def responded(self, status: int, body: bytes) -> None:
+        """Read a response. A redirect is an error, since the configuration gives the URL."""
         if status != 200:
             self._note_failure(ScrapeError("http_status", f"HTTP status {status}"))
             return
         try:
-            report = self._reader.read(body, now=self._asked_at)
+            report = self._reader.read(body, now=self._sent_at)
         except ScrapeError as error:
             self._note_failure(error)
         else:
             self._note_success(report)
 
     def failed(self, error: ScrapeError, *, untouched: bool) -> None:
-        """See `Asker`. A server may close a kept connection at any time: asked again over a new one, once."""
+        """Handle a failed request. If an idle connection was closed, retry once over a new one."""
         if untouched and not self._is_retry:
             self._is_retry = True
-            self._ask()
+            self._send()
         else:
             self._note_failure(error)
 
     def _bring_forward(self, due: float) -> None:
-        """Scrape at `due` where the next tick is much later; a busy endpoint's is not, and stays on its grid."""
-        if not self._is_under_way and self._due - due > self._context.settings.rhythm.interval_s / 2:
-            self._await_tick(due)
+        """Scrape at `due` if the next tick is much later; the ticks of a busy endpoint stay as they are."""
+        if not self._is_running and self._due - due > self._context.settings.intervals.interval_s / 2:
+            self._schedule_at(due)
 
-    def _await_tick(self, due: float) -> None:
+    def _schedule_at(self, due: float) -> None:
         self._end_scrape()
         self._due = due
         self._timer = self._loop.call_at(due, self._begin)
 
     def _begin(self) -> None:
-        self._is_under_way, self._is_retry = True, False
-        self._asked_at, self._began = self._context.clock(), self._loop.time()
+        self._is_running, self._is_retry = True, False
+        self._sent_at, self._began = self._context.clock(), self._loop.time()
         self._timer = self._loop.call_later(self._context.settings.timeout_s, self._time_out)
-        self._ask()
+        self._send()
 
-    def _ask(self) -> None:
+    def _send(self) -> None:
         if self._connection is not None and self._connection.is_open:
-            self._connection.ask(self._request)
+            self._connection.send(self._request)
         else:
             self._connecting = self._loop.create_task(self._connect(), name=f"scrape {self.name}")
 
@@ -232,14 +234,14 @@ class Target:
             return
         self._connection = connection
         self._reader.new_connection()
-        connection.ask(self._request)
+        connection.send(self._request)
 
     def _time_out(self) -> None:
         limit_s = self._context.settings.timeout_s
-        self._hang_up()
-        self._note_failure(ScrapeError("timeout", f"no complete answer within {limit_s:g} s"))
+        self._disconnect()
+        self._note_failure(ScrapeError("timeout", f"no complete response within {limit_s:g} s"))
 
-    def _hang_up(self) -> None:
+    def _disconnect(self) -> None:
         if self._connecting is not None:
             self._connecting.cancel()
         if self._connection is not None:
@@ -247,47 +249,47 @@ class Target:
             self._connection = None
 
     def _end_scrape(self) -> None:
-        self._is_under_way = False
+        self._is_running = False
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
-    def _await_next(self, *, shows_work: bool) -> None:
-        rhythm, now = self._context.settings.rhythm, self._loop.time()
-        self._await_tick(self._pace.after(rhythm, began=self._began, now=now, shows_work=shows_work))
+    def _schedule_next(self, *, shows_work: bool) -> None:
+        intervals, now = self._context.settings.intervals, self._loop.time()
+        self._schedule_at(self._schedule.after(intervals, began=self._began, now=now, shows_work=shows_work))
 
-    # -- how it goes ----------------------------------------------------------------------------------------------
+    # -- status --------------------------------------------------------------------------------------------------
 
     def _note_failure(self, error: ScrapeError) -> None:
         if not self._failing:
-            _logger.warning("scraping endpoint %s fails (%s): %s", self.name, self._destination.shown, error)
+            log.warning("scraping endpoint %s fails (%s): %s", self.name, self._destination.shown, error)
         self._failing = True
         self._n_errors[error.reason] += 1
         self._last_error, self._last_error_at = str(error), self._context.clock()
         if error.reason in ("missing_series", "http_status"):
-            self._knows_names = not self._asks_by_name
-            self._ask_for(())
-        self._await_next(shows_work=False)
+            self._supports_filter = not self._is_filtered
+            self._request_series(())
+        self._schedule_next(shows_work=False)
 
     def _note_success(self, report: EngineReport) -> None:
         if self._failing:
-            _logger.info("scraping endpoint %s works again (%s)", self.name, self._destination.shown)
+            log.info("scraping endpoint %s works again (%s)", self.name, self._destination.shown)
         self._failing = False
         self._n_scrapes += 1
-        if self._knows_names and not self._asks_by_name:
-            self._ask_for(self._reader.names)
-        self._await_next(shows_work=report.load.waiting + report.load.running > 0)
+        if self._supports_filter and not self._is_filtered:
+            self._request_series(self._reader.names)
+        self._schedule_next(shows_work=report.load.waiting + report.load.running > 0)
         self._context.loads.put(self.name, report.load)
         if report.facts != self._facts:
             self._facts = report.facts
-            self._knows_names = True  # another process may, though the one before did not
-            self._context.on_facts(self.name, report.facts)
+            self._supports_filter = True  # the restarted process may support it
+            self._on_facts(self.name, report.facts)
 
-    def _ask_for(self, names: Sequence[str]) -> None:
-        """Ask for the series called `names`, of all when there are none.
+    def _request_series(self, names: Sequence[str]) -> None:
+        """Request the series `names`, or all series if that is empty.
 
-        A server that does not know the parameter answers as ever; one whose filter finds nothing, as SGLang's and
-        TensorRT-LLM's with several processes, is not asked so again until it has failed without it too.
+        A server without this parameter sends all series. With several processes, the filter of SGLang and TensorRT-LLM
+        finds nothing: such a server is not filtered again until it has failed without a filter too.
         """
-        self._asks_by_name = bool(names)
+        self._is_filtered = bool(names)
         self._request = self._destination.request(names)

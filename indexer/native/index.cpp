@@ -18,7 +18,7 @@ Index::Holder& Index::change(HolderId holder) {
     return state;
 }
 
-// The holder's own number when it is free, so that sets need no translation.
+// Returns the holder's own number if it is free, so that sets need no translation.
 SlotId Index::pick_slot(HolderId holder) const {
     if (holder >= meaning_.size() || meaning_[holder] == kFree) return holder;
     const auto found = std::find(meaning_.begin(), meaning_.end(), kFree);
@@ -293,7 +293,7 @@ void Index::take_copy(Holder& holder, CopiesRow& row) {
     if (--row.copies == 1) holder.repeated.erase(row.key);
 }
 
-// Copies beyond the capacity were announced without being made: they go first, then keys by recency.
+// Copies beyond the capacity were announced but do not exist: they are removed first, then keys by recency.
 size_t Index::shrink(Holder& holder, size_t n_stored) {
     if (!holder.capacity || holder.n_copies <= *holder.capacity) return 0;
     holder.version = ++clock_;
@@ -346,7 +346,7 @@ void Index::sweep_some(size_t n_keys) {
     }
 }
 
-// The holders that a set's slots stand for, without those that are gone.
+// Translates the slots of a set to holders, without closed ones.
 void Index::translate(SetId set, std::vector<uint64_t>& mask) const {
     const MaskView view = sets_.view(set);
     mask.assign((holders_.size() + 63) / 64, 0);

@@ -1,7 +1,7 @@
-// The block index: indexer/reference.py defines what every operation does.
+// The block index; indexer/reference.py is its specification.
 //
-// Who may touch what: `write_` orders all writers and guards the holders' books; `table_lock_` guards what a match reads
-// (table, sets, meaning of slots). Writers do their books first and hold `table_lock_` only for kBatch keys at a time.
+// Locks: `write_` serializes writers and guards the state of the holders; `table_lock_` guards everything that a match
+// reads (table, sets, meaning of slots). Writers update holders first and hold `table_lock_` only for kBatch keys at a time.
 #pragma once
 
 #include <atomic>
@@ -26,7 +26,7 @@ struct HolderChanged : std::runtime_error {
     HolderChanged() : std::runtime_error("the holder changed during iteration") {}
 };
 
-// Keys in memory of any alignment, as buffers of Python objects are.
+// Keys in memory of any alignment, as in buffers of Python objects.
 class KeySpan {
 public:
     KeySpan(const void* data, size_t size) : data_(static_cast<const char*>(data)), size_(size) {}
@@ -47,7 +47,7 @@ struct Statistics {
     size_t n_keys, n_residencies, n_sets, n_unswept, n_bytes;
 };
 
-// Rows of a holder from one place on; `version` and `after` continue the reading.
+// Some rows of a holder; `version` and `after` are the cursor for the next page.
 struct Page {
     std::vector<KeyRow> rows;
     std::vector<uint64_t> copies;
@@ -55,8 +55,8 @@ struct Page {
     std::optional<uint32_t> after;
 };
 
-// All that a holder has: every key, most recently used first, and each repeated key as often as it has copies, the last
-// that got a second copy first.
+// The contents of a holder: all keys, most recently used first, and each key with several copies, repeated once per copy,
+// the latest to get a second copy first.
 struct Contents {
     std::vector<KeyRow> keys;
     std::vector<uint64_t> copies;
@@ -78,12 +78,12 @@ public:
     size_t size(HolderId holder) const;
     Presence presence(KeySpan keys) const;
 
-    // Fills `page` with up to `n_rows` rows that follow it. Throws HolderChanged when the holder was changed since.
+    // Fills `page` with the next rows, up to `n_rows`. Throws HolderChanged if the holder changed since the last page.
     void read(HolderId holder, size_t n_rows, Page& page);
 
     Contents contents(HolderId holder);
 
-    // Erases up to `n_keys` keys of closed and cleared holders from the table; returns how many are left.
+    // Erases up to `n_keys` keys of closed and cleared holders from the table; returns how many remain.
     size_t sweep(size_t n_keys);
 
     Statistics statistics();
@@ -95,15 +95,15 @@ private:
 
         SlotId slot;
         OrderedKeys<KeyRow> recency;
-        OrderedKeys<CopiesRow> repeated;  // keys with more than one copy, in the order in which they got the second
+        OrderedKeys<CopiesRow> repeated;  // keys with several copies, in the order in which they got the second one
         std::optional<size_t> capacity;
         size_t n_copies = 0;
         uint64_t version = 0;
         std::atomic<size_t> n_keys = 0;  // size of `recency`, for readers
     };
 
-    static constexpr size_t kBatch = 256;            // keys a writer changes while readers wait: some 20 us
-    static constexpr size_t kSweptAtOnce = 4096;     // a smaller holder is closed or cleared on the spot
+    static constexpr size_t kBatch = 256;            // keys that a writer changes while readers wait: some 20 us
+    static constexpr size_t kSweptAtOnce = 4096;     // smaller holders are closed or cleared at once
     static constexpr size_t kSurplusEvicted = 4096;  // index.py, MAX_SURPLUS_EVICTED
     static constexpr size_t kAhead = 8;              // keys between prefetch and use
     static constexpr HolderId kFree = ~HolderId{0}, kSwept = kFree - 1;
@@ -128,12 +128,12 @@ private:
 
     Table table_;
     Sets sets_;
-    ChunkPool<KeyRow> key_pool_;  // before the holders, which give their chunks back
+    ChunkPool<KeyRow> key_pool_;  // declared before the holders, which return their chunks to it
     ChunkPool<CopiesRow> copies_pool_;
     std::vector<std::unique_ptr<Holder>> holders_;
     std::vector<HolderId> free_holders_;
-    std::vector<HolderId> meaning_;  // slot -> holder, kFree, or kSwept while keys of a gone holder still name it
-    size_t n_translated_ = 0;        // slots in use that are not the number of their holder
+    std::vector<HolderId> meaning_;  // slot -> holder, kFree, or kSwept while keys of a closed holder refer to it
+    size_t n_translated_ = 0;        // slots in use whose number differs from their holder's
 
     std::deque<std::unique_ptr<Holder>> gone_;  // contents of closed and cleared holders, to be swept
     uint64_t clock_ = 0;

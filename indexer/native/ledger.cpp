@@ -143,17 +143,17 @@ bool Ledger::take_stored(const Batch& batch, const Event& event, Applied& done) 
     return true;
 }
 
-// Whether the event is plain so far, and in `learns` whether its tokens tell the meaning of its hashes.
+// Returns whether the event may be plain; sets `learns` if its tokens define its hashes.
 bool Ledger::may_learn(const Event& event, const Route& route, bool& learns) const {
     const bool is_dense = event.block_size != 0 && event.n_tokens == event.n_hashes * uint64_t{event.block_size};
     if (event.n_hashes == 0 || !is_dense) return route.is_fastest || event.block_size <= block_size_;
-    if (event.tells_extras && !route.tells_extras) return false;
+    if (event.has_extras && !route.sends_extras) return false;
     if (event.block_size != block_size_) return false;
-    learns = route.is_fastest || event.tells_extras || !route.tells_extras;
+    learns = route.is_fastest || event.has_extras || !route.sends_extras;
     return true;
 }
 
-// Puts the keys of `hashes` into `keys_`; false when one is not known.
+// Puts the keys of `hashes` into `keys_`; returns false if one is unknown.
 bool Ledger::look_up(std::span<const uint64_t> hashes) {
     keys_.clear();
     for (size_t i = 0; i < hashes.size(); ++i) {
@@ -198,9 +198,9 @@ bool Ledger::learn(const Batch& batch, const Event& event) {
     return true;
 }
 
-// Whether the event fits what is known of the chunks that move to this tier.
+// Returns whether the event agrees with the known chunk size of its tier.
 bool Ledger::keeps_chunk(const Event& event, const Route& route, uint64_t last_hash) {
-    if (event.n_tokens == 0) return route.chunk == 1;  // else each hash stands for its whole chunk
+    if (event.n_tokens == 0) return route.chunk == 1;  // otherwise each hash stands for its whole chunk
     if (route.is_chunk_given) return true;
     return route.chunk != 0 && (hashes_.find(last_hash)->depth + 1) % route.chunk == 0;
 }
@@ -228,7 +228,7 @@ bool Ledger::is_held(uint64_t key) const {
     return std::any_of(own_.begin(), own_.end(), has) || std::any_of(shared_.begin(), shared_.end(), has);
 }
 
-// keys.py, `root_key`.
+// The counterpart of `root_key` in keys.py.
 std::optional<uint64_t> Ledger::root_of(const Event& event) const {
     if (event.lora.empty() && event.salt.empty()) return std::nullopt;
     std::string parts;

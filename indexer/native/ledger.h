@@ -1,5 +1,5 @@
-// The daily part of one publisher's books: events whose meaning is plain go from a batch to the index in one call.
-// indexer/ledger.py is the specification, and takes every event that is not plain.
+// The fast path of one publisher's ledger: plain events go from a batch to the index in one call.
+// indexer/ledger.py is the specification, and applies every event that is not plain.
 #pragma once
 
 #include <cstdint>
@@ -13,28 +13,28 @@
 
 namespace kvatlas {
 
-// What an engine's hash means: indexer/hashmap.py, `Known`. `key` is the engine hash. `parent` counts when `depth` is not 0.
+// One row of the hash table (`Known` in indexer/hash_table.py). `key` is the engine hash; `parent` is valid if `depth` is not 0.
 struct HashRow {
     uint64_t key, block_key, parent;
     uint32_t depth;
 };
 
-// How events of one tier and group are taken; valid until the ledger says that something has changed.
+// Instructions for events of one tier and group, valid until the Python ledger removes them.
 struct Route {
     std::string medium;  // upper case
     uint32_t group = 0, window = 0;
     std::optional<std::string> cache_kind;
     HolderId holder = 0;
-    bool is_fastest = false;       // the fastest tier, whose events tell what hashes mean
-    bool is_shared = false;        // the tier's blocks are there or not, without counts
-    bool tells_extras = false;     // the publisher is known to tell what enters hashes beside tokens
+    bool is_fastest = false;       // the fastest tier, whose events define hashes
+    bool is_shared = false;        // copies of the tier's blocks are not counted
+    bool sends_extras = false;     // the publisher sends the inputs of its hashes beside tokens
     bool takes_removals = false;   // every hash stands for one block
-    uint32_t chunk = 0;            // blocks that move together, as learned; 0: not known
-    bool is_chunk_given = false;   // configured: nothing is to be learned
-    std::vector<HolderId> copies;  // holders of tiers taken to have a copy of what this one stores
+    uint32_t chunk = 0;            // learned number of blocks that move together; 0 if unknown
+    bool is_chunk_given = false;   // the number is configured and not learned
+    std::vector<HolderId> copies;  // holders of inferred tiers, which copy this one
 };
 
-// Where `apply` ended, and what it did.
+// The result of `apply`: the position where it stopped, and counts.
 struct Applied {
     size_t position = 0, n_evicted = 0, n_unknown = 0;
 };
@@ -46,13 +46,13 @@ public:
     // -- engine hashes, in the order in which they were learned
 
     std::optional<HashRow> get(uint64_t hash);
-    void put(const HashRow& row);  // nothing waits for the hash any more
+    void put(const HashRow& row);  // the hash is no longer expected
     std::optional<HashRow> pop_oldest();
     size_t n_hashes();
     std::vector<HashRow> rows();
     void clear();
 
-    // Something waits for these hashes to be known: events that teach them are not plain.
+    // Expected hashes have waiting events or copies, so events that define them are not plain.
     void expect(uint64_t hash);
     size_t n_expected();
     void expect_only(KeySpan hashes);
@@ -91,7 +91,7 @@ private:
     uint32_t block_size_ = 0;
     std::vector<HolderId> own_, shared_;
     std::vector<Route> routes_;
-    std::vector<uint64_t> keys_;  // of the event at hand
+    std::vector<uint64_t> keys_;  // of the current event
 };
 
 }  // namespace kvatlas

@@ -1,4 +1,4 @@
-// kvatlas.indexer._native: the type Ledger. _native.pyi describes what it offers.
+// kvatlas.indexer._native: the type Ledger. _native.pyi is its interface.
 
 #include <memory>
 #include <string>
@@ -195,7 +195,7 @@ bool flag_of(PyObject* object) {
 PyObject* add_route(PyObject* self, Call call) {
     return guarded([&]() -> PyObject* {
         const auto args = call.arguments({"medium", "group", "cache_kind", "window", "holder", "is_fastest", "is_shared",
-                                          "tells_extras", "takes_removals", "chunk", "is_chunk_given", "copies"});
+                                          "sends_extras", "takes_removals", "chunk", "is_chunk_given", "copies"});
         Route route;
         route.medium = text_of(args[0]);
         route.group = as_small(args[1], "group");
@@ -204,7 +204,7 @@ PyObject* add_route(PyObject* self, Call call) {
         route.holder = as_small(args[4], "holder");
         route.is_fastest = flag_of(args[5]);
         route.is_shared = flag_of(args[6]);
-        route.tells_extras = flag_of(args[7]);
+        route.sends_extras = flag_of(args[7]);
         route.takes_removals = flag_of(args[8]);
         route.chunk = as_small(args[9], "chunk");
         route.is_chunk_given = flag_of(args[10]);

@@ -1,4 +1,4 @@
-// How much of one prompt each rank holds: the counterpart of indexer/match.py, whose `measure` defines the results.
+// Prefix matches of one prompt with all ranks: the counterpart of indexer/match.py, whose `measure` is the specification.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +13,7 @@ namespace kvatlas {
 
 using HolderId = uint32_t;
 
-// Holders along a prompt, as maximal runs of blocks with the same holders; one bit mask of `n_words` words a run.
+// Holders along a prompt, as maximal runs of blocks with the same holders; one bit mask of `n_words` words per run.
 struct Presence {
     size_t n_words = 0;
     std::vector<size_t> ends;  // block after the last of each run
@@ -27,13 +27,13 @@ struct Presence {
     }
 };
 
-// Where the blocks of many ranks are: RankLayout of indexer/match.py. Every match reads all of it, mostly from cold caches:
-// hence a few flat arrays.
+// The layouts of many ranks (RankLayout in indexer/match.py). Every match reads all of them, mostly from cold caches, so
+// they are a few flat arrays.
 class Layouts {
 public:
     using Holders = std::span<const HolderId>;
 
-    // Begins the next rank; `chunk` is the largest chunk of its slower tiers.
+    // Starts the next rank; `chunk` is the largest chunk of its slower tiers.
     void add_rank(size_t chunk) { ranks_.push_back({chunk, n_tiers(), n_tiers(), n_windows(), n_windows()}); }
 
     // Adds a tier, or a window of `n_blocks`, to the last rank.
@@ -89,14 +89,14 @@ struct TierRun {
 
 struct TierBlocks {
     size_t prefix;  // gap-free in this tier alone
-    size_t share;   // of the union prefix, those whose fastest copy is here
+    size_t share;   // blocks of the union prefix whose fastest copy is here
 };
 
 struct RankMatch {
     size_t rank;  // position of its layout
     std::vector<TierBlocks> tiers;
     size_t usable_blocks;
-    std::vector<TierRun> interleaved;  // of the union prefix, where a tier comes twice or behind a slower one
+    std::vector<TierRun> interleaved;  // runs of the union prefix if a tier comes twice or after a slower one
 };
 
 // Stretches of blocks [begin, end) that satisfy a condition, in order, none touching another.
@@ -112,19 +112,19 @@ public:
         }
     }
 
-    // Blocks from `block` on without a gap.
+    // Returns the number of gap-free blocks from `block` on.
     size_t length_from(size_t block) const {
         const auto found = first_ending_after(block);
         return found != list_.end() && block >= found->begin ? found->end - block : 0;
     }
 
-    // First block of the gap-free blocks before `end` > 0; `end` itself when the block before it is missing.
+    // Returns the first of the gap-free blocks before `end` > 0; `end` if the block before it is missing.
     size_t begin_of(size_t end) const {
         const auto found = first_ending_after(end - 1);
         return found != list_.end() && end > found->begin ? found->begin : end;
     }
 
-    // End of the last stretch at or before `block`, 0 for none.
+    // Returns the end of the last stretch at or before `block`, 0 if there is none.
     size_t last_end(size_t block) const {
         const auto found = first_ending_after(block);
         return found == list_.begin() ? 0 : std::prev(found)->end;
@@ -147,7 +147,7 @@ public:
     Matcher(const Presence& presence, size_t n_tokens, size_t block_size)
         : presence_(presence), n_tokens_(n_tokens), block_size_(block_size) {}
 
-    // Ranks that hold the first block in any tier.
+    // Returns the ranks that hold the first block in any tier.
     std::vector<RankMatch> match(const Layouts& layouts) {
         std::vector<RankMatch> found;
         for (size_t rank = 0; rank < layouts.n_ranks(); ++rank) {
@@ -170,8 +170,8 @@ private:
                std::all_of(holders.begin(), holders.end(), [&](HolderId h) { return presence_.has(run, h); });
     }
 
-    // Each block in its fastest tier, up to the first block that no tier has. Notes each tier's stretches on the way;
-    // nothing behind the union counts for any figure.
+    // Assigns each block to its fastest tier, up to the first block that no tier has, and records each tier's stretches.
+    // Blocks after the union do not count in any result.
     std::vector<TierRun> union_runs(const Layouts& layouts, size_t rank) {
         n_tiers_ = layouts.n_tiers(rank);
         if (tiers_.size() < n_tiers_) tiers_.resize(n_tiers_);
@@ -212,8 +212,8 @@ private:
         return position > first && position - fast >= chunk ? position : fast;
     }
 
-    // The longest boundary at which every window group has the blocks before it. Boundaries that fail for the same gap
-    // are skipped together.
+    // Returns the longest boundary before which every window group has its blocks. Boundaries that fail because of the
+    // same gap are skipped together.
     size_t windowed(size_t longest, const Layouts& layouts, size_t rank) {
         const size_t n_windows = layouts.n_windows(rank);
         windows_.resize(n_windows);
@@ -230,7 +230,7 @@ private:
                 ++w;
                 continue;
             }
-            // With the gap before `begin`, no boundary down to it has its blocks.
+            // Because of the gap before `begin`, no boundary down to it has its blocks.
             end = windows_[w].last_end(std::min(begin, end - 1));
             w = 0;
         }
@@ -240,7 +240,7 @@ private:
     const Presence& presence_;
     size_t n_tokens_, block_size_;
     size_t n_tiers_ = 0;
-    std::vector<Stretches> tiers_, windows_;  // kept between ranks: their memory is used again
+    std::vector<Stretches> tiers_, windows_;  // members, so that their memory is reused between ranks
 };
 
 }  // namespace kvatlas

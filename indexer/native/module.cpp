@@ -1,4 +1,4 @@
-// kvatlas.indexer._native: the Python side of the index. _native.pyi describes what it offers.
+// kvatlas.indexer._native: block keys, layouts and the type Index. _native.pyi is its interface.
 
 #include <bit>
 #include <cstring>
@@ -94,7 +94,7 @@ PyType_Spec layouts_spec = {"kvatlas.indexer._native.Layouts", sizeof(Object<Lay
 
 // -- index --------------------------------------------------------------------------------------------------------
 
-// Runs an operation of the index with the GIL released; a holder that is not open raises KeyError with its number.
+// Runs an operation of the index without the GIL; raises KeyError with the number of a holder that is not open.
 template <class Operation>
 auto run(PyObject* holder, Operation operation) {
     try {
@@ -106,7 +106,7 @@ auto run(PyObject* holder, Operation operation) {
     throw Raised();
 }
 
-// Holder numbers that no holder can have are unknown, not malformed: the reference answers them with KeyError too.
+// Impossible holder numbers are unknown, not malformed: the reference raises KeyError too.
 HolderId holder_of(PyObject* object) {
     const auto value = as_word(object);
     if (!value || *value > 0xffffffff) {
@@ -212,8 +212,8 @@ PyObject* run_rows(PyObject* self, Call call) {
     }, nullptr);
 }
 
-// Matches are kept with the last decisions. Their tuples hold integers alone, in no cycle: the garbage collector need not
-// visit them.
+// The latest decisions keep their matches. These tuples contain only integers and no cycles, so the garbage collector need
+// not visit them.
 template <class Item, class Convert>
 PyObject* tuple_of(const std::vector<Item>& items, Convert convert) {
     Reference tuple(PyTuple_New(static_cast<Py_ssize_t>(items.size())));
@@ -237,7 +237,7 @@ PyObject* row_of(const RankMatch& match) {
     return PyTuple_Pack(5, rank.get(), prefixes.get(), shares.get(), usable.get(), interleaved.get());
 }
 
-// No type derives from Layouts, so its destructor tells it apart.
+// No type derives from Layouts, so its destructor identifies it.
 const Layouts& layouts_of(PyObject* object) {
     if (PyType_GetSlot(Py_TYPE(object), Py_tp_dealloc) != reinterpret_cast<void*>(deallocate<Layouts>))
         raise(PyExc_TypeError, "layouts must be Layouts");
@@ -329,7 +329,7 @@ PyType_Slot index_slots[] = {
     {Py_tp_new, reinterpret_cast<void*>(new_index)},
     {Py_tp_dealloc, reinterpret_cast<void*>(deallocate<Index>)},
     {Py_tp_methods, index_methods},
-    {Py_tp_doc, const_cast<char*>("Block index; kvatlas.indexer.native_index.NativeIndex gives it its Python types.")},
+    {Py_tp_doc, const_cast<char*>("Block index; used by kvatlas.indexer.native_index.NativeIndex.")},
     {0, nullptr},
 };
 PyType_Spec index_spec = {"kvatlas.indexer._native.Index", sizeof(Object<Index>), 0,

@@ -1,4 +1,4 @@
-// Zeroed memory for large arrays: fit for huge pages, and with parts returned while the rest is in use.
+// Zeroed memory for large arrays, suitable for huge pages; parts can be returned while the rest is in use.
 #pragma once
 
 #include <sys/mman.h>
@@ -39,14 +39,14 @@ public:
     void* data() const { return data_; }
     size_t size() const { return size_; }
 
-    // Gives memory of whole huge pages in [begin, end) back; what was there must not be read again.
+    // Returns memory of whole huge pages in [begin, end) to the system; its content is lost.
     void release(size_t begin, size_t end) const {
         begin = (begin + kHugePage - 1) / kHugePage * kHugePage;
         end = end / kHugePage * kHugePage;
         if (is_mapped() && begin < end) madvise(static_cast<char*>(data_) + begin, end - begin, MADV_DONTNEED);
     }
 
-    // Has the system provide the pages of [begin, end), so that first writes there do not wait for zeroing.
+    // Populates the pages of [begin, end), so that first writes do not wait for zeroing.
     void populate([[maybe_unused]] size_t begin, [[maybe_unused]] size_t end) const {
 #ifdef MADV_POPULATE_WRITE
         begin = begin / kPage * kPage;
@@ -55,8 +55,8 @@ public:
 #endif
     }
 
-    // Has the system replace the pages by huge ones in its own time. Asked for only when the array is filled: a first
-    // write that has to wait for a whole huge page takes milliseconds on a machine whose memory comes from a host.
+    // Lets the system replace the pages by huge ones in the background. Called only once the array is filled, since a first
+    // write that waits for a whole huge page takes milliseconds on a virtual machine.
     void settle() const {
         if (size_ >= kHugePage) madvise(data_, size_, MADV_HUGEPAGE);
     }
@@ -68,7 +68,7 @@ private:
 
     static void* map(size_t n_bytes) {
         if (n_bytes < kHugePage) return map_anywhere(n_bytes);
-        // Aligned by mapping one huge page more than needed and returning the ends.
+        // Maps one huge page more than needed and returns the ends, for alignment.
         auto* whole = static_cast<char*>(map_anywhere(n_bytes + kHugePage));
         if (whole == nullptr) return nullptr;
         const size_t before = (kHugePage - reinterpret_cast<std::uintptr_t>(whole) % kHugePage) % kHugePage;
@@ -87,7 +87,7 @@ private:
     size_t size_ = 0;
 };
 
-// Spreads keys over tables. The salt keeps collisions from being made on purpose; no result depends on it.
+// Hashes keys for tables. The salt prevents deliberate collisions; no result depends on it.
 class Mixer {
 public:
     explicit Mixer(uint64_t salt) : salt_(salt) {}

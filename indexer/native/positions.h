@@ -1,7 +1,7 @@
-// Hash -> row number in a log, 5.3 bytes a slot: the rows hold the keys, so the index holds only where they are.
+// Hash -> row number in a log, 5.3 bytes per slot: the rows hold the keys, the index only their positions.
 //
-// Buckets of one cache line with 12 slots. What does not fit goes to the next bucket, and each bucket counts how many
-// went past it: a lookup ends at a bucket that nothing passed, and removing needs neither tombstones nor other keys.
+// A bucket is one cache line with 12 slots. A position that does not fit goes to the next bucket, and each bucket counts
+// the positions that passed it. A lookup ends at a bucket with count 0; removal needs neither tombstones nor other keys.
 #pragma once
 
 #include <algorithm>
@@ -27,7 +27,7 @@ public:
         if (now_.n_buckets != 0) __builtin_prefetch(&now_.home(hash));
     }
 
-    // The position stored under `hash` for which `is_key` holds.
+    // Returns the position stored under `hash` for which `is_key` holds.
     template <class IsKey>
     std::optional<uint32_t> find(uint64_t hash, IsKey is_key) const {
         auto found = find_in(now_, hash, is_key);
@@ -35,7 +35,7 @@ public:
         return found ? std::optional(found->bucket->positions[found->slot]) : std::nullopt;
     }
 
-    // Stores a position. Growth needs `rows`: `hash(position)` of any stored position, and `prefetch(position)` before it.
+    // Stores a position. To grow, it calls `rows.hash(position)` for stored positions, after `rows.prefetch(position)`.
     template <class Rows>
     void insert(uint64_t hash, uint32_t position, Rows rows) {
         const size_t n = now_.n_buckets;
@@ -44,7 +44,7 @@ public:
         } else if (old_.n_buckets == 0 && n > kKept && size_ < n * kSlots / 8) {
             resize(n / 2, rows);
         }
-        // One bucket an insertion ends well before the next change of size.
+        // One bucket per insertion finishes well before the next resize.
         if (old_.n_buckets != 0) move(1, rows);
         insert_in(now_, hash, position);
         ++size_;
@@ -63,7 +63,7 @@ public:
 
 private:
     static constexpr size_t kSlots = 12;
-    static constexpr size_t kKept = 64;  // buckets that are not worth giving back
+    static constexpr size_t kKept = 64;  // fewer buckets are not worth returning
 
     struct alignas(64) Bucket {
         uint8_t tags[kSlots];  // 0: the slot is free
@@ -94,11 +94,11 @@ private:
     };
 
     static uint8_t tag_of(uint64_t hash) {
-        const auto tag = static_cast<uint8_t>(hash >> 24);  // far from the bits that choose the bucket
+        const auto tag = static_cast<uint8_t>(hash >> 24);  // independent of the bits that select the bucket
         return tag != 0 ? tag : 1;
     }
 
-    // Bit i set: slot i has `tag`.
+    // Returns a mask: bit i is set if slot i has `tag`.
     static uint32_t slots_with(const Bucket& bucket, uint8_t tag) {
 #if defined(__SSE2__)
         const __m128i tags = _mm_load_si128(reinterpret_cast<const __m128i*>(&bucket));
@@ -125,7 +125,7 @@ private:
         return std::nullopt;
     }
 
-    // Where a position that is stored stands.
+    // Returns the slot of a stored position.
     std::pair<const Area*, Found> locate(uint64_t hash, uint32_t position) const {
         const auto is_it = [=](uint32_t stored) { return stored == position; };
         if (const auto found = find_in(now_, hash, is_it)) return {&now_, *found};

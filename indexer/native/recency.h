@@ -1,8 +1,8 @@
-// An ordered set of keys: least recently used first, with exact order, at 8 bytes a key plus its place in a hash index.
+// An ordered set of keys, least recently used first, with exact order, at 8 bytes per key plus its slot in a hash index.
 //
-// Keys stand in a log of chunks. Using a key again writes it once more at the end and marks its old row dead; the oldest
-// key is the first live row. Chunks without live rows are given back, and neighbours that became sparse are merged.
-// Against linked nodes this saves the links, and eviction, iteration and removal of a holder read memory in order.
+// Keys are rows in a log of chunks. A renewed key is written again at the end and its old row marked dead; the oldest key
+// is the first live row. Chunks without live rows are returned, and sparse neighbours are merged.
+// Compared to linked nodes this saves the links, and eviction, iteration and removal of a holder read memory in order.
 #pragma once
 
 #include <algorithm>
@@ -39,7 +39,7 @@ struct Chunk {
     void mark(uint32_t row) { live[row / 64] |= uint64_t{1} << row % 64, ++n_live; }
     void unmark(uint32_t row) { live[row / 64] &= ~(uint64_t{1} << row % 64), --n_live; }
 
-    // First live row from `row` on, kChunkRows for none.
+    // Returns the first live row from `row` on, kChunkRows if there is none.
     uint32_t live_from(uint32_t row) const {
         if (row >= kChunkRows) return kChunkRows;
         uint64_t bits = live[row / 64] & ~uint64_t{0} << row % 64;
@@ -51,7 +51,7 @@ struct Chunk {
     }
 };
 
-// Chunks for all holders of an index, by number. Memory of chunks given back is used again, not returned.
+// Chunks for all holders of an index, by number. Memory of returned chunks is reused, not freed.
 template <class Row>
 class ChunkPool {
 public:
@@ -98,7 +98,7 @@ public:
     size_t n_bytes() const { return positions_.n_bytes(); }
     void prefetch(uint64_t key) const { positions_.prefetch(mixer_(key)); }
 
-    // The row of `key`, null when absent; valid until the next change.
+    // Returns the row of `key`, null if absent; valid until the next change.
     Row* find(uint64_t key) {
         const auto position = locate(key);
         return position ? &row(*position) : nullptr;
@@ -111,7 +111,7 @@ public:
         ++size_;
     }
 
-    // Makes `key` the most recent; false when absent.
+    // Makes `key` the most recent; returns false if absent.
     bool renew(uint64_t key) {
         const auto position = locate(key);
         if (!position) return false;
@@ -130,7 +130,7 @@ public:
         return true;
     }
 
-    // Removes and returns the least recently used; the set must not be empty.
+    // Removes and returns the least recently used key; the set must not be empty.
     Row pop_front() {
         const uint32_t first = oldest_row();
         const Row oldest = at(head_).rows[first];
@@ -139,10 +139,10 @@ public:
         return oldest;
     }
 
-    // The least recently used; the set must not be empty.
+    // Returns the least recently used key; the set must not be empty.
     Row& front() { return at(head_).rows[oldest_row()]; }
 
-    // Whether `position` is a row of this set: positions that come back from outside are not trusted.
+    // Returns whether `position` is a row of this set; positions from callers are not trusted.
     bool is_row(uint32_t position) const {
         if (position / kChunkRows >= pool_->n_chunks() || !at(position / kChunkRows).is_live(position % kChunkRows)) return false;
         return locate(row(position).key) == position;
@@ -166,10 +166,10 @@ public:
         return after;
     }
 
-    // Gives up the hash index: only `drain` and the destructor may follow.
+    // Frees the hash index: only `drain` and the destructor may follow.
     void abandon() { positions_ = PositionIndex(); }
 
-    // Takes up to `n_keys` of the oldest keys out into `out`.
+    // Moves up to `n_keys` of the oldest keys to `out`.
     void drain(size_t n_keys, std::vector<uint64_t>& out) {
         while (head_ != kNoChunk && n_keys > 0) {
             Chunk<Row>& chunk = at(head_);
@@ -194,7 +194,7 @@ private:
     Chunk<Row>& at(uint32_t chunk) const { return (*pool_)[chunk]; }
     Row& row(uint32_t position) const { return at(position / kChunkRows).rows[position % kChunkRows]; }
 
-    // What the hash index asks of the rows.
+    // Access of the hash index to the rows.
     struct Rows {
         const OrderedKeys& keys;
         uint64_t hash(uint32_t position) const { return keys.mixer_(keys.row(position).key); }
@@ -251,7 +251,7 @@ private:
         pool_->give(chunk);
     }
 
-    // Moves the rows of two sparse neighbours into a fresh chunk. The last chunk is left alone: it is being filled.
+    // Moves the rows of two sparse neighbours to a new chunk. The last chunk is skipped, since it is being filled.
     bool merge(uint32_t left, uint32_t right) {
         constexpr uint32_t kSparse = kChunkRows / 4 * 3;  // a quarter stays dead, so that merges stay rare
         if (left == kNoChunk || right == kNoChunk || right == tail_) return false;

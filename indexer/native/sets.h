@@ -1,6 +1,6 @@
-// Sets of holders, each kept once: keys of one prompt mostly have the same holders, so a key stores a small number.
+// Sets of holders, each stored once: keys of one prompt mostly have the same holders, so a key stores a small number.
 //
-// Two keys have the same holders exactly when their set numbers are equal; a match does bit work only where they change.
+// Two keys have the same holders exactly if their set numbers are equal; a match does bit operations only at changes.
 #pragma once
 
 #include <algorithm>
@@ -16,9 +16,9 @@
 
 namespace kvatlas {
 
-using SlotId = uint32_t;  // bit in a set; which holder it means is up to the index
+using SlotId = uint32_t;  // bit in a set; the index maps it to a holder
 
-// Words of a bit mask from `first` on; words before and after are zero.
+// Part of a bit mask from word `first` on; all other words are zero.
 struct MaskView {
     size_t first = 0;
     std::span<const uint64_t> words;
@@ -33,14 +33,14 @@ class Sets {
 public:
     Sets() : sets_(1), memo_(kMemo) {}
 
-    // The set that has `slot` in addition, or that lacks it. Cost: O(1) for a transition made lately.
+    // Returns the set with `slot` added or removed. Cost: O(1) for a recent transition.
     SetId with(SetId from, SlotId slot) { return transition(from, slot, true); }
     SetId without(SetId from, SlotId slot) { return transition(from, slot, false); }
 
     MaskView view(SetId set) const { return {sets_[set].first, sets_[set].words}; }
     bool has(SetId set, SlotId slot) const { return view(set).has(slot); }
 
-    // A key takes `to` in place of `from`. Sets without keys are forgotten.
+    // Moves a key from set `from` to set `to`. Sets without keys are dropped.
     void exchange(SetId from, SetId to) {
         ++sets_[to].n_keys;
         if (--sets_[from].n_keys == 0 && from != kEmptySet) forget(from);
@@ -52,7 +52,7 @@ public:
 private:
     struct Set {
         size_t n_keys = 0;
-        uint32_t generation = 0;  // raised when the number is given to another set
+        uint32_t generation = 0;  // incremented when the number is reused for another set
         uint32_t first = 0;
         std::vector<uint64_t> words;
     };
@@ -135,9 +135,9 @@ private:
         return hash;
     }
 
-    std::deque<Set> sets_;  // number 0 is the empty set; a deque grows without moving what it holds
+    std::deque<Set> sets_;  // number 0 is the empty set; a deque grows without moving its items
     std::vector<SetId> free_;
-    std::array<std::unordered_multimap<uint64_t, SetId>, kShards> numbers_;  // shards keep the steps of growth short
+    std::array<std::unordered_multimap<uint64_t, SetId>, kShards> numbers_;  // shards keep each rehash short
     std::vector<Memo> memo_;
     size_t n_words_ = 0;
 };

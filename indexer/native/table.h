@@ -1,9 +1,9 @@
-// Key -> holder set, for all holders: one flat table that is read once per prompt block.
+// Key -> holder set, for all holders: one flat table with one read per prompt block.
 //
-// Linear probing over packed 12-byte slots, at home positions in the order of the hashes. Because the order stays the
-// same at every size, resizing walks the old slots from the first to the last: keys whose old home lies before the
-// frontier are in the new slots, all others in the old ones. A lookup looks in one place only, memory behind the
-// frontier is returned on the way, and no step moves more than a few thousand slots.
+// Linear probing over packed 12-byte slots, with home positions in the order of the hashes. The order is the same at every
+// size, so resizing moves the old slots from first to last: keys with an old home before the frontier are in the new
+// slots, all others in the old ones. A lookup reads one area only, memory before the frontier is returned on the way, and
+// no step moves more than a few thousand slots.
 #pragma once
 
 #include <algorithm>
@@ -37,8 +37,8 @@ public:
         return slot->set;
     }
 
-    // Replaces the set of `key` by what `change` makes of it; kEmptySet stands for an absent key on both sides.
-    // Throws std::bad_alloc when keys collide beyond all chance.
+    // Replaces the set of `key` by the result of `change`; kEmptySet means an absent key on both sides.
+    // Throws std::bad_alloc if keys collide more than chance allows.
     template <class Change>
     void update(uint64_t key, Change change) {
         const uint64_t hash = mixer_(key);
@@ -56,8 +56,8 @@ public:
         }
     }
 
-    // First half of resizing: gets the memory that the second half will write, and gives back what it left. Both may
-    // take long, and need no lock against readers.
+    // First half of resizing: allocates memory for the second half, and frees the memory that it has left. Both may take
+    // long, and need no lock against readers.
     void prepare(size_t n_keys) {
         if (left_.n_homes != 0) {
             left_ = Area();
@@ -78,8 +78,8 @@ public:
         }
     }
 
-    // Second half, to be called after `prepare` and before up to `n_keys` insertions or removals. Moves a bounded number
-    // of slots.
+    // Second half of resizing, called after `prepare` and before up to `n_keys` insertions or removals. Moves a bounded
+    // number of slots.
     void maintain(size_t n_keys) {
         if (next_.n_homes != 0) {
             std::swap(old_, now_);
@@ -87,7 +87,7 @@ public:
             frontier_ = released_ = 0;
         }
         if (old_.n_homes != 0) {
-            const bool is_late = size_ + n_keys > now_.n_homes / 8 * 7;  // kMovesPerKey prevents it, but it must not be
+            const bool is_late = size_ + n_keys > now_.n_homes / 8 * 7;  // kMovesPerKey prevents this; checked all the same
             move(is_late ? old_.n_slots() : kMinMoves + n_keys * kMovesPerKey);
         }
     }
@@ -121,7 +121,7 @@ private:
         return old_.n_homes != 0 && scale(hash, old_.n_homes) >= frontier_ ? old_ : now_;
     }
 
-    // Closes the gap at `at` by moving later keys of the cluster back, so that probes may end at the first empty slot.
+    // Closes the gap at `at` by moving later keys of the cluster back, so that probes can stop at the first empty slot.
     void close_gap(const Area& in, size_t at) const {
         Slot* slots = in.slots();
         for (size_t next = at + 1; slots[next].set != kEmptySet; ++next) {
@@ -133,7 +133,7 @@ private:
         }
     }
 
-    // Load stays between 0.64 and 0.8, but for what shrinks: memory counts more than the steps of growth.
+    // Load stays between 0.64 and 0.8 except while shrinking: memory matters more than the number of resizes.
     size_t wanted_homes(size_t n_keys) const {
         const size_t after = size_ + n_keys;
         if (after > now_.n_homes / 5 * 4) return std::max(now_.n_homes / 4 * 5, after / 2 * 3);
@@ -141,7 +141,7 @@ private:
         return now_.n_homes;
     }
 
-    // Gets the pages of new slots from `begin` on, a little more than one batch of moves fills.
+    // Populates the pages of new slots from `begin` on, a little more than one batch of moves fills.
     void populate(const Area& target, size_t begin) {
         const size_t end = begin + 2 * kPopulated;
         if (begin + kPopulated <= populated_) return;
@@ -149,7 +149,7 @@ private:
         populated_ = end;
     }
 
-    // Moves at least `n_slots` old slots, and then on to the end of the cluster: the frontier is always at its start.
+    // Moves at least `n_slots` old slots and the rest of the last cluster: the frontier is always at the start of one.
     void move(size_t n_slots) {
         const size_t end = old_.n_slots();
         const size_t goal = std::min(end, frontier_ + n_slots);
@@ -171,11 +171,11 @@ private:
 
     Mixer mixer_;
     Area now_, old_;
-    Area next_;             // made by `prepare`, put to use by `maintain`
+    Area next_;             // allocated by `prepare`, used by `maintain`
     Area left_;             // emptied by `maintain`, freed by `prepare`
-    size_t frontier_ = 0;   // old slots before it are moved
-    size_t released_ = 0;   // bytes of old slots given back
-    size_t populated_ = 0;  // bytes of new slots whose pages were asked for
+    size_t frontier_ = 0;   // old slots before it have been moved
+    size_t released_ = 0;   // bytes of old slots returned
+    size_t populated_ = 0;  // bytes of new slots whose pages were populated
     size_t size_ = 0;
 };
 

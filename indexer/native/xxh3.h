@@ -1,6 +1,6 @@
-// XXH3-64 with a seed, for inputs of any length, after the public specification of the algorithm.
+// XXH3-64 with a seed, for inputs of any length, by the public specification of the algorithm.
 //
-// Block keys are made of it (indexer/keys.py). The hot lengths are 16 bytes (chaining) and 64 bytes (16 tokens).
+// Block keys are computed with it (indexer/keys.py). The hot lengths are 16 bytes (chaining) and 64 bytes (16 tokens).
 #pragma once
 
 #include <bit>

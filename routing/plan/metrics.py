@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from prometheus_client import CollectorRegistry, Counter, Gauge
 from prometheus_client.metrics_core import Metric
 
-from ...fleet.metrics import gauge
+from ...fleet.families import gauge
 from ...scorers.core.profile import Profile
 from ...scorers.latency.cost import LatencyCostScorer, LatencyReport
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 _SCRAPING = "kvatlas scrapes by itself; see metricsScrape and endpoints"
 _PARSING = "kvatlas reads every API it knows"
 _TOKENS = "kvatlas tokenizes by itself; see model.tokenizer"
-_QUEUES = "kvatlas sends requests on at once and queues none"
+_QUEUES = "kvatlas forwards requests at once and has no queues"
 
 NO_EFFECT: Mapping[str, str] = {
     "single-profile-handler": "kvatlas runs one profile",

@@ -14,7 +14,7 @@ DECODE_ROLES = frozenset({"decode", "prefill-decode", "both", "encode-prefill-de
 
 
 class DecodeFilter:
-    """Filter of endpoints whose label `llm-d.ai/role` excludes decoding; endpoints without the label pass."""
+    """Filter that drops endpoints whose label `llm-d.ai/role` excludes decoding, and keeps those without the label."""
 
     type = "decode-filter"
 

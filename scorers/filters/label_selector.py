@@ -45,7 +45,7 @@ class LabelSelectorParams(PluginParams, frozen=True):
 
 
 class LabelSelectorFilter:
-    """Filter of endpoints that violate a condition; NotIn and DoesNotExist accept a missing label."""
+    """Filter that drops endpoints which violate a condition; NotIn and DoesNotExist accept a missing label."""
 
     type = "label-selector-filter"
 

@@ -42,7 +42,7 @@ class PrefixCacheAffinityParams(PluginParams, frozen=True):
 
 
 class PrefixCacheAffinityFilter:
-    """Filter of endpoints below the threshold, if at least one is at or above it.
+    """Filter that drops endpoints below the threshold if at least one is at or above it.
 
     It keeps all if there is only one endpoint, for a random share of the requests, and if the expected wait of the best
     sticky endpoint exceeds that of the best other by more than the limit.

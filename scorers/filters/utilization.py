@@ -34,7 +34,7 @@ class UtilizationParams(PluginParams, frozen=True):
 
 
 class UtilizationFilter:
-    """Filter of endpoints that exceed a limit; an unknown load exceeds none.
+    """Filter that drops endpoints which exceed a limit; an unknown load exceeds none.
 
     Args:
         conditions: limits.

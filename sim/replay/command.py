@@ -1,4 +1,4 @@
-"""`kvatlas replay`: what other weights, policies, CPU sizes or fleet sizes would do to a trace."""
+"""`kvatlas replay`: the effect of other weights, policies, CPU sizes or fleet sizes on a trace."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ from .simulation import Timing
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayOptions:
-    """What was asked for.
+    """Options of the command.
 
     Attributes:
         trace: path of a trace, or a generator with its settings.
         configs: configuration files to compare.
-        policies: built-in policies to compare; with neither, all of them.
-        cpu_gib: sizes of the CPU tier of a server.
+        policies: built-in policies to compare; all of them if there are neither files nor policies.
+        cpu_gib: sizes of a server's CPU tier.
         endpoints: numbers of servers.
         gpu_blocks: blocks of a server's GPU.
-        block_size: tokens a block.
-        granularity: blocks simulated as one.
-        storage: whether a storage tier is behind the CPU tiers.
-        speed: how many times faster than recorded requests come.
-        seeds: replays of each case.
-        limit: requests at most, None for all.
-        warm_up: requests that fill the caches and are not counted.
-        curve_gib: sizes of CPU tiers whose hit rate is worked out from reuse distances, ascending.
-        jobs: processes.
+        block_size: tokens per block.
+        granularity: number of blocks simulated as one.
+        storage: whether the servers share a storage tier.
+        speed: factor by which requests arrive faster than recorded.
+        seeds: replays per case.
+        limit: maximum number of requests; None for all.
+        warm_up: number of requests that fill the caches and are not counted.
+        curve_gib: sizes of the CPU tier whose hit rate is computed from reuse distances, ascending.
+        jobs: number of processes.
         json: whether the figures are printed as JSON.
-        plots: folder for plots, None for none.
+        plots: folder for plots; None for no plots.
     """
 
     trace: str
@@ -64,7 +64,7 @@ class ReplayOptions:
 
 
 def run_replay(console: Console, options: ReplayOptions) -> None:
-    """Replay, and print what came of it.
+    """Replay the trace and print the results.
 
     Raises:
         KVAtlasError: trace, configuration or options cannot be used.
@@ -80,18 +80,18 @@ def run_replay(console: Console, options: ReplayOptions) -> None:
     else:
         _print(console, plan, outcomes)
     if options.plots is not None:
-        from .plots import write_plots  # noqa: PLC0415 - the extra `plots` is needed for this alone
+        from .plots import write_plots  # noqa: PLC0415 - needs the extra `plots`
 
         for file in write_plots(outcomes, options.plots, title=plan.traces[0].name):
             console.print(f"wrote {file}", markup=False, highlight=False)
 
 
 def make_plan(options: ReplayOptions) -> Plan:
-    """The trace, and how it is played.
+    """Read the trace and make the settings of the replays.
 
     Raises:
-        TraceError: it cannot be read.
-        ReplayError: blocks do not fit those of the trace.
+        TraceError: the trace cannot be read.
+        ReplayError: the block size is not compatible with that of the trace.
     """
     traces = named_traces(options.trace, n_seeds=options.seeds, limit=options.limit)
     trace = traces[0]
@@ -106,11 +106,11 @@ def make_plan(options: ReplayOptions) -> Plan:
 
 
 def make_cases(options: ReplayOptions) -> list[Case]:
-    """Every policy on every fleet.
+    """Combine all policies with all fleets.
 
     Raises:
         ConfigError: a configuration file cannot be used.
-        ReplayError: a policy that does not exist.
+        ReplayError: a policy does not exist.
     """
     named = options.policies or ([] if options.configs else list(POLICIES))
     policies = [
@@ -146,8 +146,7 @@ def _print(console: Console, plan: Plan, outcomes: Sequence[Outcome]) -> None:
     )
     if trace.assumed is not None:
         console.print(
-            f"output lengths of {trace.assumed.n_requests} requests are not known and taken as "
-            f"{trace.assumed.n_output} tokens",
+            f"{trace.assumed.n_requests} requests have no output length; {trace.assumed.n_output} tokens are assumed",
             highlight=False,
         )
     for table in tables(outcomes):

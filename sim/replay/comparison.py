@@ -1,4 +1,4 @@
-"""Several replays of one trace: every policy on every fleet, with several seeds."""
+"""Replays of one trace with several policies, fleets and seeds."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class Case:
     """One policy on one fleet.
 
     Attributes:
-        policy: how requests are routed.
+        policy: routing policy.
         fleet: the engines.
-        cpu_gib: their CPU tiers' size in GiB, for reports.
+        cpu_gib: size of their CPU tiers in GiB, for reports.
     """
 
     policy: Policy
@@ -38,14 +38,14 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How every case is played.
+    """Settings of all replays of a comparison.
 
     Attributes:
-        traces: one a seed, counted from 1: a recording again and again, or a workload generated anew.
-        timing: when requests come.
-        granularity: blocks that are simulated as one.
-        warm_up: requests, the first of each trace, that fill the caches and are not counted.
-        curve_gib: sizes of CPU tiers whose hit rate is worked out besides, from reuse distances.
+        traces: one per seed, counted from 1: the same recording each time, or a workload generated per seed.
+        timing: when requests arrive.
+        granularity: number of blocks that are simulated as one.
+        warm_up: number of first requests per trace that fill the caches and are not counted.
+        curve_gib: further sizes of the CPU tier, whose hit rate is computed from reuse distances.
     """
 
     traces: tuple[Trace, ...]
@@ -65,7 +65,7 @@ class Outcome(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def replay_once(plan: Plan, case: Case, place: int) -> dict[str, float]:
-    """The figures of one replay, with the trace and the seed of that place; equal arguments give equal figures."""
+    """Replay a case with the trace and seed at `place`; equal arguments give equal figures."""
     fleet = case.fleet.coarser(plan.granularity)
     curve = SizeCurve(fleet.names, block_size=fleet.block_size)
     replayed = replay_served(plan, case, place, on_routed=curve.use if plan.curve_gib else None)
@@ -75,7 +75,7 @@ def replay_once(plan: Plan, case: Case, place: int) -> dict[str, float]:
 def replay_served(
     plan: Plan, case: Case, place: int, *, on_routed: Callable[[str, Sequence[int], int], None] | None = None
 ) -> Replayed:
-    """One replay, with what it served; the arguments are those of `replay_once` and of `Replay`."""
+    """Replay a case and return the served requests; for the arguments see `replay_once` and `Replay`."""
     fleet, seed = case.fleet.coarser(plan.granularity), place + 1
     router = make_router(case.policy, fleet, granularity=plan.granularity, rng=Random(f"router {seed}"))
     rng = Random(f"arrivals {seed}")
@@ -89,7 +89,7 @@ def replay_served(
 def compare(
     plan: Plan, cases: Sequence[Case], *, jobs: int = 1, progress: Callable[[], None] = lambda: None
 ) -> list[Outcome]:
-    """Replay every case with every seed; the arguments are those of `replay_all`."""
+    """Replay all cases with all seeds; for the arguments see `replay_all`."""
     found = replay_all(plan, cases, jobs=jobs, progress=progress)
     return [_outcome(case, each) for case, each in zip(cases, found, strict=True)]
 
@@ -97,12 +97,12 @@ def compare(
 def replay_all(
     plan: Plan, cases: Sequence[Case], *, jobs: int = 1, progress: Callable[[], None] = lambda: None
 ) -> list[list[dict[str, float]]]:
-    """The figures of every case, one a seed.
+    """Replay all cases, and return for each case the figures of each seed.
 
     Args:
-        plan: how.
-        cases: what.
-        jobs: processes.
+        plan: settings of the replays.
+        cases: policies and fleets.
+        jobs: number of processes.
         progress: called after each replay.
     """
     n_seeds = len(plan.traces)
@@ -115,7 +115,7 @@ def replay_all(
 
 
 def curve_figure(gib: float) -> str:
-    """Name of the figure that is the hit rate with a CPU tier of that size."""
+    """Return the name of the figure with the hit rate for a CPU tier of this size."""
     return f"hitRateAt{gib:g}GiB"
 
 
@@ -149,7 +149,7 @@ def _outcome(case: Case, found: list[dict[str, float]]) -> Outcome:
 
 @contextmanager
 def _without_collector() -> Generator[None]:
-    """A replay keeps millions of small objects alive and leaves no cycles behind: looking for some costs a fifth."""
+    """Disable the garbage collector, which takes a fifth of a replay: there are millions of objects but no cycles."""
     enabled = gc.isenabled()
     gc.disable()
     try:

@@ -9,19 +9,19 @@ from ...scorers.core.model import Candidate, Rating, Ratings, RequestView
 from ...scorers.core.profile import Profile
 
 TIER_WEIGHTS = (1.0, 0.75, 0.25)
-"""Dynamo's defaults: what a cached block saves on the device, in host memory beyond it, on disk beyond both."""
+"""Dynamo's default credits per cached block: on the device, else in host memory, else on disk."""
 
 
 class DynamoCostScorer:
-    """`1 / (1 + cost)` with `cost = max(0, prefill blocks ahead + prompt blocks - credit) + decode blocks`.
+    """Scorer with `1 / (1 + cost)`, where `cost = max(0, prefill blocks ahead + prompt blocks - credit) + decode blocks`.
 
-    Dynamo picks the lowest cost, so the highest score. It knows the decode blocks of each worker from its own books of
-    active requests; here they come from the worker's reported utilization, which counts the same blocks. The formula's
-    further term for the number of active requests is left out.
+    Dynamo picks the lowest cost, so the highest score. It counts the decode blocks of each worker in its own accounts of
+    active requests. Here they come from the worker's reported utilization, which counts the same blocks. The term for the
+    number of active requests is omitted.
     Source: Dynamo lib/kv-router, selector/default.rs, with prefill load scale 1, decay 0 and temperature 0.
 
     Args:
-        block_size: tokens a block.
+        block_size: tokens per block.
         gpu_blocks: blocks of a worker's GPU.
     """
 
@@ -31,7 +31,7 @@ class DynamoCostScorer:
         self._block_size, self._gpu_blocks = block_size, gpu_blocks
 
     def rate(self, request: RequestView, candidates: Sequence[Candidate]) -> Ratings:
-        """One rating a candidate; raw is the cost in blocks."""
+        """Rate each candidate; `raw` is the cost in blocks."""
         return [self._rating(request, candidate) for candidate in candidates]
 
     def _rating(self, request: RequestView, candidate: Candidate) -> Rating:
@@ -43,6 +43,6 @@ class DynamoCostScorer:
 
 
 def dynamo_profile(*, block_size: int, gpu_blocks: int) -> Profile:
-    """Picks by `DynamoCostScorer` alone."""
+    """Make a profile with `DynamoCostScorer` alone."""
     scorer = DynamoCostScorer(block_size=block_size, gpu_blocks=gpu_blocks)
     return Profile([(scorer.type, scorer, 1.0)], MaxScorePicker())

@@ -1,4 +1,4 @@
-"""What a replay is judged by: hit rates, times, throughput, balance; and how sure they are over several seeds."""
+"""Figures of a replay: hit rates, times, throughput and balance, with confidence intervals over several seeds."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from .simulation import Replayed, Served
 
 STUDENT_975 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145,
                2.131, 2.120, 2.110, 2.101, 2.093)  # fmt: skip
-"""Quantile 0.975 of Student's distribution for 1 to 19 degrees of freedom; beyond, 2 is near enough."""
+"""Quantile 0.975 of Student's t-distribution for 1 to 19 degrees of freedom; 2 is a good approximation beyond."""
 
 
 class Estimate(msgspec.Struct, frozen=True):
-    """A figure over seeds.
+    """A figure over several seeds.
 
     Attributes:
-        mean: over all of them.
+        mean: over all seeds.
         margin: half the width of its 95 % confidence interval; None with a single seed.
     """
 
@@ -29,7 +29,7 @@ class Estimate(msgspec.Struct, frozen=True):
 
 
 def estimate(values: Sequence[float]) -> Estimate:
-    """Mean and confidence interval of at least one independent value."""
+    """Compute mean and confidence interval of at least one independent value."""
     if len(values) < 2:
         return Estimate(values[0])
     quantile = STUDENT_975[len(values) - 2] if len(values) - 2 < len(STUDENT_975) else 2.0
@@ -37,12 +37,12 @@ def estimate(values: Sequence[float]) -> Estimate:
 
 
 def percentile(ordered: Sequence[float], part: float) -> float:
-    """The smallest of the sorted values that `part` of all do not exceed; 0 of none."""
+    """Return the smallest of the sorted values that a fraction `part` of them does not exceed; 0 if there are no values."""
     return ordered[max(0, -int(-len(ordered) * part // 1) - 1)] if ordered else 0.0
 
 
 def figures(replayed: Replayed, servers: Sequence[str]) -> dict[str, float]:
-    """Every figure of one replay by name: rates 0 to 1, times in seconds, throughput in tokens a second."""
+    """Compute all figures of one replay by name: rates 0 to 1, times in seconds, throughput in tokens per second."""
     served = replayed.served
     prompt_tokens = max(1, sum(each.n_prompt for each in served))
     output_tokens = sum(each.n_output for each in served)
@@ -82,7 +82,7 @@ def _times(name: str, values: list[float]) -> dict[str, float]:
 
 
 def _busiest(served: Sequence[Served], servers: Sequence[str]) -> float:
-    """Tokens of the busiest server beside the mean of all, 1 when all have the same: prompts computed and generated."""
+    """Return the busiest server's computed and generated tokens relative to the mean; 1 if all servers have the same."""
     work: Counter[str] = Counter(dict.fromkeys(servers, 0))
     for each in served:
         cached = each.gpu_tokens + each.cpu_tokens + each.storage_tokens

@@ -1,4 +1,4 @@
-"""The fleet that is simulated: how many engines, how large their caches, how fast."""
+"""Specification of the simulated fleet: number of engines, cache sizes, service times."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from ..storage_tier import StorageTier
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetSpec:
-    """Equal engines; tier sizes are in blocks.
+    """A fleet of equal engines; tier sizes are in blocks.
 
     Attributes:
-        servers: engines.
-        block_size: tokens a block.
-        gpu_blocks: GPU pool of each.
-        cpu_blocks: CPU tier of each, 0 for none.
-        chunk_blocks: blocks a chunk of the CPU tier.
-        has_storage: whether all share a storage tier.
-        max_num_seqs: requests that run at once on each.
-        max_num_batched_tokens: tokens a step computes at most.
-        times: service times of each.
+        servers: number of engines.
+        block_size: tokens per block.
+        gpu_blocks: GPU pool of each engine.
+        cpu_blocks: CPU tier of each engine; 0 for no CPU tier.
+        chunk_blocks: blocks per chunk of the CPU tier.
+        has_storage: whether all engines share a storage tier.
+        max_num_seqs: maximum number of concurrently running requests per engine.
+        max_num_batched_tokens: maximum number of tokens per step.
+        times: service times of each engine.
     """
 
     servers: int = 8
@@ -43,9 +43,9 @@ class FleetSpec:
         return tuple(f"server-{number}" for number in range(self.servers))
 
     def coarser(self, n_blocks: int) -> FleetSpec:
-        """The same fleet with blocks `n_blocks` times as large, and so many fewer.
+        """Return the same fleet with `n_blocks` times larger blocks, and accordingly fewer of them.
 
-        It is about as many times faster to simulate, and off by less than one such block a prompt.
+        The simulation is about `n_blocks` times faster, with an error of less than one such block per prompt.
         """
         return replace(
             self,
@@ -55,7 +55,7 @@ class FleetSpec:
         )
 
     def schedulers(self) -> list[Scheduler]:
-        """New, empty engines."""
+        """Make new, empty engines."""
         storage = StorageTier() if self.has_storage else None
         return [
             Scheduler(

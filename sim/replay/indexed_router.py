@@ -1,4 +1,4 @@
-"""Routes by a configuration, with the index, the scorers and the picker that route in production."""
+"""Router by a configuration, with the index, scorers and picker of production."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ from ...scorers.core.model import Candidate, RequestView
 from ...scorers.core.profile import Profile
 from ..kv_events import EventBatch
 from .fleet_spec import FleetSpec
-from .router import Ask
+from .router import RouteRequest
 
 SESSION_HEADER = "x-session-id"
-"""Where `session-affinity-scorer` looks for the session by default."""
+"""Header from which `session-affinity-scorer` reads the session by default."""
 
 
 class IndexedRouter:
-    """Implements `Router`.
+    """`Router` with a kvatlas configuration.
 
     Args:
-        config: what a server would be started with; endpoints, model and listeners play no part.
-        fleet: the engines, whose sizes a server would read from their `/metrics`.
+        config: configuration as of a server; endpoints, model and listeners are ignored.
+        fleet: the engines; a server would read their sizes from `/metrics`.
         core: index implementation.
-        rng: draws for ties.
-        profile: decides in place of the configuration's own; it sees the same candidates.
+        rng: random numbers for ties.
+        profile: replaces the configuration's profile; it gets the same candidates.
 
     Raises:
-        SchedulingError: the plugins make no profile.
+        SchedulingError: the plugins do not form a profile.
     """
 
     def __init__(
@@ -64,21 +64,21 @@ class IndexedRouter:
         for server in fleet.names:
             self._follow(server, fleet, specs[FASTEST].source, plan.config.tiers[FASTEST])
 
-    def route(self, ask: Ask) -> str | None:
+    def route(self, request: RouteRequest) -> str | None:
         """See `Router.route`."""
-        prefix = self.atlas.prefix(ask.tokens)
+        prefix = self.atlas.prefix(request.tokens)
         view = RequestView(
-            model="", now=ask.now, n_tokens=len(ask.tokens), headers={SESSION_HEADER: ask.session}
+            model="", now=request.now, n_tokens=len(request.tokens), headers={SESSION_HEADER: request.session}
         )
-        decision = self._profile.decide(view, self._candidates(ask, prefix), rng=self._rng)
+        decision = self._profile.decide(view, self._candidates(request, prefix), rng=self._rng)
         if not decision.picked:
             return None
         picked = decision.picked[0]
         self.atlas.routed(picked, prefix, decision.first.candidate.prefix)
-        self._predictions.routed(decision.first.candidate, prefix, now=ask.now)
+        self._predictions.routed(decision.first.candidate, prefix, now=request.now)
         self._profile.picked(view, decision)
         tokens = decision.first.candidate.uncached_tokens(view)
-        self._open[ask.number] = decision, self.in_flight.book(picked, tokens=tokens, now=ask.now)
+        self._open[request.number] = decision, self.in_flight.book(picked, tokens=tokens, now=request.now)
         return picked
 
     def begun(self, number: int, now: float) -> None:
@@ -92,13 +92,13 @@ class IndexedRouter:
         self._open.pop(number)[1].ended()
 
     def published(self, server: str, batch: EventBatch) -> None:
-        """The batch takes the way it takes in production: encoded by the engine, decoded by the core."""
+        """Apply a batch as in production: encoded by the engine, decoded by the core."""
         if self._wants_events:
             self.atlas.apply(server, 0, self._core.decode_batch(self._encode(batch)))
-            self._predictions.events_came(server, 0)
+            self._predictions.confirm(server, self.atlas.ledger(server, 0))
 
-    def _candidates(self, ask: Ask, prefix: Prefix) -> list[Candidate]:
-        matches = self._predictions.matches(prefix, now=ask.now)
+    def _candidates(self, request: RouteRequest, prefix: Prefix) -> list[Candidate]:
+        matches = self._predictions.matches(prefix, now=request.now)
         return [
             Candidate(
                 name=server,
@@ -107,7 +107,7 @@ class IndexedRouter:
                 prefix=matches.get(server),
                 in_flight=self.in_flight.of(server),
             )
-            for server, load in ask.loads.items()
+            for server, load in request.loads.items()
         ]
 
     def _follow(self, server: str, fleet: FleetSpec, source: TierSource | None, fastest: TierConfig) -> None:

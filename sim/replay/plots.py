@@ -24,12 +24,12 @@ TIMES = (("ttftMean", "mean"), ("ttftP90", "p90"), ("ttftP99", "p99"))
 
 
 def write_plots(outcomes: Sequence[Outcome], folder: Path, *, title: str) -> list[Path]:
-    """Write the plots: bars for each fleet, and curves over CPU sizes where there are several.
+    """Write the plots: bars for each fleet, and curves if there are several CPU sizes.
 
     Args:
         outcomes: at least one.
-        folder: made if it is not there.
-        title: of every plot.
+        folder: created if it does not exist.
+        title: of all plots.
     Returns:
         the files.
     """
@@ -66,7 +66,7 @@ def _write(
     draw[0](left, outcomes)
     draw[1](right, outcomes)
     figure.suptitle(heading)
-    with rc_context({"svg.hashsalt": "kvatlas"}):  # equal figures make equal files
+    with rc_context({"svg.hashsalt": "kvatlas"}):  # so that equal figures give equal files
         figure.savefig(file, metadata={"Date": None})
     return file
 

@@ -1,4 +1,4 @@
-"""Ways to route that a replay compares: simple ones, this project's and its peers', and any configuration."""
+"""Routing policies that a replay compares: simple ones, those of kvatlas and its peers, and any configuration."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from .router import RandomChoice, RoundRobin, Router, SessionHash
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """One way to route.
+    """One routing policy.
 
     Attributes:
-        name: for reports; of one of `POLICIES`, where there is no configuration.
-        config: a configuration, whose capacities are in blocks of `FleetSpec.block_size` before `coarser`.
+        name: for reports; one of `POLICIES` if there is no configuration.
+        config: a configuration; its capacities are in blocks of `FleetSpec.block_size` before `coarser`.
     """
 
     name: str
@@ -31,10 +31,10 @@ class Policy:
 
 
 def named_policy(name: str) -> Policy:
-    """The built-in policy of that name.
+    """Return the built-in policy of this name.
 
     Raises:
-        ReplayError: there is none.
+        ReplayError: it does not exist.
     """
     if name not in POLICIES:
         raise ReplayError(f"found policy {name!r}, want one of {', '.join(POLICIES)}")
@@ -42,13 +42,13 @@ def named_policy(name: str) -> Policy:
 
 
 def make_router(policy: Policy, fleet: FleetSpec, *, granularity: int, rng: Random) -> Router:
-    """A new router.
+    """Make a router.
 
     Args:
-        policy: what it does.
-        fleet: the engines as they are simulated.
-        granularity: blocks of the configuration that are one block of `fleet`.
-        rng: its draws.
+        policy: its policy.
+        fleet: the simulated engines.
+        granularity: blocks of the configuration per block of `fleet`.
+        rng: random numbers for the router.
     """
     if policy.config is not None:
         return _indexed(_coarser(policy.config, granularity), fleet, rng)
@@ -80,8 +80,8 @@ def _indexed(config: KVAtlasConfig, fleet: FleetSpec, rng: Random) -> Router:
     return IndexedRouter(config, fleet, core=index_core(), rng=rng)
 
 
-def _told_tiers(fleet: FleetSpec) -> tuple[TierConfig, ...]:
-    """The tiers the engines have, known from their events."""
+def _event_tiers(fleet: FleetSpec) -> tuple[TierConfig, ...]:
+    """Return the engines' tiers, with events as their source."""
     return DEFAULT_TIERS[:1] + DEFAULT_TIERS[1:2] * bool(fleet.cpu_blocks) + _storage(fleet)
 
 
@@ -91,7 +91,7 @@ def _storage(fleet: FleetSpec) -> tuple[TierConfig, ...]:
 
 
 def _learned_tiers(fleet: FleetSpec) -> tuple[TierConfig, ...]:
-    """The same, learned from what was routed there, each with its right size."""
+    """Return the engines' tiers, learned from the routed requests, each with its true size."""
     gpu = msgspec.structs.replace(DEFAULT_TIERS[0], source="routing")
     cpu = msgspec.structs.replace(
         DEFAULT_TIERS[1], source="inferred", lru_capacity_per_server=fleet.cpu_blocks or "auto"
@@ -114,7 +114,7 @@ def _precise_gpu(fleet: FleetSpec, rng: Random) -> Router:
 
 
 def _precise(fleet: FleetSpec, rng: Random) -> Router:
-    return _indexed(_config(_told_tiers(fleet)), fleet, rng)
+    return _indexed(_config(_event_tiers(fleet)), fleet, rng)
 
 
 def _affinity(fleet: FleetSpec, rng: Random) -> Router:
@@ -124,11 +124,11 @@ def _affinity(fleet: FleetSpec, rng: Random) -> Router:
 
 def _dynamo(fleet: FleetSpec, rng: Random) -> Router:
     profile = dynamo_profile(block_size=fleet.block_size, gpu_blocks=fleet.gpu_blocks)
-    return IndexedRouter(_config(_told_tiers(fleet)), fleet, core=index_core(), rng=rng, profile=profile)
+    return IndexedRouter(_config(_event_tiers(fleet)), fleet, core=index_core(), rng=rng, profile=profile)
 
 
 def _latency_cost(fleet: FleetSpec, rng: Random) -> Router:
-    return _indexed(_config(_told_tiers(fleet), "latency-cost-scorer"), fleet, rng)
+    return _indexed(_config(_event_tiers(fleet), "latency-cost-scorer"), fleet, rng)
 
 
 POLICIES: dict[str, Callable[[FleetSpec, Random], Router]] = {
@@ -143,5 +143,4 @@ POLICIES: dict[str, Callable[[FleetSpec, Random], Router]] = {
     "dynamo": _dynamo,
     "latency-cost": _latency_cost,
 }
-"""What each does is in docs/replay.md. `approximate`, `precise-gpu` and `precise` have the weights 2:2:1:1, the second of
-them without the last."""
+"""docs/replay.md describes each. `approximate` and `precise` have the weights 2:2:1:1, `precise-gpu` has 2:2:1:0."""

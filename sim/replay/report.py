@@ -1,4 +1,4 @@
-"""Outcomes of a comparison, for people and for programs."""
+"""Reports of a comparison, as tables and as JSON."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ WHOLE_ANSWERS: tuple[Figure, ...] = (
     ("refused", "refused", ".0f"),
 )
 MAY_BE_ABSENT = frozenset({"cpuHitRate", "storageHitRate", "refused"})
-"""Left out where it is 0 everywhere."""
+"""Figures that are omitted if they are 0 in all cases."""
 
 WITH_MARGIN = frozenset(
     {"hitRate", "gpuHitRate", "cpuHitRate", "ttftMean", "e2eMean", "outputTokensPerSecond"}
 )
-"""Shown with half the width of the 95 % interval; JSON has it for all."""
+"""Figures shown with half the width of their 95 % interval; JSON has it for all figures."""
 
 
 def tables(outcomes: Sequence[Outcome]) -> tuple[Table, Table]:
-    """Two tables of one row a case: what was found and how long the first token took, and the rest.
+    """Make two tables with one row per case: hit rates with times to the first token, and all other figures.
 
-    Times are in seconds. Behind a mean stands half the width of its 95 % interval, where there are several seeds.
+    Times are in seconds. With several seeds, half the width of the 95 % interval follows a mean.
     """
     return (
         _table("prompt tokens found, and seconds to the first token", HITS_AND_WAITS, outcomes),
@@ -57,7 +57,7 @@ def tables(outcomes: Sequence[Outcome]) -> tuple[Table, Table]:
 
 
 def curve_table(outcomes: Sequence[Outcome], sizes: Sequence[float]) -> Table:
-    """Hit rates over CPU sizes, ascending; beside each, in percent of the tokens, what 10 GiB more would bring there."""
+    """Make a table of hit rates over ascending CPU sizes, each with the gain of 10 GiB more, in percent of the tokens."""
     table = Table("GiB", title="prompt tokens found, by CPU tier", box=SIMPLE, title_justify="left")
     for each in outcomes:
         table.add_column(f"{each.policy}, {each.endpoints}", justify="right")
@@ -74,7 +74,7 @@ def curve_table(outcomes: Sequence[Outcome], sizes: Sequence[float]) -> Table:
 
 
 def to_json(outcomes: Sequence[Outcome]) -> bytes:
-    """All figures of all cases."""
+    """Encode all figures of all cases."""
     return msgspec.json.format(msgspec.json.encode(outcomes)) + b"\n"
 
 

@@ -1,4 +1,4 @@
-"""What decides where a replayed request goes."""
+"""The routers of a replay: the protocol, and those that ignore the state of the servers."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from ..kv_events import EventBatch
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
-    """One request that needs a server.
+class RouteRequest:
+    """One request to route.
 
     Attributes:
-        number: its place in the trace.
+        number: its index in the trace.
         now: simulated seconds.
         tokens: token ids of its prompt.
-        session: what requests of one conversation have in common.
-        loads: server -> load as last scraped; every server is there.
+        session: equal for all requests of one conversation.
+        loads: server -> load at the last scrape, for all servers.
     """
 
     number: int
@@ -33,27 +33,27 @@ class Ask:
 
 
 class Router(Protocol):
-    """Decides, and is told what a gateway would be told."""
+    """Router with the notifications that a gateway would get."""
 
-    def route(self, ask: Ask) -> str | None:
-        """The server that takes the request; None refuses it."""
+    def route(self, request: RouteRequest) -> str | None:
+        """Return the server for a request; None to reject it."""
         ...
 
     def begun(self, number: int, now: float) -> None:
-        """The first token of a routed request came."""
+        """Record the first token of a routed request."""
         ...
 
     def ended(self, number: int) -> None:
-        """The answer to a routed request ended."""
+        """Record the end of a routed request."""
         ...
 
     def published(self, server: str, batch: EventBatch) -> None:
-        """A server published KV events."""
+        """Record KV events that a server published."""
         ...
 
 
 class BlindRouter:
-    """What routers have in common that look at no server."""
+    """Base of routers that ignore the state of the servers."""
 
     def begun(self, number: int, now: float) -> None:
         """See `Router.begun`."""
@@ -66,32 +66,32 @@ class BlindRouter:
 
 
 class RoundRobin(BlindRouter):
-    """Every server in turn."""
+    """Router that takes the servers in turn."""
 
     def __init__(self) -> None:
         self._n_routed = 0
 
-    def route(self, ask: Ask) -> str:
+    def route(self, request: RouteRequest) -> str:
         """See `Router.route`."""
-        servers = list(ask.loads)
+        servers = list(request.loads)
         self._n_routed += 1
         return servers[(self._n_routed - 1) % len(servers)]
 
 
 class RandomChoice(BlindRouter):
-    """Any server."""
+    """Router that picks a random server."""
 
     def __init__(self, rng: Random) -> None:
         self._rng = rng
 
-    def route(self, ask: Ask) -> str:
+    def route(self, request: RouteRequest) -> str:
         """See `Router.route`."""
-        return self._rng.choice(list(ask.loads))
+        return self._rng.choice(list(request.loads))
 
 
 class SessionHash(BlindRouter):
-    """The server that rendezvous hashing gives the session: always the same one, whatever its load."""
+    """Router by rendezvous hashing of the session: always the same server, regardless of its load."""
 
-    def route(self, ask: Ask) -> str:
+    def route(self, request: RouteRequest) -> str:
         """See `Router.route`."""
-        return max(ask.loads, key=lambda server: blake2b(f"{server}/{ask.session}".encode()).digest())
+        return max(request.loads, key=lambda server: blake2b(f"{server}/{request.session}".encode()).digest())

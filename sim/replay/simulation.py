@@ -1,4 +1,4 @@
-"""One replay: the requests of a trace, a router, and engines on a virtual clock."""
+"""One replay of a trace, with a router and engines on a virtual clock."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from ..traces.content import TraceSequence, block_hashes, prompt_tokens
 from ..traces.trace import Trace
 from ..virtual_engine import VirtualEngine
 from .fleet_spec import FleetSpec
-from .router import Ask, Router
+from .router import Router, RouteRequest
 
 
 @dataclass(slots=True)
 class Served:
-    """One answered request; times in simulated seconds, tokens of the prompt by where they were found."""
+    """One completed request; times in simulated seconds, prompt tokens by the tier in which they were found."""
 
     number: int
     server: str
@@ -49,12 +49,12 @@ class Served:
 
 @dataclass(slots=True)
 class Replayed:
-    """What a replay came to.
+    """The results of a replay.
 
     Attributes:
-        served: answered requests, in the order they ended.
+        served: completed requests, in the order of their ends.
         counters: of each engine.
-        refused: requests that the router refused, or that can never fit an engine.
+        refused: number of requests that the router rejected, or that can never fit an engine.
     """
 
     served: list[Served] = field(default_factory=list[Served])
@@ -64,12 +64,12 @@ class Replayed:
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """How a trace is played.
+    """Timing of a replay.
 
     Attributes:
-        speed: how many times faster than recorded requests come.
-        jitter_s: bound of a random delay of each, for recordings with a coarse clock.
-        scrape_s: time between two looks of the router at the engines' loads.
+        speed: factor by which requests arrive faster than recorded.
+        jitter_s: limit of a random delay of each request, for recordings with a coarse clock.
+        scrape_s: interval at which the router reads the engines' loads.
     """
 
     speed: float = 1.0
@@ -78,19 +78,19 @@ class Timing:
 
 
 class Replay:
-    """Plays one trace once.
+    """One replay of a trace.
 
     Args:
         trace: requests.
         fleet: engines.
-        router: decides.
-        timing: when requests come and loads are read.
+        router: selects the servers.
+        timing: when requests arrive and loads are read.
         rng: for the jitter.
         progress: called after each request.
-        on_routed: told each request's server, the hashes of its prompt's full blocks, and its prompt tokens.
+        on_routed: called with each request's server, the hashes of its prompt's full blocks, and its prompt tokens.
 
     Raises:
-        SimError: the blocks of trace and fleet do not fit each other.
+        SimError: the block sizes of trace and fleet are not compatible.
     """
 
     def __init__(
@@ -118,9 +118,9 @@ class Replay:
         self._result = Replayed(counters=[engine.scheduler.counters for engine in self._engines.values()])
 
     def run(self) -> Replayed:
-        """Play it to the end.
+        """Replay the whole trace.
 
-        Cost: O(blocks + tokens / block size), some 5 us a block; the router comes on top.
+        Cost: O(blocks + tokens / block size), about 5 us per block, plus the router.
         """
         engines, now = list(self._engines.values()), 0.0
         while True:
@@ -141,7 +141,7 @@ class Replay:
         hashes = block_hashes(request, number, id_tokens=self._trace.block_size, block_size=size)
         tokens = prompt_tokens(hashes, n_prompt=request.n_prompt, block_size=size)
         self._scrape(now)
-        server = self._router.route(Ask(number, now, tokens, request.session, self._loads))
+        server = self._router.route(RouteRequest(number, now, tokens, request.session, self._loads))
         if server is None:
             self._refuse(number, now)
             return
@@ -154,7 +154,7 @@ class Replay:
         prompt, output = range(request.n_prompt), range(request.n_output)
         try:
             engine.add(Request(str(number), prompt, output, sequence=sequence), now)
-        except ValueError:  # no engine of the fleet can ever take it
+        except ValueError:  # it can never fit an engine of the fleet
             del self._open[number]
             self._router.ended(number)
             self._refuse(number, now)
@@ -165,7 +165,7 @@ class Replay:
         self._progress()
 
     def _scrape(self, now: float) -> None:
-        """Read the loads as they were when they were last due to be read."""
+        """Read the loads as of the last scrape time."""
         n_scrapes = floor(now / self._scrape_s)
         if n_scrapes == self._n_scrapes:
             return

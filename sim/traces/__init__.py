@@ -1,1 +1,1 @@
-"""Requests to replay: recorded traces and generated workloads."""
+"""Traces to replay: recorded ones and generated workloads."""

@@ -1,4 +1,4 @@
-"""Agents that work in turns: each request repeats all that was said before, and comes when the answer before has come."""
+"""Workload of agents: each request repeats the whole conversation, and is sent after the previous response."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ Positive = Annotated[float, Meta(gt=0)]
 
 
 class AgentsSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What the agents do; equal specs and seeds give equal traces.
+    """Specification of the agents; equal specifications and seeds give equal traces.
 
     Attributes:
-        agents: conversations.
-        turns: requests of each.
-        tool_sets: distinct system prompts, dealt out to the agents in turn.
+        agents: number of conversations.
+        turns: requests per conversation.
+        tool_sets: number of distinct system prompts, assigned to the agents in rotation.
         system_len: tokens of a system prompt.
-        turn_len: mean tokens that a turn adds to the prompt, a tool's result; they vary exponentially.
-        output_len: mean tokens generated a turn; likewise.
-        think_s: mean seconds from an answer to the next request; likewise.
-        starts_per_s: agents that begin in a second, at random times.
-        block_size: tokens a block id stands for.
+        turn_len: mean tokens that a turn adds to the prompt, such as a tool's result; exponentially distributed.
+        output_len: mean tokens generated per turn; exponentially distributed.
+        think_s: mean seconds from a response to the next request; exponentially distributed.
+        starts_per_s: agents that start per second, at random times.
+        block_size: tokens per block id.
     """
 
     agents: Count = 200
@@ -41,7 +41,7 @@ class AgentsSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 def agents_trace(spec: AgentsSpec, *, seed: int) -> Trace:
-    """All turns of all agents, an agent's one after another. Cost: O(blocks)."""
+    """Generate all turns of all agents, agent by agent. Cost: O(blocks)."""
     rng = Random(seed)
     n_system = spec.system_len // spec.block_size
     next_id = spec.tool_sets * n_system
@@ -56,7 +56,7 @@ def agents_trace(spec: AgentsSpec, *, seed: int) -> Trace:
             n_prompt = n_tokens + _length(rng, spec.turn_len)
             n_output = _length(rng, spec.output_len)
             n_tokens = n_prompt + n_output
-            # one more than there are full blocks: ids beyond the prompt's tell that the output's are known
+            # one more than the full blocks: ids beyond the prompt's mean that the output's blocks are known
             n_new = n_tokens // spec.block_size + 1 - len(ids)
             ids += range(next_id, next_id + n_new)
             next_id += n_new

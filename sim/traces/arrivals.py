@@ -1,4 +1,4 @@
-"""When the requests of a trace come: at their times, when others have ended, or as many at once as a client keeps up."""
+"""Arrival times of a trace's requests: recorded times, times after other requests, or a fixed concurrency."""
 
 from __future__ import annotations
 
@@ -10,13 +10,12 @@ from .trace import Trace
 
 
 class Arrivals:
-    """The requests of a trace still to come, by number.
+    """The pending requests of a trace, by number.
 
     Args:
         trace: requests.
-        speed: how many times faster than recorded they come.
-        jitter_s: requests with a time of their own come later by a random time below this; for recordings whose
-            clock is coarse.
+        speed: factor by which they arrive faster than recorded.
+        jitter_s: limit of a random delay of requests with a recorded time; for recordings with a coarse clock.
         rng: for the jitter.
     """
 
@@ -33,20 +32,20 @@ class Arrivals:
         heapq.heapify(self._due)
 
     def next_at(self, now: float) -> float:
-        """When the next request comes, as far as is known; infinity when one must end first, or all have come."""
+        """Return when the next request arrives; infinity if another request must end first, or all have arrived."""
         return max(now, self._due[0][0]) if self._due and self._room >= 1 else inf
 
     def take(self) -> int:
-        """Number of the next request.
+        """Take the next request, and return its number.
 
         Raises:
-            IndexError: none is due.
+            IndexError: no request is due.
         """
         self._room -= 1
         return heapq.heappop(self._due)[1]
 
     def ended(self, number: int, now: float) -> None:
-        """A request ended at `now`: those that waited for it come after their thinking time."""
+        """Record the end of a request at `now`; requests that wait for it arrive after their think time."""
         self._room += 1
         for follower in self._followers.pop(number, ()):
             heapq.heappush(self._due, (now + self._think_s[follower], follower))

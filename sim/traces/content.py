@@ -1,4 +1,4 @@
-"""What a trace's block ids mean to engines and index: block hashes, and token ids that differ where content does."""
+"""Conversion of a trace's block ids to block hashes, and to token ids that are equal exactly for equal content."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ _TOKEN_MASK = (1 << 32) - 1
 _ARRAY_HEAD = struct.Struct(">BI").pack
 _ARRAY32, _UINT32 = 0xDD, 0xCE
 _GENERATED = (1 << 64) - 1
-"""Stands in place of a block id for content that never comes again."""
+"""Replacement of a block id for content that never recurs."""
 
 
 def block_hashes(request: TraceRequest, number: int, *, id_tokens: int, block_size: int) -> array[int]:
-    """Hashes of the full blocks of prompt and output, chained as an engine's are.
+    """Compute the hashes of the full blocks of prompt and output, chained as in an engine.
 
     Args:
         request: one request of a trace.
-        number: its place there; makes generated blocks without an id unlike any other.
-        id_tokens: tokens a block id stands for.
-        block_size: tokens a block of the engine; a divisor or a multiple of `id_tokens`.
+        number: its index there; makes generated blocks without an id unique.
+        id_tokens: tokens per block id.
+        block_size: tokens per block of the engine; a divisor or a multiple of `id_tokens`.
     Raises:
         SimError: it is neither.
-    Cost: O(blocks), about 0.4 us each.
+    Cost: O(blocks), about 0.4 us per block.
     """
     if id_tokens % block_size and block_size % id_tokens:
         raise SimError(f"blocks of {block_size} tokens do not fit block ids of {id_tokens} tokens")
@@ -57,7 +57,7 @@ def block_hashes(request: TraceRequest, number: int, *, id_tokens: int, block_si
 
 
 def prompt_tokens(hashes: Sequence[int], *, n_prompt: int, block_size: int) -> array[int]:
-    """Token ids of a prompt: each block repeats one number that its hash gives, the rest is zeros."""
+    """Make the token ids of a prompt: each block repeats one number derived from its hash, the rest is zeros."""
     n_full = n_prompt // block_size
     tokens = array("I")
     tokens.frombytes(b"".join(struct.pack("=I", key & _TOKEN_MASK) * block_size for key in hashes[:n_full]))
@@ -66,12 +66,12 @@ def prompt_tokens(hashes: Sequence[int], *, n_prompt: int, block_size: int) -> a
 
 
 class TraceSequence:
-    """Implements `BlockSequence` without ever holding tokens.
+    """`BlockSequence` that does not store tokens.
 
     Args:
         hashes: of the full blocks of prompt and output.
         n_prompt: tokens of the prompt.
-        block_size: tokens a block.
+        block_size: tokens per block.
     """
 
     lora: Lora | None = None
@@ -85,7 +85,7 @@ class TraceSequence:
         return self._n_tokens
 
     def extend(self, tokens: Sequence[int]) -> None:
-        """Add generated tokens, of which only the number counts."""
+        """Add generated tokens; only their number matters."""
         self._n_tokens += len(tokens)
         known, n_full = len(self.hashes), self._n_tokens // self._block_size
         if n_full > known:

@@ -1,4 +1,4 @@
-"""Traces in the format of the Mooncake project: one JSON object a line, with 512-token blocks as prefix-chained ids."""
+"""Traces in the format of the Mooncake project: one JSON object per line, with prefix-chained ids of 512-token blocks."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from ..errors import TraceError
 from .trace import Assumed, Trace, TraceRequest
 
 ASSUMED_OUTPUT = 256
-"""Tokens generated where no line of a trace knows how many."""
+"""Output length if no line of a trace has one."""
 
 
 _decode = msgspec.json.Decoder(MooncakeLine).decode
 
 
 def read_trace(file: Path, *, limit: int | None = None) -> Trace:
-    """The trace in a file.
+    """Read the trace in a file.
 
-    Unknown outputs are taken to be as long as the median of the known ones, or `ASSUMED_OUTPUT` tokens without any.
+    Unknown output lengths are set to the median of the known ones, or to `ASSUMED_OUTPUT` if none is known.
 
     Args:
         file: path of a `.jsonl`.
-        limit: requests to read at most.
+        limit: maximum number of requests.
     Raises:
-        TraceError: the file cannot be read, or a line is no request.
+        TraceError: the file cannot be read, or a line is not a valid request.
     """
     requests: list[TraceRequest] = []
     known: list[int] = []
@@ -47,7 +47,7 @@ def read_trace(file: Path, *, limit: int | None = None) -> Trace:
             known.append(line.output_length)
         requests.append(_request(line, block_size))
     if not requests:
-        raise TraceError(f"{file}: holds no request")
+        raise TraceError(f"{file}: contains no request")
     assumed = max(1, median_low(known)) if known else ASSUMED_OUTPUT
     for number in unknown:
         requests[number] = replace(requests[number], n_output=assumed)
@@ -57,7 +57,7 @@ def read_trace(file: Path, *, limit: int | None = None) -> Trace:
 
 
 def write_trace(trace: Trace, file: Path) -> None:
-    """Write a trace, so that it can be replayed elsewhere."""
+    """Write a trace to a file that `read_trace` can read."""
     with file.open("wb") as out:
         for number, request in enumerate(trace.requests):
             line = MooncakeLine(
@@ -99,16 +99,16 @@ def _check(file: Path, number: int, line: MooncakeLine, block_size: int, *, n_be
     elif any(not 0 <= key < 1 << 64 for key in line.hash_ids):
         message = "found a hash_id outside 0 .. 2**64 - 1"
     elif line.after is not None and not 0 <= line.after < n_before:
-        message = f"found after {line.after}, want the number of a request before it"
+        message = f"found after {line.after}, want the number of an earlier request"
     else:
         return
     raise TraceError(f"{file}:{number}: {message}")
 
 
 def _request(line: MooncakeLine, block_size: int) -> TraceRequest:
-    """A prompt of one request; an output of 0 tokens is taken as 1, since an engine always makes one.
+    """Convert a line to a request; an output of 0 tokens counts as 1, since an engine always generates one.
 
-    What stands behind the first 512 tokens tells conversations apart; before, many begin alike.
+    A request without session gets the block id after the first 512 tokens, since many conversations begin alike.
     """
     ids = line.hash_ids
     telling = min(max(1, BLOCK_SIZE // block_size), len(ids) - 1)

@@ -1,4 +1,4 @@
-"""Workloads by a word on the command line: a file, or a generator with its settings."""
+"""Workloads by name on the command line: a file, or a generator with its settings."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ T = TypeVar("T", bound=msgspec.Struct)
 
 
 def named_traces(text: str, *, n_seeds: int = 1, limit: int | None = None) -> tuple[Trace, ...]:
-    """The trace that a text means, once a seed: a file is the same each time, a workload is generated anew.
+    """Return the named trace once per seed: a file is the same for all seeds, a workload is generated for each.
 
     Args:
-        text: path of a trace, or `GENERATOR:NAME=VALUE,...` with the names of the generator's spec.
-        n_seeds: how many; seeds count from 1.
-        limit: requests at most.
+        text: path of a trace, or `GENERATOR:NAME=VALUE,...` with the names of the generator's specification.
+        n_seeds: number of seeds, counted from 1.
+        limit: maximum number of requests.
     Raises:
-        TraceError: there is no such file, or a setting is wrong.
+        TraceError: the file does not exist, or a setting is invalid.
     """
     name, _, settings = text.partition(":")
     seeds = range(1, n_seeds + 1)

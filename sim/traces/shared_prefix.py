@@ -1,4 +1,4 @@
-"""Groups of prompts with a long system prompt in common: the workload of the published tiered-cache benchmark."""
+"""Workload of the published tiered-cache benchmark: groups of prompts that share a long system prompt."""
 
 from __future__ import annotations
 
@@ -14,17 +14,19 @@ Count = Annotated[int, Meta(ge=1)]
 
 
 class SharedPrefixSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is asked; equal specs and seeds give equal traces. The words are those of the published benchmark's files.
+    """Specification of the prompts; equal specifications and seeds give equal traces.
+
+    The names of the fields are those of the published benchmark's files.
 
     Attributes:
-        num_groups: distinct system prompts.
-        num_prompts_per_group: prompts behind each.
+        num_groups: number of distinct system prompts.
+        num_prompts_per_group: prompts per system prompt.
         system_prompt_len: tokens of a system prompt.
-        question_len: tokens of a question, never the same twice.
+        question_len: tokens of a question; all questions differ.
         output_len: tokens generated.
-        concurrency: requests under way at once; None to send at `rate`.
-        rate: requests a second, at random times; only without `concurrency`.
-        block_size: tokens a block id stands for.
+        concurrency: number of concurrent requests; None to send at `rate`.
+        rate: requests per second, at random times; only without `concurrency`.
+        block_size: tokens per block id.
     """
 
     num_groups: Count
@@ -38,7 +40,7 @@ class SharedPrefixSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
 
 
 def shared_prefix_trace(spec: SharedPrefixSpec, *, seed: int) -> Trace:
-    """The prompts of all groups in random order. Cost: O(blocks)."""
+    """Generate the prompts of all groups in random order. Cost: O(blocks)."""
     rng = Random(seed)
     groups = [group for group in range(spec.num_groups) for _ in range(spec.num_prompts_per_group)]
     rng.shuffle(groups)

@@ -1,4 +1,4 @@
-"""Requests to replay: when they come, how long they are, and which blocks they share. No text, no tokens."""
+"""Requests to replay: arrival times, lengths, and shared blocks. There is no text, and there are no tokens."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ class TraceRequest:
     """One request.
 
     Attributes:
-        at_s: seconds from the begin of the trace; of one with `after`, from the end of that request.
+        at_s: seconds since the start of the trace; with `after`, since the end of that request.
         n_prompt: prompt tokens, at least one.
         n_output: tokens to generate, at least one.
-        ids: block ids, from the prompt's first block on: equal ids at equal places behind equal ids are equal content.
-            They cover the prompt, its last partial block included; further ones are of the generated blocks. Generated
-            blocks without an id are content that never comes again.
-        session: what requests of one conversation have in common.
-        after: number of the request in the trace that must have ended before, None for none.
+        ids: block ids from the prompt's first block on. The same id at the same position after the same ids means the same
+            content. They cover the prompt with its last partial block; further ids are those of generated blocks. The
+            content of generated blocks without an id never recurs.
+        session: equal for all requests of one conversation.
+        after: number of the request in the trace that must end first; None if there is none.
     """
 
     at_s: float
@@ -37,7 +37,7 @@ class TraceRequest:
 
 @dataclass(frozen=True, slots=True)
 class Assumed:
-    """What a trace does not say: of `n_requests` the output is not known, and taken to be `n_output` tokens."""
+    """Assumption for the `n_requests` requests without output length: their output has `n_output` tokens."""
 
     n_requests: int
     n_output: int
@@ -49,10 +49,10 @@ class Trace:
 
     Attributes:
         name: for reports.
-        block_size: tokens a block id stands for.
-        requests: in the order of their arrival; those with `after` stand behind the request they wait for.
-        concurrency: requests under way at once, the next starting when one ends; None: requests come when they come.
-        assumed: of requests whose output is not known; None where all are.
+        block_size: tokens per block id.
+        requests: in the order of arrival; requests with `after` come after the request for which they wait.
+        concurrency: number of concurrent requests, the next starting when one ends; None if they arrive at their own times.
+        assumed: assumption for requests without output length; None if all have one.
     """
 
     name: str
@@ -63,13 +63,13 @@ class Trace:
 
     @property
     def prompt_tokens(self) -> int:
-        """Prompt tokens in all."""
+        """Total number of prompt tokens."""
         return sum(request.n_prompt for request in self.requests)
 
     def clock_grain_s(self) -> float:
-        """Smallest time between two arrivals at different times, where several come at the same; else 0.
+        """Return the resolution of a coarse clock: the smallest gap between arrivals, if most are simultaneous; else 0.
 
-        A recorder with a coarse clock writes bursts that never were; a random delay below its grain undoes them.
+        A coarse clock records bursts that did not happen; a random delay below its resolution removes them.
         """
         times = sorted(request.at_s for request in self.requests if request.after is None)
         gaps = [later - earlier for earlier, later in pairwise(times)]

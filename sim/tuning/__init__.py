@@ -1,1 +1,1 @@
-"""What to change: how large a CPU tier should be, and which weights fit a workload."""
+"""Tuning for a workload: weights, credits, and the size of the CPU tier."""

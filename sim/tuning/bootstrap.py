@@ -1,7 +1,7 @@
-"""How sure the gain of one configuration over another is.
+"""Confidence interval of the gain of one configuration over another.
 
-Both served the same requests, so these are resampled in pairs. Requests that come together wait together, so runs of them are
-resampled and not single ones, which would pretend more certainty than there is.
+Both configurations served the same requests, so these are resampled in pairs. Requests that arrive together also wait
+together. So consecutive runs are resampled; resampling single requests would give too narrow an interval.
 
 Source: moving-block bootstrap; Kuensch, The jackknife and the bootstrap for general stationary observations, Annals of
 Statistics 17 (1989).
@@ -24,7 +24,7 @@ class Gain(msgspec.Struct, frozen=True):
     """Relative change of a figure: -0.1 is a tenth less.
 
     Attributes:
-        change: as observed.
+        change: observed change.
         low: lower end of its 95 % interval.
         high: upper end.
     """
@@ -37,14 +37,14 @@ class Gain(msgspec.Struct, frozen=True):
 def paired_gain(
     before: Sequence[float], after: Sequence[float], figure: Callable[[list[float]], float], *, rng: Random
 ) -> Gain:
-    """Change of a figure of the same requests under two configurations, with a bootstrap interval.
+    """Compute the change of a figure of the same requests under two configurations, with a bootstrap interval.
 
     Args:
-        before: value of each request, at least one.
-        after: the same requests in the same order, that of their arrival.
-        figure: of a list of values, not 0 for `before`.
-        rng: draws the resamples.
-    Cost: O(requests) a resample, and what `figure` takes.
+        before: value of each request in the order of arrival, at least one.
+        after: values of the same requests in the same order.
+        figure: computes the figure of a list of values; not 0 for `before`.
+        rng: random numbers for the resamples.
+    Cost: O(requests) per resample, plus that of `figure`.
     """
     n_requests, changes = len(before), list[float]()
     length = isqrt(n_requests)

@@ -1,4 +1,4 @@
-"""`kvatlas tune`: settings that make a workload faster, as a ready file."""
+"""`kvatlas tune`: a configuration file with settings that make a workload faster."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from .settings import file_with
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TuneOptions:
-    """What was asked for.
+    """Options of the command.
 
     Attributes:
         replay: trace and fleet, one configuration, one size of the CPU tier, and at least two seeds.
-        goal: what is wanted.
-        trials: settings to try, those of the file included.
-        out: file for the tuned configuration, None for none.
-        plot: file for the Pareto plot, None for none.
+        goal: objective and guard rails.
+        trials: number of settings to try, including those of the file.
+        out: file for the tuned configuration; None for no file.
+        plot: file for the Pareto plot; None for no plot.
     """
 
     replay: ReplayOptions
@@ -36,7 +36,7 @@ class TuneOptions:
 
 
 def run_tune(console: Console, options: TuneOptions) -> None:
-    """Search, judge, and print what came of it.
+    """Search for settings, evaluate them on unseen requests, and print the results.
 
     Raises:
         KVAtlasError: trace, configuration or options cannot be used.
@@ -53,7 +53,7 @@ def run_tune(console: Console, options: TuneOptions) -> None:
     if options.out is not None:
         options.out.write_text(text)
     if options.plot is not None:
-        from .pareto import write_pareto  # noqa: PLC0415 - the extra `plots` is needed for this alone
+        from .pareto import write_pareto  # noqa: PLC0415 - needs the extra `plots`
 
         write_pareto(tuned, goal, options.plot)
     report = tune_report(tuned, goal)
@@ -69,7 +69,7 @@ def _print(console: Console, report: TuneReport, difference: str) -> None:
     if report.curve:
         console.print(curve_table(report))
     console.print(
-        difference or "the file stays as it is: nothing that was tried is better",
+        difference or "no change to the file: no tried settings are better",
         markup=False,
         highlight=False,
     )

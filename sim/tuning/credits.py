@@ -1,4 +1,4 @@
-"""What a cached block in a slower tier is worth, in the plugins that have a credit for each tier."""
+"""Credits of the slower tiers, in the plugins that have a credit per tier."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from ...scorers.precise_prefix_cache import PrecisePrefixCacheScorer
 from ...scorers.tiered_prefix_cache import TieredPrefixCacheScorer
 
 Parameters = dict[str, Any]
-"""Parameters of a plugin as a configuration has them."""
+"""Parameters of a plugin in a configuration."""
 
 PRECISE = frozenset({producers.PRECISE, PrecisePrefixCacheScorer.type})
 
 
 def credits_of(config: KVAtlasConfig, media: Collection[str]) -> dict[str, float]:
-    """Credits by `PLUGIN.TIER`, of the tiers behind the fastest, whose credit the scorer's weight multiplies anyway.
+    """Return the credits by `PLUGIN.TIER`, except those of the fastest tier, which the scorer's weight already covers.
 
     Args:
         config: the configuration.
-        media: the engines' words for the tiers they have, upper case; others' credits say nothing.
+        media: media of the engines' tiers, in upper case; credits of other tiers have no effect.
     """
     return {
         key: _credit(plugin_type, parameters, tier, place)
@@ -34,7 +34,7 @@ def credits_of(config: KVAtlasConfig, media: Collection[str]) -> dict[str, float
 
 
 def with_credits(config: KVAtlasConfig, worth: Mapping[str, float]) -> KVAtlasConfig:
-    """The configuration with other credits, by `PLUGIN.TIER`."""
+    """Return the configuration with other credits, by `PLUGIN.TIER`."""
     plugins = tuple(
         msgspec.structs.replace(
             plugin,
@@ -48,7 +48,7 @@ def with_credits(config: KVAtlasConfig, worth: Mapping[str, float]) -> KVAtlasCo
 def parameters_with(
     plugin_type: str, name: str, parameters: Parameters, config: KVAtlasConfig, worth: Mapping[str, float]
 ) -> Parameters:
-    """Parameters of the plugin of that type and name with other credits; the same when it has none of them."""
+    """Return a plugin's parameters with other credits; unchanged if it has none of them."""
     for tier in config.tiers:
         credit = worth.get(f"{name}.{tier.name}")
         if credit is None:
@@ -89,5 +89,5 @@ def _backends(parameters: Parameters) -> list[Parameters]:
 
 
 def _is_word_for(word: str, tier: TierConfig) -> bool:
-    """As `api.scheduling` reads a producer's backends."""
+    """Return whether a backend's name means this tier, as in `routing.plan`."""
     return word.lower() == tier.name.lower() or word.upper() in {medium.upper() for medium in tier.media}

@@ -1,4 +1,4 @@
-"""What settings found on one part of a workload are worth on another, which the search never saw."""
+"""Evaluation of the settings that a search found, on requests that the search did not use."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from ..replay.figures import figures
 from .bootstrap import Gain, paired_gain
 
 Objective = Callable[[list[float]], float]
-"""A figure of times to first token."""
+"""Figure of the times to the first token."""
 
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What was found on unseen requests.
+    """Results on unseen requests.
 
     Attributes:
-        gain: of the settings found over those that were there.
-        of_memory: the part of it that the size of the CPU tier brings by itself; None where it stays.
-        before: figures with the settings that were there.
-        after: figures with those found.
+        gain: of the found settings over the original ones.
+        of_memory: gain of the CPU tier's new size alone; None if the size is unchanged.
+        before: figures with the original settings.
+        after: figures with the found settings.
     """
 
     gain: Gain
@@ -33,11 +33,11 @@ class Judgement:
 
 @dataclass(frozen=True, slots=True)
 class Judge:
-    """Replays the requests kept back from a search.
+    """Evaluation by replaying requests that the search did not use.
 
     Attributes:
-        searched: what the search may see.
-        unseen: what judges; the last of its traces is played.
+        searched: plan for the search.
+        unseen: plan for the evaluation; the last of its traces is replayed.
     """
 
     searched: Plan
@@ -45,9 +45,9 @@ class Judge:
 
     @classmethod
     def of(cls, plan: Plan) -> Judge:
-        """Of a generated workload keeps the last trace back; of a recording, the same each time, its second half.
+        """Split a plan: reserve the last trace of a generated workload, or the second half of a recording.
 
-        That half is played behind the first, so that its requests find caches as they would.
+        The second half is replayed after the first, so that its requests find filled caches.
         """
         *others, last = plan.traces
         if others[0] != last:
@@ -57,7 +57,7 @@ class Judge:
         return cls(replace(plan, traces=tuple(first_halves)), replace(plan, warm_up=max(plan.warm_up, half)))
 
     def judge(self, before: Case, after: Case, objective: Objective) -> Judgement:
-        """Three replays at most: as it was, that with the other CPU tier, and the settings found."""
+        """Replay the original settings, the found ones, and the original ones with the new CPU tier if that differs."""
         as_it_was, old = self._play(before)
         found, new = self._play(after)
         of_memory = None
@@ -67,7 +67,7 @@ class Judge:
         return Judgement(_gain(old, new, objective), of_memory, as_it_was, found)
 
     def _play(self, case: Case) -> tuple[Mapping[str, float], Mapping[int, float]]:
-        """Figures, and seconds to the first token by request."""
+        """Replay a case; return its figures, and the seconds to the first token by request."""
         replayed = replay_served(self.unseen, case, len(self.unseen.traces) - 1)
         times = {each.number: each.ttft_s for each in replayed.served}
         return figures(replayed, case.fleet.names), times

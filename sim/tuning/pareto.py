@@ -1,4 +1,4 @@
-"""The plot of a search: what each trial gained, and what it cost. Needs the extra `plots`."""
+"""Plot of a search: objective and cost of each trial. Needs the extra `plots`."""
 
 # The library's own types leave keyword arguments open.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -20,7 +20,7 @@ except ImportError as error:
 
 
 def front(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """The points that no other beats in both coordinates, smaller being better, by the first."""
+    """Return the Pareto front, sorted by the first coordinate; smaller is better in both."""
     kept: list[tuple[float, float]] = []
     for point in sorted(set(points)):
         if not kept or point[1] < kept[-1][1]:
@@ -29,7 +29,7 @@ def front(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
 
 
 def write_pareto(tuned: Tuned, goal: Goal, file: Path) -> None:
-    """Objective against the busiest server's share, and against the CPU tier's size where that was tuned, as SVG."""
+    """Plot the objective against the busiest server's share, and against the CPU tier's size if that was tuned."""
     costs = [("busiestServer", "work of the busiest server, mean = 1")]
     if goal.cpu_sizes is not None:
         costs.append(("cpuGib", "CPU tier of a server, GiB"))
@@ -40,12 +40,12 @@ def write_pareto(tuned: Tuned, goal: Goal, file: Path) -> None:
         axes.set_ylabel(label)
         axes.legend(fontsize="small")
     file.parent.mkdir(parents=True, exist_ok=True)
-    with rc_context({"svg.hashsalt": "kvatlas"}):  # equal trials make equal files
+    with rc_context({"svg.hashsalt": "kvatlas"}):  # so that equal trials give equal files
         figure.savefig(file, metadata={"Date": None})
 
 
 def _draw(axes: Axes, tuned: Tuned, goal: Goal, cost: str) -> None:
-    """All trials by objective and `cost`, with the Pareto front of those within the guard rails."""
+    """Draw all trials by objective and `cost`, with the Pareto front of those within the guard rails."""
 
     def point(trial: Trial) -> tuple[float, float]:
         figures = {**trial.figures, "cpuGib": trial.settings.cpu_gib}
@@ -56,5 +56,5 @@ def _draw(axes: Axes, tuned: Tuned, goal: Goal, cost: str) -> None:
         axes.scatter([x for x, _ in points], [y for _, y in points], marker=marker, label=label)
     best_of_all = front([point(trial) for trial in tuned.trials if trial.is_allowed])
     axes.plot([x for x, _ in best_of_all], [y for _, y in best_of_all], linewidth=0.8, label="Pareto front")
-    for trial, label in ((tuned.trials[0], "as it was"), (tuned.best, "best")):
+    for trial, label in ((tuned.trials[0], "original"), (tuned.best, "best")):
         axes.annotate(label, point(trial), textcoords="offset points", xytext=(6, 6))

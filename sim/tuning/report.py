@@ -1,4 +1,4 @@
-"""What a search came to, for people and for programs."""
+"""Reports of a search, as text and as JSON."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ SHOWN = ("ttftP99", "busiestServer", "hitRate")
 
 
 class CurvePoint(msgspec.Struct, frozen=True, rename="camel"):
-    """The settings found with one size of the CPU tier, on the requests of the search.
+    """The found settings with one size of the CPU tier, on the requests of the search.
 
     Attributes:
         cpu_gib: CPU tier of a server.
         objective: in seconds.
-        hit_rate: part of the prompt tokens found, 0 to 1.
+        hit_rate: fraction of the prompt tokens found, 0 to 1.
     """
 
     cpu_gib: float
@@ -31,20 +31,20 @@ class CurvePoint(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class TuneReport(msgspec.Struct, frozen=True, rename="camel"):
-    """What `--json` prints. Figures are of the search, changes of the requests it never saw; `change` is relative.
+    """The output of `--json`. Figures are those of the search; changes are relative, on requests the search did not use.
 
     Attributes:
-        objective: figure that was made small.
-        weights_before: by scorer; `_after` are those found.
+        objective: the minimized figure.
+        weights_before: by scorer; `_after` has the found ones.
         credits_before: by plugin and tier.
         cpu_gib_before: CPU tier of a server.
-        price_s_per_gib: seconds of the objective that a GiB had to bring.
+        price_s_per_gib: seconds by which a GiB had to improve the objective.
         figures_before: see docs/replay.md.
         change: of the objective, -0.1 is a tenth less; `_low` and `_high` are the ends of its 95 % interval.
-        change_of_memory: what the CPU tier's size alone brings; null where it stays.
-        broken_on_unseen: guard rails that do not hold there.
-        trials: settings tried.
-        allowed: those within the guard rails.
+        change_of_memory: change by the CPU tier's size alone; null if the size is unchanged.
+        broken_on_unseen: guard rails that are violated on these requests.
+        trials: number of tried settings.
+        allowed: number of trials within the guard rails.
         curve: by size of the CPU tier, ascending.
     """
 
@@ -69,7 +69,7 @@ class TuneReport(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def tune_report(tuned: Tuned, goal: Goal) -> TuneReport:
-    """Everything that a program may want to know."""
+    """Make the report of a search."""
     before, best, judgement = tuned.trials[0], tuned.best, tuned.judgement
     return TuneReport(
         objective=goal.figure,
@@ -94,28 +94,28 @@ def tune_report(tuned: Tuned, goal: Goal) -> TuneReport:
 
 
 def summary(report: TuneReport) -> Iterator[str]:
-    """Lines for people: figures, and the gain that is to be expected."""
+    """Yield lines for people: figures, and the expected gain."""
     yield f"{report.trials} trials, {report.allowed} within the guard rails"
     for name in (report.objective, *SHOWN):
         yield f"{name:<16}{report.figures_before[name]:10.3f} -> {report.figures_after[name]:.3f}"
     if report.curve:
         yield f"{'CPU tier, GiB':<16}{report.cpu_gib_before:10g} -> {report.cpu_gib_after:g}"
-        yield f"a GiB had to bring {1000 * report.price_s_per_gib:.2f} ms of {report.objective}"
+        yield f"price of a GiB: {1000 * report.price_s_per_gib:.2f} ms of {report.objective}"
     gain = Gain(report.change, report.change_low, report.change_high)
     yield f"on requests the search never saw, {report.objective} changes by {_percent(gain)}"
     if report.change_of_memory is not None:
         yield f"of that, {_percent(report.change_of_memory)} by the CPU tier alone"
     if report.broken_on_unseen:
-        yield f"guard rails that do not hold on them: {', '.join(report.broken_on_unseen)}"
+        yield f"guard rails violated on them: {', '.join(report.broken_on_unseen)}"
     if report.change_high >= 0:
-        yield "that is no sure gain: keep the settings, or give more requests, seeds or trials"
+        yield "this gain is not certain: keep the settings, or use more requests, seeds or trials"
 
 
 def curve_table(report: TuneReport) -> Table:
-    """The objective over sizes of the CPU tier, and milliseconds a GiB brings between a size and the next."""
+    """Make a table of the objective over sizes of the CPU tier, with the change in milliseconds per GiB to the next size."""
     table = Table(
-        *("GiB", report.objective, "hit rate", "ms a GiB more", ""),
-        title="the settings found, by CPU tier",
+        *("GiB", report.objective, "hit rate", "ms per further GiB", ""),
+        title="the found settings, by CPU tier",
         box=SIMPLE,
         title_justify="left",
     )

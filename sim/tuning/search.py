@@ -1,4 +1,4 @@
-"""Searches settings that make a workload faster, within guard rails. Needs the extra `tune`."""
+"""Search for settings that make a workload faster, within guard rails. Needs the extra `tune`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ except ImportError as error:
 
 MAX_WEIGHT = 8.0
 WEIGHT_STEP, CREDIT_STEP = 0.25, 0.05
-"""Settings are searched on grids that people can read; of weights only the ratios matter."""
+"""Grids of the search, with readable values; only the ratios of weights matter."""
 
 OBJECTIVES: Mapping[str, Objective] = {
     "mean": fmean,
@@ -32,13 +32,13 @@ OBJECTIVES: Mapping[str, Objective] = {
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """What is wanted.
+    """Objective and guard rails of a search.
 
     Attributes:
-        objective: what of the times to first token is made small, of `OBJECTIVES`.
-        max_p99: how many times as long as before the 99th percentile may get.
-        max_busiest: how many times as much as before the busiest server's share of the work may be.
-        cpu_sizes: sizes of the CPU tier to choose from; None where it stays.
+        objective: figure of the times to first token to minimize, one of `OBJECTIVES`.
+        max_p99: maximum ratio of the 99th percentile to the original one.
+        max_busiest: maximum ratio of the busiest server's share of the work to the original one.
+        cpu_sizes: sizes of the CPU tier to choose from; None to keep the size.
     """
 
     objective: str = "mean"
@@ -52,11 +52,11 @@ class Goal:
         return f"ttft{self.objective.capitalize()}"
 
     def broken(self, before: Mapping[str, float], after: Mapping[str, float]) -> list[str]:
-        """Names of the guard rails that do not hold."""
+        """Return the names of the violated guard rails."""
         return [rail for rail, excess in self.excess(before, after).items() if excess > 0]
 
     def excess(self, before: Mapping[str, float], after: Mapping[str, float]) -> dict[str, float]:
-        """Guard rail -> by how much it is broken; at most 0 where it holds."""
+        """Return for each guard rail by how much it is violated; at most 0 if it holds."""
         return {
             "p99": after["ttftP99"] / before["ttftP99"] - self.max_p99,
             "busiest": after["busiestServer"] / before["busiestServer"] - self.max_busiest,
@@ -66,10 +66,10 @@ class Goal:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """Settings that were tried.
+    """One trial of settings.
 
     Attributes:
-        settings: what was tried.
+        settings: the tried settings.
         figures: means over the seeds.
         excess: see `Goal.excess`.
     """
@@ -80,20 +80,20 @@ class Trial:
 
     @property
     def is_allowed(self) -> bool:
-        """Whether every guard rail holds."""
+        """Whether all guard rails hold."""
         return max(self.excess.values()) <= 0
 
 
 @dataclass(frozen=True, slots=True)
 class Tuned:
-    """What a search came to.
+    """The result of a search.
 
     Attributes:
-        trials: in the order they were made; the first has the settings as they were.
-        best: the allowed one with the smallest objective, price of memory included; the first where no other is allowed.
-        curve: trials with the best weights and credits at every size of the CPU tier, ascending; empty without a range.
-        price_s: seconds of the objective that a GiB of CPU memory had to bring.
-        judgement: of `best` beside the first, on requests the search never saw.
+        trials: in order; the first one has the original settings.
+        best: the allowed trial with the smallest objective, including the price of memory; the first if none is allowed.
+        curve: trials with the best weights and credits at all sizes of the CPU tier, ascending; empty without a range.
+        price_s: seconds by which a GiB of CPU memory had to improve the objective.
+        judgement: comparison of `best` with the first trial, on requests that the search did not use.
     """
 
     trials: Sequence[Trial]
@@ -104,21 +104,21 @@ class Tuned:
 
 
 def n_replayed(goal: Goal, n_trials: int) -> int:
-    """Trials of a search: those asked for, and one for every further size of the CPU tier."""
+    """Return the total number of trials: the requested ones, and one for each further size of the CPU tier."""
     return n_trials + (len(goal.cpu_sizes.all) - 1 if goal.cpu_sizes is not None else 0)
 
 
 def search(
     plan: Plan, case: Case, goal: Goal, *, n_trials: int, progress: Callable[[], None] = lambda: None
 ) -> Tuned:
-    """Try settings on a part of the plan, and judge the best of them on the rest (`Judge.of`).
+    """Try settings on one part of the plan, and evaluate the best of them on the rest (`Judge.of`).
 
     Args:
         plan: at least two traces.
         case: a policy with a configuration, at the smallest size of its CPU tier.
-        goal: what is wanted.
-        n_trials: settings to try, those that are there included, and with a range the largest CPU tier; at least 3.
-        progress: called after each.
+        goal: objective and guard rails.
+        n_trials: number of settings to try, including the original ones and, with a range, the largest CPU tier; at least 3.
+        progress: called after each trial.
     """
     judge = Judge.of(plan)
     running = _Search(judge.searched, case, goal, progress)
@@ -141,32 +141,32 @@ class _Search:
         self.price_s = 0.0
 
     def run(self, n_trials: int) -> None:
-        """Try the settings that are there, and as many more as the sampler is to propose."""
-        first, sizes = self._tried(self._given), self._sizes
+        """Try the original settings, then those that the sampler proposes."""
+        first, sizes = self._evaluate(self._given), self._sizes
         if sizes is not None:
-            last = self._tried(replace(self._given, cpu_gib=sizes.high))
+            last = self._evaluate(replace(self._given, cpu_gib=sizes.high))
             name = self._goal.figure
             self.price_s = sizes.price(first.figures[name], last.figures[name])
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         sampler = optuna.samplers.TPESampler(seed=1, multivariate=True)
         study = optuna.create_study(direction="minimize", sampler=sampler)
-        study.optimize(self._rated, n_trials=n_trials - len(self.trials))
+        study.optimize(self._objective, n_trials=n_trials - len(self.trials))
 
     def best(self) -> Trial:
-        """The allowed trial that costs least; of equals the smallest CPU tier."""
+        """Return the allowed trial with the least cost; among equal ones the one with the smallest CPU tier."""
         allowed = [each for each in self.trials if each.is_allowed] or self.trials[:1]
         return min(allowed, key=lambda each: (self._cost(each), each.settings.cpu_gib))
 
     def curve(self, best: Trial) -> list[Trial]:
-        """Trials with the settings of `best` at every size."""
+        """Return trials with the settings of `best` at all sizes."""
         if self._sizes is None:
             return []
         return [
-            best if gib == best.settings.cpu_gib else self._tried(replace(best.settings, cpu_gib=gib))
+            best if gib == best.settings.cpu_gib else self._evaluate(replace(best.settings, cpu_gib=gib))
             for gib in self._sizes.all
         ]
 
-    def _tried(self, settings: Settings) -> Trial:
+    def _evaluate(self, settings: Settings) -> Trial:
         case, places = case_with(self._case, settings), range(len(self._plan.traces))
         found = [replay_once(self._plan, case, place) for place in places]
         means = {name: fmean(each[name] for each in found) for name in found[0]}
@@ -175,30 +175,30 @@ class _Search:
         self._progress()
         return self.trials[-1]
 
-    def _rated(self, asked: optuna.Trial) -> float:
-        trial = self._tried(self._asked(asked))
+    def _objective(self, proposal: optuna.Trial) -> float:
+        trial = self._evaluate(self._suggest(proposal))
         for rail, excess in trial.excess.items():
-            asked.set_constraint(rail, excess)
+            proposal.set_constraint(rail, excess)
         return self._cost(trial)
 
-    def _asked(self, asked: optuna.Trial) -> Settings:
+    def _suggest(self, proposal: optuna.Trial) -> Settings:
         given, sizes = self._given, self._sizes
         highest = max(MAX_WEIGHT, *given.weights.values())
         return Settings(
             weights={
-                name: asked.suggest_float(name, 0.0, highest, step=WEIGHT_STEP) for name in given.weights
+                name: proposal.suggest_float(name, 0.0, highest, step=WEIGHT_STEP) for name in given.weights
             },
             credits={
-                name: round(asked.suggest_float(f"credit of {name}", 0.0, 1.0, step=CREDIT_STEP), 2)
+                name: round(proposal.suggest_float(f"credit of {name}", 0.0, 1.0, step=CREDIT_STEP), 2)
                 for name in given.credits
             },
             cpu_gib=(
                 given.cpu_gib
                 if sizes is None
-                else asked.suggest_float("CPU tier", sizes.low, sizes.high, step=sizes.step)
+                else proposal.suggest_float("CPU tier", sizes.low, sizes.high, step=sizes.step)
             ),
         )
 
     def _cost(self, trial: Trial) -> float:
-        """Objective in seconds, with the price of the CPU tier."""
+        """Return the objective in seconds, including the price of the CPU tier."""
         return trial.figures[self._goal.figure] + self.price_s * trial.settings.cpu_gib

@@ -1,4 +1,4 @@
-"""What is tuned: weights, tier credits, and the size of the CPU tier; in a case, and in a file."""
+"""The tuned settings in a case and in a file: weights, tier credits, and the size of the CPU tier."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from .weights import set_weights, weights_of, with_weights
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """One way to set what is tuned.
+    """Values of the tuned settings.
 
     Attributes:
         weights: by scorer.
-        credits: of the tiers behind the fastest, 0 to 1, by `PLUGIN.TIER`; empty where no plugin has any.
+        credits: of all tiers but the fastest, 0 to 1, by `PLUGIN.TIER`; empty if no plugin has credits.
         cpu_gib: CPU tier of a server.
     """
 
@@ -37,11 +37,11 @@ class Settings:
 
 
 def settings_of(case: Case, *, max_cpu_gib: float) -> Settings:
-    """The settings of a case.
+    """Return the settings of a case.
 
     Args:
         case: a policy with a configuration.
-        max_cpu_gib: largest CPU tier that is thought of; with 0 its credit says nothing.
+        max_cpu_gib: largest CPU tier of the search; with 0 its credit has no effect.
     Raises:
         ReplayError: the policy has no configuration.
     """
@@ -52,7 +52,7 @@ def settings_of(case: Case, *, max_cpu_gib: float) -> Settings:
 
 
 def case_with(case: Case, settings: Settings) -> Case:
-    """The case with other settings; a capacity of the CPU tier in its configuration follows the tier's size."""
+    """Return the case with other settings; a configured capacity of the CPU tier is adapted to the tier's size."""
     config = with_credits(with_weights(config_of(case), settings.weights), settings.credits)
     place = _bounded_cpu_tier(config) if settings.cpu_gib != case.cpu_gib else None
     fleet = replace(case.fleet, cpu_blocks=_cpu_blocks(case, settings))
@@ -64,7 +64,7 @@ def case_with(case: Case, settings: Settings) -> Case:
 
 
 def file_with(file: Path, case: Case, settings: Settings) -> tuple[str, str]:
-    """The case's configuration file with other settings, and the difference to the file; comments are lost in both."""
+    """Return the configuration file with other settings, and the difference to the file; both lack its comments."""
     text, config = file.read_text(), config_of(case)
     before, after = yaml.safe_load(text), yaml.safe_load(text)
     set_weights(after, _changed(weights_of(config), settings.weights))
@@ -78,7 +78,7 @@ def file_with(file: Path, case: Case, settings: Settings) -> tuple[str, str]:
 
 
 def config_of(case: Case) -> KVAtlasConfig:
-    """The configuration of a case.
+    """Return the configuration of a case.
 
     Raises:
         ReplayError: it has none.
@@ -93,7 +93,7 @@ def _cpu_blocks(case: Case, settings: Settings) -> int:
 
 
 def _bounded_cpu_tier(config: KVAtlasConfig) -> int | None:
-    """Place of the CPU tier if the configuration says how large it is."""
+    """Return the index of the CPU tier if the configuration has its capacity, otherwise None."""
     for place, tier in enumerate(config.tiers[1:], start=1):
         if CPU in {medium.upper() for medium in tier.media}:
             return place if isinstance(tier.lru_capacity_per_server, int) else None

@@ -1,4 +1,4 @@
-"""The weights of a configuration: reading them, and setting them there or in its file."""
+"""Reading and setting the weights of a configuration or of its file."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ SHORT_FORM = {
 
 
 def weights_of(config: KVAtlasConfig) -> dict[str, float]:
-    """Weight of each scorer, by its name in the profile."""
+    """Return the weight of each scorer, by its name in the profile."""
     return {name: float(weight) for name, _scorer, weight in make_plan(config).profile.scorers}
 
 
 def with_weights(config: KVAtlasConfig, weights: Mapping[str, float]) -> KVAtlasConfig:
-    """The configuration with other weights.
+    """Return the configuration with other weights.
 
     Raises:
-        ReplayError: its weights stand nowhere, since it has plugins without a profile.
+        ReplayError: it has no place for weights, since it has plugins without a profile.
     """
     if not config.plugins:
         short = {SHORT_FORM[name]: weight for name, weight in weights.items()}
         return msgspec.structs.replace(config, weights=msgspec.convert(short, type(config.weights)))
     if not config.scheduling_profiles:
         raise ReplayError(
-            "found plugins without schedulingProfiles; list them there, so that weights have a place"
+            "found plugins without schedulingProfiles; list them there, so that their weights can be set"
         )
     (profile,) = config.scheduling_profiles
     plugins = tuple(
@@ -49,7 +49,7 @@ def with_weights(config: KVAtlasConfig, weights: Mapping[str, float]) -> KVAtlas
 
 
 def set_weights(document: dict[str, Any], changed: Mapping[str, float]) -> None:
-    """Set weights in a configuration file's document, whole numbers as such; the others stay as they stand there."""
+    """Set the changed weights in a configuration file's document, whole numbers as integers."""
     weights = {name: int(weight) if weight.is_integer() else weight for name, weight in changed.items()}
     if document.get("plugins"):
         for each in document["schedulingProfiles"][0]["plugins"]:

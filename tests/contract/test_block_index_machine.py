@@ -141,7 +141,7 @@ class IndexAgainstNaive(RuleBasedStateMachine):
 
     @rule(number=st.integers(0, 2))
     def refill(self, number: int) -> None:
-        """A holder that is filled from what another told goes on as that one would have."""
+        """Replace a holder by one filled from its contents; both behave alike."""
         old = self.opened.pop(number % len(self.opened))
         contents = self.index.contents(old)
         self.index.close(old)

@@ -1,4 +1,4 @@
-"""Every core reads payloads as `events.wire.decode_batch` does: same events, same rejections, same errors."""
+"""The contract of `decode_batch`: every core gives the events, rejections and errors of `events.wire`."""
 
 from __future__ import annotations
 

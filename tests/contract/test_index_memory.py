@@ -1,4 +1,4 @@
-"""What every index tells of its size, and how it gives memory back in steps."""
+"""The contract of an index's statistics and of `sweep`, which frees memory in steps."""
 
 from __future__ import annotations
 

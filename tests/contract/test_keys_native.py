@@ -1,4 +1,4 @@
-"""The native hash and keys against the `xxhash` package and the Python definition."""
+"""The native hash and keys beside the `xxhash` package and the Python definition."""
 
 from __future__ import annotations
 

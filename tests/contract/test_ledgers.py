@@ -1,4 +1,4 @@
-"""The native core keeps the same books as the Python ones, whatever events come in whatever form."""
+"""The native ledger has the same state as the Python ones, for events in any form and order."""
 
 from __future__ import annotations
 
@@ -50,13 +50,13 @@ KINDS: list[tuple[str | None, int | None]] = [
 
 
 def engine_hash(prompt: int, block: int, base: int) -> EngineHash:
-    """The same for all prompts that begin alike, as engines do it."""
+    """Return equal hashes for equal prefixes, as engines do."""
     return EngineHash(1 + base * 10_000 + (block << 8 | prompt & (1 << block + 1) - 1))
 
 
 @st.composite
 def stores(draw: st.DrawFn) -> BlockStored:
-    """Blocks of a prompt: mostly as an engine tells them, sometimes without tokens, out of order or strange."""
+    """Draw blocks of a prompt: mostly as an engine sends them, sometimes without tokens, out of order or unusual."""
     prompt, base = draw(st.integers(0, len(PROMPTS) - 1)), draw(st.sampled_from([0, 0, 0, 1]))
     first = draw(st.sampled_from([0, 0, 0, 1, 2, 3]))
     n_blocks = draw(st.integers(0 if first else 1, N_BLOCKS - first))
@@ -111,7 +111,7 @@ TIER = st.sampled_from([TierId(0), TierId(1), TierId(3)])
 
 
 def books(ledger: RankLedger) -> object:
-    """All that a ledger shows."""
+    """Return the visible state of a ledger."""
     sizes = (ledger.n_pending, ledger.hashes.n_parked, ledger.hashes.n_dropped, ledger.block_size)
     layout = ledger.layout()
     shape = layout and (layout.chunks, [window.n_blocks for window in layout.windows])
@@ -119,7 +119,7 @@ def books(ledger: RankLedger) -> object:
 
 
 class NativeAgainstReference(RuleBasedStateMachine):
-    """The same payloads and calls to an atlas of each core."""
+    """Atlases of all cores under the same payloads and calls."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -190,7 +190,7 @@ TestNativeAgainstReference = NativeAgainstReference.TestCase
 
 
 def stream(n_events: int, *, n_blocks: int, first: int = 0) -> list[BlockStored]:
-    """Prompts of their own, `n_blocks` each."""
+    """Yield distinct prompts of `n_blocks` each."""
     return [
         BlockStored(
             hashes=tuple(EngineHash(1 + (number * n_blocks + block)) for block in range(n_blocks)),

@@ -1,4 +1,4 @@
-"""The contract of `BlockIndex.matcher`: both cores give for every rank what a naive look at each block gives."""
+"""The contract of `BlockIndex.matcher`: both cores agree with a naive check of each block."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def prompt_of(n_blocks: int) -> array[int]:
 
 
 def index_of(make: Callable[[], BlockIndex], blocks: list[int]) -> BlockIndex:
-    """Block i, with key i, is held by the holders of the bit mask `blocks[i]`."""
+    """Fill an index: the holders of the bit mask `blocks[i]` hold block i, with key i."""
     index = make()
     for _ in range(N_HOLDERS):
         holder = index.open()

@@ -1,4 +1,4 @@
-"""What every filter, scorer and picker keeps, whatever the request, the fleet and the history."""
+"""The contract of filters, scorers and pickers, for any request, fleet and history."""
 
 from __future__ import annotations
 
@@ -50,13 +50,13 @@ PARAMETERS: dict[str, list[dict[str, object]]] = {
     "prefix-cache-affinity-filter": [{}, {"affinityThreshold": 0.1, "maxTTFTPenaltyMs": 0}],
     "max-score-picker": [{}, {"maxNumOfEndpoints": 3}],
 }
-"""Samples beside the defaults, and where a plugin cannot do without parameters, instead of them."""
+"""Sample parameters in addition to the defaults, or instead of them for plugins that require some."""
 
 READ_WHAT_OTHERS_TELL = (
     "queue-scorer running-requests-size-scorer kv-cache-utilization-scorer load-aware-scorer prefix-cache-scorer"
     " precise-prefix-cache-scorer tiered-prefix-cache-scorer lora-affinity-scorer session-affinity-scorer"
 ).split()
-"""Scorers of which an endpoint that nobody knows anything about gets nothing; the others know their part themselves."""
+"""Scorers that give 0 to an endpoint without any data; the others have data of their own."""
 
 
 def samples(plugin_type: str) -> list[dict[str, object]]:
@@ -88,7 +88,7 @@ HISTORIES = st.lists(st.tuples(REQUESTS, fleets(min_size=1), st.floats(0.001, 10
 
 
 def new_scorer(plugin_type: str, parameters: dict[str, object], data: st.DataObject) -> Scorer:
-    """A scorer that, if it learns, has seen requests routed and answered."""
+    """Build a scorer; one that learns has processed routed and answered requests."""
     scorer = built(builtin_registry().scorers, plugin_type, parameters, CONTEXT)
     if not isinstance(scorer, LearnsFromPicks | LearnsFromAnswers):
         return scorer

@@ -60,7 +60,7 @@ async def test_endpoint_that_reuses_less_than_expected_loses_credit_until_it_doe
             }
         ]
         async with gateway(tmp_path, plugins=SCORERS, endpoints={"static": fleet}) as gate:
-            await playing.say(stored(0, range(N_TOKENS)))
+            await playing.publish(stored(0, range(N_TOKENS)))
             await gate.served.until_applied("a", 0)
             usable = N_TOKENS - 16  # the last token is always computed
             assert await gate.served.get("/v1/audit") == {"endpoints": [], "missingWorkers": []}
@@ -104,7 +104,7 @@ async def test_tier_that_gives_less_than_is_inferred_of_it_is_bounded_to_less(tm
         sections: dict[str, Any] = {"endpoints": {"static": fleet}, "tiers": tiers}
         sections["predictions"] = {"enabled": False}  # or what fails is taken for not computed yet
         async with gateway(tmp_path, plugins=SCORERS, **sections) as gate:
-            await playing.say(stored(0, range(N_TOKENS)), removed(1))
+            await playing.publish(stored(0, range(N_TOKENS)), removed(1))
             await gate.served.until_applied("a", 1)
             before = (await gate.served.get("/v1/endpoints/a"))["tiers"][1]
             for _ in range(16):

@@ -76,8 +76,8 @@ async def test_engines_are_told_apart_by_topic_each_with_its_own_sequence() -> N
         (first, notes_a), (second, notes_b) = ear.expect("engine-a"), ear.expect("engine-b")
         await say_until_heard(a, frame(0, topic=TOPIC_A), notes_a)
         await say_until_heard(b, frame(0, topic=TOPIC_B), notes_b)
-        await a.say(*frames(1, 2, 3, topic=TOPIC_A))
-        await b.say(*frames(1, topic=TOPIC_B))
+        await a.publish(*frames(1, 2, 3, topic=TOPIC_A))
+        await b.publish(*frames(1, topic=TOPIC_B))
         await until(lambda: notes_a.numbers == [0, 1, 2, 3] and notes_b.numbers == [0, 1])
         assert first.trust is second.trust is Trust.LIVE
         assert notes_a.resets == notes_b.resets == []
@@ -86,11 +86,11 @@ async def test_engines_are_told_apart_by_topic_each_with_its_own_sequence() -> N
 
 async def test_late_join_fetches_the_whole_history_before_anything_new_is_said() -> None:
     async with listening() as ear, player(connect=ear.address) as playing:
-        await playing.say(*frames(*range(300), topic=TOPIC_A))
+        await playing.publish(*frames(*range(300), topic=TOPIC_A))
         subscription, notebook = ear.expect("engine-a", replay=playing.replay)
         await until(lambda: len(notebook.numbers) == 300)
         assert subscription.trust is Trust.LIVE
-        await playing.say(*frames(300, 301, topic=TOPIC_A))
+        await playing.publish(*frames(300, 301, topic=TOPIC_A))
         await until(lambda: len(notebook.numbers) == 302)
         assert notebook.numbers == [*range(302)]
 
@@ -98,9 +98,9 @@ async def test_late_join_fetches_the_whole_history_before_anything_new_is_said()
 async def test_lost_messages_are_fetched_and_so_is_the_last_one() -> None:
     async with listening() as ear, player(connect=ear.address) as playing:
         subscription, notebook = ear.expect("engine-a", replay=playing.replay)
-        await playing.say(*frames(0, 1, topic=TOPIC_A))
+        await playing.publish(*frames(0, 1, topic=TOPIC_A))
         playing.history += [one.parts for one in frames(2, 3, topic=TOPIC_A)]
-        await playing.say(*frames(4, topic=TOPIC_A))
+        await playing.publish(*frames(4, topic=TOPIC_A))
         playing.history += [frame(5, topic=TOPIC_A).parts]
         await until(lambda: notebook.numbers == [*range(6)])
         assert subscription.stream.counters.lost == 0
@@ -111,8 +111,8 @@ async def test_ranks_of_one_endpoint_have_their_own_streams() -> None:
         (_, notes_0), (_, notes_1) = ear.expect("engine-a"), ear.expect("engine-a", rank=1)
         await say_until_heard(zero, frame(0, topic=TOPIC_A), notes_0)
         await say_until_heard(one, frame(0, topic=TOPIC_A, rank=1), notes_1)
-        await zero.say(*frames(1, 2, topic=TOPIC_A))
-        await one.say(*frames(1, topic=TOPIC_A, rank=1))
+        await zero.publish(*frames(1, 2, topic=TOPIC_A))
+        await one.publish(*frames(1, topic=TOPIC_A, rank=1))
         await until(lambda: notes_0.numbers == [0, 1, 2] and notes_1.numbers == [0, 1])
 
 
@@ -120,7 +120,7 @@ async def test_only_rank_takes_batches_of_any_rank() -> None:
     async with listening() as ear, player(connect=ear.address) as playing:
         _, notebook = ear.expect("engine-a")
         await say_until_heard(playing, frame(0, topic=TOPIC_A, rank=3), notebook)
-        await playing.say(*frames(1, topic=TOPIC_A, rank=None))
+        await playing.publish(*frames(1, topic=TOPIC_A, rank=None))
         await until(lambda: notebook.numbers == [0, 1])
 
 
@@ -139,7 +139,7 @@ async def test_garbage_is_counted_and_survived(parts: tuple[bytes, ...], reason:
         (_, notebook), (_, other) = ear.expect("engine-a"), ear.expect("engine-a", rank=1)
         await say_until_heard(playing, frame(0, topic=TOPIC_A), notebook)
         await send(playing.pub, (TOPIC_A.encode(), *parts))
-        await playing.say(*frames(1, 2, topic=TOPIC_A))
+        await playing.publish(*frames(1, 2, topic=TOPIC_A))
         await until(lambda: notebook.numbers == [0, 1, 2])
         assert notebook.rejections + other.rejections == [reason]
 
@@ -150,7 +150,7 @@ async def test_topic_of_eight_bytes_is_not_taken_for_a_sequence_number() -> None
         _, notebook = ear.expect("e")
         await say_until_heard(playing, frame(0, topic=topic), notebook)
         await send(playing.pub, (topic.encode(), frame(1).parts[2]))
-        await playing.say(*frames(1, topic=topic))
+        await playing.publish(*frames(1, topic=topic))
         await until(lambda: notebook.numbers == [0, 1])
         assert notebook.rejections == ["bad_frames"]
 
@@ -163,9 +163,9 @@ async def test_strangers_are_counted_by_reason_and_each_topic_is_logged_once(
         _, notebook = ear.expect("engine-a")
         await say_until_heard(playing, frame(0, topic=TOPIC_A), notebook)
         for topic in ("kv@10.9.9.9:8000@m", "kv@10.9.9.9:8000@m", "nonsense", "kv@10.0.0.1:8001@m"):
-            await playing.say(frame(0, topic=topic))
+            await playing.publish(frame(0, topic=topic))
         await send(playing.pub, [b""])
-        await playing.say(frame(1, topic=TOPIC_A))
+        await playing.publish(frame(1, topic=TOPIC_A))
         await until(lambda: notebook.numbers == [0, 1])
         assert ear.subscriber.unrouted == {"unknown_endpoint": 3, "not_a_topic": 2}
     assert len(caplog.messages) == 4
@@ -179,8 +179,8 @@ async def test_endless_new_topics_grow_neither_memory_nor_log(caplog: pytest.Log
         _, notebook = ear.expect("engine-a")
         await say_until_heard(playing, frame(0, topic=TOPIC_A), notebook)
         for number in range(600):
-            await playing.say(frame(0, topic=f"kv@stranger-{number}@" + "m" * 1000))
-        await playing.say(frame(1, topic=TOPIC_A))
+            await playing.publish(frame(0, topic=f"kv@stranger-{number}@" + "m" * 1000))
+        await playing.publish(frame(1, topic=TOPIC_A))
         await until(lambda: notebook.numbers == [0, 1])
         assert ear.subscriber.unrouted == {"unknown_endpoint": 600}
     assert len(caplog.messages) == 256
@@ -194,12 +194,12 @@ async def test_restart_is_noticed_by_the_look_at_a_silent_engine() -> None:
         async with player(connect=ear.address, replay_port=replay.number) as playing:
             subscription, notebook = ear.expect("engine-a", replay=playing.replay)
             await say_until_heard(playing, frame(0, topic=TOPIC_A), notebook)
-            await playing.say(*frames(1, 2, topic=TOPIC_A))
+            await playing.publish(*frames(1, 2, topic=TOPIC_A))
             await until(lambda: notebook.numbers == [0, 1, 2])
         async with player(connect=ear.address, replay_port=replay.number) as reborn:
             await until(lambda: bool(notebook.resets))
             assert notebook.numbers == []
-            await reborn.say(*frames(0, 1, life=1, topic=TOPIC_A))
+            await reborn.publish(*frames(0, 1, life=1, topic=TOPIC_A))
             await until(lambda: notebook.numbers == [0, 1])
             await until(lambda: subscription.trust is Trust.LIVE)
 
@@ -261,8 +261,8 @@ async def test_nothing_arrives_once_stopped_and_the_others_go_on() -> None:
         await say_until_heard(b, frame(0, topic=TOPIC_B), notes_b)
         ear.subscriber.stop(first)
         await ear.subscriber.unsubscribe(first)
-        await a.say(*frames(1, topic=TOPIC_A))
-        await b.say(*frames(1, topic=TOPIC_B))
+        await a.publish(*frames(1, topic=TOPIC_A))
+        await b.publish(*frames(1, topic=TOPIC_B))
         await until(lambda: notes_b.numbers == [0, 1] and ear.subscriber.unrouted)
         assert notes_a.numbers == [0]
         assert ear.subscriber.unrouted == {"unknown_endpoint": 1}
@@ -271,12 +271,12 @@ async def test_nothing_arrives_once_stopped_and_the_others_go_on() -> None:
 async def test_endpoint_taken_back_starts_clean() -> None:
     async with listening() as ear, player(connect=ear.address) as playing:
         first, before = ear.expect("engine-a", replay=playing.replay)
-        await playing.say(*frames(0, 1, topic=TOPIC_A))
+        await playing.publish(*frames(0, 1, topic=TOPIC_A))
         await until(lambda: before.numbers == [0, 1])
         ear.subscriber.stop(first)
         second, after = ear.expect("engine-a")
         await ear.subscriber.unsubscribe(first)
-        await playing.say(*frames(2, 3, topic=TOPIC_A))
+        await playing.publish(*frames(2, 3, topic=TOPIC_A))
         await until(lambda: after.numbers == [2, 3])
         assert second.trust is Trust.PARTIAL  # nobody replays what was before
         assert before.numbers == [0, 1]
@@ -307,7 +307,7 @@ async def test_topic_prefix_keeps_other_topics_out() -> None:
     async with listening(options=options) as ear, player(connect=ear.address) as playing:
         _, notebook = ear.expect("engine-a")
         await say_until_heard(playing, frame(0, topic=TOPIC_A), notebook)
-        await playing.say(frame(0, topic="metrics@engine-a@m"), frame(1, topic=TOPIC_A))
+        await playing.publish(frame(0, topic="metrics@engine-a@m"), frame(1, topic=TOPIC_A))
         await until(lambda: notebook.numbers == [0, 1])
         assert ear.subscriber.unrouted == {}
 

@@ -10,22 +10,22 @@ from typer.testing import CliRunner
 
 from kvatlas.app.cli.main import app
 from kvatlas.routing.observers.capacity import curve
-from support.clinic import Clinic, clinic, until_held
 from support.fleets import make_endpoint
+from support.local_process import LocalProcess, local_process, until_held
 from support.recording import player
 from support.waiting import until
 
 
-async def capacity(at: Clinic, *arguments: str) -> tuple[int, str]:
+async def capacity(process: LocalProcess, *arguments: str) -> tuple[int, str]:
     """Exit status and output of `kvatlas capacity`."""
     runner = CliRunner(env={"COLUMNS": "200"})
-    command = ["capacity", "--url", at.url, *arguments]
+    command = ["capacity", "--url", process.url, *arguments]
     result = await asyncio.to_thread(runner.invoke, app, command)
     return result.exit_code, result.stdout or result.stderr
 
 
-async def metrics(at: Clinic) -> str:
-    async with at.session.get(f"{at.url}/metrics") as answer:
+async def metrics(process: LocalProcess) -> str:
+    async with process.session.get(f"{process.url}/metrics") as answer:
         return await answer.text()
 
 
@@ -33,18 +33,18 @@ async def test_curve_of_routed_requests_is_told_everywhere(monkeypatch: pytest.M
     monkeypatch.setattr(curve, "REFRESH_S", 0.01)
     async with player() as engine:
         endpoint = make_endpoint("a", events=engine.events)
-        async with clinic(endpoint, model={"kvBytesPerToken": 262144}) as at:
-            nothing = await capacity(at)
-            await until_held(at, engine)
-            await at.requests(4)
-            as_json = await capacity(at, "--gib", "100,0", "--json")
-            table = await capacity(at, "--by-endpoint")
+        async with local_process(endpoint, model={"kvBytesPerToken": 262144}) as process:
+            nothing = await capacity(process)
+            await until_held(process, engine)
+            await process.send_requests(4)
+            as_json = await capacity(process, "--gib", "100,0", "--json")
+            table = await capacity(process, "--by-endpoint")
 
             async def is_shown() -> bool:
-                return 'kvatlas_capacity_curve_hit_ratio{gib="10"} 0.7' in await metrics(at)
+                return 'kvatlas_capacity_curve_hit_ratio{gib="10"} 0.7' in await metrics(process)
 
             await until(is_shown, what="the curve in the metrics")
-            text = await metrics(at)
+            text = await metrics(process)
     assert nothing == (0, "no request with token ids was routed yet\n")
     found = json.loads(as_json[1])
     assert found["points"][0] == {"gib": 0.0, "hitRate": 0.0, "gainPer10Gib": pytest.approx(0.075, rel=0.01)}
@@ -65,10 +65,10 @@ async def test_curve_of_routed_requests_is_told_everywhere(monkeypatch: pytest.M
 
 
 async def test_memory_of_a_token_is_asked_for_where_it_is_not_known() -> None:
-    async with player() as engine, clinic(make_endpoint("a", events=engine.events)) as at:
-        await until_held(at, engine)
-        await at.requests(2)
-        status, stdout = await capacity(at)
+    async with player() as engine, local_process(make_endpoint("a", events=engine.events)) as process:
+        await until_held(process, engine)
+        await process.send_requests(2)
+        status, stdout = await capacity(process)
     assert (status, stdout.splitlines()) == (
         0,
         [
@@ -79,11 +79,11 @@ async def test_memory_of_a_token_is_asked_for_where_it_is_not_known() -> None:
 
 
 async def test_curve_that_is_off_is_told_with_the_line_that_switches_it_on() -> None:
-    async with clinic(make_endpoint("a", events=""), capacityCurve={"enabled": False}) as at:
-        await at.requests(1)
-        assert await capacity(at) == (0, "no curve is kept; capacityCurve.enabled: true\n")
-        assert await capacity(at, "--gib", "0,much") == (
+    async with local_process(make_endpoint("a", events=""), capacityCurve={"enabled": False}) as process:
+        await process.send_requests(1)
+        assert await capacity(process) == (0, "no curve is kept; capacityCurve.enabled: true\n")
+        assert await capacity(process, "--gib", "0,much") == (
             2,
             "kvatlas: --gib: found '0,much', expected numbers with commas between, such as 0,50,100\n",
         )
-        assert "kvatlas_capacity_curve_keys{" not in await metrics(at)
+        assert "kvatlas_capacity_curve_keys{" not in await metrics(process)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import AsyncGenerator
-from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -17,18 +16,18 @@ from playwright.async_api import Browser, expect
 
 from kvatlas.sim.demo_model import MODEL_NAME
 from kvatlas.sim.words import prose
-from support.browser import NARROW, WIDE, Scheme, Viewed, chromium, viewing, write_picture
+from support.browser import NARROW, WIDE, Scheme, chromium, viewing, write_picture
 from support.contrast import hard_to_read
 from support.dashboard import (
     BLOCK_SIZE,
     N_SERVERS,
     WORKLOAD,
     Installation,
-    chat_messages,
+    Question,
     installation,
-    used,
+    send_traffic,
 )
-from support.dashboard_page import MINUS, cells, drawn, figures, rounded
+from support.dashboard_page import MINUS, cells, drawn, figures, find_prompt, rounded, shows_endpoint
 from support.waiting import until
 
 PICTURES = {
@@ -62,36 +61,27 @@ async def browser() -> AsyncGenerator[Browser]:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def one(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Installation]:
+async def installed(
+    browser: Browser, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncGenerator[Installation]:
     async with installation(tmp_path_factory.mktemp("installation")) as found:
-        await used(found)
+        await send_traffic(found)
         yield found
 
 
-@dataclass(frozen=True)
-class Question:
-    """A chat of which servers hold different parts."""
-
-    texts: tuple[str, ...]
-
-    @property
-    def messages(self) -> list[dict[str, str]]:
-        return chat_messages(*self.texts)
-
-
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def spread(one: Installation) -> Question:
-    """Held whole by vllm-0, in part by vllm-1, and of vllm-2 only in CPU memory."""
+async def shared_chat(installed: Installation) -> Question:
+    """Send a chat that vllm-0 holds whole, vllm-1 in part, and vllm-2 only in CPU memory."""
     rng = Random(7)
     system, first, reply, second = (prose(rng, n_words) for n_words in (500, 300, 100, 60))
-    await one.chat_with("vllm-0", system, first, reply, second)
-    await one.chat_with("vllm-1", system, first)
-    await one.chat_with("vllm-2", system, second)
-    await one.refill("vllm-2")
+    await installed.chat_with("vllm-0", system, first, reply, second)
+    await installed.chat_with("vllm-1", system, first)
+    await installed.chat_with("vllm-2", system, second)
+    await installed.refill("vllm-2")
     question = Question((system, first, reply, second))
 
     async def is_known() -> bool:
-        held = {name: each["tierTokens"] for name, each in (await held_of(one, question)).items()}
+        held = {name: each["tierTokens"] for name, each in (await installed.prefixes(question)).items()}
         return bool(
             held["vllm-0"]["gpu"] > held["vllm-1"]["gpu"] > 0 == held["vllm-2"]["gpu"] < held["vllm-2"]["cpu"]
         )
@@ -100,46 +90,25 @@ async def spread(one: Installation) -> Question:
     return question
 
 
-async def held_of(one: Installation, question: Question) -> dict[str, dict[str, Any]]:
-    """Endpoint -> what the API says it holds of the prompt."""
-    answer = await one.served.post("/v1/score", {"model": MODEL_NAME, "messages": question.messages})
-    return {each["name"]: each["prefix"] for each in answer["endpoints"]}
-
-
-async def test_fleet_shows_what_each_endpoint_holds(one: Installation, browser: Browser) -> None:
-    async with viewing(browser, f"{one.url}/ui") as viewed:
+async def test_fleet_shows_what_each_endpoint_holds(installed: Installation, browser: Browser) -> None:
+    async with viewing(browser, f"{installed.url}/ui") as viewed:
         await expect(viewed.page.locator(ROWS)).to_have_count(N_SERVERS)
         await expect(viewed.page.locator("#connection")).to_have_text("live")
 
-        async def says_what_the_api_says() -> bool:
-            endpoints = (await one.served.get("/v1/endpoints"))["endpoints"]
+        async def shows_all_endpoints() -> bool:
+            endpoints = (await installed.served.get("/v1/endpoints"))["endpoints"]
             rows = [await cells(viewed, f"{ROWS}:nth-child({n + 1})") for n in range(N_SERVERS)]
-            return all(map(is_told, rows, endpoints))
+            return all(map(shows_endpoint, rows, endpoints))
 
-        await until(says_what_the_api_says, what="the figures of /v1/endpoints on the page")
+        await until(shows_all_endpoints, what="the figures of /v1/endpoints on the page")
         assert "4 endpoints · 4 live" in await viewed.text("#fleet-facts")
 
 
-def is_told(row: dict[str, str], endpoint: dict[str, Any]) -> bool:
-    """Whether a row of the fleet says what the API says; ages pass meanwhile."""
-    load = endpoint["load"]
-    told: list[Any] = [row["Endpoint"].split(), row["Trust"].strip()]
-    told += [figures(row[each]) for each in ("Waiting", "Running", "KV used")]
-    told += [figures(row[f"{tier['name']} blocks"]) for tier in endpoint["tiers"]]
-    wanted: list[Any] = [[endpoint["name"], endpoint["address"]], "live"]
-    wanted += [[load["waiting"]], [load["running"]], [rounded(100 * load["kvUtilization"], 0)]]
-    wanted += [
-        [tier["residencies"], tier["capacity"], rounded(100 * tier["residencies"] / tier["capacity"], 0)]
-        for tier in endpoint["tiers"]
-    ]
-    return told == wanted and re.fullmatch(r"[\d.]+ (ms|s|min) ago", row["Last event"]) is not None
-
-
-async def test_decision_tells_why_that_server(one: Installation, browser: Browser) -> None:
-    newest = (await one.served.get("/v1/decisions?limit=1"))["decisions"][0]
-    decision: dict[str, Any] = await one.served.get(f"/v1/decisions/{newest['requestId']}")
+async def test_decision_shows_why_the_server_was_picked(installed: Installation, browser: Browser) -> None:
+    newest = (await installed.served.get("/v1/decisions?limit=1"))["decisions"][0]
+    decision: dict[str, Any] = await installed.served.get(f"/v1/decisions/{newest['requestId']}")
     ranked = sorted(decision["endpoints"], key=lambda each: -each["total"])
-    async with viewing(browser, f"{one.url}/ui") as viewed:
+    async with viewing(browser, f"{installed.url}/ui") as viewed:
         request = viewed.page.get_by_role("button", name=newest["requestId"])
         row = await cells(viewed, f"{DECISIONS}:has(button:text-is('{newest['requestId']}'))")
         assert row["Endpoint"] == decision["picked"][0] == ranked[0]["name"]
@@ -180,16 +149,16 @@ async def test_decision_tells_why_that_server(one: Installation, browser: Browse
         await expect(request).to_be_focused()
 
 
-async def test_prompt_is_found_where_it_is_cached(
-    one: Installation, spread: Question, browser: Browser
+async def test_prompt_is_shown_where_it_is_cached(
+    installed: Installation, shared_chat: Question, browser: Browser
 ) -> None:
-    answer = await one.served.post("/v1/score", {"model": MODEL_NAME, "messages": spread.messages})
+    answer = await installed.served.post("/v1/score", {"model": MODEL_NAME, "messages": shared_chat.messages})
     n_tokens, n_blocks = answer["tokens"], answer["blocks"]
-    async with viewing(browser, f"{one.url}/ui") as viewed:
-        await find(viewed, spread)
+    async with viewing(browser, f"{installed.url}/ui") as viewed:
+        await find_prompt(viewed, shared_chat)
         strips = viewed.page.locator(".strips > li")
         assert await strips.first.get_attribute("data-name") == "vllm-0"
-        for name, prefix in (await held_of(one, spread)).items():
+        for name, prefix in (await installed.prefixes(shared_chat)).items():
             strip = viewed.page.locator(f".strips > li[data-name='{name}']")
             reusable, share = figures(await strip.locator(".figures > span").inner_text())
             assert (reusable, share) == (
@@ -232,30 +201,21 @@ ROLE = '{"role": "user", "content": "x"}'
     ],
 )  # fmt: skip
 async def test_pasted_text_is_understood(
-    text: str, told: str, body: dict[str, Any], one: Installation, browser: Browser
+    text: str, told: str, body: dict[str, Any], installed: Installation, browser: Browser
 ) -> None:
-    async with viewing(browser, f"{one.url}/ui") as viewed:
+    async with viewing(browser, f"{installed.url}/ui") as viewed:
         read = "async text => (await import('/ui/prompt.js')).question(text)"
         found = await viewed.value(read, text)
         assert (found["told"], found["body"]) == (told, body)
         assert found.get("model") == ("m" if '"model"' in text else None)
 
 
-async def find(viewed: Viewed, question: Question) -> None:
-    """Paste the chat, and wait for the answer."""
-    await viewed.page.get_by_label("Text, chat messages").fill(json.dumps(question.messages))
-    assert await viewed.text("#prompt-understood") == "Understood as 4 chat messages."
-    await viewed.page.get_by_label("Model").fill(MODEL_NAME)
-    await viewed.page.get_by_role("button", name="Find it").click()
-    await expect(viewed.page.locator(".strips > li")).to_have_count(N_SERVERS)
-
-
-async def test_audit_tells_whether_the_index_is_right(one: Installation, browser: Browser) -> None:
-    endpoints = (await one.served.get("/v1/audit"))["endpoints"]
+async def test_audit_shows_verdicts_per_endpoint(installed: Installation, browser: Browser) -> None:
+    endpoints = (await installed.served.get("/v1/audit"))["endpoints"]
     n_requests = sum(each["requests"] for each in endpoints)
     n_good = sum(each["verdicts"]["good"] for each in endpoints)
     assert n_requests > WORKLOAD.n_requests / 2
-    async with viewing(browser, f"{one.url}/ui") as viewed:
+    async with viewing(browser, f"{installed.url}/ui") as viewed:
         await expect(viewed.page.locator("#audit-table tbody tr")).to_have_count(len(endpoints))
         assert figures(await viewed.text("#audit-facts")) == [
             n_good,
@@ -275,12 +235,12 @@ async def test_audit_tells_whether_the_index_is_right(one: Installation, browser
             assert figures(row["As expected"]) == [rounded(100 * share, 1)]
 
 
-async def test_doctor_names_what_is_misconfigured_and_the_line_that_mends_it(
-    one: Installation, browser: Browser
+async def test_doctor_shows_the_misconfiguration_and_its_remedy(
+    installed: Installation, browser: Browser
 ) -> None:
-    checks = (await one.served.get("/v1/doctor"))["checks"]
+    checks = (await installed.served.get("/v1/doctor"))["checks"]
     wrong = {check["name"]: check for check in checks if check["state"] in ("warn", "fail")}
-    async with viewing(browser, f"{one.url}/ui") as viewed:
+    async with viewing(browser, f"{installed.url}/ui") as viewed:
         problem = viewed.page.locator("#doctor-problems > li[data-name='capacity-real']")
         told = await problem.inner_text()
         for line in (*wrong["capacity-real"]["evidence"], wrong["capacity-real"]["effect"]):
@@ -294,17 +254,15 @@ async def test_doctor_names_what_is_misconfigured_and_the_line_that_mends_it(
         await expect(quiet.first).to_be_visible()
 
 
-async def test_sliders_show_what_the_server_makes_of_other_weights(
-    one: Installation, browser: Browser
-) -> None:
+async def test_sliders_show_the_preview_of_other_weights(installed: Installation, browser: Browser) -> None:
     weights = {"queue": 0.0, "gpuPrefixCache": 0.05, "cpuPrefixCache": 0.1}
-    found = await one.served.post("/v1/weights/preview", weights)
-    anew = await decided_anew(
-        one, {"queue-scorer": 0, "gpu-prefix-cache-scorer": 0.05, "cpu-prefix-cache-scorer": 0.1}
+    found = await installed.served.post("/v1/weights/preview", weights)
+    anew = await installed.decisions_changed_by(
+        {"queue-scorer": 0, "gpu-prefix-cache-scorer": 0.05, "cpu-prefix-cache-scorer": 0.1}
     )
     assert (found["decisions"], found["changed"]) == anew
     assert found["changed"] > 0
-    async with viewing(browser, f"{one.url}/ui") as viewed:
+    async with viewing(browser, f"{installed.url}/ui") as viewed:
         await expect(viewed.page.get_by_role("button", name="Apply")).to_be_disabled()
         for name, weight in weights.items():
             slider = viewed.page.get_by_label(name)
@@ -333,27 +291,11 @@ async def test_sliders_show_what_the_server_makes_of_other_weights(
         await viewed.page.get_by_role("button", name="Back to those in force").click()
         await expect(outcome).to_contain_text("Move a slider")
         await expect(viewed.page.get_by_role("button", name="Apply")).to_be_disabled()
-    assert (await one.served.get("/v1/weights"))["generation"] == 1
+    assert (await installed.served.get("/v1/weights"))["generation"] == 1
 
 
-async def decided_anew(one: Installation, weights: dict[str, float]) -> tuple[int, int]:
-    """How many decisions are kept, and how many other weights would change, from their terms as the API explains them."""
-    kept = (await one.served.get("/v1/decisions?limit=1000"))["decisions"]
-    n_changed = 0
-    for each in kept:
-        decision = await one.served.get(f"/v1/decisions/{each['requestId']}")
-        totals = {
-            endpoint["name"]: sum(
-                weights.get(term["name"], term["weight"]) * term["score"] for term in endpoint["scores"]
-            )
-            for endpoint in decision["endpoints"]
-        }
-        n_changed += totals[decision["picked"][0]] < max(totals.values()) - 1e-9
-    return len(kept), n_changed
-
-
-async def test_page_is_used_by_keyboard_alone(one: Installation, browser: Browser) -> None:
-    async with viewing(browser, f"{one.url}/ui") as viewed:
+async def test_page_can_be_used_by_keyboard_alone(installed: Installation, browser: Browser) -> None:
+    async with viewing(browser, f"{installed.url}/ui") as viewed:
         await expect(viewed.page.locator("#doctor-problems > li").first).to_be_visible()
         await expect(viewed.page.locator("#weights-sliders li").first).to_be_visible()
         wanted = await viewed.value(FOCUSABLE)
@@ -376,38 +318,40 @@ async def test_page_is_used_by_keyboard_alone(one: Installation, browser: Browse
         assert await viewed.value("document.activeElement.id") == "fleet"
 
 
-async def test_news_moves_nothing_and_a_hidden_page_takes_none(one: Installation, browser: Browser) -> None:
-    async with viewing(browser, f"{one.url}/ui") as viewed:
+async def test_updates_move_nothing_and_stop_when_the_page_is_hidden(
+    installed: Installation, browser: Browser
+) -> None:
+    async with viewing(browser, f"{installed.url}/ui") as viewed:
         await expect(viewed.page.locator("#doctor-problems > li").first).to_be_visible()
         await expect(viewed.page.locator("#audit-table tbody tr").first).to_be_visible()
         before = await viewed.value(BOXES)
         first = await viewed.page.locator(DECISIONS).get_by_role("button").first.inner_text()
         for number in range(3):
-            await one.chat("You are asked again.", f"Question {number}")
+            await installed.chat("You are asked again.", f"Question {number}")
         await expect(viewed.page.locator(DECISIONS).get_by_role("button").first).not_to_have_text(first)
         assert await viewed.value(BOXES) == before
 
         await viewed.value(HIDE, True)
-        await one.served.until_metric("kvatlas_live_viewers 0.0")
+        await installed.served.until_metric("kvatlas_live_viewers 0.0")
         await viewed.value(HIDE, False)
-        await one.served.until_metric("kvatlas_live_viewers 1.0")
+        await installed.served.until_metric("kvatlas_live_viewers 1.0")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("size", [pytest.param(WIDE, id="wide"), pytest.param(NARROW, id="narrow")])
-async def test_page_fits_is_legible_and_asks_nobody_else(
+async def test_page_fits_is_legible_and_contacts_no_other_server(
     size: tuple[int, int],
     scheme: Scheme,
-    one: Installation,
-    spread: Question,
+    installed: Installation,
+    shared_chat: Question,
     browser: Browser,
     pictures: Path | None,
 ) -> None:
-    async with viewing(browser, f"{one.url}/ui", size=size, scheme=scheme) as viewed:
+    async with viewing(browser, f"{installed.url}/ui", size=size, scheme=scheme) as viewed:
         await expect(viewed.page.locator(DECISIONS).first).to_be_visible()
         await expect(viewed.page.locator(ROWS).first).to_be_visible()
         await expect(viewed.page.locator("#doctor-problems > li").first).to_be_visible()
-        await find(viewed, spread)
+        await find_prompt(viewed, shared_chat)
         await viewed.page.get_by_label("gpuPrefixCache").fill("0")
         await expect(viewed.page.locator("#weights-picks tbody tr")).to_have_count(N_SERVERS)
         await viewed.value("document.activeElement.blur(), scrollTo(0, 0)")
@@ -422,5 +366,7 @@ async def test_page_fits_is_legible_and_asks_nobody_else(
             picture = f"dashboard-{name}-{'wide' if size == WIDE else 'narrow'}-{scheme}.png"
             if pictures is not None and picture in PICTURES:
                 await write_picture(viewed.page, pictures / picture)
-        assert {urlsplit(request.url).netloc for request in viewed.requests} == {urlsplit(one.url).netloc}
+        assert {urlsplit(request.url).netloc for request in viewed.requests} == {
+            urlsplit(installed.url).netloc
+        }
         assert viewed.errors == []

@@ -1,4 +1,4 @@
-"""The doctor's look at a cluster: a running process beside an API server that has, or refuses, what is looked for."""
+"""The doctor's check of a cluster: a running process with an API server that has or refuses the objects."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from support.api_server import ApiServerDouble
-from support.clinic import clinic
 from support.cluster import PODS, POOLS, access, pod, pool
+from support.local_process import local_process
 from support.waiting import until
 
 
@@ -57,7 +57,7 @@ def other_labels(double: ApiServerDouble) -> None:
         pytest.param(none_ready, "fail", "none of 1 pods serves", "Ready", id="none_ready"),
     ],
 )  # fmt: skip
-async def test_doctor_says_why_no_server_is_found(
+async def test_reason_is_reported_when_no_server_is_found(
     arrange: Callable[[ApiServerDouble], None], state: str, evidence: str, remedy: str, tmp_path: Path
 ) -> None:
     double = ApiServerDouble()
@@ -67,24 +67,24 @@ async def test_doctor_says_why_no_server_is_found(
     access(double, tmp_path)
     kubernetes["kubeconfig"] = str(tmp_path / "kubeconfig")
     try:
-        async with clinic(endpoints={"kubernetes": kubernetes}) as at:
+        async with local_process(endpoints={"kubernetes": kubernetes}) as process:
 
-            async def is_said() -> bool:
-                found = (await at.checks())["cluster-followed"]
-                (said,) = found["evidence"]
+            async def is_reported() -> bool:
+                found = (await process.checks())["cluster-followed"]
+                (line,) = found["evidence"]
                 return (
                     found["state"] == state
-                    and said.startswith(evidence)
+                    and line.startswith(evidence)
                     and remedy in "".join(found["remedies"])
                 )
 
-            await until(is_said, what=evidence)
+            await until(is_reported, what=evidence)
     finally:
         await double.stop()
 
 
-async def test_doctor_has_nothing_to_say_of_a_cluster_when_endpoints_are_configured() -> None:
-    async with clinic() as at:
-        assert (await at.checks())["cluster-followed"]["evidence"] == [
+async def test_cluster_is_not_checked_when_endpoints_are_configured() -> None:
+    async with local_process() as process:
+        assert (await process.checks())["cluster-followed"]["evidence"] == [
             "endpoints are not looked for in a cluster"
         ]

@@ -1,4 +1,4 @@
-"""What the doctor says of tokenizers, topics and adapters: of a running process with real sockets, and of a file alone."""
+"""The doctor's checks of tokenizers, topics and adapters, on a running process and on a file alone."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ import pytest
 from typer.testing import CliRunner
 
 from kvatlas.app.cli.main import app as command_line
-from support.clinic import PROMPT, clinic
 from support.engine_metrics import metrics_of
 from support.fleets import make_endpoint
+from support.local_process import PROMPT, local_process
 from support.publishing import stored
 from support.recording import Frame, player, send
 from support.scraping import metrics
@@ -28,8 +28,8 @@ SERVES_LORA = metrics(1).decode() + (
 )
 
 
-def told(*, topic: str = "kv@10.0.0.1@m", **changed: object) -> Frame:
-    """A prompt became resident, in an event with some fields changed."""
+def stored_event(*, topic: str = "kv@10.0.0.1@m", **changed: object) -> Frame:
+    """Return the event of a stored prompt, with some fields changed."""
     name, number, payload = stored(0, PROMPT, topic=topic).parts
     timestamp, (event,), rank = msgspec.msgpack.decode(payload)
     return Frame(0.0, "", (name, number, msgspec.msgpack.encode([timestamp, [event | changed], rank])))
@@ -39,54 +39,57 @@ def told(*, topic: str = "kv@10.0.0.1@m", **changed: object) -> Frame:
     ("frame", "sections", "check", "state", "evidence"),
     [
         pytest.param(
-            told(), {"model": {"names": ["m", "alias"]}}, "topics-fit", "ok", "a: publishes as model 'm'", id="model"
+            stored_event(), {"model": {"names": ["m", "alias"]}}, "topics-fit", "ok", "a: publishes as model 'm'", id="model"
         ),
         pytest.param(
-            told(topic="kv@h@org/m@2"), {"model": {"names": ["qwen3", "m"]}}, "topics-fit", "warn",
+            stored_event(topic="kv@h@org/m@2"), {"model": {"names": ["qwen3", "m"]}}, "topics-fit", "warn",
             "a: publishes as model 'org/m@2', configured are 'm', 'qwen3'", id="other_model",
         ),
-        pytest.param(told(topic="kv"), {"model": {"names": ["m"]}}, "topics-fit", "unknown", "nothing to see yet", id="no_topic"),
-        pytest.param(told(), {}, "topics-fit", "unknown", "nothing to see yet", id="no_names"),
-        pytest.param(told(lora_name="sql"), {}, "adapters-named", "ok", "a: has blocks of sql", id="adapter"),
+        pytest.param(stored_event(topic="kv"), {"model": {"names": ["m"]}}, "topics-fit", "unknown", "nothing to see yet", id="no_topic"),
+        pytest.param(stored_event(), {}, "topics-fit", "unknown", "nothing to see yet", id="no_names"),
+        pytest.param(stored_event(lora_name="sql"), {}, "adapters-named", "ok", "a: has blocks of sql", id="adapter"),
         pytest.param(
-            told(lora_id=3), {}, "adapters-named", "warn", "a: its events name adapters by number alone: #3", id="number"
+            stored_event(lora_id=3), {}, "adapters-named", "warn", "a: its events name adapters by number alone: #3", id="number"
         ),
         pytest.param(
-            told(lora_name="sql"), {"models": [{"names": ["m"], "adapters": ["code"]}, {"names": ["n"]}]},
+            stored_event(lora_name="sql"), {"models": [{"names": ["m"], "adapters": ["code"]}, {"names": ["n"]}]},
             "adapters-named", "warn", "a: has blocks of sql, which no model lists", id="unlisted",
         ),
         pytest.param(
-            told(lora_name="sql"), {"models": [{"names": ["m"], "adapters": ["sql"]}, {"names": ["n"]}]},
+            stored_event(lora_name="sql"), {"models": [{"names": ["m"], "adapters": ["sql"]}, {"names": ["n"]}]},
             "adapters-named", "ok", "a: has blocks of sql", id="listed",
         ),
         pytest.param(
-            told(), {"model": {"adapters": ["code"]}}, "adapters-named", "unknown",
+            stored_event(), {"model": {"adapters": ["code"]}}, "adapters-named", "unknown",
             "no endpoint has shown code yet", id="unseen",
         ),
     ],
 )  # fmt: skip
-async def test_what_events_say_of_models_is_told(
+async def test_models_are_checked_against_events(
     frame: Frame, sections: dict[str, Any], check: str, state: str, evidence: str
 ) -> None:
-    async with player() as engine, clinic(make_endpoint("a", events=engine.events), **sections) as at:
+    async with (
+        player() as engine,
+        local_process(make_endpoint("a", events=engine.events), **sections) as process,
+    ):
 
         async def held() -> bool:
             await send(engine.pub, frame.parts)
-            return bool(at.app.fleet.atlas.occupancy("a")[0].residencies)
+            return bool(process.app.fleet.atlas.occupancy("a")[0].residencies)
 
         await until(held, what="blocks in the index")
-        found = (await at.checks())[check]
+        found = (await process.checks())[check]
     assert (found["state"], found["evidence"]) == (state, [evidence])
     assert bool(found["remedies"]) == (state == "warn")
 
 
-async def test_adapter_that_an_engine_serves_and_its_events_do_not_name_is_told() -> None:
+async def test_adapter_is_reported_when_events_do_not_name_it() -> None:
     async with (
         metrics_of(SERVES_LORA) as (url, _),
         player() as engine,
-        clinic(make_endpoint("a", events=engine.events, metrics=url)) as at,
+        local_process(make_endpoint("a", events=engine.events, metrics=url)) as process,
     ):
-        found = await at.until_state("adapters-named", "warn")
+        found = await process.until_state("adapters-named", "warn")
     assert found["evidence"] == ["a: serves sql, and its events name no adapter"]
     assert "lora_name" in found["remedies"][0]
 
@@ -95,12 +98,12 @@ async def test_adapter_that_an_engine_serves_and_its_events_do_not_name_is_told(
     ("family", "state"),
     [pytest.param("text_twice", "warn", id="not"), pytest.param("byte_level", "ok", id="segmented")],
 )
-async def test_texts_that_cannot_be_cut_into_segments_are_told(
+async def test_tokenizer_is_reported_when_its_texts_cannot_be_segmented(
     family: str, state: str, tmp_path: Path
 ) -> None:
     FAMILIES[family]().save(str(tmp_path / "tokenizer.json"))
-    async with clinic(make_endpoint("a"), model={"tokenizer": str(tmp_path)}) as at:
-        found = (await at.checks())["texts-segmented"]
+    async with local_process(make_endpoint("a"), model={"tokenizer": str(tmp_path)}) as process:
+        found = (await process.checks())["texts-segmented"]
     assert found["state"] == state
     assert bool(found["remedies"]) == (state == "warn")
 
@@ -149,7 +152,7 @@ def other_renderer(folder: Path, model: Path) -> None:
         ),
     ],
 )
-async def test_tokenizer_that_a_file_names_is_loaded(
+async def test_tokenizer_of_a_file_is_loaded(
     prepare: Callable[[Path, Path], None], state: str, evidence: str, golden: Path, tmp_path: Path
 ) -> None:
     folder = tmp_path / "model"

@@ -15,7 +15,7 @@ import trustme
 from kvatlas.fleet.kubernetes.client import api_server
 from kvatlas.fleet.kubernetes.client.access import Access
 from kvatlas.fleet.kubernetes.client.api_server import ApiServer
-from kvatlas.fleet.kubernetes.client.backoff import Pace
+from kvatlas.fleet.kubernetes.client.backoff import Timing
 from kvatlas.fleet.kubernetes.client.errors import Failure, RequestFailedError
 from kvatlas.fleet.kubernetes.client.follower import Collection, Follower
 from kvatlas.fleet.kubernetes.client.list_watch import ListWatch
@@ -24,7 +24,7 @@ from support.api_server import ApiServerDouble
 from support.waiting import until
 
 PODS = "/api/v1/namespaces/default/pods"
-FAST = Pace(first_delay_s=0.005, max_delay_s=0.02, healthy_s=0.1, short_watch_s=0.001)
+FAST = Timing(first_delay_s=0.005, max_delay_s=0.02, healthy_s=0.1, short_watch_s=0.001)
 
 
 @pytest.fixture
@@ -47,10 +47,10 @@ async def asking(access: Access) -> AsyncGenerator[ApiServer]:
 
 @contextlib.asynccontextmanager
 async def following(
-    double: ApiServerDouble, collection: Collection, *, pace: Pace = FAST
+    double: ApiServerDouble, collection: Collection, *, timing: Timing = FAST
 ) -> AsyncGenerator[Follower[Named]]:
     async with asking(Access(double.url)) as client:
-        copy = ListWatch(Named, pace=pace, rng=lambda: 0.5)
+        copy = ListWatch(Named, timing=timing, rng=lambda: 0.5)
         follower = Follower(client, collection, copy, on_change=lambda: None, clock=time.monotonic)
         task = asyncio.create_task(follower.run())
         try:
@@ -100,7 +100,7 @@ async def test_request_is_sent_again_when_the_token_was_replaced(
             id="date",
         ),
         pytest.param({"n_failing": 1}, ("http_status", 500, None, "etcdserver"), id="500"),
-        pytest.param({"n_cut_lists": 1}, ("cut", None, None, "broke off"), id="cut"),
+        pytest.param({"n_cut_lists": 1}, ("cut", None, None, "the connection broke"), id="cut"),
     ],
 )
 async def test_failure_says_what_went_wrong_when_the_server_refuses(
@@ -182,8 +182,8 @@ async def test_copy_follows_another_selector_when_asked_to(double: ApiServerDoub
 
 async def test_watch_is_given_up_when_the_server_falls_silent(double: ApiServerDouble) -> None:
     double.faults.stalled = True
-    pace = Pace(first_delay_s=0.005, watch_s=1, slack_s=-0.9)
-    async with following(double, Collection(PODS), pace=pace) as follower:
+    timing = Timing(first_delay_s=0.005, watch_s=1, slack_s=-0.9)
+    async with following(double, Collection(PODS), timing=timing) as follower:
         await until(lambda: follower.copy.n_failures["timeout"] == 1)
         double.heal()
         double.put(PODS, "a", {})
@@ -210,6 +210,6 @@ async def test_follower_ends_loudly_when_it_has_a_bug(double: ApiServerDouble) -
         raise ZeroDivisionError
 
     async with asking(Access(double.url)) as client:
-        copy = ListWatch(Named, pace=FAST, rng=lambda: 0.5)
+        copy = ListWatch(Named, timing=FAST, rng=lambda: 0.5)
         with pytest.raises(ZeroDivisionError):
             await Follower(client, Collection(PODS), copy, on_change=bug, clock=time.monotonic).run()

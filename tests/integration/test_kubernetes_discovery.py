@@ -15,27 +15,29 @@ from kvatlas.configs.cluster import KubernetesConfig
 from kvatlas.configs.schema import EventsConfig
 from kvatlas.fleet.kubernetes.client.access import Access
 from kvatlas.fleet.kubernetes.client.api_server import ApiServer
-from kvatlas.fleet.kubernetes.client.backoff import Pace
+from kvatlas.fleet.kubernetes.client.backoff import Timing
 from kvatlas.fleet.kubernetes.discovery import Discovery, namespace_of
-from kvatlas.fleet.kubernetes.pods import PodEndpoint
+from kvatlas.fleet.roster import Wanted
 from support.api_server import ApiServerDouble
 from support.waiting import until
 
 PODS = "/api/v1/namespaces/ns/pods"
 POOLS = "/apis/inference.networking.k8s.io/v1/namespaces/ns/inferencepools"
 OLD_POOLS = "/apis/inference.networking.x-k8s.io/v1alpha2/namespaces/ns/inferencepools"
-FAST = Pace(first_delay_s=0.005, max_delay_s=0.02, healthy_s=0.1, short_watch_s=0.001)
+FAST = Timing(first_delay_s=0.005, max_delay_s=0.02, healthy_s=0.1, short_watch_s=0.001)
 
 
 @dataclass
 class Found:
-    """What discovery told."""
+    """What discovery reported."""
 
     discovery: Discovery
-    told: list[Mapping[str, PodEndpoint]] = field(default_factory=list[Mapping[str, PodEndpoint]])
+    reports: list[Mapping[str, Wanted]] = field(default_factory=list[Mapping[str, Wanted]])
 
     def addresses(self) -> list[str]:
-        return sorted(str(each.addresses.serving) for each in self.told[-1].values()) if self.told else []
+        return (
+            sorted(str(each.addresses.serving) for each in self.reports[-1].values()) if self.reports else []
+        )
 
 
 @pytest.fixture
@@ -50,20 +52,20 @@ async def double() -> AsyncIterator[ApiServerDouble]:
 async def discovering(double: ApiServerDouble, config: KubernetesConfig) -> AsyncGenerator[Found]:
     server = ApiServer(Access(double.url), clock=time.monotonic)
     await server.start()
-    told: list[Mapping[str, PodEndpoint]] = []
+    reports: list[Mapping[str, Wanted]] = []
     discovery = Discovery(
         config,
         EventsConfig(),
         server=server,
         namespace="ns",
-        tell=told.append,
-        pace=FAST,
+        on_endpoints=reports.append,
+        timing=FAST,
         clock=time.monotonic,
         rng=lambda: 0.5,
     )
     task = asyncio.create_task(discovery.run())
     try:
-        yield Found(discovery, told)
+        yield Found(discovery, reports)
     finally:
         task.cancel()
         await asyncio.wait([task])
@@ -105,12 +107,12 @@ async def test_endpoints_follow_the_pool_when_it_changes(double: ApiServerDouble
         double.put(POOLS, "mine", pool("a", 8000, 8001))
         await until(lambda: found.addresses() == ["10.0.0.1:8000", "10.0.0.1:8001"])
         double.put(POOLS, "mine", pool("a", 8001, 8000))
-        await until(lambda: str(found.told[-1]["p-rank-0"].addresses.serving) == "10.0.0.1:8001")
+        await until(lambda: str(found.reports[-1]["p-rank-0"].addresses.serving) == "10.0.0.1:8001")
         double.put(POOLS, "mine", pool("b"))
         await until(lambda: found.addresses() == ["10.0.0.2:8000"])
         double.delete(POOLS, "mine")
         await until(lambda: not found.addresses() and not found.discovery.has_pool)
-        assert found.told[-1] == {}
+        assert found.reports[-1] == {}
 
 
 async def test_endpoints_are_the_old_pools_when_its_group_is_configured(double: ApiServerDouble) -> None:
@@ -143,11 +145,11 @@ async def test_pod_is_another_when_it_is_made_again_with_the_same_name_and_addre
     double.put(POOLS, "mine", pool())
     async with discovering(double, KubernetesConfig(inference_pool="mine")) as found:
         await until(lambda: found.addresses() == ["10.0.0.1:8000"])
-        first = found.told[-1]["p-rank-0"]
+        first = found.reports[-1]["p-rank-0"]
         double.delete(PODS, "p")
         double.put(PODS, "p", pod(1))
-        await until(lambda: found.told[-1] and found.told[-1]["p-rank-0"].uid != first.uid)
-        assert found.told[-1]["p-rank-0"].addresses == first.addresses
+        await until(lambda: found.reports[-1] and found.reports[-1]["p-rank-0"].uid != first.uid)
+        assert found.reports[-1]["p-rank-0"].addresses == first.addresses
 
 
 async def test_events_are_looked_for_elsewhere_when_the_configuration_changes(
@@ -158,7 +160,7 @@ async def test_events_are_looked_for_elsewhere_when_the_configuration_changes(
     async with discovering(double, KubernetesConfig(inference_pool="mine")) as found:
         await until(lambda: found.addresses() == ["10.0.0.1:8000"])
         found.discovery.configure(EventsConfig(port=6000))
-        assert found.told[-1]["p-rank-0"].addresses.ranks[0].events == "tcp://10.0.0.1:6000"
+        assert found.reports[-1]["p-rank-0"].addresses.ranks[0].events == "tcp://10.0.0.1:6000"
 
 
 async def test_pod_that_says_nonsense_is_told_of_once_when_it_changes(
@@ -175,7 +177,7 @@ async def test_pod_that_says_nonsense_is_told_of_once_when_it_changes(
     told = [record.message for record in caplog.records if "kvatlas.io/events-port" in record.message]
     assert len(told) == 1
     assert told[0].startswith("pod p: kvatlas.io/events-port is 'x', want one port")
-    assert told[0].endswith("its endpoints have no KV events until that is mended")
+    assert told[0].endswith("its endpoints have no KV events until that is fixed")
 
 
 NEW_OBJECTIVES = "/apis/llm-d.ai/v1alpha2/namespaces/ns/inferenceobjectives"

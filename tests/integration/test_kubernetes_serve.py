@@ -84,7 +84,7 @@ async def test_pod_made_again_under_its_name_has_none_of_the_old_ones_blocks(
                 return sum(tier["residencies"] for row in rows for tier in row["tiers"])
 
             async def holds_blocks() -> bool:
-                await publisher.say(stored(len(publisher.history), range(64)))
+                await publisher.publish(stored(len(publisher.history), range(64)))
                 return await residencies() > 0
 
             async def holds_none() -> bool:
@@ -118,7 +118,7 @@ async def test_restart_goes_on_with_the_blocks_of_the_pods_that_are_the_same(
 
             async def both_have_blocks() -> bool:
                 for each in (kept, replaced):
-                    await each.say(stored(len(each.history), range(64)))
+                    await each.publish(stored(len(each.history), range(64)))
                 return set((await blocks(served)).values()) == {4}
 
             await until(both_have_blocks, what="blocks of both pods")
@@ -132,7 +132,7 @@ async def test_restart_goes_on_with_the_blocks_of_the_pods_that_are_the_same(
         double.put(PODS, "replaced", pods["replaced"])
         async with serving(config, tmp_path, ready=False) as served:
             await served.until_logged(
-                "1 endpoint(s) go on with 4 blocks; left out: replaced-rank-0 (another pod has its name)"
+                "1 endpoint(s) restored with 4 blocks; left out: replaced-rank-0 (another pod has its name)"
             )
             assert await blocks(served) == {"kept-rank-0": 4, "replaced-rank-0": 0}
 

@@ -66,7 +66,7 @@ class OneCollection(FaultyDouble):
     def __init__(self) -> None:
         self.states: list[State] = [frozenset()]
         self.seen = 0
-        self.copy = ListWatch(Named, pace=FAST, rng=Random(1).random)
+        self.copy = ListWatch(Named, timing=FAST, rng=Random(1).random)
         super().__init__()
 
     async def follow(self) -> None:

@@ -154,7 +154,7 @@ async def test_capacity_and_trust_credit_count_at_once(golden: Path, tmp_path: P
             }
 
         async with serving(config("auto", 0.5), tmp_path) as served:
-            await playing.say(*frames)
+            await playing.publish(*frames)
             await served.until_applied("a", frames[-1].seq)
             held = (await served.get("/v1/endpoints/a"))["tiers"][0]["residencies"]
             assert held > 3
@@ -232,7 +232,7 @@ def open_files(served: Served) -> int:
 async def test_endpoint_that_goes_leaves_nothing_and_comes_back_empty(golden: Path, tmp_path: Path) -> None:
     frames = read_frames(golden / "run1_zmq.jsonl")[:20]
     async with player() as playing, MetricsServer() as load:
-        await playing.say(*frames)
+        await playing.publish(*frames)
         stays, goes = (
             endpoint(name, number, events=playing.events, replay=playing.replay, metrics=load.url)
             for name, number in (("b", 2), ("a", 1))
@@ -273,7 +273,7 @@ async def test_moved_endpoint_starts_over_and_the_others_keep_what_they_hold(
 
         async with serving(config(1), tmp_path) as served:
             for name, playing in (("a", one), ("b", other)):
-                await playing.say(*frames)
+                await playing.publish(*frames)
                 await served.until_applied(name, frames[-1].seq)
             before = await served.get("/v1/endpoints/b")
             one.history.clear()

@@ -209,7 +209,7 @@ async def test_requests_flow_on_and_no_decision_mixes_two_configurations(
     frames = read_frames(golden / "run1_zmq.jsonl")[:40]
     kinds = ("weights by file", "endpoints", "capacity", "weights by REST", "endpoints")
     async with player() as events, MetricsServer() as load:
-        await events.say(*frames)
+        await events.publish(*frames)
         fleet = Fleet(tmp_path, events, load.url)
         fleet.write()
         expected = {1: (tuple(fleet.weights.values()), fleet.names(0))}

@@ -20,7 +20,7 @@ async def test_one_message_in_five_lost_leaves_no_wrong_answer(
     frames, requests = read_frames(golden / "run8_zmq.jsonl"), read_truth(golden / "run8_truth.jsonl")
     rng = random.Random(5)
     async with player() as playing:
-        await playing.say(*frames[:n_before])
+        await playing.publish(*frames[:n_before])
         endpoint = {
             "name": "vllm",
             "address": "127.0.0.1:1",
@@ -34,7 +34,7 @@ async def test_one_message_in_five_lost_leaves_no_wrong_answer(
                 if rng.random() < 0.2:
                     playing.history.append(frame.parts)  # published, and lost on the way
                 else:
-                    await playing.say(frame)
+                    await playing.publish(frame)
             await served.until_applied("vllm", frames[-1].seq)
             publisher = (await served.get("/v1/endpoints/vllm"))["publishers"][0]
             assert await wrong_answers(served, whole(frame.parts for frame in frames), requests) == []

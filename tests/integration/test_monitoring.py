@@ -16,10 +16,10 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from support.clinic import clinic, until_held
 from support.engine_metrics import metrics_of
 from support.ext_proc import response_body, response_headers
 from support.fleets import make_endpoint
+from support.local_process import local_process, until_held
 from support.programs import find_program
 from support.recording import player
 from support.scraping import metrics
@@ -73,12 +73,14 @@ async def scraped() -> dict[str, dict[str, set[str]]]:
     async with (
         player() as engine,
         metrics_of(metrics().decode()) as (url, _),
-        clinic(make_endpoint("a", events=engine.events, metrics=url), make_endpoint("b", 2, events="")) as at,
+        local_process(
+            make_endpoint("a", events=engine.events, metrics=url), make_endpoint("b", 2, events="")
+        ) as process,
     ):
-        await until_held(at, engine)
-        await at.until_state("load-known", "warn")
-        await at.requests(3, answers=answer)
-        async with at.session.get(f"{at.url}/metrics") as response:
+        await until_held(process, engine)
+        await process.until_state("load-known", "warn")
+        await process.send_requests(3, responses=answer)
+        async with process.session.get(f"{process.url}/metrics") as response:
             text = await response.text()
     series: dict[str, dict[str, set[str]]] = {}
     for family in text_string_to_metric_families(text):

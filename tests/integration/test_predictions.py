@@ -45,7 +45,7 @@ async def test_burst_of_equal_prompts_stays_together_until_events_take_over(tmp_
             gateway(tmp_path, plugins=[PRECISE, SCORER], endpoints={"static": static})
         )
         for name, each in players.items():
-            await each.say(stored(0, [7] * 16))
+            await each.publish(stored(0, [7] * 16))
             await gate.served.until_applied(name, 0)
 
         burst = [await gate.request(N_TOKENS) for _ in range(8)]
@@ -60,7 +60,7 @@ async def test_burst_of_equal_prompts_stays_together_until_events_take_over(tmp_
         await burst[3].end()
         await gate.served.until_metric('kvatlas_predictions_total{outcome="withdrawn"} 4.0')
 
-        await players[endpoint].say(stored(1, range(N_TOKENS)))
+        await players[endpoint].publish(stored(1, range(N_TOKENS)))
         await gate.served.until_applied(endpoint, 1)
         assert await usable_and_predicted(gate, endpoint) == (N_TOKENS, 0)
         await gate.served.until_metric('kvatlas_predictions_total{outcome="confirmed"} 4.0')
@@ -95,7 +95,7 @@ async def test_burst_stays_together_when_no_engine_has_sent_an_event_yet(tmp_pat
         (endpoint,) = {request.endpoint for request in burst}
         assert await usable_and_predicted(gate, endpoint) == (N_TOKENS, N_TOKENS)
 
-        await players[endpoint].say(stored(0, range(N_TOKENS)))
+        await players[endpoint].publish(stored(0, range(N_TOKENS)))
         await gate.served.until_metric('kvatlas_predictions_total{outcome="confirmed"} 8.0')
         assert await usable_and_predicted(gate, endpoint) == (N_TOKENS, 0)
         for request in burst:

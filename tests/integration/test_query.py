@@ -10,8 +10,8 @@ import pytest
 from typer.testing import CliRunner
 
 from kvatlas.app.cli.main import app
-from support.clinic import PROMPT, clinic, until_held
 from support.fleets import make_endpoint
+from support.local_process import PROMPT, local_process, until_held
 from support.recording import player
 
 
@@ -26,11 +26,14 @@ async def test_query_says_who_holds_a_prompt_and_in_which_tier(tmp_path: Path) -
     file = tmp_path / "ids.json"
     file.write_text(json.dumps(PROMPT))
     endpoints = [make_endpoint("b", 2), make_endpoint("c", 3)]
-    async with player() as engine, clinic(make_endpoint("a", events=engine.events), *endpoints) as at:
-        await until_held(at, engine)
-        table = await query("--url", at.url, "--model", "m", "--token-ids", str(file))
-        as_json = await query("--url", at.url, "--token-ids", "-", "--json", stdin=json.dumps(PROMPT))
-        no_tokenizer = await query("--url", at.url, "--prompt", "Where is my cache?")
+    async with (
+        player() as engine,
+        local_process(make_endpoint("a", events=engine.events), *endpoints) as process,
+    ):
+        await until_held(process, engine)
+        table = await query("--url", process.url, "--model", "m", "--token-ids", str(file))
+        as_json = await query("--url", process.url, "--token-ids", "-", "--json", stdin=json.dumps(PROMPT))
+        no_tokenizer = await query("--url", process.url, "--prompt", "Where is my cache?")
     assert (table[0], as_json[0]) == (0, 0)
     title, heading, first, *_ = table[1].splitlines()
     assert title == "m, 64 tokens"

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from kvatlas.app.cli.main import app as command_line
 from kvatlas.sim.demo_model import MODEL_NAME
-from support.dashboard import GPU_BLOCKS, Installation, chat_messages, installation, used
+from support.dashboard import GPU_BLOCKS, Installation, chat_messages, installation, send_traffic
 from support.serve import ANY_PORTS
 from support.waiting import until
 
@@ -30,19 +30,19 @@ class Served:
     """A fleet, and who answered the question of this test.
 
     Attributes:
-        one: the fleet.
+        installed: the fleet.
         by: the endpoint that answered.
         folder: holds the token, and the question as chat messages.
     """
 
-    one: Installation
+    installed: Installation
     by: str
     folder: Path
 
     async def ask(self, *arguments: str) -> tuple[int, str]:
         """Exit status and stdout of a command."""
         command, *more = arguments
-        where = ("--url", self.one.url, "--token-file", str(self.folder / "token"))
+        where = ("--url", self.installed.url, "--token-file", str(self.folder / "token"))
         runner = CliRunner(env={"COLUMNS": "200"})
         result = await asyncio.to_thread(runner.invoke, command_line, [command, *where, *more])
         return result.exit_code, result.stdout
@@ -57,16 +57,16 @@ async def served(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Ser
     (folder / "token").write_text(TOKEN)
     (folder / "messages.json").write_text(json.dumps(chat_messages(SYSTEM, QUESTION)))
     server = ANY_PORTS | {"auth": {"bearerTokenFile": str(folder / "token")}}
-    async with installation(folder, "--log-level", "debug", server=server) as one:
+    async with installation(folder, "--log-level", "debug", server=server) as installed:
 
         async def is_judged() -> bool:
             """Whether each endpoint has had the twenty requests that the doctor asks for; if not, they get more."""
-            await used(one)
-            checks = (await one.served.get("/v1/doctor"))["checks"]
+            await send_traffic(installed)
+            checks = (await installed.served.get("/v1/doctor"))["checks"]
             return all(each["state"] != "unknown" for each in checks if each["name"] == "expectations-held")
 
         await until(is_judged, what="enough requests of each endpoint")
-        yield Served(one, await one.chat(SYSTEM, QUESTION), folder)
+        yield Served(installed, await installed.chat(SYSTEM, QUESTION), folder)
 
 
 async def test_where_is_this_prefix_cached(served: Served) -> None:
@@ -121,7 +121,7 @@ async def test_what_goes_on(served: Served) -> None:
 
 
 async def test_no_line_of_the_log_holds_a_prompt_or_the_token(served: Served) -> None:
-    log = "\n".join(served.one.served.log)
+    log = "\n".join(served.installed.served.log)
     assert " DEBUG " in log
     for secret in (TOKEN, "zebra", "lantern", "periscope"):
         assert secret not in log

@@ -209,7 +209,7 @@ async def test_one_leads_and_the_other_takes_over_by_a_real_lease(server: RealAp
                 "kvatlas-pool", identity=identity, terms=Terms(lease_s=3, renew_s=2, retry_s=0.05), rng=lambda: 0.5
             ),
             limit_s=1,
-            tell=lambda: None,
+            on_change=lambda: None,
             clock=time.monotonic,
             wall=time.time,
         )  # fmt: skip
@@ -245,7 +245,7 @@ def _restart_under(machine: type[WholeDiscovery], server: RealApiServer) -> None
         server.kill()
         for _ in range(50):
             following.let_run()
-        assert len(following.told) == 2
+        assert len(following.endpoints) == 2
         server.start()
         following.delete_pod("b")
         following.settle()

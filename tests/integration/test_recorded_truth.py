@@ -36,7 +36,7 @@ async def test_query_equals_cached_tokens_for_every_recorded_request(golden: Pat
         played = 0
         for request in truth:
             due = [f for f in frames[played:] if f.received_at <= request.t0]
-            await playing.say(*due)
+            await playing.publish(*due)
             played += len(due)
             if played:
                 await served.until_applied("vllm", frames[played - 1].seq)
@@ -57,7 +57,7 @@ async def test_query_equals_cached_tokens_for_every_recorded_request(golden: Pat
 async def test_recording_is_taken_without_a_single_error(run: str, golden: Path, tmp_path: Path) -> None:
     frames = read_frames(golden / f"{run}_zmq.jsonl")
     async with player() as playing, serving(config_for(playing), tmp_path) as served:
-        await playing.say(*frames)
+        await playing.publish(*frames)
         await served.until_applied("vllm", frames[-1].seq)
         rows = await publisher(served)
         metrics = await served.metrics()

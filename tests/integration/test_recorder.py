@@ -15,9 +15,9 @@ from kvatlas.sim import hardware
 from kvatlas.sim.demo_model import MODEL_NAME
 from kvatlas.sim.server import ServerConfig
 from kvatlas.sim.traces.mooncake import read_trace
-from support.clinic import clinic
 from support.fleets import make_endpoint
 from support.gateway import gateway
+from support.local_process import local_process
 from support.relay import relaying
 from support.waiting import until
 
@@ -125,21 +125,21 @@ async def test_requests_of_the_last_moment_are_written_and_no_text_or_name_with_
 async def test_folder_that_cannot_be_made_is_told_and_requests_go_on(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     recorder = {"folder": str(tmp_path / "file" / "traces")}
-    async with clinic(make_endpoint("a", events=""), recorder=recorder) as at:
-        await at.requests(2)
-        check = await at.until_state("traces-written", "fail")
-        status, stdout, _ = await asyncio.to_thread(kvatlas, "recorder", "--url", at.url)
-        _, as_json, _ = await asyncio.to_thread(kvatlas, "recorder", "--url", at.url, "--json")
+    async with local_process(make_endpoint("a", events=""), recorder=recorder) as process:
+        await process.send_requests(2)
+        check = await process.until_state("traces-written", "fail")
+        status, stdout, _ = await asyncio.to_thread(kvatlas, "recorder", "--url", process.url)
+        _, as_json, _ = await asyncio.to_thread(kvatlas, "recorder", "--url", process.url, "--json")
     assert "2 requests are lost" in check["evidence"][0]
     assert (status, "Not a directory" in stdout) == (1, True)
     assert json.loads(as_json)["requests"]["not_written"] == 2
 
 
 async def test_nothing_is_recorded_without_folder() -> None:
-    async with clinic(make_endpoint("a", events="")) as at:
-        await at.requests(1)
-        status, stdout, _ = await asyncio.to_thread(kvatlas, "recorder", "--url", at.url)
-        async with at.session.get(f"{at.url}/metrics") as answer:
+    async with local_process(make_endpoint("a", events="")) as process:
+        await process.send_requests(1)
+        status, stdout, _ = await asyncio.to_thread(kvatlas, "recorder", "--url", process.url)
+        async with process.session.get(f"{process.url}/metrics") as answer:
             metrics = await answer.text()
     assert (status, stdout) == (0, "nothing is recorded; recorder.folder names where to\n")
     assert "kvatlas_recorder_requests_total{" not in metrics

@@ -88,13 +88,13 @@ async def until_longest(client: ContractClient, tokens: Sequence[int], instance:
 async def test_instance_lives_from_register_to_unregister_and_comes_back_empty(tmp_path: Path) -> None:
     async with player() as engine, serving({}, tmp_path) as served:
         client = client_of(served)
-        await engine.say(stored(0, PROMPT))
+        await engine.publish(stored(0, PROMPT))
         assert await client.register("node-1", engine.events, replay_endpoint=engine.replay) == (
             201,
             {"status": "registered successfully", "instance_id": "node-1"},
         )
         await until_longest(client, PROMPT, "node-1", 96)  # said before anyone listened: by replay
-        await engine.say(stored(1, OTHER))
+        await engine.publish(stored(1, OTHER))
         await until_longest(client, OTHER, "node-1", 96)  # live
         wanted = {"longest_matched": 96, "GPU": 96, "CPU": 0, "DISK": 0, "DP": {"0": 96}}
         assert await client.query(PROMPT) == {"default": {"node-1": wanted}}
@@ -124,8 +124,8 @@ async def is_active(served: Served) -> bool:
 async def test_ranks_of_one_instance_are_followed_each_by_itself(tmp_path: Path) -> None:
     async with player() as zero, player() as one, serving({}, tmp_path) as served:
         client = client_of(served)
-        await zero.say(stored(0, PROMPT[:48]))
-        await one.say(stored(0, PROMPT, rank=1))
+        await zero.publish(stored(0, PROMPT[:48]))
+        await one.publish(stored(0, PROMPT, rank=1))
         for rank, engine in enumerate((zero, one)):
             status, _ = await client.register(5, engine.events, replay_endpoint=engine.replay, dp_rank=rank)
             assert status == 201
@@ -145,7 +145,7 @@ async def test_refusals_name_what_was_wrong_and_change_nothing(tmp_path: Path) -
     configured = {"name": "vllm-0", "address": "127.0.0.1:1", "events": "", "metrics": ""}
     async with player() as engine, serving({"endpoints": {"static": [configured]}}, tmp_path) as served:
         client = client_of(served)
-        await engine.say(stored(0, PROMPT))
+        await engine.publish(stored(0, PROMPT))
         await client.register("node-1", engine.events, replay_endpoint=engine.replay)
         await until_longest(client, PROMPT, "node-1", 96)
         before = await served.get("/workers")
@@ -185,7 +185,7 @@ async def test_events_on_the_way_do_not_outlive_their_instance(tmp_path: Path) -
 async def say_on_and_on(engine: Player) -> None:
     seq = 0
     while True:
-        await engine.say(stored(seq, PROMPT))
+        await engine.publish(stored(seq, PROMPT))
         seq += 1
         await asyncio.sleep(0.001)
 
@@ -208,9 +208,9 @@ async def test_engines_that_connect_to_us_are_found_by_topic_and_registered_ones
                 repeat_until_held(client, b, "kv@b@m", OTHER, "b"),
             )
             assert (await client.longest(PROMPT, "b"), await client.longest(OTHER, "a")) == (0, 0)
-            await a.say(stored(0, PROMPT, topic="kv@127.0.0.1@m"))
+            await a.publish(stored(0, PROMPT, topic="kv@127.0.0.1@m"))
             await served.until_metric('kvatlas_messages_unrouted_total{reason="ambiguous_host"} 1.0')
-            await c.say(stored(0, PROMPT))
+            await c.publish(stored(0, PROMPT))
             await client.register("c", c.events, replay_endpoint=c.replay)
             await until_longest(client, PROMPT, "c", 96)
         workers = {worker["instance_id"]: worker["endpoints"] for worker in await served.get("/workers")}
@@ -223,7 +223,7 @@ async def repeat_until_held(
     """Without replay nobody knows when the connection is made: say it until it is heard."""
 
     async def held() -> bool:
-        await engine.say(stored(0, tokens, topic=topic))
+        await engine.publish(stored(0, tokens, topic=topic))
         return await client.longest(tokens, instance) == 96
 
     await until(held, what=f"events of {instance}")
@@ -235,8 +235,8 @@ async def test_memory_of_an_unregistered_instance_is_freed_without_further_event
     prompts = [[position + 8000 * number for position in range(8000)] for number in range(40)]
     async with player() as stays, player() as goes, serving({}, tmp_path) as served:
         client = client_of(served)
-        await stays.say(stored(0, PROMPT))
-        await goes.say(*(stored(seq, prompt) for seq, prompt in enumerate(prompts)))
+        await stays.publish(stored(0, PROMPT))
+        await goes.publish(*(stored(seq, prompt) for seq, prompt in enumerate(prompts)))
         for name, engine in (("stays", stays), ("goes", goes)):
             assert (await client.register(name, engine.events, replay_endpoint=engine.replay))[0] == 201
         await served.until_metric("kvatlas_index_residencies 20006.0")

@@ -58,7 +58,7 @@ def parse_curl(command: str) -> tuple[str, str, Any]:
 
 async def test_every_example_does_what_the_page_says(tmp_path: Path) -> None:
     async with player() as engine, serving({}, tmp_path) as served:
-        await engine.say(stored(0, range(32)))
+        await engine.publish(stored(0, range(32)))
         text = PAGE.read_text()
         text = text.replace("tcp://10.0.0.7:5557", engine.events).replace(
             "tcp://10.0.0.7:5558", engine.replay

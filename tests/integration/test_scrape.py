@@ -152,7 +152,7 @@ async def test_server_that_dies_and_returns_is_logged_once_each(
             id="malformed",
         ),
         pytest.param(
-            answering(b"#" * 100_001), "too_large", "the answer is above 100000 bytes", id="too_large"
+            answering(b"#" * 100_001), "too_large", "the response has more than 100000 bytes", id="too_large"
         ),
         pytest.param(answering(b"", status=404), "http_status", "HTTP status 404", id="not_found"),
         pytest.param(answering(b"", status=302), "http_status", "HTTP status 302", id="redirect"),
@@ -192,7 +192,7 @@ async def test_slow_answer_times_out(server: MetricsServer, part: str) -> None:
     await fleet.scraper.stop()
 
     assert set(status.n_errors) == {"timeout"}
-    assert status.last_error == "no complete answer within 0.1 s"
+    assert status.last_error == "no complete response within 0.1 s"
 
 
 async def test_host_that_cannot_be_looked_up_is_counted_and_remembered(fleet: Fleet) -> None:

@@ -21,13 +21,13 @@ OK = b"HTTP/1.1 200 OK\r\n"
 
 
 class Told:
-    """What a connection told; implements `connection.Asker`."""
+    """What a connection told; implements `connection.ResponseHandler`."""
 
     def __init__(self) -> None:
         self.answers: list[tuple[int, bytes]] = []
         self.failures: list[tuple[str, str, bool]] = []
 
-    def answered(self, status: int, body: bytes) -> None:
+    def responded(self, status: int, body: bytes) -> None:
         self.answers.append((status, body))
 
     def failed(self, error: ScrapeError, *, untouched: bool) -> None:
@@ -112,7 +112,7 @@ def answering(*parts: bytes, close: bool = False) -> Serve:
 async def test_answer_is_told_once(raw: bytes, close: bool, answer: tuple[int, bytes], split: str) -> None:
     parts = [raw] if split == "whole" else [raw[i : i + 1] for i in range(len(raw))]
     async with asking(answering(*parts, close=close)) as (connection, told, request):
-        connection.ask(request)
+        connection.send(request)
         await until(lambda: told.count)
 
         assert (told.answers, told.failures) == ([answer], [])
@@ -121,34 +121,34 @@ async def test_answer_is_told_once(raw: bytes, close: bool, answer: tuple[int, b
 @pytest.mark.parametrize(
     ("raw", "close", "reason", "text"),
     [
-        pytest.param(b"SSH-2.0-x\r\n", False, "malformed", "the answer is not HTTP", id="not_http"),
+        pytest.param(b"SSH-2.0-x\r\n", False, "malformed", "the response is not HTTP", id="not_http"),
         pytest.param(
-            OK + b"Content-Length: x\r\n\r\n", False, "malformed", "the answer is not HTTP", id="no_number"
+            OK + b"Content-Length: x\r\n\r\n", False, "malformed", "the response is not HTTP", id="no_number"
         ),
         pytest.param(
-            b"HTTP/1.1 101 Go\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\nx", False, "malformed", "the answer is not HTTP",
+            b"HTTP/1.1 101 Go\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\nx", False, "malformed", "the response is not HTTP",
             id="upgrade",
         ),
         pytest.param(
-            OK + b"Content-Length: 1001\r\n\r\n" + b"x" * 1001, False, "too_large", "above 1000 bytes", id="too_large"
+            OK + b"Content-Length: 1001\r\n\r\n" + b"x" * 1001, False, "too_large", "more than 1000 bytes", id="too_large"
         ),
         pytest.param(
             OK + b"Transfer-Encoding: chunked\r\n\r\n" + b"3e8\r\n" + b"x" * 1000 + b"\r\n1\r\n" + b"x", False,
-            "too_large", "above 1000 bytes", id="too_large_in_chunks",
+            "too_large", "more than 1000 bytes", id="too_large_in_chunks",
         ),
-        pytest.param(OK + b"\r\n" + b"x" * 1001, False, "too_large", "above 1000 bytes", id="too_large_without_end"),
+        pytest.param(OK + b"\r\n" + b"x" * 1001, False, "too_large", "more than 1000 bytes", id="too_large_without_end"),
         pytest.param(
-            OK + b"Content-Length: 9\r\n\r\nbody", True, "unreachable", "closed before the whole answer", id="truncated"
+            OK + b"Content-Length: 9\r\n\r\nbody", True, "unreachable", "closed before the whole response", id="truncated"
         ),
-        pytest.param(OK + b"X: y", True, "unreachable", "closed before the whole answer", id="truncated_head"),
-        pytest.param(b"", True, "unreachable", "closed before the whole answer", id="no_answer"),
+        pytest.param(OK + b"X: y", True, "unreachable", "closed before the whole response", id="truncated_head"),
+        pytest.param(b"", True, "unreachable", "closed before the whole response", id="no_answer"),
     ],
 )  # fmt: skip
 async def test_failure_is_told_once_and_ends_the_connection(
     raw: bytes, close: bool, reason: str, text: str
 ) -> None:
     async with asking(answering(raw, close=close)) as (connection, told, request):
-        connection.ask(request)
+        connection.send(request)
         await until(lambda: told.count)
         await until(lambda: not connection.is_open)
 
@@ -160,7 +160,7 @@ async def test_failure_is_told_once_and_ends_the_connection(
 async def test_connection_is_kept_for_the_next_request() -> None:
     async with asking(answering(OK + b"Content-Length: 1\r\n\r\nx")) as (connection, told, request):
         for count in range(1, 4):
-            connection.ask(request)
+            connection.send(request)
             await until(lambda count=count: told.count == count)  # type: ignore[misc]  # a default of a lambda has no type
         assert told.answers == [(200, b"x")] * 3
         assert connection.is_open
@@ -174,9 +174,9 @@ async def test_kept_connection_that_ends_before_an_answer_is_told_as_untouched()
         writer.close()
 
     async with asking(serve) as (connection, told, request):
-        connection.ask(request)
+        connection.send(request)
         await until(lambda: told.count == 1)
-        connection.ask(request)
+        connection.send(request)
         await until(lambda: told.count == 2)
 
         assert [(reason, untouched) for reason, _, untouched in told.failures] == [("unreachable", True)]
@@ -187,7 +187,7 @@ async def test_answer_that_nobody_asked_for_ends_the_connection(together: bool) 
     answer = OK + b"Content-Length: 1\r\n\r\nx"
     parts = [answer + answer] if together else [answer, answer]
     async with asking(answering(*parts)) as (connection, told, request):
-        connection.ask(request)
+        connection.send(request)
         await until(lambda: told.count)
         await until(lambda: not connection.is_open)
 
@@ -204,7 +204,7 @@ async def test_aborted_connection_tells_nothing() -> None:
         writer.close()
 
     async with asking(serve) as (connection, told, request):
-        connection.ask(request)
+        connection.send(request)
         await waiting.wait()
         connection.abort()
         await until(lambda: not connection.is_open)

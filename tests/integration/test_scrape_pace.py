@@ -12,7 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from kvatlas.api.rest.listener import HttpListener
 from kvatlas.configs.engines import ENGINES, EngineSeries, Selector
 from kvatlas.fleet.scrape.report import FACTS_EVERY_S, EngineFacts
-from kvatlas.fleet.scrape.schedule import Rhythm
+from kvatlas.fleet.scrape.schedule import Intervals
 from kvatlas.fleet.scrape.target import ScrapeSettings
 from kvatlas.scorers.core.model import Load
 from support.scraping import (
@@ -100,11 +100,11 @@ async def test_pick_during_a_scrape_starts_no_second_one(server: MetricsServer, 
 
 async def test_shorter_interval_counts_at_once(server: MetricsServer) -> None:
     fleet = Fleet(idle_s=3600.0)
-    fleet.scraper.configure(ScrapeSettings(Rhythm(3600.0, 3600.0), TIMEOUT_S))
+    fleet.scraper.configure(ScrapeSettings(Intervals(3600.0, 3600.0), TIMEOUT_S))
     fleet.add("a", server.url)
     await until(lambda: fleet.status("a").n_scrapes == 1)
 
-    fleet.scraper.configure(ScrapeSettings(Rhythm(INTERVAL_S, IDLE_S), TIMEOUT_S))
+    fleet.scraper.configure(ScrapeSettings(Intervals(INTERVAL_S, IDLE_S), TIMEOUT_S))
     await until(lambda: fleet.status("a").n_scrapes >= 3)
     await fleet.scraper.stop()
 
@@ -227,7 +227,7 @@ async def test_answer_under_way_is_not_read_by_other_names(server: MetricsServer
 
 async def test_endpoint_that_waits_long_is_read_by_other_names_soon(server: MetricsServer) -> None:
     fleet = Fleet()
-    fleet.scraper.configure(ScrapeSettings(Rhythm(3600.0, 3600.0), TIMEOUT_S))
+    fleet.scraper.configure(ScrapeSettings(Intervals(3600.0, 3600.0), TIMEOUT_S))
     fleet.add("a", server.url)
     await until(lambda: fleet.status("a").n_scrapes == 1)
 

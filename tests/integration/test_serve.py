@@ -102,7 +102,7 @@ async def test_garbage_on_the_event_socket_is_counted_and_nothing_known_is_lost(
             "endpoints": {"static": [endpoint(events=playing.events, replay=playing.replay, metrics="")]}
         }
         async with serving(config, tmp_path) as served:
-            await playing.say(*frames)
+            await playing.publish(*frames)
             await served.until_applied("a", frames[-1].seq)
             before = (await served.get("/v1/endpoints/a"))["tiers"]
             for parts in ((b"x",), (b"t", b"123", b"p"), (b"t", (99).to_bytes(8, "big"), b"\xc1\xc1")):
@@ -135,7 +135,7 @@ async def test_every_metric_is_documented_and_every_documented_metric_is_there(
         static = [endpoint(events=playing.events, replay=playing.replay)]
         tiers = [{"name": "gpu", "media": ["GPU"], "lruCapacityPerServer": 100}]
         async with serving({"endpoints": {"static": static}, "tiers": tiers}, tmp_path) as served:
-            await playing.say(*frames)
+            await playing.publish(*frames)
             await served.until_applied("a", frames[-1].seq)
             text = await served.metrics()
     there = set(re.findall(r"^# TYPE (kvatlas_\w+) (?!unknown)", text, flags=re.MULTILINE))

@@ -10,8 +10,8 @@ import pytest
 from typer.testing import CliRunner
 
 from kvatlas.app.cli.main import app
-from support.clinic import Clinic, clinic, until_held
 from support.fleets import make_endpoint
+from support.local_process import LocalProcess, local_process, until_held
 from support.recording import player
 from support.waiting import until
 
@@ -19,16 +19,16 @@ HEAD = "apiVersion: kvatlas/v1\nkind: KVAtlasConfig\n"
 NO_PREFIX = HEAD + "weights: {queue: 1, kvCacheUtilization: 0, gpuPrefixCache: 0, cpuPrefixCache: 0}\n"
 
 
-async def shadow(at: Clinic, *arguments: str) -> tuple[int, str]:
+async def shadow(process: LocalProcess, *arguments: str) -> tuple[int, str]:
     """Exit status and output of `kvatlas shadow`."""
     runner = CliRunner(env={"COLUMNS": "200"})
-    result = await asyncio.to_thread(runner.invoke, app, ["shadow", "--url", at.url, *arguments])
+    result = await asyncio.to_thread(runner.invoke, app, ["shadow", "--url", process.url, *arguments])
     return result.exit_code, result.stdout or result.stderr
 
 
-async def until_loaded(at: Clinic) -> None:
+async def until_loaded(process: LocalProcess) -> None:
     async def is_loaded() -> bool:
-        async with at.session.get(f"{at.url}/v1/shadow") as answer:
+        async with process.session.get(f"{process.url}/v1/shadow") as answer:
             return (await answer.json())["refusal"] is None
 
     await until(is_loaded, what="the shadow's file")
@@ -39,23 +39,23 @@ async def test_shadow_is_compared_told_and_read_again(tmp_path: Path) -> None:
     file.write_text(HEAD)
     async with player() as engine:
         endpoints = [make_endpoint("a", events=engine.events), make_endpoint("b", 2)]
-        async with clinic(*endpoints, shadow={"file": str(file)}) as at:
-            unread = await shadow(at)
-            await until_held(at, engine)
-            await until_loaded(at)
-            nothing = await shadow(at)
-            await at.requests(6)
-            _, as_json = await shadow(at, "--json")
-            told = await shadow(at)
-            async with at.session.get(f"{at.url}/metrics") as answer:
+        async with local_process(*endpoints, shadow={"file": str(file)}) as process:
+            unread = await shadow(process)
+            await until_held(process, engine)
+            await until_loaded(process)
+            nothing = await shadow(process)
+            await process.send_requests(6)
+            _, as_json = await shadow(process, "--json")
+            told = await shadow(process)
+            async with process.session.get(f"{process.url}/metrics") as answer:
                 metrics = await answer.text()
             file.write_text(HEAD + "weights: {queue: -1}\n")
 
             async def is_refused() -> bool:
-                return (await shadow(at))[0] == 1
+                return (await shadow(process))[0] == 1
 
             await until(is_refused, what="the refusal")
-            refused = await shadow(at)
+            refused = await shadow(process)
     assert unread == (
         1,
         f"{file} does not decide: it was not read yet\n{file}: no request was compared yet\n",
@@ -84,12 +84,12 @@ async def test_shadow_that_ignores_prefixes_loses_what_they_bring(tmp_path: Path
     file.write_text(NO_PREFIX)
     async with player() as engine:
         endpoints = [make_endpoint("a", events=engine.events), make_endpoint("b", 2), make_endpoint("c", 3)]
-        async with clinic(*endpoints, shadow={"file": str(file)}) as at:
-            await until_held(at, engine)
-            await until_loaded(at)
-            await at.requests(30)
-            _, told = await shadow(at)
-            _, as_json = await shadow(at, "--json")
+        async with local_process(*endpoints, shadow={"file": str(file)}) as process:
+            await until_held(process, engine)
+            await until_loaded(process)
+            await process.send_requests(30)
+            _, told = await shadow(process)
+            _, as_json = await shadow(process, "--json")
     found = json.loads(as_json)
     n = found["requests"]["disagreed"]
     assert 5 < n < 30, "it picks one of three by chance"
@@ -101,6 +101,6 @@ async def test_shadow_that_ignores_prefixes_loses_what_they_bring(tmp_path: Path
 
 
 async def test_process_without_shadow_says_how_to_have_one() -> None:
-    async with clinic(make_endpoint("a", events="")) as at:
-        await at.requests(1)
-        assert await shadow(at) == (0, "there is no shadow; shadow.file names its configuration\n")
+    async with local_process(make_endpoint("a", events="")) as process:
+        await process.send_requests(1)
+        assert await shadow(process) == (0, "there is no shadow; shadow.file names its configuration\n")

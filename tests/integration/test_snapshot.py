@@ -99,7 +99,7 @@ async def test_process_goes_on_where_it_was_and_fetches_only_what_it_missed(
             await served.until_applied("vllm", N_AFTER)
     assert playing.asked[0] == N_BEFORE - 1
     assert (row["counters"]["applied"], row["trust"], row["epoch"]) == (N_AFTER - N_BEFORE, "live", 0)
-    assert sum("1 endpoint(s) go on with" in line for line in served.log) == 1
+    assert sum("1 endpoint(s) restored with" in line for line in served.log) == 1
 
 
 @pytest.mark.slow

@@ -35,10 +35,10 @@ async def following(
 
 async def test_late_join_fetches_the_whole_history() -> None:
     async with player() as playing:
-        await playing.say(*frames(*range(500)))
+        await playing.publish(*frames(*range(500)))
         async with following(playing) as (subscription, notebook):
             await until(lambda: len(notebook.numbers) == 500)
-            await playing.say(*frames(500, 501))
+            await playing.publish(*frames(500, 501))
             await until(lambda: len(notebook.numbers) == 502)
             assert notebook.numbers == [*range(502)]
             assert subscription.stream.trust is Trust.LIVE
@@ -52,7 +52,7 @@ async def test_one_live_message_in_five_lost_leaves_nothing_missing() -> None:
             if rng.random() < 0.2:
                 playing.history.append(one.parts)  # published, and lost on the way
             else:
-                await playing.say(one)
+                await playing.publish(one)
         await until(lambda: len(notebook.numbers) == 400)
         assert notebook.numbers == [*range(400)]
         await until(lambda: subscription.stream.trust is Trust.LIVE)
@@ -62,7 +62,7 @@ async def test_one_live_message_in_five_lost_leaves_nothing_missing() -> None:
 async def test_loss_of_the_last_message_is_found_while_the_engine_is_idle() -> None:
     async with player() as playing, following(playing) as (_, notebook):
         await until(lambda: Trust.LIVE in notebook.trusts)
-        await playing.say(*frames(0, 1))
+        await playing.publish(*frames(0, 1))
         playing.history.append(frame(2).parts)
         await until(lambda: notebook.numbers == [0, 1, 2])
 
@@ -73,25 +73,25 @@ async def test_restart_on_the_same_ports_is_noticed_before_the_first_new_event()
         player(port=port.number, replay_port=replay_port.number) as playing,
         following(playing) as (subscription, notebook),
     ):
-        await playing.say(*frames(0, 1, 2))
+        await playing.publish(*frames(0, 1, 2))
         await until(lambda: notebook.numbers == [0, 1, 2])
         playing.close()
         await until(lambda: subscription.stream.trust is Trust.STALE)
         async with player(port=port.number, replay_port=replay_port.number) as reborn:
             await until(lambda: bool(notebook.resets))
             assert notebook.numbers == []
-            await reborn.say(*frames(0, life=1))
+            await reborn.publish(*frames(0, life=1))
             await until(lambda: notebook.numbers == [0])
 
 
 async def test_truncated_history_is_applied_from_where_it_begins_and_marked() -> None:
     async with player() as playing:
-        await playing.say(*frames(*range(50)))
+        await playing.publish(*frames(*range(50)))
         del playing.history[:20]
         async with following(playing) as (subscription, notebook):
             await until(lambda: subscription.stream.trust is Trust.PARTIAL)
             assert notebook.numbers == [*range(20, 50)]
-            await playing.say(*frames(50))
+            await playing.publish(*frames(50))
             await until(lambda: notebook.numbers[-1] == 50)
 
 
@@ -101,7 +101,7 @@ async def test_replay_server_that_never_answers_does_not_stop_live_events() -> N
         following(playing, replay="tcp://127.0.0.1:1") as (subscription, notebook),
     ):
         await until(lambda: subscription.stream.counters.replay_failures >= 3)
-        await playing.say(*frames(5, 6, 7))
+        await playing.publish(*frames(5, 6, 7))
         await until(lambda: notebook.numbers == [5, 6, 7])
         assert subscription.stream.trust is Trust.PARTIAL
 
@@ -119,7 +119,7 @@ async def keep_saying(playing: Player) -> None:
     """Publish on and on: without replay nobody knows when the subscription has arrived."""
     seq = 0
     while True:
-        await playing.say(frame(seq))
+        await playing.publish(frame(seq))
         seq += 1
         await asyncio.sleep(0.001)
 
@@ -139,7 +139,7 @@ async def test_garbage_is_counted_and_survived(parts: tuple[bytes, ...], reason:
     async with player() as playing, following(playing) as (_, notebook):
         await until(lambda: Trust.LIVE in notebook.trusts)
         await send(playing.pub, parts)
-        await playing.say(*frames(1, 2))
+        await playing.publish(*frames(1, 2))
         await until(lambda: notebook.numbers == [1, 2])
         assert notebook.rejections == [reason]
 
@@ -155,7 +155,7 @@ async def test_event_that_cannot_be_read_lowers_trust_unless_it_is_of_a_new_kind
     async with player() as playing, following(playing) as (subscription, notebook):
         await until(lambda: Trust.LIVE in notebook.trusts)
         odd = msgspec.msgpack.encode([1.0, [event, ["BlockRemoved", [0]]], 0])
-        await playing.say(Frame(0.0, "", (b"kv@e@m", bytes(8), odd)), *frames(1))
+        await playing.publish(Frame(0.0, "", (b"kv@e@m", bytes(8), odd)), *frames(1))
         await until(lambda: notebook.numbers == [0, 1])
         assert (len(notebook.rejections), subscription.trust) == (1, trust)
 
@@ -166,7 +166,7 @@ async def test_nothing_arrives_after_unsubscribe() -> None:
         subscription = subscriber.subscribe(playing.events, playing.replay, notebook)
         await until(lambda: Trust.LIVE in notebook.trusts)
         await subscriber.unsubscribe(subscription)
-        await playing.say(*frames(0, 1))
+        await playing.publish(*frames(0, 1))
         await subscriber.close()
     assert notebook.numbers == []
 

@@ -102,7 +102,7 @@ async def test_changed_tokenizer_is_used_and_a_broken_one_is_not(folder: Path, t
         (folder / "tokenizer.json").write_text("{")
         await served.until_metric('kvatlas_tokenizer_reloads_total{outcome="failed"} 1.0')
         assert await score(served, "hello world") == (3, None)
-    assert sum("the tokenizer stays as it was" in line for line in served.log) == 1
+    assert sum("keeping the loaded tokenizer" in line for line in served.log) == 1
     assert sum("tokenizer reloaded: " in line for line in served.log) == 1
 
 

@@ -19,8 +19,8 @@ from typer.testing import CliRunner
 from kvatlas.app.cli.client import Client, Credentials
 from kvatlas.app.cli.main import app as command_line
 from kvatlas.app.cli.top.watch import watch
-from support.clinic import clinic
 from support.gateway import FLEET, Gateway, gateway
+from support.local_process import local_process
 from support.publishing import stored
 from support.recording import player
 from support.serve import ANY_PORTS, serving
@@ -40,7 +40,7 @@ async def routed(folder: Path, **server: Any) -> AsyncGenerator[Gateway]:
         tiers = [{"name": "gpu", "media": ["GPU"], "lruCapacityPerServer": 128}]
         sections = {"endpoints": {"static": [told, silent]}, "server": ANY_PORTS | server}
         async with gateway(folder, tiers=tiers, **sections) as gate:
-            await engine.say(stored(0, range(1024)))
+            await engine.publish(stored(0, range(1024)))
             await gate.served.until_metric('kvatlas_residencies{endpoint="a",tier="gpu"} 64.0')
             request = await gate.request(1024, ("x-request-id", "first"))
             await request.end()
@@ -169,8 +169,8 @@ async def test_stream_that_is_none_of_kvatlas_is_said_to_be(events: bytes, shown
 async def test_rates_are_not_known_where_the_token_is_not_that_of_metrics(tmp_path: Path) -> None:
     (tmp_path / "metrics-token").write_text("watcher")
     auth = {"metricsTokenFile": str(tmp_path / "metrics-token")}
-    async with clinic(server=ANY_PORTS | {"auth": auth}) as at:
-        status, stdout, _ = await run("--once", "--url", at.url)
-        as_json = await run("--once", "--json", "--url", at.url)
+    async with local_process(server=ANY_PORTS | {"auth": auth}) as process:
+        status, stdout, _ = await run("--once", "--url", process.url)
+        as_json = await run("--once", "--json", "--url", process.url)
     assert (status, "a second: not known" in stdout) == (0, True)
     assert json.loads(as_json[1])["rates"] is None

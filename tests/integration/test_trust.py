@@ -37,7 +37,7 @@ async def test_lost_connection_lowers_trust_and_prefix_scores_and_keeps_what_is_
             "events": {"trustCredit": {"stale": 0.25}},
         }
         async with serving(config, tmp_path) as served:
-            await playing.say(*frames)
+            await playing.publish(*frames)
             await served.until_applied("vllm", frames[-1].seq)
             prompt = {"model": "tiny", "token_ids": request.tokens, "cache_salt": request.salt}
             before = (await served.post("/v1/score", prompt))["endpoints"][0]
@@ -75,7 +75,7 @@ async def test_engine_that_offloads_without_telling_is_dark_for_that_tier_with_t
         }
         config = {"model": {"names": ["tiny"]}, "endpoints": {"static": [endpoint]}}
         async with serving(config, tmp_path) as served:
-            await playing.say(*frames)
+            await playing.publish(*frames)
             await served.until_applied("vllm", frames[-1].seq)
 
             async def inferred() -> bool:
@@ -109,7 +109,7 @@ async def test_restart_that_only_the_process_start_time_tells_starts_the_publish
             "replay": playing.replay,
         }
         async with serving({"endpoints": {"static": [endpoint]}}, tmp_path) as served:
-            await playing.say(*frames[:40])
+            await playing.publish(*frames[:40])
             await served.until_applied("vllm", 39)
             await served.until_metric('kvatlas_capacity_blocks{endpoint="vllm",tier="gpu"} 64.0')
             playing.history[:] = [

@@ -1,4 +1,4 @@
-"""A Kubernetes API server's object store and watch protocol, over real HTTP, with the faults that real ones have.
+"""Fake of a Kubernetes API server: object store and watch protocol over real HTTP, with the faults of real ones.
 
 What it answers follows the API concepts: one history of positions for all kinds, lists in pages of one position, watches
 from a position with selectors, bookmarks, 410 in both forms, Status objects for what is refused.
@@ -47,50 +47,50 @@ NEEDED = frozenset({
 
 @dataclass
 class Faults:
-    """What goes wrong, until it is set right."""
+    """Injected faults."""
 
     unauthorized: bool = False
     forbidden: set[str] = field(default_factory=set[str])
-    """Collections that may not be read."""
+    """Collections without permission to read."""
     not_served: set[str] = field(default_factory=set[str])
     """Collections whose kind the server does not know."""
     n_throttled: int = 0
-    """Requests still answered with 429."""
+    """Further requests to refuse with 429."""
     retry_after: str = "0"
     n_failing: int = 0
-    """Requests still answered with 500."""
+    """Further requests to fail with 500."""
     n_cut_lists: int = 0
-    """Lists still cut off in the middle."""
+    """Further lists to cut in the middle."""
     n_lagging: int = 0
-    """Watches still asked of a replica that has not come as far as their position."""
+    """Further watches to send to a replica that is behind their position."""
     stalled: bool = False
-    """Watches are accepted and say nothing, nor do they end."""
+    """Whether watches are accepted but send nothing and never end."""
     expired_by: Literal["stream", "http"] = "stream"
-    """How a watch from a forgotten position is refused."""
+    """Way to refuse a watch from a compacted position."""
 
 
 class ApiServerDouble:
-    """The server; `url` is where it listens."""
+    """The fake server, listening on `url`."""
 
     def __init__(self) -> None:
         self.position = 100
         self.forgotten = 0
-        """Positions up to this are compacted away."""
+        """Last compacted position."""
         self.history: list[Happening] = []
         self.faults = Faults()
         self.bearer: str | None = None
-        """Bearer token wanted, None for any."""
+        """Required bearer token; None accepts any."""
         self.max_page = 1000
         self.piece_bytes = 0
-        """Watches are written in pieces of so many bytes, 0 for whole events."""
+        """Bytes per piece in which watches are written; 0 writes whole events."""
         self.max_watch_s = 3600.0
         self.requests: Counter[tuple[str, str]] = Counter()
-        """(verb as RBAC has it, collection) -> requests."""
+        """(RBAC verb, collection) -> requests."""
         self.queries: list[Mapping[str, str]] = []
         self.groups: dict[str, list[str]] = {}
-        """API group and version -> kinds that discovery tells of."""
+        """API group and version -> kinds in its discovery document."""
         self.odd_groups: set[str] = set()
-        """Those of which discovery tells nonsense."""
+        """API groups with a malformed discovery document."""
         self.n_discoveries = 0
         self._objects: dict[str, dict[str, Json]] = {}
         self._snapshots: dict[str, tuple[int, list[Json]]] = {}
@@ -136,7 +136,7 @@ class ApiServerDouble:
         return self._objects.get(collection, {})
 
     def put(self, collection: str, name: str, body: Json) -> Json:
-        """Make an object, or replace it: the same uid, another resourceVersion. Custom ones must be what their CRD takes."""
+        """Create or replace an object; replacing keeps the uid. Custom resources must conform to their CRD."""
         group, _, kind = collection.removeprefix("/apis/").partition("/namespaces/")
         if (resource := custom_resource(group, kind.rpartition("/")[2])) is not None:
             body = resource.defaulted(body)
@@ -160,18 +160,18 @@ class ApiServerDouble:
         self._note(Happening(self.position, collection, gone, None))
 
     def compact(self) -> None:
-        """Forget how things came to be as they are, as etcd does every five minutes."""
+        """Compact the history, as etcd does every five minutes."""
         self.forgotten = self.position
         self._snapshots.clear()
 
     def bookmark(self) -> None:
-        """Tell every watch how far things are, as servers do about once a minute."""
+        """Send a bookmark to every watch, as servers do about once a minute."""
         for watching in self._watches:
             watching.bookmark_due = True
         self._wake()
 
     def heal(self) -> None:
-        """Set everything right."""
+        """Remove all faults."""
         self.faults = Faults()
         self.max_page, self.piece_bytes = 1000, 0
         self._wake()
@@ -209,7 +209,7 @@ class ApiServerDouble:
         return await self._list(request, collection)
 
     def _kinds(self, path: str) -> web.Response:
-        """The kinds of an API group, where it has any."""
+        """Serve the discovery document of an API group."""
         self.n_discoveries += 1
         if path.removeprefix("/apis/") in self.odd_groups:
             return web.Response(text="not JSON")
@@ -241,7 +241,7 @@ class ApiServerDouble:
         return None
 
     async def _one(self, request: web.Request, collection: str, name: str | None) -> web.Response:
-        """get, create, update and delete of one object."""
+        """Get, create, update or delete one object."""
         body: Json = await request.json() if request.can_read_body else {}
         name = name or str(body["metadata"]["name"])
         there = self.objects(collection).get(name)
@@ -321,7 +321,7 @@ class ApiServerDouble:
 
     @property
     def changed(self) -> asyncio.Event:
-        """Set by the next thing that happens."""
+        """Event that the next change sets."""
         return self._changed
 
 

@@ -1,4 +1,4 @@
-"""What the API server's double says over a watch, and how it says that something failed."""
+"""Watches and error responses of the fake API server."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True)
 class Happening:
-    """One change: the object before and after it, None where it was not there."""
+    """One change: the object before and after it, None if it did not exist."""
 
     position: int
     collection: str
@@ -25,7 +25,7 @@ class Happening:
 
 
 class Watched(Protocol):
-    """What a watch needs to know of its server."""
+    """Interface of the server for its watches."""
 
     position: int
     history: list[Happening]
@@ -33,12 +33,12 @@ class Watched(Protocol):
 
     @property
     def is_silent(self) -> bool:
-        """Whether watches say nothing."""
+        """Whether watches send nothing."""
         ...
 
     @property
     def changed(self) -> asyncio.Event:
-        """Set by the next thing that happens."""
+        """Event that the next change sets."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""An engine of known size as an endpoint of a real fleet: its events, its prompts, and what it says it reused."""
+"""An engine of known size in a real fleet: its events, its prompts, and its reported reuse."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from dataclasses import dataclass
 
 import msgspec
 
+from kvatlas.configs.address import HostPort
 from kvatlas.configs.endpoints import EndpointAddresses, RankAddresses
 from kvatlas.events.model import Batch
 from kvatlas.events.stream import Trust
-from kvatlas.fleet.audit import TierState, judged
+from kvatlas.fleet.audit import TierState, judge
 from kvatlas.fleet.endpoint import Endpoint
 from kvatlas.fleet.fleet import Fleet
-from kvatlas.fleet.rank import Publisher
+from kvatlas.fleet.rank import Rank
 from kvatlas.indexer.capacity import ObservedCapacity
 from kvatlas.indexer.factory import index_core
 from kvatlas.indexer.prefix import Prefix
@@ -35,12 +36,14 @@ GPU, CPU = TierId(0), TierId(1)
 
 @dataclass
 class AuditedEndpoint:
-    """The only endpoint of a fleet; its events come without sockets."""
+    """The only endpoint of a fleet, which gets its events without sockets."""
 
     fleet: Fleet
 
     def __post_init__(self) -> None:
-        self.fleet.add("e", EndpointAddresses("10.0.0.1:8000", None, (RankAddresses(0, NOWHERE, None),)), {})
+        self.fleet.add(
+            "e", EndpointAddresses(HostPort("10.0.0.1", 8000), None, (RankAddresses(0, NOWHERE, None),)), {}
+        )
 
     @property
     def endpoint(self) -> Endpoint:
@@ -49,17 +52,17 @@ class AuditedEndpoint:
         return endpoint
 
     @property
-    def publisher(self) -> Publisher:
-        return self.endpoint.publishers[0]
+    def rank(self) -> Rank:
+        return self.endpoint.ranks[0]
 
     def bound(self, tier: TierId) -> int | None:
         return self.fleet.atlas.ledger("e", 0).capacity(tier)
 
     def observed(self, tier: TierId) -> ObservedCapacity | None:
-        return self.publisher.observed(tier)
+        return self.rank.observed(tier)
 
     def publish(self, batch: Batch) -> None:
-        self.publisher.apply(batch, live=True)
+        self.rank.apply(batch, live=True)
         self.fleet.tick(now=0.0)
 
     def expect(self, prefix: Prefix) -> Decision:
@@ -70,12 +73,12 @@ class AuditedEndpoint:
         return Decision("m", prefix.n_tokens, (candidate,), (), (0.0,), picked=("e",), tie=False)
 
     def audit(self, decision: Decision, *, cached_tokens: int) -> None:
-        """It has answered, and told what it reused."""
+        """Finish a request, with the reuse that the engine reports."""
         ledger = self.fleet.atlas.ledger("e", 0)
         sources = {
             name: ledger.sources.of(TierId(tier)) for tier, name in enumerate(self.fleet.atlas.tiers.names)
         }
-        found = judged(
+        found = judge(
             decision,
             prompt_tokens=decision.n_tokens,
             cached_tokens=cached_tokens,
@@ -91,7 +94,7 @@ class AuditedEndpoint:
 
 @dataclass
 class SimulatedEngine(AuditedEndpoint):
-    """Serves prompts one after another.
+    """An engine that serves prompts one after another.
 
     Attributes:
         scheduler: the engine.
@@ -130,7 +133,7 @@ def simulated_engine(
 
 
 def conversations(draw: random.Random, *, n_users: int, n_turns: int) -> Iterator[list[int]]:
-    """Turns of users who come again the sooner the more often they came, and begin anew after a while."""
+    """Yield turns of users who return the sooner the more often they came, and start over after a while."""
     users = [_text(draw, 60) for _ in range(n_users)]
     while True:
         user = min(int(draw.expovariate(3 / n_users)), n_users - 1)
@@ -141,7 +144,7 @@ def conversations(draw: random.Random, *, n_users: int, n_turns: int) -> Iterato
 
 
 def documents(draw: random.Random, *, n_documents: int, skew: float) -> Iterator[list[int]]:
-    """Questions on documents, of which document k is asked about in proportion to k ** -skew."""
+    """Yield questions on documents; the frequency of document k is proportional to k ** -skew."""
     texts = [_text(draw, draw.randrange(60, 120)) for _ in range(n_documents)]
     weights = [rank**-skew for rank in range(1, n_documents + 1)]
     while True:

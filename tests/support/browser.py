@@ -1,4 +1,4 @@
-"""A headless Chromium, and pages that note what must not happen in them."""
+"""A headless Chromium, and pages that record requests and errors."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from PIL import Image
 from playwright.async_api import Browser, BrowserContext, Page, Request, async_playwright, expect
 
 from support.programs import find_program
+from support.waiting import PATIENCE_S
 
 Scheme = Literal["light", "dark"]
 
 WIDE, NARROW = (1920, 1080), (360, 780)
 
-_PATIENCE_MS = 30_000
-"""For a busy machine; what is looked for is mostly there at once."""
+_PATIENCE_MS = PATIENCE_S * 1000
 
 _NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 
@@ -46,17 +46,17 @@ MAX_PICTURE_BYTES = 150_000
 
 
 async def write_picture(page: Page, file: Path) -> None:
-    """A picture of what is in view, in as few colors as such a page has."""
+    """Write a picture of the visible part of a page, reduced to few colors."""
     taken = Image.open(BytesIO(await page.screenshot())).convert("RGB")
     packed = BytesIO()
     taken.quantize(200, dither=Image.Dither.NONE).save(packed, "PNG", optimize=True)
     assert packed.tell() < MAX_PICTURE_BYTES, f"{file.name}: {packed.tell()} bytes"
-    file.write_bytes(packed.getvalue())  # noqa: ASYNC240 - small, and nobody waits
+    file.write_bytes(packed.getvalue())  # noqa: ASYNC240 - a small file
 
 
 @dataclass
 class Viewed:
-    """A page, and what came to pass in it."""
+    """A page, with its requests and errors."""
 
     page: Page
     errors: list[str] = field(default_factory=list[str])
@@ -64,11 +64,11 @@ class Viewed:
     requests: list[Request] = field(default_factory=list[Request])
 
     async def text(self, selector: str) -> str:
-        """What a person reads there."""
+        """Return the text a user sees in the element."""
         return await self.page.locator(selector).inner_text()
 
     async def value(self, script: str, *arguments: Any) -> Any:
-        """What an expression comes to in the page."""
+        """Return the value of a JavaScript expression in the page."""
         return await self.page.evaluate(script, *arguments)
 
 
@@ -81,7 +81,7 @@ async def viewing(
     scheme: Scheme = "light",
     reduced_motion: bool = True,
 ) -> AsyncGenerator[Viewed]:
-    """A page of its own session at `url`."""
+    """Open `url` in a page with its own session."""
     context: BrowserContext = await browser.new_context(
         viewport={"width": size[0], "height": size[1]},
         color_scheme=scheme,

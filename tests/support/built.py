@@ -1,4 +1,4 @@
-"""A plugin from plain parameters, without a configuration around it."""
+"""A plugin built from plain parameters, without a configuration."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def built(
     parameters: Mapping[str, object],
     context: BuildContext = NO_CONTEXT,
 ) -> T:
-    """A new plugin of that type.
+    """Build a plugin of that type.
 
     Raises:
-        ParametersError: the parameters do not fit.
+        ParametersError: the parameters are wrong.
     """
     blueprint = plugins.get(plugin_type)
     assert blueprint is not None, plugin_type

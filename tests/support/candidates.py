@@ -1,4 +1,4 @@
-"""Candidates, matches and requests for tests of scoring, by hand and as hypothesis strategies."""
+"""Candidates, matches and requests for tests of scoring, written by hand and as hypothesis strategies."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ BLOCK_SIZE = 16
 
 
 def match_of(*masks: int, n_blocks: int, block_size: int = BLOCK_SIZE) -> PrefixMatch:
-    """A match in which tier t of `TIERS` holds the blocks whose bits are set in `masks[t]`.
+    """Return a match in which tier t of `TIERS` holds the blocks whose bits are set in `masks[t]`.
 
-    The usable prefix is the union prefix: tests of scoring need no more of the engine's reuse rule.
+    The usable prefix is the union prefix; tests of scoring do not need the engine's reuse rule.
     """
     tiers = [*masks, *[0] * (len(TIERS) - len(masks))]
     runs: list[tuple[int, int]] = []
@@ -34,7 +34,7 @@ def match_of(*masks: int, n_blocks: int, block_size: int = BLOCK_SIZE) -> Prefix
 
 
 def held(*, gpu: int = 0, cpu: int = 0, storage: int = 0, n_blocks: int = 10) -> PrefixMatch:
-    """A match in which each tier holds so many leading blocks."""
+    """Return a match in which each tier holds the given number of leading blocks."""
     return prefix_match(
         {"gpu": gpu, "cpu": cpu, "storage": storage}, n_blocks=n_blocks, block_size=BLOCK_SIZE
     )
@@ -53,7 +53,7 @@ def endpoint(
     in_flight: tuple[int, int] = (0, 0),
     labels: dict[str, str] | None = None,
 ) -> Candidate:
-    """A candidate; `in_flight` is (requests, tokens)."""
+    """Return a candidate; `in_flight` is (requests, tokens)."""
     return Candidate(
         name=name,
         address=f"{name}:8000",
@@ -66,7 +66,7 @@ def endpoint(
 
 
 def no_chance() -> float:
-    """The draw that never moves anything."""
+    """Return 0.0, a draw that never changes the order."""
     return 0.0
 
 

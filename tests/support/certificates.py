@@ -28,12 +28,12 @@ class CertificateFiles:
         return (self.folder / "tls.key").read_bytes()
 
     def renew(self) -> None:
-        """Another pair in the same files."""
+        """Write another pair into the same files."""
         key, certificate = self_signed()
         self.write(key=key, certificate=certificate)
 
     def write(self, *, key: bytes | None = None, certificate: bytes | None = None) -> None:
-        """Other content; each file is replaced at once, as volumes are."""
+        """Write other content; each file is replaced atomically, as in volumes."""
         for name, content in (("tls.key", key), ("tls.crt", certificate)):
             if content is not None:
                 written = self.folder / f"{name}.new"
@@ -42,7 +42,7 @@ class CertificateFiles:
 
 
 def certificate_files(folder: Path) -> CertificateFiles:
-    """A new pair in `folder`."""
+    """Make a new pair in `folder`."""
     files = CertificateFiles(folder)
     files.renew()
     return files

@@ -1,4 +1,4 @@
-"""Values of the chart as people set them."""
+"""Values of the chart as users set them."""
 
 from __future__ import annotations
 
@@ -68,4 +68,4 @@ SHAPES: dict[str, Manifest] = {
     },
     "standalone": {"router": SERVERS | {"inferencePool": {"create": False}, "proxy": {"enabled": True}}, "networkPolicy": {"enabled": True}},
 }  # fmt: skip
-"""Values as people set them."""
+"""Values as users set them."""

@@ -1,4 +1,4 @@
-"""A pool, its pods, and a process that follows them in the API server's double."""
+"""A pool, its pods, and a process that follows them in the fake API server."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def pool(port: int = 9) -> dict[str, Any]:
 
 
 def access(double: ApiServerDouble, folder: Path) -> dict[str, Any]:
-    """The configuration of a process that follows the pool `mine`."""
+    """Return the configuration of a process that follows the pool `mine`."""
     kubeconfig = {
         "current-context": "c",
         "clusters": [{"name": "c", "cluster": {"server": double.url}}],

@@ -1,4 +1,4 @@
-"""State machines of an API server that restarts, forgets, refuses and cuts, and of what follows it meanwhile."""
+"""State machines of a faulty API server and of the discovery that follows it."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from kvatlas.configs.cluster import KubernetesConfig
 from kvatlas.configs.schema import EventsConfig
 from kvatlas.fleet.kubernetes.client.access import Access
 from kvatlas.fleet.kubernetes.client.api_server import ApiServer
-from kvatlas.fleet.kubernetes.client.backoff import Pace
+from kvatlas.fleet.kubernetes.client.backoff import Timing
 from kvatlas.fleet.kubernetes.discovery import Discovery
-from kvatlas.fleet.kubernetes.pods import PodEndpoint
+from kvatlas.fleet.roster import Wanted
 from support.waiting import until
 
 PODS = "/api/v1/namespaces/default/pods"
@@ -25,19 +25,19 @@ POOLS = "/apis/inference.networking.k8s.io/v1/namespaces/default/inferencepools"
 OTHERS = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
 IPS = st.integers(1, 9)
 NAMES = st.sampled_from(["a", "b", "c", "d"])
-FAST = Pace(first_delay_s=0.002, max_delay_s=0.01, healthy_s=0.1, short_watch_s=0.001, missing_s=60)
+FAST = Timing(first_delay_s=0.002, max_delay_s=0.01, healthy_s=0.1, short_watch_s=0.001, missing_s=60)
 
 
 class FollowedServer(Protocol):
-    """An API server, or its double."""
+    """An API server, real or fake."""
 
     @property
     def access(self) -> Access:
-        """How to reach it."""
+        """Its address and credentials."""
         ...
 
     async def start(self) -> None:
-        """Listen, where it listened before."""
+        """Listen, on the former port if there was one."""
         ...
 
     async def stop(self) -> None:
@@ -45,7 +45,7 @@ class FollowedServer(Protocol):
         ...
 
     def put(self, collection: str, name: str, body: dict[str, Any]) -> object:
-        """Make an object, or replace it: the same uid, another resourceVersion."""
+        """Create or replace an object; replacing keeps the uid."""
         ...
 
     def delete(self, collection: str, name: str) -> None:
@@ -53,16 +53,16 @@ class FollowedServer(Protocol):
         ...
 
     def objects(self, collection: str) -> Mapping[str, dict[str, Any]]:
-        """What is there, by name."""
+        """Return the objects by name."""
         ...
 
     def heal(self) -> None:
-        """Set everything right."""
+        """Remove all faults."""
         ...
 
 
 class FaultyServer(RuleBasedStateMachine):
-    """An API server, its faults, and a task that follows it."""
+    """An API server with faults, and a task that follows it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -76,15 +76,15 @@ class FaultyServer(RuleBasedStateMachine):
         self.let_run()
 
     def make_server(self) -> FollowedServer:
-        """The server, not listening yet."""
+        """Create the server, not listening yet."""
         raise NotImplementedError
 
     async def follow(self) -> None:
-        """What is tested, until cancelled."""
+        """Run the tested task, until cancelled."""
         raise NotImplementedError
 
     def agrees(self) -> bool:
-        """Whether what is known is the server's state."""
+        """Return whether the followed state equals the server's."""
         raise NotImplementedError
 
     def do(self, work: Any) -> Any:
@@ -100,7 +100,7 @@ class FaultyServer(RuleBasedStateMachine):
 
     @rule()
     def settle(self) -> None:
-        """The faults stop; soon the copy is the server's state."""
+        """Remove the faults, and wait until the copy equals the server's state."""
         if not self.up:
             self.stop_or_start()
         self.server.heal()
@@ -123,10 +123,10 @@ class FaultyServer(RuleBasedStateMachine):
 
 
 class WholeDiscovery(FaultyServer):
-    """A pool and its pods, followed; both change."""
+    """Discovery of a pool and its pods while both change."""
 
     def __init__(self) -> None:
-        self.told: Mapping[str, PodEndpoint] = {}
+        self.endpoints: Mapping[str, Wanted] = {}
         super().__init__()
         self.put_pool("a", [8000])
         self.put_pod("a", "a", 1, "ready")
@@ -137,28 +137,28 @@ class WholeDiscovery(FaultyServer):
             EventsConfig(),
             server=self.client,
             namespace="default",
-            tell=self.tell,
-            pace=FAST,
+            on_endpoints=self.take,
+            timing=FAST,
             clock=time.monotonic,
             rng=Random(1).random,
         )
         await self.discovery.run()
 
-    def tell(self, endpoints: Mapping[str, PodEndpoint]) -> None:
-        assert endpoints != self.told
-        self.told = endpoints
+    def take(self, endpoints: Mapping[str, Wanted]) -> None:
+        assert endpoints != self.endpoints
+        self.endpoints = endpoints
 
     def agrees(self) -> bool:
         pool = self.server.objects(POOLS).get("pool")
         if pool is None:
-            return not self.told and not self.discovery.has_pool
+            return not self.endpoints and not self.discovery.has_pool
         wanted = {
             (f"{name}-rank-{index}", pod["metadata"]["uid"], f"{pod['status']['podIP']}:{port['number']}")
             for name, pod in self.server.objects(PODS).items()
             if pod["metadata"]["labels"] == pool["spec"]["selector"]["matchLabels"] and is_ready(pod)
             for index, port in enumerate(pool["spec"]["targetPorts"])
         }
-        known = {(name, each.uid, each.addresses.serving) for name, each in self.told.items()}
+        known = {(name, each.uid, str(each.addresses.serving)) for name, each in self.endpoints.items()}
         return known == wanted and self.discovery.synced
 
     @rule(
@@ -177,7 +177,7 @@ class WholeDiscovery(FaultyServer):
 
     @rule(name=NAMES, ip=IPS)
     def replace_pod(self, name: str, ip: int) -> None:
-        """As a StatefulSet does: another pod under the name of the old one."""
+        """Create another pod under the name of the old one, as a StatefulSet does."""
         self.delete_pod(name)
         self.put_pod(name, "a", ip, "ready")
 
@@ -195,7 +195,7 @@ class WholeDiscovery(FaultyServer):
 
     @rule(selector=st.sampled_from("aab"))
     def replace_pool(self, selector: str) -> None:
-        """Deleted, and made again after a while."""
+        """Delete the pool, and create it again after a while."""
         self.server.delete(POOLS, "pool")
         self.let_run()
         self.put_pool(selector, [8001])

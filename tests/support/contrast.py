@@ -1,4 +1,4 @@
-"""Text that is hard to read against what is behind it."""
+"""Text with too little contrast against its background."""
 
 from __future__ import annotations
 
@@ -42,6 +42,6 @@ _FIND = """([least, leastLarge]) => {
 
 
 async def hard_to_read(page: Page) -> tuple[int, list[str]]:
-    """How many texts were looked at, and `ratio: text` of each with too little contrast."""
+    """Return the number of texts examined, and `ratio: text` of each with too little contrast."""
     answer = await page.evaluate(_FIND, [LEAST, LEAST_LARGE])
     return answer["looked"], answer["found"]

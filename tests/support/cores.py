@@ -1,4 +1,4 @@
-"""The index cores there are: the reference, and the native one where it was built."""
+"""The available index cores: the reference, and the native one if it was built."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The custom resources in use, as their CRDs have them: schema of each spec, defaults that an API server fills in.
 
-Of foreign kinds only the fields that the manifests use; of the inference kinds all of them. Nothing unknown passes.
+Foreign kinds have only the fields that the manifests use, inference kinds have all; unknown fields are refused.
 Sources: gateway-api-inference-extension 1.6 and its v1alpha2, llm-d-router, Gateway API 1.3, Istio, GKE, the Prometheus
-operator; facts of their APIs, written anew.
+operator; only facts of their APIs.
 """
 
 from __future__ import annotations
@@ -209,10 +209,10 @@ class CustomResource:
     spec: Manifest
 
     def defaulted(self, manifest: Mapping[str, Any]) -> Manifest:
-        """The manifest as an API server keeps it: with defaults.
+        """Return the manifest as an API server stores it, with defaults.
 
         Raises:
-            jsonschema.ValidationError: its CRD does not take it.
+            jsonschema.ValidationError: the CRD refuses it.
         """
         jsonschema.validate(manifest["spec"], self.spec)
         filled = copy.deepcopy(dict(manifest))
@@ -220,7 +220,7 @@ class CustomResource:
         return filled
 
     def definition(self) -> Manifest:
-        """The CustomResourceDefinition; rules that no structural schema can hold are left out."""
+        """Return the CustomResourceDefinition, without rules that no structural schema can hold."""
         group, _, version = self.api.partition("/")
         schema = _structural(self.spec)
         return {
@@ -228,7 +228,7 @@ class CustomResource:
             "kind": "CustomResourceDefinition",
             "metadata": {
                 "name": f"{self.plural}.{group}",
-                # groups under k8s.io are the project's own: it wants to be told that the schema is no official one
+                # groups under k8s.io belong to Kubernetes, which requires this mark on schemas that are not official
                 "annotations": {"api-approved.kubernetes.io": "unapproved, for tests"},
             },
             "spec": {
@@ -269,14 +269,14 @@ CUSTOM_RESOURCES: tuple[CustomResource, ...] = (
 
 
 def custom_resource(api: str, name: str) -> CustomResource | None:
-    """The resource of that group and version and that kind or plural; None when it is none of these."""
+    """Return the resource of that group, version and kind or plural; None if it is not listed here."""
     return next(
         (each for each in CUSTOM_RESOURCES if each.api == api and name in (each.kind, each.plural)), None
     )
 
 
 def _fill(value: Any, schema: Manifest) -> None:
-    """Fill in what a value that fits the schema leaves out."""
+    """Fill in the defaults of a value that fits the schema."""
     for name, each in schema.get("properties", {}).items():
         if "default" in each:
             value.setdefault(name, each["default"])
@@ -288,9 +288,9 @@ def _fill(value: Any, schema: Manifest) -> None:
 
 
 def _structural(schema: Manifest) -> Manifest:
-    """The schema without what structural ones may not have."""
+    """Return the schema without the keywords that structural schemas forbid."""
     kept = {key: each for key, each in schema.items() if key not in ("if", "then", "uniqueItems")}
-    if kept.get("default") == "":  # an old server takes it for null
+    if kept.get("default") == "":  # an old server reads it as null
         del kept["default"]
     if kept.get("additionalProperties") is False:
         del kept["additionalProperties"]

@@ -1,4 +1,4 @@
-"""A whole installation to look at: simulated servers, kvatlas, Envoy, and traffic that has gone through them."""
+"""A whole installation for the dashboard: simulated servers, kvatlas, Envoy, and traffic through them."""
 
 from __future__ import annotations
 
@@ -37,26 +37,37 @@ TIERS = [
     {"name": "gpu", "media": ["GPU"], "lruCapacityPerServer": 20 * GPU_BLOCKS},
     {"name": "cpu", "media": ["CPU"], "lruCapacityPerServer": CPU_BLOCKS},
 ]
-"""The first bound is wrong, for the doctor to find."""
+"""The first bound is wrong, so that the doctor finds it."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """A chat; servers hold different parts of its prompt."""
+
+    texts: tuple[str, ...]
+
+    @property
+    def messages(self) -> list[dict[str, str]]:
+        return chat_messages(*self.texts)
 
 
 @dataclass
 class Installation:
-    """All of it."""
+    """Servers, kvatlas and gateway of one installation."""
 
     served: Served
     gateway_url: str
     fleet: Fleet
     rounds: Iterator[int] = field(default_factory=count)
-    """How often it was used before."""
+    """Counts the rounds of traffic."""
 
     @property
     def url(self) -> str:
-        """Where REST listens."""
+        """Return the address of the REST listener."""
         return f"http://127.0.0.1:{self.served.ports['rest']}"
 
     async def chat(self, *texts: str) -> str:
-        """Send a chat through the gateway; the endpoint that answered."""
+        """Send a chat through the gateway; return the endpoint that answered."""
         return await self._post(f"{self.gateway_url}/v1/chat/completions", messages=chat_messages(*texts))
 
     async def chat_with(self, name: str, *texts: str) -> None:
@@ -64,14 +75,14 @@ class Installation:
         await self._post(f"{self._server(name)}/v1/chat/completions", messages=chat_messages(*texts))
 
     async def refill(self, name: str) -> None:
-        """Have one server compute so much else that nothing of before is left in its GPU memory."""
+        """Send one server so many other prompts that its GPU memory keeps nothing from before."""
         for step in (3, 7):
             tokens = [(step * n) % 401 for n in range(GPU_BLOCKS * BLOCK_SIZE // 2 + 1000)]
             await self._post(f"{self._server(name)}/v1/completions", prompt=tokens)
 
     @asynccontextmanager
     async def busy(self, name: str) -> AsyncGenerator[None]:
-        """One server computes a long answer, and kvatlas knows."""
+        """Keep one server busy with a long response that kvatlas has noticed."""
         prompt = [(5 * n) % 401 for n in range(GPU_BLOCKS * BLOCK_SIZE // 2)]
         long = self._post(f"{self._server(name)}/v1/completions", prompt=prompt, max_tokens=3000)
         task = asyncio.create_task(long)
@@ -83,12 +94,32 @@ class Installation:
             await asyncio.gather(task, return_exceptions=True)
 
     async def would_take(self, name: str, *texts: str) -> bool:
-        """Whether a chat would go to an endpoint."""
+        """Return whether a chat would go to an endpoint."""
         body = {"model": MODEL_NAME, "messages": chat_messages(*texts)}
         return bool((await self.served.post("/v1/score", body))["picked"] == [name])
 
-    async def is_at_rest(self) -> bool:
-        """Whether no endpoint has a load, and the newest decision has been audited."""
+    async def prefixes(self, question: Question) -> dict[str, dict[str, Any]]:
+        """Return endpoint -> the prefix that the API reports for the prompt."""
+        score = await self.served.post("/v1/score", {"model": MODEL_NAME, "messages": question.messages})
+        return {each["name"]: each["prefix"] for each in score["endpoints"]}
+
+    async def decisions_changed_by(self, weights: dict[str, float]) -> tuple[int, int]:
+        """Return the number of kept decisions and how many these weights change, from the terms of each."""
+        kept = (await self.served.get("/v1/decisions?limit=1000"))["decisions"]
+        n_changed = 0
+        for each in kept:
+            decision = await self.served.get(f"/v1/decisions/{each['requestId']}")
+            totals = {
+                endpoint["name"]: sum(
+                    weights.get(term["name"], term["weight"]) * term["score"] for term in endpoint["scores"]
+                )
+                for endpoint in decision["endpoints"]
+            }
+            n_changed += totals[decision["picked"][0]] < max(totals.values()) - 1e-9
+        return len(kept), n_changed
+
+    async def is_idle(self) -> bool:
+        """Return whether no endpoint has a load and the newest decision has been audited."""
         newest = (await self.served.get("/v1/decisions?limit=1"))["decisions"][0]
         audited = (await self.served.get(f"/v1/decisions/{newest['requestId']}"))["audited"]
         endpoints = (await self.served.get("/v1/endpoints"))["endpoints"]
@@ -104,21 +135,21 @@ class Installation:
     async def _post(self, url: str, **body: Any) -> str:
         data = json.dumps({"model": MODEL_NAME, "max_tokens": 4} | body).encode()
         headers = {"content-type": "application/json"}
-        async with self.served.session.post(url, data=data, headers=headers) as answer:
-            assert answer.status == 200, await answer.text()
-            await answer.read()
-            return answer.headers["x-served-by"]
+        async with self.served.session.post(url, data=data, headers=headers) as response:
+            assert response.status == 200, await response.text()
+            await response.read()
+            return response.headers["x-served-by"]
 
 
 def chat_messages(*texts: str) -> list[dict[str, str]]:
-    """A system prompt, then user and assistant in turn."""
+    """Return a system prompt, then user and assistant messages in turn."""
     roles = ("system", "user", "assistant")
     return [{"role": roles[min(n, 1 + (n - 1) % 2)], "content": text} for n, text in enumerate(texts)]
 
 
 @asynccontextmanager
 async def installation(folder: Path, *flags: str, **sections: Any) -> AsyncGenerator[Installation]:
-    """A fleet of four that has served a workload."""
+    """Run a fleet of four servers behind kvatlas and Envoy."""
     write_demo_model(folder / "model")
     configs = [
         ServerConfig(
@@ -159,20 +190,22 @@ async def installation(folder: Path, *flags: str, **sections: Any) -> AsyncGener
                 yield Installation(served, running.gateway_url, fleet)
 
 
-async def used(one: Installation) -> None:
-    """Put traffic through it, of which the last goes to a busy endpoint for its cache, and wait until it is at rest."""
+async def send_traffic(installed: Installation) -> None:
+    """Send traffic whose last chat goes to a busy endpoint for its cache, then wait until all is idle."""
 
     async def picked_once() -> bool:
-        await one.chat("You are brief.", "Hello")
-        return "kvatlas_picks_total{" in await one.served.metrics()
+        await installed.chat("You are brief.", "Hello")
+        return "kvatlas_picks_total{" in await installed.served.metrics()
 
-    await until(picked_once, what="Envoy's first use of kvatlas")
-    result = await run_workload(one.gateway_url, MODEL_NAME, WORKLOAD)
+    await until(picked_once, what="a first pick through Envoy")
+    result = await run_workload(installed.gateway_url, MODEL_NAME, WORKLOAD)
     assert not result.errors, result.errors[:3]
-    # Of the round before, two servers may have it: one for the first chat, one that took the second.
-    known = (f"You have read this {next(one.rounds)} times before. " * 50, "Hello")
-    server = await one.chat(*known)
-    await until(lambda: one.would_take(server, *known), what=f"a chat that {server} would take for its cache")
-    async with one.busy(server):
-        assert await one.chat(*known) == server
-    await until(one.is_at_rest, what="rest")
+    # After an earlier round, two servers may hold it: one from the first chat, one from the second.
+    known = (f"You have read this {next(installed.rounds)} times before. " * 50, "Hello")
+    server = await installed.chat(*known)
+    await until(
+        lambda: installed.would_take(server, *known), what=f"a chat that {server} would take for its cache"
+    )
+    async with installed.busy(server):
+        assert await installed.chat(*known) == server
+    await until(installed.is_idle, what="an idle fleet")

@@ -16,7 +16,7 @@ Rows = Sequence[Sequence[float]]
 
 
 class Column:
-    """Rates endpoint i with `scores[i]`."""
+    """A scorer that rates endpoint i with `scores[i]`."""
 
     type = "column"
 
@@ -37,7 +37,7 @@ def decided(
     picker: Picker | None = None,
     candidates: Sequence[Candidate] | None = None,
 ) -> Decision:
-    """The decision between endpoints with these scores; ties go by `no_chance`."""
+    """Return the decision between endpoints with these scores; `no_chance` breaks ties."""
     scorers = [
         (f"s{number}", Column([row[number] for row in rows]), weight) for number, weight in enumerate(weights)
     ]

@@ -10,7 +10,7 @@ from aiohttp import web
 
 @asynccontextmanager
 async def metrics_of(*texts: str) -> AsyncGenerator[tuple[str, list[str]]]:
-    """URL of a server that answers with the first of `texts`, and the list, for tests to change."""
+    """Serve the first of `texts`; yield the URL and the list, which tests may change."""
     current = list(texts)
 
     async def answer(_request: web.Request) -> web.Response:

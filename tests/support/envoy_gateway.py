@@ -1,4 +1,4 @@
-"""A real Envoy with a shipped configuration, kvatlas's ext-proc server behind it, and model servers that keep what they get."""
+"""A real Envoy with a shipped configuration, kvatlas's ext-proc server, and recording model servers."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class ModelServer:
 
     @property
     def host_port(self) -> Address:
-        """The address where it listens."""
+        """Return its address."""
         host, _, port = self.address.rpartition(":")
         return host, int(port)
 
@@ -70,7 +70,7 @@ class ModelServer:
         return web.Response(body=body, headers=told, status=self.status)
 
     async def stream(self, request: web.Request) -> web.StreamResponse:
-        """Two events, the second once `released` is set."""
+        """Send two events, the second once `released` is set."""
         answer = web.StreamResponse(headers={"content-type": "text/event-stream"})
         await answer.prepare(request)
         await answer.write(FIRST_EVENT)
@@ -80,7 +80,7 @@ class ModelServer:
 
 
 class JsonRouter(FixedRouter):
-    """Refuses a body that is not JSON, as the real one does, and returns once it is released."""
+    """A router that refuses a body that is not JSON, as the real one does, and waits for its release."""
 
     def __init__(self, answer: Route | Refusal) -> None:
         super().__init__(answer)
@@ -173,7 +173,7 @@ async def gateway(
     dialect: Dialect | None = None,
     certificates: Certificates | None = None,
 ) -> AsyncGenerator[Gateway]:
-    """Envoy with `configs/envoy/<mode>.yaml`, after `edit`, and everything around it."""
+    """Run Envoy with `configs/envoy/<mode>.yaml`, after `edit`, and everything around it."""
     async with AsyncExitStack() as stack:
         servers = [await start_model_server(stack) for _ in range(3)]
         router = JsonRouter(make_route(servers[0].address))

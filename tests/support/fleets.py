@@ -1,4 +1,4 @@
-"""A fleet of real parts, and configurations of it."""
+"""Fleets made of real parts, and configurations for them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from kvatlas.events.subscription import SubscriberOptions
 from kvatlas.fleet.fleet import Fleet
 from kvatlas.fleet.metrics import FleetMetrics
 from kvatlas.fleet.scrape.loads import LoadTable
-from kvatlas.fleet.scrape.report import EngineFacts
 from kvatlas.fleet.scrape.scraper import Scraper
 from kvatlas.fleet.settings import fleet_settings, scrape_settings, tier_specs
 from kvatlas.indexer.atlas import Atlas
@@ -29,7 +28,7 @@ NOWHERE = "tcp://127.0.0.1:1"
 
 
 def make_config(**sections: Any) -> KVAtlasConfig:
-    """A configuration with some sections as plain data."""
+    """Return a configuration with some sections as plain data."""
 
     def decode(_: type, value: object) -> Duration:
         return Duration.parse(value)
@@ -39,13 +38,13 @@ def make_config(**sections: Any) -> KVAtlasConfig:
 
 
 def make_endpoint(name: str, number: int = 1, **more: Any) -> dict[str, Any]:
-    """A server that nobody answers for."""
+    """Return the configuration of an endpoint that does not respond."""
     nowhere = {"address": f"127.0.0.1:{number}", "events": NOWHERE, "replay": "", "metrics": ""}
     return {"name": name} | nowhere | more
 
 
 def with_endpoints(*endpoints: Mapping[str, Any], **sections: Any) -> KVAtlasConfig:
-    """A configuration with these endpoints."""
+    """Return a configuration with these endpoints."""
     return make_config(endpoints={"static": list(endpoints)}, **sections)
 
 
@@ -57,18 +56,14 @@ async def make_fleet(
     metrics: FleetMetrics | None = None,
     max_sockets: int = 1000,
 ) -> AsyncGenerator[Fleet]:
-    """An empty fleet that looks at endpoints by `config` and has its tiers, or without one has `tiers`."""
+    """Provide an empty fleet with the settings and tiers of `config`, or with `tiers` and default settings."""
     specs = tier_specs(config.tiers) if config is not None else tiers
     config = config or make_config()
     loads = LoadTable(stale_after_s=config.metrics_scrape.stale_after)
     subscriber = Subscriber(SubscriberOptions(max_sockets=max_sockets))
 
-    def facts_changed(name: str, facts: EngineFacts) -> None:
-        fleet.facts_changed(name, facts)
-
     scraper = Scraper(
         loads=loads,
-        on_facts=facts_changed,
         settings=scrape_settings(config.metrics_scrape),
         clock=time.monotonic,
         rng=lambda: 0.5,

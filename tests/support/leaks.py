@@ -1,6 +1,6 @@
-"""What a test must not leave behind: asyncio tasks, threads that hold up the exit, child processes.
+"""Guards against leftovers of a test: asyncio tasks, threads that delay the exit, child processes.
 
-Each guard compares before and after and allows `grace_s` for what is already ending, so a clean test never waits.
+Each guard compares before and after and allows `grace_s` for endings in progress, so a clean test never waits.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class LeakError(AssertionError):
 
 @asynccontextmanager
 async def no_new_tasks(*, grace_s: float = GRACE_S) -> AsyncGenerator[None]:
-    """Fails when tasks that started inside are still pending `grace_s` seconds after the end.
+    """Fail if tasks started inside are still pending `grace_s` seconds after the end.
 
     Raises:
         LeakError: naming the coroutine of each such task.
@@ -39,9 +39,9 @@ async def no_new_tasks(*, grace_s: float = GRACE_S) -> AsyncGenerator[None]:
 
 @contextmanager
 def no_new_threads(*, grace_s: float = GRACE_S) -> Generator[None]:
-    """Fails when a thread that started inside is still running `grace_s` seconds after the end.
+    """Fail if a thread started inside is still running `grace_s` seconds after the end.
 
-    Daemon threads do not hold up the exit, and those of an event loop's default executor end with the loop, after
+    Daemon threads do not delay the exit, and threads of an event loop's default executor end with the loop, after
     this check; neither counts.
 
     Raises:
@@ -63,9 +63,9 @@ def no_new_threads(*, grace_s: float = GRACE_S) -> Generator[None]:
 
 @contextmanager
 def no_new_processes(*, grace_s: float = GRACE_S) -> Generator[None]:
-    """Fails when a child process that started inside is still there `grace_s` seconds after the end.
+    """Fail if a child process started inside still exists `grace_s` seconds after the end.
 
-    An ended child counts until it is waited for. Sees nothing where the system has no /proc.
+    An ended child counts until it is waited for. Finds nothing on a system without /proc.
 
     Raises:
         LeakError: with the command line of each child.
@@ -80,7 +80,7 @@ def no_new_processes(*, grace_s: float = GRACE_S) -> Generator[None]:
 
 
 def _children() -> set[int]:
-    """Process ids of the children that any thread of this process started."""
+    """Return the process ids of the children that any thread of this process started."""
     children: set[int] = set()
     for listing in Path("/proc/self/task").glob("*/children"):
         try:

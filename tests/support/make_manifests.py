@@ -1,4 +1,4 @@
-"""Recorder of what kubectl makes of `deploy/`, into `tests/golden/kubectl-*`.
+"""A recorder of kubectl's output for `deploy/`, into `tests/golden/kubectl-*`.
 
 Use, from the repository, with kubectl 1.21 or newer: `PYTHONPATH=tests .venv/bin/python -m support.make_manifests`
 """
@@ -13,7 +13,7 @@ from support.manifests import GOLDEN, GUIDE, OVERLAYS, REFERENCE_PICKER, SIDECAR
 
 
 def kubectl(*arguments: str, stdin: bytes = b"") -> bytes:
-    """Return what kubectl prints."""
+    """Return the output of kubectl."""
     return subprocess.run(["kubectl", *arguments], input=stdin, stdout=subprocess.PIPE, check=True).stdout
 
 

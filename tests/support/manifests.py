@@ -1,4 +1,4 @@
-"""The shipped manifests, rendered, and what an API server would say of them."""
+"""The shipped manifests, rendered, and an API server's validation of them."""
 
 from __future__ import annotations
 
@@ -54,14 +54,14 @@ REFERENCE_PICKER: Manifest = {
         },
     },
 }
-"""A picker as the router chart deploys it, of what matters beside it."""
+"""A picker as the router chart deploys it, with the fields that matter here."""
 
 
 def check(manifest: Manifest) -> None:
-    """Nothing when an API server would take the manifest, unknown fields refused.
+    """Raise unless an API server would accept the manifest; unknown fields are refused.
 
     Raises:
-        Exception: of the validating library.
+        Exception: from the validating library.
     """
     resource = custom_resource(manifest["apiVersion"], manifest["kind"])
     if resource is not None:
@@ -73,10 +73,10 @@ def check(manifest: Manifest) -> None:
 
 
 def helm(values: Manifest, *, release: str = "qwen", namespace: str = "ns") -> list[Manifest]:
-    """The chart's objects, as Helm itself renders them.
+    """Return the chart's objects, as Helm itself renders them.
 
     Raises:
-        HelmError: of the values or of a template, with its words.
+        HelmError: wrong values or a wrong template, with Helm's message.
     """
     with Chart.load(CHART) as chart:
         texts = chart.render(values, name=release, namespace=namespace)
@@ -84,21 +84,21 @@ def helm(values: Manifest, *, release: str = "qwen", namespace: str = "ns") -> l
 
 
 def patched(target: Manifest, patch: Path) -> Manifest:
-    """A manifest with the JSON patch of a file."""
+    """Return a manifest with the JSON patch of a file applied."""
     return cast("Manifest", jsonpatch.apply_patch(target, yaml.safe_load(patch.read_text())))
 
 
 def kustomize(overlay: str) -> list[Manifest]:
-    """The objects of one of the guide's overlays.
+    """Return the objects of one of the guide's overlays.
 
-    Reads what the overlays use of kustomize, resources and JSON patches, and refuses all else; a test compares with
-    what kubectl made.
+    Supports only what the overlays use, resources and JSON patches, and refuses all else; a test compares the
+    outcome with kubectl's.
     """
     return _built(GUIDE / "overlays" / overlay)
 
 
 def recorded(name: str) -> list[Manifest]:
-    """The objects that kubectl made of an overlay, or "sidecar"."""
+    """Return the objects that kubectl made from an overlay, or from "sidecar"."""
     return list(yaml.safe_load_all((GOLDEN / f"{name}.yaml").read_text()))
 
 
@@ -118,19 +118,19 @@ def _built(folder: Path) -> list[Manifest]:
 
 
 def only(manifests: Iterable[Manifest], kind: str) -> Manifest:
-    """The one object of a kind."""
+    """Return the only object of a kind."""
     (found,) = (each for each in manifests if each["kind"] == kind)
     return found
 
 
 def container(manifest: Manifest, name: str) -> Manifest:
-    """A Deployment's container."""
+    """Return the container of a Deployment."""
     containers = cast("list[Manifest]", manifest["spec"]["template"]["spec"]["containers"])
     return next(each for each in containers if each["name"] == name)
 
 
 def serve_arguments(deployment: Manifest, name: str) -> dict[str, Any]:
-    """What `kvatlas serve` understands of a container's arguments."""
+    """Return the arguments of a container as `kvatlas serve` parses them."""
     given = cast("list[str]", container(deployment, name)["args"])
     commands: Any = typer.main.get_command(app)
     context = commands.commands["serve"].make_context("serve", list(our_command_line(given).arguments))
@@ -138,6 +138,6 @@ def serve_arguments(deployment: Manifest, name: str) -> dict[str, Any]:
 
 
 def values_of(overlay: str) -> Manifest:
-    """The chart's values for an overlay's servers."""
+    """Return the chart's values for an overlay's servers."""
     found: Manifest = yaml.safe_load((GUIDE / "overlays" / overlay / "values.yaml").read_text())
     return found

@@ -1,4 +1,4 @@
-"""Matches for tests of what uses them."""
+"""Matches for tests of their users."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from kvatlas.indexer.match import PrefixMatch, RankMatch
 
 
 def prefix_match(tier_blocks: Mapping[str, int], *, n_blocks: int = 10, block_size: int = 16) -> PrefixMatch:
-    """Every tier, fastest first, holds its first blocks of the prompt and no others; all of them are usable."""
+    """Build a match whose tiers, fastest first, hold these numbers of leading blocks; all are usable."""
     union: list[int] = []
     for held in tier_blocks.values():
         union.append(max(0, held - sum(union)))

@@ -1,4 +1,4 @@
-"""Naive answers, with nothing clever: what a publisher's events say is held, and what a rank holds of a prompt."""
+"""Naive oracles: the blocks that a publisher's events leave in each place, and a rank's match of a prompt."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ Place = tuple[str, int]
 
 
 class NaiveEngine:
-    """Copies of every hash by place, straight from the events.
+    """The copies of every hash by place, counted directly from the events.
 
     Args:
-        chunk_blocks: blocks that a token-less store stands for; the ones before it come from the hash chain.
+        chunk_blocks: blocks of a token-less store; those before the named one come from the hash chain.
     """
 
     def __init__(self, *, chunk_blocks: int = 1) -> None:
@@ -44,7 +44,7 @@ class NaiveEngine:
                             self.copies[place].clear()
 
     def held(self, medium: str, group: int = 0) -> set[int]:
-        """Hashes with at least one copy."""
+        """Return the hashes with at least one copy."""
         return {
             engine_hash
             for engine_hash, copies in self.copies.get((medium, group), Counter[int]()).items()
@@ -75,7 +75,7 @@ class NaiveEngine:
 
 
 def naive_match(blocks: Sequence[int], layout: RankLayout, *, n_tokens: int, block_size: int) -> RankMatch:
-    """What a rank holds of a prompt whose block i is held by the holders of the bit mask `blocks[i]`, block by block."""
+    """Match a prompt with a rank, block by block; the holders of the bit mask `blocks[i]` hold block i."""
 
     def has(holders: int, block: int) -> bool:
         return bool(holders) and block < len(blocks) and blocks[block] & holders == holders

@@ -1,4 +1,4 @@
-"""Events as engines put them on the wire."""
+"""Events in the wire format of engines."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Form = Literal["map", "array"]
 def payload(
     events: Iterable[Event], *, form: Form = "map", timestamp: float = 1.5, rank: int | None = 0
 ) -> bytes:
-    """A message's payload with `events` in the fields of vLLM 0.32, as maps or as positional arrays."""
+    """Encode `events` as a payload with the fields of vLLM 0.32, as maps or as positional arrays."""
     rows = [_fields(event) for event in events]
     return msgspec.msgpack.encode(
         [timestamp, rows if form == "map" else [list(r.values()) for r in rows], rank]

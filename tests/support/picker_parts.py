@@ -19,7 +19,7 @@ from kvatlas.fleet.fleet import Fleet
 from kvatlas.fleet.metrics import FleetMetrics
 from kvatlas.fleet.scrape.loads import LoadTable
 from kvatlas.fleet.scrape.report import EngineFacts
-from kvatlas.fleet.scrape.schedule import Rhythm
+from kvatlas.fleet.scrape.schedule import Intervals
 from kvatlas.fleet.scrape.scraper import Scraper
 from kvatlas.fleet.scrape.target import ScrapeSettings
 from kvatlas.fleet.settings import FleetSettings
@@ -78,8 +78,7 @@ class PickerParts:
             subscriber=self._subscriber,
             scraper=Scraper(
                 loads=self._loads,
-                on_facts=lambda _name, _facts: None,
-                settings=ScrapeSettings(Rhythm(1, 1), timeout_s=1),
+                settings=ScrapeSettings(Intervals(1, 1), timeout_s=1),
                 clock=time.monotonic,
                 rng=rng,
             ),

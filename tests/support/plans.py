@@ -1,4 +1,4 @@
-"""Configurations made of plugins, and what their plans decide."""
+"""Configurations made of plugins, and the decisions of their plans."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FLEET = [endpoint("a", prefix=match_of(0b111, 0b11111111, n_blocks=10)), endpoin
 
 
 def config(*plugins: str | dict[str, Any], **more: Any) -> KVAtlasConfig:
-    """A configuration with plugins, by type or written out, and further sections."""
+    """Return a configuration with plugins, by type or written out, and further sections."""
     data: dict[str, Any] = {
         "kind": "KVAtlasConfig",
         "apiVersion": "kvatlas/v1",
@@ -26,7 +26,7 @@ def config(*plugins: str | dict[str, Any], **more: Any) -> KVAtlasConfig:
 
 
 def profile(*references: str | tuple[str, float]) -> dict[str, Any]:
-    """The section of one profile that refers to these plugins, each with a weight where it is given one."""
+    """Return the section of one profile with these plugins, each with its weight if one is given."""
     entries = [
         {"pluginRef": each} if isinstance(each, str) else {"pluginRef": each[0], "weight": each[1]}
         for each in references
@@ -35,12 +35,12 @@ def profile(*references: str | tuple[str, float]) -> dict[str, Any]:
 
 
 def approx(name: str, **parameters: Any) -> dict[str, Any]:
-    """A plugin that is an approximate prefix cache producer."""
+    """Return a plugin that is an approximate prefix cache producer."""
     return {"type": "approx-prefix-cache-producer", "name": name, "parameters": parameters}
 
 
 def scores(plan: Plan, *fleet: Candidate) -> list[list[tuple[str, float, float]]]:
-    """(name, weight, score) of every term, for each candidate."""
+    """Return (name, weight, score) of every term, for each candidate."""
     decision = plan.profile.decide(REQUEST, fleet or FLEET, rng=no_chance)
     return [
         [(term.name, term.weight, round(term.rating.score, 6)) for term in each.terms]
@@ -49,5 +49,5 @@ def scores(plan: Plan, *fleet: Candidate) -> list[list[tuple[str, float, float]]
 
 
 def planned(*plugins: str | dict[str, Any], **more: Any) -> Plan:
-    """The plan of that configuration."""
+    """Return the plan of that configuration."""
     return make_plan(config(*plugins, **more))

@@ -1,4 +1,4 @@
-"""A package whose plugins misbehave, as pip would leave it."""
+"""A package whose plugins misbehave, as pip would install it."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ wrong-name = faulty_plugins:Nobody
 
 
 def install_faulty(target: Path) -> None:
-    """Puts the package into a folder that is, or will be, on the import path."""
+    """Write the package into a folder that is, or will be, on the import path."""
     info = target / "faulty_plugins-1.0.dist-info"
     info.mkdir(parents=True)
     (target / "faulty_plugins.py").write_text(MODULE)

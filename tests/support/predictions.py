@@ -1,4 +1,4 @@
-"""What a process predicts, against what an index that heard everything would."""
+"""Predictions of a process, compared with those of an index that has all events."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from support.serve import Served
 
 
 def whole(messages: Iterable[Parts]) -> Atlas:
-    """The index of one that heard everything from endpoint `vllm`."""
+    """Return an index with all events of endpoint `vllm`."""
     specs = [TierSpec("gpu", ("GPU",)), TierSpec("cpu", ("CPU",))]
     atlas = Atlas(tiers=TierTable(specs), seed=0, core=REFERENCE)
     atlas.add("vllm")
@@ -25,7 +25,7 @@ def whole(messages: Iterable[Parts]) -> Atlas:
 
 
 async def wrong_answers(served: Served, atlas: Atlas, requests: list[AnsweredRequest]) -> list[int]:
-    """Numbers of the requests of which the process predicts another prefix than the atlas."""
+    """Return the numbers of the requests for which the process and the atlas predict different prefixes."""
     wrong: list[int] = []
     for request in requests:
         lora = None if request.model == "tiny" else request.model

@@ -1,4 +1,4 @@
-"""Messages with numbers in them, and a sink that writes the numbers down."""
+"""Numbered messages, and a sink that records the numbers."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ QUICK = SubscriberOptions(
 
 @dataclass
 class Notebook:
-    """An event sink that writes down what it hears, numbers of batches first."""
+    """An event sink that records its calls, batches as their sequence numbers."""
 
     numbers: list[int] = field(default_factory=list[int])
     resets: list[str] = field(default_factory=list[str])
     rejections: list[str] = field(default_factory=list[str])
     trusts: list[Trust] = field(default_factory=list[Trust])
 
-    def apply(self, batch: Batch, *, live: bool) -> None:  # noqa: ARG002 - EventSink has it
+    def apply(self, batch: Batch, *, live: bool) -> None:  # noqa: ARG002 - a parameter of EventSink
         self.rejections += batch.rejected
         self.numbers += [event.hashes[0] for event in batch if isinstance(event, BlockRemoved)]
 
@@ -37,23 +37,23 @@ class Notebook:
     def rejected(self, reason: str) -> None:
         self.rejections.append(reason)
 
-    def trust_changed(self, old: Trust, new: Trust) -> None:  # noqa: ARG002 - EventSink has it
+    def trust_changed(self, old: Trust, new: Trust) -> None:  # noqa: ARG002 - a parameter of EventSink
         self.trusts.append(new)
 
 
 def frame(seq: int, *, life: int = 0, topic: str = "kv@e@m", rank: int | None = 0) -> Frame:
-    """A message whose one event carries its sequence number, stamped by the life it belongs to."""
+    """Return a message whose one event carries its sequence number, stamped by its engine life."""
     payload = msgspec.msgpack.encode([1000.0 * life + seq + 1, [["BlockRemoved", [seq]]], rank])
     return Frame(0.0, "", (topic.encode(), seq.to_bytes(8, "big"), payload))
 
 
 def frames(*seqs: int, life: int = 0, topic: str = "kv@e@m", rank: int | None = 0) -> list[Frame]:
-    """As `frame`, several."""
+    """Return several messages made by `frame`."""
     return [frame(seq, life=life, topic=topic, rank=rank) for seq in seqs]
 
 
 def stored(seq: int, tokens: Sequence[int], *, topic: str = "kv@e@m", rank: int = 0) -> Frame:
-    """A message in vLLM's present form: a whole prompt in blocks of 16 tokens became resident on the GPU."""
+    """Return a message in vLLM's current form: a whole prompt in blocks of 16 tokens, stored on the GPU."""
     n_blocks = len(tokens) // 16
     event = {
         "type": "BlockStored",

@@ -1,4 +1,4 @@
-"""A real API server and its etcd, as processes of their own, for where their binaries are at hand."""
+"""A real API server and its etcd as processes, if their binaries are installed."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ from kvatlas.sim.held_port import HeldPort
 Json = dict[str, Any]
 
 BINARY = os.environ.get("KVATLAS_APISERVER", "")
-"""Path of kube-apiserver; etcd is the one on PATH. Empty where there is none."""
+"""Path of kube-apiserver; etcd is found on PATH. Empty if there is none."""
 
 START_S = 60.0
-TOKEN = "of-the-tests"  # noqa: S105 - of a server that only the tests reach
+TOKEN = "of-the-tests"  # noqa: S105 - for a server that only the tests reach
 
 
 class RealApiServer:
-    """kube-apiserver over etcd, on loopback; ends with `running`.
+    """A kube-apiserver over etcd, on loopback; it ends with `running`.
 
     Args:
-        folder: for their data and certificates.
-        watch_cache: whether watches come from its cache, as usual, or from etcd, where compaction is felt at once.
+        folder: folder for their data and certificates.
+        watch_cache: whether watches come from its cache, as usual, or from etcd, so that compaction applies at once.
     """
 
     def __init__(self, folder: Path, *, watch_cache: bool) -> None:
@@ -49,7 +49,7 @@ class RealApiServer:
 
     @contextlib.contextmanager
     def running(self) -> Generator[RealApiServer]:
-        """Within, both run."""
+        """Run both within the block."""
         certificate = self.ca.issue_cert("127.0.0.1", "localhost")
         certificate.private_key_pem.write_to_path(self._folder / "tls.key")
         certificate.cert_chain_pems[0].write_to_path(self._folder / "tls.crt")
@@ -88,18 +88,18 @@ class RealApiServer:
             time.sleep(0.2)
 
     def kill(self) -> None:
-        """End the API server without notice; what it knows is in etcd."""
+        """Kill the API server; its state is in etcd."""
         assert self._server is not None
         self._server.kill()
         self._server.wait()
 
     @property
     def minor(self) -> int:
-        """Its version, 29 for 1.29."""
+        """Return its minor version, 29 for 1.29."""
         return int(self.request("GET", "/version")["minor"].rstrip("+"))
 
     def request(self, method: str, path: str, body: Json | None = None) -> Json:
-        """An answer that is no failure."""
+        """Send a request, and return the body of a successful response."""
         status, answer = self.ask(method, path, body)
         assert status < 300, f"{method} {path}: {answer.get('message', answer)}"
         return answer
@@ -107,7 +107,7 @@ class RealApiServer:
     def ask(
         self, method: str, path: str, body: Json | None = None, *, token: str = TOKEN
     ) -> tuple[int, Json]:
-        """Any answer: status and body."""
+        """Send a request, and return status and body."""
         if self._connection is None:
             self._connection = http.client.HTTPSConnection("127.0.0.1", self.port, context=self._tls)
         headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
@@ -122,7 +122,7 @@ class RealApiServer:
         return answer.status, json.loads(text) if text.startswith(b"{") else {"message": text.decode()}
 
     def compact(self) -> None:
-        """Have etcd forget how things came to be as they are."""
+        """Compact the history of etcd."""
         revision = self._ask_etcd("range", {"key": "AA=="})["header"]["revision"]
         self._ask_etcd("compaction", {"revision": revision, "physical": True})
 
@@ -149,11 +149,11 @@ class RealApiServer:
 
 
 class Cable:
-    """The way to a real server, which can be cut: what a state machine sees as the server.
+    """Relay to a real server that can cut connections; state machines use it as the server.
 
     Args:
-        server: runs.
-        token: bearer token of whoever follows.
+        server: a running server.
+        token: bearer token of the clients.
     """
 
     def __init__(self, server: RealApiServer, token: str) -> None:
@@ -186,10 +186,10 @@ class Cable:
             end.transport.abort()
 
     def heal(self) -> None:
-        """Nothing stays cut."""
+        """Do nothing: no fault stays."""
 
     def put(self, collection: str, name: str, body: Json) -> object:
-        """As the double: a pod that is ending is made anew, since nothing brings it back."""
+        """Create or replace an object; a pod that is being deleted is created again, since nothing restores it."""
         meta = dict(body.get("metadata", {}))
         is_ending = meta.pop("deletionTimestamp", None) is not None
         found = self.objects(collection).get(name)
@@ -245,7 +245,7 @@ class Cable:
             return
         ends = {writer, there[1]}
         self._ends |= ends
-        if self._listener is None:  # cut while it was on its way
+        if self._listener is None:  # the connection was cut meanwhile
             self.cut()
         await asyncio.gather(_pump(reader, there[1]), _pump(there[0], writer))
         self._ends -= ends

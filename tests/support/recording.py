@@ -1,4 +1,4 @@
-"""Recordings of a real vLLM: reading them, and playing their frames over real sockets."""
+"""Recordings of a real vLLM, and a player of their frames over real sockets."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Frame(msgspec.Struct, frozen=True, rename={"received_at": "t", "parts": "f
 
 
 class AnsweredRequest(msgspec.Struct, frozen=True):
-    """One request of a `*_truth.jsonl`: send time (wall clock), prompt, and the tokens vLLM took from its caches."""
+    """One request of a `*_truth.jsonl`: send time (wall clock), prompt, and the tokens found in vLLM's caches."""
 
     i: int
     t0: float
@@ -43,18 +43,18 @@ class AnsweredRequest(msgspec.Struct, frozen=True):
 
 
 def read_lines(path: Path, row: type[Row]) -> Iterator[Row]:
-    """The JSON objects of a recording; fields that `row` does not name are passed over."""
+    """Yield the JSON objects of a recording; fields that `row` does not name are skipped."""
     with path.open("rb") as lines:
         yield from map(msgspec.json.Decoder(row).decode, lines)
 
 
 def read_frames(path: Path) -> list[Frame]:
-    """The messages of a `*_zmq.jsonl` recording, in order."""
+    """Return the messages of a `*_zmq.jsonl` recording, in order."""
     return list(read_lines(path, Frame))
 
 
 def read_truth(path: Path) -> list[AnsweredRequest]:
-    """The requests of a `*_truth.jsonl` recording, in order."""
+    """Return the requests of a `*_truth.jsonl` recording, in order."""
     return list(read_lines(path, AnsweredRequest))
 
 
@@ -65,12 +65,12 @@ async def send(socket: zmq.asyncio.Socket, parts: Sequence[bytes]) -> None:
 
 @dataclass
 class Player:
-    """A real PUB and ROUTER socket that say what they are told to, byte for byte.
+    """A real PUB and a real ROUTER socket that send the given messages, byte for byte.
 
     Attributes:
         events: address of the PUB socket.
         replay: address of the ROUTER socket.
-        history: what the ROUTER answers from; tests may cut it.
+        history: messages that the ROUTER replays; tests may cut it.
         asked: first sequence numbers of the replay requests answered.
         close: closes both sockets, as a dying engine does; safe to call twice.
     """
@@ -82,7 +82,7 @@ class Player:
     asked: list[int] = field(default_factory=list[int])
     close: Callable[[], None] = lambda: None
 
-    async def say(self, *frames: Frame) -> None:
+    async def publish(self, *frames: Frame) -> None:
         """Publish recorded messages and keep them for replay."""
         for frame in frames:
             await self.send(frame.parts)
@@ -107,7 +107,7 @@ class Player:
 async def player(
     *, port: int = 0, replay_port: int = 0, connect: str | None = None
 ) -> AsyncGenerator[Player]:
-    """A player on 127.0.0.1; ports 0 take free ones. With `connect` its PUB socket connects there instead."""
+    """Run a player on 127.0.0.1, on free ports if they are 0; with `connect` its PUB socket connects there."""
     context = zmq.asyncio.Context()
     pub, router = context.socket(zmq.PUB), context.socket(zmq.ROUTER)
     if connect is None:
@@ -132,7 +132,7 @@ async def player(
 
 
 def _address(socket: zmq.asyncio.Socket) -> str:
-    """Where the socket is bound."""
+    """Return the bound address of the socket."""
     endpoint = socket.getsockopt(zmq.LAST_ENDPOINT)
     assert isinstance(endpoint, bytes)
     return endpoint.decode().rstrip("\0")

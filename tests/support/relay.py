@@ -1,4 +1,4 @@
-"""A gateway between a running `kvatlas serve` and simulated servers: requests go where kvatlas says, and it sees the answers."""
+"""A gateway between `kvatlas serve` and simulated servers: it follows the picks and reads the responses."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from support.gateway import Gateway, gateway
 
 
 class Relay:
-    """Relays completions of token ids.
+    """A relay of completions given as token ids.
 
     Attributes:
         gate: kvatlas.
         fleet: the servers.
-        prompt_tokens, cached_tokens: of all answers, as the servers counted them.
+        prompt_tokens, cached_tokens: sums over all responses, as the servers counted them.
     """
 
     def __init__(self, gate: Gateway, fleet: Fleet, session: aiohttp.ClientSession) -> None:
@@ -41,14 +41,14 @@ class Relay:
         self._session = session
 
     async def complete(self, prompt: Sequence[int], *, max_tokens: int = 1) -> str:
-        """One request and its answer, whole; the address that gave it."""
+        """Send one request and read its whole response; return the address that answered."""
         body = json.dumps({"model": MODEL_NAME, "prompt": list(prompt), "max_tokens": max_tokens}).encode()
         call = self.gate.open()
         await call.write(request_headers((":path", "/v1/completions"), config=DUPLEX).SerializeToString())
         await call.write(request_body(body, end=True).SerializeToString())
         first = await call.read()
         assert isinstance(first, pb.ProcessingResponse)
-        await call.read()  # the body given back
+        await call.read()  # the unchanged body
         address = metadata_destination(first)
         headers = {"content-type": "application/json"}
         async with self._session.post(

@@ -1,4 +1,4 @@
-"""HTTP servers with `/metrics`, and a scraper with what it delivers."""
+"""HTTP servers with `/metrics`, and a scraper that records its results."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from aiohttp import web
 from kvatlas.configs.engines import ENGINES
 from kvatlas.fleet.scrape.loads import LoadTable
 from kvatlas.fleet.scrape.report import EngineFacts
-from kvatlas.fleet.scrape.schedule import Rhythm
+from kvatlas.fleet.scrape.schedule import Intervals
 from kvatlas.fleet.scrape.scraper import Scraper
 from kvatlas.fleet.scrape.target import ScrapeSettings, ScrapeStatus
 from kvatlas.scorers.core.model import Load
@@ -42,7 +42,7 @@ def answering(body: bytes, *, status: int = 200) -> Answer:
 
 
 class MetricsServer:
-    """A server whose `/metrics` answers with `answer`, and counts."""
+    """A server whose `/metrics` responds with `answer`, and counts requests."""
 
     def __init__(self) -> None:
         self.answer = answering(metrics())
@@ -83,12 +83,12 @@ class MetricsServer:
         await self.stop()
 
     async def held(self, _: web.Request) -> web.StreamResponse:
-        """An answer that comes once `released` is set."""
+        """Respond after `released` is set."""
         await self.released.wait()
         return web.Response(body=metrics())
 
     async def stalling(self, request: web.Request) -> web.StreamResponse:
-        """An answer whose first half comes at once, and the rest once `released` is set."""
+        """Send half of the response at once, and the rest after `released` is set."""
         response = web.StreamResponse()
         await response.prepare(request)
         await response.write(metrics()[:20])
@@ -109,7 +109,7 @@ class MetricsServer:
 
 
 class Fleet:
-    """A started scraper with what it delivered, under a clock that stands still."""
+    """A scraper with a stopped clock, and its results."""
 
     def __init__(self, *, timeout_s: float = TIMEOUT_S, idle_s: float = IDLE_S) -> None:
         self.now = 100.0
@@ -118,8 +118,7 @@ class Fleet:
         self.listener_fails = False
         self.scraper = Scraper(
             loads=self.loads,
-            on_facts=self.note_facts,
-            settings=ScrapeSettings(Rhythm(INTERVAL_S, idle_s), timeout_s, MAX_BODY_BYTES),
+            settings=ScrapeSettings(Intervals(INTERVAL_S, idle_s), timeout_s, MAX_BODY_BYTES),
             clock=lambda: self.now,
             rng=lambda: 0.5,
         )
@@ -130,7 +129,7 @@ class Fleet:
         self.facts.append((name, facts))
 
     def add(self, name: str, url: str) -> None:
-        self.scraper.add(name, url, ENGINES)
+        self.scraper.add(name, url, ENGINES, on_facts=self.note_facts)
 
     def load(self, name: str) -> Load | None:
         return self.loads.get(name, self.now)

@@ -24,7 +24,7 @@ _LISTENS = re.compile(r"(\w+) listens on 127\.0\.0\.1:(\d+)")
 
 @dataclass
 class Served:
-    """A running process: its ports by listener name, a client session, and what it has logged."""
+    """A running process: its ports by listener name, a client session, and its log."""
 
     ports: dict[str, int]
     session: aiohttp.ClientSession
@@ -48,7 +48,7 @@ class Served:
         await self.until_metric(f"kvatlas_config_generation {generation:.1f}")
 
     async def until_logged(self, text: str) -> None:
-        """Wait until a line of the log holds `text`."""
+        """Wait until a line of the log contains `text`."""
         await until(lambda: any(text in line for line in self.log), what=f"{text!r} in the log")
 
     async def status(self, path: str) -> int:
@@ -69,7 +69,7 @@ class Served:
         await until(has_it, what=f"batch {seq} of {endpoint} in the index")
 
     async def until_metric(self, line: str) -> None:
-        """Wait until `/metrics` holds a line."""
+        """Wait until `/metrics` contains a line."""
 
         async def has_it() -> bool:
             return line in (await self.metrics()).splitlines()
@@ -89,9 +89,9 @@ async def serving(
     end: int = signal.SIGTERM,
     killed_by: int | None = None,
 ) -> AsyncGenerator[Served]:
-    """`kvatlas serve` with `config` on free ports, told to stop by `end`.
+    """Run `kvatlas serve` with `config` on free ports; signal `end` stops it.
 
-    It must end with status 0, except by SIGKILL or where another signal killed it meanwhile.
+    It must end with status 0, except after SIGKILL or if signal `killed_by` killed it meanwhile.
     """
     file = folder / "kvatlas.yaml"
     file.write_bytes(config_text(config))
@@ -125,7 +125,7 @@ async def serving(
 
 
 def config_text(config: dict[str, Any]) -> bytes:
-    """The configuration file that `serving` starts with."""
+    """Return the configuration file that `serving` starts with."""
     head = {"apiVersion": "kvatlas/v1", "kind": "KVAtlasConfig", "server": ANY_PORTS}
     return msgspec.yaml.encode(head | config)
 

@@ -17,7 +17,7 @@ from kvatlas.sim.server import ServerConfig, SimServer
 async def sim_server(
     text: TokenizerText, **config: Any
 ) -> AsyncGenerator[tuple[SimServer, aiohttp.ClientSession]]:
-    """A server as fast as this machine can; `config` over the defaults."""
+    """Run a server as fast as this machine can; `config` overrides the defaults."""
     defaults: dict[str, Any] = {"name": "sim-0", "model": MODEL_NAME, "time_scale": 0.0}
     async with (
         SimServer(ServerConfig(**defaults | config), text) as server,

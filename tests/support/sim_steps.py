@@ -1,4 +1,4 @@
-"""Runs a simulated scheduler without a clock."""
+"""A simulated scheduler run without a clock."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kvatlas.sim.scheduler import Scheduler
 
 
 def serve_to_end(scheduler: Scheduler, *requests: Request) -> Iterator[tuple[Event, ...]]:
-    """Give `requests` to the engine and step it until it is idle; the batches it publishes."""
+    """Give `requests` to the engine and step it until it is idle; return the batches it publishes."""
     for request in requests:
         scheduler.add(request)
     now = 0.0

@@ -1,4 +1,4 @@
-"""Snapshots made and read in memory."""
+"""Snapshots written and read in memory."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def saved(
     now: float = 0.0,
     position: StreamPosition | None = None,
 ) -> bytes:
-    """The atlas with its endpoints (name -> ranks) as a file."""
+    """Return the snapshot file of an atlas with endpoints (name -> ranks)."""
     positions = {} if position is None else {0: position}
     rows = [
         saved_endpoint(atlas, name, n_ranks=n_ranks, now=now, positions=positions)
@@ -71,7 +71,7 @@ def saved(
 
 
 def load(data: bytes, atlas: Atlas, *, now: float = 0.0) -> Snapshot:
-    """Give a fresh atlas what is in the file of its endpoints and ranks."""
+    """Load the file's state into a fresh atlas."""
     snapshot = read_snapshot(data, make_head(atlas), max_age_s=MAX_AGE_S)
     for medium in snapshot.fleet.media:
         atlas.tiers.of(medium)

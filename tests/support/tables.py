@@ -1,4 +1,4 @@
-"""Tables of keys as the documentation has them, made from the structs they describe."""
+"""Tables of configuration keys for the documentation, made from the structs they describe."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ HEAD = ["| key | value | default | meaning |", "|---|---|---|---|"]
 
 
 def key_table(cls: type[msgspec.Struct]) -> str:
-    """One row a key of `cls` and of all below it: path, what it may be, default, docstring.
+    """Return one row per key of `cls` and its nested structs: path, type, default, docstring.
 
-    The keys of a section that stands in two places are listed at the first; the other's docstring says so.
+    The keys of a section with two places are listed at the first; the docstring of the other says so.
     """
     info = inspect.type_info(cls)
     assert isinstance(info, inspect.StructType)

@@ -1,4 +1,4 @@
-"""A command on a terminal of its own: what it writes, what size it has, and the keys pressed there."""
+"""A command on a pseudo-terminal, with its output, its window size and key presses."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from support.waiting import until
 
 HOME = "\x1b[H"
-"""Begins each screen that rich draws on the alternate one."""
+"""The start of each screen that rich draws on the alternate buffer."""
 
 LEAVES_SCREEN, SHOWS_CURSOR = "\x1b[?1049l", "\x1b[?25h"
 _SEQUENCE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
@@ -26,11 +26,11 @@ _SEQUENCE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 @dataclass
 class Terminal:
-    """One, as seen from outside.
+    """A terminal and the command that runs on it.
 
     Attributes:
-        process: what runs there.
-        written: all that it has written.
+        process: the command.
+        written: all of its output.
     """
 
     process: asyncio.subprocess.Process
@@ -39,7 +39,7 @@ class Terminal:
 
     @property
     def screen(self) -> list[str]:
-        """Lines of the last screen that was drawn whole, as a person reads them."""
+        """Return the lines of the last complete screen, without escape sequences."""
         whole = self.written.rpartition(HOME)[2] if HOME in self.written else self.written
         return [line.rstrip() for line in _SEQUENCE.sub("", whole).replace("\r", "").splitlines()]
 
@@ -51,16 +51,18 @@ class Terminal:
 
     def resize(self, *, columns: int, lines: int) -> None:
         fcntl.ioctl(self._side, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
-        self.process.send_signal(signal.SIGWINCH)  # the kernel tells the foreground of a session alone
+        self.process.send_signal(
+            signal.SIGWINCH
+        )  # the kernel signals only the foreground process group of a session
 
     def interrupt(self) -> None:
-        """As Ctrl-C does."""
+        """Press Ctrl-C."""
         self.process.send_signal(signal.SIGINT)
 
     def read(self) -> None:
         try:
             self.written += os.read(self._side, 65536).decode(errors="replace")
-        except OSError:  # the other side is closed: the command has ended
+        except OSError:  # EOF: the command has ended
             asyncio.get_running_loop().remove_reader(self._side)
 
 
@@ -68,7 +70,7 @@ class Terminal:
 async def terminal(
     *command: str, columns: int = 100, lines: int = 24, kind: str = "xterm-256color"
 ) -> AsyncGenerator[Terminal]:
-    """`kvatlas` with these arguments on a terminal; it is told to stop at the end, if it has not."""
+    """Run `kvatlas` with these arguments on a terminal; interrupt it at the end if it still runs."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
     environment = {

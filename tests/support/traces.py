@@ -35,7 +35,7 @@ def make_fleet(**spec: Any) -> FleetSpec:
 def make_trace(
     *requests: tuple[float, int, tuple[int, ...]], output: int = 3, concurrency: int | None = None
 ) -> Trace:
-    """Requests as (time, prompt tokens, block ids); each is a session of its own."""
+    """Return requests given as (time, prompt tokens, block ids); each is its own session."""
     return Trace(
         "made",
         BLOCK,
@@ -48,7 +48,7 @@ def make_trace(
 
 
 def random_trace(seed: int, *, n_requests: int = 60, concurrency: int | None = None) -> Trace:
-    """Conversations that share openings and go on, with times between them that keep a small fleet busy."""
+    """Return conversations that share openings and continue, at times that keep a small fleet busy."""
     rng = Random(seed)
     openings = [tuple(range(100 * group, 100 * group + rng.randint(1, 6))) for group in range(4)]
     requests: list[TraceRequest] = []

@@ -11,13 +11,13 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 
-# What .gitignore names, for a source tree that came without its .git.
+# The folders of .gitignore, for a source tree without .git.
 _NOT_OURS = frozenset({".venv", ".git", "build", "dist", ".demo", "__pycache__"})
 
 
 @cache
 def tracked_files() -> tuple[Path, ...]:
-    """Regular files relative to `ROOT`, sorted: committed and new ones, not ignored ones, no symbolic links."""
+    """List regular files relative to `ROOT`, sorted: committed and new ones, neither ignored ones nor links."""
     if (ROOT / ".git").exists():
         command = ["git", "-C", str(ROOT), "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
         listing = subprocess.run(command, check=True, capture_output=True, text=True).stdout
@@ -35,14 +35,14 @@ def _is_left_behind(path: Path) -> bool:
 
 
 def read(path: Path) -> str:
-    """Text of the file at `path`, relative to `ROOT`."""
+    """Return the text of the file at `path`, relative to `ROOT`."""
     return (ROOT / path).read_text(encoding="utf-8")
 
 
 def syntax_tree(source: str) -> ast.Module:
-    """The syntax tree of Python source.
+    """Return the syntax tree of Python source.
 
-    CPython before 3.11.8 raises SystemError when a garbage collection meanwhile makes something else parse (gh-106905).
+    CPython before 3.11.8 raises SystemError if a garbage collection meanwhile causes another parse (gh-106905).
     """
     gc.disable()
     try:
@@ -52,7 +52,7 @@ def syntax_tree(source: str) -> ast.Module:
 
 
 def imports(source: str, path: Path) -> Iterator[tuple[int, str]]:
-    """Line and absolute name of everything `path` imports, `kvatlas.events.model.Seq` for a relative import."""
+    """Yield the line and absolute name of each import, `kvatlas.events.model.Seq` for a relative import."""
     package = ("kvatlas", *path.parent.parts)
     for node in ast.walk(syntax_tree(source)):
         if isinstance(node, ast.Import):

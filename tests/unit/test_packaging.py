@@ -99,7 +99,7 @@ def direct_requirements() -> list[Requirement]:
     return requirements_of_users() + [Requirement(line) for group in groups for line in group]
 
 
-ELSEWHERE = (Path("bench/vllm_check/plugin"), Path("tests/golden"))
+ELSEWHERE = (Path("tests/vllm_check/plugin"), Path("tests/golden"))
 """Code that runs in environments of its own, with their libraries: what vLLM loads, and what makes golden files."""
 
 

@@ -103,7 +103,7 @@ class TemplateProcess:
         return process
 
     def _exchange(self, process: subprocess.Popen[bytes], request: bytes | None, *, limit_s: float) -> bytes:
-        """Send a frame, None for none, and return the next frame of `process`; kill the process after `limit_s`."""
+        """Send `request`, unless it is None, and return the next frame of `process`; kill it after `limit_s`."""
         late = threading.Event()
 
         def end() -> None:
@@ -130,7 +130,7 @@ class TemplateProcess:
 
 
 def _next_frame(process: subprocess.Popen[bytes], request: bytes | None) -> bytes | None:
-    """Send a frame, None for none, and read the next frame of `process`; None if it exited before."""
+    """Send `request`, unless it is None, and read the next frame of `process`; None if it exited before."""
     stdin, stdout = cast("IO[bytes]", process.stdin), cast("IO[bytes]", process.stdout)
     try:
         if request is not None:

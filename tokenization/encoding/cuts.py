@@ -2,8 +2,8 @@
 
 There are two kinds:
 - Before certain added tokens. The tokenizer first searches for added tokens, leftmost and longest, and then normalizes,
-  splits and encodes the text between two matches separately. Each segment begins with its added token, so the text after
-  it is not at the start of the segment, just as it is not at the start of the whole text.
+  splits and encodes the text between two matches separately. Each segment begins with its added token. So the text after
+  the token is not at the start of its segment, as in the whole text.
 - Between words, if `word_cuts` proves that it is safe.
 
 A cut depends only on the text before it and the character after it. So texts with a common beginning have the same
@@ -30,8 +30,8 @@ SEGMENT_CHARS = 2048
 """A segment ends at the first proven place after this many characters, about 500 tokens. It ends before an added token if
 it has at least an eighth of that, so that a single line between two messages is not a segment.
 
-Measured with a vocabulary of 32,000: encoding a segment takes 0.6 ms, which is paid again for the last segment of a text
-that grew. Looking up a text of 400,000 characters takes 0.4 ms.
+Measured with a vocabulary of 32,000: encoding a segment takes 0.6 ms; a text that grew pays this again for its last
+segment. Looking up a text of 400,000 characters takes 0.4 ms.
 """
 
 _SIGNS = frozenset(r"""!"#$%&'()*+,-./:;<=>?@[\]^`{|}~""")

@@ -3,8 +3,8 @@
 A cut is after a letter and before a space or line feed, and needs two proofs.
 
 1. No token spans the cut. There are two cases. Either a pre-tokenizer always ends a word there; then the model does not
-matter. Or the model is a BPE over the whole text whose vocabulary has spaces and line feeds only at the start of tokens or
-in runs. Then no merge joins a letter with a following space, and merges on one side do not depend on the other side.
+matter. Or the model is a BPE over the whole text, and its vocabulary has spaces and line feeds only in runs or at the start
+of tokens. Then no merge joins a letter with a following space, and merges on one side do not depend on the other side.
 
 2. No earlier stage depends on the cut. The regular expressions of the pre-tokenizers consist of known alternatives
 (`ALTERNATIVES`): none matches a letter directly followed by a space or line feed, none looks back, and none looks ahead

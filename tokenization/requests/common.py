@@ -35,7 +35,7 @@ class BodyPrompt(msgspec.Struct, frozen=True, gc=False):
         prompt: the longest prompt of the body.
         n_prompts: number of prompts in the body.
         position: index of `prompt` among them.
-        lora: adapter from a field of its own.
+        lora: adapter from a separate field, or None.
     """
 
     prompt: AnyPrompt

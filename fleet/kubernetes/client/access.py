@@ -1,4 +1,4 @@
-"""How to reach the API server: from a pod of the cluster, or by a kubeconfig."""
+"""Address and credentials of the API server, from inside a pod or from a kubeconfig."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ _UNSUPPORTED = {
     "auth_provider": "a provider that makes tokens",
     "username": "a password",
 }
-"""Ways to log in that are not taken; clusters hand out tokens and certificates for all of them."""
+"""Unsupported ways to log in; a token or certificate can be had instead of each."""
 
 V = TypeVar("V")
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """How to reach an API server.
+    """Address and credentials of an API server.
 
     Attributes:
-        url: base URL without a slash at the end.
-        namespace: where the one who asks is at home, None when nothing says so.
-        ca: CA certificates as PEM, or a file of them that may be replaced; None for the system's.
-        token: bearer token, or a file of it that is replaced from time to time; None for none.
-        certificate: files of a client certificate and its key, or both as PEM; None for none.
-        verify: whether the server's certificate is checked.
-        server_name: name that it must carry, None for the one in the URL.
+        url: base URL without trailing slash.
+        namespace: namespace of the pod or kubeconfig context; None if there is none.
+        ca: CA certificates as PEM, or a file of them that may be rotated; None for those of the system.
+        token: bearer token, or a file of it that is rotated; None for no token.
+        certificate: client certificate and key, as files or as PEM; None for no certificate.
+        verify: whether to check the server's certificate.
+        server_name: name that the certificate must have; None for the host of the URL.
     """
 
     url: str
@@ -51,15 +51,17 @@ class Access:
 
 
 def find_access(kubeconfig: str, environment: Mapping[str, str], *, mounted: Path = IN_CLUSTER) -> Access:
-    """The first of: `kubeconfig` when it is not empty, the file that `KUBECONFIG` names, the pod's own, `~/.kube/config`.
+    """Find the API server.
+
+    Tries in this order: `kubeconfig`, the file that `KUBECONFIG` names, the pod's service account, `~/.kube/config`.
 
     Args:
-        kubeconfig: path, empty for none.
+        kubeconfig: path; empty to skip it.
         environment: variables of the process.
-        mounted: folder of the pod's own files.
+        mounted: folder of the pod's service account.
 
     Raises:
-        AccessError: none is there, or the first that is cannot be used.
+        AccessError: none exists, or the first one that exists cannot be used.
     """
     named = kubeconfig or environment.get("KUBECONFIG", "")
     if named:
@@ -92,7 +94,7 @@ def _in_cluster(environment: Mapping[str, str], mounted: Path) -> Access:
 
 
 class _Section(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
-    """Base of what a kubeconfig holds. Unknown keys are other programs' business."""
+    """Base of the sections of a kubeconfig. Unknown keys are ignored."""
 
 
 class _Cluster(_Section, frozen=True):
@@ -144,10 +146,10 @@ class _Kubeconfig(_Section, frozen=True):
 
 
 def read_kubeconfig(path: Path) -> Access:
-    """What the file's current context says; paths in it are relative to the file.
+    """Read the current context of a kubeconfig; paths in it are relative to the file.
 
     Raises:
-        AccessError: it cannot be read, or asks for a way to log in that is not supported.
+        AccessError: the file cannot be read, or its user logs in by an unsupported way.
     """
     try:
         config = msgspec.yaml.decode(path.read_bytes(), type=_Kubeconfig)
@@ -207,7 +209,7 @@ def _certificate(folder: Path, user: _User) -> tuple[Path, Path] | tuple[str, st
 
 
 def _file_or_data(folder: Path, file: str, data: str) -> Path | str | None:
-    """Data goes before a file, as kubectl has it."""
+    """Return inline data if there is any, otherwise the file, as kubectl does."""
     if not data:
         return folder / file if file else None
     try:

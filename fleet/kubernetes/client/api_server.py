@@ -1,4 +1,4 @@
-"""Requests to the API server."""
+"""HTTP requests to the API server."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ from .errors import ADVICE, AccessError, Failure, RequestFailedError
 from .wire import read_status
 
 CONNECT_S = 10.0
-"""Limit of making a connection."""
+"""Time limit for a connection."""
 
-ANSWER_S = 60.0
-"""Limit of one answer that is not a watch; API servers give up at the same."""
+RESPONSE_S = 60.0
+"""Time limit for a response that is not a watch; API servers use the same limit."""
 
 MAX_BODY_BYTES = 128 * 2**20
-"""Largest answer read: a page of 500 pods with 256 KiB each."""
+"""Largest response read: a page of 500 pods with 256 KiB each."""
 
 MAX_ERROR_BYTES = 64 * 2**10
-"""Most that is read of an answer that says no."""
+"""Largest part read of an error response."""
 
 KEEPALIVE = ((socket.TCP_KEEPIDLE, 20), (socket.TCP_KEEPINTVL, 10), (socket.TCP_KEEPCNT, 4))
-"""A peer that vanished without a word is noticed after a minute, though watches may be silent for longer."""
+"""TCP keepalive that detects a lost peer after a minute, since watches may be silent for longer."""
 
 CONTENT_TYPE = "application/json"
 
 
 class ApiServer:
-    """The API server, over one HTTP session.
+    """Client of the API server, over one HTTP session.
 
     Args:
-        access: how to reach it.
+        access: its address and credentials.
         clock: monotonic seconds.
     """
 
@@ -55,22 +55,22 @@ class ApiServer:
             cookie_jar=aiohttp.DummyCookieJar(),
             headers={
                 "Accept": CONTENT_TYPE,
-                "Accept-Encoding": "identity",  # compressed watches come late
+                "Accept-Encoding": "identity",  # compression delays watch events
                 "User-Agent": f"kvatlas/{version('kvatlas')}",
             },
         )
 
     async def stop(self) -> None:
-        """Close the session; requests under way fail."""
+        """Close the session; pending requests fail."""
         session, self._session = self._session, None
         if session is not None:
             await session.close()
 
     async def get(self, path: str, query: Mapping[str, str]) -> bytes:
-        """The body of the answer.
+        """Send a GET request and return the body.
 
         Raises:
-            RequestFailedError: there was none, or it says no.
+            RequestFailedError: no response, or an error status.
         """
         return await self.send("GET", path, query=query)
 
@@ -81,12 +81,12 @@ class ApiServer:
         *,
         query: Mapping[str, str] | None = None,
         body: bytes | None = None,
-        limit_s: float = ANSWER_S,
+        limit_s: float = RESPONSE_S,
     ) -> bytes:
-        """The body of the answer to any request, which may take `limit_s`.
+        """Send a request that may take `limit_s`, and return the body of the response.
 
         Raises:
-            RequestFailedError: there was none, or it says no.
+            RequestFailedError: no response, or an error status.
         """
         with _failures(f"{method} {path}"):
             async with (
@@ -104,17 +104,17 @@ class ApiServer:
         opened: Callable[[], None],
         receive: Callable[[bytes], bool],
     ) -> bool:
-        """An answer that comes bit by bit; whether the server ended it.
+        """Watch a collection; return whether the server ended the watch.
 
         Args:
-            path: of the collection.
+            path: path of the collection.
             query: parameters.
-            deadline_s: limit of the whole answer.
-            opened: told that the server accepts.
-            receive: given pieces, cut anywhere; False ends the watch.
+            deadline_s: time limit for the whole watch.
+            opened: called when the server has accepted the watch.
+            receive: called with each piece of the body, split anywhere; returning False ends the watch.
 
         Raises:
-            RequestFailedError: there was none, it says no, or it broke off.
+            RequestFailedError: no response, an error status, or a broken connection.
         """
         with _failures(f"watch of {path}"):
             async with asyncio.timeout(deadline_s), self._request("GET", path, query, None) as response:
@@ -128,7 +128,7 @@ class ApiServer:
     async def _request(
         self, method: str, path: str, query: Mapping[str, str], body: bytes | None
     ) -> AsyncGenerator[aiohttp.ClientResponse]:
-        """An answer that says yes. A token that is refused is read anew, once."""
+        """Yield a successful response. On 401, reload the token and retry once."""
         response = await self._once(method, path, query, body)
         if response.status == 401 and self._credentials.renew(now=self._clock()):
             response.release()
@@ -164,7 +164,7 @@ class ApiServer:
 
 
 def _socket(address: tuple[int, int, int, str, tuple[object, ...]]) -> socket.socket:
-    """A socket that notices when its peer is gone."""
+    """Return a socket that detects a lost peer."""
     made = socket.socket(*address[:3])
     made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for option, value in KEEPALIVE:
@@ -177,21 +177,21 @@ async def _read(response: aiohttp.ClientResponse, max_bytes: int) -> bytes:
     while piece := await response.content.readany():
         body += piece
         if len(body) > max_bytes:
-            raise RequestFailedError(Failure("too_large", f"the answer is above {max_bytes} bytes"))
+            raise RequestFailedError(Failure("too_large", f"the response has more than {max_bytes} bytes"))
     return bytes(body)
 
 
 async def _refusal(method: str, path: str, response: aiohttp.ClientResponse) -> Failure:
-    """What an answer says that says no: a Status, or plain text from what stands before the API."""
+    """Describe an error response: a Status of the API server, or plain text of a proxy before it."""
     status = read_status(await response.content.read(MAX_ERROR_BYTES))
-    said = status.message if status else response.reason or "no reason given"
+    reason = status.message if status else response.reason or "no reason given"
     advice = f"; {ADVICE[response.status]}" if response.status in ADVICE else ""
     wait = response.headers.get("Retry-After", "")
     if not wait.isdecimal() and status is not None and status.failure.retry_after_s is not None:
         wait = str(round(status.failure.retry_after_s))
     return Failure(
         "expired" if response.status == 410 else "http_status",
-        f"{method} {path}: HTTP status {response.status}: {said}{advice}",
+        f"{method} {path}: HTTP status {response.status}: {reason}{advice}",
         status=response.status,
         retry_after_s=float(wait) if wait.isdecimal() else None,
     )
@@ -199,13 +199,13 @@ async def _refusal(method: str, path: str, response: aiohttp.ClientResponse) -> 
 
 @contextmanager
 def _failures(what: str) -> Generator[None]:
-    """Whatever can go wrong with a request, as a `RequestFailedError`."""
+    """Raise every error of a request as a `RequestFailedError`."""
     try:
         yield
     except TimeoutError:
-        raise RequestFailedError(Failure("timeout", f"{what}: no whole answer in time")) from None
+        raise RequestFailedError(Failure("timeout", f"{what}: no complete response in time")) from None
     except aiohttp.ClientPayloadError as error:
-        raise RequestFailedError(Failure("cut", f"{what}: broke off: {error}")) from error
+        raise RequestFailedError(Failure("cut", f"{what}: the connection broke: {error}")) from error
     except (aiohttp.ClientError, OSError, UnicodeError, AccessError) as error:
         raise RequestFailedError(
             Failure("unreachable", f"{what}: {str(error) or type(error).__name__}")

@@ -1,4 +1,4 @@
-"""How long to leave an API server alone."""
+"""Durations and exponential backoff for requests to an API server."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 MAX_RETRY_AFTER_S = 120.0
-"""Longest wait that a server can ask for: a wrong header must not blind the process for a day."""
+"""Longest `Retry-After` obeyed, so that a wrong header cannot stop discovery for a day."""
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
-    """How often an API server is asked.
+class Timing:
+    """Durations of retries and watches.
 
     Attributes:
-        first_delay_s: wait after the first failure in a row, on average; doubles with each further one.
-        max_delay_s: longest wait, on average. Both are client-go's.
-        healthy_s: a watch that lived so long, or brought anything, ends a row of failures.
-        short_watch_s: a watch that ends sooner counts as failed, so that a server that closes at once is not asked in a loop.
-        watch_s: shortest time that watches are asked for; the longest is twice that, drawn anew each time.
-        slack_s: time past the end that was asked of the server, after which a watch counts as silent.
-        missing_s: a kind that is not served for so long has no objects; API servers that start may forget one for a while.
+        first_delay_s: mean delay after the first failure in a row; doubles with each further one. As in client-go.
+        max_delay_s: longest mean delay. As in client-go.
+        healthy_s: a watch that lasts this long, or delivers an event, ends a row of failures.
+        short_watch_s: a watch that ends sooner counts as failed, so that a server that closes at once causes no busy loop.
+        watch_s: shortest requested duration of a watch; the longest is twice that, drawn for each watch.
+        slack_s: time after the requested end at which a watch is given up.
+        missing_s: a kind that is not served for this long has no objects; a starting API server may not serve it yet.
     """
 
     first_delay_s: float = 0.8
@@ -33,22 +33,22 @@ class Pace:
 
 
 class Backoff:
-    """Waits that grow with each failure in a row.
+    """Exponential backoff.
 
     Args:
-        pace: how.
-        rng: uniform in [0, 1); spreads the waits of several pickers by half to both sides.
+        timing: mean delays.
+        rng: uniform in [0, 1); varies each delay from half to one and a half of its mean.
     """
 
-    def __init__(self, pace: Pace, rng: Callable[[], float]) -> None:
-        self._pace, self._rng = pace, rng
-        self._mean_s = pace.first_delay_s
+    def __init__(self, timing: Timing, rng: Callable[[], float]) -> None:
+        self._timing, self._rng = timing, rng
+        self._mean_s = timing.first_delay_s
 
     def failed(self, retry_after_s: float | None) -> float:
-        """Seconds to wait after one more failure, at least `retry_after_s`."""
-        mean_s, self._mean_s = self._mean_s, min(self._mean_s * 2, self._pace.max_delay_s)
+        """Return the delay in seconds after one more failure, at least `retry_after_s`."""
+        mean_s, self._mean_s = self._mean_s, min(self._mean_s * 2, self._timing.max_delay_s)
         return max(mean_s * (0.5 + self._rng()), min(retry_after_s or 0.0, MAX_RETRY_AFTER_S))
 
     def reset(self) -> None:
-        """Things went well for a while."""
-        self._mean_s = self._pace.first_delay_s
+        """End the row of failures."""
+        self._mean_s = self._timing.first_delay_s

@@ -1,4 +1,4 @@
-"""Tokens and certificates that are replaced while the process runs."""
+"""Token and TLS context for requests, reloaded when their files are rotated."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ LOOK_EVERY_S = 60.0
 
 
 class Credentials:
-    """What a request carries, read again from its files when they may have changed.
+    """Token and TLS context of an `Access`, reloaded from their files.
 
-    The kubelet swaps a link above the files, which no watch on the files shows, so they are looked at by time.
+    The kubelet replaces a symbolic link above the files, which a file watch does not report, so the files are checked by
+    time.
 
     Args:
-        access: what they are.
+        access: names the files, or holds their content.
     """
 
     def __init__(self, access: Access) -> None:
@@ -34,27 +35,27 @@ class Credentials:
         self._tls_files = FileWatch(*_tls_files(access))
 
     def token(self, *, now: float) -> str:
-        """The bearer token, empty for none.
+        """Return the bearer token, empty for none.
 
         Raises:
-            AccessError: its file cannot be read, and never could.
+            AccessError: its file cannot be read, and no earlier token is known.
         """
         if isinstance(self._access.token, Path) and _is_old(self._token_read_at, now):
             self._read_token(self._access.token, now)
         return self._token
 
     def renew(self, *, now: float) -> bool:
-        """Read the token's file anew; whether it holds another one."""
+        """Reload the token from its file; return whether it has changed."""
         before = self._token
         if isinstance(self._access.token, Path):
             self._read_token(self._access.token, now)
         return self._token != before
 
     def tls(self, *, now: float) -> ssl.SSLContext:
-        """For connections; another one after its files have changed.
+        """Return the TLS context for connections, a new one after its files have changed.
 
         Raises:
-            AccessError: the files cannot be used, and never could.
+            AccessError: the files cannot be used, and no earlier context is known.
         """
         if self._tls is None or _is_old(self._tls_seen_at, now):
             self._tls_seen_at = now
@@ -97,7 +98,7 @@ def _context(access: Access) -> ssl.SSLContext:
         context = ssl.create_default_context(cafile=access.ca)
     else:
         context = ssl.create_default_context(cadata=access.ca)
-    # Python 3.13 asks of a CA what those of many clusters lack, such as an authority key identifier.
+    # Python 3.13 requires extensions that the CAs of many clusters lack, such as an authority key identifier.
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     if not access.verify:
         context.check_hostname = False
@@ -107,14 +108,16 @@ def _context(access: Access) -> ssl.SSLContext:
         if isinstance(certificate, Path):
             context.load_cert_chain(certificate, key)
         else:
-            with _as_file(f"{certificate}\n{key}") as file:  # the library takes files alone
+            with _as_file(
+                f"{certificate}\n{key}"
+            ) as file:  # OpenSSL reads client certificates from files only
                 context.load_cert_chain(file)
     return context
 
 
 @contextmanager
 def _as_file(text: str) -> Generator[str]:
-    """A file with the text, which no other user can read, for as long as the block runs."""
+    """Yield the path of a file with the text, which no other user can read; it is removed at the end."""
     with tempfile.NamedTemporaryFile("w") as file:
         file.write(text)
         file.flush()

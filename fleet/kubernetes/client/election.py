@@ -1,4 +1,4 @@
-"""The task that takes part in an election."""
+"""Task that takes part in a leader election."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ log = logging.getLogger(__name__)
 
 
 class Elector:
-    """Takes part, and tells whether this process leads.
+    """Carries out the steps of a `LeaseElection`.
 
     Args:
         server: the API server.
-        namespace: of the Lease.
-        name: of the Lease.
-        election: decides.
-        limit_s: longest wait for an answer; less than the time in which a lead must be renewed.
-        tell: told of every change.
+        namespace: namespace of the Lease.
+        name: name of the Lease.
+        election: decides the steps.
+        limit_s: time limit per request; less than the time in which a lead must be renewed.
+        on_change: called after this process began or ceased to lead.
         clock: monotonic seconds.
         wall: seconds since 1970.
     """
@@ -38,22 +38,22 @@ class Elector:
         name: str,
         election: LeaseElection,
         limit_s: float,
-        tell: Callable[[], None],
+        on_change: Callable[[], None],
         clock: Callable[[], float],
         wall: Callable[[], float],
     ) -> None:
-        self._server, self._election, self._tell = server, election, tell
+        self._server, self._election, self._on_change = server, election, on_change
         self._limit_s, self._clock, self._wall = limit_s, clock, wall
         self._collection = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
         self._path = f"{self._collection}/{name}"
         self.leads = False
         """Whether this process leads."""
         self.n_changes = 0
-        """How often it began or ceased to."""
+        """How often it began or ceased to lead."""
         self._warned = False
 
     async def run(self) -> None:
-        """Take part, until cancelled."""
+        """Take part in the election, until cancelled."""
         while True:
             match self._election.step(self._clock(), wall=self._wall()):
                 case Pause(seconds):
@@ -65,13 +65,13 @@ class Elector:
             self._look()
 
     async def watch(self, interval_s: float) -> None:
-        """Notice the end of a lead that was not renewed in time, while a renewal hangs; until cancelled."""
+        """Detect an expired lead while a renewal hangs, until cancelled."""
         while True:
             await asyncio.sleep(interval_s)
             self._look()
 
     async def resign(self) -> bool:
-        """Give the Lease up, so that another process can lead at once; whether it was held, and is no more."""
+        """Give up the Lease, so that another process can lead at once; return whether this process held and released it."""
         try:
             for _ in range(2):
                 write = self._election.release(wall=self._wall())
@@ -80,14 +80,14 @@ class Elector:
                     return False
                 if await self._replaced(write):
                     return True
-                # a renewal that was cut short may have been written all the same
+                # a cancelled renewal may have been written
                 self._election.found(read_lease(await self._fetch()), now=self._clock())
         except RequestFailedError as error:
-            log.warning("the Lease could not be given up, others wait for its end: %s", error)
+            log.warning("the Lease could not be given up, others must wait until it expires: %s", error)
         return False
 
     async def _replaced(self, write: WriteLease) -> bool:
-        """Whether the Lease was replaced; not when it is another by now."""
+        """Replace the Lease; return False if another process has changed it."""
         try:
             body = msgspec.json.encode(write.lease)
             await self._server.send("PUT", self._path, body=body, limit_s=self._limit_s)
@@ -98,7 +98,7 @@ class Elector:
         return True
 
     async def until_taken(self, *, every_s: float) -> None:
-        """Wait until another process has taken the Lease that was given up."""
+        """Wait until another process holds the Lease."""
         while True:
             try:
                 lease = read_lease(await self._fetch())
@@ -122,7 +122,7 @@ class Elector:
             return
         lease = read_lease(body)
         if lease is None:
-            self._failed(Failure("malformed", f"{self._path} is no Lease"))
+            self._failed(Failure("malformed", f"{self._path} is not a Lease"))
         else:
             self._election.found(lease, now=self._clock())
 
@@ -131,14 +131,14 @@ class Elector:
         body = msgspec.json.encode(write.lease)
         method, path = ("POST", self._collection) if write.is_new else ("PUT", self._path)
         try:
-            answer = await self._server.send(method, path, body=body, limit_s=self._limit_s)
+            body = await self._server.send(method, path, body=body, limit_s=self._limit_s)
         except RequestFailedError as error:
             if error.failure.status == 409:
                 self._election.refused(now=self._clock())
             else:
                 self._failed(error.failure)
             return
-        self._election.written(read_lease(answer) or write.lease, now=self._clock(), asked_at=asked_at)
+        self._election.written(read_lease(body) or write.lease, now=self._clock(), asked_at=asked_at)
         self._warned = False
 
     def _failed(self, failure: Failure) -> None:
@@ -153,4 +153,4 @@ class Elector:
             self.leads = leads
             self.n_changes += 1
             log.info("this process leads" if leads else "this process does not lead any more")
-            self._tell()
+            self._on_change()

@@ -1,10 +1,10 @@
-"""Errors of talking to the Kubernetes API server.
+"""Errors of the Kubernetes client.
 
 KVAtlasError
 └── KubernetesError
-    ├── AccessError         how to reach the API server cannot be found out, or what is found cannot be used
-    ├── RequestFailedError  one request gave no answer that helps
-    └── MalformedError      an answer is not what the protocol says
+    ├── AccessError         address or credentials of the API server are missing or unusable
+    ├── RequestFailedError  a request failed
+    └── MalformedError      a response violates the protocol
 """
 
 from __future__ import annotations
@@ -18,31 +18,31 @@ ADVICE = {
     403: "give the ServiceAccount a Role that may get, list and watch this",
     404: "the cluster does not serve this kind; install its CRD",
 }
-"""What mends a refusal, by HTTP status."""
+"""Remedy for an error response, by HTTP status."""
 
 
 class KubernetesError(KVAtlasError):
-    """Something is wrong between the process and the Kubernetes API server."""
+    """Base of errors between the process and the Kubernetes API server."""
 
 
 class AccessError(KubernetesError):
-    """How to reach the API server cannot be found out, or what is found cannot be used."""
+    """Address or credentials of the API server are missing or unusable."""
 
 
 class MalformedError(KubernetesError):
-    """An answer is not what the protocol says."""
+    """A response violates the protocol."""
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why a request gave nothing.
+    """Reason why a request failed.
 
     Attributes:
-        reason: a bounded word for counters: `unreachable`, `timeout`, `http_status`, `malformed`, `too_large`, `expired`,
+        reason: counter label, one of `unreachable`, `timeout`, `http_status`, `malformed`, `too_large`, `expired`,
             `cut` or `short`.
-        message: for people.
-        status: HTTP status, also of a Status inside a watch; None when there was no answer.
-        retry_after_s: how long the server wants to be left alone; None when it does not say.
+        message: text for logs.
+        status: HTTP status, also of a Status inside a watch; None without response.
+        retry_after_s: delay that the server asks for; None if it asks for none.
     """
 
     reason: str
@@ -52,7 +52,7 @@ class Failure:
 
 
 class RequestFailedError(KubernetesError):
-    """One request gave no answer that helps."""
+    """A request failed."""
 
     def __init__(self, failure: Failure) -> None:
         super().__init__(failure.message)

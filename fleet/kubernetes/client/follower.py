@@ -1,4 +1,4 @@
-"""The task that keeps one copy of a collection up to date."""
+"""Task that keeps a copy of a collection up to date."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ log = logging.getLogger(__name__)
 T = TypeVar("T", bound=KubernetesObject)
 
 ROUTINE = frozenset({"expired", "cut", "short"})
-"""Failures that belong to the protocol: nobody need be told of them."""
+"""Failures that are part of normal operation; logged at debug level."""
 
 
 @dataclass(frozen=True, slots=True)
 class Collection:
-    """What is asked for.
+    """A collection of objects.
 
     Attributes:
-        path: of the kind in a namespace.
-        label_selector: labels that objects must have, empty for any.
-        field_selector: fields that they must have, empty for any.
+        path: path of the kind in a namespace.
+        label_selector: labels that objects must have; empty for any.
+        field_selector: fields that objects must have; empty for any.
     """
 
     path: str
@@ -36,19 +36,19 @@ class Collection:
     field_selector: str = ""
 
     def query(self) -> dict[str, str]:
-        """Parameters of every request for it."""
+        """Return the parameters of every request for it."""
         selectors = {"labelSelector": self.label_selector, "fieldSelector": self.field_selector}
         return {name: text for name, text in selectors.items() if text}
 
 
 class Follower(Generic[T]):
-    """Does what a `ListWatch` says.
+    """Carries out the steps of a `ListWatch`.
 
     Args:
-        server: which to ask.
-        collection: what to ask for.
-        copy: says when to ask, and takes the answers.
-        on_change: told after answers that may have changed the copy.
+        server: the API server.
+        collection: the collection to follow.
+        copy: decides the steps, and receives the responses.
+        on_change: called after responses that may have changed the copy.
         clock: monotonic seconds.
     """
 
@@ -65,27 +65,29 @@ class Follower(Generic[T]):
         self._server, self._collection = server, collection
         self._on_change, self._clock = on_change, clock
         self._warned = False
-        self._asking: asyncio.Task[None] | None = None
+        self._steps_task: asyncio.Task[None] | None = None
 
     def follow(self, collection: Collection) -> None:
-        """Ask for another collection from now on; the copy stays as it is until that is listed."""
+        """Follow another collection; the copy stays as it is until that one is listed."""
         if collection != self._collection:
             self._collection = collection
             self.copy.restart()
-            if self._asking is not None:
-                self._asking.cancel()  # an answer to the old question must not reach the copy
+            if self._steps_task is not None:
+                self._steps_task.cancel()  # a response for the former collection must not reach the copy
 
     async def run(self) -> None:
         """Follow, until cancelled."""
         while True:
-            self._asking = asyncio.create_task(self._steps(), name=f"list and watch {self._collection.path}")
+            self._steps_task = asyncio.create_task(
+                self._steps(), name=f"list and watch {self._collection.path}"
+            )
             try:
-                await asyncio.wait((self._asking,))
+                await asyncio.wait((self._steps_task,))
             finally:
-                self._asking.cancel()
-                await asyncio.wait((self._asking,))
-            if not self._asking.cancelled():
-                self._asking.result()  # it ends by itself only by a bug
+                self._steps_task.cancel()
+                await asyncio.wait((self._steps_task,))
+            if not self._steps_task.cancelled():
+                self._steps_task.result()  # it returns only because of a bug: raise it
 
     async def _steps(self) -> None:
         while True:
@@ -135,7 +137,7 @@ class Follower(Generic[T]):
     def _opened(self) -> None:
         self.copy.opened(now=self._clock())
         if self._warned:
-            log.info("following %s again", self._collection.path)
+            log.info("%s is followed again", self._collection.path)
         self._warned = False
 
     def _receive(self, piece: bytes) -> bool:
@@ -147,7 +149,7 @@ class Follower(Generic[T]):
         is_news = not self._warned and failure.reason not in ROUTINE
         log.log(
             logging.WARNING if is_news else logging.DEBUG,
-            "the last known %s stay in force: %s", self._collection.path.rpartition("/")[2], failure.message,
+            "the last known %s stay in use: %s", self._collection.path.rpartition("/")[2], failure.message,
         )  # fmt: skip
         self._warned = self._warned or is_news
         self.copy.failed(failure, now=self._clock())

@@ -1,8 +1,8 @@
-"""Who leads, by a Lease: what was found in, what to do out.
+"""Leader election by a Lease, as a state machine without I/O.
 
-One process holds the Lease and renews it; the others read it, and take it when its holder gave it up or has not renewed
-it for its whole duration by *their* clock, so that wrong clocks elsewhere do no harm. The holder stops to lead before
-others may take over. Source: client-go, tools/leaderelection.
+One process holds the Lease and renews it. The others read it, and take it if the holder gave it up or did not renew it for
+its whole duration. They measure that with their own clock, so wrong clocks elsewhere do no harm. The holder stops leading
+before others may take over. Source: client-go, tools/leaderelection.
 """
 
 from __future__ import annotations
@@ -21,32 +21,32 @@ class LeaseSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_
     """`coordination.k8s.io/v1` LeaseSpec."""
 
     holder_identity: str | None = None
-    """Who leads; absent or empty: nobody."""
+    """Identity of the holder; absent or empty if nobody holds it."""
     lease_duration_seconds: int | None = None
-    """Time without renewal after which others may take it."""
+    """Time without renewal after which others may take it, seconds."""
     acquire_time: str | None = None
-    """When the holder took it; UTC with microseconds."""
+    """Time at which the holder took it; UTC with microseconds."""
     renew_time: str | None = None
-    """When the holder last renewed it."""
+    """Time of the last renewal; UTC with microseconds."""
     lease_transitions: int | None = None
-    """How often it changed hands."""
+    """Number of changes of the holder."""
 
 
 class Lease(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A Lease. Its metadata goes back as it came."""
+    """A Lease. Its metadata is written back unchanged."""
 
     api_version: str = "coordination.k8s.io/v1"
     """Version."""
     kind: str = "Lease"
     """Kind."""
     metadata: dict[str, object]
-    """Name, resourceVersion and whatever else it has."""
+    """Name, resourceVersion and all other fields."""
     spec: LeaseSpec = LeaseSpec()
-    """Who leads."""
+    """Holder and durations."""
 
 
 def read_lease(body: bytes) -> Lease | None:
-    """A Lease; None when it is none."""
+    """Decode a Lease, None if the body is something else."""
     try:
         return msgspec.json.decode(body, type=Lease)
     except DECODE_ERRORS:
@@ -55,12 +55,12 @@ def read_lease(body: bytes) -> Lease | None:
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """How long things may take; the defaults are client-go's.
+    """Durations of an election; the defaults are those of client-go.
 
     Attributes:
         lease_s: time without renewal after which others may take the Lease.
-        renew_s: time without a renewal that worked after which the holder stops to lead; less than `lease_s`.
-        retry_s: time between two looks or renewals.
+        renew_s: time without successful renewal after which the holder stops leading; less than `lease_s`.
+        retry_s: time between two reads or renewals.
     """
 
     lease_s: int = 15
@@ -70,16 +70,16 @@ class Terms:
 
 @dataclass(frozen=True, slots=True)
 class ReadLease:
-    """Step: get the Lease."""
+    """Step: read the Lease."""
 
 
 @dataclass(frozen=True, slots=True)
 class WriteLease:
-    """Step: make the Lease, or replace the one that was found.
+    """Step: create or replace the Lease.
 
     Attributes:
-        lease: what to write.
-        is_new: whether there was none.
+        lease: content to write.
+        is_new: whether to create it.
     """
 
     lease: Lease
@@ -93,10 +93,10 @@ class LeaseElection:
     """One process's part in an election.
 
     Args:
-        name: of the Lease.
-        identity: of this process, unlike any other's.
+        name: name of the Lease.
+        identity: unique identity of this process.
         terms: durations.
-        rng: uniform in [0, 1); spreads the looks of several followers.
+        rng: uniform in [0, 1); spreads the reads of several processes.
     """
 
     def __init__(self, name: str, *, identity: str, terms: Terms, rng: Callable[[], float]) -> None:
@@ -108,16 +108,16 @@ class LeaseElection:
         self._leads_until: float | None = None
 
     def leads(self, now: float) -> bool:
-        """Whether this process leads."""
+        """Return whether this process leads."""
         return self._leads_until is not None and now < self._leads_until
 
     @property
     def leader(self) -> str:
-        """Who holds the Lease as last seen; empty for nobody."""
+        """Identity of the last known holder; empty for nobody."""
         return (self._known.spec.holder_identity or "") if self._known is not None else ""
 
     def step(self, now: float, *, wall: float) -> LeaseStep:
-        """What to do next; `found`, `written`, `refused` or `failed` tell how it went.
+        """Return the next step; report its result by `found`, `written`, `refused` or `failed`.
 
         Args:
             now: monotonic seconds.
@@ -133,7 +133,7 @@ class LeaseElection:
         return ReadLease()
 
     def found(self, lease: Lease | None, *, now: float) -> None:
-        """The Lease as read; None when there is none."""
+        """Take the Lease as read, None if it does not exist."""
         if lease is None or self._known is None or lease.spec != self._known.spec:
             self._changed_at = now
         self._known, self._is_known = lease, True
@@ -141,23 +141,23 @@ class LeaseElection:
             self._wait(now)
 
     def written(self, lease: Lease, *, now: float, asked_at: float) -> None:
-        """The Lease was written; this process leads for `renew_s` from when it asked."""
+        """Take the Lease as written; this process leads for `renew_s` from `asked_at`."""
         self._known, self._is_known = lease, True
         self._changed_at = now
         self._leads_until = asked_at + self._terms.renew_s
         self._wait(now)
 
     def refused(self, *, now: float) -> None:
-        """Somebody else wrote first: look again."""
+        """Handle a conflict: another process wrote first, so read again."""
         self._is_known = False
         self._wait(now)
 
     def failed(self, *, now: float) -> None:
-        """The API server did not answer. What is known stays; leading ends by itself."""
+        """Handle a failed request. The known state stays; the lead expires by time."""
         self._wait(now)
 
     def release(self, *, wall: float) -> WriteLease | None:
-        """Step that gives the Lease up, for a process that ends; None when it is not ours, or was given up."""
+        """Return the step that gives up the Lease, None if this process does not hold it."""
         self._leads_until = None
         ours, self._known = self._known if self.leader == self._identity else None, None
         if ours is None:
@@ -192,5 +192,5 @@ class LeaseElection:
 
 
 def _time(wall: float) -> str:
-    """MicroTime as Kubernetes writes it."""
+    """Format wall-clock seconds as a Kubernetes MicroTime."""
     return datetime.fromtimestamp(wall, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

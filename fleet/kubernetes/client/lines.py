@@ -1,18 +1,18 @@
-"""Lines out of a stream of bytes that is cut anywhere."""
+"""Splitting of a byte stream into lines."""
 
 from __future__ import annotations
 
 from .errors import MalformedError
 
 MAX_LINE_BYTES = 8 * 2**20
-"""Longest line taken: etcd keeps objects below 1.5 MiB, and JSON may escape each byte of one by several."""
+"""Longest line accepted: etcd limits objects to 1.5 MiB, and JSON may escape each byte by several."""
 
 
 class Lines:
-    """Collects bytes and gives whole lines.
+    """Buffer that collects bytes and returns complete lines.
 
     Args:
-        max_bytes: longest line taken.
+        max_bytes: longest line accepted.
     """
 
     def __init__(self, *, max_bytes: int = MAX_LINE_BYTES) -> None:
@@ -21,7 +21,7 @@ class Lines:
         self._n_begun = 0
 
     def feed(self, data: bytes) -> list[bytes]:
-        """The lines that `data` completes, without their ends; blank ones are left out.
+        """Return the lines that `data` completes, without line ends and blank lines.
 
         Raises:
             MalformedError: a line is longer than the limit.
@@ -37,12 +37,12 @@ class Lines:
 
     @property
     def inside(self) -> bool:
-        """Whether a line has begun and not ended."""
+        """Whether an incomplete line is buffered."""
         return self._n_begun > 0
 
     def _begin(self, piece: bytes) -> None:
         self._n_begun += len(piece)
         if self._n_begun > self._max_bytes:
-            raise MalformedError(f"a line of the watch is above {self._max_bytes} bytes")
+            raise MalformedError(f"a line of the watch has more than {self._max_bytes} bytes")
         if piece:
             self._begun.append(piece)

@@ -1,6 +1,6 @@
-"""A copy of one collection of the API server: pages and watch lines in, the next step out.
+"""A copy of one collection of the API server, as a state machine without I/O and clock.
 
-No sockets and no clock: `follower.py` does what `step` says and tells how it went.
+`follower.py` carries out the steps and reports their results.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from .backoff import Backoff, Pace
+from .backoff import Backoff, Timing
 from .errors import Failure, MalformedError
 from .lines import Lines
 from .wire import DECODE_ERRORS, KubernetesObject, Page, read_event, read_meta, read_page, read_status
@@ -21,22 +21,22 @@ from .wire import DECODE_ERRORS, KubernetesObject, Page, read_event, read_meta, 
 T = TypeVar("T", bound=KubernetesObject)
 
 PAGE_SIZE = 500
-"""Objects a page, as client-go asks for."""
+"""Objects per page, as in client-go."""
 
 MAX_OBJECTS = 100_000
-"""Objects kept; the largest clusters have 150,000 pods in all their namespaces together."""
+"""Limit of objects in a copy; the largest clusters have 150,000 pods in all namespaces together."""
 
 MAX_FRUITLESS = 3
-"""Watches in a row that broke without bringing anything, before the collection is listed anew."""
+"""Failed watches in a row without any event, after which the collection is listed again."""
 
 
 @dataclass(frozen=True, slots=True)
 class ListPage:
-    """Step: ask for a page of the list.
+    """Step: request a page of the list.
 
     Attributes:
-        limit: objects wanted at most, None for all.
-        continue_from: token of the page, empty for the first.
+        limit: most objects in the page; None for all.
+        continue_from: token of the page; empty for the first.
     """
 
     limit: int | None
@@ -45,12 +45,12 @@ class ListPage:
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """Step: ask for what changes from a position on.
+    """Step: watch the changes after a position.
 
     Attributes:
         resource_version: the position.
-        timeout_s: when the server shall end the watch.
-        deadline_s: when to give up on a server that has not ended it.
+        timeout_s: time after which the server should end the watch.
+        deadline_s: time after which the client ends it.
     """
 
     resource_version: str
@@ -71,28 +71,28 @@ Step = ListPage | Watch | Pause
 class ListWatch(Generic[T]):
     """A copy of one collection, kept up to date.
 
-    The copy is replaced only by a whole list, so what was deleted unseen goes with the next one, and stays as it was
-    while the server cannot be asked.
+    Only a complete list replaces the copy. It stays while the server does not respond, and the next list removes objects
+    whose deletion was missed.
 
     Args:
-        kind: the type of its objects.
-        pace: how often the server is asked.
+        kind: type of the objects.
+        timing: durations of retries and watches.
         rng: uniform in [0, 1).
     """
 
-    def __init__(self, kind: type[T], *, pace: Pace, rng: Callable[[], float]) -> None:
+    def __init__(self, kind: type[T], *, timing: Timing, rng: Callable[[], float]) -> None:
         self._decoder = msgspec.json.Decoder(kind)
-        self._pace, self._rng = pace, rng
-        self._backoff = Backoff(pace, rng)
+        self._timing, self._rng = timing, rng
+        self._backoff = Backoff(timing, rng)
         self._objects: dict[str, T] = {}
         self.synced = False
-        """Whether the collection was ever listed as it is asked for."""
+        """Whether the collection has been listed since the start or the last `restart`."""
         self.problem: Failure | None = None
-        """What keeps the copy from being up to date; None while a watch runs."""
+        """Why the copy may be out of date; None while a watch runs."""
         self.n_lists = 0
         """Lists completed."""
         self.n_rejected = 0
-        """Objects that could not be read; what was known of each stays."""
+        """Objects that could not be decoded; the last good version of each stays."""
         self.n_failures: Counter[str] = Counter()
         """`Failure.reason` -> failures."""
         self._wait_until = 0.0
@@ -103,41 +103,41 @@ class ListWatch(Generic[T]):
 
     @property
     def objects(self) -> Mapping[str, T]:
-        """The copy, by name."""
+        """The objects by name; a live view."""
         return MappingProxyType(self._objects)
 
     def restart(self) -> None:
-        """The collection is asked for in another way, such as by another selector: list it anew, at once."""
+        """List the collection again at once, because the selector or path has changed."""
         self._backoff.reset()
         self._wait_until = 0.0
         self.synced = False
         self._start_list()
 
     def step(self, now: float) -> Step:
-        """What to do next; `page`, `opened` and `receive`, `ended` or `failed` tell how it went."""
+        """Return the next step; report its result by `page`, `opened`, `receive`, `ended` or `failed`."""
         if now < self._wait_until:
             return Pause(self._wait_until - now)
         if self._position:
-            timeout_s = round(self._pace.watch_s * (1 + self._rng()))
-            return Watch(self._position, timeout_s, timeout_s + self._pace.slack_s)
+            timeout_s = round(self._timing.watch_s * (1 + self._rng()))
+            return Watch(self._position, timeout_s, timeout_s + self._timing.slack_s)
         return ListPage(None if self._whole else PAGE_SIZE, self._continue_from)
 
     def page(self, body: bytes, *, now: float) -> None:
-        """A page came."""
+        """Take a page of the list."""
         try:
             self._take_page(read_page(body))
         except MalformedError as error:
             self.failed(Failure("malformed", str(error)), now=now)
 
     def opened(self, *, now: float) -> None:
-        """The watch was accepted."""
+        """Note that the server accepted the watch."""
         self._lines = Lines()
         self._opened_at = now
         self._fruitful = False
         self.problem = None
 
     def receive(self, data: bytes, *, now: float) -> bool:
-        """Bytes of the watch came; False when the watch is of no more use."""
+        """Take bytes of the watch; return False if the watch must end."""
         try:
             for line in self._lines.feed(data):
                 failure = self._take_line(line)
@@ -150,18 +150,18 @@ class ListWatch(Generic[T]):
         return True
 
     def ended(self, *, now: float) -> None:
-        """The server closed the watch."""
+        """Handle the end of a watch that the server closed."""
         lived_s = 0.0 if self._opened_at is None else now - self._opened_at
         if self._lines.inside:
             self.failed(Failure("cut", "the watch ended inside a line"), now=now)
-        elif lived_s < self._pace.short_watch_s:
+        elif lived_s < self._timing.short_watch_s:
             self.failed(Failure("short", f"the server closed the watch after {lived_s:.1f} s"), now=now)
         else:
             self._note_life(now)
             self._n_fruitless = 0
 
     def failed(self, failure: Failure, *, now: float) -> None:
-        """A request failed, or a watch broke."""
+        """Handle a failed request or a broken watch."""
         self.problem = failure
         self.n_failures[failure.reason] += 1
         self._note_life(now)
@@ -170,7 +170,7 @@ class ListWatch(Generic[T]):
             if failure.status in (404, 410) or self._n_fruitless >= MAX_FRUITLESS:
                 self._start_list()
         else:
-            # a list that is read page by page can outlive its token, one in one go cannot
+            # a page token can expire during a long list; a list in one page cannot
             self._whole = failure.status == 410 and bool(self._continue_from)
             self._note_missing(failure, now)
             self._start_list()
@@ -186,10 +186,10 @@ class ListWatch(Generic[T]):
         self._n_fruitless = 0
 
     def _note_life(self, now: float) -> None:
-        """A watch is over; whether it went well decides how soon the next one may come."""
+        """Reset the backoff after a watch that went well."""
         if self._opened_at is None:
             return
-        if self._fruitful or now - self._opened_at >= self._pace.healthy_s:
+        if self._fruitful or now - self._opened_at >= self._timing.healthy_s:
             self._backoff.reset()
         if self._fruitful:
             self._n_fruitless = 0
@@ -201,7 +201,7 @@ class ListWatch(Generic[T]):
             return
         if self._missing_since is None:
             self._missing_since = now
-        if now - self._missing_since >= self._pace.missing_s:
+        if now - self._missing_since >= self._timing.missing_s:
             self._objects = {}
 
     def _take_page(self, page: Page) -> None:
@@ -213,7 +213,7 @@ class ListWatch(Generic[T]):
             raise MalformedError(f"the list has more than {MAX_OBJECTS} objects")
         if page.metadata.continue_:
             if page.metadata.continue_ == self._continue_from:
-                raise MalformedError("the list goes in circles")
+                raise MalformedError("the list repeats a page token")
             self._continue_from = page.metadata.continue_
             return
         self._objects = self._listed
@@ -224,7 +224,7 @@ class ListWatch(Generic[T]):
         self.synced = True
 
     def _read(self, raw: msgspec.Raw) -> T | None:
-        """The object; what was known of it where it cannot be read, None where nothing was."""
+        """Decode an object; if that fails, return its last known version, None if there is none."""
         try:
             found = self._decoder.decode(raw)
         except DECODE_ERRORS:
@@ -235,7 +235,7 @@ class ListWatch(Generic[T]):
         return found
 
     def _take_line(self, line: bytes) -> Failure | None:
-        """What the line says, done; a failure when it says one."""
+        """Apply a line of the watch; return the failure if the line reports one."""
         event = read_event(line)
         if event.type == "ERROR":
             status = read_status(event.object)
@@ -251,7 +251,7 @@ class ListWatch(Generic[T]):
             case "DELETED":
                 self._objects.pop(meta.name, None)
             case _:
-                pass  # BOOKMARK, and what later servers may add: only the position counts
+                pass  # BOOKMARK, and types of later servers: only the position is used
         if meta.resource_version:
             self._position = meta.resource_version
         self._fruitful = True

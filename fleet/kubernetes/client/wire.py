@@ -1,4 +1,4 @@
-"""The API server's JSON that is common to all kinds, as typed data. Unknown fields are skipped.
+"""JSON of the API server that all kinds share, as typed data. Unknown fields are skipped.
 
 Source: Kubernetes API concepts, "Efficient detection of changes"; apimachinery meta/v1 types.
 """
@@ -15,22 +15,22 @@ DECODE_ERRORS = (msgspec.MsgspecError, UnicodeDecodeError)
 
 
 class Wire(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Base of what the API server sends: camelCase keys."""
+    """Base of structs with camelCase keys."""
 
 
 class ObjectMeta(Wire, frozen=True):
-    """What every object has."""
+    """Metadata of every object."""
 
     name: str = ""
     """Unique in its namespace and kind; a bookmark has none."""
     uid: str = ""
-    """Another one when an object is deleted and made again under its name."""
+    """Unique; changes if an object is deleted and created again under its name."""
     resource_version: str = ""
     """Opaque position in the history of the collection."""
 
 
 class AnyMeta(Protocol):
-    """Metadata of some kind; each kind reads the fields that it needs."""
+    """Metadata of any kind; each kind decodes the fields that it needs."""
 
     @property
     def name(self) -> str:
@@ -44,7 +44,7 @@ class AnyMeta(Protocol):
 
 
 class KubernetesObject(Protocol):
-    """An object of some kind."""
+    """An object of any kind."""
 
     @property
     def metadata(self) -> AnyMeta:
@@ -53,7 +53,7 @@ class KubernetesObject(Protocol):
 
 
 class Named(Wire, frozen=True):
-    """Any object, by its metadata alone."""
+    """Metadata of any object."""
 
     metadata: ObjectMeta
 
@@ -71,7 +71,7 @@ class Page(Wire, frozen=True):
 
     metadata: ListMeta
     items: list[msgspec.Raw] | None = None
-    """Go writes an empty list as null."""
+    """None for an empty list, which Go writes as null."""
 
 
 class WatchEvent(Wire, frozen=True):
@@ -88,7 +88,7 @@ class StatusDetails(Wire, frozen=True):
 
 
 class Status(Wire, frozen=True):
-    """How the API server says that something failed."""
+    """Error response of the API server."""
 
     code: int = 0
     reason: str = ""
@@ -97,7 +97,7 @@ class Status(Wire, frozen=True):
 
     @property
     def failure(self) -> Failure:
-        """The same as a failure."""
+        """The error as a `Failure`."""
         wait_s = self.details.retry_after_seconds if self.details else 0
         expired = self.code == 410
         return Failure(
@@ -115,10 +115,10 @@ _NAMED = msgspec.json.Decoder(Named)
 
 
 def read_page(body: bytes) -> Page:
-    """A page of a list.
+    """Decode a page of a list.
 
     Raises:
-        MalformedError: not one, or without a position to watch from.
+        MalformedError: not a page, or without a position to watch from.
     """
     try:
         page = _PAGE.decode(body)
@@ -130,10 +130,10 @@ def read_page(body: bytes) -> Page:
 
 
 def read_event(line: bytes) -> WatchEvent:
-    """A line of a watch.
+    """Decode a line of a watch.
 
     Raises:
-        MalformedError: not one.
+        MalformedError: not a watch event.
     """
     try:
         return _EVENT.decode(line)
@@ -142,10 +142,10 @@ def read_event(line: bytes) -> WatchEvent:
 
 
 def read_meta(raw: msgspec.Raw) -> ObjectMeta:
-    """An object's metadata.
+    """Decode the metadata of an object.
 
     Raises:
-        MalformedError: it has none.
+        MalformedError: the object has none.
     """
     try:
         return _NAMED.decode(raw).metadata
@@ -154,7 +154,7 @@ def read_meta(raw: msgspec.Raw) -> ObjectMeta:
 
 
 def read_status(body: bytes | msgspec.Raw) -> Status | None:
-    """What the server says went wrong; None when it says so in another form, or does not."""
+    """Decode an error response, None if the body is something else."""
     try:
         status = _STATUS.decode(body)
     except DECODE_ERRORS:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from prometheus_client.metrics_core import Metric
 
-from ....fleet.metrics import counter, gauge
+from ....fleet.families import counter, gauge
 from .recorder import Recorder
 
 

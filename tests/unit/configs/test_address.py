@@ -1,4 +1,4 @@
-"""Addresses in every form people write them, right and wrong."""
+"""Valid and invalid addresses in every form."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from kvatlas.configs.address import (
         pytest.param("vllm_0:80", "vllm_0", 80, id="underscore"),
     ],
 )
-def test_host_and_port_are_read(text: str, host: str, port: int) -> None:
+def test_host_and_port_are_parsed(text: str, host: str, port: int) -> None:
     parsed = HostPort.parse(text)
 
     assert (parsed.host, parsed.port) == (host, port)
@@ -55,7 +55,7 @@ def test_host_and_port_are_read(text: str, host: str, port: int) -> None:
         "10.0.0.1:٨٠٠٠",
     ],
 )
-def test_other_forms_are_refused_with_the_right_one(text: str) -> None:
+def test_other_forms_are_rejected_with_the_right_one(text: str) -> None:
     with pytest.raises(
         ValueError, match=r"expected HOST:PORT such as 10\.0\.0\.1:8000 or \[2001:db8::1\]:8000"
     ):
@@ -69,17 +69,17 @@ def test_other_forms_are_refused_with_the_right_one(text: str) -> None:
         ("a:65536", 0, "found port 65536 in 'a:65536', expected a port from 0 to 65535"),
     ],
 )
-def test_port_out_of_range_is_refused(text: str, lowest: int, message: str) -> None:
+def test_port_out_of_range_is_rejected(text: str, lowest: int, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         HostPort.parse(text, lowest_port=lowest)
 
 
-def test_port_zero_is_allowed_where_asked_for() -> None:
+def test_port_zero_is_allowed_on_request() -> None:
     assert HostPort.parse("127.0.0.1:0", lowest_port=0).port == 0
 
 
 @given(st.text())
-def test_any_text_is_an_address_or_refused(text: str) -> None:
+def test_any_text_is_an_address_or_rejected(text: str) -> None:
     try:
         parsed = HostPort.parse(text)
     except ValueError:
@@ -107,7 +107,7 @@ def test_zmq_address_of_a_rank(text: str, rank: int, address: str) -> None:
         ("tcp://a:65535", 1, "rank 1 of 'tcp://a:65535' would be on port 65536, above 65535"),
     ],
 )
-def test_rank_without_a_port_is_refused(text: str, rank: int, message: str) -> None:
+def test_rank_without_a_port_is_rejected(text: str, rank: int, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         ZmqAddress.parse(text).of_rank(rank)
 
@@ -133,7 +133,7 @@ def test_longest_ipc_path_is_that_of_a_unix_socket() -> None:
         "tcp:a:1",
     ],
 )
-def test_other_zmq_addresses_are_refused(text: str) -> None:
+def test_other_zmq_addresses_are_rejected(text: str) -> None:
     with pytest.raises(ValueError, match="expected tcp://HOST:PORT such as"):
         ZmqAddress.parse(text)
 
@@ -146,7 +146,7 @@ def test_base_url_is_accepted(text: str) -> None:
 @pytest.mark.parametrize(
     "text", ["", "endpoint", "a:8000", "ftp://a", "http://a/?x=1", "http://a/#x", "http:// a"]
 )
-def test_other_base_urls_are_refused(text: str) -> None:
+def test_other_base_urls_are_rejected(text: str) -> None:
     with pytest.raises(ValueError, match="expected a URL such as http"):
         check_base_url(text)
 
@@ -161,7 +161,7 @@ def test_metrics_url_is_accepted(text: str) -> None:
     ["", "a:8000/metrics", "ftp://a/metrics", "http://", "http:///metrics", "http://a:port/", "http://[::1/", "http://a:0/",
      "http://a b/", "http://a/met rics"],
 )  # fmt: skip
-def test_other_metrics_urls_are_refused(text: str) -> None:
+def test_other_metrics_urls_are_rejected(text: str) -> None:
     with pytest.raises(ValueError, match="expected a URL such as http"):
         check_metrics_url(text)
 
@@ -198,6 +198,6 @@ def test_bind_address_is_accepted(text: str) -> None:
         "ipc://",
     ],
 )
-def test_other_bind_addresses_are_refused_with_the_right_one(text: str) -> None:
+def test_other_bind_addresses_are_rejected_with_the_right_one(text: str) -> None:
     with pytest.raises(ValueError, match=r"found '.*expected tcp://\*:5557 for every interface"):
         check_bind_address(text)

@@ -1,4 +1,4 @@
-"""Differences of configurations: what is told of them, and which need a restart."""
+"""Differences of configurations: their text, and which need a restart."""
 
 from __future__ import annotations
 
@@ -74,13 +74,13 @@ def load(folder: Path, text: str) -> KVAtlasConfig:
         pytest.param("", f"model: {{names: [{'x' * 200}]}}", f"model.names: [] -> ['{'x' * 118}...", id="long"),
     ],
 )  # fmt: skip
-def test_difference_is_told_with_path_and_both_values(tmp_path: Path, old: str, new: str, told: str) -> None:
+def test_change_has_path_and_both_values(tmp_path: Path, old: str, new: str, told: str) -> None:
     found = changes(load(tmp_path, old), load(tmp_path, new))
 
     assert "; ".join(map(str, found)) == told
 
 
-def test_order_of_endpoints_is_no_difference(tmp_path: Path) -> None:
+def test_order_of_endpoints_is_not_a_change(tmp_path: Path) -> None:
     servers = yaml.safe_load(SERVERS)
     servers["endpoints"]["static"].reverse()
 
@@ -126,7 +126,7 @@ def test_live_keys_are_keys_of_the_schema() -> None:
                 (kind,) = (field.type for field in kind.fields if field.encode_name == step)
 
 
-def test_plain_data_is_what_a_file_would_say_and_masked_without_secrets(tmp_path: Path) -> None:
+def test_plain_data_is_like_a_file_and_masked_data_has_no_secrets(tmp_path: Path) -> None:
     config = load(tmp_path, SERVERS)
 
     shown = tmp_path / "shown.yaml"

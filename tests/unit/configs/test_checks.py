@@ -1,4 +1,4 @@
-"""Contradictions in files whose types are right."""
+"""Contradictions in files whose types are valid."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ from support.config_files import HEAD, message_of
         ),
         pytest.param(
             "endpoints: {file: x.yaml, static: [{name: a, address: 'h:1'}]}",
-            "line 3, endpoints.file: found 'x.yaml' beside endpoints.static; keep one",
+            "line 3, endpoints.file: found 'x.yaml' together with endpoints.static; keep one",
             id="two_lists_of_endpoints",
         ),
         pytest.param(
@@ -97,8 +97,8 @@ from support.config_files import HEAD, message_of
         ),
         pytest.param(
             "weights: {queue: 1}\nplugins: [{type: queue-scorer}]",
-            "line 3, weights: found weights beside plugins; write the weights in schedulingProfiles, or remove plugins",
-            id="weights_beside_plugins",
+            "line 3, weights: found weights together with plugins; write the weights in schedulingProfiles, or remove plugins",
+            id="weights_and_plugins",
         ),
         pytest.param(
             "plugins: [{type: a}, {type: a}]",
@@ -132,18 +132,18 @@ from support.config_files import HEAD, message_of
         ),
         pytest.param(
             "model: {names: [a]}\nmodels: [{names: [b]}]",
-            "line 3, model: found beside models; put it into that list",
+            "line 3, model: found together with models; move it into that list",
             id="model_and_models",
         ),
         pytest.param(
             "models: [{endpointLabels: {a: b}}]",
-            "line 3, models[0].names: missing, expected the names that requests have for the model",
+            "line 3, models[0].names: missing, expected the names of the model in requests",
             id="model_without_name",
         ),
         pytest.param(
             "models: [{names: [a], endpointLabels: {a: b}}, {names: [b]}]",
             "line 3, models[1].endpointLabels: missing, expected the labels of its endpoints",
-            id="model_on_every_server_beside_others",
+            id="one_of_several_models_on_every_server",
         ),
         pytest.param(
             "models: [{names: [a], endpointLabels: {a: b}}, {names: [b], adapters: [a], endpointLabels: {a: c}}]",
@@ -192,27 +192,27 @@ from support.config_files import HEAD, message_of
         ),
         pytest.param(
             "server: {tls: {certFile: tls.crt, keyFile: tls.key, selfSigned: true}}",
-            "line 3, server.tls.selfSigned: found true beside certFile; keep one of the two",
+            "line 3, server.tls.selfSigned: found true together with certFile; keep one of the two",
             id="two_certificates",
         ),
         pytest.param(
             "server: {auth: {protectReads: true}}",
-            "line 3, server.auth.bearerTokenFile: found none beside protectReads, expected the file with the token",
+            "line 3, server.auth.bearerTokenFile: found none together with protectReads, expected the file with the token",
             id="protected_reads_without_token",
         ),
         pytest.param(
             "server: {tls: {clientCaFile: ca.crt}}",
-            "line 3, server.tls.clientCaFile: found a file, but no certFile that switches TLS on",
-            id="clients_vouched_for_in_the_clear",
+            "line 3, server.tls.clientCaFile: found a file without certFile, which switches TLS on",
+            id="client_authorities_without_tls",
         ),
         pytest.param(
             "endpoints: {kubernetes: {inferencePool: a, endpointSelector: x=y}}",
-            "line 3, endpoints.kubernetes.endpointSelector: found 'x=y' beside inferencePool; keep one",
+            "line 3, endpoints.kubernetes.endpointSelector: found 'x=y' together with inferencePool; keep one",
             id="pool_and_selector",
         ),
         pytest.param(
             "endpoints: {kubernetes: {inferencePool: a, targetPorts: [8000]}}",
-            "line 3, endpoints.kubernetes.targetPorts: found ports beside inferencePool, which has its own",
+            "line 3, endpoints.kubernetes.targetPorts: found ports together with inferencePool, which has its own",
             id="pool_and_ports",
         ),
         pytest.param(
@@ -227,12 +227,12 @@ from support.config_files import HEAD, message_of
         ),
         pytest.param(
             "endpoints: {static: [{name: a, address: 'h:1'}], kubernetes: {inferencePool: a}}",
-            "line 3, endpoints.kubernetes: found beside endpoints.static; keep one",
+            "line 3, endpoints.kubernetes: found together with endpoints.static; keep one",
             id="pool_and_static",
         ),
         pytest.param(
             "endpoints: {file: e.yaml, kubernetes: {inferencePool: a}}",
-            "line 3, endpoints.kubernetes: found beside endpoints.file; keep one",
+            "line 3, endpoints.kubernetes: found together with endpoints.file; keep one",
             id="pool_and_file",
         ),
         pytest.param(

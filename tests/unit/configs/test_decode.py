@@ -1,4 +1,4 @@
-"""Plain data against a schema: paths, words, and all problems in one go."""
+"""Conversion of plain data to a schema: paths, wording, and all problems at once."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def problems_of(data: object) -> list[str]:
     return [str(problem) for problem in result]
 
 
-def test_right_data_is_decoded() -> None:
+def test_valid_data_is_decoded() -> None:
     result = decode(
         {"kind": "Outer", "inner": [{"somePort": 80}], "delay": "2s", "size": 3, "address": None}, Outer
     )
@@ -131,7 +131,7 @@ def test_right_data_is_decoded() -> None:
         pytest.param({"enabled": "yes"}, "enabled: found 'yes', expected true or false", id="bool"),
     ],
 )
-def test_each_problem_says_where_what_and_what_is_allowed(part: dict[str, object], problem: str) -> None:
+def test_each_problem_has_path_value_and_allowed_values(part: dict[str, object], problem: str) -> None:
     assert problems_of({"kind": "Outer", **part}) == [problem]
 
 
@@ -158,7 +158,7 @@ def test_another_kind_of_file_is_the_only_problem(data: object, problem: str) ->
 
 
 @pytest.mark.parametrize("data", [[], "text", 3, None])
-def test_a_file_that_is_no_mapping_is_one_problem(data: object) -> None:
+def test_a_file_without_a_mapping_is_one_problem(data: object) -> None:
     (problem,) = problems_of(data)
 
     assert problem.startswith(f"found {found(data)}, expected a mapping with keys inner, words")
@@ -202,7 +202,7 @@ def test_a_type_without_words_is_a_mistake_in_the_schema() -> None:
 
 
 class Foreign(msgspec.Struct):
-    """A struct of another package, with a type that this schema does not use."""
+    """Struct of another package, with a type that this schema does not use."""
 
     key: bytes
 
@@ -214,7 +214,7 @@ class Foreign(msgspec.Struct):
         pytest.param({}, "key: missing, expected another value", id="missing"),
     ],
 )
-def test_types_of_other_packages_are_refused_without_their_words(data: object, problem: str) -> None:
+def test_values_of_third_party_types_are_rejected_in_general_words(data: object, problem: str) -> None:
     result = decode(data, Foreign)
 
     assert isinstance(result, list)

@@ -1,4 +1,4 @@
-"""Files that list servers: our own list and the reference picker's."""
+"""Files that list servers, in the formats of kvatlas and of the reference picker."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_own_list_has_the_keys_of_static_endpoints(file: Path) -> None:
     )
 
 
-def test_list_of_the_reference_picker_is_read_as_it_is(file: Path) -> None:
+def test_list_of_the_reference_picker_is_read(file: Path) -> None:
     assert read(file, REFERENCE) == (
         StaticEndpoint(name="a", address="10.0.0.1:8000", labels={"llm-d.ai/engine-type": "vllm"}),
         StaticEndpoint(name="b", address="10.0.0.2:8000"),
@@ -67,7 +67,7 @@ def test_json_is_yaml(file: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["[]", "endpoints: []"])
-def test_empty_list_is_no_endpoint(file: Path, text: str) -> None:
+def test_empty_list_has_no_endpoints(file: Path, text: str) -> None:
     assert read(file, text) == ()
 
 

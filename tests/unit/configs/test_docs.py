@@ -1,4 +1,4 @@
-"""docs/configuration.md against the schema: one row a key, with its type, default and docstring."""
+"""docs/configuration.md against the schema: one row per key, with its type, default and docstring."""
 
 from __future__ import annotations
 

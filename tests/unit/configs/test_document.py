@@ -1,4 +1,4 @@
-"""YAML texts: what is read, what is refused and with which words, and where keys are."""
+"""YAML documents: accepted and rejected texts, and lines of keys."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def parsed(text: str) -> Document:
         pytest.param(b"", "the file is empty", id="empty"),
         pytest.param(b"# nothing\n", "the file is empty", id="comments_only"),
         pytest.param(
-            b"a: 1\nb: 2\na: 3\n", "line 3: key 'a' comes twice, first on line 1; keep one", id="repeated"
+            b"a: 1\nb: 2\na: 3\n", "line 3: key 'a' is repeated, first on line 1; keep one", id="repeated"
         ),
         pytest.param(
-            b"x:\n  - {a: 1, a: 2}\n", "line 2: key 'a' comes twice, first on line 2; keep one", id="nested"
+            b"x:\n  - {a: 1, a: 2}\n", "line 2: key 'a' is repeated, first on line 2; keep one", id="nested"
         ),
         pytest.param(
             b"a:\n\tb: 1\n",
@@ -86,7 +86,7 @@ def test_merged_keys_are_not_repeated_keys() -> None:
     assert document.data == {"base": {"a": 1}, "use": {"a": 2}}
 
 
-def test_an_alias_to_itself_is_survived() -> None:
+def test_an_alias_to_itself_is_a_document() -> None:
     assert isinstance(parse_document(b"a: &a [*a]\n"), Document)
 
 

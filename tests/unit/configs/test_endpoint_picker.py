@@ -1,4 +1,4 @@
-"""Files of the reference picker: what of them becomes a KVAtlasConfig, and what is refused."""
+"""Files of the reference picker: conversion to a KVAtlasConfig, and rejected contents."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_every_version_loads(file: Path, version: str) -> None:
     assert [plugin.type for plugin in config.plugins] == ["queue-scorer"]
 
 
-def test_plugins_and_profiles_are_taken_as_they_are(file: Path) -> None:
+def test_plugins_and_profiles_are_unchanged(file: Path) -> None:
     plugins = [{"type": "load-aware-scorer", "name": "load", "parameters": {"threshold": 5}}]
     profiles = [{"name": "default", "plugins": [{"pluginRef": "load", "weight": 2.5}]}]
 
@@ -69,9 +69,7 @@ def test_plugins_and_profiles_are_taken_as_they_are(file: Path) -> None:
         pytest.param({"type": "queue-scorer"}, None, id="reads_no_prefix"),
     ],
 )
-def test_the_producer_that_the_reference_makes_unasked_is_spelled_out(
-    file: Path, plugin: dict[str, Any], producer: str | None
-) -> None:
+def test_the_implied_producer_is_added(file: Path, plugin: dict[str, Any], producer: str | None) -> None:
     config = load_config(write(file, [plugin]))
 
     assert config.plugins[0].parameters.get("prefixMatchInfoProducerName") == producer
@@ -86,7 +84,7 @@ def test_a_declared_producer_of_the_default_name_is_used(file: Path) -> None:
     assert [each.type for each in config.plugins] == ["prefix-cache-scorer", APPROX]
 
 
-def test_file_gives_another_configuration_its_plugins_and_nothing_else(file: Path) -> None:
+def test_only_plugins_and_profiles_are_merged_into_another_configuration(file: Path) -> None:
     base = KVAtlasConfig(api_version="kvatlas/v1", events=EventsConfig(port=7))
 
     config = load_file(write(file, [{"type": "queue-scorer"}]), base=base).config
@@ -95,11 +93,12 @@ def test_file_gives_another_configuration_its_plugins_and_nothing_else(file: Pat
     assert [plugin.type for plugin in config.plugins] == ["queue-scorer"]
 
 
-def test_only_a_file_of_the_reference_may_come_beside_another(file: Path) -> None:
+def test_only_a_file_of_the_reference_may_come_with_another(file: Path) -> None:
     file.write_text("apiVersion: kvatlas/v1\nkind: KVAtlasConfig\n")
 
     with pytest.raises(
-        ConfigError, match="line 2, kind: found 'KVAtlasConfig', expected 'EndpointPickerConfig' beside"
+        ConfigError,
+        match="line 2, kind: found 'KVAtlasConfig', expected 'EndpointPickerConfig' together with",
     ):
         load_file(file, base=KVAtlasConfig(api_version="kvatlas/v1"))
 
@@ -137,7 +136,7 @@ def test_file_of_endpoints_is_that_of_the_discovery(file: Path, section: str) ->
     assert [plugin.type for plugin in config.plugins] == ["queue-scorer"]
 
 
-def test_file_of_endpoints_that_no_discovery_names_is_not_read(file: Path) -> None:
+def test_file_of_endpoints_is_ignored_when_no_discovery_names_it(file: Path) -> None:
     config = load_file(write(file, [FILES, {"type": "queue-scorer"}])).config
 
     assert config.endpoints == EndpointsConfig()
@@ -151,12 +150,12 @@ def test_file_of_endpoints_that_no_discovery_names_is_not_read(file: Path) -> No
         pytest.param(
             EndpointsConfig(file="/own.yaml"),
             "own.yaml",
-            ("dataLayer.discovery: endpoints are those of the other configuration file",),
+            ("dataLayer.discovery: no effect, since the other configuration file names the endpoints",),
             id="own",
         ),
     ],
 )
-def test_endpoints_beside_another_file_are_its_own_if_it_has_some(
+def test_endpoints_of_the_other_file_win_if_it_has_some(
     file: Path, endpoints: EndpointsConfig, found: str, notes: tuple[str, ...]
 ) -> None:
     base = KVAtlasConfig(api_version="kvatlas/v1", endpoints=endpoints)
@@ -179,7 +178,7 @@ THRESHOLDS = {"queueDepthThreshold": 8, "metricsStalenessThreshold": "150ms"}
         ),
     ],
 )
-def test_thresholds_of_older_files_count_where_another_file_has_none(
+def test_thresholds_of_older_files_count_when_another_file_has_none(
     file: Path, own: AdmissionConfig | None, expected: tuple[float, float, float]
 ) -> None:
     base = KVAtlasConfig(api_version="kvatlas/v1", admission=own) if own is not None else None
@@ -200,7 +199,7 @@ def test_thresholds_of_older_files_count_where_another_file_has_none(
 def test_switched_on_flow_control_is_noted(file: Path, gate: str) -> None:
     loaded = load_file(write(file, [{"type": "queue-scorer"}], featureGates=[gate]))
 
-    assert loaded.notes == (f"feature gate {gate}: kvatlas sends requests on at once and queues none",)
+    assert loaded.notes == (f"feature gate {gate}: kvatlas forwards requests at once and has no queues",)
 
 
 @pytest.mark.parametrize(
@@ -353,7 +352,7 @@ def test_interval_of_the_data_source_counts(
 
 
 @pytest.mark.parametrize(("own", "interval"), [(0.05, 0.2), (0.1, 0.1)], ids=["default", "own"])
-def test_interval_of_the_data_source_counts_where_another_file_has_none(
+def test_interval_of_the_data_source_counts_when_another_file_has_none(
     file: Path, own: float, interval: float
 ) -> None:
     scrape = MetricsScrapeConfig(interval=Duration(own))
@@ -386,7 +385,7 @@ def test_interval_of_the_data_source_counts_where_another_file_has_none(
         ),
     ],
 )
-def test_impossible_parameters_of_the_reference_are_refused_with_their_place(
+def test_impossible_parameters_of_the_reference_are_rejected_with_their_path(
     file: Path, plugin: dict[str, Any], sections: dict[str, Any], problem: str
 ) -> None:
     assert problem in message_of(write(file, [QUEUE, plugin], **sections))

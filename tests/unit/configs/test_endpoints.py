@@ -1,9 +1,10 @@
-"""Addresses that follow from an endpoint's address, and those that are written out."""
+"""Addresses derived from an endpoint's address, and given ones."""
 
 from __future__ import annotations
 
 import pytest
 
+from kvatlas.configs.address import HostPort
 from kvatlas.configs.endpoints import EndpointAddresses, RankAddresses, endpoint_addresses
 from kvatlas.configs.schema import EventsConfig, StaticEndpoint
 
@@ -16,7 +17,7 @@ DEFAULTS = EventsConfig()
         pytest.param(
             StaticEndpoint(name="a", address="10.0.0.1:8000"),
             EndpointAddresses(
-                serving="10.0.0.1:8000",
+                serving=HostPort("10.0.0.1", 8000),
                 metrics="http://10.0.0.1:8000/metrics",
                 ranks=(RankAddresses(0, "tcp://10.0.0.1:5557", "tcp://10.0.0.1:5558"),),
             ),
@@ -25,7 +26,7 @@ DEFAULTS = EventsConfig()
         pytest.param(
             StaticEndpoint(name="a", address="[2001:db8::1]:8000"),
             EndpointAddresses(
-                serving="[2001:db8::1]:8000",
+                serving=HostPort("2001:db8::1", 8000),
                 metrics="http://[2001:db8::1]:8000/metrics",
                 ranks=(RankAddresses(0, "tcp://[2001:db8::1]:5557", "tcp://[2001:db8::1]:5558"),),
             ),
@@ -41,7 +42,7 @@ DEFAULTS = EventsConfig()
                 data_parallel_size=2,
             ),
             EndpointAddresses(
-                serving="10.0.0.1:8000",
+                serving=HostPort("10.0.0.1", 8000),
                 metrics="https://metrics.local/a",
                 ranks=(
                     RankAddresses(0, "tcp://10.0.0.9:6000", "tcp://10.0.0.9:7000"),
@@ -52,13 +53,15 @@ DEFAULTS = EventsConfig()
         ),
         pytest.param(
             StaticEndpoint(name="a", address="10.0.0.1:8000", events="", metrics=""),
-            EndpointAddresses(serving="10.0.0.1:8000", metrics=None, ranks=(RankAddresses(0, None, None),)),
+            EndpointAddresses(
+                serving=HostPort("10.0.0.1", 8000), metrics=None, ranks=(RankAddresses(0, None, None),)
+            ),
             id="without_events_there_is_no_replay",
         ),
         pytest.param(
             StaticEndpoint(name="a", address="10.0.0.1:8000", events="ipc:///run/kv.sock", replay=""),
             EndpointAddresses(
-                serving="10.0.0.1:8000",
+                serving=HostPort("10.0.0.1", 8000),
                 metrics="http://10.0.0.1:8000/metrics",
                 ranks=(RankAddresses(0, "ipc:///run/kv.sock", None),),
             ),
@@ -78,7 +81,7 @@ def test_derived_ports_follow_the_events_section() -> None:
     assert (rank.events, rank.replay) == ("tcp://10.0.0.1:6000", "tcp://10.0.0.1:7000")
 
 
-def test_ranks_of_an_engine_that_connects_to_us_share_our_address_but_not_their_replay() -> None:
+def test_ranks_share_the_bind_address_but_not_their_replay() -> None:
     addresses = endpoint_addresses(
         StaticEndpoint(name="a", address="10.0.0.1:8000", data_parallel_size=2),
         EventsConfig(mode="bind", bind="tcp://*:6000", port=65535),
@@ -91,7 +94,7 @@ def test_ranks_of_an_engine_that_connects_to_us_share_our_address_but_not_their_
     )
 
 
-def test_engine_without_events_has_none_when_others_connect_to_us() -> None:
+def test_engine_without_events_has_none_in_bind_mode() -> None:
     endpoint = StaticEndpoint(name="a", address="10.0.0.1:8000", events="")
 
     assert endpoint_addresses(endpoint, EventsConfig(mode="bind")).ranks == (RankAddresses(0, None, None),)

@@ -1,4 +1,4 @@
-"""Names of engines' series: how they are written, and which an endpoint may have."""
+"""Series of engines: their syntax, and the possible engines of an endpoint."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def catalog(**config: object) -> EngineCatalog:
         pytest.param('m{a=b, c="d"}', "m", (("a", "b"), ("c", "d")), id="two_labels"),
     ],
 )
-def test_series_is_read(text: str, name: str, labels: tuple[tuple[str, str], ...]) -> None:
+def test_series_is_parsed(text: str, name: str, labels: tuple[tuple[str, str], ...]) -> None:
     assert Selector.parse(text) == Selector(name, labels)
 
 
@@ -30,7 +30,7 @@ def test_series_is_read(text: str, name: str, labels: tuple[tuple[str, str], ...
     "text",
     ["", "a b", "1a", "m{", "m{}", "m}", "m{a}", "m{a=}", "m{a=b", "m{a=b}x", 'm{a="b}', "m{a=b,}", "m{=b}"],
 )
-def test_text_that_is_no_series_is_refused(text: str) -> None:
+def test_invalid_series_is_rejected(text: str) -> None:
     with pytest.raises(ValueError, match="expected a series such as name or name"):
         Selector.parse(text)
 
@@ -53,13 +53,13 @@ def test_text_that_is_no_series_is_refused(text: str) -> None:
         pytest.param({"engines": {"my": {"waiting": "w"}}}, {}, ["my", *ENGINES], id="own_engine_first"),
     ],
 )
-def test_endpoint_may_be_the_engine_its_label_or_the_configuration_names(
+def test_possible_engines_follow_from_label_and_configuration(
     config: dict[str, object], labels: dict[str, str], names: list[str]
 ) -> None:
     assert list(catalog(**config).of(labels)) == names
 
 
-def test_own_names_take_the_place_of_known_ones() -> None:
+def test_configured_series_replace_known_ones() -> None:
     own = {"waiting": "w", "kvUtilization": "", "cacheInfo": "", "blockSize": "b{x=y}", "numBlocksLabel": "n"}
 
     series = catalog(engine="vllm", engines={"vllm": own}).of({})["vllm"]
@@ -71,7 +71,7 @@ def test_own_names_take_the_place_of_known_ones() -> None:
     assert (series.block_size_label, series.num_blocks_label) == ("block_size", "n")
 
 
-def test_idle_interval_is_half_of_what_is_stale_and_a_second_at_most_unless_given() -> None:
+def test_default_idle_interval_is_half_of_stale_after_and_at_most_a_second() -> None:
     texts: tuple[dict[str, str], ...] = (
         {},
         {"idleInterval": "500ms"},

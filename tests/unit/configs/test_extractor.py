@@ -1,4 +1,4 @@
-"""Engines' series as the reference picker's files name them."""
+"""Series of engines in files of the reference picker."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def file(tmp_path: Path) -> Path:
 def load(
     file: Path, *parameters: dict[str, Any], plugin_type: str = "core-metrics-extractor", **more: Any
 ) -> LoadedConfig:
-    """A file with one extractor for each set of parameters."""
+    """Write a file with one extractor per set of parameters."""
     extractors = [
         {"type": plugin_type, "name": f"e{number}", "parameters": each}
         for number, each in enumerate(parameters)
@@ -61,21 +61,21 @@ def test_engines_and_default_are_those_of_the_plugin(file: Path, plugin_type: st
     assert atom.lora_info == ()
 
 
-def test_plugin_without_parameters_has_no_effect_and_stays_to_be_noted(file: Path) -> None:
+def test_plugin_without_parameters_is_left_for_a_note(file: Path) -> None:
     loaded = load(file, {})
 
     assert loaded.config.metrics_scrape == MetricsScrapeConfig()
     assert [plugin.type for plugin in loaded.config.plugins] == ["core-metrics-extractor", "queue-scorer"]
 
 
-def test_what_is_left_out_of_a_known_engine_it_does_not_have(file: Path) -> None:
+def test_missing_series_of_a_known_engine_are_removed(file: Path) -> None:
     config = load(file, {"engineConfigs": [{"name": "vllm", "queuedRequestsSpec": "q"}]}).config
 
     vllm = EngineCatalog(config.metrics_scrape).of({"llm-d.ai/engine-type": "vllm"})["vllm"]
     assert (vllm.waiting, vllm.running, vllm.cache_info) == ((Selector("q"),), (), ())
 
 
-def test_later_plugins_come_over_earlier_ones(file: Path) -> None:
+def test_later_plugins_override_earlier_ones(file: Path) -> None:
     first = {"defaultEngine": "sglang", "engineConfigs": [ATOM]}
 
     scrape = load(file, first, {"engineConfigs": [ATOM | {"kvUsageSpec": "new"}]}).config.metrics_scrape
@@ -88,17 +88,17 @@ def test_later_plugins_come_over_earlier_ones(file: Path) -> None:
     [
         pytest.param(
             {"engineLabelKey": "my/engine"},
-            "plugin e0: label my/engine is not looked at; engines are found out by their series",
+            "plugin e0: label my/engine is ignored; engines are detected by their series",
             id="label",
         ),
         pytest.param(
             {"defaultEngine": "x", "engineConfigs": [{"name": "x", "runningRequestsSpec": "r"}]},
-            "plugin e0: engine x is left out, its queue is not told",
+            "plugin e0: engine x is ignored, since it has no series of queued requests",
             id="no_queue",
         ),
     ],
 )
-def test_what_has_no_effect_is_noted(file: Path, parameters: dict[str, Any], note: str) -> None:
+def test_settings_without_effect_are_noted(file: Path, parameters: dict[str, Any], note: str) -> None:
     loaded = load(file, parameters)
 
     assert loaded.notes == (note,)
@@ -106,7 +106,7 @@ def test_what_has_no_effect_is_noted(file: Path, parameters: dict[str, Any], not
 
 
 @pytest.mark.parametrize("label", ["llm-d.ai/engine-type", "inference.networking.k8s.io/engine-type"])
-def test_labels_that_are_looked_at_are_not_noted(file: Path, label: str) -> None:
+def test_known_labels_are_not_noted(file: Path, label: str) -> None:
     assert load(file, {"engineLabelKey": label}).notes == ()
 
 
@@ -122,7 +122,7 @@ def test_labels_that_are_looked_at_are_not_noted(file: Path, label: str) -> None
         ),
     ],
 )
-def test_engines_beside_another_file_are_added_to_its_own(
+def test_engines_are_added_to_those_of_another_file(
     file: Path, own: MetricsScrapeConfig, engine: str, names: dict[str, EngineConfig]
 ) -> None:
     base = KVAtlasConfig(api_version="kvatlas/v1", metrics_scrape=own)

@@ -1,4 +1,4 @@
-"""When files count as changed."""
+"""Changes that FileWatch reports."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def test_marked_state_is_not_reported(tmp_path: Path, look: Callable[[FileWatch]
 
 
 @pytest.mark.parametrize("look", [settled, changed])
-def test_watch_goes_on_from_the_state_that_another_has_reported(
+def test_watch_continues_from_the_state_that_another_reported(
     tmp_path: Path, look: Callable[[FileWatch], list[bool]]
 ) -> None:
     path = tmp_path / "file.yaml"

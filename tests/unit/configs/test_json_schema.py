@@ -1,4 +1,4 @@
-"""The JSON Schema: one definition a struct, limits, defaults, descriptions."""
+"""The JSON Schema: one definition per struct, limits, defaults, descriptions."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_a_type_without_a_schema_is_a_mistake() -> None:
 
 
 def test_two_structs_of_one_name_are_a_mistake() -> None:
-    class Leaf(msgspec.Struct):  # another one
+    class Leaf(msgspec.Struct):  # another type of the same name
         x: int
 
     with pytest.raises(TypeError, match="two structs are called Leaf"):

@@ -38,7 +38,7 @@ def test_problems_of_further_checks_get_their_lines(config_file: Path) -> None:
     assert str(raised.value).endswith("config.yaml: line 5, plugins[1].type: b")
 
 
-def test_further_checks_are_not_asked_when_the_file_is_wrong(config_file: Path) -> None:
+def test_further_checks_are_not_called_when_the_file_has_problems(config_file: Path) -> None:
     config_file.write_text(f"{HEAD}weights: {{queue: -1}}\n")
 
     def fail(_: KVAtlasConfig) -> list[Problem]:
@@ -61,7 +61,7 @@ def test_listeners_may_be_off_or_on_free_ports(config_file: Path) -> None:
     [
         pytest.param(b"", "the file is empty", id="empty"),
         pytest.param(b"- a\n", "line 1: found a list, expected a mapping with keys", id="list"),
-        pytest.param(b"kind: KVAtlasConfig\nkind: x\n", "line 2: key 'kind' comes twice", id="repeated_key"),
+        pytest.param(b"kind: KVAtlasConfig\nkind: x\n", "line 2: key 'kind' is repeated", id="repeated_key"),
         pytest.param(b"a:\n\tb: 1\n", "line 2: a tab where YAML allows spaces only", id="tab"),
         pytest.param(
             b"kind: Pod\n",

@@ -30,7 +30,7 @@ def sections(top: Section) -> Iterator[tuple[tuple[str, ...], Section]]:
                 yield (field.name, *path), section
 
 
-TEXTS = {
+TEXTS: dict[tuple[str, ...], object] = {
     (*path, field.name): field.type
     for path, section in sections(KVAtlasConfig)
     for field in fields(section)
@@ -58,7 +58,7 @@ def test_key_has_the_type_of_a_path_when_its_name_is_that_of_a_file(path: tuple[
 
 
 @pytest.mark.parametrize("path", [path for path, kind in TEXTS.items() if kind == PathText], ids=".".join)
-def test_every_key_of_a_path_is_resolved(path: tuple[str, ...]) -> None:
+def test_every_path_key_is_resolved(path: tuple[str, ...]) -> None:
     data: object = "sub/x"
     for name in reversed(path):
         data = {camel(name): data}

@@ -1,4 +1,4 @@
-"""What is not shown."""
+"""Masking of secrets."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def written_keys() -> dict[str, object]:
 
 
 def with_examples_uncommented() -> str:
-    """The default file with its examples in force, in place of the empty lists above them."""
+    """Return the default file with its examples uncommented, instead of the empty lists above them."""
     text = _EXAMPLE.sub(lambda match: match[1] or match[2] or "", DEFAULT.read_text())
     return text.replace("  static: []\n", "").replace("engines: {} ", "# ")
 
@@ -82,7 +82,7 @@ def test_default_file_shows_every_key_of_an_engine(tmp_path: Path) -> None:
     assert load_config(example).metrics_scrape.engines["my-engine"].waiting == "my_requests{state=queued}"
 
 
-def test_written_out_addresses_of_the_example_are_the_derived_ones(tmp_path: Path) -> None:
+def test_given_addresses_of_the_example_equal_the_derived_ones(tmp_path: Path) -> None:
     example = tmp_path / "example.yaml"
     example.write_text(with_examples_uncommented())
     config = load_config(example)

@@ -1,4 +1,4 @@
-"""Durations as people write them."""
+"""Durations with units."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kvatlas.configs.units import Duration
     ("text", "seconds"),
     [("50ms", 0.05), ("2s", 2.0), ("1.5s", 1.5), ("1m", 60.0), ("1h", 3600.0)],
 )
-def test_duration_is_parsed_and_written_so_that_it_can_be_read_again(text: str, seconds: float) -> None:
+def test_duration_round_trips(text: str, seconds: float) -> None:
     duration = Duration.parse(text)
 
     assert duration == pytest.approx(seconds)
@@ -19,11 +19,11 @@ def test_duration_is_parsed_and_written_so_that_it_can_be_read_again(text: str, 
 
 
 @pytest.mark.parametrize("written", ["", "50", "50 ms", "-1s", "ms", "1d", "1s2s", 50, None, True])
-def test_other_forms_are_refused(written: object) -> None:
+def test_other_forms_are_rejected(written: object) -> None:
     with pytest.raises(ValueError, match="expected a duration like 50ms, 2s or 1m, got"):
         Duration.parse(written)
 
 
-def test_zero_is_refused() -> None:
+def test_zero_is_rejected() -> None:
     with pytest.raises(ValueError, match="above zero, got '0ms'"):
         Duration.parse("0ms")

@@ -1,4 +1,4 @@
-"""Messages of publishers: parts to a sequence number and a batch or the reason why there is none."""
+"""Messages of publishers: a sequence number, and a batch or the reason why it is unreadable."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The publisher stream against a lossy network: whatever is dropped, repeated, reordered or restarted."""
+"""The publisher stream behind a lossy network that drops, repeats and reorders messages, with restarts."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from kvatlas.events.position import StreamPosition
 from kvatlas.events.stream import Action, Apply, PublisherStream, RequestReplay, Reset, StreamLimits, Trust
 
 Batch = tuple[int, int]
-"""(life, sequence number): unique, so that nothing can be applied twice unnoticed."""
+"""(life, sequence number): unique, so that a batch applied twice is noticed."""
 
 
 class LossyStream(RuleBasedStateMachine):
-    """A publisher with a bounded replay buffer, a network that misbehaves, and the stream that follows it.
+    """A publisher with a bounded replay buffer, an unreliable network, and a stream.
 
-    The process around the stream is restarted too, and goes on from what it had saved then or earlier.
+    The process around the stream is restarted too, and continues from a position saved then or earlier.
     """
 
     def __init__(self) -> None:
@@ -25,7 +25,7 @@ class LossyStream(RuleBasedStateMachine):
         self.life = 0
         self.history: list[tuple[float, Batch]] = []
         self.offset = 0  # batches that rolled out of the replay buffer
-        self.flying: list[tuple[int, float, Batch]] = []
+        self.in_flight: list[tuple[int, float, Batch]] = []
         self.request: int | None = None
         self.stream = self.follow(StreamPosition())
         self.applied: list[Batch] = []
@@ -57,28 +57,28 @@ class LossyStream(RuleBasedStateMachine):
 
     @rule(n=st.integers(1, 5))
     def publish(self, n: int) -> None:
-        self.flying += [self.publish_one() for _ in range(n)]
+        self.in_flight += [self.publish_one() for _ in range(n)]
 
-    @precondition(lambda self: self.flying)
+    @precondition(lambda self: self.in_flight)
     @rule(data=st.data())
     def deliver(self, data: st.DataObject) -> None:
-        """One message arrives, not always the oldest, sometimes twice."""
-        index = data.draw(st.sampled_from([0, 0, 0, min(1, len(self.flying) - 1)]))
-        seq, ts, item = self.flying.pop(index)
+        """Deliver one message, not always the oldest, sometimes twice."""
+        index = data.draw(st.sampled_from([0, 0, 0, min(1, len(self.in_flight) - 1)]))
+        seq, ts, item = self.in_flight.pop(index)
         for _ in range(data.draw(st.sampled_from([1, 1, 2]))):
             self.do(self.stream.live(seq, item, ts=ts))
 
-    @precondition(lambda self: self.flying)
+    @precondition(lambda self: self.in_flight)
     @rule()
     def drop(self) -> None:
-        self.flying.pop(0)
+        self.in_flight.pop(0)
 
     @rule()
     def restart(self) -> None:
-        """Messages of the old life do not arrive behind the new connection."""
+        """Restart the publisher; messages of the old life do not arrive after the new connection."""
         self.life += 1
         self.history.clear()
-        self.flying.clear()
+        self.in_flight.clear()
         self.offset = 0
         self.stream.disconnected()
         self.do(self.stream.connected())
@@ -89,12 +89,12 @@ class LossyStream(RuleBasedStateMachine):
 
     @rule(overtaken=st.booleans())
     def restart_follower(self, overtaken: bool) -> None:
-        """What flies is for the old connection; the first batch may overtake the news of the new one."""
+        """Restart the process around the stream from a saved position; a batch may overtake the connection report."""
         position, applied = self.saved
         self.stream, self.applied, self.request = self.follow(position), [*applied], None
         assert self.stream.position() == position
         assert self.stream.trust is (Trust.DARK if position.next_seq is None else Trust.STALE)
-        self.flying.clear()
+        self.in_flight.clear()
         if not overtaken:
             self.do(self.stream.connected())
 
@@ -107,7 +107,7 @@ class LossyStream(RuleBasedStateMachine):
     @precondition(lambda self: self.request is not None)
     @rule(data=st.data(), end=st.booleans())
     def answer(self, data: st.DataObject, end: bool) -> None:
-        """The replay server answers, dropping some messages and perhaps the end."""
+        """Answer a replay request, dropping some messages and perhaps the end marker."""
         start, self.request = self.request or 0, None
         self.stream.replay_sent(now=self.clock)
         for number, (ts, item) in enumerate(self.history, start=self.offset):
@@ -124,8 +124,8 @@ class LossyStream(RuleBasedStateMachine):
         self.do(self.stream.tick(now=self.clock))
 
     def settle(self) -> None:
-        """The network behaves again: what flies is lost, and every request is answered in full."""
-        self.flying.clear()
+        """End the faults: messages in flight are lost, and every later request is answered in full."""
+        self.in_flight.clear()
         self.do(self.stream.live(*self.last_message()[:1], self.last_message()[2], ts=self.last_message()[1]))
         for _ in range(100):
             if not self.stream.awaits_replay:
@@ -156,7 +156,7 @@ class LossyStream(RuleBasedStateMachine):
         assert one_life or self.stream.trust is not Trust.LIVE
 
     def teardown(self) -> None:
-        """After the faults: the newest batch was applied, and trust says whether everything before it was too."""
+        """Check the end: the newest batch was applied, and trust is live only if all before it were."""
         self.settle()
         assert self.applied[-1] == self.history[-1][1]
         # a publisher that counts from 1 cannot be told from one whose very first batch nobody has any more

@@ -1,4 +1,4 @@
-"""Topics of publishers that connect to us, and the endpoint each one names."""
+"""Topics of publishers that connect to kvatlas, and the endpoint that each one names."""
 
 from __future__ import annotations
 

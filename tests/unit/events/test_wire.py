@@ -1,4 +1,4 @@
-"""Payloads of every engine version, and everything that is none."""
+"""Payloads of every engine version, and malformed ones."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_every_recorded_event_is_read(run: str, golden: Path) -> None:
 
 
 class Written(msgspec.Struct, array_like=True):
-    """A batch as its writer's own structs hold it; an event is a positional list or a map."""
+    """A batch in the writer's own structs; an event is a positional list or a map."""
 
     timestamp: float
     events: list[list[object] | dict[str, object]]
@@ -56,7 +56,7 @@ class Written(msgspec.Struct, array_like=True):
 
 
 class Sample(msgspec.Struct):
-    """One payload of some engine version, and what its writer put in."""
+    """One payload of an engine version, and the writer's own decoding."""
 
     payload_b64: bytes
     decoded: Written
@@ -74,11 +74,11 @@ def test_every_legacy_sample_is_read_as_its_writer_meant_it(golden: Path) -> Non
 
 
 FIELDS = {"type": 0, "block_hashes": 1, "token_ids": 3, "block_size": 4}
-"""Where a positional event has the fields that are compared."""
+"""Positions of the compared fields in a positional event."""
 
 
 def assert_same(ours: object, theirs: list[object] | dict[str, object]) -> None:
-    """Compare a read event with the writer's own struct."""
+    """Compare a decoded event with the writer's own struct."""
 
     def get(name: str) -> Any:
         return theirs[name] if isinstance(theirs, dict) else theirs[FIELDS[name]]
@@ -91,7 +91,7 @@ def assert_same(ours: object, theirs: list[object] | dict[str, object]) -> None:
 
 
 def folded(value: int | dict[str, str]) -> int:
-    """A hash of the samples (a number, or `{"hex": ...}` for bytes) as 64 bits."""
+    """Fold a hash of the samples (a number, or `{"hex": ...}` for bytes) to 64 bits."""
     return int(value["hex"][-16:], 16) if isinstance(value, dict) else value % 2**64
 
 
@@ -222,7 +222,7 @@ JUNK = st.recursive(
 
 
 def tagged(event: object) -> object:
-    """A map as the stored event it then claims to be; anything else as it is."""
+    """Tag a map as a stored event; return anything else unchanged."""
     return cast("dict[object, object]", event) | {"type": "BlockStored"} if isinstance(event, dict) else event
 
 

@@ -1,4 +1,4 @@
-"""The audit: verdicts, how reused tokens are laid out, credit that falls and comes back, and a recorded engine."""
+"""Audit: verdicts, assignment of reused tokens to tiers, lost and recovered credit, and a recorded engine."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from kvatlas.events.stream import Trust
 from kvatlas.events.wire import decode_batch
-from kvatlas.fleet.audit import BEYOND, FORGIVEN_S, Audit, Audited, TierState, Verdict, judged, tier_reuse
+from kvatlas.fleet.audit import BEYOND, FORGIVEN_S, Audit, Audited, TierState, Verdict, judge, tier_reuse
 from kvatlas.indexer.atlas import Atlas
 from kvatlas.indexer.factory import index_core
 from kvatlas.indexer.learned_bound import TierReuse
@@ -38,7 +38,7 @@ def decision(prefix: PrefixMatch | None, *, trust: Trust = Trust.LIVE, **more: A
     return Decision("m", 161, (candidate,), (), (0.0,), picked=("e",), tie=False, **more)
 
 
-def judge(
+def judged(
     made: Decision,
     cached: int,
     *,
@@ -46,7 +46,7 @@ def judge(
     ranks: int = 1,
     tiers: dict[str, TierState] = TOLD,
 ) -> Audited:
-    found = judged(made, prompt_tokens=prompt, cached_tokens=cached, n_ranks=ranks, tiers=tiers)
+    found = judge(made, prompt_tokens=prompt, cached_tokens=cached, n_ranks=ranks, tiers=tiers)
     assert found is not None
     return found
 
@@ -94,7 +94,7 @@ def judge(
 def test_verdict_is_the_first_that_fits(
     made: Decision, cached: int, more: dict[str, Any], verdict: Verdict, tier: str | None
 ) -> None:
-    found = judge(made, cached, **more)
+    found = judged(made, cached, **more)
 
     assert (found.verdict, found.tier, found.error_tokens) == (verdict, tier, 128 - cached)
 
@@ -109,14 +109,14 @@ def test_verdict_is_the_first_that_fits(
     ],
 )
 def test_request_without_expectation_of_the_whole_prompt_is_not_judged(made: Decision) -> None:
-    assert judged(made, prompt_tokens=161, cached_tokens=0, n_ranks=1, tiers=TOLD) is None
+    assert judge(made, prompt_tokens=161, cached_tokens=0, n_ranks=1, tiers=TOLD) is None
 
 
 @given(match=matches(), cached=st.integers(0, 1000))
 def test_reused_tokens_fill_the_expected_tiers_in_the_order_of_the_prompt(
     match: PrefixMatch, cached: int
 ) -> None:
-    found = judge(decision(match), cached)
+    found = judged(decision(match), cached)
 
     assert sum(found.expected.values()) == match.usable_tokens
     assert sum(found.reused.values()) == cached
@@ -130,13 +130,13 @@ def test_reused_tokens_fill_the_expected_tiers_in_the_order_of_the_prompt(
 @pytest.mark.parametrize(
     ("found", "shown"),
     [
-        pytest.param(judge(decision(GPU_4_CPU_8), 128), TierReuse(64, 64, 0), id="as_expected"),
-        pytest.param(judge(decision(GPU_4_CPU_8), 113), TierReuse(64, 64, 0), id="less_than_a_block_apart"),
-        pytest.param(judge(decision(GPU_4_CPU_8), 80, tiers=INFERRED), TierReuse(64, 16, 0), id="evicted"),
-        pytest.param(judge(decision(GPU_4_CPU_8), 160), TierReuse(64, 64, 32), id="more_than_expected"),
-        pytest.param(judge(decision(GPU_4_CPU_8), 0, tiers=FULL), None, id="evicted_from_another_tier"),
-        pytest.param(judge(decision(PREDICTED), 80), None, id="only_predicted"),
-        pytest.param(judge(decision(GPU_4_CPU_8), 0, prompt=160), None, id="other_tokens"),
+        pytest.param(judged(decision(GPU_4_CPU_8), 128), TierReuse(64, 64, 0), id="as_expected"),
+        pytest.param(judged(decision(GPU_4_CPU_8), 113), TierReuse(64, 64, 0), id="less_than_a_block_apart"),
+        pytest.param(judged(decision(GPU_4_CPU_8), 80, tiers=INFERRED), TierReuse(64, 16, 0), id="evicted"),
+        pytest.param(judged(decision(GPU_4_CPU_8), 160), TierReuse(64, 64, 32), id="more_than_expected"),
+        pytest.param(judged(decision(GPU_4_CPU_8), 0, tiers=FULL), None, id="evicted_from_another_tier"),
+        pytest.param(judged(decision(PREDICTED), 80), None, id="only_predicted"),
+        pytest.param(judged(decision(GPU_4_CPU_8), 0, prompt=160), None, id="other_tokens"),
     ],
 )
 def test_tier_s_capacity_shows_in_what_was_expected_of_it_and_in_what_was_not(
@@ -226,7 +226,7 @@ def test_books_have_everything_that_was_judged() -> None:
 
 
 def test_recorded_engine_reuses_what_is_expected_of_its_tiers(golden: Path) -> None:
-    """An engine with a GPU and a CPU tier, events applied up to each request."""
+    """Replay a recorded engine with a GPU and a CPU tier, with its events applied before each request."""
     specs = [TierSpec("gpu", ("GPU",)), TierSpec("cpu", ("CPU",))]
     atlas = Atlas(tiers=TierTable(specs), seed=0, core=index_core())
     atlas.add("e")
@@ -238,7 +238,7 @@ def test_recorded_engine_reuses_what_is_expected_of_its_tiers(golden: Path) -> N
         lora = None if request.model == "tiny" else request.model
         prefix = Prefix(array("I", request.tokens), lora=lora, salt=request.salt)
         made = msgspec.structs.replace(decision(atlas.match(prefix).get("e")), n_tokens=prefix.n_tokens)
-        found = judged(
+        found = judge(
             made,
             prompt_tokens=len(request.tokens),
             cached_tokens=request.cached_tokens,

@@ -1,4 +1,4 @@
-"""The fleet without a network: what changed facts of an endpoint do to its books."""
+"""The fleet without a network: restarts found by facts, and the ledgers that ranks hold."""
 
 from __future__ import annotations
 
@@ -8,14 +8,17 @@ from dataclasses import replace
 
 import pytest
 
+from kvatlas.configs.address import HostPort
 from kvatlas.configs.endpoints import EndpointAddresses, RankAddresses
 from kvatlas.fleet.fleet import Fleet
 from kvatlas.fleet.scrape.report import EngineFacts
 from kvatlas.indexer.tiers import TierId, TierSource
-from support.fleets import make_fleet
+from support.fleets import NOWHERE, make_fleet
 
 WITHOUT_EVENTS = EndpointAddresses(
-    serving="10.0.0.1:8000", metrics=None, ranks=(RankAddresses(0, None, None), RankAddresses(1, None, None))
+    serving=HostPort("10.0.0.1", 8000),
+    metrics=None,
+    ranks=(RankAddresses(0, None, None), RankAddresses(1, None, None)),
 )
 FACTS = EngineFacts(n_engines=2, block_size=4, num_gpu_blocks=200, process_start_s=1000.0)
 
@@ -39,3 +42,26 @@ async def test_restart_of_an_endpoint_without_events_forgets_what_routing_taught
         assert ledger.sources.of(TierId(0)) is TierSource.ROUTING
     fleet.atlas.routed("a", prompt)
     assert fleet.atlas.match(prompt)["a"].rank_usable_tokens == {0: 4, 1: 4}
+
+
+async def test_rank_holds_the_ledger_of_the_index_when_it_is_reset_or_added_again(fleet: Fleet) -> None:
+    def assert_held() -> None:
+        endpoint = fleet.get("a")
+        assert endpoint is not None
+        assert endpoint.ranks
+        for rank in endpoint.ranks:
+            assert rank.ledger is fleet.atlas.ledger("a", rank.number)
+
+    fleet.add("a", WITHOUT_EVENTS, {})
+    assert_held()
+    fleet.reset("a")
+    assert_held()
+    await fleet.remove_rank("a", 1)
+    fleet.add_rank("a", RankAddresses(1, NOWHERE, None))
+    assert_held()
+    with pytest.raises(ValueError, match="'a' has rank 1 already"):
+        fleet.add_rank("a", RankAddresses(1, NOWHERE, None))
+    assert_held()
+    await fleet.remove("a")
+    fleet.add("a", WITHOUT_EVENTS, {})
+    assert_held()

@@ -1,4 +1,4 @@
-"""Endpoints looked at by one configuration and then by another."""
+"""Settings of the fleet replaced by those of another configuration."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def tiers(*, gpu: int | str = "auto", cpu: int | str = "auto") -> KVAtlasConfig:
 
 
 def fill(fleet: Fleet, config: KVAtlasConfig, n_blocks: int) -> None:
-    """Every endpoint of the configuration holds that many blocks on GPU and in CPU memory."""
+    """Provide a fleet whose endpoints each hold that many blocks on the GPU and in CPU memory."""
     hashes = tuple(EngineHash(number) for number in range(1, n_blocks + 1))
     stored = BlockStored(
         hashes, None, array("I", range(n_blocks * BLOCK)), BLOCK, extra_keys=(None,) * n_blocks
@@ -99,7 +99,7 @@ async def test_settings_that_say_the_same_leave_tiers_alone() -> None:
 
 
 async def test_automatic_bound_is_what_the_endpoint_told_before_and_tells_later() -> None:
-    """The scraper is told by hand what it would have read."""
+    """The facts are reported by the test instead of the scraper."""
     start = tiers(gpu=5)
     async with make_fleet(start) as fleet:
         fill(fleet, start, 10)

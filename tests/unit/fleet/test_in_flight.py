@@ -1,4 +1,4 @@
-"""Accounts of what is in flight: every booking counts once, whatever is called how often and in which order."""
+"""Requests in flight: every booking counts once, in any order and number of calls."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def settled(accounts: InFlight, load: Load | None, *, now: float = 1000.0) -> In
 
 
 def unseen(*ages_s: float, tokens: int = 10) -> InFlight:
-    """Unseen bookings of these ages at 1000 s, `tokens` each."""
+    """Book unseen requests that have these ages at 1000 s, with `tokens` each."""
     accounts = InFlight()
     for age_s in ages_s:
         accounts.book("e", tokens=tokens, now=1000.0 - age_s).unseen()
@@ -91,7 +91,7 @@ def test_unseen_requests_end_in_time_where_no_load_is_known() -> None:
 
 
 class Accounting(RuleBasedStateMachine):
-    """Against a list of open bookings; unseen ones in the order in which they were booked."""
+    """State machine against a list of open bookings; unseen ones in order of booking."""
 
     bookings: Bundle[Booking] = Bundle("bookings")
 
@@ -167,7 +167,7 @@ class Accounting(RuleBasedStateMachine):
 
 @dataclass
 class Open:
-    """An open booking as the model has it."""
+    """An open booking of the model."""
 
     endpoint: str
     tokens: int

@@ -1,4 +1,4 @@
-"""What tiers really hold, as the fleet shows it, and what is said where the configuration is off."""
+"""Observed capacity of tiers, and the warning if the configuration differs."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from array import array
 
 import pytest
 
+from kvatlas.configs.address import HostPort
 from kvatlas.configs.endpoints import EndpointAddresses, RankAddresses
 from kvatlas.events.model import BlockRemoved, BlockStored, EngineHash
 from kvatlas.fleet.endpoint import Endpoint
@@ -21,15 +22,15 @@ GPU = TierId(0)
 
 def endpoint_of(fleet: Fleet, *, n_ranks: int = 1) -> Endpoint:
     ranks = tuple(RankAddresses(rank, NOWHERE, None) for rank in range(n_ranks))
-    fleet.add("a", EndpointAddresses("10.0.0.1:8000", None, ranks), {})
+    fleet.add("a", EndpointAddresses(HostPort("10.0.0.1", 8000), None, ranks), {})
     endpoint = fleet.get("a")
     assert endpoint is not None
     return endpoint
 
 
 def fill(endpoint: Endpoint, rank: int, n_blocks: int) -> None:
-    """Hold `n_blocks` at most, through ten evictions."""
-    publisher = endpoint.publishers[rank]
+    """Store and evict blocks ten times, with at most `n_blocks` held."""
+    publisher = endpoint.ranks[rank]
     for number in range(n_blocks + 10):
         if number >= n_blocks:
             removed = BlockRemoved((EngineHash(number - n_blocks + 1),))
@@ -50,7 +51,7 @@ async def test_capacity_of_an_endpoint_is_that_of_all_its_ranks() -> None:
         assert before is None
         assert after is not None
         assert (after.n_blocks, after.spread) == (90, 0.0)
-        endpoint.publishers[0].reset("test")
+        endpoint.ranks[0].reset("test")
         assert observed_capacity(endpoint, GPU) is None
 
 

@@ -1,4 +1,4 @@
-"""Prompts just sent to an endpoint count as held there until events come, the request fails, or time is up."""
+"""Predictions: a sent prompt counts as held until events arrive, the request fails, or its lifetime ends."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
+from kvatlas.configs.address import HostPort
 from kvatlas.configs.endpoints import EndpointAddresses, RankAddresses
 from kvatlas.events.model import BlockRemoved, BlockStored, EngineHash, Event
 from kvatlas.fleet.fleet import Fleet
@@ -35,11 +36,11 @@ async def fleet() -> AsyncIterator[Fleet]:
 
 
 def addresses(number: int, *, events: str | None) -> EndpointAddresses:
-    return EndpointAddresses(f"10.0.0.{number}:8000", None, (RankAddresses(0, events, None),))
+    return EndpointAddresses(HostPort(f"10.0.0.{number}", 8000), None, (RankAddresses(0, events, None),))
 
 
 def stored(tokens: list[int], *, begin: int = 0, size: int = BLOCK) -> BlockStored:
-    """The blocks of a prompt from block `begin` on."""
+    """Return the event that stores the blocks of a prompt from block `begin` on."""
     ends = range(size, len(tokens) + 1, size)
     hashes = [EngineHash(hash(tuple(tokens[:end])) & 2**62 - 1) for end in ends]
     parent = hashes[begin - 1] if begin else None
@@ -49,7 +50,7 @@ def stored(tokens: list[int], *, begin: int = 0, size: int = BLOCK) -> BlockStor
 def tell(fleet: Fleet, name: str, *events: Event, rank: int = 0) -> None:
     endpoint = fleet.get(name)
     assert endpoint is not None
-    endpoint.publishers[rank].apply(index_core().decode_batch(payload(events)), live=True)
+    endpoint.ranks[rank].apply(index_core().decode_batch(payload(events)), live=True)
 
 
 def prompt(tokens: list[int]) -> Prefix:
@@ -63,7 +64,7 @@ def match(fleet: Fleet, tokens: list[int], name: str = "a", *, now: float = 1.0)
 
 
 def blocks(fleet: Fleet, tokens: list[int], name: str = "a", *, now: float = 1.0) -> tuple[int, int]:
-    """Blocks in the fastest tier, and how many of them are predicted."""
+    """Return the blocks in the fastest tier, and how many of them are predicted."""
     found = match(fleet, tokens, name, now=now)
     return found.held.tier_blocks[0], found.predicted_blocks
 
@@ -112,7 +113,7 @@ def failed(fleet: Fleet, entry: Prediction) -> None:
 def new_life(fleet: Fleet, _: Prediction) -> None:
     endpoint = fleet.get("a")
     assert endpoint is not None
-    endpoint.publishers[0].reset("test")
+    endpoint.ranks[0].reset("test")
 
 
 def housekeeping(fleet: Fleet, _: Prediction) -> None:
@@ -192,7 +193,7 @@ async def test_nothing_is_predicted_while_that_is_switched_off() -> None:
 
 
 def metrics(fleet: Fleet) -> dict[tuple[str, ...], float]:
-    """Value by name and label values."""
+    """Return the value of a series by name and label values."""
     return {
         (sample.name, *sample.labels.values()): sample.value
         for family in fleet.predictions.families()
@@ -201,9 +202,9 @@ def metrics(fleet: Fleet) -> dict[tuple[str, ...], float]:
 
 
 def add_without_events_yet(fleet: Fleet, facts: EngineFacts, *, n_ranks: int = 1) -> None:
-    """Endpoint `new`, of which only a scrape has come."""
+    """Add an endpoint `new` that was only scraped."""
     ranks = tuple(RankAddresses(rank, "tcp://127.0.0.1:1", None) for rank in range(n_ranks))
-    fleet.add("new", EndpointAddresses("10.0.0.9:8000", None, ranks), {})
+    fleet.add("new", EndpointAddresses(HostPort("10.0.0.9", 8000), None, ranks), {})
     fleet.facts_changed("new", facts)
 
 

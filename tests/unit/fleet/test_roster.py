@@ -1,4 +1,4 @@
-"""From the endpoints of one configuration to those of another."""
+"""Reconciliation from the endpoints of one configuration to those of another."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kvatlas.configs.address import HostPort
 from kvatlas.configs.endpoints import EndpointAddresses, RankAddresses
 from kvatlas.configs.schema import KVAtlasConfig
 from kvatlas.events.model import BlockStored, EngineHash
@@ -21,7 +22,7 @@ from support.fleets import NOWHERE, make_config, make_endpoint, make_fleet, with
 
 A, B, C = (make_endpoint(name, number) for number, name in enumerate("abc", start=1))
 FEW_SOCKETS = 3
-"""Room for one followed rank, which takes a socket and its monitor's pair, but not for two."""
+"""Sockets for one followed rank, which takes a socket and the pair of its monitor, but not for two."""
 
 
 def plan(old: KVAtlasConfig, new: KVAtlasConfig) -> FleetPlan:
@@ -29,7 +30,7 @@ def plan(old: KVAtlasConfig, new: KVAtlasConfig) -> FleetPlan:
 
 
 def store(fleet: Fleet, name: str) -> None:
-    """A block becomes resident."""
+    """Store a block."""
     fleet.atlas.apply(name, 0, [BlockStored((EngineHash(1),), None, array("I", range(16)), 16)])
 
 
@@ -43,7 +44,7 @@ def names(fleet: Fleet) -> list[str]:
 
 @pytest.fixture
 async def fleet() -> AsyncGenerator[Fleet]:
-    """Endpoints `a` and `b`, each holding a block."""
+    """Provide a fleet of endpoints `a` and `b`, each with a block."""
     start = with_endpoints(A, B)
     async with make_fleet(start) as fleet:
         carry_out(plan(make_config(), start), fleet)
@@ -90,7 +91,7 @@ def test_other_event_ports_move_the_endpoints_that_name_none() -> None:
 
 
 def wanted(address: int, labels: dict[str, str]) -> Wanted:
-    return Wanted(EndpointAddresses(f"h:{address}", None, ()), labels)
+    return Wanted(EndpointAddresses(HostPort("h", address), None, ()), labels)
 
 
 LISTS = st.dictionaries(
@@ -121,7 +122,7 @@ async def test_endpoints_that_stay_keep_what_they_hold_and_moved_ones_start_clea
     assert [held(fleet, name) for name in "abc"] == [1, 0, 0]
     moved = fleet.get("b")
     assert moved is not None
-    assert moved.addresses.serving == "127.0.0.1:9"
+    assert moved.addresses.serving == HostPort("127.0.0.1", 9)
 
 
 async def test_relabelled_endpoint_keeps_what_it_holds(fleet: Fleet) -> None:
@@ -137,7 +138,7 @@ async def test_name_of_a_registered_instance_is_refused_and_nothing_touched(flee
     fleet.add("c", addresses, {}, instance=Instance("c", model="other"))
 
     with pytest.raises(
-        ConfigRefusedError, match="endpoint 'c' is there already, registered as an instance or discovered; "
+        ConfigRefusedError, match="endpoint 'c' exists already, registered as an instance or discovered; "
     ):
         carry_out(plan(with_endpoints(A, B), with_endpoints(C)), fleet)
 
@@ -161,7 +162,7 @@ async def test_new_endpoint_that_cannot_be_followed_is_refused_and_nothing_touch
 
 
 async def test_endpoint_that_cannot_move_is_where_it_was_again(fleet: Fleet) -> None:
-    unusable = EndpointAddresses("127.0.0.1:9", None, (RankAddresses(0, "tcp://no port", None),))
+    unusable = EndpointAddresses(HostPort("127.0.0.1", 9), None, (RankAddresses(0, "tcp://no port", None),))
     before = wanted_endpoints(with_endpoints(A, B))
 
     with pytest.raises(ConfigRefusedError, match="endpoint 'a': cannot subscribe to 'tcp://no port'"):
@@ -185,7 +186,7 @@ async def test_endpoint_that_can_move_nowhere_is_routed_to_and_said_to_be_blind(
 
         (a,) = fleet.candidates(None, now=0.0)
         assert a.address == "127.0.0.1:1"
-    assert "endpoint a is routed to, but its events cannot be followed again" in caplog.text
+    assert "endpoint a gets requests, but its events cannot be followed again" in caplog.text
 
 
 # -- rosters -----------------------------------------------------------------------------------------------------------
@@ -211,7 +212,7 @@ async def test_roster_leaves_what_another_one_has_added_alone() -> None:
         configured.bring_to({})
         assert names(fleet) == ["b", "c"]
 
-        with pytest.raises(ConfigRefusedError, match="endpoint 'b' is there already"):
+        with pytest.raises(ConfigRefusedError, match="endpoint 'b' exists already"):
             configured.bring_to(wanted_endpoints(with_endpoints(A, B)))
         assert (dict(configured.wanted), names(fleet)) == ({}, ["b", "c"])
 
@@ -235,7 +236,7 @@ async def test_connection_that_was_prepared_is_taken_and_none_is_opened_beside_i
         assert names(fleet) == []
 
         roster.bring_to(wanted)
-        fleet.publishers.prepared()
+        fleet.subscriptions.prepared()
 
         assert names(fleet) == ["a"]
 
@@ -248,6 +249,6 @@ async def test_connections_that_cannot_be_made_are_refused_before_anything_has_c
         )
         with pytest.raises(ConfigRefusedError, match=r"^endpoint 'b': cannot open another event socket"):
             list(roster.preparing(wanted))
-        fleet.publishers.prepared()
+        fleet.subscriptions.prepared()
 
         assert names(fleet) == []

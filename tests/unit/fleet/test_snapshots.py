@@ -1,4 +1,4 @@
-"""The snapshot file of a fleet: written whole or not at all, and taken up by the endpoints it is of."""
+"""The snapshot file of a fleet: written atomically, and restored by the same endpoints."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
+from kvatlas.configs.address import HostPort
 from kvatlas.configs.endpoints import EndpointAddresses, RankAddresses
 from kvatlas.configs.schema import SnapshotConfig
 from kvatlas.configs.units import Duration
@@ -31,14 +32,16 @@ from support.fleets import TIERS, make_fleet
 from support.waiting import until
 
 ADDRESSES = EndpointAddresses(
-    serving="10.0.0.1:8000", metrics=None, ranks=(RankAddresses(0, None, None), RankAddresses(1, None, None))
+    serving=HostPort("10.0.0.1", 8000),
+    metrics=None,
+    ranks=(RankAddresses(0, None, None), RankAddresses(1, None, None)),
 )
 FACTS = EngineFacts(n_engines=2, block_size=4, num_gpu_blocks=200, process_start_s=1000.0)
 PROMPT = array("I", range(16))
 
 
 class Process:
-    """A fleet and its snapshots, as one process has them."""
+    """The fleet and the snapshots of one process."""
 
     def __init__(self, fleet: Fleet, registry: CollectorRegistry, config: SnapshotConfig) -> None:
         self.fleet, self._registry = fleet, registry
@@ -59,7 +62,11 @@ class Process:
         self.snapshots.begin()
 
     def blocks(self, name: str, rank: int = 0) -> int:
-        return self.fleet.atlas.ledger(name, rank).residencies(TierId(0))
+        endpoint = self.fleet.get(name)
+        assert endpoint is not None
+        ledger = endpoint.ranks[rank].ledger
+        assert ledger is self.fleet.atlas.ledger(name, rank)
+        return ledger.residencies(TierId(0))
 
     def metric(self, name: str) -> float:
         lines = generate_latest(self._registry).decode().splitlines()
@@ -75,7 +82,7 @@ async def process(
     interval_s: float = 3600,
     tiers: tuple[TierSpec, ...] = TIERS,
 ) -> AsyncGenerator[Process]:
-    """A process with these endpoints, told to stop at the end."""
+    """Run a process with these endpoints, and stop it at the end."""
     registry = CollectorRegistry()
     config = SnapshotConfig(file=str(file), interval=Duration(interval_s), max_age=Duration(2 * interval_s))
     async with make_fleet(metrics=FleetMetrics(registry), tiers=tiers) as fleet:
@@ -88,7 +95,7 @@ async def process(
 
 
 def learn(running: Process, name: str) -> None:
-    """Three blocks in rank 0, and what its metrics tell."""
+    """Store three blocks in rank 0, and report facts from its metrics."""
     running.fleet.facts_changed(name, FACTS)
     running.fleet.atlas.ledger(name, 0).routed(running.fleet.atlas.prefix(PROMPT[:12]).keys(4))
 
@@ -106,7 +113,7 @@ def content(path: Path) -> bytes:
 
 
 def make_sparse(path: Path, n_bytes: int) -> None:
-    """A file of that size which takes no room on the disk."""
+    """Create a sparse file of that size."""
     path.parent.mkdir()
     path.touch()
     os.truncate(path, n_bytes)
@@ -119,7 +126,7 @@ def file(tmp_path: Path) -> Path:
 
 @pytest.fixture
 async def written(file: Path) -> Path:
-    """The file of a process with endpoints a and b that was told to stop."""
+    """Provide the file of a stopped process with endpoints a and b."""
     file.parent.mkdir()
     async with process(file, "a", "b") as running:
         for name in ("a", "b"):
@@ -135,7 +142,7 @@ async def test_endpoints_go_on_from_what_the_process_before_wrote_when_it_was_st
         assert [running.blocks("a", rank) for rank in (0, 1)] == [3, 0]
         assert running.blocks("b") == 3
         assert 0 <= running.metric("kvatlas_snapshot_age_seconds") < 60
-    assert "2 endpoint(s) go on with 6 blocks" in caplog.text
+    assert "2 endpoint(s) restored with 6 blocks" in caplog.text
     assert "left out" not in caplog.text
 
 
@@ -148,7 +155,9 @@ async def test_endpoint_of_other_addresses_or_none_is_left_out_and_named(
     written: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    async with process(written, "a", addresses=replace(ADDRESSES, serving="10.0.0.9:8000")) as running:
+    async with process(
+        written, "a", addresses=replace(ADDRESSES, serving=HostPort("10.0.0.9", 8000))
+    ) as running:
         assert running.blocks("a") == 0
     assert "left out: a (its addresses changed), b (no longer there)" in caplog.text
 

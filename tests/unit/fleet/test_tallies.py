@@ -1,4 +1,4 @@
-"""Tallies beside the counters and histograms of `prometheus_client`."""
+"""Tallies compared with the counters and histograms of `prometheus_client`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ BOUNDS_S = (0.001, 0.25, 1.0, 10.0)
 
 
 def shown(registry: CollectorRegistry) -> list[str]:
-    """The text of `/metrics`, without when counters were made."""
+    """Return the text of `/metrics` without creation times."""
     return [line for line in generate_latest(registry).decode().splitlines() if "_created" not in line]
 
 

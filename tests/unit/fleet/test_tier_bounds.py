@@ -1,4 +1,4 @@
-"""`lruCapacityPerServer: auto` on engines of known size: by their evictions, and by the audit."""
+"""`lruCapacityPerServer: auto` with engines of known size: bounds from evictions and from the audit."""
 
 from __future__ import annotations
 
@@ -91,8 +91,8 @@ async def test_bound_of_a_recorded_engine_lies_just_above_what_it_has(
 ) -> None:
     """GPU tiers of 48, 48 and 64 blocks, of which vLLM keeps one; CPU tiers of 64, 64 and 128.
 
-    In the first two runs the engine was told to empty its CPU tier, and said nothing of it: in the index that tier then
-    fills its bound, which must not be lifted for that.
+    In the first two runs the engine emptied its CPU tier on request, without an event. In the index that tier then fills
+    its bound, which must not be raised for that reason.
     """
     async with make_fleet(tiers()) as fleet:
         engine = AuditedEndpoint(fleet)
@@ -131,7 +131,7 @@ async def test_bound_of_an_inferred_tier_is_learned_from_the_audit(
 
 
 async def test_bound_of_a_recorded_engine_is_learned_though_it_is_silent_about_its_tier(golden: Path) -> None:
-    """A CPU tier of 128 blocks whose events are left out, beside what the engine itself said it reused."""
+    """A CPU tier of 128 blocks without events, compared with the reuse that the engine reported."""
     frames, bounds = read_frames(golden / "run8_zmq.jsonl"), list[int | None]()
     async with make_fleet(tiers(source="inferred")) as fleet:
         engine = AuditedEndpoint(fleet)
@@ -166,7 +166,7 @@ async def test_what_metrics_tell_of_the_fastest_tier_comes_before_what_evictions
         fleet.configure(fleet_settings(tiers(cpu=7)))
         list(fleet.shrinking())
 
-        assert (before, told, summary) == (67, 80, "configured auto, told 80, observed 63 +- 2 %")
+        assert (before, told, summary) == (67, 80, "configured auto, reported 80, observed 63 +- 2 %")
         assert (engine.bound(GPU), engine.bound(CPU)) == (80, 7)
         fleet.configure(fleet_settings(tiers()))
         list(fleet.shrinking())
@@ -178,7 +178,7 @@ async def test_engine_that_begins_anew_has_no_bound_until_its_evictions_show_one
         engine = simulated_engine(fleet, gpu_blocks=64, cpu_blocks=400)
         engine.serve(prompts("few_documents", 200))
         before = engine.bound(CPU)
-        engine.publisher.reset("test")
+        engine.rank.reset("test")
         fleet.tick(now=0.0)
 
         assert before == 420

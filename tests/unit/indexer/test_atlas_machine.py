@@ -1,6 +1,6 @@
-"""An atlas that is asked all the time matches as one that saw the same and is asked for the first time.
+"""An atlas that matches after each step gives the same results as one that matches for the first time.
 
-What is kept between matches must follow every change: places that come and go, chunk sizes, groups, block sizes, ranks.
+Every change must invalidate the cached match plan: new and closed places, chunk sizes, groups, block sizes, ranks.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def hash_of(size: int, block: int) -> EngineHash:
 
 @st.composite
 def stores(draw: st.DrawFn) -> BlockStored:
-    """Some blocks of the one prompt 0, 1, 2, ..."""
+    """Store some blocks of the prompt 0, 1, 2, ..."""
     size, begin, kind = draw(st.sampled_from(SIZES)), draw(st.integers(0, 4)), draw(KINDS)
     end = begin + draw(st.integers(1, 4))
     has_tokens = draw(st.booleans())
@@ -75,10 +75,10 @@ EVENTS: st.SearchStrategy[list[Event]] = st.lists(
 )
 
 
-class AskedAllTheTime(RuleBasedStateMachine):
-    """Steps on one atlas a core, with matches after each, against a new atlas that takes the steps without matches.
+class MatchedAfterEachStep(RuleBasedStateMachine):
+    """Steps on one atlas per core with a match after each, beside a new atlas that takes them without matches.
 
-    Steps on ranks that are not there are left out.
+    Steps on missing ranks are skipped.
     """
 
     def __init__(self) -> None:
@@ -170,5 +170,5 @@ def prompt(n_tokens: int) -> Prefix:
     return Prefix(array("I", range(n_tokens)))
 
 
-AskedAllTheTime.TestCase.settings = settings(stateful_step_count=40)
-TestAskedAllTheTime = AskedAllTheTime.TestCase
+MatchedAfterEachStep.TestCase.settings = settings(stateful_step_count=40)
+TestMatchedAfterEachStep = MatchedAfterEachStep.TestCase

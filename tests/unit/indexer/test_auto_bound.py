@@ -1,4 +1,4 @@
-"""The bound that evictions give: above what an engine holds, steady, and lifted where it holds more."""
+"""The bound from evictions: above the engine's blocks, steady, and lifted if the engine holds more."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_bound_that_the_engine_fills_is_lifted_until_more_is_shown() -> None:
 
 
 def test_bound_that_is_filled_after_a_loss_or_a_reset_stays() -> None:
-    """What fills it may be blocks whose removal nobody told."""
+    """A full tier may contain blocks whose removal was not reported."""
     bound = AutoBound()
     bound.follow(shown(100), n_held=100, n_doubts=2)
 
@@ -46,7 +46,7 @@ def test_bound_that_is_filled_after_a_loss_or_a_reset_stays() -> None:
     fills=st.lists(st.floats(0.1, 1.0), min_size=1, max_size=300),
 )
 def test_bound_rises_a_few_times_and_stays_where_it_takes_nothing(capacity: int, fills: list[float]) -> None:
-    """An engine that gives blocks up at any fill, and at last when it is full; the index holds what the bound leaves."""
+    """Simulate an engine that evicts at any fill and finally when full; the index holds blocks within the bound."""
     gauge, bound, bounds = CapacityGauge(), AutoBound(), list[int]()
     in_force: int | None = None
     for fill in (*fills, *[1.0] * 40):

@@ -1,4 +1,4 @@
-"""A block size that metrics tell counts until events show one, and nothing is kept by it that events would contradict."""
+"""A block size from metrics is used until events show one, and stores nothing that events could contradict."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ROUTED = (TierSpec("gpu", ("GPU",), source=TierSource.ROUTING), *SPECS[1:])
 
 
 def store(n_blocks: int = 4, *, medium: str = "GPU", size: int = BLOCK, base: int = 0) -> BlockStored:
-    """The first blocks of the prompt; `base` tells the hashes of other engines apart."""
+    """Build the store event of the first blocks; `base` separates the hashes of engines."""
     hashes = tuple(EngineHash(base + number) for number in range(1, n_blocks + 1))
     return BlockStored(hashes, None, TOKENS[: n_blocks * size], size, MediumName(medium))
 
@@ -54,7 +54,7 @@ def told(atlas: Atlas, block_size: int) -> None:
 
 
 def held(atlas: Atlas, endpoint: str = "e") -> tuple[int, dict[str, int]]:
-    """Block size, and blocks of the prompt by tier."""
+    """Return the block size, and blocks of the prompt by tier."""
     found = atlas.match(Prefix(TOKENS))[endpoint]
     return found.block_size, found.tier_blocks
 
@@ -101,7 +101,7 @@ def test_new_life_goes_by_what_was_told_last(atlas: Atlas, core: IndexCore) -> N
 
 @pytest.mark.parametrize("size", [pytest.param(BLOCK, id="same"), pytest.param(2 * BLOCK, id="as_a_chunk")])
 def test_slower_tier_is_not_read_by_a_told_size(atlas: Atlas, core: IndexCore, size: int) -> None:
-    """Its events may leave out what entered the hash, and only the fastest tier's tell whether they do."""
+    """Events may omit inputs of the hash, and only those of the fastest tier show whether they do."""
     told(atlas, BLOCK)
     tell(atlas, core, store(2, medium="CPU", size=size))
     ledger = atlas.ledger("e", 0)

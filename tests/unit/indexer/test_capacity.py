@@ -1,4 +1,4 @@
-"""Observed capacity: of hand-made sizes, of simulated engines of known size, and of recorded ones."""
+"""Observed capacity of constructed sizes, of simulated engines of known size, and of recorded ones."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_observed_capacity_was_held_and_rests_on_enough(sizes: list[int]) -> Non
 
 
 def gauges_of(payloads: Iterable[bytes]) -> list[ObservedCapacity | None]:
-    """Of the GPU and the CPU tier of an engine that sent these."""
+    """Return the gauges of the GPU and the CPU tier of an engine that sent these payloads."""
     core = index_core()
     atlas = Atlas(tiers=TierTable([TierSpec("gpu", ("GPU",)), TierSpec("cpu", ("CPU",))]), seed=0, core=core)
     atlas.add("e")
@@ -139,7 +139,7 @@ def test_simulated_engine_is_observed_to_hold_what_it_was_given(
 def test_recorded_engine_is_observed_to_hold_what_it_was_given(
     run: str, gpu_blocks: int, cpu_blocks: int, golden: Path
 ) -> None:
-    """Of 48, 48 and 64 GPU blocks vLLM keeps one."""
+    """Check the recorded capacities: of 48, 48 and 64 GPU blocks vLLM reserves one."""
     gpu, cpu = gauges_of(frame.parts[2] for frame in read_frames(golden / f"{run}_zmq.jsonl"))
 
     assert cpu is not None

@@ -1,4 +1,4 @@
-"""Choice of the index core."""
+"""The choice of the index core."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kvatlas.indexer.factory import index_core
 
 @pytest.fixture
 def without_native(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """The module as it is where the extension was not built."""
+    """Load the module as without the extension."""
     monkeypatch.setitem(sys.modules, "kvatlas.indexer.native_index", None)
     spec = importlib.util.spec_from_file_location("kvatlas.indexer.factory", factory.__file__)
     assert spec is not None

@@ -1,4 +1,4 @@
-"""Places that come and go are told to who keeps a rank's layout."""
+"""New and closed places call `on_change`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ PLACE = Place(FASTEST, 0)
 OTHER = Place(FASTEST, 1)
 
 
-def test_change_of_layout_is_told_when_a_place_comes_or_goes() -> None:
+def test_on_change_is_called_when_a_place_is_opened_or_closed() -> None:
     index, tiers = ReferenceIndex(), TierTable([TierSpec("gpu", ("GPU",))])
     layouts: list[tuple[int, ...]] = []
     holders = RankHolders(

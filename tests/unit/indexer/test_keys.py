@@ -1,4 +1,4 @@
-"""Block keys: the public chained form, and what separates prompts."""
+"""Block keys: the public chained form, and the separation of prompts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TOKENS = st.lists(st.integers(0, 2**32 - 1), max_size=80).map(lambda ids: array(
 
 
 def by_definition(tokens: array[int], block_size: int, seed: int) -> list[int]:
-    """The public definition, block by block: any client can write this."""
+    """Compute the keys block by block by the public definition, as any client can."""
     keys: list[int] = []
     for start in range(0, len(tokens) - block_size + 1, block_size):
         local = xxhash.xxh3_64_intdigest(

@@ -1,4 +1,4 @@
-"""The bound that the audit teaches: unchanged while little is known, within its limits, and near the capacity in the end."""
+"""The bound learned from the audit: unchanged at first, within its limits, and finally near the capacity."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ NOTHING = TierReuse(0, 0, 0)
 
 @st.composite
 def reuses(draw: st.DrawFn) -> TierReuse:
-    """More than expected is reused only where all that was expected is."""
+    """More than expected is reused only if all expected tokens are."""
     expected = draw(st.integers(0, 10_000))
     reused = draw(st.just(expected) | st.integers(0, expected))
     return TierReuse(expected, reused, draw(st.integers(0, 10_000)) if reused == expected else 0)
 
 
 def experienced() -> LearnedBound:
-    """One that has seen enough to act with the next request."""
+    """Return a bound that has enough evidence to change with the next request."""
     learned = LearnedBound(highest=HIGHEST)
     for _ in range(ENOUGH_REQUESTS):
         learned.update(KEPT, bound=1000, n_held=1000)
@@ -93,7 +93,7 @@ def test_bound_keeps_within_its_limits_whatever_it_is_told(
 @pytest.mark.parametrize("first", [50, 1000, HIGHEST])
 @pytest.mark.parametrize("capacity", [300, 5000, 90_000])
 def test_bound_comes_near_the_capacity_of_an_engine_from_wherever_it_began(capacity: int, first: int) -> None:
-    """Prompts last used as many blocks ago as chance will, most of them not long: reused where the engine still has them."""
+    """Simulate prompts with random reuse distances, mostly short, that are reused if the engine still has them."""
     draw, learned = random.Random(capacity), LearnedBound(highest=HIGHEST)
     bound, far = first, 10.0
     for n_requests in range(4000):

@@ -35,7 +35,7 @@ def tokens(n_blocks: int, start: int = 0) -> array[int]:
 
 
 def hashes(*numbers: int) -> tuple[EngineHash, ...]:
-    """Engine hashes of the blocks with these numbers; 1000 is the first block's, so that 0 stays `none`."""
+    """Return the engine hashes of the blocks with these numbers; they start at 1000, since 0 means none."""
     return tuple(EngineHash(1000 + number) for number in numbers)
 
 
@@ -43,7 +43,7 @@ def store(
     *numbers: int, medium: str = "GPU", lora: str | None = None, extras: Extras | None = None, group: int = 0,
     kind: str | None = None, window: int | None = None, with_tokens: bool = True, base: int = 0,
 ) -> BlockStored:  # fmt: skip
-    """Consecutive blocks `numbers` of the one prompt 0, 1, 2, ...; `base` tells hashes of other prompts apart."""
+    """Build the store event of consecutive blocks of the prompt 0, 1, 2, ...; `base` separates hashes of prompts."""
     first = numbers[0] if numbers else 0
     return BlockStored(
         hashes=tuple(EngineHash(h + base) for h in hashes(*numbers)),

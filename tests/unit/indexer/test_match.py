@@ -23,7 +23,7 @@ LAYOUT = RankLayout(tiers=(GPU, CPU, DISK), chunks=(1, 1, 1))
 
 
 def presence(*blocks: int) -> list[PresenceRun]:
-    """One run a block; a block nobody has ends the walk, as in the index."""
+    """Build one run per block, up to the first block without holder, as in the index."""
     held = blocks[: blocks.index(0)] if 0 in blocks else blocks
     return [PresenceRun(end, holders) for end, holders in enumerate(held, start=1)]
 

@@ -44,7 +44,7 @@ BLOCKS = st.lists(st.integers(0, 2**N_HOLDERS - 1) | st.just(2**N_HOLDERS - 1), 
 
 
 class Best(NamedTuple):
-    """What a match must say of an endpoint."""
+    """The expected match of an endpoint."""
 
     rank: int
     block_size: int
@@ -53,7 +53,7 @@ class Best(NamedTuple):
 
 
 def index_of(core: IndexCore, blocks: list[int]) -> BlockIndex:
-    """Block i, with key i, is held by the holders of the bit mask `blocks[i]`."""
+    """Fill an index: the holders of the bit mask `blocks[i]` hold block i, with key i."""
     index = core.make_index()
     for _ in range(N_HOLDERS):
         holder = index.open()

@@ -1,4 +1,4 @@
-"""What the contract suite is too small for: growth, sweeping, merging, threads, and malformed input."""
+"""The native index at sizes beyond the contract suite: growth, sweeping, merging, threads, malformed input."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def key_range(begin: int, end: int) -> array[int]:
 
 
 class Pair:
-    """Both implementations under the same operations; their answers must be equal."""
+    """Both implementations under the same operations, with equal results."""
 
     def __init__(self) -> None:
         self.reference: BlockIndex = ReferenceIndex()
@@ -57,7 +57,7 @@ class Pair:
 
 
 def some_keys(rng: random.Random, n_prompts: int, length: int) -> array[int]:
-    """A stretch of one of several prompts whose keys are spread over all 64 bits."""
+    """Draw a stretch of one of several prompts whose keys are spread over all 64 bits."""
     prompt, begin = rng.randrange(n_prompts), rng.randrange(length)
     n_keys = rng.choice([1, 3, 50, 300, 600])
     return array("Q", [(prompt << 20 | b) * 0x9E3779B97F4A7C15 % 2**64 for b in range(begin, begin + n_keys)])

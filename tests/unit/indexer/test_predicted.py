@@ -1,4 +1,4 @@
-"""Predicted prefixes against a list of predictions, and what they make of a match."""
+"""Predicted prefixes beside a plain list of predictions, and their effect on a match."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def common(one: array[int], other: array[int]) -> int:
 
 @dataclass
 class Known:
-    """A prediction as the model has it."""
+    """A prediction in the model."""
 
     endpoint: str
     keys: array[int]
@@ -45,7 +45,7 @@ class Known:
 
 
 class Predicting(RuleBasedStateMachine):
-    """Adds, drops, confirmations, new lives and passing time, against all that counts, one by one."""
+    """Added, dropped, confirmed and expired predictions and new lives, beside a model that checks each."""
 
     entries: Bundle[Prediction] = Bundle("entries")
 
@@ -98,7 +98,7 @@ class Predicting(RuleBasedStateMachine):
         self.counts.expired += self.end(lambda known: known.expires_at <= self.now)
 
     def end(self, has_ended: Callable[[Known], bool]) -> int:
-        """Take predictions out of the model; how many."""
+        """Remove predictions from the model; return their number."""
         ended = [each for each, known in self.model.items() if has_ended(known)]
         for each in ended:
             del self.model[each]

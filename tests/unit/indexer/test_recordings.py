@@ -1,4 +1,4 @@
-"""Every recording of a real vLLM: what the index holds at the end is what a naive replay of the events holds."""
+"""Recordings of a real vLLM: the index holds at the end the same blocks as a naive replay of the events."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_final_residencies_equal_a_naive_replay(
 def test_every_held_chain_of_plain_prompts_is_found_by_its_tokens(
     core: IndexCore, run: str, golden: Path
 ) -> None:
-    """Salted and adapter prompts have the same tokens as plain ones: those are left out."""
+    """Leave out salted and adapter prompts, which have the same tokens as plain ones."""
     atlas, naive = make_atlas(core), NaiveEngine()
     special: set[int] = set()
     for frame in read_frames(golden / f"{run}_zmq.jsonl"):

@@ -1,4 +1,4 @@
-"""Reuse distances give the hit rates that caches of each size really have."""
+"""Reuse distances give the actual hit rates of caches of each size."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Uses = Sequence[Sequence[int]]
 
 
 def chain(blocks: Iterable[int], parent: int = 0) -> array[int]:
-    """Keys of a prompt made of these blocks."""
+    """Return the keys of a prompt with these blocks."""
     keys = array("Q")
     for block in blocks:
         parent = xxh3_64_intdigest(struct.pack("<QQ", parent, block))
@@ -31,7 +31,7 @@ prompts = st.lists(st.lists(st.integers(0, 2), max_size=7).map(chain), min_size=
 
 
 def brute_force(uses: Uses, capacity: int) -> int:
-    """Blocks found by an LRU cache that looks a prompt up at once, then takes it in from its end."""
+    """Return the hits of an LRU cache that looks up whole prompts and then inserts them from their end."""
     cache: OrderedDict[int, None] = OrderedDict()
     found = 0
     for keys in uses:
@@ -73,7 +73,7 @@ def test_hits_are_exact_up_to_the_largest_capacity_when_older_blocks_are_forgott
 
 
 def skewed_uses(n_prompts: int, seed: int) -> list[array[int]]:
-    """Prompts that go on from one of 60 openings, some much hotter than others."""
+    """Generate prompts that continue one of 60 openings, some much hotter than others."""
     rng = Random(seed)
     openings = [chain(rng.getrandbits(40) for _ in range(rng.randint(20, 100))) for _ in range(60)]
     found: list[array[int]] = []

@@ -1,4 +1,4 @@
-"""Books that are saved and loaded go on exactly as those they were saved from."""
+"""Saved and loaded ledgers behave exactly as the originals."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ BLOCK = 2
 ENDPOINTS = {"a": 2, "b": 1}
 N_BLOCKS = 6
 TRUNKS = 3
-"""Prompts; they share their first two blocks."""
+"""Prompts that share their first two blocks."""
 ROOTS: tuple[tuple[str | None, str | None], ...] = ((None, None), ("lora", None), (None, "salt"))
 
 
@@ -41,7 +41,7 @@ def tokens(trunk: int) -> array[int]:
 
 
 def engine_hash(trunk: int, block: int, root: int) -> EngineHash:
-    """As an engine would have it: equal prefixes have equal hashes."""
+    """Return equal hashes for equal prefixes, as an engine does."""
     return EngineHash(2**63 + 1000 * root + block if block < 2 else 1000 * root + 100 * (trunk + 1) + block)
 
 
@@ -75,7 +75,7 @@ def stored(
 
 
 def foreign(trunk: int, chunk: int) -> BlockStored:
-    """A chunk of two blocks in the hashes of a cache library."""
+    """Build the store event of a two-block chunk with a cache library's hashes."""
     return BlockStored(
         hashes=(EngineHash(50_000 + 10 * trunk + chunk),),
         parent=EngineHash(50_000 + 10 * trunk + chunk - 1) if chunk else None,
@@ -105,7 +105,7 @@ SPECS = (
 
 
 class SavedAtlas(RuleBasedStateMachine):
-    """An atlas, and one that was loaded from what the first had saved; both take what comes afterwards."""
+    """An atlas, and one loaded from its dump; both take the later steps."""
 
     cores: ClassVar[tuple[IndexCore, IndexCore]] = (REFERENCE, REFERENCE)
     specs: ClassVar[tuple[TierSpec, ...]] = SPECS
@@ -115,7 +115,7 @@ class SavedAtlas(RuleBasedStateMachine):
         self.now = 0.0
         self.first, self.second = (make_atlas(core, self.specs) for core in self.cores)
         self.capacities: dict[str, int] = {}
-        self.told: dict[tuple[str, int], int] = {}
+        self.block_sizes: dict[tuple[str, int], int] = {}
 
     def apply(self, rank: tuple[str, int], event: Event) -> None:
         for atlas, core in zip((self.first, self.second), self.cores, strict=True):
@@ -123,13 +123,13 @@ class SavedAtlas(RuleBasedStateMachine):
 
     @rule()
     def save_and_load(self) -> None:
-        """Only what is saved goes over; bounds and block sizes are told again, as they are after a start."""
+        """Load the dump into a new atlas; bounds and block sizes are set again, as after a start."""
         data = saved(self.first, ENDPOINTS, now=self.now)
         self.second = make_atlas(self.cores[1], self.specs)
         load(data, self.second, now=self.now)
         for name, n_blocks in self.capacities.items():
             self.second.set_capacity(name, TierId(0), n_blocks)
-        for rank, block_size in self.told.items():
+        for rank, block_size in self.block_sizes.items():
             self.second.ledger(*rank).use_block_size(block_size)
 
     @rule(
@@ -188,12 +188,12 @@ class SavedAtlas(RuleBasedStateMachine):
     def reset(self, rank: tuple[str, int]) -> None:
         for atlas in (self.first, self.second):
             atlas.reset(*rank)
-        if rank in self.told:
-            self.tell_block_size(rank, self.told[rank])
+        if rank in self.block_sizes:
+            self.set_block_size(rank, self.block_sizes[rank])
 
     @rule(rank=RANK, block_size=st.sampled_from([BLOCK, 2 * BLOCK]))
-    def tell_block_size(self, rank: tuple[str, int], block_size: int) -> None:
-        self.told[rank] = block_size
+    def set_block_size(self, rank: tuple[str, int], block_size: int) -> None:
+        self.block_sizes[rank] = block_size
         for atlas in (self.first, self.second):
             atlas.ledger(*rank).use_block_size(block_size)
 
@@ -212,11 +212,11 @@ class SavedAtlas(RuleBasedStateMachine):
     def have_no_events(self, rank: tuple[str, int]) -> None:
         for atlas in (self.first, self.second):
             atlas.ledger(*rank).without_events()
-        self.tell_block_size(rank, BLOCK)
+        self.set_block_size(rank, BLOCK)
 
     @rule(name=st.sampled_from([*ENDPOINTS]), n_blocks=st.integers(2, 8))
     def bound(self, name: str, n_blocks: int) -> None:
-        """No further than the tier's own bound, within which books are loaded before other bounds are told."""
+        """Bound a tier, never above its configured bound, within which ledgers are loaded before other bounds are set."""
         self.capacities[name] = n_blocks
         for atlas in (self.first, self.second):
             atlas.set_capacity(name, TierId(0), n_blocks)
@@ -238,19 +238,19 @@ class SavedAtlas(RuleBasedStateMachine):
 
 
 class SavedNativeAtlas(SavedAtlas):
-    """The same on the core that runs in production, where it was built."""
+    """The same on the native core, if it was built."""
 
     cores = (index_core(), index_core())
 
 
 class AtlasOfAnotherCore(SavedAtlas):
-    """Saved on that core, and loaded where it was not built."""
+    """Dumps of the native core, loaded into the reference."""
 
     cores = (index_core(), REFERENCE)
 
 
 class SavedRoutedAtlas(SavedAtlas):
-    """Tiers with sources and chunks of their own."""
+    """The same for tiers with configured sources and chunks."""
 
     specs = (
         TierSpec("gpu", ("GPU",), source=TierSource.EVENTS),
@@ -259,8 +259,8 @@ class SavedRoutedAtlas(SavedAtlas):
     )
 
 
-def books_with_everything(core: IndexCore) -> Atlas:
-    """Every kind of knowledge at once, in the first rank of `a` but for what `b` infers."""
+def atlas_with_everything(core: IndexCore) -> Atlas:
+    """Fill an atlas with every kind of state: in the first rank of `a`, inference in `b`."""
     atlas = make_atlas(core, SPECS)
     atlas.apply("a", 0, [
         stored(0, 0, 4),
@@ -281,7 +281,7 @@ def books_with_everything(core: IndexCore) -> Atlas:
 
 @pytest.mark.parametrize("core", CORES.values(), ids=CORES)
 def test_everything_the_books_hold_is_saved_and_loaded(core: IndexCore) -> None:
-    first, second = books_with_everything(core), make_atlas(core, SPECS)
+    first, second = atlas_with_everything(core), make_atlas(core, SPECS)
     books, inferred = first.dump("a", 0, now=20.0), first.dump("b", 0, now=20.0)
     load(saved(first, ENDPOINTS, now=20.0), second, now=500.0)
     assert (second.dump("a", 0, now=0.0), second.dump("b", 0, now=500.0)) == (books, inferred)
@@ -306,7 +306,7 @@ def test_everything_the_books_hold_is_saved_and_loaded(core: IndexCore) -> None:
 
 @pytest.mark.parametrize("core", CORES.values(), ids=CORES)
 def test_copies_beyond_the_bound_go_in_the_same_order_after_loading(core: IndexCore) -> None:
-    first, second = books_with_everything(core), make_atlas(core, SPECS)
+    first, second = atlas_with_everything(core), make_atlas(core, SPECS)
     load(saved(first, ENDPOINTS), second)
     for bound in (5, 4, 2):
         for atlas in (first, second):
@@ -316,16 +316,28 @@ def test_copies_beyond_the_bound_go_in_the_same_order_after_loading(core: IndexC
 
 @pytest.mark.parametrize("core", CORES.values(), ids=CORES)
 def test_copies_that_wait_are_adopted_after_loading_however_their_hash_is_learned(core: IndexCore) -> None:
-    """Also when the core learns it by itself, as it does with the second event of a kind."""
+    """Also if the native core learns the hash, as with the second event of a kind."""
     first, second = make_atlas(core, SPECS), make_atlas(core, SPECS)
     first.apply("a", 0, [stored(0, 0, 2), stored(0, 2, 1, medium="CPU", told=False), stored(1, 4, 1)])
     load(saved(first, ENDPOINTS), second)
     for event in (stored(2, 0, 3), stored(0, 2, 1), stored(1, 0, 4)):
         for atlas in (first, second):
             atlas.apply("a", 0, core.decode_batch(payload([event])))
-    books = second.dump("a", 0, now=0)
-    assert books == first.dump("a", 0, now=0)
-    assert (len(books.pending.hashes), len(books.hashes.parked)) == (0, 0)
+    ledger = second.dump("a", 0, now=0)
+    assert ledger == first.dump("a", 0, now=0)
+    assert (len(ledger.pending.hashes), len(ledger.hashes.parked)) == (0, 0)
+
+
+def test_inferred_tier_has_no_holder_when_there_was_nothing_to_copy() -> None:
+    first, second = make_atlas(REFERENCE, SPECS), make_atlas(REFERENCE, SPECS)
+    for now in (0.0, 6.0):
+        first.ledger("b", 0).use_block_size(BLOCK)
+        first.ledger("b", 0).offloads(now=now)
+    load(saved(first, ENDPOINTS, now=6), second, now=6)
+    second.ledger("b", 0).use_block_size(BLOCK)
+    for atlas in (first, second):
+        atlas.ledger("b", 0).without_events()
+    assert first.dump("b", 0, now=6) == second.dump("b", 0, now=6)
 
 
 def test_shared_blocks_of_a_tier_that_is_not_shared_are_left_out() -> None:
@@ -336,7 +348,7 @@ def test_shared_blocks_of_a_tier_that_is_not_shared_are_left_out() -> None:
 
 @pytest.mark.parametrize("core", CORES.values(), ids=CORES)
 def test_chain_of_a_loaded_hash_ends_at_the_start_of_its_prompt(core: IndexCore) -> None:
-    """Parents of first blocks are written as 0, which some engine's hash may be too."""
+    """Parents of first blocks are saved as 0, which may also be an engine's hash."""
     first, second = make_atlas(core, SPECS), make_atlas(core, SPECS)
     for each in (0, 7):
         first.apply("a", 0, [BlockStored((EngineHash(each),), None, array("I", [each, each]), BLOCK)])

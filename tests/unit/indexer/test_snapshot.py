@@ -1,4 +1,4 @@
-"""The snapshot file: what was written is read again, and anything else is refused with its reason."""
+"""The snapshot file: written files are read back, and all others are rejected with a reason."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def snapshot_of(atlas: Atlas) -> bytes:
 
 
 def with_checksum(data: bytes) -> bytes:
-    """The file with a checksum that fits what is before it."""
+    """Return the file with a right checksum."""
     return data[:-8] + struct.pack("<Q", xxh3_64_intdigest(data[:-8]))
 
 
@@ -87,7 +87,7 @@ def test_everything_is_read_as_it_was_written() -> None:
 
 
 def test_columns_are_little_endian_on_every_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a machine of the other order the same column has its bytes swapped in the file, and read again."""
+    """On a machine of the other byte order, bytes are swapped on writing and reading."""
     atlas = filled()
     data = snapshot_of(atlas)
     monkeypatch.setattr(sys, "byteorder", "big")
@@ -140,8 +140,8 @@ REFUSALS = [
     pytest.param(changed(GOOD, 8, b"\1"), "version", "format 1", id="other_version"),
     pytest.param(changed(GOOD, 60, b"\0"), "checksum", "checksum", id="changed_byte"),
     pytest.param(GOOD + GOOD[-8:], "truncated", "within a frame", id="longer"),
-    pytest.param(with_checksum(changed(GOOD, 20, b"\xc1")), "damaged", "no snapshot", id="not_msgpack"),
-    pytest.param(with_checksum(GOOD[:12] + bytes(8) + GOOD[12:]), "damaged", "no snapshot", id="empty_frame"),
+    pytest.param(with_checksum(changed(GOOD, 20, b"\xc1")), "damaged", "invalid value", id="not_msgpack"),
+    pytest.param(with_checksum(GOOD[:12] + bytes(8) + GOOD[12:]), "damaged", "invalid value", id="empty_frame"),
 ]  # fmt: skip
 
 
@@ -199,7 +199,7 @@ def of_pieces(*, head: bool = True, n_endpoints: int = 1, end: SavedFleet) -> by
     [
         pytest.param(of_pieces(head=False, end=fleet("TAPE")), "first frame", id="no_head"),
         pytest.param(
-            with_checksum(struct.pack("<8sI", MAGIC, FORMAT) + bytes(8)), "no snapshot", id="no_frame"
+            with_checksum(struct.pack("<8sI", MAGIC, FORMAT) + bytes(8)), "invalid value", id="no_frame"
         ),
         pytest.param(of_pieces(n_endpoints=2, end=fleet("TAPE")), "twice", id="endpoint_twice"),
         pytest.param(of_pieces(end=fleet()), "tiers [0, 1, 2]", id="tier_without_medium"),
@@ -349,7 +349,7 @@ def test_any_bytes_are_refused(data: bytes) -> None:
 
 @given(at=st.integers(12, len(GOOD) - 9), piece=st.binary(min_size=1, max_size=9))
 def test_forged_file_is_refused_or_loads_and_never_crashes(at: int, piece: bytes) -> None:
-    """With a checksum that fits, what is read is what the file says; it may be nonsense, but events go on."""
+    """A changed file with a right checksum loads as it is or is rejected; later events never fail."""
     atlas = make_atlas()
     try:
         load(with_checksum(changed(GOOD, at, piece)[: len(GOOD)]), atlas)

@@ -1,4 +1,4 @@
-"""Where knowledge of a tier comes from: events, inference, routing; shared tiers; hashes of other libraries."""
+"""Sources of a tier: events, inference, routing; shared tiers; hashes of cache libraries."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def tokens(n_blocks: int) -> array[int]:
 
 
 def stored(n_blocks: int, medium: MediumName = GPU, *, with_tokens: bool = True) -> BlockStored:
-    """The first blocks of the one prompt, as an engine that tells what else entered its hashes."""
+    """Build the store event of the first blocks, from an engine that sends the inputs of its hashes."""
     return BlockStored(
         hashes=tuple(EngineHash(100 + number) for number in range(n_blocks)),
         parent=None,
@@ -61,7 +61,7 @@ def held(atlas: Atlas, endpoint: str = "e", n_blocks: int = 8) -> dict[str, int]
 
 
 def offload(atlas: Atlas) -> None:
-    """The engine's metrics have shown offloading for longer than the index has patience."""
+    """Report offloading for longer than the index waits for events."""
     atlas.ledger("e", 0).offloads(now=0.0)
     atlas.ledger("e", 0).offloads(now=PATIENCE_S)
 
@@ -279,7 +279,7 @@ def test_shared_tier_is_shared_only_within_a_space() -> None:
 
 
 def chunk(number: int, parent: int | None) -> BlockStored:
-    """One LMCache chunk of two engine blocks, under a hash the engine never uses."""
+    """One LMCache chunk of two engine blocks, under a hash that the engine never uses."""
     first = number * 2 * BLOCK
     return BlockStored(
         hashes=(EngineHash(9000 + number),),

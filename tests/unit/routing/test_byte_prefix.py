@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
+from kvatlas.configs.address import HostPort
 from kvatlas.configs.endpoints import EndpointAddresses, RankAddresses
 from kvatlas.configs.engines import EngineCatalog
 from kvatlas.configs.schema import WeightsConfig
@@ -25,7 +26,7 @@ from kvatlas.fleet.fleet import Fleet
 from kvatlas.fleet.metrics import FleetMetrics
 from kvatlas.fleet.scrape.loads import LoadTable
 from kvatlas.fleet.scrape.report import EngineFacts
-from kvatlas.fleet.scrape.schedule import Rhythm
+from kvatlas.fleet.scrape.schedule import Intervals
 from kvatlas.fleet.scrape.scraper import Scraper
 from kvatlas.fleet.scrape.target import ScrapeSettings
 from kvatlas.fleet.settings import FleetSettings
@@ -62,8 +63,7 @@ async def fleet_without_events() -> AsyncGenerator[MakePicker]:
     subscriber = Subscriber(SubscriberOptions())
     scraper = Scraper(
         loads=loads,
-        on_facts=ignore,
-        settings=ScrapeSettings(Rhythm(1, 1), timeout_s=1),
+        settings=ScrapeSettings(Intervals(1, 1), timeout_s=1),
         clock=time.monotonic,
         rng=lambda: 0.0,
     )
@@ -81,7 +81,11 @@ async def fleet_without_events() -> AsyncGenerator[MakePicker]:
         ),
     )
     for number, name in enumerate("ab"):
-        fleet.add(name, EndpointAddresses(f"10.0.0.{number}:1", None, (RankAddresses(0, None, None),)), {})
+        fleet.add(
+            name,
+            EndpointAddresses(HostPort(f"10.0.0.{number}", 1), None, (RankAddresses(0, None, None),)),
+            {},
+        )
         fleet.facts_changed(name, EngineFacts(n_engines=1, block_size=4))
     profile = default_profile(WeightsConfig(), tiers=("gpu",))
     try:

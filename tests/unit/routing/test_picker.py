@@ -9,6 +9,7 @@ import pytest
 from msgspec.structs import replace
 from prometheus_client import CollectorRegistry
 
+from kvatlas.configs.address import HostPort
 from kvatlas.configs.endpoints import EndpointAddresses, RankAddresses
 from kvatlas.configs.engines import EngineCatalog
 from kvatlas.configs.scraping import MetricsScrapeConfig
@@ -19,7 +20,7 @@ from kvatlas.fleet.fleet import Fleet
 from kvatlas.fleet.metrics import FleetMetrics
 from kvatlas.fleet.scrape.loads import LoadTable
 from kvatlas.fleet.scrape.report import EngineFacts
-from kvatlas.fleet.scrape.schedule import Rhythm
+from kvatlas.fleet.scrape.schedule import Intervals
 from kvatlas.fleet.scrape.scraper import Scraper
 from kvatlas.fleet.scrape.target import ScrapeSettings
 from kvatlas.fleet.settings import FleetSettings
@@ -71,8 +72,7 @@ async def fleet(source: TierSource | None) -> AsyncGenerator[Fleet]:
         subscriber=subscriber,
         scraper=Scraper(
             loads=loads,
-            on_facts=lambda _name, _facts: None,
-            settings=ScrapeSettings(Rhythm(1, 1), timeout_s=1),
+            settings=ScrapeSettings(Intervals(1, 1), timeout_s=1),
             clock=lambda: 0,
             rng=lambda: 0,
         ),
@@ -86,7 +86,9 @@ async def fleet(source: TierSource | None) -> AsyncGenerator[Fleet]:
         ),
     )
     for number, name in enumerate("ab", start=1):
-        address = EndpointAddresses(f"10.0.0.{number}:8000", None, (RankAddresses(0, NOWHERE, None),))
+        address = EndpointAddresses(
+            HostPort(f"10.0.0.{number}", 8000), None, (RankAddresses(0, NOWHERE, None),)
+        )
         fleet.add(name, address, {})
     yield fleet
     for endpoint in list(fleet):

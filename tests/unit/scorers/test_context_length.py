@@ -1,4 +1,4 @@
-"""`context-length-aware`: fit of ranges as scorer, exclusion as filter, labels that cannot be read."""
+"""`context-length-aware`: fit of ranges as scorer, exclusion as filter, unreadable labels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plugins that learn from picks and answers or mark responses, and those that fail at it."""
+"""Plugins with callbacks for picks, times and response headers, and plugins whose callbacks raise."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def failing() -> object:
 
 
 class Learner:
-    """Writes down what it is told."""
+    """Scorer that records its callbacks."""
 
     type = "learner"
 
@@ -44,7 +44,7 @@ class Learner:
 
 
 class FailingLearner(Learner):
-    """Fails at everything it is told."""
+    """Scorer whose callbacks all raise."""
 
     def picked(self, request: RequestView, decision: Decision) -> None:
         raise RuntimeError(f"picked {decision.picked} at {request.now}")
@@ -53,7 +53,7 @@ class FailingLearner(Learner):
         raise RuntimeError(f"answered {decision.picked} after {ttft_s}")
 
 
-def test_learning_plugins_are_told_and_one_that_fails_is_named() -> None:
+def test_callbacks_are_called_and_a_failing_one_is_a_named_fault() -> None:
     learner = Learner()
     profile = Profile(
         [("fails", FailingLearner(), 1.0), ("learns", learner, 1.0), ("deaf", LoadAwareScorer(1), 1.0)],
@@ -80,9 +80,7 @@ def test_learning_plugins_are_told_and_one_that_fails_is_named() -> None:
         pytest.param(lambda: {"x-é": "a"}, "wrong_answer", id="not_ascii"),
     ],
 )
-def test_headers_that_http_cannot_carry_are_left_out_and_named(
-    headers: Callable[[], object], reason: str
-) -> None:
+def test_invalid_response_headers_are_dropped_and_named(headers: Callable[[], object], reason: str) -> None:
     profile = Profile([("bad", Learner(headers), 1.0), ("good", Learner(), 1.0)], MaxScorePicker())
     decision = profile.decide(REQUEST, [endpoint("a")], rng=no_chance)
 

@@ -1,4 +1,4 @@
-"""Scorers of load beside queue and utilization: absolute queue, requests and tokens in flight."""
+"""Scorers of load except queue and utilization: absolute queue, requests and tokens in flight."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`lora-affinity-scorer`: active, room, waiting, neither."""
+"""`lora-affinity-scorer`: active, free capacity, waiting, neither."""
 
 from __future__ import annotations
 

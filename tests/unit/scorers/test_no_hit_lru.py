@@ -27,7 +27,7 @@ def scores(scorer: NoHitLruScorer, candidates: Sequence[Candidate]) -> list[floa
 
 
 def route(scorer: NoHitLruScorer, candidates: Sequence[Candidate]) -> str:
-    """Decide by the scorer alone and tell it; the picked name."""
+    """Decide with this scorer only, call it with the decision, and return the picked name."""
     profile = Profile([("scorer", scorer, 1.0)], MaxScorePicker())
     decision = profile.decide(REQUEST, candidates, rng=no_chance)
     assert profile.picked(REQUEST, decision) == ()
@@ -69,7 +69,7 @@ def test_request_with_any_hit_is_neutral_and_not_remembered(prefix: PrefixMatch)
 
 
 @given(n=st.integers(1, 12))
-def test_cold_requests_go_round_the_whole_fleet(n: int) -> None:
+def test_cold_requests_visit_the_whole_fleet_in_turn(n: int) -> None:
     scorer = NoHitLruScorer(1024)
     candidates = fleet("abcdefghijkl"[:n])
 
@@ -78,7 +78,7 @@ def test_cold_requests_go_round_the_whole_fleet(n: int) -> None:
     assert rounds[0] == rounds[1] == [candidate.name for candidate in candidates]
 
 
-def test_endpoints_that_are_no_candidates_take_no_rank() -> None:
+def test_endpoints_that_are_not_candidates_have_no_rank() -> None:
     scorer = NoHitLruScorer(1024)
     for name in "xyza":
         route(scorer, fleet(name))

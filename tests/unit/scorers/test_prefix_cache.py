@@ -170,7 +170,7 @@ def test_prefix_scorers_read_what_their_parameters_name(
         pytest.param("tiered-prefix-cache-scorer", {"credits": {"cpu": 1.5}}, "<= 1", id="credit_above_one"),
     ],
 )
-def test_prefix_scorers_refuse_what_is_not_configured(
+def test_prefix_scorers_reject_unconfigured_tiers_and_producers(
     plugin_type: str, parameters: dict[str, object], message: str
 ) -> None:
     with pytest.raises(ParametersError) as raised:

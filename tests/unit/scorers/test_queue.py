@@ -1,4 +1,4 @@
-"""`queue-scorer` and `running-requests-size-scorer`: place between lightest and heaviest, unknown loads."""
+"""`queue-scorer` and `running-requests-size-scorer`: position between lowest and highest load, unknown loads."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SCORERS = [
 
 
 def candidates(field: str, *counts: int | None) -> list[Candidate]:
-    """One candidate a count in that field of the load; None is a load nobody knows."""
+    """Return one candidate per count, in that field of its load; None is an unknown load."""
     return [
         Candidate(
             name=f"e{number}",
@@ -48,7 +48,7 @@ def candidates(field: str, *counts: int | None) -> list[Candidate]:
         pytest.param((), (), id="no_candidates"),
     ],
 )
-def test_scorer_rates_by_place_between_lightest_and_heaviest(
+def test_scorer_rates_by_position_between_lowest_and_highest_load(
     scorer: QueueScorer | RunningRequestsScorer,
     field: str,
     counts: tuple[int | None, ...],
@@ -61,7 +61,7 @@ def test_scorer_rates_by_place_between_lightest_and_heaviest(
 
 
 @pytest.mark.parametrize(("scorer", "field"), SCORERS)
-def test_scorer_tells_the_age_of_the_load(scorer: QueueScorer | RunningRequestsScorer, field: str) -> None:
+def test_ratings_carry_the_age_of_the_load(scorer: QueueScorer | RunningRequestsScorer, field: str) -> None:
     known, unknown = scorer.rate(REQUEST, candidates(field, 3, None))
 
     assert (known.age_s, unknown.age_s) == (0.25, None)

@@ -1,4 +1,4 @@
-"""`session-affinity-scorer`: both strategies, tokens from strangers, bounds."""
+"""`session-affinity-scorer`: both strategies, invalid tokens, bounds."""
 
 from __future__ import annotations
 
@@ -42,7 +42,9 @@ def routed_to(name: str) -> Decision:
         pytest.param("é", [0.0, 0.0], id="not_ascii"),
     ],
 )
-def test_encoded_endpoint_is_preferred_and_nonsense_ignored(token: str, scores: list[float]) -> None:
+def test_encoded_endpoint_is_preferred_and_invalid_tokens_are_ignored(
+    token: str, scores: list[float]
+) -> None:
     ratings = EncodedEndpointScorer("x-session-token").rate(request(x_session_token=token), FLEET)
 
     assert [rating.score for rating in ratings] == scores
@@ -94,7 +96,7 @@ def test_requests_without_session_are_not_remembered() -> None:
     assert len(scorer) == 0
 
 
-def test_sessions_are_bounded_and_the_longest_unused_go_first() -> None:
+def test_sessions_are_bounded_and_the_least_recently_used_are_dropped() -> None:
     scorer = SessionIdScorer(["x-session-id"], ttl_s=300.0)
     for number in range(MAX_SESSIONS + 1):
         scorer.picked(request(x_session_id=str(number)), routed_to("b"))
@@ -140,7 +142,7 @@ def test_header_names_are_read_in_any_case() -> None:
 
 
 @pytest.mark.parametrize("source", [{"attribute": "agent-identity"}, {}, {"header": "x", "attribute": "y"}])
-def test_sources_that_are_no_header_are_refused(source: dict[str, str]) -> None:
+def test_sources_other_than_headers_are_rejected(source: dict[str, str]) -> None:
     parameters: dict[str, object] = {"strategy": "session_id", "sessionIdConfig": {"sources": [source]}}
 
     with pytest.raises(ParametersError, match="one header per source"):

@@ -1,4 +1,4 @@
-"""How vLLM 0.32 reuses blocks, and the events of single operations."""
+"""Block reuse as in vLLM 0.32, and the events of single operations."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ def serve(cache: BlockCache, sequence: TokenSequence) -> Lease:
 
 
 def evict_gpu(cache: BlockCache) -> None:
-    """Take every GPU block for something else, which leaves no hash behind."""
+    """Take all GPU blocks for other content, so that no hash remains."""
     cache.gpu.give_back(cache.gpu.take(cache.gpu.capacity)[0])
 
 
 def cache_on_gpu(cache: BlockCache, hashes: list[EngineHash]) -> None:
-    """Cache blocks on the GPU alone, as generated ones are."""
+    """Cache blocks only on the GPU, like generated ones."""
     for block, key in zip(cache.gpu.take(len(hashes))[0], hashes, strict=True):
         cache.gpu.cache(block, key)
 
@@ -218,7 +218,7 @@ def test_cpu_tier_evicts_the_tail_of_the_prompt_unused_for_longest() -> None:
     first, second = make_sequence(9), make_sequence(9, first=100)
     serve(cache, first)
     serve(cache, second)
-    serve(cache, first)  # used again, though found on the GPU
+    serve(cache, first)  # renewed, although it was found on the GPU
 
     removed = compute(cache, admit(cache, make_sequence(8, first=200)))[1]
 

@@ -1,4 +1,4 @@
-"""Whatever a server does: blocks are conserved, hits were computed before, and events tell the content exactly."""
+"""Invariants of the block cache: blocks are conserved, hits were computed before, and events give the exact content."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ which = st.integers(0, 100)
 
 @dataclass
 class Replica:
-    """A cache as its events tell it."""
+    """A copy of a cache, rebuilt from its events."""
 
     gpu: Counter[EngineHash] = field(default_factory=Counter[EngineHash])
     cpu: set[EngineHash] = field(default_factory=set[EngineHash])
@@ -57,7 +57,7 @@ class Replica:
 
 
 class CacheMachine(RuleBasedStateMachine):
-    """A server that serves a few sequences at once, in any order it likes."""
+    """A server that serves a few concurrent sequences in any order."""
 
     cpu_blocks = 8
     chunk_blocks = 1
@@ -136,7 +136,7 @@ class CacheMachine(RuleBasedStateMachine):
         assert (events is None) == any(lease.blocks for lease in self.leases)
         self._apply(events or [])
         if events is not None and cpu:
-            self.replica.cpu.clear()  # no event tells this
+            self.replica.cpu.clear()  # there is no event for this
 
     @invariant()
     def events_tell_the_content(self) -> None:
@@ -168,7 +168,7 @@ class CacheMachine(RuleBasedStateMachine):
         assert sum(chunk.pins for chunk in chunks) <= loading
 
     def _check_hit(self, lease: Lease) -> None:
-        """No more than an infinite cache of everything computed so far would give."""
+        """Check that the hit does not exceed that of an infinite cache of all computed tokens."""
         sequence, hit = lease.sequence, lease.hit
         infinite = next(
             (i for i, key in enumerate(sequence.hashes) if key not in self.computed), len(sequence.hashes)

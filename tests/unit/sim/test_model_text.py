@@ -54,7 +54,7 @@ def test_prose_follows_its_seed_and_length() -> None:
 
 
 def test_reply_sent_back_gives_its_own_tokens(text: TokenizerText) -> None:
-    """What makes the next turn of a conversation reuse generated blocks."""
+    """Because of this, the next turn of a conversation reuses generated blocks."""
     first = [("system", prose(Random(1), 80)), ("user", prose(Random(2), 10))]
     prompt = text.tokenize(CHAT, chat_body(*first))
     reply = text.reply(prompt, 50)

@@ -3,11 +3,11 @@ from __future__ import annotations
 import pytest
 
 from kvatlas.sim.errors import RequestRefusedError
-from kvatlas.sim.openai import AnswerForm, parse_generate, usage
+from kvatlas.sim.openai import ResponseFormat, parse_generate, usage
 
 
-def make_form(*, chat: bool) -> AnswerForm:
-    return AnswerForm(chat=chat, request_id="7", model="m", created=5, finish_reason="stop")
+def make_form(*, chat: bool) -> ResponseFormat:
+    return ResponseFormat(chat=chat, request_id="7", model="m", created=5, finish_reason="stop")
 
 
 def test_absent_fields_have_the_api_defaults() -> None:

@@ -25,7 +25,7 @@ TIMES = ServiceTimes(
     step_s=100.0,
 )
 LATER = 1000.0
-"""Everything that was asked before is done."""
+"""A time at which all earlier copies are complete."""
 
 
 def make_scheduler(*, gpu_blocks: int = 64, cpu_blocks: int = 0, **limits: Any) -> Scheduler:
@@ -129,7 +129,9 @@ def test_store_begins_behind_its_step_and_shares_the_link_with_loads() -> None:
     assert scheduler.next_copy_at() == ended_at + 3.0 / 0.5
     assert scheduler.begin_step(ended_at + 6.0) is not None
     assert scheduler.next_copy_at() == ended_at + 6.0 + (64 * 0.5 - 3.0)
-    assert scheduler.counters.stored_blocks == 16  # those of the store come with the end of the step
+    assert (
+        scheduler.counters.stored_blocks == 16
+    )  # the events of the store are published at the end of the step
     scheduler.end_step()
     assert scheduler.counters.stored_blocks == 16 + 3
 
@@ -147,7 +149,7 @@ def test_copies_stretch_the_next_step_when_nothing_overlaps() -> None:
 
 
 def make_engines(*cpu_blocks: int) -> list[Scheduler]:
-    """Engines with one storage tier behind all."""
+    """Make engines that share a storage tier."""
     storage = StorageTier()
     caches = [
         BlockCache(block_size=BLOCK, gpu_blocks=64, cpu_blocks=n_blocks, storage=storage)

@@ -1,4 +1,4 @@
-"""A real vLLM 0.32 and the simulated engine, given the same requests, publish the same events in the same batches."""
+"""For the same requests, vLLM 0.32 and the simulated engine publish the same events in the same batches."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ BLOCK_SIZE = 32
 LORA = Lora("tinylora", 1)
 
 Plain = dict[str, Any]
-"""One event as a map of plain values, hashes among them."""
+"""One event as a map of plain values."""
 
 
 def test_scheduler_publishes_as_vllm_when_given_run8(golden: Path) -> None:
@@ -58,9 +58,9 @@ def test_scheduler_publishes_as_vllm_when_chunks_have_two_blocks(
 
 
 def test_scheduler_publishes_as_vllm_when_storage_is_behind_the_cpu_tier(golden: Path) -> None:
-    """GPU of 48 blocks, CPU tier of 64, a file system; a prompt comes back that storage alone holds in full.
+    """GPU of 48 blocks, CPU tier of 64, a file system; a prompt is repeated that only storage has in full.
 
-    Real copies take a varying number of steps, so each tier is compared by itself.
+    Real copies take a varying number of steps, so the tiers are compared separately.
     """
     storage = StorageTier()
     scheduler = _scheduler(gpu_blocks=48, cpu_blocks=64, chunk_blocks=1, storage=storage)
@@ -79,7 +79,7 @@ def test_scheduler_publishes_as_vllm_when_storage_is_behind_the_cpu_tier(golden:
 
 
 def _scheduler(**cache: Any) -> Scheduler:
-    """Copies to the CPU tier are over with the next step: those of the recorded server's small model were."""
+    """Make a scheduler whose copies to the CPU tier take one step, as on the recorded server with its small model."""
     times = ServiceTimes(store_s_per_token=0.0)
     return Scheduler(BlockCache(block_size=BLOCK_SIZE, **cache), times=times, max_num_seqs=4)
 
@@ -87,7 +87,7 @@ def _scheduler(**cache: Any) -> Scheduler:
 def _replay(
     scheduler: Scheduler, golden: Path, run: str, recorded: list[list[Plain]]
 ) -> list[tuple[Event, ...]]:
-    """Give the engine the requests and resets of a run; the batches it publishes."""
+    """Send the requests and resets of a run to the engine, and return the batches that it publishes."""
     batches: list[tuple[Event, ...]] = []
     for row in map(json.loads, _lines(golden, f"{run}_requests")):
         if row.get("path", "").startswith("/reset_prefix_cache"):
@@ -100,7 +100,7 @@ def _replay(
 
 
 def _history(events: list[Plain]) -> list[tuple[str, list[Any]]]:
-    """What one tier gained and lost: hashes of successive events of a kind together, those of stores sorted."""
+    """List the changes of one tier: hashes of successive events of the same kind together, those of stores sorted."""
     runs = [
         (kind, [key for event in group for key in event["block_hashes"]])
         for kind, group in groupby(events, key=lambda event: event["type"])
@@ -123,7 +123,7 @@ def _recorded(golden: Path, run: str) -> list[list[Plain]]:
 
 
 def _output(row: Plain, recorded: list[list[Plain]]) -> list[int]:
-    """The tokens the engine generated, as far as its events show them: those that filled a block."""
+    """Return the generated tokens that appear in events: those of full blocks."""
     prompt: list[int] = row["tokens"]
     tail = prompt[len(prompt) // BLOCK_SIZE * BLOCK_SIZE :]
     output: list[int] = []
@@ -142,7 +142,7 @@ def _output(row: Plain, recorded: list[list[Plain]]) -> list[int]:
 
 
 def _assert_same_batches(simulated: list[tuple[Event, ...]], recorded: list[list[Plain]]) -> None:
-    """Equal but for the hash function: one simulated hash stands for one real hash throughout."""
+    """Check that the batches are equal except for the hash function: simulated and real hashes correspond one to one."""
     assert len(simulated) == len(recorded)
     real_of: dict[int, int] = {}
     for number, (ours, theirs) in enumerate(zip(simulated, recorded, strict=True)):
@@ -153,7 +153,7 @@ def _assert_same_batches(simulated: list[tuple[Event, ...]], recorded: list[list
 
 
 def _learn_hashes(real_of: dict[int, int], ours: list[Plain], theirs: list[Plain]) -> None:
-    """Blocks get their hash when the GPU stores them; later events must use the same."""
+    """Record the hashes of blocks that the GPU stores; later events must use the same."""
     for event, real in zip(_stores(ours, "GPU"), _stores(theirs, "GPU"), strict=True):
         for key, real_key in zip(event["block_hashes"], real["block_hashes"], strict=True):
             real_of.setdefault(key, real_key)
@@ -168,7 +168,7 @@ def _with_real_hashes(real_of: dict[int, int], event: Plain) -> Plain:
 
 
 def _in_order(events: Iterable[Plain]) -> list[Plain]:
-    """Stores in the CPU tier come in no defined order, after all else; sort them, leave the rest."""
+    """Sort the stores in the CPU tier, which have no defined order and come last."""
     events = list(events)
     cpu_stores = _stores(events, "CPU")
     others = [event for event in events if event not in cpu_stores]

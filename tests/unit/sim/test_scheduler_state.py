@@ -1,4 +1,4 @@
-"""Whatever requests come and go, every one that stays is answered in full, and the engine ends empty."""
+"""All requests that are not aborted get their full reply, and the engine is empty at the end."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MAX_STEPS = 2000
 
 @dataclass(frozen=True)
 class Plan:
-    """A request, when it comes, and when its client goes away; in steps."""
+    """A request with the steps at which it arrives and is aborted."""
 
     prompt: list[int]
     n_output: int
@@ -46,7 +46,7 @@ plans = st.builds(
 LONG = [0, 1, 1, 1, 0, 0, 1, 1, 0, 0, 0, 1]
 
 
-@example(  # a preempted request finds no room before one whose load is done
+@example(  # a preempted request does not fit before one whose load is done
     plans=[
         Plan(prompt, n_output, arrives_after=0, stays=None)
         for prompt, n_output in (([0], 1), (LONG, 2), ([0], 5), (LONG, 4), ([0, 0], 2))

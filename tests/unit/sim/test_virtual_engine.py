@@ -1,4 +1,4 @@
-"""An engine on a virtual clock does what one does that takes every step by itself, only sooner."""
+"""An engine on a virtual clock gives the same results as one that runs each step separately."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ TIMES = ServiceTimes(
     context_s_per_token=1 / 256,
     fetch_s_per_token=1 / 16,
 )
-"""Sums of these are exact, so that nothing depends on the order of adding them up."""
+"""Service times with exact sums, so that the order of addition does not matter."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A request, and when it comes."""
+    """A request and its arrival time."""
 
     at: float
     prompt: tuple[int, ...]
@@ -43,7 +43,7 @@ class Plan:
 
 @dataclass
 class History:
-    """When each request ended, what it found, and what the engine counted."""
+    """End and hits of each request, and the engine's counters."""
 
     ended: dict[str, float] = field(default_factory=dict[str, float])
     received: dict[str, list[int]] = field(default_factory=dict[str, list[int]])
@@ -91,7 +91,7 @@ def make_request(number: int, plan: Plan) -> Request:
 
 
 def play(scheduler: Scheduler, plans: list[Plan], looks: list[float]) -> History:
-    """On the virtual clock, with someone who looks at the engine at `looks`."""
+    """Run on the virtual clock, and also advance the engine to the times `looks`."""
     history = History(counters=scheduler.counters)
     engine = VirtualEngine(scheduler, history.take)
     due = sorted([(plan.at, number) for number, plan in enumerate(plans)] + [(at, -1) for at in looks])

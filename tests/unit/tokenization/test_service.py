@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry
 from kvatlas.app.tokenization_metrics import tokenization_families
 from kvatlas.configs.schema import ModelConfig, TokenizationConfig
 from kvatlas.configs.units import Duration
-from kvatlas.fleet.metrics import StateCollector
+from kvatlas.fleet.families import StateCollector
 from kvatlas.tokenization.service import Tokenization
 from support.waiting import until
 

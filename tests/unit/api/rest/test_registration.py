@@ -16,6 +16,7 @@ from prometheus_client import CollectorRegistry
 from kvatlas.api.rest.errors import install_error_handlers
 from kvatlas.api.rest.registration import registration_routes
 from kvatlas.api.rest.standard import standard_routes
+from kvatlas.configs.address import HostPort
 from kvatlas.configs.endpoints import EndpointAddresses, RankAddresses
 from kvatlas.configs.schema import KVAtlasConfig
 from kvatlas.events.model import BlockStored, EngineHash
@@ -25,7 +26,7 @@ from kvatlas.fleet.fleet import Fleet
 from kvatlas.fleet.metrics import FleetMetrics
 from kvatlas.fleet.registered import Registry
 from kvatlas.fleet.scrape.loads import LoadTable
-from kvatlas.fleet.scrape.schedule import Rhythm
+from kvatlas.fleet.scrape.schedule import Intervals
 from kvatlas.fleet.scrape.scraper import Scraper
 from kvatlas.fleet.scrape.target import ScrapeSettings
 from kvatlas.fleet.settings import fleet_settings
@@ -36,7 +37,7 @@ from support.waiting import until
 
 NOWHERE = "tcp://127.0.0.1:1"
 TOKENS = list(range(40))
-CONFIGURED = EndpointAddresses("10.0.0.1:8000", None, (RankAddresses(0, NOWHERE, None),))
+CONFIGURED = EndpointAddresses(HostPort("10.0.0.1", 8000), None, (RankAddresses(0, NOWHERE, None),))
 
 
 @dataclass
@@ -94,8 +95,7 @@ async def rest(model_names: frozenset[str]) -> AsyncGenerator[Rest]:
         subscriber=subscriber,
         scraper=Scraper(
             loads=loads,
-            on_facts=lambda _name, _facts: None,
-            settings=ScrapeSettings(Rhythm(1, 1), timeout_s=1),
+            settings=ScrapeSettings(Intervals(1, 1), timeout_s=1),
             clock=lambda: 0,
             rng=lambda: 0,
         ),
@@ -371,7 +371,7 @@ async def test_registered_instance_takes_no_requests(rest: Rest) -> None:
 
 
 async def test_worker_without_events_is_paused(rest: Rest) -> None:
-    rest.fleet.add("vllm-0", EndpointAddresses("h:1", None, (RankAddresses(0, None, None),)), {})
+    rest.fleet.add("vllm-0", EndpointAddresses(HostPort("h", 1), None, (RankAddresses(0, None, None),)), {})
     (worker,) = await rest.workers()
     assert (worker["status"], worker["endpoints"], worker["listeners"]) == ("paused", {}, {})
 

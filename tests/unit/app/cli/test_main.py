@@ -40,7 +40,7 @@ def unknown(tmp_path: Path) -> Path:
         pytest.param(["--config", "nowhere.yaml"], "nowhere.yaml: no such file", id="missing_file"),
         pytest.param(
             ["--config", FOLDER / "default.yaml", "--config-file", FOLDER / "default.yaml"],
-            "kind: found 'KVAtlasConfig', expected 'EndpointPickerConfig' beside another configuration file",
+            "kind: found 'KVAtlasConfig', expected 'EndpointPickerConfig' together with another configuration file",
             id="two_of_one_kind",
         ),
         pytest.param(["--config", FOLDER / "default.yaml", "--rest", "x"], "--rest: found 'x'", id="address"),

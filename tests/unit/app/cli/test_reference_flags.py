@@ -107,7 +107,9 @@ def test_flag_says_whether_to_take_part(flag: Literal["true", "false"] | None, e
         pytest.param(
             ClusterFlags(endpoint_selector="a"), "endpoints.kubernetes.targetPorts", id="ports_missing"
         ),
-        pytest.param(ClusterFlags(pool_name="p", endpoint_selector="a"), "beside inferencePool", id="both"),
+        pytest.param(
+            ClusterFlags(pool_name="p", endpoint_selector="a"), "together with inferencePool", id="both"
+        ),
     ],
 )
 def test_flags_are_refused_when_they_contradict_each_other(flags: ClusterFlags, message: str) -> None:

@@ -68,7 +68,7 @@ async def test_load_arrives_changes_and_ends_with_its_worker(
     first = await stack.enter_async_context(sockets.link(0))
     async with sockets.link(1) as second:
         for load in (InFlightLoad(1, 10), InFlightLoad(2, 20), IDLE):
-            second.tell("a", load)
+            second.publish("a", load)
             await until(partial(has_load, first, load))
 
 
@@ -81,7 +81,7 @@ async def test_worker_that_does_not_receive_costs_the_others_nothing(
     with zmq.Context() as context, context.socket(zmq.PULL) as hanging:
         hanging.bind(sockets.address(1))
         for number in range(3 * MAX_QUEUED):
-            first.tell("a", InFlightLoad(number + 1, 0))
+            first.publish("a", InFlightLoad(number + 1, 0))
             first.flush()
         await until(lambda: replies(first, b"?", {2: b"?"}))
 

@@ -23,23 +23,23 @@ def give(messages: Iterable[bytes], *receivers: SiblingLoads, now: float = 0.0) 
 
 def test_change_is_known_to_the_others_once_it_was_told() -> None:
     one, other = SiblingLoads(0, life=1), SiblingLoads(1, life=1)
-    one.tell("e", InFlightLoad(2, 30))
+    one.publish("e", InFlightLoad(2, 30))
     had_news = one.has_changes
     give(one.changes(), other)
 
     assert (had_news, one.has_changes) == (True, False)
     assert (other.of("e"), one.of("e"), other.of("unknown")) == (InFlightLoad(2, 30), IDLE, IDLE)
-    one.tell("e", IDLE)
+    one.publish("e", IDLE)
     give(one.changes(), other)
     assert other.of("e") == IDLE
 
 
 def test_everything_makes_good_what_was_lost() -> None:
     one, other = SiblingLoads(0, life=1), SiblingLoads(1, life=1)
-    one.tell("gone", InFlightLoad(1, 1))
+    one.publish("gone", InFlightLoad(1, 1))
     give(one.changes(), other)
-    one.tell("gone", IDLE)
-    one.tell("new", InFlightLoad(3, 0))
+    one.publish("gone", IDLE)
+    one.publish("new", InFlightLoad(3, 0))
     list(one.changes())  # lost
 
     give(one.full_state(), other)
@@ -49,10 +49,10 @@ def test_everything_makes_good_what_was_lost() -> None:
 
 def test_worker_started_again_begins_with_nothing() -> None:
     one, other = SiblingLoads(0, life=1), SiblingLoads(1, life=1)
-    one.tell("e", InFlightLoad(5, 5))
+    one.publish("e", InFlightLoad(5, 5))
     give(one.changes(), other)
     again = SiblingLoads(0, life=2)
-    again.tell("f", InFlightLoad(1, 0))
+    again.publish("f", InFlightLoad(1, 0))
 
     give(again.changes(), other)
 
@@ -61,7 +61,7 @@ def test_worker_started_again_begins_with_nothing() -> None:
 
 def test_silent_worker_is_not_believed() -> None:
     one, other = SiblingLoads(0, life=1), SiblingLoads(1, life=1)
-    one.tell("e", InFlightLoad(5, 5))
+    one.publish("e", InFlightLoad(5, 5))
     give(one.changes(), other, now=10.0)
 
     other.forget_silent(now=10.0 + SILENCE_S)
@@ -82,7 +82,7 @@ def test_many_endpoints_are_told_in_several_messages() -> None:
     one, other = SiblingLoads(0, life=1), SiblingLoads(1, life=1)
     names = [f"endpoint-{number}" for number in range(2 * ENDPOINTS_PER_MESSAGE + 1)]
     for name in names:
-        one.tell(name, InFlightLoad(1, 0))
+        one.publish(name, InFlightLoad(1, 0))
 
     messages = list(one.full_state())
     give(messages, other)
@@ -123,7 +123,7 @@ class Workers(RuleBasedStateMachine):
         load=st.builds(InFlightLoad, st.integers(0, 3), st.integers(0, 100)),
     )
     def change(self, worker: int, endpoint: str, load: InFlightLoad) -> None:
-        self.workers[worker].tell(endpoint, load)
+        self.workers[worker].publish(endpoint, load)
         self.own[worker][endpoint] = load
 
     @rule(worker=st.integers(0, N_WORKERS - 1), lost=st.integers(0, N_WORKERS - 1))

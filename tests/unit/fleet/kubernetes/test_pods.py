@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from kvatlas.configs.address import HostPort
 from kvatlas.configs.endpoints import RankAddresses
 from kvatlas.configs.schema import EventsConfig
 from kvatlas.fleet.kubernetes.kinds import InferencePool, OldInferencePool, Pod, Pool
@@ -34,13 +35,13 @@ def pod(
 
 
 def noted(**annotations: str) -> Pod:
-    """A pod with annotations, `_` in their names standing for `-`."""
+    """Return a pod with annotations; `_` in their names stands for `-`."""
     names = {name: f"kvatlas.io/{name.replace('_', '-')}" for name in annotations}
     return pod(annotations={names[name]: text for name, text in annotations.items()})
 
 
 def ports(found: Pod, pool: Pool) -> list[str | None]:
-    """The ports of each endpoint's ranks, `events/replay`."""
+    """Return the ports of each endpoint's ranks as `events/replay`."""
     endpoints = PodEndpoints(EVENTS).of([found], pool)
     return [", ".join(map(rank_ports, each.addresses.ranks)) for each in endpoints.values()]
 
@@ -54,14 +55,14 @@ def test_endpoint_is_the_pods_port_when_the_pod_serves() -> None:
     (name, endpoint), *others = found.items()
     assert (name, others, endpoint.uid) == ("p-rank-0", [], "uid-p")
     assert endpoint.labels == {"app": "vllm", "zone": "a"}
-    assert endpoint.addresses.serving == "10.0.0.1:8000"
+    assert endpoint.addresses.serving == HostPort("10.0.0.1", 8000)
     assert endpoint.addresses.metrics == "http://10.0.0.1:8000/metrics"
     assert endpoint.addresses.ranks == (RankAddresses(0, "tcp://10.0.0.1:5557", "tcp://10.0.0.1:5657"),)
 
 
 def test_endpoint_is_in_brackets_when_the_pod_has_an_ipv6_address() -> None:
     found = PodEndpoints(EVENTS).of([pod(ip="fd00::7")], POOL)
-    assert found["p-rank-0"].addresses.serving == "[fd00::7]:8000"
+    assert found["p-rank-0"].addresses.serving == HostPort("fd00::7", 8000)
     assert found["p-rank-0"].addresses.ranks[0].events == "tcp://[fd00::7]:5557"
 
 
@@ -146,7 +147,7 @@ def test_events_come_to_us_when_the_configuration_says_so() -> None:
     ("annotations", "message"),
     [
         pytest.param({"events_port": "x"}, "kvatlas.io/events-port is 'x', want one port", id="no_number"),
-        pytest.param({"events_port": "1,2"}, "want one port, or one for each", id="too_few"),
+        pytest.param({"events_port": "1,2"}, "want one port, or one per", id="too_few"),
         pytest.param({"events_port": "70000"}, "70000", id="no_port"),
         pytest.param({"replay_port": "65535"}, "65536", id="past_the_last"),
         pytest.param({"data_parallel_size": "0"}, "want a number from 1 to 1024", id="no_ranks"),
@@ -176,7 +177,7 @@ def test_endpoints_are_kept_when_only_other_pods_change() -> None:
     first = endpoints.of([a, b], POOL)
     second = endpoints.of([a, pod("b", ip="10.0.0.3")], POOL)
     assert second["a-rank-0"] is first["a-rank-0"]
-    assert second["b-rank-0"].addresses.serving == "10.0.0.3:8000"
+    assert second["b-rank-0"].addresses.serving == HostPort("10.0.0.3", 8000)
 
 
 def test_endpoints_are_made_anew_when_the_events_are_elsewhere() -> None:

@@ -17,7 +17,7 @@ def made(name: str, *rules: dict[str, Any], at: str = "2026-01-01T00:00:00Z") ->
 
 
 def rule(models: str, *targets: str | tuple[str, int]) -> dict[str, Any]:
-    """Models with blanks between; no model fits all."""
+    """Return a rule for the models in `models`, separated by spaces; without models it matches all."""
     named = [(each, 0) if isinstance(each, str) else each for each in targets]
     return {
         "matches": [{"model": {"type": "Exact", "value": model}} for model in models.split()],

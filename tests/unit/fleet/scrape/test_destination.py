@@ -1,4 +1,4 @@
-"""Requests made of configured URLs."""
+"""Requests for configured URLs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The scanner against prometheus_client's parser, and the limits it keeps."""
+"""The scanner compared with prometheus_client's parser, and its limits."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ RECORDINGS = ("metrics_run1", "metrics_run4", "metrics_run5", "metrics_run7_dp",
 
 
 def parsed_in_full(text: str) -> dict[str, list[Series]]:
-    """Sample name -> labels and value of each sample, by the reference parser."""
+    """Parse with the reference parser: sample name -> labels and value of each sample."""
     series: dict[str, list[Series]] = {}
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
@@ -34,7 +34,7 @@ def scanned(text: str, name: str) -> list[Series]:
 
 
 def same(ours: list[Series], reference: list[Series]) -> bool:
-    """Equality in which NaN equals NaN."""
+    """Return whether two values are equal, with NaN equal to NaN."""
     return len(ours) == len(reference) and all(
         labels == wanted and (value == expected or (math.isnan(value) and math.isnan(expected)))
         for (labels, value), (wanted, expected) in zip(ours, reference, strict=True)
@@ -84,10 +84,10 @@ def test_series_is_found(text: str, series: list[Series]) -> None:
         pytest.param("m one\n", "value of m is no number", id="word"),
         pytest.param("m 1_000\n", "value of m is no number", id="underscore"),
         pytest.param('m{a="b"}\n', "value of m is no number", id="labels_alone"),
-        pytest.param('m{a="b} 1\n', "labels of m cannot be read", id="open_quote"),
-        pytest.param('m{a="b" 1\n', "labels of m cannot be read", id="open_brace"),
-        pytest.param("m{a=b} 1\n", "labels of m cannot be read", id="no_quotes"),
-        pytest.param('m{a="b" c="d"} 1\n', "labels of m cannot be read", id="no_comma"),
+        pytest.param('m{a="b} 1\n', "labels of m are malformed", id="open_quote"),
+        pytest.param('m{a="b" 1\n', "labels of m are malformed", id="open_brace"),
+        pytest.param("m{a=b} 1\n", "labels of m are malformed", id="no_quotes"),
+        pytest.param('m{a="b" c="d"} 1\n', "labels of m are malformed", id="no_comma"),
         pytest.param('m{a="' + "x" * MAX_LINE_BYTES + '"} 1\n', "limit 65536", id="long_line"),
         pytest.param("m 1\n" * (MAX_HITS + 1), "more than 10000 lines begin with m", id="many_lines"),
         pytest.param(
@@ -122,7 +122,7 @@ LABELS = st.dictionaries(
 
 
 def written(name: str, labels: dict[str, str], value: float) -> str:
-    """One line, as client libraries write it."""
+    """Draw one line as client libraries write it."""
     escaped = [
         '{}="{}"'.format(key, text.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\""))
         for key, text in labels.items()
@@ -156,7 +156,7 @@ FILLER = "".join(f"other_{number} 0.0\n" for number in range(NEAR_BYTES))
 
 
 def followed(texts: Sequence[str]) -> list[list[Series]]:
-    """What one bookmark finds in bodies that come one after the other."""
+    """Return what one bookmark finds in successive bodies."""
     bookmark = Bookmark("m")
     return [
         [(sample.labels(), sample.value) for sample in bookmark.samples(Exposition(text.encode()))]

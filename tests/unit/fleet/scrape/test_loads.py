@@ -1,4 +1,4 @@
-"""Loads by endpoint, believed for a while."""
+"""Loads by endpoint, valid for a limited time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ticks stay on their grids, grids are spread over the period, and idle endpoints have longer periods."""
+"""Scrape times: steady phases, spread over the period, and longer periods for idle endpoints."""
 
 from __future__ import annotations
 
@@ -8,17 +8,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvatlas.fleet.scrape.schedule import MAX_SPREAD_S, WARM_S, Pace, Places, Rhythm
+from kvatlas.fleet.scrape.schedule import MAX_SPREAD_S, WARM_S, Intervals, Schedule, Spread
 
-RHYTHM = Rhythm(interval_s=0.5, idle_interval_s=3.0)
+INTERVALS = Intervals(interval_s=0.5, idle_interval_s=3.0)
 PLACES = st.floats(0, 1, exclude_max=True)
 
 
-def ticks(pace: Pace, rhythm: Rhythm, *, work: list[bool], start: float = 1000.0) -> list[float]:
-    """Ticks of scrapes that take no time, each showing work or not."""
+def ticks(
+    schedule: Schedule, intervals: Intervals, *, work: list[bool], start: float = 1000.0
+) -> list[float]:
+    """Return the times of scrapes that take no time, each with or without work."""
     times = [start]
     for shows_work in work:
-        times.append(pace.after(rhythm, began=times[-1], now=times[-1], shows_work=shows_work))
+        times.append(schedule.after(intervals, began=times[-1], now=times[-1], shows_work=shows_work))
     return times
 
 
@@ -33,7 +35,7 @@ def ticks(pace: Pace, rhythm: Rhythm, *, work: list[bool], start: float = 1000.0
     ],
 )
 def test_busy_endpoint_is_scraped_on_its_grid(began: float, now: float, tick: float) -> None:
-    assert Pace(0.5).after(RHYTHM, began=began, now=now, shows_work=True) == tick
+    assert Schedule(0.5).after(INTERVALS, began=began, now=now, shows_work=True) == tick
 
 
 @given(
@@ -47,14 +49,14 @@ def test_busy_endpoint_is_scraped_on_its_grid(began: float, now: float, tick: fl
 def test_every_tick_is_ahead_and_no_further_than_one_and_a_half_periods(
     place: float, interval: float, factor: float, scrapes: list[tuple[float, bool, bool]]
 ) -> None:
-    rhythm, pace = Rhythm(interval, interval * factor), Pace(place)
+    intervals, schedule = Intervals(interval, interval * factor), Schedule(place)
     began = 1000.0
     for took, shows_work, is_picked in scrapes:
         now = began + max(took, -interval / 4)
         if is_picked:
-            assert now <= pace.picked(rhythm, began=began, now=now) <= now + interval + 0.001
-        tick = pace.after(rhythm, began=began, now=now, shows_work=shows_work)
-        period = pace.period_s(rhythm)
+            assert now <= schedule.picked(intervals, began=began, now=now) <= now + interval + 0.001
+        tick = schedule.after(intervals, began=began, now=now, shows_work=shows_work)
+        period = schedule.period_s(intervals)
         assert interval <= period <= interval * factor * 1.001
         assert tick > max(began, now)
         assert tick >= began + period * 0.499
@@ -65,7 +67,7 @@ def test_every_tick_is_ahead_and_no_further_than_one_and_a_half_periods(
 
 
 def test_idle_endpoint_is_scraped_less_and_less_often_up_to_the_idle_interval() -> None:
-    times = ticks(Pace(0.0), RHYTHM, work=[True, True, *[False] * 12])
+    times = ticks(Schedule(0.0), INTERVALS, work=[True, True, *[False] * 12])
 
     gaps = [after - before for before, after in itertools.pairwise(times)]
     assert gaps[:2] == [0.5, 0.5]
@@ -74,49 +76,51 @@ def test_idle_endpoint_is_scraped_less_and_less_often_up_to_the_idle_interval() 
 
 
 def test_period_doubles_with_every_scrape_without_work() -> None:
-    pace = Pace(0.25)
-    periods = [pace.period_s(RHYTHM)]
+    schedule = Schedule(0.25)
+    periods = [schedule.period_s(INTERVALS)]
     for shows_work in (False, False, False, False, True, False):
-        pace.after(RHYTHM, began=100.0, now=100.0, shows_work=shows_work)
-        periods.append(pace.period_s(RHYTHM))
+        schedule.after(INTERVALS, began=100.0, now=100.0, shows_work=shows_work)
+        periods.append(schedule.period_s(INTERVALS))
 
     assert periods == [0.5, 1.0, 2.0, 3.0, 3.0, 0.5, 1.0]
 
 
 def test_picked_endpoint_is_due_one_interval_after_its_last_scrape_and_at_once_if_that_is_over() -> None:
-    pace = Pace(0.0)
-    ticks(pace, RHYTHM, work=[False] * 5)
+    schedule = Schedule(0.0)
+    ticks(schedule, INTERVALS, work=[False] * 5)
 
-    assert pace.picked(RHYTHM, began=100.0, now=100.2) == 100.5
-    assert pace.picked(RHYTHM, began=100.0, now=102.0) == 102.0
+    assert schedule.picked(INTERVALS, began=100.0, now=100.2) == 100.5
+    assert schedule.picked(INTERVALS, began=100.0, now=102.0) == 102.0
 
 
 def test_picked_endpoint_is_busy_for_a_while_though_it_shows_no_work() -> None:
-    pace = Pace(0.0)
-    ticks(pace, RHYTHM, work=[False] * 5)
-    assert pace.period_s(RHYTHM) == 3.0
+    schedule = Schedule(0.0)
+    ticks(schedule, INTERVALS, work=[False] * 5)
+    assert schedule.period_s(INTERVALS) == 3.0
 
-    pace.picked(RHYTHM, began=99.0, now=100.0)
+    schedule.picked(INTERVALS, began=99.0, now=100.0)
     periods: list[float] = []
     for now in (100.0, 100.0 + WARM_S, 100.0 + WARM_S + 0.1):
-        pace.after(RHYTHM, began=now, now=now, shows_work=False)
-        periods.append(pace.period_s(RHYTHM))
+        schedule.after(INTERVALS, began=now, now=now, shows_work=False)
+        periods.append(schedule.period_s(INTERVALS))
 
     assert periods == [0.5, 0.5, 1.0]
 
 
 def test_equal_intervals_leave_idle_endpoints_at_the_pace_of_busy_ones() -> None:
-    times = ticks(Pace(0.0), Rhythm(0.5, 0.5), work=[False] * 4)
+    times = ticks(Schedule(0.0), Intervals(0.5, 0.5), work=[False] * 4)
 
     assert times == [1000.0, 1000.5, 1001.0, 1001.5, 1002.0]
 
 
 @given(start=PLACES, n=st.integers(2, 200), period=st.sampled_from((0.05, 0.8, 1.0)))
 def test_endpoints_of_one_period_are_spread_evenly_over_it(start: float, n: int, period: float) -> None:
-    places = Places(start)
-    rhythm = Rhythm(period, period)
+    spread = Spread(start)
+    intervals = Intervals(period, period)
 
-    found = sorted(Pace(places.take()).after(rhythm, began=9.0, now=10.0, shows_work=True) for _ in range(n))
+    found = sorted(
+        Schedule(spread.take()).after(intervals, began=9.0, now=10.0, shows_work=True) for _ in range(n)
+    )
 
     assert found[0] > 10.0
     assert found[-1] <= 10.0 + period * 1.001
@@ -127,6 +131,6 @@ def test_endpoints_of_one_period_are_spread_evenly_over_it(start: float, n: int,
 
 @pytest.mark.parametrize("interval", [0.05, 60.0])
 def test_first_tick_comes_soon(interval: float) -> None:
-    tick = Pace(0.99).first(Rhythm(interval, interval), now=10.0)
+    tick = Schedule(0.99).first(Intervals(interval, interval), now=10.0)
 
     assert 10.0 <= tick <= 10.0 + min(interval, MAX_SPREAD_S)

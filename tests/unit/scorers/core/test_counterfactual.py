@@ -34,7 +34,7 @@ def exact_totals(rows: Rows, weights: list[Fraction]) -> list[Fraction]:
 
 
 def nearest_crossing(rows: Rows, weights: list[float], picked: int) -> Fraction | None:
-    """Least change of one weight past which another endpoint leads: every crossing of two totals is tried."""
+    """Return the least change of one weight after which another endpoint leads, by trying every tie of two totals."""
     exact = [Fraction(weight) for weight in weights]
     totals = exact_totals(rows, exact)
     changes: list[Fraction] = []
@@ -74,7 +74,7 @@ def test_change_is_the_smallest_of_all_and_changes_the_pick(table: tuple[Rows, l
 
 
 @given(table=tables(ANY))
-def test_change_takes_the_pick_away_whatever_the_scores(table: tuple[Rows, list[float]]) -> None:
+def test_change_always_takes_the_highest_total_from_the_pick(table: tuple[Rows, list[float]]) -> None:
     rows, weights = table
     decision = decided(rows, weights)
     change = smallest_change(decision)
@@ -112,7 +112,7 @@ def test_leaders_are_those_of_the_decision_with_the_other_weights(
         pytest.param([[1, 0], [0, 1], [0, 1]], [2, 1], "s0", 1.0, ("e1", "e2"), id="two_together"),
     ],
 )
-def test_change_in_cases_worked_out_by_hand(
+def test_change_in_hand_computed_cases(
     rows: Rows, weights: list[float], scorer: str, threshold: float, picks: tuple[str, ...]
 ) -> None:
     change = smallest_change(decided(rows, weights))
@@ -125,16 +125,16 @@ def test_change_in_cases_worked_out_by_hand(
     "rows",
     [pytest.param([[1.0, 0.5]], id="alone"), pytest.param([[1.0, 1.0], [0.5, 0.0]], id="best_by_every_term")],
 )
-def test_no_change_is_named_when_none_changes_the_pick(rows: Rows) -> None:
+def test_no_change_is_returned_when_none_changes_the_pick(rows: Rows) -> None:
     assert smallest_change(decided(rows, [1, 1])) is None
 
 
-def test_no_change_is_named_when_the_picker_does_not_go_by_totals() -> None:
+def test_no_change_is_returned_when_the_picker_ignores_totals() -> None:
     decision = decided([[1], [0]], [1], picker=RandomPicker())
     assert (smallest_change(decision), leaders(decision, {})) == (None, None)
 
 
-def test_dropped_endpoints_win_nothing() -> None:
+def test_dropped_endpoints_never_lead() -> None:
     fleet = [endpoint("e0"), endpoint("e1", labels={"llm-d.ai/role": "prefill"})]
     scorers = [("s0", Column([0.0, 1.0]), 1.0)]
     profile = Profile(scorers, MaxScorePicker(), [("roles", DecodeFilter())])
@@ -148,7 +148,7 @@ def test_dropped_endpoints_win_nothing() -> None:
     assert passed == [("roles",), ()]
 
 
-def test_nobody_picked_leaves_nothing_to_change() -> None:
+def test_no_change_is_returned_when_no_endpoint_was_picked() -> None:
     fleet = [endpoint("e0", labels={"llm-d.ai/role": "prefill"})]
     profile = Profile([("s0", Column([1.0]), 1.0)], MaxScorePicker(), [("roles", DecodeFilter())])
 

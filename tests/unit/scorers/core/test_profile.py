@@ -1,4 +1,4 @@
-"""Filters, totals, terms and picks of a profile, and plugins that misbehave."""
+"""Filters, totals, terms and picks of a profile, and plugins with invalid results."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ REQUEST = RequestView(model="m", now=0.0, n_tokens=33)
 
 
 class TableScorer:
-    """Rates by a table of endpoint names."""
+    """Scorer that rates by a table of endpoint names."""
 
     type = "table-scorer"
 
@@ -41,7 +41,7 @@ Answer = Callable[[Sequence[Candidate]], object]
 
 
 class Faulty:
-    """A scorer and a filter that answers whatever `answer` answers."""
+    """Scorer and filter that returns the result of `answer`."""
 
     type = "faulty"
 
@@ -56,7 +56,7 @@ class Faulty:
 
 
 class NameFilter:
-    """Keeps the named endpoints."""
+    """Filter that keeps the named endpoints."""
 
     type = "name-filter"
 
@@ -68,7 +68,7 @@ class NameFilter:
 
 
 class FixedPicker:
-    """Picks whatever it is told."""
+    """Picker with a given result."""
 
     type = "fixed-picker"
 
@@ -103,7 +103,7 @@ def test_total_is_the_undivided_weighted_sum() -> None:
     assert (decision.picked, decision.tie, decision.faults) == (("a",), False, ())
 
 
-def test_decision_that_picked_nobody_it_knows_has_no_best() -> None:
+def test_best_raises_when_the_picked_endpoint_is_not_a_candidate() -> None:
     decision = Decision("m", 0, candidates("a"), (), (0.0,), picked=("b",), tie=False)
 
     with pytest.raises(LookupError, match="'b' was picked and is no candidate"):
@@ -145,7 +145,7 @@ def test_filters_run_in_order_and_dropped_candidates_are_not_scored() -> None:
     assert decision.picked == ("b",)
 
 
-def test_nobody_is_picked_when_filters_drop_all() -> None:
+def test_no_endpoint_is_picked_when_filters_drop_all() -> None:
     profile = Profile(
         [("table", TableScorer({}), 1.0)],
         MaxScorePicker(),
@@ -243,7 +243,7 @@ def test_faulty_scorer_is_repaired_and_named(
         pytest.param(truths, "wrong_answer", id="no_verdicts"),
     ],
 )
-def test_faulty_filter_keeps_everybody_and_is_named(answer: Answer, reason: str) -> None:
+def test_faulty_filter_keeps_every_candidate_and_is_named(answer: Answer, reason: str) -> None:
     profile = Profile([], MaxScorePicker(), [("faulty", Faulty(answer)), ("good", NameFilter("b"))])
 
     decision = profile.decide(REQUEST, candidates("a", "b"), rng=no_chance)
@@ -268,7 +268,7 @@ def picker_fails() -> object:
         pytest.param(lambda: (["a"], False), "wrong_answer", id="names"),
     ],
 )
-def test_faulty_picker_gives_way_to_the_highest_total_and_is_named(
+def test_faulty_picker_falls_back_to_the_highest_total_and_is_named(
     answer: Callable[[], object], reason: str
 ) -> None:
     profile = Profile([("table", TableScorer({"a": 0.1, "b": 0.9}), 1.0)], FixedPicker(answer))
@@ -316,7 +316,7 @@ def test_weight_zero_equals_absent(scores: dict[str, float], idle: float, seed: 
 
 
 def whole_profile() -> Profile:
-    """Every scorer and filter that needs no parameters, so that each meets what the others see."""
+    """Return every scorer and filter without required parameters, so that all get the same input."""
     registry, context = builtin_registry(), BuildContext(tiers=TIERS)
     scorers: list[tuple[str, Scorer, float]] = [
         (name, built(registry.scorers, name, {}, context), 1.0) for name in registry.scorers

@@ -1,4 +1,4 @@
-"""Ratings side by side: read as if each were an object of its own."""
+"""Column of ratings: reads like a list of ratings."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_column_reads_as_its_ratings(column: RatingColumn, ratings: list[Rating]
     assert [rating.score for rating in column] == list(column.scores)
 
 
-def test_column_refuses_another_number_of_inputs() -> None:
+def test_column_raises_when_inputs_and_scores_differ_in_number() -> None:
     with pytest.raises(ValueError, match="1 inputs for 2 scores"):
         RatingColumn([0.0, 1.0], [None])
 

@@ -1,4 +1,4 @@
-"""Registration, and what producers come to."""
+"""Registration of plugins, and producers from parameters."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def test_scorer_registered_twice_raises() -> None:
         registry.scorers.add("queue-scorer", NoParams, lambda _params, _context: QueueScorer())
 
 
-def test_a_type_may_be_of_several_kinds() -> None:
+def test_a_type_can_have_several_kinds() -> None:
     registry = builtin_registry()
 
     kinds = [kind.kind for kind in registry.kinds if kind.get("context-length-aware") is not None]
@@ -97,7 +97,7 @@ def test_a_type_may_be_of_several_kinds() -> None:
         ),
     ],
 )
-def test_producers_say_what_their_parameters_mean(
+def test_producers_follow_from_their_parameters(
     plugin_type: str, parameters: dict[str, object], producer: ApproxProducer | PreciseProducer
 ) -> None:
     assert built(builtin_registry().producers, plugin_type, parameters) == producer

@@ -28,7 +28,7 @@ def decision(rows: Rows, weights: tuple[float, ...] = (1.0,)) -> Decision:
 FIRST, SECOND, THIRD = (decision([[float(n == row)] for row in range(3)]) for n in range(3))
 
 
-def test_draws_are_made_again_and_go_on_with_new_ones() -> None:
+def test_draws_are_replayed_and_continue_with_new_ones() -> None:
     draws = Draws(Random(1).random)
     made = [draws(), draws(), draws()]
     replay, again = draws.replay(), draws.replay()
@@ -39,7 +39,7 @@ def test_draws_are_made_again_and_go_on_with_new_ones() -> None:
     assert again() not in made
 
 
-def test_draw_of_zero_is_made_again() -> None:
+def test_draw_of_zero_is_replayed() -> None:
     values = iter([0.0, 0.5])
     draws = Draws(lambda: next(values))
     draws()
@@ -105,7 +105,7 @@ def test_pick_without_prefix_reuses_nothing_and_times_may_be_unknown() -> None:
     assert (tally.shadow_tokens, tally.ttft_gain_s.n) == ({}, 0)
 
 
-def test_endpoint_that_the_shadow_drops_has_no_terms_to_compare() -> None:
+def test_live_pick_that_the_shadow_drops_has_no_terms() -> None:
     tally = ShadowTally()
     shadow = msgspec.structs.replace(
         decided([[0.0], [1.0], [0.5]], (1.0,), candidates=FLEET[1:]),
@@ -117,7 +117,7 @@ def test_endpoint_that_the_shadow_drops_has_no_terms_to_compare() -> None:
     assert (tally.disagreed, tally.terms) == (1, {})
 
 
-def test_shadow_that_leaves_nobody_is_not_compared() -> None:
+def test_shadow_that_drops_all_is_not_compared() -> None:
     tally = ShadowTally()
     tally.add(FIRST, msgspec.structs.replace(FIRST, picked=()), {})
 

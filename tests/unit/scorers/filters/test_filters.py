@@ -1,4 +1,4 @@
-"""The filters: what each drops, with which words, and when it keeps all."""
+"""Filters: dropped endpoints, their reasons, and when all are kept."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_label_selector_keeps_endpoints_that_match(parameters: dict[str, object]
         pytest.param(expression("Matches", "a"), "Invalid enum value 'Matches'", id="operator"),
     ],
 )
-def test_label_selector_refuses_expressions_that_mean_nothing(
+def test_label_selector_rejects_contradictory_expressions(
     parameters: dict[str, object], message: str
 ) -> None:
     with pytest.raises(ParametersError, match=message):
@@ -143,7 +143,7 @@ def test_utilization_filter_drops_endpoints_known_to_be_above_a_limit(
         pytest.param(True, 1, 1, id="fallback_not_needed"),
     ],
 )
-def test_utilization_filter_falls_back_only_when_none_is_left(
+def test_utilization_filter_falls_back_only_when_it_would_drop_all(
     *, fallback: bool, n_busy: int, n_kept: int
 ) -> None:
     parameters: dict[str, object] = {
@@ -176,7 +176,7 @@ ALL: Verdicts = [None, None]
         pytest.param({"tier": "cpu"}, 0, ALL, id="everybody_holds_it_in_cpu_memory"),
     ],
 )
-def test_affinity_filter_narrows_to_endpoints_that_hold_the_prompt(
+def test_affinity_filter_keeps_only_endpoints_that_hold_the_prompt(
     parameters: dict[str, object], sticky_tokens: int, verdicts: Verdicts
 ) -> None:
     fleet = [endpoint("a", prefix=STICKY, in_flight=(1, sticky_tokens)), endpoint("b", prefix=OTHER)]
@@ -192,11 +192,11 @@ def test_affinity_filter_narrows_to_endpoints_that_hold_the_prompt(
         pytest.param(endpoint("a", prefix=held(n_blocks=0)), id="prompt_below_one_block"),
     ],
 )
-def test_affinity_filter_keeps_all_when_nobody_surely_holds_the_prompt(candidate: Candidate) -> None:
+def test_affinity_filter_keeps_all_when_no_endpoint_is_sticky(candidate: Candidate) -> None:
     assert judged("prefix-cache-affinity-filter", {}, candidate, endpoint("b", prefix=OTHER)) == ALL
 
 
-def test_affinity_filter_keeps_an_endpoint_that_is_alone() -> None:
+def test_affinity_filter_keeps_a_single_endpoint() -> None:
     assert judged("prefix-cache-affinity-filter", {}, endpoint("b", prefix=OTHER)) == [None]
 
 
@@ -208,6 +208,6 @@ def test_affinity_filter_keeps_an_endpoint_that_is_alone() -> None:
         pytest.param({"tier": "ram"}, "expected a configured tier", id="tier"),
     ],
 )
-def test_affinity_filter_refuses_what_it_cannot_do(parameters: dict[str, object], message: str) -> None:
+def test_affinity_filter_rejects_unsupported_parameters(parameters: dict[str, object], message: str) -> None:
     with pytest.raises(ParametersError, match=message):
         judged("prefix-cache-affinity-filter", parameters)

@@ -1,4 +1,4 @@
-"""`latency-cost-scorer`: what a request costs where, learning by group, the report."""
+"""`latency-cost-scorer`: cost of a request per endpoint, learning per group, the report."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ PARAMS = LatencyCostParams(
         pytest.param(endpoint(prefix=GPU_3_CPU_TO_8, credit=0.5), (1, 0, 96, 40, 0), id="half_trusted"),
     ],
 )
-def test_features_are_what_is_ahead_to_compute_and_to_load(
+def test_features_are_tokens_ahead_to_compute_and_to_load(
     candidate: Candidate, expected: tuple[float, ...]
 ) -> None:
     assert features(REQUEST.n_tokens, candidate, n_tiers=len(TIERS)) == expected
@@ -70,7 +70,7 @@ def answered(candidate: Candidate, n_tokens: int = 160) -> Decision:
 
 
 def teach(scorer: LatencyCostScorer, *, prefill_ms: float, load_ms: float, labels: dict[str, str]) -> None:
-    """Requests of many lengths, some cold, some with half of it in CPU memory, with 10 ms overhead."""
+    """Teach the scorer with requests of many lengths, some cold, some half in CPU memory, with 10 ms overhead."""
     for number in range(400):
         n_blocks = 1 + number % 37
         cached = n_blocks // 2 if number % 2 else 0
@@ -80,7 +80,7 @@ def teach(scorer: LatencyCostScorer, *, prefill_ms: float, load_ms: float, label
         scorer.answered(answered(candidate, tokens), ttft_s=ms / 1000)
 
 
-def test_groups_are_learned_apart_and_reported_with_their_credits() -> None:
+def test_groups_are_learned_separately_and_reported_with_their_credits() -> None:
     params = LatencyCostParams(
         overhead_ms=10.0,
         prefill_tokens_per_second=1000.0,
@@ -130,14 +130,14 @@ def test_groups_are_bounded_and_further_ones_share_one() -> None:
     assert scorer.reports()[-1].n_observations == pytest.approx(5, abs=0.1)
 
 
-def test_default_load_speeds_go_by_the_place_of_the_tier() -> None:
+def test_default_load_speeds_follow_the_position_of_the_tier() -> None:
     scorer = LatencyCostScorer(LatencyCostParams(), ("a", "b", "c", "d"))
     scorer.answered(answered(endpoint()), ttft_s=0.1)
 
     assert scorer.reports()[0].load_ms == pytest.approx({"b": 0.01, "c": 0.05, "d": 0.05})
 
 
-def test_load_speed_of_an_unknown_tier_is_refused() -> None:
+def test_load_speed_of_an_unknown_tier_is_rejected() -> None:
     with pytest.raises(ParametersError, match="found 'ram', expected a configured tier"):
         built(
             builtin_registry().scorers,

@@ -1,4 +1,4 @@
-"""The fit of latency costs on synthetic truth: learns, forgets, and is never worse than what it began with."""
+"""Fit of latency costs on synthetic data: it learns, forgets, and is never worse than its priors."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Draw = Callable[[random.Random], Features]
 
 
 def independent(rng: random.Random) -> Features:
-    """A queue now and then, a prompt of which some is uncached, some in CPU memory, and rarely some in storage."""
+    """Draw a request: sometimes a queue, a partly uncached prompt, parts in CPU memory, and rarely parts in storage."""
     queued = rng.choice((0.0, 0.0, rng.uniform(0, 60_000)))
     tokens, uncached = rng.uniform(100, 30_000), rng.random()
     storage = 0.0 if rng.random() < 0.8 else rng.uniform(0, 5_000)
@@ -26,7 +26,7 @@ def independent(rng: random.Random) -> Features:
 
 
 def collinear(rng: random.Random) -> Features:
-    """Half of every prompt is in CPU memory, and the queue is two prompts: costs cannot be told apart."""
+    """Draw a request with half of its prompt in CPU memory and a queue of two prompts, so that costs are collinear."""
     tokens = rng.uniform(100, 30_000)
     return (1.0, 2 * tokens, tokens / 2, tokens / 2, 0.0)
 
@@ -40,7 +40,7 @@ def predicted(costs: Sequence[float], features: Features) -> float:
 
 
 def error(costs: Sequence[float], truth: Sequence[float], draw: Draw) -> float:
-    """Mean deviation of the prediction, as a logarithm, over fresh requests without noise."""
+    """Return the mean log error of the prediction over new requests without noise."""
     rng = random.Random(99)
     fresh = [draw(rng) for _ in range(200)]
     return sum(abs(math.log(predicted(costs, x) / predicted(truth, x))) for x in fresh) / len(fresh)
@@ -49,7 +49,7 @@ def error(costs: Sequence[float], truth: Sequence[float], draw: Draw) -> float:
 def taught(
     truth: Sequence[float], draw: Draw, n: int, *, seed: int = 0, noise: float = 0.2, outliers: float = 0.0
 ) -> LinearFit:
-    """A fit after `n` requests that take what `truth` costs, with noise, and stalls of up to 200 times that."""
+    """Return a fit after `n` requests with the costs `truth`, with noise and stalls of up to 200 times the time."""
     rng, fit = random.Random(seed), LinearFit(PRIORS)
     for _ in range(n):
         features = draw(rng)
@@ -72,7 +72,7 @@ def scaled(*factors: float) -> list[float]:
         pytest.param((10, 10, 10, 10, 10), id="all_wrong"),
     ],
 )
-def test_costs_are_found_when_the_data_tell_them_apart(factors: tuple[float, ...], outliers: float) -> None:
+def test_costs_are_learned_when_the_data_determine_them(factors: tuple[float, ...], outliers: float) -> None:
     truth = scaled(*factors)
 
     fit = taught(truth, independent, 2000, outliers=outliers)
@@ -80,11 +80,11 @@ def test_costs_are_found_when_the_data_tell_them_apart(factors: tuple[float, ...
     assert fit.state().is_fitted
     assert error(fit.coefficients, truth, independent) < 0.05
     assert fit.coefficients[1:3] == pytest.approx(truth[1:3], rel=0.05)
-    # what makes little of the time is known less well, but well enough for the credit of its tier
+    # a cost with a small share of the time is less precise, but precise enough for the credit of its tier
     assert fit.coefficients[3] / fit.coefficients[2] == pytest.approx(truth[3] / truth[2], abs=0.05, rel=0.15)
 
 
-def test_predictions_are_found_though_the_costs_cannot_be_told_apart() -> None:
+def test_predictions_are_learned_when_costs_are_collinear() -> None:
     truth = scaled(2, 0.3, 0.3, 5, 2)
 
     fit = taught(truth, collinear, 300)
@@ -104,7 +104,7 @@ DRAWS = st.sampled_from((independent, collinear, constant))
     outliers=st.floats(0, 0.5),
     seed=st.integers(),
 )
-def test_priors_stay_in_force_when_data_is_thin(
+def test_priors_stay_in_force_when_observations_are_few(
     factors: list[float], draw: Draw, n: int, outliers: float, seed: int
 ) -> None:
     fit = taught(scaled(*factors), draw, n, seed=seed, outliers=outliers)
@@ -138,7 +138,7 @@ def test_fit_is_never_worse_than_its_priors(
     ),
     times=st.lists(st.floats(allow_nan=True, allow_infinity=True), min_size=60, max_size=60),
 )
-def test_costs_stay_positive_finite_and_within_bounds_whatever_comes(
+def test_costs_stay_positive_finite_and_within_bounds_for_any_input(
     factors: list[float], features: list[Features], times: list[float]
 ) -> None:
     priors = scaled(*factors)
@@ -151,7 +151,7 @@ def test_costs_stay_positive_finite_and_within_bounds_whatever_comes(
 
 
 @pytest.mark.parametrize("ms", [0.0, -5.0, math.nan, math.inf, 1e300])
-def test_times_that_cannot_be_are_left_out(ms: float) -> None:
+def test_impossible_times_are_ignored(ms: float) -> None:
     fit = LinearFit(PRIORS)
     fit.observe(constant(random.Random(0)), ms)
 
@@ -169,7 +169,7 @@ def test_old_observations_are_forgotten() -> None:
     assert 100 < fit.state().n_observations < 200
 
 
-def test_fit_gives_way_to_its_priors_when_these_predict_better() -> None:
+def test_fit_returns_to_its_priors_when_they_predict_better() -> None:
     rng, fit = random.Random(1), LinearFit(PRIORS, half_life=10_000.0)
     states: list[bool] = []
     for truth in (scaled(1, 5, 5, 5, 5), PRIORS):
@@ -182,13 +182,13 @@ def test_fit_gives_way_to_its_priors_when_these_predict_better() -> None:
     assert fit.coefficients == PRIORS
 
 
-def test_costs_beyond_the_bound_are_held_at_it() -> None:
+def test_costs_are_clamped_to_the_bound() -> None:
     fit = taught(scaled(*[100.0] * 5), independent, 200)
 
     assert fit.coefficients == pytest.approx(scaled(*[20.0] * 5))
 
 
-def test_state_tells_both_errors() -> None:
+def test_state_has_both_errors() -> None:
     state = taught(scaled(1, 3, 3, 1, 1), independent, 500, noise=0.0).state()
 
     assert state.n_observations == pytest.approx(500, rel=0.2)

@@ -27,7 +27,7 @@ NEXT_ABOVE_ONE = math.nextafter(1.0, 2.0)
     ],
 )
 @pytest.mark.parametrize("seed", range(5))
-def test_picker_takes_the_highest_totals_whatever_chance_says(
+def test_picker_picks_the_highest_totals_for_every_draw(
     totals: tuple[float, ...], count: int, picked: list[int], seed: int
 ) -> None:
     assert MaxScorePicker(count).pick(totals, rng=random.Random(seed).random) == (picked, False)
@@ -49,7 +49,7 @@ def test_picker_orders_exact_ties_uniformly() -> None:
         pytest.param((0.0, 0.0), True, id="all_zero"),
     ],
 )
-def test_picker_tells_whether_chance_decided_the_first(totals: tuple[float, ...], *, tie: bool) -> None:
+def test_picker_reports_whether_chance_decided_the_first(totals: tuple[float, ...], *, tie: bool) -> None:
     assert MaxScorePicker().pick(totals, rng=lambda: 0.0)[1] is tie
 
 

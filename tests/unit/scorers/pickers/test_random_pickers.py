@@ -1,4 +1,4 @@
-"""`random-picker` and `weighted-random-picker`: how often each endpoint is picked."""
+"""`random-picker` and `weighted-random-picker`: frequencies of the picked endpoints."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ N = 6000
 
 
 def shares(picker: Picker, totals: tuple[float, ...]) -> list[float]:
-    """How often each endpoint comes first."""
+    """Count how often each endpoint is picked first."""
     rng = random.Random(7).random
     first = Counter(picker.pick(totals, rng=rng)[0][0] for _ in range(N))
     return [first[row] / N for row in range(len(totals))]
@@ -34,13 +34,13 @@ def shares(picker: Picker, totals: tuple[float, ...]) -> list[float]:
         pytest.param(WeightedRandomPicker(), (300.0, 100.0), (0.75, 0.25), id="large_totals"),
     ],
 )
-def test_endpoints_come_first_as_often_as_they_should(
+def test_endpoints_are_picked_first_with_the_expected_frequency(
     picker: Picker, totals: tuple[float, ...], expected: tuple[float, ...]
 ) -> None:
     assert shares(picker, totals) == pytest.approx(expected, abs=0.03)
 
 
-def test_weighted_picker_takes_zeros_only_when_nothing_else_is_left() -> None:
+def test_weighted_picker_picks_zero_totals_last() -> None:
     rng = random.Random(7).random
 
     for _ in range(100):
@@ -65,7 +65,7 @@ def test_weighted_picker_survives_a_draw_of_zero() -> None:
         pytest.param(WeightedRandomPicker(), (0.0, 0.0), True, id="weighted_of_two_zeros"),
     ],
 )
-def test_pickers_tell_whether_chance_decided(
+def test_pickers_report_whether_chance_decided(
     picker: Picker, totals: tuple[float, ...], *, by_chance: bool
 ) -> None:
     assert picker.pick(totals, rng=lambda: 0.5)[1] is by_chance

@@ -1,4 +1,4 @@
-"""The index that routes a replay knows what the engines hold."""
+"""The index of the router matches the caches of the engines."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kvatlas.scorers.core.model import Load
 from kvatlas.sim.replay.fleet_spec import FleetSpec
 from kvatlas.sim.replay.indexed_router import IndexedRouter
 from kvatlas.sim.replay.policies import Policy, make_router
-from kvatlas.sim.replay.router import Ask
+from kvatlas.sim.replay.router import RouteRequest
 from kvatlas.sim.replay.simulation import Replay, Timing
 from support.traces import make_fleet, make_trace, random_trace
 
@@ -22,16 +22,16 @@ TIMING = Timing(scrape_s=0.25)
 
 
 class Predicting(IndexedRouter):
-    """Notes what the index expects of the server it picks."""
+    """Router that records the hit that the index expects on the picked server."""
 
     predicted: dict[int, int]
 
-    def route(self, ask: Ask) -> str | None:
-        picked = super().route(ask)
+    def route(self, request: RouteRequest) -> str | None:
+        picked = super().route(request)
         if not hasattr(self, "predicted"):
             self.predicted = {}
-        prefix = self._open[ask.number][0].first.candidate.prefix
-        self.predicted[ask.number] = prefix.usable_tokens if prefix is not None else 0
+        prefix = self._open[request.number][0].first.candidate.prefix
+        self.predicted[request.number] = prefix.usable_tokens if prefix is not None else 0
         return picked
 
 
@@ -86,7 +86,7 @@ def test_configured_capacities_follow_the_coarseness_of_the_simulation() -> None
 def test_weights_of_the_configuration_decide() -> None:
     fleet = make_fleet(servers=2)
     loads = {"server-0": Load(5, 1, 0.9, 0.0), "server-1": Load(0, 0, 0.0, 0.0)}
-    ask = Ask(0, 0.0, array("I", range(16)), "", loads)
+    request = RouteRequest(0, 0.0, array("I", range(16)), "", loads)
     weights = WeightsConfig(queue=0, kv_cache_utilization=0, gpu_prefix_cache=0, cpu_prefix_cache=0)
     blind = make_router(
         Policy("blind", KVAtlasConfig(api_version="kvatlas/v1", weights=weights)),
@@ -98,8 +98,8 @@ def test_weights_of_the_configuration_decide() -> None:
         Policy("queue", KVAtlasConfig(api_version="kvatlas/v1")), fleet, granularity=1, rng=Random(4)
     )
 
-    assert {blind.route(ask) for _ in range(40)} == {"server-0", "server-1"}
-    assert queue.route(ask) == "server-1"
+    assert {blind.route(request) for _ in range(40)} == {"server-0", "server-1"}
+    assert queue.route(request) == "server-1"
 
 
 @pytest.mark.parametrize(

@@ -10,31 +10,36 @@ from kvatlas.scorers.core.model import Candidate, InFlightLoad, Load, RequestVie
 from kvatlas.sim.errors import ReplayError
 from kvatlas.sim.replay.dynamo_cost import DynamoCostScorer, dynamo_profile
 from kvatlas.sim.replay.policies import POLICIES, named_policy
-from kvatlas.sim.replay.router import Ask, RandomChoice, RoundRobin, SessionHash
+from kvatlas.sim.replay.router import RandomChoice, RoundRobin, RouteRequest, SessionHash
 
 
-def make_ask(session: str = "", *, servers: int = 3) -> Ask:
+def make_request(session: str = "", *, servers: int = 3) -> RouteRequest:
     loads = {f"server-{number}": Load(0, 0, 0.0, 0.0) for number in range(servers)}
-    return Ask(0, 0.0, array("I", [1]), session, loads)
+    return RouteRequest(0, 0.0, array("I", [1]), session, loads)
 
 
 def test_round_robin_takes_every_server_in_turn() -> None:
     router = RoundRobin()
 
-    assert [router.route(make_ask()) for _ in range(4)] == ["server-0", "server-1", "server-2", "server-0"]
+    assert [router.route(make_request()) for _ in range(4)] == [
+        "server-0",
+        "server-1",
+        "server-2",
+        "server-0",
+    ]
 
 
 def test_random_choice_takes_every_server_at_times() -> None:
     router = RandomChoice(Random(1))
 
-    assert {router.route(make_ask()) for _ in range(50)} == {"server-0", "server-1", "server-2"}
+    assert {router.route(make_request()) for _ in range(50)} == {"server-0", "server-1", "server-2"}
 
 
 def test_session_stays_where_it_is_when_a_server_joins_unless_it_moves_there() -> None:
     router, sessions = SessionHash(), [f"session-{number}" for number in range(200)]
 
-    before = [router.route(make_ask(session)) for session in sessions]
-    after = [router.route(make_ask(session, servers=4)) for session in sessions]
+    before = [router.route(make_request(session)) for session in sessions]
+    after = [router.route(make_request(session, servers=4)) for session in sessions]
 
     assert set(before) == {"server-0", "server-1", "server-2"}
     moved = [new for old, new in zip(before, after, strict=True) if old != new]

@@ -1,4 +1,4 @@
-"""A replay answers every request once, finds no more than there is, and is the same again with the same seed."""
+"""A replay serves each request once, finds no more than an infinite cache, and is reproducible with the same seed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from kvatlas.scorers.core.model import Load
 from kvatlas.sim.replay.fleet_spec import FleetSpec
 from kvatlas.sim.replay.policies import POLICIES, Policy, make_router
-from kvatlas.sim.replay.router import Ask, BlindRouter
+from kvatlas.sim.replay.router import BlindRouter, RouteRequest
 from kvatlas.sim.replay.simulation import Replay, Replayed, Served, Timing
 from kvatlas.sim.traces.trace import Trace
 from support.traces import BLOCK, make_fleet, make_trace, random_trace
@@ -29,7 +29,7 @@ def play(
 
 
 def infinite_cache_tokens(trace: Trace) -> int:
-    """Prompt tokens that a cache of no bounds would find, were each request served when it comes."""
+    """Count the prompt tokens that an infinite cache would find if each request were served at its arrival."""
     seen: set[tuple[int, ...]] = set()
     found = 0
     for request in trace.requests:
@@ -79,7 +79,7 @@ def test_tokens_are_conserved_and_hits_stay_below_those_of_an_infinite_cache(
     assert found["cpu"] == sum(each.cpu_hits for each in replayed.counters)
     assert found["storage"] == sum(each.storage_hits for each in replayed.counters)
     assert sum(each.generated_tokens for each in replayed.counters) == sum(r.n_output for r in trace.requests)
-    if concurrency != 1:  # several at once may overtake each other
+    if concurrency != 1:  # concurrent requests may overtake each other
         return
     assert found.total() <= infinite_cache_tokens(trace)
 
@@ -89,7 +89,7 @@ def test_one_server_of_no_bounds_finds_what_an_infinite_cache_finds() -> None:
 
     replayed = play(trace, make_fleet(servers=1, gpu_blocks=10_000))
 
-    # but for the last token of a prompt, which is always computed
+    # except the last token of a prompt, which is always computed
     lost = sum(each.n_prompt % BLOCK == 0 for each in replayed.served) * BLOCK
     found = sum(each.gpu_tokens for each in replayed.served)
     assert infinite_cache_tokens(trace) - lost <= found <= infinite_cache_tokens(trace)
@@ -117,13 +117,13 @@ def test_times_are_those_of_the_cost_model() -> None:
 
 
 class Watching(BlindRouter):
-    """Sends everything to one server and keeps the loads it was shown."""
+    """Router that uses one server and records the given loads."""
 
     def __init__(self) -> None:
         self.seen: list[Load] = []
 
-    def route(self, ask: Ask) -> str:
-        self.seen.append(ask.loads["server-0"])
+    def route(self, request: RouteRequest) -> str:
+        self.seen.append(request.loads["server-0"])
         return "server-0"
 
 
@@ -150,10 +150,10 @@ def test_request_that_no_engine_can_hold_is_refused_and_the_rest_goes_on() -> No
 
 
 class Refusing(BlindRouter):
-    """Takes every second request."""
+    """Router that rejects every second request."""
 
-    def route(self, ask: Ask) -> str | None:
-        return "server-0" if ask.number % 2 else None
+    def route(self, request: RouteRequest) -> str | None:
+        return "server-0" if request.number % 2 else None
 
 
 def test_request_that_the_router_refuses_is_counted() -> None:

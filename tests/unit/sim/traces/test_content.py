@@ -1,4 +1,4 @@
-"""Equal block ids are equal blocks to engine and index alike, and nothing else is."""
+"""Engine and index treat blocks as equal exactly if their block ids are equal."""
 
 from __future__ import annotations
 

@@ -120,7 +120,7 @@ def test_bad_line_is_named_with_its_number(tmp_path: Path, line: str, message: s
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [pytest.param("", "holds no request", id="empty"), pytest.param(None, "No such file", id="absent")],
+    [pytest.param("", "contains no request", id="empty"), pytest.param(None, "No such file", id="absent")],
 )
 def test_file_without_requests_is_refused(tmp_path: Path, text: str | None, message: str) -> None:
     file = tmp_path / "t.jsonl"

@@ -1,4 +1,4 @@
-"""How sure a gain is said to be, is how sure it is."""
+"""Coverage of the reported confidence intervals."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def independent(rng: Random, n: int) -> list[float]:
 
 
 def in_bursts(rng: Random, n: int) -> list[float]:
-    """Noise that many requests in a row have in common."""
+    """Make noise that many consecutive requests share."""
     noise, level = list[float](), 0.0
     for _ in range(n):
         level = 0.9 * level + rng.uniform(-0.3, 0.3)

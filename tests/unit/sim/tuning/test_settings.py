@@ -1,4 +1,4 @@
-"""Settings are read from a configuration, and set in it and in its file, so that both load with the same."""
+"""Settings are read from a configuration, and set in it and in its file, so that both give the same settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The curve of one replay gives what replays with each size find."""
+"""The curve of one replay equals the hit rates of replays with each size."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from support.traces import TIMES, random_trace
 
 @pytest.mark.parametrize("cpu_blocks", [0, 80, 150, 400])
 def test_curve_of_one_replay_is_what_a_replay_with_that_size_finds(cpu_blocks: int) -> None:
-    """Sessions stay on their server whatever the size; only what was generated makes a difference."""
+    """Sessions stay on their server for all sizes; only generated blocks make a difference."""
     gib = cpu_blocks * 4 * hardware.QWEN3_32B.kv_bytes_per_token / hardware.GIB
     plan = Plan((random_trace(9, n_requests=300, concurrency=1),), Timing(), curve_gib=(gib,))
     bare = FleetSpec(servers=2, block_size=4, gpu_blocks=60, times=TIMES)

@@ -1,4 +1,4 @@
-"""Settings are found where the best are known, judged on requests the search never saw, and reported."""
+"""Searches with known best settings, their evaluation on unseen requests, and the reports."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ BLIND = KVAtlasConfig(
     api_version="kvatlas/v1",
     weights=WeightsConfig(queue=0, kv_cache_utilization=0, gpu_prefix_cache=0, cpu_prefix_cache=0),
 )
-"""Every server is as good as any: chance decides."""
+"""All servers have equal scores, so the choice is random."""
 
 BLIND_TO_CPU = KVAtlasConfig(
     api_version="kvatlas/v1",
@@ -42,14 +42,14 @@ BLIND_TO_CPU = KVAtlasConfig(
     ),
     scheduling_profiles=(SchedulingProfileConfig(plugins=(Reference(plugin_ref="tiers"),)),),
 )
-"""What a server holds in CPU memory counts for nothing."""
+"""The blocks in CPU memory do not count."""
 
 PROMPT_BLOCKS, TURNS = 10, 4
 BLOCK_GIB = BLOCK * hardware.QWEN3_32B.kv_bytes_per_token / hardware.GIB
 
 
 def conversations(n: int, *, turns: int = TURNS) -> Trace:
-    """Each conversation asks the same in every round, so slowly that none waits for another."""
+    """Make conversations that repeat their prompt in each round, so slowly that none waits for another."""
     prompts = [tuple(range(100 * each, 100 * each + PROMPT_BLOCKS + 1)) for each in range(n)]
     rounds = [prompt for _ in range(turns) for prompt in prompts]
     length = PROMPT_BLOCKS * BLOCK + 1
@@ -81,7 +81,7 @@ def test_search_finds_better_weights_within_the_guard_rails_and_the_same_again()
 
 
 def test_search_finds_the_credit_that_keeps_every_conversation_where_it_is() -> None:
-    """A GPU holds one conversation, the CPU tier all: with any credit for it, each is computed once, and nothing is better."""
+    """A GPU holds one conversation, the CPU tier all: with any credit for it, each is computed once, which is optimal."""
     fleet, gib = make_fleet(gpu_blocks=PROMPT_BLOCKS + 3, cpu_blocks=400), 400 * BLOCK_GIB
     plan, case = Plan((conversations(7),) * 2, Timing()), Case(Policy("a", BLIND_TO_CPU), fleet, gib)
 
@@ -104,7 +104,7 @@ def test_search_finds_the_credit_that_keeps_every_conversation_where_it_is() -> 
     ],
 )
 def test_search_finds_the_cpu_tier_that_holds_all_there_is(price_s: float | None, blocks: int) -> None:
-    """Six conversations that come in turn: LRU finds all of them where all fit, and beyond that nothing more."""
+    """Six conversations take turns: an LRU cache finds all of them if all fit; a larger one finds no more."""
     sizes = CpuSizes(0.0, 160.01 * BLOCK_GIB, price_s)
     plan = Plan((conversations(6),) * 2, Timing())
     fleet = make_fleet(servers=1, gpu_blocks=PROMPT_BLOCKS + 3, block_size=BLOCK, cpu_blocks=0)
@@ -178,7 +178,7 @@ def test_pareto_plot_is_written(tmp_path: Path, sizes: CpuSizes | None) -> None:
     write_pareto(Tuned(trials, trials[1], [], 0.0, judgement), Goal(cpu_sizes=sizes), file)
 
     text = file.read_text()
-    assert all(f"<!-- {label} -->" in text for label in ("best", "as it was", "outside", "Pareto front"))
+    assert all(f"<!-- {label} -->" in text for label in ("best", "original", "outside", "Pareto front"))
     assert ("<!-- CPU tier of a server, GiB -->" in text) is (sizes is not None)
 
 
@@ -224,7 +224,7 @@ def test_command_shows_the_curve_of_cpu_tiers_and_the_one_chosen(file: Path) -> 
         ["0", "0.5", "1", "1.5", "2", "2.5", "3", "3.5", "4"],
     )
     (chosen,) = [size for size, _gain, mark in rows if mark]
-    assert "a GiB had to bring 1.50 ms of ttftMean" in text
+    assert "price of a GiB: 1.50 ms of ttftMean" in text
     report = json.loads(run(*arguments, "--gb-price", "1.5", "--json")[1])
     assert f"{report['cpuGibAfter']:g}" == chosen
     assert (report["priceSPerGib"], len(report["curve"]), report["trials"]) == (0.0015, 9, 12)

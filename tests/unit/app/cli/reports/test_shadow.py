@@ -10,7 +10,7 @@ from kvatlas.api.rest.shadow import NO_SHADOW
 from kvatlas.api.rest.shadow_models import MeanOut, ShadowOut, ShareOut
 from kvatlas.app.cli.reports.shadow import print_shadow
 from kvatlas.configs.observers import ShadowConfig
-from kvatlas.fleet.metrics import StateCollector
+from kvatlas.fleet.families import StateCollector
 from kvatlas.routing.observers.shadow.metrics import shadow_families
 from kvatlas.routing.observers.shadow.shadow import Shadow
 from support.fleets import make_config

@@ -23,7 +23,7 @@ def pem(blob: trustme.Blob) -> str:
 
 
 def write(path: Path, text: str) -> Path:
-    """As the kubelet does: another file in the place of the old one."""
+    """Replace the file by another one, as the kubelet does."""
     new = path.with_name("new")
     new.write_text(text)
     new.replace(path)
@@ -97,7 +97,7 @@ def test_old_authorities_of_clusters_are_taken_when_the_default_is_strict(
     make = ssl.create_default_context
 
     def strict(cadata: str) -> ssl.SSLContext:
-        """As Python 3.13 makes it."""
+        """Create a context with the strict flag that Python 3.13 sets."""
         context = make(cadata=cadata)
         context.verify_flags |= ssl.VERIFY_X509_STRICT
         return context

@@ -136,7 +136,7 @@ def test_lease_is_read_when_it_is_one() -> None:
 
 
 class Processes(RuleBasedStateMachine):
-    """Three processes, one Lease, a server that loses requests and answers, and clocks that start anywhere."""
+    """Three processes with one Lease, a server that loses requests and responses, and clocks with any offset."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from kvatlas.fleet.kubernetes.client.backoff import MAX_RETRY_AFTER_S, Backoff, Pace
+from kvatlas.fleet.kubernetes.client.backoff import MAX_RETRY_AFTER_S, Backoff, Timing
 from kvatlas.fleet.kubernetes.client.errors import Failure, MalformedError
 from kvatlas.fleet.kubernetes.client.lines import Lines
 from kvatlas.fleet.kubernetes.client.list_watch import (
@@ -20,7 +20,7 @@ from kvatlas.fleet.kubernetes.client.list_watch import (
 )
 from kvatlas.fleet.kubernetes.client.wire import ObjectMeta, Wire
 
-PACE = Pace(
+TIMING = Timing(
     first_delay_s=1.0, max_delay_s=4.0, healthy_s=10, short_watch_s=1, watch_s=100, slack_s=5, missing_s=30
 )
 FIRST = ListPage(PAGE_SIZE, "")
@@ -34,7 +34,7 @@ class Thing(Wire, frozen=True):
 
 
 def copy() -> ListWatch[Thing]:
-    return ListWatch(Thing, pace=PACE, rng=lambda: 0.5)
+    return ListWatch(Thing, timing=TIMING, rng=lambda: 0.5)
 
 
 def thing(name: str, version: str = "1", **fields: Any) -> dict[str, Any]:
@@ -263,7 +263,7 @@ def test_pauses_start_over_when_a_watch_brought_something() -> None:
     ],
 )
 def test_pause_is_as_long_as_the_server_asks_when_it_does(asked: float, waited: float) -> None:
-    assert Backoff(PACE, lambda: 0.5).failed(asked) == waited
+    assert Backoff(TIMING, lambda: 0.5).failed(asked) == waited
 
 
 def test_pause_follows_the_server_when_the_watch_says_how_long() -> None:
@@ -274,7 +274,7 @@ def test_pause_follows_the_server_when_the_watch_says_how_long() -> None:
 
 @pytest.mark.parametrize(("draw", "waited"), [(0.0, 0.5), (0.999, 1.499)])
 def test_pauses_are_spread_when_several_pickers_fail_together(draw: float, waited: float) -> None:
-    assert Backoff(PACE, lambda: draw).failed(None) == pytest.approx(waited)
+    assert Backoff(TIMING, lambda: draw).failed(None) == pytest.approx(waited)
 
 
 @pytest.mark.parametrize(
@@ -345,7 +345,7 @@ def test_lines_are_given_back_whole_when_cut_anywhere() -> None:
         [b"fghijk"],
     ]
     lines.feed(b"\nx")
-    with pytest.raises(MalformedError, match="above 6 bytes"):
+    with pytest.raises(MalformedError, match="more than 6 bytes"):
         lines.feed(b"123456")
 
 

@@ -1,0 +1,28 @@
+"""The names of all benchmarks."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from .common.benchmark import Benchmark
+
+MODULES = {
+    "index": "index.index",
+    "encoding": "tokenization.encoding",
+    "request-path": "tokenization.request_path",
+    "scrape": "fleet.scrape",
+    "snapshot": "fleet.snapshot",
+    "decision": "routing.decision",
+    "observers": "routing.observers",
+    "request-server": "api.request_server",
+    "extproc": "api.extproc",
+    "dashboard": "api.dashboard",
+    "soak": "api.soak",
+}
+"""Name -> module. One is imported only when it is wanted, so that a measured process holds nothing of the others."""
+
+
+def load(name: str) -> Benchmark:
+    """Return the benchmark of that name, one of `MODULES`."""
+    benchmark: Benchmark = import_module(f".{MODULES[name]}", __package__).BENCHMARK
+    return benchmark

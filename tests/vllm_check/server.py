@@ -1,0 +1,209 @@
+"""A real vLLM server as a child process."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import aiohttp
+
+from kvatlas.sim.held_port import HeldPort
+
+from .errors import CheckError
+from .model import BLOCK_BYTES, BLOCK_TOKENS, MAX_TOKENS, MODEL_NAME
+
+HOST = "127.0.0.1"
+_PLUGIN = Path(__file__).parent / "plugin"
+_START_LIMIT_S = 300.0
+"""The first start on a machine compiles; later ones take half a minute."""
+_STOP_LIMIT_S = 20.0
+_POLL_S = 0.2
+_LOG_LINES = 20
+
+ENVIRONMENT = {
+    "VLLM_CPU_KVCACHE_SPACE": "1",
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    "VLLM_NO_USAGE_STATS": "1",
+    "VLLM_SERVER_DEV_MODE": "1",  # for /reset_prefix_cache
+    "OMP_NUM_THREADS": "1",
+    "HF_HUB_OFFLINE": "1",
+    "PYTHONPATH": str(_PLUGIN),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CacheOptions:
+    """The cache options of a server.
+
+    Attributes:
+        gpu_blocks: size of the engine's own pool.
+        cpu_blocks: size of the offload memory.
+        chunk_blocks: blocks offloaded together.
+        self_describing: whether offload events carry tokens; without, they carry engine hashes alone.
+    """
+
+    gpu_blocks: int
+    cpu_blocks: int
+    chunk_blocks: int = 1
+    self_describing: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class ServerPorts:
+    """Ports of one server; they stay the same over restarts."""
+
+    http: int
+    events: int
+    replay: int
+
+
+class VllmServer:
+    """One vLLM, running inside `async with`, any number of times.
+
+    Args:
+        name: of the server in kvatlas.
+        folder: holds `venv` and `model`; the log goes there too.
+        options: sizes and form of its caches.
+    """
+
+    def __init__(self, name: str, folder: Path, options: CacheOptions) -> None:
+        self.name = name
+        self.options = options
+        self._held = tuple(HeldPort() for _ in range(3))
+        self.ports = ServerPorts(*(port.number for port in self._held))
+        self._folder = folder
+        self._log = folder / f"{name}.log"
+        self._process: asyncio.subprocess.Process | None = None
+
+    @property
+    def url(self) -> str:
+        """The `http://HOST:PORT` of the API."""
+        return f"http://{HOST}:{self.ports.http}"
+
+    @property
+    def events(self) -> str:
+        """The ZMQ address of the event publisher."""
+        return f"tcp://{HOST}:{self.ports.events}"
+
+    @property
+    def replay(self) -> str:
+        """The ZMQ address of the replay socket."""
+        return f"tcp://{HOST}:{self.ports.replay}"
+
+    async def start(self) -> None:
+        """Start it, and return when it serves.
+
+        Raises:
+            CheckError: it ended, or was not ready in time; with the last lines of its log.
+        """
+        with self._log.open("ab") as log:
+            self._process = await asyncio.create_subprocess_exec(
+                self._folder / "venv" / "bin" / "vllm",
+                *self.arguments(),
+                env=os.environ | ENVIRONMENT,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,  # its own process group, so that none of its workers outlives it
+            )
+        try:
+            async with asyncio.timeout(_START_LIMIT_S), aiohttp.ClientSession() as session:
+                while not await self._serves(session):
+                    self._check()
+                    await asyncio.sleep(_POLL_S)
+        except TimeoutError as error:
+            await self.stop()
+            raise CheckError(
+                f"{self.name} did not serve within {_START_LIMIT_S:.0f} s:\n{self._tail()}"
+            ) from error
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def stop(self) -> None:
+        """End it and all its workers, by force if necessary."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        if process.returncode is None:
+            process.send_signal(signal.SIGTERM)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(process.wait(), _STOP_LIMIT_S)
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        await process.wait()
+
+    def arguments(self) -> list[str]:
+        """Return the arguments of `vllm`."""
+        options = self.options
+        events = {
+            "enable_kv_cache_events": True,
+            "publisher": "zmq",
+            "endpoint": f"tcp://*:{self.ports.events}",
+            "replay_endpoint": f"tcp://*:{self.ports.replay}",
+            "topic": f"kv@{HOST}:{self.ports.http}@{MODEL_NAME}",
+        }
+        offload = {
+            "kv_connector": "OffloadingConnector",
+            "kv_role": "kv_both",
+            "kv_connector_extra_config": {
+                "spec_name": "HostCopySpec",
+                "spec_module_path": "kvatlas_host_copy",
+                "cpu_bytes_to_use": options.cpu_blocks * BLOCK_BYTES,
+                "block_size": options.chunk_blocks * BLOCK_TOKENS,
+                "self_describing_kv_events": options.self_describing,
+            },
+        }
+        values = {
+            "--served-model-name": MODEL_NAME,
+            "--host": HOST,
+            "--port": str(self.ports.http),
+            "--dtype": "bfloat16",
+            "--max-model-len": str(MAX_TOKENS),
+            "--max-num-batched-tokens": str(MAX_TOKENS),
+            "--max-num-seqs": "4",
+            "--block-size": str(BLOCK_TOKENS),
+            "--num-gpu-blocks-override": str(options.gpu_blocks),
+            "--kv-events-config": json.dumps(events),
+            "--kv-transfer-config": json.dumps(offload),
+        }
+        switches = ("--enforce-eager", "--enable-prefix-caching", "--enable-prompt-tokens-details")
+        words = (word for pair in values.items() for word in pair)
+        return ["serve", str(self._folder / "model"), *words, *switches]
+
+    async def _serves(self, session: aiohttp.ClientSession) -> bool:
+        try:
+            async with session.get(f"{self.url}/health") as answer:
+                return answer.status == 200
+        except aiohttp.ClientConnectionError:
+            return False
+
+    def _check(self) -> None:
+        if self._process is not None and self._process.returncode is not None:
+            raise CheckError(f"{self.name} ended with status {self._process.returncode}:\n{self._tail()}")
+
+    def _tail(self) -> str:
+        return "\n".join(self._log.read_text(errors="replace").splitlines()[-_LOG_LINES:])
+
+
+def vllm_servers(folder: Path, options: Sequence[CacheOptions]) -> list[VllmServer]:
+    """Return servers `vllm-0`, `vllm-1`, ..., not started."""
+    return [VllmServer(f"vllm-{number}", folder, each) for number, each in enumerate(options)]
+
+
+@asynccontextmanager
+async def running(servers: Sequence[VllmServer]) -> AsyncGenerator[None]:
+    """Run all servers, started together; if one fails, none is left running."""
+    async with AsyncExitStack() as stack:
+        for server in servers:
+            stack.push_async_callback(server.stop)
+        async with asyncio.TaskGroup() as starts:
+            for server in servers:
+                starts.create_task(server.start())
+        yield
