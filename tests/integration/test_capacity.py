@@ -84,6 +84,6 @@ async def test_setting_is_named_when_the_curve_is_off() -> None:
         assert await capacity(process) == (0, "no curve is kept; capacityCurve.enabled: true\n")
         assert await capacity(process, "--gib", "0,much") == (
             2,
-            "kvatlas: --gib: found '0,much', expected numbers with commas between, such as 0,50,100\n",
+            "kvatlas: --gib: found '0,much', expected numbers separated by commas, such as 0,50,100\n",
         )
         assert "kvatlas_capacity_curve_keys{" not in await metrics(process)
