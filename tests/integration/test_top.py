@@ -19,13 +19,14 @@ from typer.testing import CliRunner
 from kvatlas.app.cli.client import Client, Credentials
 from kvatlas.app.cli.main import app as command_line
 from kvatlas.app.cli.top.watch import watch
+from kvatlas.sim.held_port import HeldPort
 from support.gateway import FLEET, Gateway, gateway
 from support.local_process import local_process
 from support.publishing import stored
 from support.recording import player
 from support.serve import ANY_PORTS, serving
 from support.terminal import HOME, LEAVES_SCREEN, SHOWS_CURSOR, terminal
-from support.waiting import until
+from support.waiting import PATIENCE_S, until
 
 pytestmark = pytest.mark.slow
 
@@ -71,8 +72,9 @@ async def run(*arguments: str) -> tuple[int, str, str]:
 async def test_terminal_shows_the_process_in_its_size_and_misses_it_until_it_is_back(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    async with routed(tmp_path) as gate:
-        port = gate.served.ports["rest"]
+    port = HeldPort()
+    rest = f"127.0.0.1:{port.number}"
+    async with routed(tmp_path, rest=rest) as gate:
         command = ("top", "--url", gate.url, "--interval", "0.2")
         terminals = terminal(*command)
         shown = await terminals.__aenter__()
@@ -95,16 +97,16 @@ async def test_terminal_shows_the_process_in_its_size_and_misses_it_until_it_is_
             watch(Client(gate.url, Credentials()), console, interval_s=0.1, once=False, as_json=False)
         )
         written = Written(capsys)
-        await until(lambda: written.n_lines() > 2, what="a line a look")
+        await until(lambda: written.n_lines() > 2, what="one line per sample")
     try:
         await shown.until_shown("  gone: ")
-        again = {"endpoints": FLEET, "server": ANY_PORTS | {"rest": f"127.0.0.1:{port}"}}
+        again = {"endpoints": FLEET, "server": ANY_PORTS | {"rest": rest}}
         async with serving(again, tmp_path):
             await shown.until_shown("  ready  2 endpoints")
             n_before = written.n_lines()
             await until(lambda: written.n_lines() > n_before, what="lines again")
             shown.interrupt()
-            status = await shown.process.wait()
+            status = await asyncio.wait_for(shown.process.wait(), PATIENCE_S)
     finally:
         for task in (lines, texts):
             task.cancel()
