@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import io
 import json
+import os
+import signal
+import sys
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
-from rich.console import Console
 from typer.testing import CliRunner
 
-from kvatlas.app.cli.client import Client, Credentials
 from kvatlas.app.cli.main import app as command_line
-from kvatlas.app.cli.top.watch import watch
 from kvatlas.sim.held_port import HeldPort
 from support.gateway import FLEET, Gateway, gateway
 from support.local_process import local_process
@@ -48,18 +47,41 @@ async def routed(folder: Path, **server: Any) -> AsyncGenerator[Gateway]:
             yield gate
 
 
-class Written:
-    """Everything written to stdout and stderr."""
+class Piped:
+    """A `kvatlas top` that writes to files, as in a pipe."""
 
-    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
-        self._capsys = capsys
-        self.out = self.err = ""
+    def __init__(self, process: asyncio.subprocess.Process, out: Path, err: Path) -> None:
+        self.process, self._out, self._err = process, out, err
+
+    @property
+    def out(self) -> str:
+        """Everything on stdout so far."""
+        return self._out.read_text()
+
+    @property
+    def err(self) -> str:
+        """Everything on stderr so far."""
+        return self._err.read_text()
 
     def n_lines(self) -> int:
         """Return the number of lines on stdout so far."""
-        out, err = self._capsys.readouterr()
-        self.out, self.err = self.out + out, self.err + err
         return self.out.count("\n")
+
+
+@asynccontextmanager
+async def piped(folder: Path, name: str, *arguments: str) -> AsyncGenerator[Piped]:
+    """Run `kvatlas top` with these arguments, and interrupt it at the end."""
+    out, err = folder / f"{name}.out", folder / f"{name}.err"
+    with out.open("wb") as stdout, err.open("wb") as stderr:
+        command = [sys.executable, "-m", "kvatlas.app.cli.main", "top", "--interval", "0.1", *arguments]
+        process = await asyncio.create_subprocess_exec(
+            *command, stdout=stdout, stderr=stderr, env=os.environ | {"COLUMNS": "120"}
+        )
+    try:
+        yield Piped(process, out, err)
+    finally:
+        process.send_signal(signal.SIGINT)
+        assert await asyncio.wait_for(process.wait(), PATIENCE_S) == 0
 
 
 async def run(*arguments: str) -> tuple[int, str, str]:
@@ -69,60 +91,52 @@ async def run(*arguments: str) -> tuple[int, str, str]:
     return result.exit_code, result.stdout, result.stderr
 
 
-async def test_terminal_shows_the_process_in_its_size_and_misses_it_until_it_is_back(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+async def test_terminal_shows_the_process_in_its_size_and_misses_it_until_it_is_back(tmp_path: Path) -> None:
     port = HeldPort()
     rest = f"127.0.0.1:{port.number}"
-    async with routed(tmp_path, rest=rest) as gate:
-        command = ("top", "--url", gate.url, "--interval", "0.2")
-        terminals = terminal(*command)
-        shown = await terminals.__aenter__()
-        await shown.until_shown(
-            "a second: 0 requests", "live", "no events", "64/128", "first", "gpu-prefix-cache +1.00 over b"
-        )
-        wide = shown.screen
-        shown.resize(columns=60, lines=10)
+    async with AsyncExitStack() as watching:
+        async with routed(tmp_path, rest=rest) as gate:
+            where = ("--url", gate.url)
+            shown = await watching.enter_async_context(terminal("top", *where, "--interval", "0.2"))
+            await shown.until_shown(
+                "a second: 0 requests",
+                "live",
+                "no events",
+                "64/128",
+                "first",
+                "gpu-prefix-cache +1.00 over b",
+            )
+            wide = shown.screen
+            shown.resize(columns=60, lines=10)
 
-        def is_narrow() -> bool:
-            return "first" in "".join(shown.screen) and max(map(len, shown.screen)) <= 60
+            def is_narrow() -> bool:
+                return "first" in "".join(shown.screen) and max(map(len, shown.screen)) <= 60
 
-        await until(is_narrow, what="the same within 60 columns")
-        narrow = shown.screen
-        console = Console(file=io.StringIO())
-        lines = asyncio.create_task(
-            watch(Client(gate.url, Credentials()), console, interval_s=0.1, once=False, as_json=True)
-        )
-        texts = asyncio.create_task(
-            watch(Client(gate.url, Credentials()), console, interval_s=0.1, once=False, as_json=False)
-        )
-        written = Written(capsys)
-        await until(lambda: written.n_lines() > 2, what="one line per sample")
-    try:
+            await until(is_narrow, what="the same within 60 columns")
+            narrow = shown.screen
+            lines = await watching.enter_async_context(piped(tmp_path, "lines", *where, "--json"))
+            texts = await watching.enter_async_context(piped(tmp_path, "texts", *where))
+            await until(lambda: lines.n_lines() > 2 and texts.n_lines() > 2, what="one line per sample")
         await shown.until_shown("  gone: ")
+        await until(lambda: lines.err and texts.err, what="one line on the lost connection")
         again = {"endpoints": FLEET, "server": ANY_PORTS | {"rest": rest}}
         async with serving(again, tmp_path):
             await shown.until_shown("  ready  2 endpoints")
-            n_before = written.n_lines()
-            await until(lambda: written.n_lines() > n_before, what="lines again")
+            n_before = lines.n_lines()
+            await until(lambda: lines.n_lines() > n_before, what="lines again")
             shown.interrupt()
             status = await asyncio.wait_for(shown.process.wait(), PATIENCE_S)
-    finally:
-        for task in (lines, texts):
-            task.cancel()
-        await asyncio.gather(lines, texts, return_exceptions=True)
-        await terminals.__aexit__(None, None, None)
+            await watching.aclose()  # before the server ends: that would be a second lost connection
     assert wide[0].startswith(f"kvatlas {gate.url}  ready  2 endpoints, 64 keys")
     assert (len(wide) <= 24, len(narrow) <= 10, narrow[0].endswith("…")) == (True, True, True)
     assert status == 0
     assert LEAVES_SCREEN in shown.written
     assert SHOWS_CURSOR in shown.written
     assert "Traceback" not in shown.written
-    assert written.err.count("; asking again every 0.1 s\n") == 2, "once per disconnection"
-    first, *_, last = (json.loads(line) for line in written.out.splitlines())
+    assert [each.err.count("; asking again every 0.1 s\n") for each in (lines, texts)] == [1, 1]
+    first, *_, last = (json.loads(line) for line in lines.out.splitlines())
     assert (first["rates"], last["frame"]["endpointCount"]) == (None, 2)
-    assert isinstance(console.file, io.StringIO)
-    assert console.file.getvalue().count("  ready  2 endpoints") > 2
+    assert texts.out.count("  ready  2 endpoints") > 2
 
 
 async def test_pipes_and_dumb_terminals_get_plain_text_and_programs_json_with_the_token(

@@ -39,6 +39,7 @@ print("\\n" + json.dumps(sorted(sys.modules)))
         pytest.param(("serve", "--help"), id="help_of_a_command"),
         pytest.param(("explain", "--last", *NOWHERE), id="explain"),
         pytest.param(("query", "--prompt", "x", *NOWHERE), id="query"),
+        pytest.param(("top", "--once", *NOWHERE), id="top"),
         pytest.param(("doctor", *NOWHERE), id="doctor"),
         pytest.param(("capacity", *NOWHERE), id="capacity"),
         pytest.param(("recorder", *NOWHERE), id="recorder"),
