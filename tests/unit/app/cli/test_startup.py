@@ -14,7 +14,6 @@ SERVER = (
     "fastapi",
     "grpc",
     "numpy",
-    "prometheus_client.exposition",
     "tokenizers",
     "zmq",
 )
