@@ -24,14 +24,14 @@ QUICK = Terms(lease_s=3, renew_s=2, retry_s=0.02)
 
 @dataclass
 class Process:
-    """One that stands for election, and what it was told."""
+    """A candidate of the election, and the states it reported."""
 
     elector: Elector
     tasks: list[asyncio.Task[None]]
     seen: list[bool] = field(default_factory=list[bool])
 
     async def stop(self) -> None:
-        """Take part no longer, in the middle of whatever is done."""
+        """Leave the election at once, without finishing the current step."""
         for task in self.tasks:
             task.cancel()
         await asyncio.wait(self.tasks)
@@ -105,10 +105,11 @@ async def test_leader_goes_on_alone_when_the_api_server_is_away(
         await until(lambda: follower.elector.problem is None, what="an answer to the follower")
         assert leader.elector.problem is None
         assert (leader.seen, follower.seen) == ([True], [])
-    told = [record.message for record in caplog.records if record.levelname == "WARNING"]
-    assert len(told) == 2
+    warnings = [record.message for record in caplog.records if record.levelname == "WARNING"]
+    assert len(warnings) == 2
     assert (
-        sum(message.endswith("; this process leads on until the API server answers") for message in told) == 1
+        sum(message.endswith("; this process leads on until the API server answers") for message in warnings)
+        == 1
     )
 
 
@@ -136,8 +137,8 @@ async def test_lead_ends_in_time_when_the_lease_is_forbidden(
         double.heal()
         await until(lambda: one.elector.leads, what="a new lead")
         double.faults.forbidden = {LEASES}
-    told = [record.message for record in caplog.records if record.levelname == "WARNING"]
-    assert [message.partition(":")[0] for message in told] == [
+    warnings = [record.message for record in caplog.records if record.levelname == "WARNING"]
+    assert [message.partition(":")[0] for message in warnings] == [
         "the Lease cannot be used",
         "the Lease could not be given up, others must wait until it expires",
     ]

@@ -1,4 +1,4 @@
-"""The API server's double against the real thing: the same state machine, and the chart's rights, beside kube-apiserver.
+"""The API server's double compared with kube-apiserver: the same state machine, and the chart's rights.
 
 Needs `KVATLAS_APISERVER=/path/to/kube-apiserver` and etcd on PATH.
 """
@@ -44,7 +44,7 @@ CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 @contextmanager
 def prepared(folder: Path, *, watch_cache: bool) -> Generator[RealApiServer]:
-    """A server with the CRDs, and with the chart's account and Role in the namespace `default`."""
+    """Start a server with the CRDs, and with the chart's account and Role in the namespace `default`."""
     with RealApiServer(folder, watch_cache=watch_cache).running() as server:
         for resource in CUSTOM_RESOURCES:
             server.request("POST", CRDS, resource.definition())
@@ -79,7 +79,7 @@ def path_of(manifest: Manifest) -> str:
 
 
 def token_of(server: RealApiServer, release: str = "pool") -> str:
-    """What a pod of the chart gets mounted."""
+    """Return the token that a pod of the chart gets mounted."""
     account = f"/api/v1/namespaces/default/serviceaccounts/{release}-epp/token"
     made = server.request(
         "POST", account, {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
@@ -116,7 +116,7 @@ def test_manifests_are_taken(server: RealApiServer, source: Any) -> None:
         pytest.param({"failureMode": "FailClosed"}, False, id="mode_as_a_readme_writes_it"),
     ],
 )
-def test_schema_of_the_double_refuses_what_the_server_does(
+def test_schema_of_the_double_refuses_the_same_objects_as_the_server(
     server: RealApiServer, spec: Manifest, is_taken: bool
 ) -> None:
     pool = next(
@@ -137,7 +137,7 @@ def test_schema_of_the_double_refuses_what_the_server_does(
         pytest.param("/apis/llm-d.ai/v1alpha2", 200, id="discovery"),
     ],
 )
-def test_account_of_the_chart_may_do_what_it_has_to_and_no_more(
+def test_account_of_the_chart_has_the_needed_rights_and_no_more(
     server: RealApiServer, path: str, status: int
 ) -> None:
     assert server.ask("GET", path, token=token_of(server))[0] == status
@@ -164,9 +164,9 @@ def test_account_of_the_chart_may_use_one_lease(server: RealApiServer) -> None:
 def machine_over(
     server: RealApiServer, *, forgets: bool, expired: list[int] | None = None
 ) -> type[WholeDiscovery]:
-    """The state machine of the double, over a real server that the chart's account follows.
+    """Return the double's state machine over a real server, which it reads with the chart's account.
 
-    Watches that were refused as too old are counted in `expired`.
+    `expired` counts watches that were refused as too old.
     """
     token, n_expired = token_of(server), expired if expired is not None else [0]
 
@@ -183,7 +183,7 @@ def machine_over(
             match fault:
                 case "cut":
                     self.cable.cut()
-                case "compaction" if forgets:  # of all that watches have seen
+                case "compaction" if forgets:  # of all revisions that watches have seen
                     self.cable.cut()
                     self.cable.put(OTHERS, "x", {})
                     server.compact()
@@ -202,11 +202,11 @@ QUICK = settings(
 )
 
 
-def test_what_is_known_is_what_a_real_server_has(server: RealApiServer) -> None:
+def test_copy_equals_the_state_of_a_real_server(server: RealApiServer) -> None:
     run_state_machine_as_test(machine_over(server, forgets=False), settings=QUICK)
 
 
-def test_what_is_known_is_what_a_real_server_has_when_its_etcd_forgets(tmp_path: Path) -> None:
+def test_copy_equals_the_state_of_a_real_server_when_its_etcd_is_compacted(tmp_path: Path) -> None:
     expired = [0]
     with prepared(tmp_path, watch_cache=False) as server:
         run_state_machine_as_test(machine_over(server, forgets=True, expired=expired), settings=QUICK)
@@ -269,7 +269,7 @@ async def test_leader_goes_on_alone_when_no_process_reaches_the_server(cable: Ca
         assert (leader.leads, leader.n_changes, other.n_changes) == (True, 1, 0)
 
 
-async def test_discovery_goes_on_when_the_server_is_killed_and_started_again(tmp_path: Path) -> None:
+async def test_discovery_continues_when_the_server_is_killed_and_restarted(tmp_path: Path) -> None:
     with prepared(tmp_path, watch_cache=True) as server:
         await asyncio.to_thread(_restart_under, machine_over(server, forgets=False), server)
 
