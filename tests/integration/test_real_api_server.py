@@ -215,7 +215,7 @@ def test_copy_equals_the_state_of_a_real_server_when_its_etcd_is_compacted(tmp_p
 
 @asynccontextmanager
 async def electors(cable: Cable) -> AsyncGenerator[list[tuple[Elector, asyncio.Task[None]]]]:
-    """Two processes that take part in an election; the leader comes first."""
+    """Run two processes that take part in an election; yield the leader first."""
     standing: list[tuple[Elector, asyncio.Task[None]]] = []
     async with AsyncExitStack() as stack:
         for identity in ("a", "b"):

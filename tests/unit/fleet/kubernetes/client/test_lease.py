@@ -299,7 +299,7 @@ class Processes(RuleBasedStateMachine):
 
     @rule(seconds=st.integers(1, 100))
     def outage(self, seconds: int) -> None:
-        """All processes lose the API server; who leads stays, and leads alone after it."""
+        """Take the API server from all processes; the leader stays, and leads alone when it is back."""
         self.live(40)
         (leader,) = self.leaders()
         for lost in ("request", ""):
@@ -311,7 +311,7 @@ class Processes(RuleBasedStateMachine):
 
     @invariant()
     def at_most_one_has_a_renewed_lease(self) -> None:
-        """One that is cut off alone may go on besides, until it is answered."""
+        """Check the leaders; one that is cut off alone may continue besides, until it is answered."""
         held = [
             number for number in self.leaders() if not self.elections[number].holds_on(self.clock(number))
         ]
