@@ -17,6 +17,7 @@ from ..snapshots import Snapshots
 from .client.access import find_access
 from .client.api_server import ApiServer
 from .client.backoff import Timing
+from .client.errors import Failure
 from .discovered import DiscoveredEndpoints
 from .discovery import Discovery, namespace_of
 from .leadership import Leadership
@@ -81,6 +82,15 @@ class Cluster:
         return self._discovery is None or (self._discovery.synced and not self._discovered.is_loading)
 
     @property
+    def awaited(self) -> str | None:
+        """The first kind of objects that `is_synced` waits for; None if none."""
+        return self._discovery.awaited if self._discovery else None
+
+    def problems(self) -> Mapping[str, Failure]:
+        """Return each kind of objects that is not followed, and why."""
+        return dict(self._discovery.problems()) if self._discovery else {}
+
+    @property
     def endpoints(self) -> Mapping[str, Wanted]:
         """The discovered endpoints that the fleet has, by name; a live view."""
         return self._discovered.in_fleet
@@ -131,5 +141,5 @@ class Cluster:
 
     def families(self) -> Iterator[Metric]:
         """Yield the metrics of discovery and election."""
-        yield from kubernetes_families(self._discovery.followers() if self._discovery else ())
+        yield from kubernetes_families(self._discovery)
         yield from self._leadership.families() if self._leadership else leader_families(None)

@@ -25,7 +25,9 @@ POOLS = "/apis/inference.networking.k8s.io/v1/namespaces/default/inferencepools"
 OTHERS = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
 IPS = st.integers(1, 9)
 NAMES = st.sampled_from(["a", "b", "c", "d"])
-FAST = Timing(first_delay_s=0.002, max_delay_s=0.01, healthy_s=0.1, short_watch_s=0.001, missing_s=60)
+FAST = Timing(
+    first_delay_s=0.002, max_delay_s=0.01, healthy_s=0.1, short_watch_s=0.001, missing_s=60, gone_s=0.01
+)
 
 
 class FollowedServer(Protocol):

@@ -263,7 +263,7 @@ def test_pauses_start_over_when_a_watch_brought_something() -> None:
     ],
 )
 def test_pause_is_as_long_as_the_server_asks_when_it_does(asked: float, waited: float) -> None:
-    assert Backoff(TIMING, lambda: 0.5).failed(asked) == waited
+    assert Backoff(TIMING, lambda: 0.5).failed(Failure("http_status", "no", retry_after_s=asked)) == waited
 
 
 def test_pause_follows_the_server_when_the_watch_says_how_long() -> None:
@@ -274,7 +274,7 @@ def test_pause_follows_the_server_when_the_watch_says_how_long() -> None:
 
 @pytest.mark.parametrize(("draw", "waited"), [(0.0, 0.5), (0.999, 1.499)])
 def test_pauses_are_spread_when_several_pickers_fail_together(draw: float, waited: float) -> None:
-    assert Backoff(TIMING, lambda: draw).failed(None) == pytest.approx(waited)
+    assert Backoff(TIMING, lambda: draw).failed(BROKEN) == pytest.approx(waited)
 
 
 @pytest.mark.parametrize(
