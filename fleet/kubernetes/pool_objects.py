@@ -146,7 +146,9 @@ class PoolObjects(Generic[T]):
                 for group in GROUPS:
                     if await self._is_served(group):
                         return group
-            except RequestFailedError as error:  # the next group counts only if this one does not have the kind
+            except (
+                RequestFailedError
+            ) as error:  # the next group counts only if this one does not have the kind
                 problem, wait_s = error.failure, backoff.failed(error.failure)
             else:
                 problem, wait_s = self._not_installed(), timing.max_delay_s
@@ -185,7 +187,9 @@ class PoolObjects(Generic[T]):
 
     def _changed(self) -> None:
         problem = self._copy.problem
-        self.is_decided = self.is_decided or self._copy.synced or (problem is not None and problem.lack is not None)
+        self.is_decided = (
+            self.is_decided or self._copy.synced or (problem is not None and problem.lack is not None)
+        )
         config = self._scope.config
         groups = (config.pool_group, GROUP_WITHOUT_POOLS)
         self._on_change([

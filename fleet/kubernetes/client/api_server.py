@@ -240,7 +240,8 @@ def _failures(what: str) -> Generator[None]:
     except aiohttp.ClientPayloadError as error:
         raise RequestFailedError(Failure("cut", f"{what}: the connection broke: {error}")) from error
     except aiohttp.ClientConnectorCertificateError as error:
-        reason = f"the certificate of {error.host}:{error.port} is not accepted: {error.certificate_error}"
+        cause = getattr(error.certificate_error, "verify_message", "") or str(error.certificate_error)
+        reason = f"the certificate of {error.host}:{error.port} is not accepted: {cause}"
         raise RequestFailedError(Failure("unreachable", f"{what}: {reason}")) from error
     except aiohttp.ClientConnectorError as error:
         reason = f"no connection to {error.host}:{error.port}: {_plain(error.os_error)}"
@@ -256,6 +257,8 @@ def _failures(what: str) -> Generator[None]:
 
 def _plain(error: OSError) -> str:
     """Return the system's words for an error; aiohttp and asyncio wrap it in text of their own, or in None."""
-    if isinstance(error, ssl.SSLError) or not error.errno or error.errno < 0:
-        return str(error.strerror or error) or type(error).__name__
+    if isinstance(error, ssl.SSLError):
+        return f"TLS failed: {(error.reason or str(error)).lower().replace('_', ' ')}"
+    if not error.errno or error.errno < 0:
+        return error.strerror or str(error) or type(error).__name__
     return os.strerror(error.errno).lower()

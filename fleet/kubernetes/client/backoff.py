@@ -58,9 +58,7 @@ class Backoff:
         if failure.retry_after_s:
             return max(self._timing.first_delay_s * spread, min(failure.retry_after_s, MAX_RETRY_AFTER_S))
         mean_s, self._mean_s = self._mean_s, min(self._mean_s * 2, self._timing.max_delay_s)
-        return spread * (
-            min(mean_s, self._timing.away_delay_s) if failure.reason in UNANSWERED else mean_s
-        )
+        return spread * (min(mean_s, self._timing.away_delay_s) if failure.reason in UNANSWERED else mean_s)
 
     def reset(self) -> None:
         """End the row of failures."""

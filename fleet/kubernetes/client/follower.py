@@ -149,7 +149,9 @@ class Follower(Generic[T]):
     def _failed(self, failure: Failure) -> None:
         is_news = not self._warned and failure.reason not in ROUTINE
         plural = self._collection.path.rpartition("/")[2]
-        effect = f"the last known {plural} stay in use" if self.copy.n_lists else f"{plural} are not known yet"
+        effect = (
+            f"the last known {plural} stay in use" if self.copy.n_lists else f"{plural} are not known yet"
+        )
         log.log(logging.WARNING if is_news else logging.DEBUG, "%s: %s", effect, failure.message)
         self._warned = self._warned or is_news
         self.copy.failed(failure, now=self._clock())

@@ -272,6 +272,47 @@ def test_pause_follows_the_server_when_the_watch_says_how_long() -> None:
     assert made.step(0) == Pause(7.0)
 
 
+def test_pause_is_the_servers_alone_when_many_of_ours_went_before() -> None:
+    backoff = Backoff(TIMING, lambda: 0.5)
+    for _ in range(5):
+        backoff.failed(BROKEN)
+    assert backoff.failed(Failure("http_status", "storage is (re)initializing", 429, 1.0)) == 1.0
+
+
+@pytest.mark.parametrize("reason", ["unreachable", "timeout"])
+def test_pauses_stay_short_when_the_server_does_not_respond(reason: str) -> None:
+    backoff = Backoff(Timing(), lambda: 0.999)
+    waits = [backoff.failed(Failure(reason, "away")) for _ in range(9)]
+    assert max(waits) < 3.0
+    assert backoff.failed(BROKEN) > 40
+
+
+def test_copy_is_woken_once_when_failures_go_on_and_again_after_success() -> None:
+    made = watching()
+    for now, woken in ((0, True), (10, False)):
+        made.failed(BROKEN, now=now)
+        made.wake()
+        assert isinstance(made.step(now), Watch) == woken
+    made.opened(now=20)
+    made.receive(line("ADDED", thing("a")), now=20)
+    made.failed(BROKEN, now=20)
+    made.wake()
+    assert made.step(20) == watch_from("1")
+
+
+def test_silent_watch_is_replaced_within_half_a_minute_when_the_timing_is_the_usual_one() -> None:
+    made = ListWatch(Thing, timing=Timing(), rng=lambda: 0.999)
+    made.page(page(), now=0)
+    step = made.step(0)
+    assert isinstance(step, Watch)
+    made.opened(now=0)
+    made.failed(Failure("timeout", "silent"), now=step.deadline_s)
+    pause = made.step(step.deadline_s)
+    assert isinstance(pause, Pause)
+    assert step.deadline_s + pause.seconds < 30
+    assert step.timeout_s < step.deadline_s
+
+
 @pytest.mark.parametrize(("draw", "waited"), [(0.0, 0.5), (0.999, 1.499)])
 def test_pauses_are_spread_when_several_pickers_fail_together(draw: float, waited: float) -> None:
     assert Backoff(TIMING, lambda: draw).failed(BROKEN) == pytest.approx(waited)
