@@ -272,21 +272,6 @@ def test_pause_follows_the_server_when_the_watch_says_how_long() -> None:
     assert made.step(0) == Pause(7.0)
 
 
-def test_pause_is_the_servers_alone_when_many_of_ours_went_before() -> None:
-    backoff = Backoff(TIMING, lambda: 0.5)
-    for _ in range(5):
-        backoff.failed(BROKEN)
-    assert backoff.failed(Failure("http_status", "storage is (re)initializing", 429, 1.0)) == 1.0
-
-
-@pytest.mark.parametrize("reason", ["unreachable", "timeout"])
-def test_pauses_stay_short_when_the_server_does_not_respond(reason: str) -> None:
-    backoff = Backoff(Timing(), lambda: 0.999)
-    waits = [backoff.failed(Failure(reason, "away")) for _ in range(9)]
-    assert max(waits) < 3.0
-    assert backoff.failed(BROKEN) > 40
-
-
 def test_copy_is_woken_once_when_failures_go_on_and_again_after_success() -> None:
     made = watching()
     for now, woken in ((0, True), (10, False)):
