@@ -14,8 +14,8 @@ from ..fleet.kubernetes.cluster import Cluster
 
 log = logging.getLogger(__name__)
 
-HISTORY_TIMEOUT_S = 5.0
-"""Longest wait for the event history of an endpoint that does not answer."""
+SILENT_S = 2.0
+"""Longest wait without a line in the log about its reason."""
 
 POLL_S = 0.05
 """Poll interval at the start."""
@@ -40,10 +40,15 @@ class Readiness:
         self._settled = self._draining = False
 
     async def settle(self) -> None:
-        """Wait until the event history of every endpoint is fetched or timed out."""
-        while not self._fleet.settled(  # noqa: ASYNC110 - once, at start
-            now=time.monotonic(), patience_s=HISTORY_TIMEOUT_S
-        ):
+        """Wait until the event history of every endpoint is fetched or given up."""
+        began, logged = time.monotonic(), False
+        while awaited := self._fleet.awaited(now=time.monotonic()):
+            if not logged and time.monotonic() - began > SILENT_S:
+                logged = True
+                log.info(
+                    "not ready yet: fetching the event history of %d endpoint(s), such as %s",
+                    len(awaited), awaited[0],
+                )  # fmt: skip
             await asyncio.sleep(POLL_S)
         self._settled = True
         self.update()

@@ -61,6 +61,8 @@ def _elected(deployment: Deployment) -> Iterator[Finding]:
 
 
 def _finding(problem: Problem) -> Finding:
+    if problem.is_expected:
+        return Finding(State.OK, problem.evidence)
     return Finding(State.FAIL if problem.is_severe else State.WARN, problem.evidence, problem.remedy)
 
 

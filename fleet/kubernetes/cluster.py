@@ -115,7 +115,8 @@ class Cluster:
             waits = [each.evidence for each in problems if each.kind != LEASES]
             if self.absent_pool:
                 waits.append(f"there is no {self.absent_pool}")
-            yield from waits or ["the pool and its pods are still being read"]
+            awaited = self._discovery.awaited if self._discovery else None
+            yield from waits or [f"waiting for {awaited or 'the snapshot'}"]
         if self._leadership is not None and not self._leadership.is_ready:
             yield self._leadership.state
             yield from (each.evidence for each in problems if each.kind == LEASES)
@@ -161,5 +162,5 @@ class Cluster:
 
     def families(self) -> Iterator[Metric]:
         """Yield the metrics of discovery and election."""
-        yield from kubernetes_families(self._discovery.followers() if self._discovery else ())
+        yield from kubernetes_families(self._discovery)
         yield from self._leadership.families() if self._leadership else leader_families(None)

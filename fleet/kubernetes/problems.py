@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from .client.election import Elector
 from .client.errors import Failure
 from .discovery import Discovery
+from .pool_objects import GROUPS
 
 OPTIONAL = ("inferenceobjectives", "inferencemodelrewrites")
 """Kinds without which requests are routed; their objects change priorities and model names."""
@@ -38,6 +39,11 @@ class Problem:
         return self.kind not in OPTIONAL or self.failure.status in (401, 403)
 
     @property
+    def is_expected(self) -> bool:
+        """Whether the cluster never had the kind, and need not."""
+        return self.kind in OPTIONAL and self.failure.status == 404 and not self.is_known
+
+    @property
     def evidence(self) -> str:
         """The kind, and the last failure."""
         state = "not up to date" if self.is_known else "not known"
@@ -66,9 +72,11 @@ class Problem:
 
 def discovery_problems(discovery: Discovery) -> Iterator[Problem]:
     """Yield the kinds that are not followed."""
-    for kind, follower in discovery.followers():
-        if (failure := follower.copy.problem) is not None:
-            yield Problem(kind, follower.path, failure, follower.copy.n_lists > 0)
+    followers = dict(discovery.followers())
+    for kind, failure in discovery.problems():
+        follower = followers.get(kind)  # a kind that was not found yet has none
+        path = f"/apis/{GROUPS[0]}/" if follower is None else follower.path
+        yield Problem(kind, path, failure, follower is not None and follower.copy.n_lists > 0)
 
 
 def election_problem(elector: Elector) -> Problem | None:

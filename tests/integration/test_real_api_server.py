@@ -21,7 +21,7 @@ from kvatlas.fleet.kubernetes.client.api_server import ApiServer
 from kvatlas.fleet.kubernetes.client.election import Elector
 from kvatlas.fleet.kubernetes.client.lease import LeaseElection, Terms
 from support.chart_values import SERVERS, SHAPES
-from support.cluster_machine import OTHERS, PODS, POOLS, WholeDiscovery
+from support.cluster_machine import OBJECTIVES, OTHERS, PODS, POOLS, WholeDiscovery
 from support.custom_resources import CUSTOM_RESOURCES, Manifest
 from support.manifests import OVERLAYS, helm, kustomize
 from support.real_api_server import BINARY, Cable, RealApiServer
@@ -37,7 +37,6 @@ if not BINARY:
 
 NEWER: dict[str, int] = {"Deployment": 24, "PodDisruptionBudget": 21, "HealthCheckPolicy": 24}
 """Kinds of the chart -> a minor version that takes all of their fields; an old one takes an empty text for null."""
-OBJECTIVES = "/apis/llm-d.ai/v1alpha2/namespaces/default/inferenceobjectives"
 OLD_POOLS = "/apis/inference.networking.x-k8s.io/v1alpha2/namespaces/default/inferencepools"
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
@@ -65,7 +64,7 @@ def prepared(folder: Path, *, watch_cache: bool) -> Generator[RealApiServer]:
 def wait_for(server: RealApiServer, collection: str) -> None:
     """Wait until a kind is served."""
     deadline = time.monotonic() + 30
-    while server.ask("GET", collection)[0] != 200:
+    while server.ask("GET", collection)[0] != 200:  # also 429, while its storage initializes
         assert time.monotonic() < deadline, f"{collection} is not served"
         time.sleep(0.1)
 
@@ -173,16 +172,18 @@ def machine_over(
     class RealDiscovery(WholeDiscovery):
         def make_server(self) -> Cable:
             self.cable = Cable(server, token)
-            for collection in (PODS, POOLS):
+            for collection in (PODS, POOLS, OBJECTIVES):
                 for name in self.cable.objects(collection):
                     self.cable.delete(collection, name)
             return self.cable
 
-        @rule(fault=st.sampled_from(["cut", "compaction", "another kind changes"]))
+        @rule(fault=st.sampled_from(["cut", "stall", "compaction", "another kind changes"]))
         def go_wrong(self, fault: str) -> None:
             match fault:
                 case "cut":
                     self.cable.cut()
+                case "stall":
+                    self.cable.stall()
                 case "compaction" if forgets:  # of all revisions that watches have seen
                     self.cable.cut()
                     self.cable.put(OTHERS, "x", {})

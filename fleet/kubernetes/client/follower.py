@@ -98,7 +98,8 @@ class Follower(Generic[T]):
         while True:
             match self.copy.step(self._clock()):
                 case Pause(seconds):
-                    await asyncio.sleep(seconds)
+                    if await self._server.pause(seconds):
+                        self.copy.wake()
                 case ListPage() as page:
                     await self._list(page)
                 case Watch() as watch:
@@ -152,10 +153,11 @@ class Follower(Generic[T]):
 
     def _failed(self, failure: Failure) -> None:
         is_news = not self._warned and failure.reason not in ROUTINE
-        log.log(
-            logging.WARNING if is_news else logging.DEBUG,
-            "the last known %s stay in use: %s", self._collection.path.rpartition("/")[2], failure.message,
-        )  # fmt: skip
+        plural = self._collection.path.rpartition("/")[2]
+        effect = (
+            f"the last known {plural} stay in use" if self.copy.n_lists else f"{plural} are not known yet"
+        )
+        log.log(logging.WARNING if is_news else logging.DEBUG, "%s: %s", effect, failure.message)
         self._warned = self._warned or is_news
         self.copy.failed(failure, now=self._clock())
         self._on_change()
