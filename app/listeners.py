@@ -18,6 +18,7 @@ from ..api.rest.feed import LiveFeed
 from ..api.rest.frame import frame_pieces
 from ..api.rest.listener import HttpListener
 from ..api.rest.metrics import RestMetrics
+from ..api.rest.process import ProcessState
 from ..api.services.configured import make_services
 from ..api.tls.certificates import make_certificates
 from ..api.tls.http import http_context
@@ -62,6 +63,7 @@ class Listeners:
         observers: Observers,
         model_names: frozenset[str],
         health: HealthService,
+        state: ProcessState,
         registry: CollectorRegistry,
         workers: Workers | None,
     ) -> None:
@@ -100,7 +102,7 @@ class Listeners:
             registry=registry,
             metrics=rest_metrics,
             feed=self._feed,
-            is_ready=lambda: health.ready,
+            state=state,
         )
         self._rest = HttpListener("server.rest", rest, tls)
         self._metrics = HttpListener("server.metrics", metrics_app(registry, server.auth, rest_metrics), tls)

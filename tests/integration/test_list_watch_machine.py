@@ -21,7 +21,7 @@ from kvatlas.fleet.kubernetes.client.follower import Collection, Follower
 from kvatlas.fleet.kubernetes.client.list_watch import ListWatch
 from kvatlas.fleet.kubernetes.client.wire import Named
 from support.api_server import ApiServerDouble
-from support.cluster_machine import FAST, NAMES, OTHERS, PODS, POOLS, FaultyServer, WholeDiscovery
+from support.cluster_machine import FAST, NAMES, OBJECTIVES, OTHERS, PODS, POOLS, FaultyServer, WholeDiscovery
 
 FAULTS: dict[str, Callable[[ApiServerDouble], object]] = {
     "another kind changes": lambda server: server.put(OTHERS, "x", {}),
@@ -38,8 +38,10 @@ FAULTS: dict[str, Callable[[ApiServerDouble], object]] = {
     "lists are cut": lambda server: setattr(server.faults, "n_cut_lists", 2),
     "401": lambda server: setattr(server.faults, "unauthorized", True),
     "silence": lambda server: setattr(server.faults, "stalled", True),
-    "403": lambda server: setattr(server.faults, "forbidden", {PODS, POOLS}),
-    "404": lambda server: setattr(server.faults, "not_served", {PODS, POOLS}),
+    "connections stall": lambda server: server.stall_connections(),
+    "lists are slow": lambda server: setattr(server.faults, "slow_lists", {PODS, POOLS, OBJECTIVES}),
+    "403": lambda server: setattr(server.faults, "forbidden", {PODS, POOLS, OBJECTIVES}),
+    "404": lambda server: setattr(server.faults, "not_served", {PODS, POOLS, OBJECTIVES}),
     "byte by byte": lambda server: setattr(server, "piece_bytes", 1),
     "small pages": lambda server: setattr(server, "max_page", 2),
 }
@@ -53,6 +55,7 @@ class FaultyDouble(FaultyServer):
 
     def make_server(self) -> ApiServerDouble:
         self.double = ApiServerDouble()
+        self.double.groups = {"llm-d.ai/v1alpha2": ["inferenceobjectives"]}
         return self.double
 
     @rule(fault=st.sampled_from(sorted(FAULTS)))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import cast
 
@@ -18,6 +20,8 @@ from support.chart_values import ROUTER, SERVERS, SHAPES
 from support.custom_resources import Manifest
 from support.manifests import CHART, check, container, helm, only, serve_arguments
 from support.tree import ROOT
+
+OLD_GROUP = "inference.networking.x-k8s.io"
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -67,9 +71,54 @@ def test_role_of_the_chart_has_the_rights_that_the_program_uses(shape: str) -> N
     uses = {"pods"}
     if not shape.startswith("standalone"):
         uses |= {"inferencepools", "inferenceobjectives", "inferencemodelrewrites"}
-    if shape == "router chart":
-        uses.add("leases")
     assert may == {(verb, resource) for verb, resource in NEEDED if resource in uses}
+
+
+def rules(values: Manifest) -> Iterator[tuple[str, str, str, str]]:
+    """Yield API group, kind, verb and object of everything that the Role allows; an empty object is any."""
+    for rule in only(helm(values), "Role")["rules"]:
+        yield from itertools.product(
+            rule["apiGroups"], rule["resources"], rule["verbs"], rule.get("resourceNames", [""])
+        )
+
+
+@pytest.mark.parametrize(
+    ("values", "group"),
+    [
+        pytest.param({}, "inference.networking.k8s.io", id="usual"),
+        pytest.param({"router": {"epp": {"flags": {"pool-group": OLD_GROUP}}}}, OLD_GROUP, id="flag"),
+        pytest.param({"router": {"epp": {"flags": {f"pool-group={OLD_GROUP}": ""}}}}, OLD_GROUP, id="flag_with_value"),
+        pytest.param({"inferenceExtension": {"flags": {"pool-group": OLD_GROUP}}}, OLD_GROUP, id="other_chart"),
+        pytest.param({"config": {"endpoints": {"kubernetes": {"poolGroup": OLD_GROUP}}}}, OLD_GROUP, id="file"),
+    ],
+)  # fmt: skip
+def test_role_names_the_group_in_which_the_pool_is_looked_for(values: Manifest, group: str) -> None:
+    existing = {"router": {"inferencePool": {"existing": "theirs"}}}
+    allowed = {
+        (found, verb) for found, kind, verb, _ in rules(over(existing, values)) if kind == "inferencepools"
+    }
+    assert allowed == {(group, "list"), (group, "watch")}
+
+
+@pytest.mark.parametrize(
+    ("values", "lease"),
+    [
+        pytest.param({}, "kvatlas-qwen", id="usual"),
+        pytest.param({"config": {"leaderElection": {"leaseName": "mine"}}}, "mine", id="named"),
+        pytest.param({"router": {"inferencePool": {"create": False}}}, "kvatlas", id="without_pool"),
+    ],
+)
+def test_role_allows_one_lease_alone(values: Manifest, lease: str) -> None:
+    electing = {"router": SERVERS | {"epp": {"replicas": 2}}}
+    allowed = {(verb, name) for _, kind, verb, name in rules(over(electing, values)) if kind == "leases"}
+    assert allowed == {("create", ""), ("get", lease), ("update", lease)}
+
+
+@pytest.mark.parametrize("flag", ["ha-enable-leader-election", "ha-enable-leader-election=true"])
+def test_role_allows_a_lease_when_a_flag_switches_the_election_on(flag: str) -> None:
+    values = {"router": SERVERS | {"epp": {"flags": {flag: True if "=" not in flag else ""}}}}
+    assert {kind for _, kind, _, _ in rules(values)} >= {"leases"}
+    assert only(helm(values), "Deployment")["spec"]["strategy"]["type"] == "Recreate"
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -100,7 +149,7 @@ async def test_envoy_of_the_standalone_shape_takes_its_file(tmp_path: Path) -> N
     ("shape", "strategy", "is_elected", "budgets"),
     [
         pytest.param("bare", "RollingUpdate", "false", 0, id="one"),
-        pytest.param("router chart", "Recreate", "false", 0, id="leader_switched_off_by_flag"),
+        pytest.param("router chart", "RollingUpdate", "false", 1, id="leader_switched_off_by_flag"),
         pytest.param("all active", "RollingUpdate", "false", 1, id="all_active"),
     ],
 )
@@ -135,6 +184,11 @@ def test_one_of_several_replicas_is_ready_by_default() -> None:
             {"router": SERVERS | {"proxy": {"enabled": True, "proxyType": "agentgateway"}}},
             "want envoy as sidecar",
             id="proxy",
+        ),
+        pytest.param(
+            ROUTER | {"inferenceExtension": {"flags": {"pool-group": OLD_GROUP}}},
+            "inferencePool.existing",
+            id="group",
         ),
         pytest.param(ROUTER | {"gateway": {"create": True}}, "gateway.className is empty", id="gateway"),
         pytest.param(
