@@ -1,4 +1,4 @@
-"""Requests to an API server over real HTTP: what goes with them, and what comes of every way they fail."""
+"""Requests to an API server over real HTTP: their headers, and the outcome of each kind of failure."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ async def test_request_is_sent_again_when_the_token_was_replaced(
         pytest.param({"n_cut_lists": 1}, ("cut", None, None, "the connection broke"), id="cut"),
     ],
 )
-async def test_failure_says_what_went_wrong_when_the_server_refuses(
+async def test_failure_has_the_cause_when_the_server_refuses(
     double: ApiServerDouble, fault: dict[str, object], expected: tuple[str, int | None, float | None, str]
 ) -> None:
     for name, value in fault.items():
@@ -115,7 +115,7 @@ async def test_failure_says_what_went_wrong_when_the_server_refuses(
     assert text in failure.message
 
 
-async def test_failure_asks_for_the_wait_of_the_status_when_no_header_does(double: ApiServerDouble) -> None:
+async def test_failure_has_the_wait_of_the_status_when_no_header_has_one(double: ApiServerDouble) -> None:
     async with asking(Access(double.url)) as client:
         with pytest.raises(RequestFailedError) as failed:
             await client.get(PODS, {"watch": "true", "resourceVersion": "999999", "timeoutSeconds": "1"})
@@ -210,7 +210,7 @@ async def test_follower_says_that_nothing_is_known_when_that_is_so(
 
 
 @pytest.mark.parametrize("trusted", [True, False])
-async def test_server_is_asked_only_when_its_certificate_is_the_clusters(
+async def test_server_gets_requests_only_when_its_certificate_is_the_clusters(
     double: ApiServerDouble, tmp_path: Path, trusted: bool
 ) -> None:
     authority = trustme.CA()
@@ -231,7 +231,7 @@ async def test_copy_follows_another_selector_when_asked_to(double: ApiServerDoub
     async with following(double, Collection(PODS, "app=a")) as follower:
         await until(lambda: set(follower.copy.objects) == {"a"})
         follower.follow(Collection(PODS, "app=a"))
-        assert follower.copy.synced  # the same question: nothing to do
+        assert follower.copy.synced  # the same selector: nothing to do
         follower.follow(Collection(PODS, "app=b"))
         await until(lambda: set(follower.copy.objects) == {"b"})
         await until(lambda: double.n_watches == 1)
@@ -249,7 +249,7 @@ async def test_watch_is_given_up_when_the_server_falls_silent(double: ApiServerD
         await until(lambda: set(follower.copy.objects) == {"a"})
 
 
-async def test_follower_tells_once_when_it_is_refused_and_once_when_it_goes_on(
+async def test_follower_logs_once_when_it_is_refused_and_once_when_it_continues(
     double: ApiServerDouble, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", logger="kvatlas.fleet.kubernetes")

@@ -24,14 +24,14 @@ QUICK = Terms(lease_s=3, renew_s=2, retry_s=0.02)
 
 @dataclass
 class Process:
-    """One that stands for election, and what it was told."""
+    """A candidate of the election, and the states it reported."""
 
     elector: Elector
     tasks: list[asyncio.Task[None]]
     seen: list[bool] = field(default_factory=list[bool])
 
     async def stop(self) -> None:
-        """Take part no longer, in the middle of whatever is done."""
+        """Leave the election at once, without finishing the current step."""
         for task in self.tasks:
             task.cancel()
         await asyncio.wait(self.tasks)
@@ -99,8 +99,8 @@ async def test_lead_ends_in_time_when_the_api_server_does_not_answer(
         double.heal()
         await until(lambda: one.elector.leads, what="a new lead")
         double.faults.n_failing = 10**6
-    told = [record.message for record in caplog.records if record.levelname == "WARNING"]
-    assert [message.partition(":")[0] for message in told] == [
+    warnings = [record.message for record in caplog.records if record.levelname == "WARNING"]
+    assert [message.partition(":")[0] for message in warnings] == [
         "the Lease cannot be used",
         "the Lease could not be given up, others must wait until it expires",
     ]

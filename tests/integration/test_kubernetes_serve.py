@@ -70,7 +70,7 @@ async def test_endpoints_are_the_pools_when_pods_come_and_go(double: ApiServerDo
         await readiness(200)
 
 
-async def test_pod_made_again_under_its_name_has_none_of_the_old_ones_blocks(
+async def test_pod_has_no_old_blocks_when_it_is_recreated_under_its_name(
     double: ApiServerDouble, tmp_path: Path
 ) -> None:
     async with player() as publisher:
@@ -101,10 +101,8 @@ async def blocks(served: Served) -> dict[str, int]:
     return {row["name"]: sum(tier["residencies"] for tier in row["tiers"]) for row in rows}
 
 
-async def test_restart_goes_on_with_the_blocks_of_the_pods_that_are_the_same(
-    double: ApiServerDouble, tmp_path: Path
-) -> None:
-    """Without replay, so that only the snapshot can know them; and the API server is away at first."""
+async def test_restart_keeps_the_blocks_of_unchanged_pods(double: ApiServerDouble, tmp_path: Path) -> None:
+    """Restart without replay, so that only the snapshot has the blocks; the API server is down at first."""
     file = tmp_path / "kvatlas.snapshot"
     config = access(double, tmp_path) | {"snapshot": {"file": str(file)}}
     async with player() as kept, player() as replaced:
@@ -148,7 +146,7 @@ async def two(double: ApiServerDouble, folder: Path) -> AsyncGenerator[list[Serv
         yield both
 
 
-async def test_other_process_takes_over_with_all_it_needs_when_the_leader_is_told_to_end(
+async def test_other_process_takes_over_when_the_leader_is_terminated(
     double: ApiServerDouble, tmp_path: Path
 ) -> None:
     double.put(PODS, "a", pod(1))

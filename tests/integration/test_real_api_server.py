@@ -1,4 +1,4 @@
-"""The API server's double against the real thing: the same state machine, and the chart's rights, beside kube-apiserver.
+"""The API server's double compared with kube-apiserver: the same state machine, and the chart's rights.
 
 Needs `KVATLAS_APISERVER=/path/to/kube-apiserver` and etcd on PATH.
 """
@@ -42,7 +42,7 @@ CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 @contextmanager
 def prepared(folder: Path, *, watch_cache: bool) -> Generator[RealApiServer]:
-    """A server with the CRDs, and with the chart's account and Role in the namespace `default`."""
+    """Start a server with the CRDs, and with the chart's account and Role in the namespace `default`."""
     with RealApiServer(folder, watch_cache=watch_cache).running() as server:
         for resource in CUSTOM_RESOURCES:
             server.request("POST", CRDS, resource.definition())
@@ -77,7 +77,7 @@ def path_of(manifest: Manifest) -> str:
 
 
 def token_of(server: RealApiServer) -> str:
-    """What a pod of the chart gets mounted."""
+    """Return the token that a pod of the chart gets mounted."""
     account = "/api/v1/namespaces/default/serviceaccounts/pool-epp/token"
     made = server.request(
         "POST", account, {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
@@ -114,7 +114,7 @@ def test_manifests_are_taken(server: RealApiServer, source: Any) -> None:
         pytest.param({"failureMode": "FailClosed"}, False, id="mode_as_a_readme_writes_it"),
     ],
 )
-def test_schema_of_the_double_refuses_what_the_server_does(
+def test_schema_of_the_double_refuses_the_same_objects_as_the_server(
     server: RealApiServer, spec: Manifest, is_taken: bool
 ) -> None:
     pool = next(
@@ -135,7 +135,7 @@ def test_schema_of_the_double_refuses_what_the_server_does(
         pytest.param("/apis/llm-d.ai/v1alpha2", 200, id="discovery"),
     ],
 )
-def test_account_of_the_chart_may_do_what_it_has_to_and_no_more(
+def test_account_of_the_chart_has_the_needed_rights_and_no_more(
     server: RealApiServer, path: str, status: int
 ) -> None:
     assert server.ask("GET", path, token=token_of(server))[0] == status
@@ -144,9 +144,9 @@ def test_account_of_the_chart_may_do_what_it_has_to_and_no_more(
 def machine_over(
     server: RealApiServer, *, forgets: bool, expired: list[int] | None = None
 ) -> type[WholeDiscovery]:
-    """The state machine of the double, over a real server that the chart's account follows.
+    """Return the double's state machine over a real server, which it reads with the chart's account.
 
-    Watches that were refused as too old are counted in `expired`.
+    `expired` counts watches that were refused as too old.
     """
     token, n_expired = token_of(server), expired if expired is not None else [0]
 
@@ -165,7 +165,7 @@ def machine_over(
                     self.cable.cut()
                 case "stall":
                     self.cable.stall()
-                case "compaction" if forgets:  # of all that watches have seen
+                case "compaction" if forgets:  # of all revisions that watches have seen
                     self.cable.cut()
                     self.cable.put(OTHERS, "x", {})
                     server.compact()
@@ -184,11 +184,11 @@ QUICK = settings(
 )
 
 
-def test_what_is_known_is_what_a_real_server_has(server: RealApiServer) -> None:
+def test_copy_equals_the_state_of_a_real_server(server: RealApiServer) -> None:
     run_state_machine_as_test(machine_over(server, forgets=False), settings=QUICK)
 
 
-def test_what_is_known_is_what_a_real_server_has_when_its_etcd_forgets(tmp_path: Path) -> None:
+def test_copy_equals_the_state_of_a_real_server_when_its_etcd_is_compacted(tmp_path: Path) -> None:
     expired = [0]
     with prepared(tmp_path, watch_cache=False) as server:
         run_state_machine_as_test(machine_over(server, forgets=True, expired=expired), settings=QUICK)
@@ -233,7 +233,7 @@ async def test_one_leads_and_the_other_takes_over_by_a_real_lease(server: RealAp
         await cable.stop()
 
 
-async def test_discovery_goes_on_when_the_server_is_killed_and_started_again(tmp_path: Path) -> None:
+async def test_discovery_continues_when_the_server_is_killed_and_restarted(tmp_path: Path) -> None:
     with prepared(tmp_path, watch_cache=True) as server:
         await asyncio.to_thread(_restart_under, machine_over(server, forgets=False), server)
 

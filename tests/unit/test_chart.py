@@ -1,4 +1,4 @@
-"""The shipped Helm chart: valid, and true to the program that it starts."""
+"""The shipped Helm chart: valid, and consistent with the program that it starts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from support.tree import ROOT
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_chart_is_what_an_api_server_takes(shape: str) -> None:
+def test_chart_is_accepted_by_an_api_server(shape: str) -> None:
     manifests = helm(SHAPES[shape])
     for manifest in manifests:
         check(manifest)
@@ -56,7 +56,7 @@ def test_objects_of_the_chart_fit_each_other(shape: str) -> None:
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_role_of_the_chart_is_what_the_program_asks_for(shape: str) -> None:
+def test_role_of_the_chart_has_the_rights_that_the_program_uses(shape: str) -> None:
     manifests = helm(SHAPES[shape])
     may = {
         (verb, resource)
@@ -93,7 +93,7 @@ async def test_envoy_of_the_standalone_shape_takes_its_file(tmp_path: Path) -> N
     assert envoy.returncode == 0, output.decode()
     assert (
         serve_arguments(only(manifests, "Deployment"), "epp")["secure_serving"] == "false"
-    )  # as the file has it
+    )  # as in the file
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_replicas_are_replaced_as_their_readiness_allows(
     assert sum(each["kind"] == "PodDisruptionBudget" for each in manifests) == budgets
 
 
-def test_one_of_several_replicas_is_ready_when_nothing_else_is_said() -> None:
+def test_one_of_several_replicas_is_ready_by_default() -> None:
     manifests = helm({"router": SERVERS | {"epp": {"replicas": 2}}})
     assert serve_arguments(only(manifests, "Deployment"), "epp")["ha_enable_leader_election"] == "true"
 
@@ -202,7 +202,7 @@ def test_gateway_picker_and_service_agree_on_tls(
         pytest.param("nginx", "nginx", id="nginx"),
     ],
 )
-def test_route_hangs_on_a_gateway_of_the_providers_class(provider: str, name: str) -> None:
+def test_route_belongs_to_a_gateway_of_the_providers_class(provider: str, name: str) -> None:
     values = {"gateway": {"create": True}, "httpRoute": {"create": True}, "provider": {"name": provider}}
     manifests = helm(ROUTER | values)
     gateway, route = only(manifests, "Gateway"), only(manifests, "HTTPRoute")
@@ -211,7 +211,7 @@ def test_route_hangs_on_a_gateway_of_the_providers_class(provider: str, name: st
     assert ("timeouts" in route["spec"]["rules"][0]) == (provider != "gke")
 
 
-def test_gke_gets_a_policy_for_each_thing_that_it_would_not_find_out() -> None:
+def test_gke_gets_a_policy_for_each_setting_that_it_cannot_detect() -> None:
     manifests = helm(SHAPES["all that a gateway can have"])
     targets = {
         (each["kind"], each["spec"]["targetRef"]["kind"], each["spec"]["targetRef"]["name"])
@@ -272,13 +272,13 @@ def test_picker_of_another_is_left_alone_when_kvatlas_is_beside_it() -> None:
 
 
 def commands_of_the_guide() -> list[str]:
-    """Every `helm install` of the guide, in one line."""
+    """Return every `helm install` of the guide, in one line."""
     text = (ROOT / "docs" / "kubernetes.md").read_text().replace("\\\n", " ")
     return re.findall(r"^\$ (helm install .*)$", text, re.MULTILINE)
 
 
 def over(under: Manifest, values: Manifest) -> Manifest:
-    """Values over those of a file, as helm has them."""
+    """Merge values over those of a file, as Helm does."""
     both = {
         name: over(under[name], cast("Manifest", value))
         for name, value in values.items()
@@ -296,7 +296,7 @@ def over(under: Manifest, values: Manifest) -> Manifest:
         pytest.param(1, "none", {"Deployment", "Service"}, id="standalone"),
     ],
 )
-def test_commands_of_the_guide_make_what_an_api_server_takes(
+def test_commands_of_the_guide_make_objects_that_an_api_server_accepts(
     number: int, provider: str, kinds: set[str]
 ) -> None:
     command = commands_of_the_guide()[number].replace("provider.name=istio", f"provider.name={provider}")
