@@ -32,8 +32,8 @@ AnyFollower = (
 
 DEFAULT_NAMESPACE = "default"
 
-EndpointsListener = Callable[[Mapping[str, Wanted]], None]
-"""Called with all endpoints by name, whenever one of them changes."""
+EndpointsListener = Callable[[Mapping[str, Wanted | None]], None]
+"""Called with the endpoints that changed, by name; None for those that are gone."""
 
 
 class Discovery:
@@ -47,7 +47,7 @@ class Discovery:
         events: where engines publish unless a pod's annotations differ.
         server: the API server.
         namespace: namespace of the pool and its pods.
-        on_endpoints: called with the endpoints after each change.
+        on_endpoints: called with the endpoints that changed.
         timing: retry and watch durations.
         clock: monotonic seconds.
         rng: uniform in [0, 1).
@@ -68,8 +68,7 @@ class Discovery:
         self._config, self._on_endpoints = config, on_endpoints
         self._scope = PoolScope(config, server, namespace, timing, clock, rng)
         self._pod_endpoints = PodEndpoints(events)
-        self._endpoints: Mapping[str, Wanted] = {}
-        self._warned: Mapping[str, str] = {}
+        self._has_more = asyncio.Event()
         self._pool: Pool | None = None
         self._selected = asyncio.Event()
         self._listed = False
@@ -111,6 +110,7 @@ class Discovery:
                 tasks.create_task(self.pools.run())
             for objects in self._about_pool:
                 tasks.create_task(objects.run())
+            tasks.create_task(self._take_slices())
             await self._selected.wait()
             tasks.create_task(self.pods.run())
 
@@ -174,15 +174,28 @@ class Discovery:
         self._selected.set()
 
     def _pods_changed(self) -> None:
-        self._listed = self._listed or self.pods.copy.synced
-        endpoints = self._pod_endpoints.of(self.pods.copy.objects.values(), self._pool)
-        problems = self._pod_endpoints.problems
-        for name in problems.keys() - self._warned.keys():
-            log.warning("pod %s: %s", name, problems[name])
-        self._warned = problems
-        if endpoints != self._endpoints:
-            self._endpoints = endpoints
-            self._on_endpoints(endpoints)
+        copy, waits = self.pods.copy, self._pod_endpoints.has_more
+        self._pod_endpoints.note(copy.objects, self._pool, copy.changed)
+        if not waits:
+            self._take_slice()
+
+    def _take_slice(self) -> None:
+        """Report the endpoints of a few changed pods; `_take_slices` goes on if there are more."""
+        changes = self._pod_endpoints.take()
+        if self._pod_endpoints.has_more:
+            self._has_more.set()
+        else:
+            self._listed = self._listed or self.pods.copy.synced
+        if changes:
+            self._on_endpoints(changes)
+
+    async def _take_slices(self) -> None:
+        """Report what a single slice leaves; decisions run between the slices."""
+        while True:
+            await self._has_more.wait()
+            self._has_more.clear()
+            await asyncio.sleep(0)
+            self._take_slice()
 
 
 def namespace_of(config: KubernetesConfig, environment: Mapping[str, str], own: str | None) -> str:

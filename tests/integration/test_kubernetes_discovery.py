@@ -29,7 +29,7 @@ FAST = Timing(first_delay_s=0.005, max_delay_s=0.02, healthy_s=0.1, short_watch_
 
 @dataclass
 class Found:
-    """What discovery reported."""
+    """All endpoints after each report of discovery."""
 
     discovery: Discovery
     reports: list[Mapping[str, Wanted]] = field(default_factory=list[Mapping[str, Wanted]])
@@ -53,12 +53,17 @@ async def discovering(double: ApiServerDouble, config: KubernetesConfig) -> Asyn
     server = ApiServer(Access(double.url), clock=time.monotonic)
     await server.start()
     reports: list[Mapping[str, Wanted]] = []
+
+    def take(changes: Mapping[str, Wanted | None]) -> None:
+        after = {**(reports[-1] if reports else {}), **changes}
+        reports.append({name: each for name, each in after.items() if each is not None})
+
     discovery = Discovery(
         config,
         EventsConfig(),
         server=server,
         namespace="ns",
-        on_endpoints=reports.append,
+        on_endpoints=take,
         timing=FAST,
         clock=time.monotonic,
         rng=lambda: 0.5,

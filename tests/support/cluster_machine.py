@@ -126,7 +126,7 @@ class WholeDiscovery(FaultyServer):
     """Discovery of a pool and its pods while both change."""
 
     def __init__(self) -> None:
-        self.endpoints: Mapping[str, Wanted] = {}
+        self.endpoints: dict[str, Wanted] = {}
         super().__init__()
         self.put_pool("a", [8000])
         self.put_pod("a", "a", 1, "ready")
@@ -144,9 +144,13 @@ class WholeDiscovery(FaultyServer):
         )
         await self.discovery.run()
 
-    def take(self, endpoints: Mapping[str, Wanted]) -> None:
-        assert endpoints != self.endpoints
-        self.endpoints = endpoints
+    def take(self, changes: Mapping[str, Wanted | None]) -> None:
+        for name, wanted in changes.items():
+            assert self.endpoints.get(name) != wanted
+            if wanted is None:
+                del self.endpoints[name]
+            else:
+                self.endpoints[name] = wanted
 
     def agrees(self) -> bool:
         pool = self.server.objects(POOLS).get("pool")

@@ -146,6 +146,35 @@ def test_copy_follows_when_events_come(
     assert made.n_rejected == event.count(b"big")
 
 
+@pytest.mark.parametrize(
+    ("event", "expected"),
+    [
+        pytest.param(line("ADDED", thing("b", "11")), {"b"}, id="added"),
+        pytest.param(line("MODIFIED", thing("a", "11")), {"a"}, id="modified"),
+        pytest.param(line("DELETED", thing("a", "11")), {"a"}, id="deleted"),
+        pytest.param(line("DELETED", thing("x", "11")), set[str](), id="deleted_unknown"),
+        pytest.param(line("MODIFIED", thing("a", "11", size="big")), set[str](), id="unreadable"),
+        pytest.param(line("BOOKMARK", {"metadata": {"resourceVersion": "15"}}), set[str](), id="bookmark"),
+    ],
+)
+def test_only_what_an_event_changed_counts_as_changed(event: bytes, expected: set[str]) -> None:
+    made = watching(*(thing(name) for name in ("a", "c", "d")))
+    assert set(made.changed) == {"a", "c", "d"}
+    made.forget_changes()
+    assert made.receive(event, now=1)
+    assert set(made.changed) == expected
+
+
+def test_what_differs_counts_as_changed_when_listed_again() -> None:
+    made = watching(thing("a"), thing("b"), thing("c"))
+    made.forget_changes()
+    made.failed(GONE, now=0)
+    made.page(page(thing("a"), thing("b", "2"), after="t", position="20"), now=2)
+    assert set(made.changed) == set()
+    made.page(page(thing("d"), position="20"), now=2)
+    assert set(made.changed) == {"b", "c", "d"}
+
+
 def test_copy_keeps_what_it_knew_when_a_listed_object_is_unreadable() -> None:
     made = listed(thing("a", size=3), thing("b"))
     made.failed(GONE, now=0)
