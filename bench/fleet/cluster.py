@@ -147,10 +147,14 @@ class Figures:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of this benchmark."""
-    parser.add_argument("--pods", type=int, nargs="+", default=[10, 100, 1000, 5000], help="(10 100 1000 5000)")
+    parser.add_argument(
+        "--pods", type=int, nargs="+", default=[10, 100, 1000, 5000], help="(10 100 1000 5000)"
+    )
     parser.add_argument("--changes", type=int, default=500, help="of each kind (500)")
     parser.add_argument("--rate", type=int, default=50, help="changes per second (50)")
-    parser.add_argument("--events", action="store_true", help="the pods announce KV events, where nothing listens")
+    parser.add_argument(
+        "--events", action="store_true", help="the pods announce KV events, where nothing listens"
+    )
 
 
 def run(options: argparse.Namespace) -> list[Table]:
@@ -221,9 +225,7 @@ async def _created(api: Api, picker: Picker, n_pods: int) -> tuple[float, float]
     return spent_s, (rss_bytes(picker.process.pid) - memory) / n_pods / 1000
 
 
-async def _changes_ms(
-    api: Api, picker: Picker, kind: str, idle: float, options: argparse.Namespace
-) -> float:
+async def _changes_ms(api: Api, picker: Picker, kind: str, idle: float, options: argparse.Namespace) -> float:
     """Return the CPU time per change of this kind."""
     begun, cpu = time.monotonic(), picker.cpu_s
     await api.do(kind, options.changes, options.rate)

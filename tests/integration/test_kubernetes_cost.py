@@ -7,11 +7,11 @@ import contextlib
 import sys
 import time
 from collections.abc import AsyncGenerator, Callable
-from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, Self
 
 import pytest
+from prometheus_client import CollectorRegistry
 
 from kvatlas.configs.cluster import KubernetesConfig
 from kvatlas.configs.schema import EventsConfig, SnapshotConfig
@@ -24,7 +24,6 @@ from kvatlas.fleet.kubernetes.pods import SLICE
 from kvatlas.fleet.metrics import SnapshotMetrics
 from kvatlas.fleet.roster import Wanted
 from kvatlas.fleet.snapshots import Snapshots
-from prometheus_client import CollectorRegistry
 from support.api_server import ApiServerDouble
 from support.cluster import PODS, POOLS, pod, pool
 from support.fleets import make_fleet
@@ -32,7 +31,9 @@ from support.tree import ROOT
 from support.waiting import until
 
 FEW, MANY = 20, 400
-COUNTED = tuple(str(ROOT / part) for part in ("fleet/kubernetes", "fleet/roster.py", "fleet/fleet.py", "indexer"))
+COUNTED = tuple(
+    str(ROOT / part) for part in ("fleet/kubernetes", "fleet/roster.py", "fleet/fleet.py", "indexer")
+)
 
 
 class Instructions:
@@ -42,7 +43,7 @@ class Instructions:
         self.n = 0
         self._before: Callable[..., Any] | None = None
 
-    def __enter__(self) -> Instructions:
+    def __enter__(self) -> Self:
         self._before = sys.gettrace()
         sys.settrace(self._called)
         return self
@@ -50,13 +51,13 @@ class Instructions:
     def __exit__(self, *_: object) -> None:
         sys.settrace(self._before)
 
-    def _called(self, frame: FrameType, event: str, arg: object) -> Callable[..., Any] | None:
+    def _called(self, frame: FrameType, _event: str, _arg: object) -> Callable[..., Any] | None:
         if not frame.f_code.co_filename.startswith(COUNTED):
             return None
         frame.f_trace_opcodes = True
         return self._count
 
-    def _count(self, frame: FrameType, event: str, arg: object) -> Callable[..., Any]:
+    def _count(self, _frame: FrameType, event: str, _arg: object) -> Callable[..., Any]:
         self.n += event == "opcode"
         return self._count
 
@@ -117,7 +118,9 @@ def put(double: ApiServerDouble, first: int, n_pods: int) -> None:
 
 def change(double: ApiServerDouble, name: str, *, ready: bool = True, **annotations: str) -> None:
     body = double.objects(PODS)[name]
-    body = body | {"metadata": body["metadata"] | {"annotations": body["metadata"]["annotations"] | annotations}}
+    body = body | {
+        "metadata": body["metadata"] | {"annotations": body["metadata"]["annotations"] | annotations}
+    }
     body["status"] = body["status"] | {"conditions": [{"type": "Ready", "status": str(ready)}]}
     double.put(PODS, name, body)
 
@@ -150,7 +153,9 @@ async def test_many_pods_come_in_slices(double: ApiServerDouble) -> None:
         await until(lambda: len(fleet) == MANY, what="the pods")
         assert max(sizes) <= SLICE
         double.put(POOLS, "mine", pool(10))
-        await until(lambda: {e.address.rpartition(":")[2] for e in fleet if e.address} == {"10"}, what="the new port")
+        await until(
+            lambda: {e.address.rpartition(":")[2] for e in fleet if e.address} == {"10"}, what="the new port"
+        )
         assert max(sizes) <= SLICE
         double.delete(POOLS, "mine")
         await until(lambda: len(fleet) == 0, what="the end")

@@ -16,7 +16,16 @@ import msgspec
 from .backoff import Backoff, Timing
 from .errors import Failure, MalformedError
 from .lines import Lines
-from .wire import DECODE_ERRORS, KubernetesObject, Page, WatchEvent, read_event, read_meta, read_page, read_status
+from .wire import (
+    DECODE_ERRORS,
+    KubernetesObject,
+    Page,
+    WatchEvent,
+    read_event,
+    read_meta,
+    read_page,
+    read_status,
+)
 
 T = TypeVar("T", bound=KubernetesObject)
 

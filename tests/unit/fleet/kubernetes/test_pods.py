@@ -234,7 +234,9 @@ def test_pods_are_looked_at_in_slices_when_many_change() -> None:
     assert len(endpoints.take()) == SLICE
     ending = {name: pod(name, deletionTimestamp="2026-01-01T00:00:00Z") for name in ("p0", f"p{SLICE}")}
     endpoints.note(pods | ending, POOL, ending)
-    found = endpoints.take()  # one that had no endpoint yet is never added; one that had goes before the others come
+    found = (
+        endpoints.take()
+    )  # one that had no endpoint yet is never added; one that had goes before the others come
     assert found["p0-rank-0"] is None
     assert f"p{SLICE}-rank-0" not in found
     assert len(found) == SLICE + 1
