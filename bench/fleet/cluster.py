@@ -230,7 +230,8 @@ async def _changes_ms(api: Api, picker: Picker, kind: str, idle: float, options:
     begun, cpu = time.monotonic(), picker.cpu_s
     await api.do(kind, options.changes, options.rate)
     await asyncio.sleep(SETTLING_S)
-    return 1000 * (picker.cpu_s - cpu - idle * (time.monotonic() - begun)) / options.changes
+    n: int = options.changes
+    return 1000 * (picker.cpu_s - cpu - idle * (time.monotonic() - begun)) / n
 
 
 async def _slowest_ms(api: Api, picker: Picker, n_pods: int) -> float:

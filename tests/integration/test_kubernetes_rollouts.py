@@ -123,12 +123,12 @@ class Deployment:
 
 def labelled(metrics: str, name: str) -> dict[str, float]:
     """Return endpoint -> sum of a metric's series."""
-    found: Counter[str] = Counter()
+    found: dict[str, float] = {}
     for endpoint, value in re.findall(
         rf'^{name}{{.*?endpoint="([^"]+)".*?}} (\S+)$', metrics, flags=re.MULTILINE
     ):
-        found[endpoint] += float(value)  # type: ignore[assignment]
-    return dict(found)
+        found[endpoint] = found.get(endpoint, 0.0) + float(value)
+    return found
 
 
 def late(traffic: Traffic, ended: dict[str, float]) -> Iterable[str]:
