@@ -30,7 +30,9 @@ def pod(number: int, *, with_events: bool, ready: bool = True, turn: int = 0) ->
     """Return a pod as the API server shows one of vLLM, about 8 kB of JSON."""
     env = [{"name": f"VLLM_SETTING_{n}", "value": f"value of setting {n} of the engine"} for n in range(12)]
     mounts = [{"name": f"volume-{n}", "mountPath": f"/mnt/volume-{n}"} for n in range(6)]
-    fields: dict[str, Any] = {f'k:{{"name":"VLLM_SETTING_{n}"}}': {".": {}, "f:name": {}, "f:value": {}} for n in range(40)}
+    fields: dict[str, Any] = {
+        f'k:{{"name":"VLLM_SETTING_{n}"}}': {".": {}, "f:name": {}, "f:value": {}} for n in range(40)
+    }
     annotations = {"example.com/turn": str(turn), "example.com/network": "[{}]" * 20}
     if not with_events:
         annotations["kvatlas.io/events-port"] = ""

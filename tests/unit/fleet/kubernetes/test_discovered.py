@@ -74,6 +74,16 @@ async def test_endpoints_are_those_discovered_when_they_change() -> None:
         assert names(fleet) == ["b"]
 
 
+async def test_new_endpoints_are_there_when_others_go() -> None:
+    async with make_fleet() as fleet:
+        left: list[tuple[str, list[str]]] = []
+        fleet.forgotten.append(lambda name: left.append((name, names(fleet))))
+        discovered = make_discovered(fleet)
+        discovered.change(found("a"))
+        discovered.change({"a": None} | found("b", 2))
+        assert left == [("a", ["b"])]
+
+
 @pytest.mark.parametrize(
     ("again", "n_held"),
     [
