@@ -80,7 +80,7 @@ async def test_new_endpoints_are_there_when_others_go() -> None:
         fleet.forgotten.append(lambda name: left.append((name, names(fleet))))
         discovered = make_discovered(fleet)
         discovered.change(found("a"))
-        discovered.change({"a": None} | found("b", 2))
+        discovered.change({"a": None, **found("b", 2)})
         assert left == [("a", ["b"])]
 
 
