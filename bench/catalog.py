@@ -12,6 +12,7 @@ MODULES = {
     "request-path": "tokenization.request_path",
     "scrape": "fleet.scrape",
     "snapshot": "fleet.snapshot",
+    "cluster": "fleet.cluster",
     "decision": "routing.decision",
     "observers": "routing.observers",
     "request-server": "api.request_server",

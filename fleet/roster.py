@@ -37,7 +37,7 @@ class FleetPlan:
 
     Attributes:
         new: endpoints to add.
-        moved: endpoints whose addresses changed; removed, then added, so that nothing of the old ones stays.
+        moved: endpoints with other addresses or another pod; removed, then added, so that nothing of the old ones stays.
         gone: names of endpoints to remove.
         relabelled: new labels of endpoints that otherwise stay.
         before: former state of every endpoint in `moved` or `gone`.
@@ -113,18 +113,38 @@ class Roster:
         Raises:
             ConfigRefusedError: an event address cannot be used, or another source owns a name; see `carry_out`.
         """
-        plan = plan_fleet(self._wanted, wanted)
+        gone = (name for name in self._wanted if name not in wanted)
+        return self.change({**dict.fromkeys(gone), **wanted}, saved=saved)
+
+    def change(
+        self, changes: Mapping[str, Wanted | None], *, saved: Mapping[str, SavedEndpoint] | None = None
+    ) -> FleetPlan:
+        """Add, move, relabel and remove some endpoints, in one step; see `bring_to`.
+
+        Args:
+            changes: their states by name; None for one to remove. Endpoints that it does not name stay.
+            saved: state to restore for new endpoints, by name.
+        Returns:
+            the changes.
+        Raises:
+            ConfigRefusedError: as `bring_to`.
+        Cost: O(changes).
+        """
+        old = {name: self._wanted[name] for name in changes if name in self._wanted}
+        plan = plan_fleet(old, {name: each for name, each in changes.items() if each is not None})
         carry_out(plan, self._fleet, saved)
         for name in plan.gone:
             del self._wanted[name]
-        self._wanted.update(wanted)
+        self._wanted.update((name, each) for name, each in changes.items() if each is not None)
         return plan
 
 
 def plan_fleet(old: Mapping[str, Wanted], new: Mapping[str, Wanted]) -> FleetPlan:
     """Return the changes from the endpoints `old` to the endpoints `new`."""
     both = old.keys() & new.keys()
-    moved = {name for name in both if old[name].addresses != new[name].addresses}
+    moved = {
+        name for name in both if (old[name].addresses, old[name].uid) != (new[name].addresses, new[name].uid)
+    }
     return FleetPlan(
         new={name: each for name, each in new.items() if name not in old},
         moved={name: new[name] for name in sorted(moved)},

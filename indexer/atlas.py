@@ -297,12 +297,20 @@ class Atlas:
         return self._shared[space]
 
     def _drop_unused_indexes(self) -> None:
-        """Drop indexes without users, since a publisher may change its block size again and again."""
-        used = {ledger.block_size for ledgers in self._endpoints.values() for ledger in ledgers.values()}
+        """Drop indexes without users, since a publisher may change its block size again and again.
+
+        Cost: ends once each index has a user; O(ranks) only if one has none.
+        """
+        unused = set(self._indexes)
+        for ledgers in self._endpoints.values():
+            if not unused:
+                return
+            unused.difference_update(ledger.block_size for ledger in ledgers.values())
+        used = self._indexes.keys() - unused
         for shared in self._shared.values():
             shared.close_empty(but=used)
-            used |= shared.block_sizes
-        for size in self._indexes.keys() - used:
+            unused -= shared.block_sizes
+        for size in unused:
             del self._indexes[size]
 
     def _index_for(self, block_size: int) -> BlockIndex:

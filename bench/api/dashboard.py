@@ -20,7 +20,7 @@ import aiohttp
 import grpc.aio
 
 from ..common.benchmark import Benchmark
-from ..common.processes import raise_file_limit
+from ..common.processes import cpu_s, raise_file_limit
 from ..common.server import CHANNEL, GrowingChat, Server, metric, send
 from ..common.tables import Cell, Table
 
@@ -107,9 +107,9 @@ async def _round(
         await asyncio.sleep(SETTLING_S)
         loop = asyncio.get_running_loop()
         before = [(each.n_bytes, each.n_frames) for each in seen]
-        begun, cpu = loop.time(), _cpu_s(server.process.pid)
+        begun, cpu = loop.time(), cpu_s(server.process.pid)
         await asyncio.sleep(seconds)
-        figures.cores.append((_cpu_s(server.process.pid) - cpu) / (loop.time() - begun))
+        figures.cores.append((cpu_s(server.process.pid) - cpu) / (loop.time() - begun))
         for each, (n_bytes, n_frames) in zip(seen, before, strict=True):
             figures.n_bytes += each.n_bytes - n_bytes
             figures.n_frames += each.n_frames - n_frames
@@ -135,12 +135,6 @@ async def _watch(session: aiohttp.ClientSession, seen: Seen) -> None:
         async for chunk in answer.content.iter_any():
             seen.n_bytes += len(chunk)
             seen.n_frames += chunk.count(b"\n\n")
-
-
-def _cpu_s(pid: int) -> float:
-    """Return the CPU time of a process so far, all threads."""
-    threads = Path(f"/proc/{pid}/task").iterdir()
-    return sum(int((each / "schedstat").read_text().split()[0]) for each in threads) / 1e9
 
 
 BENCHMARK = Benchmark(name="dashboard", about=__doc__, add_options=add_options, run=run)

@@ -7,6 +7,7 @@ import multiprocessing
 import resource
 from collections.abc import Callable, Generator
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
 
 TIMEOUT_S = 180.0
@@ -46,3 +47,14 @@ def raise_file_limit() -> None:
     """Raise the limit of open files to the allowed maximum; 512 publishers need some thousands."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def cpu_s(pid: int) -> float:
+    """Return the CPU time of a process so far, all threads."""
+    threads = Path(f"/proc/{pid}/task").iterdir()
+    return sum(int((each / "schedstat").read_text().split()[0]) for each in threads) / 1e9
+
+
+def rss_bytes(pid: int) -> int:
+    """Return the resident memory of a process."""
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * resource.getpagesize()

@@ -66,7 +66,7 @@ class Cluster:
                 config.events,
                 server=self._server,
                 namespace=namespace,
-                on_endpoints=self._discovered.bring_to,
+                on_endpoints=self._discovered.change,
                 timing=Timing(),
                 clock=time.monotonic,
                 rng=random.random,

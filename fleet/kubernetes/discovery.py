@@ -33,8 +33,8 @@ AnyFollower = (
 
 DEFAULT_NAMESPACE = "default"
 
-EndpointsListener = Callable[[Mapping[str, Wanted]], None]
-"""Called with all endpoints by name, whenever one of them changes."""
+EndpointsListener = Callable[[Mapping[str, Wanted | None]], None]
+"""Called with the endpoints that changed, by name; None for those that are gone."""
 
 
 class Discovery:
@@ -48,7 +48,7 @@ class Discovery:
         events: where engines publish unless a pod's annotations differ.
         server: the API server.
         namespace: namespace of the pool and its pods.
-        on_endpoints: called with the endpoints after each change.
+        on_endpoints: called with the endpoints that changed.
         timing: retry and watch durations.
         clock: monotonic seconds.
         rng: uniform in [0, 1).
@@ -69,8 +69,7 @@ class Discovery:
         self._config, self._on_endpoints = config, on_endpoints
         self._scope = PoolScope(config, server, namespace, timing, clock, rng)
         self._pod_endpoints = PodEndpoints(events)
-        self._endpoints: Mapping[str, Wanted] = {}
-        self._warned: Mapping[str, str] = {}
+        self._has_more = asyncio.Event()
         self._pool: Pool | None = None
         self._listed_pool: Pool | None = None
         """The pool whose pods are listed; it differs from `_pool` while those of a new selector are not."""
@@ -144,6 +143,7 @@ class Discovery:
                 # a server that has just started may refuse or not find anything, until it has served the pool
                 for objects in self._about_pool:
                     tasks.create_task(objects.run())
+                tasks.create_task(self._take_slices())
                 await self._selected.wait()
                 tasks.create_task(self.pods.run())
         finally:
@@ -222,16 +222,30 @@ class Discovery:
         self._selected.set()
 
     def _pods_changed(self) -> None:
-        if self.pods.copy.synced:
-            self._listed, self._listed_pool = True, self._pool
-        endpoints = self._pod_endpoints.of(self.pods.copy.objects.values(), self._listed_pool)
-        problems = self._pod_endpoints.problems
-        for name in problems.keys() - self._warned.keys():
-            log.warning("pod %s: %s", name, problems[name])
-        self._warned = problems
-        if endpoints != self._endpoints:
-            self._endpoints = endpoints
-            self._on_endpoints(endpoints)
+        copy, waits = self.pods.copy, self._pod_endpoints.has_more
+        if copy.synced:
+            self._listed_pool = self._pool
+        self._pod_endpoints.note(copy.objects, self._listed_pool, copy.changed)
+        if not waits:
+            self._take_slice()
+
+    def _take_slice(self) -> None:
+        """Report the endpoints of a few changed pods; `_take_slices` goes on if there are more."""
+        changes = self._pod_endpoints.take()
+        if self._pod_endpoints.has_more:
+            self._has_more.set()
+        else:
+            self._listed = self._listed or self.pods.copy.synced
+        if changes:
+            self._on_endpoints(changes)
+
+    async def _take_slices(self) -> None:
+        """Report what a single slice leaves; decisions run between the slices."""
+        while True:
+            await self._has_more.wait()
+            self._has_more.clear()
+            await asyncio.sleep(0)
+            self._take_slice()
 
 
 def namespace_of(config: KubernetesConfig, environment: Mapping[str, str], own: str | None) -> str:

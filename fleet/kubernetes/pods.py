@@ -8,9 +8,11 @@ count from, with one port per target port separated by commas, or with an empty 
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import islice
 
 from ...configs.address import HostPort, ZmqAddress
 from ...configs.endpoints import addresses_of_ranks
@@ -18,23 +20,32 @@ from ...configs.schema import EventsConfig
 from ..roster import Wanted
 from .kinds import Pod, PodAnnotations, Pool
 
+log = logging.getLogger(__name__)
+
 _PORT = re.compile(r" *[0-9]{1,5} *")
 
 MAX_RANKS = 1024
 """Limit of data-parallel ranks per endpoint, as in configuration files."""
 
 
+SLICE = 8
+"""Pods that are looked at before other tasks may run: adding an endpoint with events takes half a millisecond."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Made:
-    """Endpoints of one pod, and why some of them lack what its annotations ask for."""
+    """Endpoints of one pod, from what they were made, and why some of them lack what its annotations ask for."""
 
-    pod: Pod
+    inputs: tuple[object, ...] | None
     endpoints: Mapping[str, Wanted]
     problem: str | None
 
 
+_NONE = _Made(None, {}, None)
+
+
 class PodEndpoints:
-    """Makes endpoints from pods, and caches them per pod.
+    """Makes endpoints from pods, for a slice of the changed pods at a time.
 
     Args:
         events: where engines publish unless a pod's annotations differ.
@@ -44,42 +55,85 @@ class PodEndpoints:
         self._events = events
         self._pool: Pool | None = None
         self._made: dict[str, _Made] = {}
+        self._outdated = False
+        self._serving: dict[str, Pod] = {}
+        self._gone: dict[str, None] = {}
 
     def configure(self, events: EventsConfig) -> None:
-        """Replace the event settings."""
-        if events != self._events:
-            self._events, self._made = events, {}
+        """Replace the event settings; the next `note` looks at every pod."""
+        self._outdated |= events != self._events
+        self._events = events
 
-    def of(self, pods: Iterable[Pod], pool: Pool | None) -> dict[str, Wanted]:
-        """Return the endpoints of the pool's serving pods by name; empty without a pool.
+    def note(self, pods: Mapping[str, Pod], pool: Pool | None, changed: Iterable[str]) -> None:
+        """Note changes for `take`.
 
-        Cost: O(pods), one lookup each; only changed pods are parsed again.
+        Args:
+            pods: all pods by name.
+            pool: selects the pods, and has their ports; None if there is no pool, so that no pod has endpoints.
+            changed: names of pods that changed; after another pool or other event settings, all count as changed.
+        Cost: O(changed), unless all count as changed.
         """
-        if pool != self._pool:
-            self._pool, self._made = pool, {}
-        before, self._made = self._made, {}
-        if pool is not None:
-            for pod in pods:
-                if pool.selects(pod) and pod.serves:
-                    name = pod.metadata.name
-                    known = before.get(name)
-                    self._made[name] = known if known and known.pod is pod else _make(pod, pool, self._events)
-        return {name: each for made in self._made.values() for name, each in made.endpoints.items()}
+        if self._outdated or pool != self._pool:
+            self._pool, self._outdated = pool, False
+            self._made = {name: replace(made, inputs=None) for name, made in self._made.items()}
+            changed = (*self._made, *self._serving, *pods)
+        for name in changed:
+            pod = pods.get(name)
+            if pod is not None and pool is not None and pool.selects(pod) and pod.serves:
+                self._serving[name] = pod
+                self._gone.pop(name, None)
+            else:
+                self._serving.pop(name, None)
+                if name in self._made:
+                    self._gone[name] = None
 
     @property
-    def problems(self) -> dict[str, str]:
-        """Pod -> why its annotations or address cannot be used."""
-        return {name: made.problem for name, made in self._made.items() if made.problem}
+    def has_more(self) -> bool:
+        """Whether `take` would look at more pods."""
+        return bool(self._serving or self._gone)
+
+    def take(self) -> dict[str, Wanted | None]:
+        """Return changed endpoints by name, None for those that are gone.
+
+        Looks at `SLICE` pods that serve, and at as many that do not, so that removals do not wait behind many additions.
+        """
+        found: dict[str, Wanted | None] = {}
+        for name in tuple(islice(self._serving, SLICE)):
+            found.update(self._update(name, self._serving.pop(name)))
+        for name in tuple(islice(self._gone, SLICE)):
+            del self._gone[name]
+            found.update(dict.fromkeys(self._made.pop(name).endpoints))
+        return found
+
+    def _update(self, name: str, pod: Pod) -> Iterator[tuple[str, Wanted | None]]:
+        """Make the endpoints of a pod that serves; yield those that changed."""
+        known = self._made.get(name, _NONE)
+        inputs = _inputs(pod)
+        if inputs == known.inputs or self._pool is None:
+            return
+        made = self._made[name] = _make(pod, self._pool, self._events)
+        if made.problem and made.problem != known.problem:
+            log.warning("pod %s: %s", name, made.problem)
+        yield from ((each, None) for each in known.endpoints if each not in made.endpoints)
+        yield from (
+            (each, wanted) for each, wanted in made.endpoints.items() if wanted != known.endpoints.get(each)
+        )
+
+
+def _inputs(pod: Pod) -> tuple[object, ...]:
+    """Return all that decides on the endpoints of a pod that serves."""
+    meta = pod.metadata
+    return (meta.uid, meta.labels, meta.annotations, pod.status.pod_ip)
 
 
 def _make(pod: Pod, pool: Pool, events: EventsConfig) -> _Made:
     problem: str | None = None
     for with_events in (True, False):
         try:
-            return _Made(pod, dict(_endpoints(pod, pool, events, with_events=with_events)), problem)
+            return _Made(_inputs(pod), dict(_endpoints(pod, pool, events, with_events=with_events)), problem)
         except ValueError as error:
             problem = problem or f"{error}; its endpoints have no KV events until that is fixed"
-    return _Made(pod, {}, problem)
+    return _Made(_inputs(pod), {}, problem)
 
 
 def _endpoints(

@@ -53,12 +53,17 @@ async def discovering(double: ApiServerDouble, config: KubernetesConfig) -> Asyn
     server = ApiServer(Access(double.url), clock=time.monotonic)
     await server.start()
     reports: list[Mapping[str, Wanted]] = []
+
+    def take(changes: Mapping[str, Wanted | None]) -> None:
+        after = {**(reports[-1] if reports else {}), **changes}
+        reports.append({name: each for name, each in after.items() if each is not None})
+
     discovery = Discovery(
         config,
         EventsConfig(),
         server=server,
         namespace="ns",
-        on_endpoints=reports.append,
+        on_endpoints=take,
         timing=FAST,
         clock=time.monotonic,
         rng=lambda: 0.5,

@@ -70,6 +70,8 @@ class OneCollection(FaultyDouble):
         self.states: list[State] = [frozenset()]
         self.seen = 0
         self.copy = ListWatch(Named, timing=FAST, rng=Random(1).random)
+        self.mirror: dict[str, Named] = {}
+        """The objects, from the changes alone."""
         super().__init__()
 
     async def follow(self) -> None:
@@ -81,6 +83,10 @@ class OneCollection(FaultyDouble):
 
     def check(self) -> None:
         """Check that the copy is a state of the server, and none older than the last one."""
+        for name in self.copy.changed:
+            self.mirror.pop(name, None)
+        self.mirror |= {name: each for name, each in self.copy.objects.items() if name in self.copy.changed}
+        assert self.mirror == self.copy.objects
         if not self.copy.synced:
             return
         now = state_of(self.copy.objects.values())

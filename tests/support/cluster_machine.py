@@ -129,7 +129,7 @@ class WholeDiscovery(FaultyServer):
     """Discovery of a pool and its pods while both change."""
 
     def __init__(self) -> None:
-        self.endpoints: Mapping[str, Wanted] = {}
+        self.endpoints: dict[str, Wanted] = {}
         super().__init__()
         self.put_pool("a", [8000])
         self.put_pod("a", "a", 1, "ready")
@@ -147,11 +147,15 @@ class WholeDiscovery(FaultyServer):
         )
         await self.discovery.run()
 
-    def take(self, endpoints: Mapping[str, Wanted]) -> None:
-        assert endpoints != self.endpoints
+    def take(self, changes: Mapping[str, Wanted | None]) -> None:
+        for name, wanted in changes.items():
+            assert self.endpoints.get(name) != wanted
+            if wanted is None:
+                del self.endpoints[name]
+            else:
+                self.endpoints[name] = wanted
         if not self.discovery.pods.copy.synced and self.discovery.has_pool:
-            assert endpoints, "the old endpoints went before the pods of a new selector were listed"
-        self.endpoints = endpoints
+            assert self.endpoints, "the old endpoints went before the pods of a new selector were listed"
 
     def agrees(self) -> bool:
         objectives = self.server.objects(OBJECTIVES).items()

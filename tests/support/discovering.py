@@ -42,8 +42,14 @@ async def discovering(
     server = ApiServer(double.access, clock=time.monotonic)
     await server.start()
     reports: list[list[str]] = []
+    endpoints: dict[str, Wanted] = {}
 
-    def take(endpoints: Mapping[str, Wanted]) -> None:
+    def take(changes: Mapping[str, Wanted | None]) -> None:
+        for name, wanted in changes.items():
+            if wanted is None:
+                del endpoints[name]
+            else:
+                endpoints[name] = wanted
         reports.append(sorted(str(each.addresses.serving) for each in endpoints.values()))
 
     discovery = Discovery(

@@ -48,7 +48,7 @@ class Follower(Generic[T]):
         server: the API server.
         collection: the collection to follow.
         copy: decides the steps, and receives the responses.
-        on_change: called after responses that may have changed the copy.
+        on_change: called after responses that may have changed the copy; `copy.changed` has the names until it returns.
         clock: monotonic seconds.
     """
 
@@ -63,7 +63,7 @@ class Follower(Generic[T]):
     ) -> None:
         self.copy = copy
         self._server, self._collection = server, collection
-        self._on_change, self._clock = on_change, clock
+        self._listener, self._clock = on_change, clock
         self._warned = False
         self._steps_task: asyncio.Task[None] | None = None
 
@@ -161,3 +161,7 @@ class Follower(Generic[T]):
         self._warned = self._warned or is_news
         self.copy.failed(failure, now=self._clock())
         self._on_change()
+
+    def _on_change(self) -> None:
+        self._listener()
+        self.copy.forget_changes()

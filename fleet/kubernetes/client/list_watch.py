@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Generic, TypeVar
@@ -16,7 +16,16 @@ import msgspec
 from .backoff import Backoff, Timing
 from .errors import Failure, MalformedError
 from .lines import Lines
-from .wire import DECODE_ERRORS, KubernetesObject, Page, read_event, read_meta, read_page, read_status
+from .wire import (
+    DECODE_ERRORS,
+    KubernetesObject,
+    Page,
+    WatchEvent,
+    read_event,
+    read_meta,
+    read_page,
+    read_status,
+)
 
 T = TypeVar("T", bound=KubernetesObject)
 
@@ -85,6 +94,7 @@ class ListWatch(Generic[T]):
         self._timing, self._rng = timing, rng
         self._backoff = Backoff(timing, rng)
         self._objects: dict[str, T] = {}
+        self._changed: set[str] = set()
         self.synced = False
         """Whether the collection has been listed since the start or the last `restart`."""
         self.problem: Failure | None = None
@@ -105,6 +115,15 @@ class ListWatch(Generic[T]):
     def objects(self) -> Mapping[str, T]:
         """The objects by name; a live view."""
         return MappingProxyType(self._objects)
+
+    @property
+    def changed(self) -> Collection[str]:
+        """Names of objects added, changed or removed since the last `forget_changes`."""
+        return self._changed
+
+    def forget_changes(self) -> None:
+        """Empty `changed`, because they were handled."""
+        self._changed = set()
 
     def restart(self) -> None:
         """List the collection again at once, because the selector or path has changed."""
@@ -207,7 +226,7 @@ class ListWatch(Generic[T]):
         if self._missing_since is None:
             self._missing_since = now
         if now - self._missing_since >= self._timing.missing_s:
-            self._objects = {}
+            self._replace({})
 
     def _take_page(self, page: Page) -> None:
         for raw in page.items or ():
@@ -221,12 +240,17 @@ class ListWatch(Generic[T]):
                 raise MalformedError("the list repeats a page token")
             self._continue_from = page.metadata.continue_
             return
-        self._objects = self._listed
+        self._replace(self._listed)
         self._start_list()
         self._position = page.metadata.resource_version
         self._missing_since, self._whole = None, False
         self.n_lists += 1
         self.synced = True
+
+    def _replace(self, objects: dict[str, T]) -> None:
+        before, self._objects = self._objects, objects
+        self._changed.update(name for name in before if name not in objects)
+        self._changed.update(name for name, each in objects.items() if before.get(name) != each)
 
     def _read(self, raw: msgspec.Raw) -> T | None:
         """Decode an object; if that fails, return its last known version, None if there is none."""
@@ -247,17 +271,21 @@ class ListWatch(Generic[T]):
             return (
                 status.failure if status else Failure("malformed", "the watch ended with an unreadable error")
             )
-        meta = read_meta(event.object)
-        match event.type:
-            case "ADDED" | "MODIFIED":
-                found = self._read(event.object)
-                if found is not None:
-                    self._objects[found.metadata.name] = found
-            case "DELETED":
-                self._objects.pop(meta.name, None)
-            case _:
-                pass  # BOOKMARK, and types of later servers: only the position is used
-        if meta.resource_version:
-            self._position = meta.resource_version
+        position = self._take_object(event)
+        if position:
+            self._position = position
         self._fruitful = True
         return None
+
+    def _take_object(self, event: WatchEvent) -> str:
+        """Apply an event; return its position, empty if it has none."""
+        if event.type in ("ADDED", "MODIFIED"):
+            found = self._read(event.object)
+            if found is not None and found is not self._objects.get(found.metadata.name):
+                self._objects[found.metadata.name] = found
+                self._changed.add(found.metadata.name)
+                return found.metadata.resource_version
+        meta = read_meta(event.object)
+        if event.type == "DELETED" and self._objects.pop(meta.name, None) is not None:
+            self._changed.add(meta.name)
+        return meta.resource_version  # BOOKMARK, and types of later servers, have nothing else

@@ -68,10 +68,20 @@ async def test_endpoints_are_those_discovered_when_they_change() -> None:
     async with make_fleet() as fleet:
         changes: list[bool] = []
         discovered = make_discovered(fleet, on_change=lambda: changes.append(True))
-        discovered.bring_to(found("a") | found("b", 2))
+        discovered.change(found("a") | found("b", 2))
         assert (names(fleet), changes) == (["a", "b"], [True])
-        discovered.bring_to(found("b", 2))
+        discovered.change({"a": None})
         assert names(fleet) == ["b"]
+
+
+async def test_new_endpoints_are_there_when_others_go() -> None:
+    async with make_fleet() as fleet:
+        left: list[tuple[str, list[str]]] = []
+        fleet.forgotten.append(lambda name: left.append((name, names(fleet))))
+        discovered = make_discovered(fleet)
+        discovered.change(found("a"))
+        discovered.change({"a": None, **found("b", 2)})
+        assert left == [("a", ["b"])]
 
 
 @pytest.mark.parametrize(
@@ -85,9 +95,9 @@ async def test_endpoints_are_those_discovered_when_they_change() -> None:
 async def test_blocks_stay_with_the_pod_when_its_name_stays(again: dict[str, Wanted], n_held: int) -> None:
     async with make_fleet() as fleet:
         discovered = make_discovered(fleet)
-        discovered.bring_to(found("a"))
+        discovered.change(found("a"))
         store(fleet, "a")
-        discovered.bring_to(again)
+        discovered.change(again)
         assert held(fleet, "a") == n_held
         endpoint = fleet.get("a")
         assert endpoint is not None
@@ -108,14 +118,14 @@ async def test_pod_goes_on_from_the_snapshot_when_it_is_the_same(
     config = SnapshotConfig(file=str(tmp_path / "snapshot"))
     async with make_fleet() as fleet:
         before = make_discovered(fleet)
-        before.bring_to(found("a"))
+        before.change(found("a"))
         store(fleet, "a")
         await make_snapshots(config, fleet, before.in_fleet).write()
     async with make_fleet() as fleet:
         snapshots = make_snapshots(config, fleet, {})
         await snapshots.read()
         async with running(make_discovered(fleet, snapshots)) as discovered:
-            discovered.bring_to(after)
+            discovered.change(after)
             await until(lambda: names(fleet) == ["a"], what="the pod")
             assert held(fleet, "a") == n_held
 
@@ -125,11 +135,11 @@ async def test_other_endpoints_come_and_go_when_one_cannot_be_followed(
 ) -> None:
     """There are sockets for one endpoint only."""
     async with make_fleet(max_sockets=3) as fleet, running(make_discovered(fleet)) as discovered:
-        discovered.bring_to(found("a") | found("b", 2))
+        discovered.change(found("a") | found("b", 2))
         await until(lambda: len(names(fleet)) == 1, what="room for one")
         (there,) = names(fleet)
         other = "a" if there == "b" else "b"
         await until(lambda: f"left out: endpoint '{other}'" in caplog.text, what="no room for the other")
-        discovered.bring_to(found(other, 2))
+        discovered.change({there: None})
         assert names(fleet) == []
         await until(lambda: names(fleet) == [other], what="room for the other")

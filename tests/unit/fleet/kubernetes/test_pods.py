@@ -9,7 +9,8 @@ from kvatlas.configs.address import HostPort
 from kvatlas.configs.endpoints import RankAddresses
 from kvatlas.configs.schema import EventsConfig
 from kvatlas.fleet.kubernetes.kinds import InferencePool, OldInferencePool, Pod, Pool
-from kvatlas.fleet.kubernetes.pods import PodEndpoints
+from kvatlas.fleet.kubernetes.pods import SLICE, PodEndpoints
+from kvatlas.fleet.roster import Wanted
 
 POOL = Pool({"app": "vllm"}, (8000,))
 EVENTS = EventsConfig(port=5557, replay_port=5657)
@@ -40,10 +41,24 @@ def noted(**annotations: str) -> Pod:
     return pod(annotations={names[name]: text for name, text in annotations.items()})
 
 
+def looked(endpoints: PodEndpoints, pods: list[Pod], pool: Pool | None) -> dict[str, Wanted | None]:
+    """Return the changes after all pods were noted, slice by slice."""
+    found = {each.metadata.name: each for each in pods}
+    endpoints.note(found, pool, tuple(found))
+    changes: dict[str, Wanted | None] = {}
+    while endpoints.has_more:
+        changes |= endpoints.take()
+    return changes
+
+
+def made(pods: list[Pod], pool: Pool, events: EventsConfig = EVENTS) -> dict[str, Wanted]:
+    """Return the endpoints of pods."""
+    return {name: each for name, each in looked(PodEndpoints(events), pods, pool).items() if each}
+
+
 def ports(found: Pod, pool: Pool) -> list[str | None]:
     """Return the ports of each endpoint's ranks as `events/replay`."""
-    endpoints = PodEndpoints(EVENTS).of([found], pool)
-    return [", ".join(map(rank_ports, each.addresses.ranks)) for each in endpoints.values()]
+    return [", ".join(map(rank_ports, each.addresses.ranks)) for each in made([found], pool).values()]
 
 
 def rank_ports(rank: RankAddresses) -> str:
@@ -51,7 +66,7 @@ def rank_ports(rank: RankAddresses) -> str:
 
 
 def test_endpoint_is_the_pods_port_when_the_pod_serves() -> None:
-    found = PodEndpoints(EVENTS).of([pod(labels={"app": "vllm", "zone": "a"})], POOL)
+    found = made([pod(labels={"app": "vllm", "zone": "a"})], POOL)
     (name, endpoint), *others = found.items()
     assert (name, others, endpoint.uid) == ("p-rank-0", [], "uid-p")
     assert endpoint.labels == {"app": "vllm", "zone": "a"}
@@ -61,7 +76,7 @@ def test_endpoint_is_the_pods_port_when_the_pod_serves() -> None:
 
 
 def test_endpoint_is_in_brackets_when_the_pod_has_an_ipv6_address() -> None:
-    found = PodEndpoints(EVENTS).of([pod(ip="fd00::7")], POOL)
+    found = made([pod(ip="fd00::7")], POOL)
     assert found["p-rank-0"].addresses.serving == HostPort("fd00::7", 8000)
     assert found["p-rank-0"].addresses.ranks[0].events == "tcp://[fd00::7]:5557"
 
@@ -77,17 +92,17 @@ def test_endpoint_is_in_brackets_when_the_pod_has_an_ipv6_address() -> None:
     ],
 )
 def test_pod_has_no_endpoint_when_it_does_not_serve(absent: Pod) -> None:
-    assert PodEndpoints(EVENTS).of([absent], POOL) == {}
+    assert made([absent], POOL) == {}
 
 
 def test_no_pod_has_endpoints_when_there_is_no_pool() -> None:
     endpoints = PodEndpoints(EVENTS)
-    assert endpoints.of([pod()], POOL)
-    assert endpoints.of([pod()], None) == {}
+    assert list(looked(endpoints, [pod()], POOL)) == ["p-rank-0"]
+    assert looked(endpoints, [pod()], None) == {"p-rank-0": None}
 
 
 def test_every_pod_has_endpoints_when_the_server_selected_them() -> None:
-    found = PodEndpoints(EVENTS).of([pod(labels={"app": "other"})], Pool(None, (8000, 8001)))
+    found = made([pod(labels={"app": "other"})], Pool(None, (8000, 8001)))
     assert list(found) == ["p-rank-0", "p-rank-1"]
 
 
@@ -109,7 +124,7 @@ def test_every_pod_has_endpoints_when_the_server_selected_them() -> None:
 def test_endpoints_are_the_active_ports_when_the_pod_names_them(
     annotations: dict[str, str], indexes: list[int]
 ) -> None:
-    found = PodEndpoints(EVENTS).of([pod(annotations=annotations)], Pool(None, (8000, 8001, 8002)))
+    found = made([pod(annotations=annotations)], Pool(None, (8000, 8001, 8002)))
     assert list(found) == [f"p-rank-{index}" for index in indexes]
 
 
@@ -139,7 +154,7 @@ def test_events_are_looked_for_where_the_pod_says(
 
 
 def test_events_come_to_us_when_the_configuration_says_so() -> None:
-    found = PodEndpoints(EventsConfig(mode="bind")).of([pod()], POOL)["p-rank-0"].addresses
+    found = made([pod()], POOL, EventsConfig(mode="bind"))["p-rank-0"].addresses
     assert (found.connects_to_us, found.ranks[0].events) == (True, "tcp://*:5557")
 
 
@@ -155,39 +170,78 @@ def test_events_come_to_us_when_the_configuration_says_so() -> None:
     ],
 )
 def test_endpoints_have_no_events_when_the_pod_says_nonsense(
-    annotations: dict[str, str], message: str
+    annotations: dict[str, str], message: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    endpoints = PodEndpoints(EVENTS)
-    found = endpoints.of([noted(**annotations)], Pool(None, (8000, 8001, 8002)))
-    assert [each.addresses.ranks[0].events for each in found.values()] == [None, None, None]
-    assert message in endpoints.problems["p"]
-    endpoints.of([pod()], Pool(None, (8000, 8001, 8002)))
-    assert endpoints.problems == {}
+    endpoints, pool = PodEndpoints(EVENTS), Pool(None, (8000, 8001, 8002))
+    found = looked(endpoints, [noted(**annotations)], pool)
+    assert [each and each.addresses.ranks[0].events for each in found.values()] == [None, None, None]
+    assert message in caplog.text
+    caplog.clear()
+    looked(endpoints, [noted(**annotations, other="x")], pool)
+    assert caplog.text == ""  # the same problem is logged once
+    assert list(looked(endpoints, [pod()], pool)) == ["p-rank-0", "p-rank-1", "p-rank-2"]
 
 
-def test_pod_is_left_out_when_its_address_is_none() -> None:
-    endpoints = PodEndpoints(EVENTS)
-    assert endpoints.of([pod(ip="%%")], POOL) == {}
-    assert "%%" in endpoints.problems["p"]
+def test_pod_is_left_out_when_its_address_is_none(caplog: pytest.LogCaptureFixture) -> None:
+    assert made([pod(ip="%%")], POOL) == {}
+    assert "%%" in caplog.text
 
 
-def test_endpoints_are_kept_when_only_other_pods_change() -> None:
+def test_only_changed_endpoints_are_returned_when_pods_change() -> None:
     endpoints = PodEndpoints(EVENTS)
     a, b = pod("a"), pod("b", ip="10.0.0.2")
-    first = endpoints.of([a, b], POOL)
-    second = endpoints.of([a, pod("b", ip="10.0.0.3")], POOL)
-    assert second["a-rank-0"] is first["a-rank-0"]
-    assert second["b-rank-0"].addresses.serving == HostPort("10.0.0.3", 8000)
+    looked(endpoints, [a, b], POOL)
+    moved = looked(endpoints, [a, pod("b", ip="10.0.0.3")], POOL)
+    assert [(name, each and each.addresses.serving) for name, each in moved.items()] == [
+        ("b-rank-0", HostPort("10.0.0.3", 8000))
+    ]
+
+
+@pytest.mark.parametrize(
+    "again",
+    [
+        pytest.param(pod(resourceVersion="2", annotations={"other": "x"}), id="annotation"),
+        pytest.param(pod(resourceVersion="2", generation=7), id="metadata"),
+    ],
+)
+def test_nothing_changes_when_nothing_that_is_read_has(again: Pod) -> None:
+    endpoints = PodEndpoints(EVENTS)
+    looked(endpoints, [pod()], POOL)
+    assert looked(endpoints, [again], POOL) == {}
+
+
+def test_ranks_go_when_a_pod_serves_fewer_ports() -> None:
+    endpoints, pool = PodEndpoints(EVENTS), Pool(None, (8000, 8001))
+    looked(endpoints, [pod()], pool)
+    assert looked(endpoints, [pod(annotations={"llm-d.ai/active-ports": "8001"})], pool) == {"p-rank-0": None}
 
 
 def test_endpoints_are_made_anew_when_the_events_are_elsewhere() -> None:
     endpoints = PodEndpoints(EVENTS)
-    found = [pod()]
-    first = endpoints.of(found, POOL)
+    looked(endpoints, [pod()], POOL)
     endpoints.configure(EVENTS)
-    assert endpoints.of(found, POOL)["p-rank-0"] is first["p-rank-0"]
+    assert looked(endpoints, [pod()], POOL) == {}
     endpoints.configure(EventsConfig(port=6000))
-    assert endpoints.of(found, POOL)["p-rank-0"].addresses.ranks[0].events == "tcp://10.0.0.1:6000"
+    found = looked(endpoints, [pod()], POOL)["p-rank-0"]
+    assert found is not None
+    assert found.addresses.ranks[0].events == "tcp://10.0.0.1:6000"
+
+
+def test_pods_are_looked_at_in_slices_when_many_change() -> None:
+    endpoints = PodEndpoints(EVENTS)
+    pods = {f"p{number}": pod(f"p{number}") for number in range(3 * SLICE)}
+    endpoints.note(pods, POOL, pods)
+    assert len(endpoints.take()) == SLICE
+    ending = {name: pod(name, deletionTimestamp="2026-01-01T00:00:00Z") for name in ("p0", f"p{SLICE}")}
+    endpoints.note(pods | ending, POOL, ending)
+    found = (
+        endpoints.take()
+    )  # one that had no endpoint yet is never added; one that had goes before the others come
+    assert found["p0-rank-0"] is None
+    assert f"p{SLICE}-rank-0" not in found
+    assert len(found) == SLICE + 1
+    assert len(endpoints.take()) == SLICE - 1
+    assert not endpoints.has_more
 
 
 META = {"name": "pool", "uid": "u", "resourceVersion": "1"}

@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from kvatlas.fleet.kubernetes.client.backoff import MAX_RETRY_AFTER_S, Backoff, Timing
-from kvatlas.fleet.kubernetes.client.errors import Failure, MalformedError
-from kvatlas.fleet.kubernetes.client.lines import Lines
+from kvatlas.fleet.kubernetes.client.errors import Failure
 from kvatlas.fleet.kubernetes.client.list_watch import (
     MAX_FRUITLESS,
     MAX_OBJECTS,
@@ -144,6 +143,35 @@ def test_copy_follows_when_events_come(
     made.ended(now=50)
     assert made.step(50) == watch_from(position)
     assert made.n_rejected == event.count(b"big")
+
+
+@pytest.mark.parametrize(
+    ("event", "expected"),
+    [
+        pytest.param(line("ADDED", thing("b", "11")), {"b"}, id="added"),
+        pytest.param(line("MODIFIED", thing("a", "11")), {"a"}, id="modified"),
+        pytest.param(line("DELETED", thing("a", "11")), {"a"}, id="deleted"),
+        pytest.param(line("DELETED", thing("x", "11")), set[str](), id="deleted_unknown"),
+        pytest.param(line("MODIFIED", thing("a", "11", size="big")), set[str](), id="unreadable"),
+        pytest.param(line("BOOKMARK", {"metadata": {"resourceVersion": "15"}}), set[str](), id="bookmark"),
+    ],
+)
+def test_only_what_an_event_changed_counts_as_changed(event: bytes, expected: set[str]) -> None:
+    made = watching(*(thing(name) for name in ("a", "c", "d")))
+    assert set(made.changed) == {"a", "c", "d"}
+    made.forget_changes()
+    assert made.receive(event, now=1)
+    assert set(made.changed) == expected
+
+
+def test_what_differs_counts_as_changed_when_listed_again() -> None:
+    made = watching(thing("a"), thing("b"), thing("c"))
+    made.forget_changes()
+    made.failed(GONE, now=0)
+    made.page(page(thing("a"), thing("b", "2"), after="t", position="20"), now=2)
+    assert set(made.changed) == set()
+    made.page(page(thing("d"), position="20"), now=2)
+    assert set(made.changed) == {"b", "c", "d"}
 
 
 def test_copy_keeps_what_it_knew_when_a_listed_object_is_unreadable() -> None:
@@ -359,26 +387,3 @@ def test_problem_ends_when_a_watch_is_accepted() -> None:
     assert made.problem == BROKEN
     made.opened(now=2)
     assert made.problem is None
-
-
-def test_lines_are_given_back_whole_when_cut_anywhere() -> None:
-    lines = Lines(max_bytes=6)
-    assert [lines.feed(piece) for piece in (b"ab", b"c\nde", b"", b"\n\nfgh", b"ijk\n")] == [
-        [],
-        [b"abc"],
-        [],
-        [b"de"],
-        [b"fghijk"],
-    ]
-    lines.feed(b"\nx")
-    with pytest.raises(MalformedError, match="more than 6 bytes"):
-        lines.feed(b"123456")
-
-
-def test_line_is_begun_until_its_end_comes() -> None:
-    lines = Lines()
-    begun = [lines.inside]
-    for piece in (b"a", b"b\n", b"c"):
-        lines.feed(piece)
-        begun.append(lines.inside)
-    assert begun == [False, True, False, True]
