@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterator
 
 from prometheus_client import CollectorRegistry
@@ -18,6 +19,7 @@ from ..api.rest.feed import LiveFeed
 from ..api.rest.frame import frame_pieces
 from ..api.rest.listener import HttpListener
 from ..api.rest.metrics import RestMetrics
+from ..api.rest.reviewed import MetricsReviews
 from ..api.services.configured import make_services
 from ..api.tls.certificates import make_certificates
 from ..api.tls.http import http_context
@@ -89,6 +91,9 @@ class Listeners:
             max_viewers=live.in_force.rest.max_live_viewers,
             metrics=rest_metrics,
         )
+        self._reviews = (
+            MetricsReviews(live.in_force, os.environ, rest_metrics) if server.auth.metrics_review else None
+        )
         answers = OwnAnswers(picker.records.decisions, picker.fleet, live)
         rest = rest_app(
             picker=picker,
@@ -101,9 +106,11 @@ class Listeners:
             metrics=rest_metrics,
             feed=self._feed,
             is_ready=lambda: health.ready,
+            reviews=self._reviews,
         )
         self._rest = HttpListener("server.rest", rest, tls)
-        self._metrics = HttpListener("server.metrics", metrics_app(registry, server.auth, rest_metrics), tls)
+        metrics = metrics_app(registry, server.auth, rest_metrics, self._reviews)
+        self._metrics = HttpListener("server.metrics", metrics, tls)
 
     async def start(self, server: ServerConfig) -> dict[str, int]:
         """Open the listeners and return their ports by configuration key; one that is off is absent.
@@ -111,6 +118,8 @@ class Listeners:
         Raises:
             ListenError: an address is taken; the ones before it stay open until `stop`.
         """
+        if self._reviews is not None:
+            await self._reviews.start()
         ports: dict[str, int] = {}
         for name, address, listener in (
             ("extProc", server.ext_proc, self._ext_proc),
@@ -134,6 +143,8 @@ class Listeners:
         self._feed.close()
         await self._rest.stop()
         await self._metrics.stop()
+        if self._reviews is not None:
+            await self._reviews.stop()
 
     def families(self) -> Iterator[Metric]:
         """Yield the metrics of the certificate."""
