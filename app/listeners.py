@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.metrics_core import Metric
+from starlette.types import ASGIApp
 
 from ..api.extproc.configured import make_ext_proc
 from ..api.extproc.health import HealthService
@@ -24,6 +25,7 @@ from ..api.services.configured import make_services
 from ..api.tls.certificates import make_certificates
 from ..api.tls.http import http_context
 from ..api.tls.metrics import tls_families
+from ..api.tls.mismatches import Mismatches
 from ..configs.address import HostPort
 from ..configs.listeners import ServerConfig
 from ..fleet.registered import Registry
@@ -69,7 +71,7 @@ class Listeners:
     ) -> None:
         server, ext_proc = live.in_force.server, live.in_force.ext_proc
         self._certificates = make_certificates(server.tls, by_default=ext_proc.compat == "llm-d")
-        tls = http_context(server.tls, self._certificates)
+        self._mismatches = Mismatches()
         self._ext_proc = make_ext_proc(
             ext_proc,
             picker,
@@ -78,6 +80,7 @@ class Listeners:
             services=make_services(picker),
             certificates=self._certificates,
             reports=StreamReports(on_begun=feedback.begun, on_complete=feedback.ended),
+            on_mismatch=self._mismatches.at("server.extProc"),
         )
         if self._ext_proc.transport == "grpc" and ext_proc.transport == "auto":
             log.warning(
@@ -108,9 +111,9 @@ class Listeners:
             is_ready=lambda: health.ready,
             reviews=self._reviews,
         )
-        self._rest = HttpListener("server.rest", rest, tls)
+        self._rest = self._http_listener("server.rest", rest, server)
         metrics = metrics_app(registry, server.auth, rest_metrics, self._reviews)
-        self._metrics = HttpListener("server.metrics", metrics, tls)
+        self._metrics = self._http_listener("server.metrics", metrics, server)
 
     async def start(self, server: ServerConfig) -> dict[str, int]:
         """Open the listeners and return their ports by configuration key; one that is off is absent.
@@ -147,5 +150,10 @@ class Listeners:
             await self._reviews.stop()
 
     def families(self) -> Iterator[Metric]:
-        """Yield the metrics of the certificate."""
-        return tls_families(self._certificates)
+        """Yield the metrics of TLS."""
+        return tls_families(self._certificates, self._mismatches)
+
+    def _http_listener(self, setting: str, app: ASGIApp, server: ServerConfig) -> HttpListener:
+        on_mismatch = self._mismatches.at(setting)
+        tls = http_context(server.tls, self._certificates, on_mismatch)
+        return HttpListener(setting, app, tls, on_mismatch=on_mismatch)
