@@ -19,15 +19,12 @@ from kvatlas.configs.listeners import AuthConfig
 from kvatlas.fleet.kubernetes.client.api_server import ApiServer
 from kvatlas.fleet.kubernetes.client.reviews import CACHE_S, MAX_CACHED, REFUSED_S, Reviews, Verdict
 from support.api_server import ApiServerDouble
+from support.api_watch import Json
 from support.cluster import access
 from support.fleets import make_config
 
-READER = {
-    "username": "system:serviceaccount:default:reader",
-    "uid": "u",
-    "groups": ["a"],
-    "extra": {"x": ["y"]},
-}
+NAME = "system:serviceaccount:default:reader"
+READER: Json = {"username": NAME, "uid": "u", "groups": ["a"], "extra": {"x": ["y"]}}
 
 
 @pytest.fixture
@@ -35,7 +32,7 @@ async def double() -> AsyncIterator[ApiServerDouble]:
     server = ApiServerDouble()
     await server.start()
     server.rights.users = {"good": READER, "other": {"username": "other"}}
-    server.rights.readers = {READER["username"]}
+    server.rights.readers = {NAME}
     yield server
     await server.stop()
 
@@ -76,7 +73,7 @@ async def test_callers_are_admitted_as_the_cluster_says(double: ApiServerDouble,
         found = [await status(url, token) for token in (None, "wrong", "other", "good")]
     assert found == [401, 401, 403, 200]
     assert double.rights.seen[-1] == {
-        "user": READER["username"], "uid": "u", "groups": ["a"], "extra": {"x": ["y"]},
+        "user": NAME, "uid": "u", "groups": ["a"], "extra": {"x": ["y"]},
         "nonResourceAttributes": {"path": "/metrics", "verb": "get"},
     }  # fmt: skip
     refusals = {

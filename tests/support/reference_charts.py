@@ -116,17 +116,19 @@ class Picker:
     async def health(self, service: str) -> int:
         """Return the status that the kubelet's probe gets."""
         async with grpc.aio.insecure_channel(f"127.0.0.1:{self.ports['health']}") as channel:
-            check = channel.unary_unary(
-                "/grpc.health.v1.Health/Check",
-                request_serializer=HealthCheckRequest.SerializeToString,
-                response_deserializer=HealthCheckResponse.FromString,
+            check: grpc.aio.UnaryUnaryMultiCallable[HealthCheckRequest, HealthCheckResponse] = (
+                channel.unary_unary(
+                    "/grpc.health.v1.Health/Check",
+                    request_serializer=HealthCheckRequest.SerializeToString,
+                    response_deserializer=HealthCheckResponse.FromString,
+                )
             )
-            answer: HealthCheckResponse = await check(HealthCheckRequest(service=service), timeout=PATIENCE_S)
-            return answer.status
+            answer = await check(HealthCheckRequest(service=service), timeout=PATIENCE_S)
+            return int(answer.status)
 
     async def until_ready(self) -> None:
         async def is_ready() -> bool:
-            return await self.health(self.rendering.probe("readiness")) == HealthCheckResponse.SERVING
+            return await self.health(self.rendering.probe("readiness")) == int(HealthCheckResponse.SERVING)
 
         await until(is_ready, what="readiness")
 
