@@ -34,6 +34,8 @@ def _reporting(base: type[asyncio.Protocol], on_mismatch: OnMismatch) -> type[as
                 self._is_fresh = False
                 if is_tls(data):
                     on_mismatch("tls")
+                    self.transport.close()  # uvicorn would log each such connection
+                    return
             super().data_received(data)
 
     return Protocol

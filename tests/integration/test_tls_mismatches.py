@@ -76,11 +76,7 @@ async def test_plain_text_is_counted_and_logged_once_when_the_listener_has_tls(
     await http.stop()
     await http2.stop(0)
     assert found.counts == {("server.metrics", "plaintext"): 2, ("server.extProc", "plaintext"): 2}
-    told = [
-        record.getMessage().partition(":")[0]
-        for record in caplog.records
-        if "speaks TLS" in record.getMessage()
-    ]
+    told = [record.getMessage().partition(":")[0] for record in caplog.records]
     assert told == ["server.metrics", "server.extProc"]
 
 
@@ -96,11 +92,7 @@ async def test_tls_is_counted_and_logged_once_when_the_listener_has_none(
     await http.stop()
     await http2.stop(0)
     assert found.counts == {("server.metrics", "tls"): 2, ("server.extProc", "tls"): 2}
-    told = [
-        record.getMessage().partition(":")[0]
-        for record in caplog.records
-        if "speaks plain" in record.getMessage()
-    ]
+    told = [record.getMessage().partition(":")[0] for record in caplog.records]
     assert told == ["server.metrics", "server.extProc"]
 
 
