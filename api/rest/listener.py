@@ -29,12 +29,16 @@ def _reporting(base: type[asyncio.Protocol], on_mismatch: OnMismatch) -> type[as
     class Protocol(base):  # type: ignore[valid-type, misc]
         _is_fresh = True
 
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            self._connection = transport
+            super().connection_made(transport)
+
         def data_received(self, data: bytes) -> None:
             if self._is_fresh:
                 self._is_fresh = False
                 if is_tls(data):
                     on_mismatch("tls")
-                    self.transport.close()  # uvicorn would log each such connection
+                    self._connection.close()  # uvicorn would log each such connection
                     return
             super().data_received(data)
 
