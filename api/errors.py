@@ -25,7 +25,7 @@ class ApiError(KVAtlasError):
 
 
 class AuthError(ApiError):
-    """The token that callers must bring cannot be read."""
+    """The token that callers must send cannot be read."""
 
 
 class ListenError(ApiError):
@@ -50,7 +50,7 @@ class ExtProcError(ApiError):
 
 
 class Status(NamedTuple):
-    """How one refusal code reads in each protocol."""
+    """Status of one refusal code in each protocol."""
 
     http: int
     grpc: grpc.StatusCode
@@ -67,15 +67,15 @@ _STATUS: Mapping[RefusalCode, Status] = {
 
 
 def status_of(code: RefusalCode) -> Status:
-    """HTTP and gRPC status of a refusal."""
+    """Return the HTTP and gRPC status of a refusal."""
     return _STATUS[code]
 
 
 def refusal_text(refusal: Refusal) -> str:
-    """What the client reads, in the form endpoint pickers use: `inference error: <Code> - <message>`."""
+    """Return the text for the client, in the form of endpoint pickers: `inference error: <Code> - <message>`."""
     return f"inference error: {refusal.code.value} - {refusal.message}"
 
 
 def place_of(error: Exception) -> str:
-    """Where an error was raised, for the log: without its text, which may quote the prompt."""
+    """Return the traceback of an error for the log, without its text, which may quote the prompt."""
     return "".join(traceback.format_tb(error.__traceback__))

@@ -1,4 +1,4 @@
-"""Bearer tokens, out of files that may change while the process runs."""
+"""Bearer tokens from files that may change while the process runs."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ log = logging.getLogger(__name__)
 
 
 class TokenFile:
-    """The token that callers must bring.
+    """The token that callers must send.
 
     Args:
-        path: the file; white space around the token does not count.
+        path: the file; white space around the token is ignored.
         setting: configuration key that names it, for people.
 
     Raises:
@@ -31,9 +31,9 @@ class TokenFile:
         self._token = self._read()
 
     def admits(self, token: bytes) -> bool:
-        """Whether it is the token in the file as it is; nobody is admitted while the file cannot be used.
+        """Return whether the file now holds this token; False while the file cannot be used.
 
-        Takes as long for a token that is nearly right as for any other. Cost: a `stat` call, unless the file has changed.
+        Compares in constant time. Cost: one `stat` call, unless the file has changed.
         """
         if self._watch.changed():
             self._reload()
@@ -62,7 +62,7 @@ class TokenFiles:
     """The configured token files.
 
     Args:
-        config: names them.
+        config: names the files.
 
     Attributes:
         bearer: protects calls that change state, None if not configured.

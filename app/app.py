@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from prometheus_client import CollectorRegistry, ProcessCollector
 
 from ..api.extproc.health import HealthService
+from ..api.rest.process import ProcessState
 from ..configs.decisions import DecisionsConfig
 from ..configs.schema import KVAtlasConfig
 from ..events.sockets import spawn
@@ -143,6 +144,7 @@ class App:
             observers=self._observers,
             model_names=self._models.names,
             health=self._health,
+            state=ProcessState(self._readiness.why_not, self._cluster),
             registry=self._registry,
             workers=workers,
         )

@@ -20,6 +20,7 @@ from ..api.rest.feed import LiveFeed
 from ..api.rest.frame import frame_pieces
 from ..api.rest.listener import HttpListener
 from ..api.rest.metrics import RestMetrics
+from ..api.rest.process import ProcessState
 from ..api.rest.reviewed import MetricsReviews
 from ..api.services.configured import make_services
 from ..api.tls.certificates import make_certificates
@@ -66,6 +67,7 @@ class Listeners:
         observers: Observers,
         model_names: frozenset[str],
         health: HealthService,
+        state: ProcessState,
         registry: CollectorRegistry,
         workers: Workers | None,
     ) -> None:
@@ -108,7 +110,7 @@ class Listeners:
             registry=registry,
             metrics=rest_metrics,
             feed=self._feed,
-            is_ready=lambda: health.ready,
+            state=state,
             reviews=self._reviews,
         )
         self._rest = self._http_listener("server.rest", rest, server)

@@ -14,8 +14,8 @@ from ..fleet.kubernetes.cluster import Cluster
 
 log = logging.getLogger(__name__)
 
-HISTORY_TIMEOUT_S = 5.0
-"""Longest wait for the event history of an endpoint that does not answer."""
+SILENT_S = 2.0
+"""Longest wait without a line in the log about its reason."""
 
 POLL_S = 0.05
 """Poll interval at the start."""
@@ -40,10 +40,15 @@ class Readiness:
         self._settled = self._draining = False
 
     async def settle(self) -> None:
-        """Wait until the event history of every endpoint is fetched or timed out."""
-        while not self._fleet.settled(  # noqa: ASYNC110 - once, at start
-            now=time.monotonic(), patience_s=HISTORY_TIMEOUT_S
-        ):
+        """Wait until the event history of every endpoint is fetched or given up."""
+        began, logged = time.monotonic(), False
+        while awaited := self._fleet.awaited(now=time.monotonic()):
+            if not logged and time.monotonic() - began > SILENT_S:
+                logged = True
+                log.info(
+                    "not ready yet: fetching the event history of %d endpoint(s), such as %s",
+                    len(awaited), awaited[0],
+                )  # fmt: skip
             await asyncio.sleep(POLL_S)
         self._settled = True
         self.update()
@@ -52,6 +57,17 @@ class Readiness:
         """Report not ready from now on."""
         self._draining = True
         self.update()
+
+    def why_not(self) -> list[str]:
+        """Return the reasons why no requests should be sent here; empty if they should."""
+        if self._health.ready:
+            return []
+        if self._draining:
+            return ["this process is stopping"]
+        reasons = list(self._cluster.why_not_ready())
+        if self._cluster.is_synced and not self._settled:
+            reasons.append("the endpoints' event history is still being fetched")
+        return reasons or ["this process has just started"]
 
     def update(self) -> None:
         """Update health checks and the metric if readiness has changed."""

@@ -45,6 +45,6 @@ class LeaderElectionConfig(Section, frozen=True):
     lease_duration: Duration = Duration(15.0)
     """Time without renewal after which another process may lead; rounded to whole seconds."""
     renew_deadline: Duration = Duration(10.0)
-    """Time without a successful renewal after which the leader steps down."""
+    """Time without a successful renewal after which the leader steps down, unless the API server does not answer."""
     retry_period: Duration = Duration(2.0)
     """Time between two attempts to acquire or renew the Lease."""

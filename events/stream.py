@@ -122,6 +122,11 @@ class PublisherStream(Generic[ItemT]):
         return Trust.PARTIAL if self._order.lost or self._unverified else Trust.LIVE
 
     @property
+    def is_connected(self) -> bool:
+        """Whether the live connection is up, as far as its source reports."""
+        return self._connected
+
+    @property
     def held_bytes(self) -> int:
         """Payload bytes of the held batches."""
         return self._held.size_bytes

@@ -289,18 +289,13 @@ class Fleet:
         """Evict blocks beyond the bounds that `configure` set; other tasks may run between the steps."""
         return self._bounds.shrinking(self._endpoints)
 
-    def settled(self, *, now: float, patience_s: float) -> bool:
-        """Return whether each endpoint's event history was fetched, or was awaited for `patience_s` after it was added."""
-        waiting = (
-            Trust.DARK,
-            Trust.STALE,
-            Trust.REPLAYING,
-        )  # stale: restored from a snapshot, not connected yet
-        return all(
-            endpoint.trust not in waiting or now - endpoint.added_at > patience_s
+    def awaited(self, *, now: float) -> list[str]:
+        """Return the endpoints whose event history may still come; see `Rank.awaits_history`."""
+        return [
+            endpoint.name
             for endpoint in self
-            if endpoint.has_events
-        )
+            if any(rank.awaits_history(waited_s=now - endpoint.added_at) for rank in endpoint.ranks)
+        ]
 
     def tick(self, *, now: float) -> None:
         """Expire predictions and hidden requests, and update tier bounds and tier sources.

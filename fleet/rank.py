@@ -27,6 +27,15 @@ log = logging.getLogger(__name__)
 MAX_ADAPTERS = 256
 """Adapter names kept per rank; further names are ignored."""
 
+CONNECTING_S = 0.5
+"""Longest wait at the start for the connection to a publisher; a network answers or refuses within milliseconds."""
+
+UNANSWERED_S = 2.0
+"""Longest wait at the start for the first reply to a replay request."""
+
+REPLAYING_S = 5.0
+"""Longest wait at the start for the rest of a history that has begun to come."""
+
 SAME_RESTART_S = 60.0
 """A process start time that changes within this time after a reset belongs to the same restart."""
 
@@ -160,6 +169,20 @@ class Rank:
         for number in range(len(self.atlas.tiers.names)):
             tier = TierId(number)
             self.gauges[tier].observe(self.ledger.residencies(tier), replaced=tier in replaced)
+
+    def awaits_history(self, *, waited_s: float) -> bool:
+        """Return whether the publisher's history may still come, `waited_s` after the endpoint was added.
+
+        A publisher that does not answer is given up soon: its engine may have no KV events.
+        """
+        subscription = self.subscription
+        if subscription is None or subscription.trust in (Trust.LIVE, Trust.PARTIAL):
+            return False
+        if subscription.trust is Trust.REPLAYING:
+            return waited_s <= REPLAYING_S
+        if not subscription.stream.is_connected:
+            return waited_s <= CONNECTING_S
+        return subscription.replay is not None and waited_s <= UNANSWERED_S
 
     @property
     def trust(self) -> Trust:

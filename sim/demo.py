@@ -1,4 +1,4 @@
-"""The demo: one workload through one Envoy and four simulated servers, first round robin, then with kvatlas."""
+"""The demo: one workload through Envoy and four simulated servers, first round robin, then with kvatlas."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from .workload import TierTokens, WorkloadResult, WorkloadSpec, read_tier_tokens
 HOST = "127.0.0.1"
 ANY_PORT = (HOST, 0)
 INTERRUPTED = 130
-"""Exit status after Ctrl-C, as shells have it."""
+"""Exit status after Ctrl-C, as of shells."""
 
 N_SERVERS = 4
 
@@ -40,12 +40,12 @@ conversations."""
 
 GPU_BLOCKS = 512
 CPU_BLOCKS = 832
-"""Sized so that place matters. Round robin brings every system prompt to every server, more than a GPU or a CPU tier
-holds, and each turn to another server than the turn before: what the next request needs was just evicted or is
-elsewhere. A server that keeps its own groups needs about 750 blocks by the end, which GPU and CPU together hold."""
+"""Sized so that the choice of the server matters. Round robin sends every system prompt to every server, more than a GPU
+or CPU tier holds, and each turn to another server than the turn before, so the blocks that the next request needs are
+evicted or elsewhere. A server that keeps its own groups needs about 750 blocks, which GPU and CPU together hold."""
 
 MAX_NUM_BATCHED_TOKENS = 512
-"""Chunked prefill: a missed system prompt does not hold up other requests for longer than half of it takes."""
+"""Chunked prefill: a missed system prompt delays other requests by at most half of its own time."""
 
 TIMES = ServiceTimes(prefill_s_per_token=0.0003, load_s_per_token=0.00002, step_s=0.012)
 """A missed system prompt costs 320 ms, loading it from the CPU tier 20 ms."""
@@ -60,18 +60,18 @@ class Outcome:
 
     @property
     def gpu_hit_rate(self) -> float:
-        """Part of the prompt tokens found on a GPU, 0 to 1."""
+        """Share of the prompt tokens found on a GPU, 0 to 1."""
         return self.tiers.gpu / max(1, self.workload.prompt_tokens)
 
     @property
     def cpu_hit_rate(self) -> float:
-        """Part of the prompt tokens found in CPU memory only, 0 to 1."""
+        """Share of the prompt tokens found in CPU memory only, 0 to 1."""
         return self.tiers.cpu / max(1, self.workload.prompt_tokens)
 
 
 @dataclass(frozen=True, slots=True)
 class _Stack:
-    """What one run goes through; the REST address is empty without kvatlas."""
+    """Addresses of one run; the REST address is empty without kvatlas."""
 
     fleet: Fleet
     envoy: EnvoyProcess
@@ -88,13 +88,13 @@ def run_demo(
     Must be called from the main thread, for its signals.
 
     Args:
-        console: where progress, addresses and the comparison go.
+        console: shows progress, addresses and the comparison.
         seed: of the workload.
         keep: leave servers, kvatlas and Envoy running after the comparison, until Ctrl-C.
-        workload: what to play; its seed is replaced by `seed`.
+        workload: the workload; its seed is replaced by `seed`.
     Returns:
-        exit status: 0 when kvatlas had the better hit rate and no request failed, 1 when not or when a part did not
-        start, 130 when interrupted before the comparison.
+        exit status: 0 if kvatlas had the better hit rate and no request failed, 1 if not or if a part did not
+        start, 130 if interrupted before the comparison.
     """
     spec = replace(workload, seed=seed)
     try:
@@ -105,7 +105,7 @@ def run_demo(
 
 
 async def _until_signal(demo: Coroutine[None, None, int]) -> int:
-    """The demo's status; a signal cancels it, once, so that it can clean up undisturbed."""
+    """Return the demo's status; the first signal cancels it, further ones do not disturb its cleanup."""
     task = asyncio.create_task(demo)
 
     def interrupt() -> None:
@@ -170,7 +170,7 @@ async def _with_kvatlas(text: TokenizerText, binary: Path, folder: Path) -> Asyn
 
 
 def servers() -> list[ServerConfig]:
-    """The simulated servers."""
+    """Return the configurations of the simulated servers."""
     return [
         ServerConfig(
             name=f"vllm-{number}",

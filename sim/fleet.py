@@ -21,7 +21,7 @@ class Fleet:
     """Servers that start and stop together, or inside `async with`.
 
     Args:
-        configs: one a server; at least one, all with the same model and block size.
+        configs: one per server; at least one, all with the same model and block size.
         text: tokenizer of the model they serve.
         host: address they listen on.
     """
@@ -42,7 +42,7 @@ class Fleet:
         return [f"http://{server.address}/metrics" for server in self.servers]
 
     async def start(self) -> None:
-        """Start every server; when one fails none is left running."""
+        """Start every server; if one fails, none is left running."""
         async with AsyncExitStack() as stack:
             for server in self.servers:
                 await stack.enter_async_context(server)

@@ -26,8 +26,8 @@ class KVAtlasProcess:
     """One kvatlas, running from `start` to `stop`, or inside `async with`.
 
     Args:
-        config: its configuration file, which turns on REST.
-        log: file its output goes to.
+        config: its configuration file, which must turn on REST.
+        log: file for its output.
     """
 
     def __init__(self, config: Path, *, log: Path) -> None:
@@ -38,7 +38,7 @@ class KVAtlasProcess:
 
     @property
     def pid(self) -> int:
-        """Its process id; only while it runs."""
+        """Process id, while it runs."""
         if self._process is None:
             raise DemoError("kvatlas does not run")
         return self._process.pid
@@ -54,7 +54,7 @@ class KVAtlasProcess:
         return "http://{}:{}".format(*self._addresses["rest"])
 
     async def start(self) -> None:
-        """Start it and return once it calls itself ready.
+        """Start it and return once it is ready.
 
         Raises:
             DemoError: it ended, or was not ready in time; with the last lines of its log.
@@ -81,7 +81,7 @@ class KVAtlasProcess:
             raise
 
     def check(self) -> None:
-        """Whether it still runs.
+        """Check that it still runs.
 
         Raises:
             DemoError: it has ended.
@@ -90,7 +90,7 @@ class KVAtlasProcess:
             raise DemoError(f"kvatlas ended with status {self._process.returncode}:\n{self._tail()}")
 
     async def stop(self) -> None:
-        """End it, by force if it does not listen."""
+        """End it, by force if necessary."""
         process, self._process = self._process, None
         if process is None or process.returncode is not None:
             return

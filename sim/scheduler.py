@@ -158,7 +158,8 @@ class Scheduler:
         n_preempted = self.counters.preemptions
         budget = self._schedule_running(step, self._max_num_batched_tokens)
         step.may_repeat = self.counters.preemptions == n_preempted
-        if step.may_repeat:
+        # vLLM admits nobody in a step that preempts. If all were preempted it runs an empty step, and admits in the next.
+        if step.may_repeat or not step.work:
             self._schedule_waiting(step, budget, now)
         for request, _n_tokens in step.work:
             self._offload(step, request)
@@ -192,7 +193,7 @@ class Scheduler:
             run.n_steps = self._repeatable(step.work)
             copy_at = self._copies.next_at()
             if copy_at is not None:
-                run.n_steps = min(run.n_steps, run.steps_within(copy_at - now) + 1)
+                run.n_steps = run.steps_until(copy_at - now)
         return run
 
     def _repeatable(self, work: list[tuple[Request, int]]) -> int:

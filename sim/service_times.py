@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 
 
@@ -95,3 +95,7 @@ class Run:
     def steps_within(self, seconds: float) -> int:
         """Count the steps that end within `seconds`, at most `n_steps`."""
         return bisect_right(range(1, self.n_steps + 1), seconds, key=self.duration)
+
+    def steps_until(self, seconds: float) -> int:
+        """Count the steps up to the first that ends at `seconds` or later, at most `n_steps`."""
+        return min(self.n_steps, bisect_left(range(1, self.n_steps + 1), seconds, key=self.duration) + 1)

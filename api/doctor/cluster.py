@@ -1,34 +1,37 @@
-"""Checks of endpoints that a cluster provides."""
+"""Checks of what a cluster provides: endpoints, and the leader of several replicas."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ...fleet.kubernetes.cluster import Cluster
+from ...fleet.kubernetes.problems import LEASES, Problem
 from .check import Check, Finding, State
 from .deployment import Deployment
 
 
 def _followed(deployment: Deployment) -> Iterator[Finding]:
-    kubernetes = deployment.config.endpoints.kubernetes
-    if not kubernetes.is_on:
+    cluster = deployment.cluster
+    if cluster is None or not deployment.config.endpoints.kubernetes.is_on:
         yield Finding(State.OK, "endpoints are not looked for in a cluster")
-    elif kubernetes.inference_pool and not _is_current(deployment, "inferencepools"):
-        yield _lost(deployment, "inferencepools")
-    elif kubernetes.inference_pool and not _known(deployment, "inferencepools"):
+        return
+    problems = [each for each in cluster.problems() if each.kind != LEASES]
+    yield from map(_finding, problems)
+    if absent := cluster.absent_pool:
         yield Finding(
             State.FAIL,
-            f"there is no InferencePool {kubernetes.inference_pool}",
-            "the pool itself, or --pool-name and --pool-namespace",
+            f"there is no {absent}",
+            "the pool itself, or --pool-name, --pool-namespace and --pool-group",
         )
-    elif not _is_current(deployment, "pods"):
-        yield _lost(deployment, "pods")
-    else:
-        yield _served(deployment)
+    elif not any(each.is_severe for each in problems):
+        yield _served(deployment, cluster)
 
 
-def _served(deployment: Deployment) -> Finding:
-    n_pods = _known(deployment, "pods")
+def _served(deployment: Deployment, cluster: Cluster) -> Finding:
+    n_pods = round(deployment.counts.total("kvatlas_kubernetes_objects", kind="pods"))
     n_endpoints = len(deployment.fleet) if deployment.fleet is not None else 0
+    if not n_pods and not cluster.is_synced:
+        return Finding(State.UNKNOWN, "the pool and its pods are still being read")
     if not n_pods:
         return Finding(
             State.FAIL,
@@ -44,22 +47,23 @@ def _served(deployment: Deployment) -> Finding:
     return Finding(State.OK, f"{n_pods} pods are followed, and {n_endpoints} endpoints found")
 
 
-def _lost(deployment: Deployment, kind: str) -> Finding:
-    reasons = deployment.counts.by("reason", "kvatlas_kubernetes_failures_total", kind=kind)
-    failures = ", ".join(f"{reason} {n:.0f}" for reason, n in reasons.items()) or "none"
-    return Finding(
-        State.FAIL,
-        f"{kind}: not followed; failures: {failures}",
-        "the log names what the API server refuses: a Role with list and watch, the CRD, or the way to the server",
-    )
+def _elected(deployment: Deployment) -> Iterator[Finding]:
+    cluster = deployment.cluster
+    if cluster is None or not deployment.config.leader_election.enabled:
+        yield Finding(State.OK, "no leader is elected: every replica serves")
+        return
+    problems = [each for each in cluster.problems() if each.kind == LEASES]
+    for problem in problems:
+        yield _finding(problem)
+        yield Finding(State.FAIL, cluster.leader)
+    if not problems:
+        yield Finding(State.OK, cluster.leader)
 
 
-def _is_current(deployment: Deployment, kind: str) -> bool:
-    return deployment.counts.total("kvatlas_kubernetes_current", kind=kind) == 1
-
-
-def _known(deployment: Deployment, kind: str) -> int:
-    return round(deployment.counts.total("kvatlas_kubernetes_objects", kind=kind))
+def _finding(problem: Problem) -> Finding:
+    if problem.is_expected:
+        return Finding(State.OK, problem.evidence)
+    return Finding(State.FAIL if problem.is_severe else State.WARN, problem.evidence, problem.remedy)
 
 
 CHECKS = (
@@ -68,5 +72,11 @@ CHECKS = (
         "Is what the cluster says followed, and are servers found in it?",
         "requests get 503, or go to servers as they last were known",
         _followed,
+    ),
+    Check(
+        "leader-elected",
+        "Can a leader be elected?",
+        "no replica takes requests, or nobody follows a leader that dies",
+        _elected,
     ),
 )

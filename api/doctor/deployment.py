@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry
 from ...configs.schema import KVAtlasConfig
 from ...fleet.endpoint import Endpoint
 from ...fleet.fleet import Fleet
+from ...fleet.kubernetes.cluster import Cluster
 
 Labels = Mapping[str, str]
 
@@ -51,6 +52,7 @@ class Deployment:
         counts: the process's metrics.
         now: monotonic seconds.
         wall: wall-clock seconds.
+        cluster: discovery and election of the running process; None for a file alone.
         refused: file -> reason why its present content is not in force.
     """
 
@@ -59,6 +61,7 @@ class Deployment:
     counts: Counts = field(default_factory=Counts)
     now: float = 0.0
     wall: float = 0.0
+    cluster: Cluster | None = None
     refused: Mapping[str, str] = field(default_factory=dict[str, str])
 
     @property

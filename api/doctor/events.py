@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ...configs.schema import EventsConfig
 from ...events.stream import Trust
 from ...fleet.endpoint import Endpoint
 from ...fleet.fleet import Fleet
@@ -21,14 +22,36 @@ SKEW_S = 1.0
 LAG_S = 5.0
 """Age of a batch on arrival that means a delay, or a clock behind ours."""
 
-_ON = (
-    "vllm serve --kv-events-config "
-    '\'{"enable_kv_cache_events": true, "publisher": "zmq", "endpoint": "tcp://*:5557", '
-    '"replay_endpoint": "tcp://*:5558"}\''
-)
-_REPLAY = 'in the engine\'s --kv-events-config: "replay_endpoint": "tcp://*:5558"; and no `replay: ""` of the endpoint'
+_PUBLISHER = '"enable_kv_cache_events": true, "publisher": "zmq"'
 _LONGER = 'in the engine\'s --kv-events-config: "buffer_steps": 100000'
 _REASONS_THAT_COST = ("pending_dropped", "foreign_orphans")
+
+
+def _on(config: EventsConfig, endpoint: Endpoint | None = None) -> str:
+    """Return the engine's flag that makes it publish where this process listens; without endpoint, at the usual ports."""
+    if config.mode == "bind":
+        address = config.bind.replace("*", "HOST-OF-KVATLAS")
+        return f'vllm serve --kv-events-config \'{{{_PUBLISHER}, "endpoint": "{address}"}}\''
+    first = endpoint.ranks[0].subscription if endpoint is not None else None
+    address = _own(first.events) if first is not None else f"tcp://*:{config.port}"
+    replay = _replay(config, endpoint)
+    return f'vllm serve --kv-events-config \'{{{_PUBLISHER}, "endpoint": "{address}", {replay}}}\''
+
+
+def _replay(config: EventsConfig, endpoint: Endpoint | None = None) -> str:
+    first = endpoint.ranks[0].subscription if endpoint is not None else None
+    address = _own(first.replay) if first is not None and first.replay else f"tcp://*:{config.replay_port}"
+    return f'"replay_endpoint": "{address}"'
+
+
+def _replay_on(config: EventsConfig, endpoint: Endpoint | None = None) -> str:
+    return f'in the engine\'s --kv-events-config: {_replay(config, endpoint)}; and no `replay: ""` of the endpoint'
+
+
+def _own(address: str) -> str:
+    """Return the address as the engine itself writes it."""
+    scheme, _, rest = address.partition("://")
+    return f"tcp://*:{rest.rpartition(':')[2]}" if scheme == "tcp" else address
 
 
 def _name(endpoint: Endpoint, rank: Rank) -> str:
@@ -42,15 +65,16 @@ def _ranks(deployment: Deployment) -> Iterator[tuple[Fleet, Endpoint, Rank]]:
 
 
 def _heard(deployment: Deployment) -> Iterator[Finding]:
+    config = deployment.config.events
     if deployment.fleet is None and deployment.config.tiers[0].source != "routing":
         for written in deployment.config.endpoints.static:
             if written.events == "":
-                yield _silent(written.name)
+                yield _silent(written.name, config)
     for fleet, endpoint, rank in _ranks(deployment):
         name, subscription = _name(endpoint, rank), rank.subscription
         if subscription is None:
             if not fleet.is_from_routing:
-                yield _silent(name)
+                yield _silent(name, config)
             continue
         where, waited_s = subscription.events, deployment.now - endpoint.added_at
         match subscription.trust:
@@ -63,36 +87,41 @@ def _heard(deployment: Deployment) -> Iterator[Finding]:
                     State.WARN if is_idle else State.FAIL,
                     f"{name}: nothing heard from {where} for {waited_s:.0f} s"
                     + (", and it is idle" if is_idle else ""),
-                    _ON,
+                    _on(config, endpoint),
                 )
             case Trust.STALE:
-                yield Finding(State.FAIL, f"{name}: the connection to {where} is lost", _ON)
+                yield Finding(State.FAIL, f"{name}: the connection to {where} is lost", _on(config, endpoint))
             case trust:
                 yield Finding(State.OK, f"{name}: {trust.value}, last batch {subscription.stream.last_seq}")
 
 
-def _silent(name: str) -> Finding:
+def _silent(name: str, config: EventsConfig) -> Finding:
     evidence = f"{name}: has no event stream; known from routing alone"
-    return Finding(State.WARN, evidence, f"{_ON}; and the endpoint's events address")
+    return Finding(State.WARN, evidence, f"{_on(config)}; and the endpoint's events address")
 
 
 def _whole(deployment: Deployment) -> Iterator[Finding]:
+    config = deployment.config.events
     if deployment.fleet is None:
         for written in deployment.config.endpoints.static:
             if written.events != "" and written.replay == "":
-                yield Finding(State.WARN, f"{written.name}: no replay address", _REPLAY)
+                yield Finding(State.WARN, f"{written.name}: no replay address", _replay_on(config))
     for _, endpoint, rank in _ranks(deployment):
         name, subscription = _name(endpoint, rank), rank.subscription
         if subscription is None:
             continue
         counters = subscription.stream.counters
         if subscription.replay is None:
-            yield Finding(State.WARN, f"{name}: no replay address; {counters.gaps} gaps seen", _REPLAY)
+            yield Finding(
+                State.WARN,
+                f"{name}: no replay address; {counters.gaps} gaps seen",
+                _replay_on(config, endpoint),
+            )
         elif counters.replay_failures and not counters.applied:
             yield Finding(
                 State.FAIL,
                 f"{name}: {subscription.replay} left {counters.replay_failures} requests unanswered",
-                _REPLAY,
+                _replay_on(config, endpoint),
             )
         elif counters.lost or subscription.trust is Trust.PARTIAL:
             yield Finding(

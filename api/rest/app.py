@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from importlib.metadata import version
 
-from fastapi import APIRouter, FastAPI, Response
+from fastapi import FastAPI, Response
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -24,14 +23,15 @@ from .config import config_routes
 from .decisions import decision_routes
 from .doctor import doctor_routes
 from .endpoints import endpoint_routes
-from .errors import UnavailableError, install_error_handlers
+from .errors import install_error_handlers
 from .feed import LiveFeed
 from .index import index_routes
 from .limits import BodyLimit, CallLimit
 from .live import live_routes
 from .metrics import RestMetrics
-from .models import ErrorOut, ReadyOut
+from .models import ErrorOut
 from .openapi import describe
+from .process import ProcessState, process_routes
 from .recorder import recorder_routes
 from .registration import registration_routes
 from .reviewed import MetricsReviews, ReviewAuth
@@ -53,7 +53,7 @@ def rest_app(
     registry: CollectorRegistry,
     metrics: RestMetrics,
     feed: LiveFeed,
-    is_ready: Callable[[], bool],
+    state: ProcessState,
     reviews: MetricsReviews | None = None,
 ) -> FastAPI:
     """Return the application with every REST route of the process.
@@ -70,7 +70,7 @@ def rest_app(
         registry: metrics shown at `/metrics`.
         metrics: counters of REST itself.
         feed: frames of `/v1/live`.
-        is_ready: answer of `/readyz`.
+        state: for `/readyz` and the doctor.
         reviews: decides about calls of `/metrics`, None if the cluster does not.
     Raises:
         AuthError: the file with the bearer token cannot be used.
@@ -99,8 +99,8 @@ def rest_app(
     app.include_router(capacity_routes(observers.capacity))
     app.include_router(recorder_routes(observers.recorder))
     app.include_router(shadow_routes(observers.shadow))
-    app.include_router(doctor_routes(picker.fleet, live, registry))
-    app.include_router(_process_routes(registry, is_ready))
+    app.include_router(doctor_routes(picker.fleet, live, registry, state.cluster))
+    app.include_router(process_routes(registry, state.why_not_ready))
     app.include_router(ui_routes())
     describe(app, tokens)
     return app
@@ -141,26 +141,3 @@ def metrics_app(
     if wanted := Tokens(auth).of_metrics:
         app.add_middleware(BearerAuth, wanted=lambda _method, _path: wanted, metrics=metrics)
     return app
-
-
-def _process_routes(registry: CollectorRegistry, is_ready: Callable[[], bool]) -> APIRouter:
-    router = APIRouter(tags=["process"])
-
-    @router.get("/healthz", summary="Does the process live?")
-    async def healthz() -> ReadyOut:
-        """Return `ok` while the process answers."""
-        return ReadyOut(status="ok")
-
-    @router.get("/readyz", summary="Should requests be sent here?")
-    async def readyz() -> ReadyOut:
-        """Return `ready` once the event history of every endpoint is fetched or timed out, until draining begins."""
-        if not is_ready():
-            raise UnavailableError("not ready: still fetching the endpoints' event history, or draining")
-        return ReadyOut(status="ready")
-
-    @router.get("/metrics", summary="Prometheus metrics", response_class=Response)
-    async def metrics() -> Response:
-        """Return the metrics in Prometheus text form."""
-        return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
-
-    return router

@@ -9,6 +9,7 @@ from fastapi import APIRouter
 from prometheus_client import CollectorRegistry
 
 from ...fleet.fleet import Fleet
+from ...fleet.kubernetes.cluster import Cluster
 from ...routing.plan.live import LiveConfig
 from ..doctor.check import Result, examine, worst
 from ..doctor.checks import CHECKS
@@ -16,7 +17,7 @@ from ..doctor.deployment import Counts, Deployment
 from .doctor_models import CheckOut, DoctorOut
 
 
-def doctor_routes(fleet: Fleet, live: LiveConfig, registry: CollectorRegistry) -> APIRouter:
+def doctor_routes(fleet: Fleet, live: LiveConfig, registry: CollectorRegistry, cluster: Cluster) -> APIRouter:
     """Return the route of `/v1/doctor`."""
     router = APIRouter(prefix="/v1", tags=["kvatlas"])
 
@@ -30,6 +31,7 @@ def doctor_routes(fleet: Fleet, live: LiveConfig, registry: CollectorRegistry) -
             now=time.monotonic(),
             wall=time.time(),
             refused=live.refusals,
+            cluster=cluster,
         )
         return diagnosis(examine(CHECKS, deployment))
 

@@ -1,4 +1,4 @@
-"""The certificate that a listener shows: from files, which may change while it listens, or made at the start."""
+"""The certificate of the listeners: from files that may change while they listen, or self-signed at the start."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What a listener shows, and whom it asks for the same.
+    """Key and certificate of a listener, and the authorities of its clients.
 
     Attributes:
         key: private key, PEM.
-        chain: its certificate and those that vouch for it, PEM.
-        client_ca: certificates that vouch for clients, PEM; None lets every client in.
+        chain: its certificate and those of its authorities, PEM.
+        client_ca: certificates of the clients' authorities, PEM; None admits every client.
         not_after: end of the certificate's validity, wall-clock seconds.
     """
 
@@ -36,11 +36,11 @@ class Identity:
 
 
 def make_certificates(config: TlsConfig, *, by_default: bool) -> Certificates | None:
-    """The identity that is configured, None to talk in the clear.
+    """Return the configured identity, None for plain text.
 
     Args:
         config: `server.tls`.
-        by_default: whether to make a certificate where the configuration does not say.
+        by_default: whether to make a certificate if the configuration does not say.
 
     Raises:
         TlsError: as of `Certificates`.
@@ -53,10 +53,10 @@ class Certificates:
     """The identity of one process's listeners.
 
     Args:
-        config: `server.tls`; without a file for the certificate one is made.
+        config: `server.tls`; without a certificate file one is made.
 
     Attributes:
-        n_reloads: changed files taken.
+        n_reloads: changed files loaded.
         n_failures: changed files that could not be used.
 
     Raises:
@@ -65,7 +65,7 @@ class Certificates:
 
     def __init__(self, config: TlsConfig) -> None:
         self.asks_clients = bool(config.client_ca_file)
-        """Whether clients must show a certificate."""
+        """Whether clients must present a certificate."""
         self.n_reloads = self.n_failures = 0
         names = (config.key_file, config.cert_file, config.client_ca_file)
         self._watch = FileWatch(*(Path(name) for name in names if name))
@@ -75,9 +75,9 @@ class Certificates:
         self._identity = self._load()
 
     def current(self) -> Identity:
-        """The identity, out of the files as they are; as it was while they cannot be used.
+        """Return the identity of the files as they are now; the last usable one while they cannot be used.
 
-        To be asked for each new connection, from any thread. Cost: a `stat` call for each file, unless one has changed.
+        To be called for each new connection, from any thread. Cost: a `stat` call for each file, unless one has changed.
         """
         if self._watch.changed():
             self._reload()
@@ -116,7 +116,7 @@ def _read(setting: str, name: str) -> bytes:
 
 
 def _parsed(setting: str, name: str, pem: bytes) -> x509.Certificate:
-    """The first certificate, every one of which must be whole."""
+    """Return the first certificate of a file in which every certificate must be complete."""
     try:
         return x509.load_pem_x509_certificates(pem)[0]
     except ValueError as error:
@@ -132,7 +132,7 @@ def _public_key(name: str, pem: bytes) -> object:
         ValueError,
         TypeError,
         UnsupportedAlgorithm,
-    ):  # the error's own text is not for a log: it is about a key
+    ):  # the error's own text is about a key, and must not be logged
         raise TlsError(
             f"server.tls.keyFile: {name} holds no PEM private key, or one with a password; give a key without"
         ) from None

@@ -181,13 +181,11 @@ def top(
     as_json: AsJson = False,
 ) -> None:
     """Watch a running kvatlas: endpoints, rates and the last decisions, until Ctrl-C. With --json one line per sample."""
-    import asyncio
-
     from .top.watch import watch
 
     try:
         with _client(url, token_file, ca_file) as client:
-            asyncio.run(watch(client, Console(), interval_s=interval, once=once, as_json=as_json))
+            watch(client, Console(), interval_s=interval, once=once, as_json=as_json)
     except KeyboardInterrupt:
         raise typer.Exit from None
 

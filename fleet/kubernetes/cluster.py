@@ -21,6 +21,7 @@ from .discovered import DiscoveredEndpoints
 from .discovery import Discovery, namespace_of
 from .leadership import Leadership
 from .metrics import kubernetes_families, leader_families
+from .problems import LEASES, Problem, discovery_problems
 from .rewrites import ModelRewrites
 from .tasks import end
 
@@ -90,6 +91,36 @@ class Cluster:
         """Whether the cluster lets requests be sent here: pods are known, and this process leads if it must."""
         return self.is_synced and (self._leadership is None or self._leadership.is_ready)
 
+    def problems(self) -> list[Problem]:
+        """Return what keeps the cluster from being followed and a leader from being elected."""
+        found = list(discovery_problems(self._discovery)) if self._discovery else []
+        if self._leadership is not None and (problem := self._leadership.problem) is not None:
+            found.append(problem)
+        return found
+
+    @property
+    def absent_pool(self) -> str:
+        """The pool that does not exist, and where; empty if it exists or is not known yet."""
+        return self._discovery.absent_pool if self._discovery else ""
+
+    @property
+    def leader(self) -> str:
+        """Who leads, in words; empty without election."""
+        return self._leadership.state if self._leadership else ""
+
+    def why_not_ready(self) -> Iterator[str]:
+        """Yield the reasons why the cluster lets no requests be sent here; none if it does."""
+        problems = self.problems()
+        if not self.is_synced:
+            waits = [each.evidence for each in problems if each.kind != LEASES]
+            if self.absent_pool:
+                waits.append(f"there is no {self.absent_pool}")
+            awaited = self._discovery.awaited if self._discovery else None
+            yield from waits or [f"waiting for {awaited or 'the snapshot'}"]
+        if self._leadership is not None and not self._leadership.is_ready:
+            yield self._leadership.state
+            yield from (each.evidence for each in problems if each.kind == LEASES)
+
     @property
     def priorities(self) -> Mapping[str, int]:
         """Objective -> priority, from the pool's InferenceObjectives; a live view."""
@@ -131,5 +162,5 @@ class Cluster:
 
     def families(self) -> Iterator[Metric]:
         """Yield the metrics of discovery and election."""
-        yield from kubernetes_families(self._discovery.followers() if self._discovery else ())
+        yield from kubernetes_families(self._discovery)
         yield from self._leadership.families() if self._leadership else leader_families(None)

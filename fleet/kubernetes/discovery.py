@@ -12,6 +12,7 @@ from ...configs.schema import EventsConfig
 from ..roster import Wanted
 from .client.api_server import ApiServer
 from .client.backoff import Timing
+from .client.errors import Failure
 from .client.follower import Collection, Follower
 from .client.list_watch import ListWatch
 from .client.wire import KubernetesObject
@@ -39,8 +40,8 @@ EndpointsListener = Callable[[Mapping[str, Wanted]], None]
 class Discovery:
     """Follows a pool and its pods, or the pods of a label selector.
 
-    The last known endpoints stay while the API server does not respond. Pods that stop serving, and pods outside a new
-    selector, go at once.
+    The last known endpoints stay while the API server does not respond, and until the pods of a new selector are listed.
+    Pods that stop serving go at once.
 
     Args:
         config: names the pool, or the label selector.
@@ -71,7 +72,10 @@ class Discovery:
         self._endpoints: Mapping[str, Wanted] = {}
         self._warned: Mapping[str, str] = {}
         self._pool: Pool | None = None
-        self._selected = asyncio.Event()
+        self._listed_pool: Pool | None = None
+        """The pool whose pods are listed; it differs from `_pool` while those of a new selector are not."""
+        self._removal: asyncio.TimerHandle | None = None
+        self._selected, self._pool_read = asyncio.Event(), asyncio.Event()
         self._listed = False
         self.priorities: dict[str, int] = {}
         """Objective -> priority, from the pool's InferenceObjectives; updated in place."""
@@ -95,9 +99,35 @@ class Discovery:
         return self._pool is not None
 
     @property
+    def absent_pool(self) -> str:
+        """The pool and where it was looked for, if the API server says that there is none; otherwise empty."""
+        if self.pools is None or self.has_pool or not self.pools.copy.synced:
+            return ""
+        config = self._config
+        return f"InferencePool {config.inference_pool} in namespace {self._scope.namespace} ({config.pool_group})"
+
+    @property
     def synced(self) -> bool:
-        """Whether there is a pool, and pods were listed at least once; a new selector does not change this."""
-        return self.has_pool and self._listed
+        """Whether all that decides was read at least once; a new selector does not change this."""
+        return self.awaited is None
+
+    @property
+    def awaited(self) -> str | None:
+        """The first kind that has to be read, and could be, before this is synced; None if it is."""
+        if not self.has_pool:
+            return "inferencepools"
+        if not self._listed:
+            return "pods"
+        return next((each.plural for each in self._about_pool if not each.is_decided), None)
+
+    def problems(self) -> Iterator[tuple[str, Failure]]:
+        """Yield each kind that is not followed, and why."""
+        for kind, follower in (("pods", self.pods), ("inferencepools", self.pools)):
+            if follower is not None and follower.copy.problem is not None:
+                yield kind, follower.copy.problem
+        for objects in self._about_pool:
+            if objects.problem is not None:
+                yield objects.plural, objects.problem
 
     def configure(self, events: EventsConfig) -> None:
         """Replace the event settings."""
@@ -106,13 +136,18 @@ class Discovery:
 
     async def run(self) -> None:
         """Follow, until cancelled."""
-        async with asyncio.TaskGroup() as tasks:
-            if self.pools is not None:
-                tasks.create_task(self.pools.run())
-            for objects in self._about_pool:
-                tasks.create_task(objects.run())
-            await self._selected.wait()
-            tasks.create_task(self.pods.run())
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                if self.pools is not None:
+                    tasks.create_task(self.pools.run())
+                    await self._pool_read.wait()
+                # a server that has just started may refuse or not find anything, until it has served the pool
+                for objects in self._about_pool:
+                    tasks.create_task(objects.run())
+                await self._selected.wait()
+                tasks.create_task(self.pods.run())
+        finally:
+            self._keep_pool()
 
     def followers(self) -> Iterator[tuple[str, AnyFollower]]:
         """Yield every follower with the name of its kind."""
@@ -150,18 +185,31 @@ class Discovery:
         assert self.pools is not None  # noqa: S101 - the caller is its follower
         found = self.pools.copy.objects.get(self._config.inference_pool)
         pool = found.pool if found is not None else None
-        if pool == self._pool:
-            return
+        if self.pools.copy.synced:
+            self._pool_read.set()
         if pool is None:
-            log.warning("InferencePool %s is gone: its endpoints are removed", self._config.inference_pool)
-            self._pool = None
-        else:
+            if self._pool is not None and self._removal is None:
+                loop = asyncio.get_running_loop()
+                self._removal = loop.call_later(self._scope.timing.gone_s, self._remove_pool)
+            return
+        self._keep_pool()
+        if pool != self._pool:
             selector = pool.selector or {}
             log.info(
                 "InferencePool %s: pods with %s, ports %s",
                 self._config.inference_pool, selector, ", ".join(map(str, pool.target_ports)),
             )  # fmt: skip
             self._use(pool, ",".join(f"{name}={value}" for name, value in selector.items()))
+            self._pods_changed()
+
+    def _keep_pool(self) -> None:
+        if self._removal is not None:
+            self._removal.cancel()
+            self._removal = None
+
+    def _remove_pool(self) -> None:
+        log.warning("InferencePool %s is gone: its endpoints are removed", self._config.inference_pool)
+        self._pool = self._listed_pool = self._removal = None
         self._pods_changed()
 
     def _use_objectives(self, objectives: Sequence[InferenceObjective]) -> None:
@@ -174,8 +222,9 @@ class Discovery:
         self._selected.set()
 
     def _pods_changed(self) -> None:
-        self._listed = self._listed or self.pods.copy.synced
-        endpoints = self._pod_endpoints.of(self.pods.copy.objects.values(), self._pool)
+        if self.pods.copy.synced:
+            self._listed, self._listed_pool = True, self._pool
+        endpoints = self._pod_endpoints.of(self.pods.copy.objects.values(), self._listed_pool)
         problems = self._pod_endpoints.problems
         for name in problems.keys() - self._warned.keys():
             log.warning("pod %s: %s", name, problems[name])

@@ -18,6 +18,7 @@ from .client.api_server import ApiServer
 from .client.election import Elector
 from .client.lease import LeaseElection, Terms
 from .metrics import leader_families
+from .problems import Problem, election_problem
 from .tasks import end
 
 CHECK_EVERY_S = 0.2
@@ -76,6 +77,21 @@ class Leadership:
     def is_ready(self) -> bool:
         """Whether requests should be sent here: this process leads, or is handing the lead over."""
         return self._elector.leads or self._hands_over
+
+    @property
+    def problem(self) -> Problem | None:
+        """Why the Lease cannot be used; None if it can."""
+        return election_problem(self._elector)
+
+    @property
+    def state(self) -> str:
+        """Who leads, in words."""
+        if self._elector.holds_on:
+            return "this process leads on without a renewed Lease, until the API server answers"
+        if self.is_ready:
+            return "this process leads"
+        leader = self._elector.leader
+        return f"{leader} leads, or did until now" if leader else "no replica leads yet"
 
     def start(self) -> None:
         """Start to take part."""

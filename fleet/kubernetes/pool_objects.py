@@ -5,7 +5,7 @@ Source: llm-d-router, which for each kind uses its own API group if that is serv
 
 from __future__ import annotations
 
-import asyncio
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
@@ -14,12 +14,14 @@ import msgspec
 
 from ...configs.cluster import KubernetesConfig
 from .client.api_server import ApiServer
-from .client.backoff import Timing
-from .client.errors import RequestFailedError
+from .client.backoff import Backoff, Timing
+from .client.errors import Failure, RequestFailedError
 from .client.follower import Collection, Follower
 from .client.list_watch import ListWatch
 from .client.wire import DECODE_ERRORS, Wire
 from .kinds import PoolMeta
+
+log = logging.getLogger(__name__)
 
 GROUPS = ("llm-d.ai", "inference.networking.x-k8s.io")
 """API groups of these kinds; the first one that is served is used."""
@@ -117,6 +119,15 @@ class PoolObjects(Generic[T]):
         self._copy = ListWatch(kind, timing=scope.timing, rng=scope.rng)
         self.follower: Follower[T] | None = None
         """Keeps a copy of the objects; None while the cluster does not have the kind."""
+        self.is_decided = False
+        """Whether the objects were read, or could not be because the cluster lacks the kind or the right."""
+        self._problem: Failure | None = None
+        self._warned = False
+
+    @property
+    def problem(self) -> Failure | None:
+        """Why the objects may be out of date or unknown; None while a watch runs."""
+        return self._problem if self.follower is None else self._copy.problem
 
     async def run(self) -> None:
         """Follow, until cancelled; waits for the kind if it is not installed yet."""
@@ -129,27 +140,56 @@ class PoolObjects(Generic[T]):
 
     async def _group(self) -> str:
         """Wait for an API group that has the kind, and return it."""
+        timing, backoff = self._scope.timing, Backoff(self._scope.timing, self._scope.rng)
         while True:
-            for group in GROUPS:
-                served = await self._serves(group)
-                if served:
-                    return group
-                if served is None:  # try the next group only if this one is known not to have the kind
-                    break
-            await asyncio.sleep(self._scope.timing.max_delay_s)
+            try:
+                for group in GROUPS:
+                    if await self._is_served(group):
+                        return group
+            except (
+                RequestFailedError
+            ) as error:  # the next group counts only if this one does not have the kind
+                problem, wait_s = error.failure, backoff.failed(error.failure)
+            else:
+                problem, wait_s = self._not_installed(), timing.max_delay_s
+            self._failed(problem)
+            if await self._scope.server.pause(wait_s):
+                backoff.wake()
 
-    async def _serves(self, group: str) -> bool | None:
-        """Return whether the cluster has the kind in this group, None if that is unknown."""
+    async def _is_served(self, group: str) -> bool:
+        """Return whether the cluster has the kind in this group.
+
+        Raises:
+            RequestFailedError: that is unknown.
+        """
+        path = f"/apis/{group}/{VERSION}"
         try:
-            body = await self._scope.server.get(f"/apis/{group}/{VERSION}", {})
-            kinds = msgspec.json.decode(body, type=ResourceList)
+            kinds = msgspec.json.decode(await self._scope.server.get(path, {}), type=ResourceList)
         except RequestFailedError as error:
-            return False if error.failure.status == 404 else None
-        except DECODE_ERRORS:
-            return None
+            if error.failure.status == 404:
+                return False
+            raise
+        except DECODE_ERRORS as error:
+            raise RequestFailedError(Failure("malformed", f"GET {path}: {error}")) from error
         return any(kind.name == self.plural for kind in kinds.resources)
 
+    def _not_installed(self) -> Failure:
+        where = " and ".join(f"{group}/{VERSION}" for group in GROUPS)
+        return Failure("http_status", f"neither of {where} has them; install the CRD to use them", status=404)
+
+    def _failed(self, problem: Failure) -> None:
+        log.log(
+            logging.DEBUG if self._warned else logging.WARNING,
+            "%s are not known%s: %s", self.plural, "" if problem.lack else " yet", problem.message,
+        )  # fmt: skip
+        self._problem, self._warned = problem, True
+        self.is_decided = self.is_decided or problem.lack is not None
+
     def _changed(self) -> None:
+        problem = self._copy.problem
+        self.is_decided = (
+            self.is_decided or self._copy.synced or (problem is not None and problem.lack is not None)
+        )
         config = self._scope.config
         groups = (config.pool_group, GROUP_WITHOUT_POOLS)
         self._on_change([

@@ -104,13 +104,11 @@ class ConfigFollower:
         listed = Path(named) if named else None
         if listed is not None and await self._has_changed(listed):
             await self._load_endpoints("file")
-        for path in self._live.seen.keys() - {
-            *map(str, paths),
-            named,
-        }:  # another endpoints.file took its place
-            self._watches.pop(Path(path), None)
-            del self._live.seen[path]
-            self._live.refusals.pop(path, None)
+        # Files of another `endpoints.file` are followed no more.
+        for path in {*self._watches, *map(Path, self._live.seen)} - {*paths, listed}:
+            self._watches.pop(path, None)
+            self._live.seen.pop(str(path), None)
+            self._live.refusals.pop(str(path), None)
 
     async def reload(self) -> None:
         """Load the files as they are, changed or not."""

@@ -92,7 +92,7 @@ class Target:
 
 
 def outcome(core: IndexCore, data: bytes) -> object:
-    """What a core makes of an input, told three times over: what is learned from the first is used by the next."""
+    """Apply an input three times: later passes use the state of the earlier ones."""
     atlas = make_atlas(core)
     try:
         for _ in range(3):
@@ -126,7 +126,7 @@ def make_atlas(core: IndexCore) -> Atlas:
 
 
 def renamed(event: Event, spread: int) -> Event:
-    """The event with other hashes, the same way for all hashes of an input."""
+    """Return the event with other hashes, replaced alike in all events of an input."""
     match event:
         case BlockStored(parent=parent):
             parent = None if parent is None else EngineHash(parent ^ spread)

@@ -1,4 +1,4 @@
-"""What an engine says it reused, through a running `kvatlas serve`: verdicts, metrics, and credit."""
+"""Reuse reported by an engine, through a running `kvatlas serve`: verdicts, metrics, and credit."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SCORERS = [{"type": "prefix-cache-scorer"}]
 
 
 async def answered(gate: Gateway, cached_tokens: int, request_id: str = "") -> None:
-    """One request for the prompt that the engine holds, and its answer."""
+    """Send a request for the prompt that the engine holds, and its response."""
     request = await gate.request(N_TOKENS, ("x-request-id", request_id))
     usage = {"prompt_tokens": N_TOKENS, "prompt_tokens_details": {"cached_tokens": cached_tokens}}
     await request.say(response_headers(("content-type", "application/json")))
@@ -30,7 +30,7 @@ async def answered(gate: Gateway, cached_tokens: int, request_id: str = "") -> N
 
 
 def removed(seq: int) -> Frame:
-    """The GPU has nothing of the prompt any more."""
+    """Return the event that removes the prompt's blocks from the GPU."""
     topic, number, payload = stored(seq, range(N_TOKENS)).parts
     _, (event,), rank = msgspec.msgpack.decode(payload)
     gone = {"type": "BlockRemoved", "block_hashes": event["block_hashes"], "medium": "GPU"}
@@ -102,7 +102,7 @@ async def test_tier_that_gives_less_than_is_inferred_of_it_is_bounded_to_less(tm
         address = {"events": playing.events, "replay": playing.replay}
         fleet = [{"name": "a", "address": "127.0.0.1:1", "metrics": "", **address}]
         sections: dict[str, Any] = {"endpoints": {"static": fleet}, "tiers": tiers}
-        sections["predictions"] = {"enabled": False}  # or what fails is taken for not computed yet
+        sections["predictions"] = {"enabled": False}  # otherwise a failed block counts as not computed yet
         async with gateway(tmp_path, plugins=SCORERS, **sections) as gate:
             await playing.publish(stored(0, range(N_TOKENS)), removed(1))
             await gate.served.until_applied("a", 1)
@@ -114,5 +114,5 @@ async def test_tier_that_gives_less_than_is_inferred_of_it_is_bounded_to_less(tm
             after = (await gate.served.get("/v1/endpoints/a"))["tiers"][1]
     assert [tier["residencies"] for tier in (before, thin)] == [64, 64]
     assert [tier["capacity"] for tier in (before, thin)] == [None, None]
-    assert after["capacity"] == after["residencies"] == 40  # the first step from 64 blocks that fail
+    assert after["capacity"] == after["residencies"] == 40  # the first step after 64 failing blocks
     assert (after["source"], after["configuredCapacity"]) == ("inferred", "auto")

@@ -17,7 +17,7 @@ from support.waiting import until
 
 
 async def capacity(process: LocalProcess, *arguments: str) -> tuple[int, str]:
-    """Exit status and output of `kvatlas capacity`."""
+    """Run `kvatlas capacity`; return exit status and output."""
     runner = CliRunner(env={"COLUMNS": "200"})
     command = ["capacity", "--url", process.url, *arguments]
     result = await asyncio.to_thread(runner.invoke, app, command)
@@ -29,7 +29,7 @@ async def metrics(process: LocalProcess) -> str:
         return await answer.text()
 
 
-async def test_curve_of_routed_requests_is_told_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_curve_of_routed_requests_is_shown_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(curve, "REFRESH_S", 0.01)
     async with player() as engine:
         endpoint = make_endpoint("a", events=engine.events)
@@ -64,7 +64,7 @@ async def test_curve_of_routed_requests_is_told_everywhere(monkeypatch: pytest.M
     assert 'kvatlas_capacity_curve_keys{endpoint="a"} 1.0' in text
 
 
-async def test_memory_of_a_token_is_asked_for_where_it_is_not_known() -> None:
+async def test_memory_of_a_token_is_requested_when_it_is_unknown() -> None:
     async with player() as engine, local_process(make_endpoint("a", events=engine.events)) as process:
         await until_held(process, engine)
         await process.send_requests(2)
@@ -78,12 +78,12 @@ async def test_memory_of_a_token_is_asked_for_where_it_is_not_known() -> None:
     )
 
 
-async def test_curve_that_is_off_is_told_with_the_line_that_switches_it_on() -> None:
+async def test_setting_is_named_when_the_curve_is_off() -> None:
     async with local_process(make_endpoint("a", events=""), capacityCurve={"enabled": False}) as process:
         await process.send_requests(1)
         assert await capacity(process) == (0, "no curve is kept; capacityCurve.enabled: true\n")
         assert await capacity(process, "--gib", "0,much") == (
             2,
-            "kvatlas: --gib: found '0,much', expected numbers with commas between, such as 0,50,100\n",
+            "kvatlas: --gib: found '0,much', expected numbers separated by commas, such as 0,50,100\n",
         )
         assert "kvatlas_capacity_curve_keys{" not in await metrics(process)

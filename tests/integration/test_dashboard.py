@@ -16,7 +16,7 @@ from playwright.async_api import Browser, expect
 
 from kvatlas.sim.demo_model import MODEL_NAME
 from kvatlas.sim.words import prose
-from support.browser import NARROW, WIDE, Scheme, chromium, viewing, write_picture
+from support.browser import NARROW, WIDE, Scheme, chromium, open_page, write_picture
 from support.contrast import hard_to_read
 from support.dashboard import (
     BLOCK_SIZE,
@@ -91,48 +91,46 @@ async def shared_chat(installed: Installation) -> Question:
 
 
 async def test_fleet_shows_what_each_endpoint_holds(installed: Installation, browser: Browser) -> None:
-    async with viewing(browser, f"{installed.url}/ui") as viewed:
-        await expect(viewed.page.locator(ROWS)).to_have_count(N_SERVERS)
-        await expect(viewed.page.locator("#connection")).to_have_text("live")
+    async with open_page(browser, f"{installed.url}/ui") as view:
+        await expect(view.page.locator(ROWS)).to_have_count(N_SERVERS)
+        await expect(view.page.locator("#connection")).to_have_text("live")
 
         async def shows_all_endpoints() -> bool:
             endpoints = (await installed.served.get("/v1/endpoints"))["endpoints"]
-            rows = [await cells(viewed, f"{ROWS}:nth-child({n + 1})") for n in range(N_SERVERS)]
+            rows = [await cells(view, f"{ROWS}:nth-child({n + 1})") for n in range(N_SERVERS)]
             return all(map(shows_endpoint, rows, endpoints))
 
         await until(shows_all_endpoints, what="the figures of /v1/endpoints on the page")
-        assert "4 endpoints · 4 live" in await viewed.text("#fleet-facts")
+        assert "4 endpoints · 4 live" in await view.text("#fleet-facts")
 
 
 async def test_decision_shows_why_the_server_was_picked(installed: Installation, browser: Browser) -> None:
     newest = (await installed.served.get("/v1/decisions?limit=1"))["decisions"][0]
     decision: dict[str, Any] = await installed.served.get(f"/v1/decisions/{newest['requestId']}")
     ranked = sorted(decision["endpoints"], key=lambda each: -each["total"])
-    async with viewing(browser, f"{installed.url}/ui") as viewed:
-        request = viewed.page.get_by_role("button", name=newest["requestId"])
-        row = await cells(viewed, f"{DECISIONS}:has(button:text-is('{newest['requestId']}'))")
+    async with open_page(browser, f"{installed.url}/ui") as view:
+        request = view.page.get_by_role("button", name=newest["requestId"])
+        row = await cells(view, f"{DECISIONS}:has(button:text-is('{newest['requestId']}'))")
         assert row["Endpoint"] == decision["picked"][0] == ranked[0]["name"]
         assert figures(row["Total"]) == [rounded(ranked[0]["total"])]
         gains = {
             ours["name"].removesuffix("-scorer"): ours["product"] - theirs["product"]
             for ours, theirs in zip(ranked[0]["scores"], ranked[1]["scores"], strict=True)
         }
-        rival, _, told = row["Why"].removeprefix("over ").partition(": ")
+        rival, _, reasons = row["Why"].removeprefix("over ").partition(": ")
         assert ranked[1]["total"] == next(each["total"] for each in ranked if each["name"] == rival)
-        assert told == ", ".join(
+        assert reasons == ", ".join(
             f"{name} {f'{gain:+.2f}'.replace('-', MINUS)}"
             for name, gain in sorted(gains.items(), key=lambda item: -item[1])
             if abs(gain) >= 0.005
         )
 
         await request.focus()
-        await viewed.page.keyboard.press("Enter")
-        dialog = viewed.page.get_by_role("dialog", name=f"Request {newest['requestId']}")
+        await view.page.keyboard.press("Enter")
+        dialog = view.page.get_by_role("dialog", name=f"Request {newest['requestId']}")
         rows = dialog.locator("tbody tr")
         await expect(rows).to_have_count(len(ranked))
-        shown = [
-            await cells(viewed, f"#decision-body tbody tr:nth-child({n + 1})") for n in range(len(ranked))
-        ]
+        shown = [await cells(view, f"#decision-body tbody tr:nth-child({n + 1})") for n in range(len(ranked))]
         assert [figures(each["Total"])[0] for each in shown] == [rounded(each["total"]) for each in ranked]
         assert "picked" in shown[0]["Endpoint"]
         by_name = {each["name"]: each for each in ranked}
@@ -144,7 +142,7 @@ async def test_decision_shows_why_the_server_was_picked(installed: Installation,
                 assert weight == term["weight"]
         if decision["counterfactual"]:
             assert decision["counterfactual"]["scorer"] in await dialog.inner_text()
-        await viewed.page.keyboard.press("Escape")
+        await view.page.keyboard.press("Escape")
         await expect(dialog).to_be_hidden()
         await expect(request).to_be_focused()
 
@@ -154,12 +152,12 @@ async def test_prompt_is_shown_where_it_is_cached(
 ) -> None:
     answer = await installed.served.post("/v1/score", {"model": MODEL_NAME, "messages": shared_chat.messages})
     n_tokens, n_blocks = answer["tokens"], answer["blocks"]
-    async with viewing(browser, f"{installed.url}/ui") as viewed:
-        await find_prompt(viewed, shared_chat)
-        strips = viewed.page.locator(".strips > li")
+    async with open_page(browser, f"{installed.url}/ui") as view:
+        await find_prompt(view, shared_chat)
+        strips = view.page.locator(".strips > li")
         assert await strips.first.get_attribute("data-name") == "vllm-0"
         for name, prefix in (await installed.prefixes(shared_chat)).items():
-            strip = viewed.page.locator(f".strips > li[data-name='{name}']")
+            strip = view.page.locator(f".strips > li[data-name='{name}']")
             reusable, share = figures(await strip.locator(".figures > span").inner_text())
             assert (reusable, share) == (
                 prefix["usableTokens"],
@@ -172,20 +170,20 @@ async def test_prompt_is_shown_where_it_is_cached(
                 assert f"{tier} the first {tokens // BLOCK_SIZE} of {n_blocks} blocks" in label
                 lane = strip.locator(".lane").nth(number)
                 assert await drawn(lane) == pytest.approx(tokens / n_tokens, abs=0.01), (name, tier)
-        whole = await viewed.page.locator(".fleet-heat").get_by_role("img").get_attribute("aria-label") or ""
+        whole = await view.page.locator(".fleet-heat").get_by_role("img").get_attribute("aria-label") or ""
         assert re.fullmatch(r"Whole fleet: tokens 1 to [\d,]+ on [34] endpoints, .* on 0 endpoints", whole)
-        assert viewed.errors == []
+        assert view.errors == []
 
-        await viewed.page.get_by_label("Text, chat messages").fill("x")
-        await viewed.page.get_by_role("button", name="Find it").click()
-        await expect(viewed.page.locator("#prompt-lead")).to_contain_text("Nobody can reuse any of it.")
+        await view.page.get_by_label("Text, chat messages").fill("x")
+        await view.page.get_by_role("button", name="Find it").click()
+        await expect(view.page.locator("#prompt-lead")).to_contain_text("Nobody can reuse any of it.")
 
 
 ROLE = '{"role": "user", "content": "x"}'
 
 
 @pytest.mark.parametrize(
-    ("text", "told", "body"),
+    ("text", "summary", "body"),
     [
         pytest.param("Hello", "text", {"prompt": "Hello"}, id="text"),
         pytest.param("[1, 2]", "text", {"prompt": "[1, 2]"}, id="json_that_is_no_chat"),
@@ -201,12 +199,12 @@ ROLE = '{"role": "user", "content": "x"}'
     ],
 )  # fmt: skip
 async def test_pasted_text_is_understood(
-    text: str, told: str, body: dict[str, Any], installed: Installation, browser: Browser
+    text: str, summary: str, body: dict[str, Any], installed: Installation, browser: Browser
 ) -> None:
-    async with viewing(browser, f"{installed.url}/ui") as viewed:
+    async with open_page(browser, f"{installed.url}/ui") as view:
         read = "async text => (await import('/ui/prompt.js')).question(text)"
-        found = await viewed.value(read, text)
-        assert (found["told"], found["body"]) == (told, body)
+        found = await view.value(read, text)
+        assert (found["told"], found["body"]) == (summary, body)
         assert found.get("model") == ("m" if '"model"' in text else None)
 
 
@@ -215,15 +213,15 @@ async def test_audit_shows_verdicts_per_endpoint(installed: Installation, browse
     n_requests = sum(each["requests"] for each in endpoints)
     n_good = sum(each["verdicts"]["good"] for each in endpoints)
     assert n_requests > WORKLOAD.n_requests / 2
-    async with viewing(browser, f"{installed.url}/ui") as viewed:
-        await expect(viewed.page.locator("#audit-table tbody tr")).to_have_count(len(endpoints))
-        assert figures(await viewed.text("#audit-facts")) == [
+    async with open_page(browser, f"{installed.url}/ui") as view:
+        await expect(view.page.locator("#audit-table tbody tr")).to_have_count(len(endpoints))
+        assert figures(await view.text("#audit-facts")) == [
             n_good,
             n_requests,
             rounded(100 * n_good / n_requests, 1),
         ]
         for number, endpoint in enumerate(endpoints, 1):
-            row = await cells(viewed, f"#audit-table tbody tr:nth-child({number})")
+            row = await cells(view, f"#audit-table tbody tr:nth-child({number})")
             expected, reused = (sum(endpoint[each].values()) for each in ("expectedTokens", "reusedTokens"))
             assert row["Endpoint"].strip() == endpoint["name"]
             assert figures(row["Expected"]) + figures(row["Reused"]) == [expected, reused]
@@ -240,16 +238,16 @@ async def test_doctor_shows_the_misconfiguration_and_its_remedy(
 ) -> None:
     checks = (await installed.served.get("/v1/doctor"))["checks"]
     wrong = {check["name"]: check for check in checks if check["state"] in ("warn", "fail")}
-    async with viewing(browser, f"{installed.url}/ui") as viewed:
-        problem = viewed.page.locator("#doctor-problems > li[data-name='capacity-real']")
-        told = await problem.inner_text()
+    async with open_page(browser, f"{installed.url}/ui") as view:
+        problem = view.page.locator("#doctor-problems > li[data-name='capacity-real']")
+        text = await problem.inner_text()
         for line in (*wrong["capacity-real"]["evidence"], wrong["capacity-real"]["effect"]):
-            assert line in told
+            assert line in text
         assert await problem.locator("pre").all_inner_texts() == ["tiers[gpu].lruCapacityPerServer: auto"]
-        assert await viewed.page.locator("#doctor-problems > li").count() == len(wrong)
-        quiet = viewed.page.locator("#doctor-rest-list li")
+        assert await view.page.locator("#doctor-problems > li").count() == len(wrong)
+        quiet = view.page.locator("#doctor-rest-list li")
         await expect(quiet.first).to_be_hidden()
-        await viewed.page.locator("#doctor-rest-title").click()
+        await view.page.locator("#doctor-rest-title").click()
         await expect(quiet).to_have_count(len(checks) - len(wrong))
         await expect(quiet.first).to_be_visible()
 
@@ -257,20 +255,20 @@ async def test_doctor_shows_the_misconfiguration_and_its_remedy(
 async def test_sliders_show_the_preview_of_other_weights(installed: Installation, browser: Browser) -> None:
     weights = {"queue": 0.0, "gpuPrefixCache": 0.05, "cpuPrefixCache": 0.1}
     found = await installed.served.post("/v1/weights/preview", weights)
-    anew = await installed.decisions_changed_by(
+    expected = await installed.decisions_changed_by(
         {"queue-scorer": 0, "gpu-prefix-cache-scorer": 0.05, "cpu-prefix-cache-scorer": 0.1}
     )
-    assert (found["decisions"], found["changed"]) == anew
+    assert (found["decisions"], found["changed"]) == expected
     assert found["changed"] > 0
-    async with viewing(browser, f"{installed.url}/ui") as viewed:
-        await expect(viewed.page.get_by_role("button", name="Apply")).to_be_disabled()
+    async with open_page(browser, f"{installed.url}/ui") as view:
+        await expect(view.page.get_by_role("button", name="Apply")).to_be_disabled()
         for name, weight in weights.items():
-            slider = viewed.page.get_by_label(name)
+            slider = view.page.get_by_label(name)
             await slider.focus()
-            await viewed.page.keyboard.press("Home")
+            await view.page.keyboard.press("Home")
             for _ in range(round(weight / 0.05)):
-                await viewed.page.keyboard.press("ArrowRight")
-        outcome = viewed.page.locator("#weights-outcome")
+                await view.page.keyboard.press("ArrowRight")
+        outcome = view.page.locator("#weights-outcome")
         await expect(outcome).to_contain_text(
             f"{found['changed']} of the last {found['decisions']} decisions"
         )
@@ -278,62 +276,60 @@ async def test_sliders_show_the_preview_of_other_weights(installed: Installation
         assert after == rounded(100 * found["usableTokensAfter"] / found["tokens"], 1)
         assert before == rounded(100 * found["usableTokensBefore"] / found["tokens"], 1)
         for number, endpoint in enumerate(found["endpoints"], 1):
-            row = await cells(viewed, f"#weights-picks tbody tr:nth-child({number})")
+            row = await cells(view, f"#weights-picks tbody tr:nth-child({number})")
             assert row["Endpoint"] == endpoint["name"]
             assert figures(row["Picked"]) + figures(row["Would be"]) == [
                 endpoint["before"],
                 rounded(endpoint["after"], 1),
             ]
-        moved = await viewed.page.locator("#weights-moved li").all_inner_texts()
+        moved = await view.page.locator("#weights-moved li").all_inner_texts()
         assert [line.split()[1] for line in moved] == [
             each["decision"]["requestId"] for each in found["moved"]
         ]
-        await viewed.page.get_by_role("button", name="Back to those in force").click()
+        await view.page.get_by_role("button", name="Back to those in force").click()
         await expect(outcome).to_contain_text("Move a slider")
-        await expect(viewed.page.get_by_role("button", name="Apply")).to_be_disabled()
+        await expect(view.page.get_by_role("button", name="Apply")).to_be_disabled()
     assert (await installed.served.get("/v1/weights"))["generation"] == 1
 
 
 async def test_page_can_be_used_by_keyboard_alone(installed: Installation, browser: Browser) -> None:
-    async with viewing(browser, f"{installed.url}/ui") as viewed:
-        await expect(viewed.page.locator("#doctor-problems > li").first).to_be_visible()
-        await expect(viewed.page.locator("#weights-sliders li").first).to_be_visible()
-        wanted = await viewed.value(FOCUSABLE)
-        await viewed.page.keyboard.press("Tab")
-        assert await viewed.value("document.activeElement.innerText") == "To the fleet"
-        await expect(viewed.page.get_by_text("To the fleet")).to_be_in_viewport()
+    async with open_page(browser, f"{installed.url}/ui") as view:
+        await expect(view.page.locator("#doctor-problems > li").first).to_be_visible()
+        await expect(view.page.locator("#weights-sliders li").first).to_be_visible()
+        wanted = await view.value(FOCUSABLE)
+        await view.page.keyboard.press("Tab")
+        assert await view.value("document.activeElement.innerText") == "To the fleet"
+        await expect(view.page.get_by_text("To the fleet")).to_be_in_viewport()
         met = 1
         while True:
             outline = "getComputedStyle(document.activeElement).outlineStyle"
-            assert await viewed.value(outline) != "none", await viewed.value(
-                "document.activeElement.outerHTML"
-            )
-            await viewed.page.keyboard.press("Tab")
-            if await viewed.value("document.activeElement === document.body"):
+            assert await view.value(outline) != "none", await view.value("document.activeElement.outerHTML")
+            await view.page.keyboard.press("Tab")
+            if await view.value("document.activeElement === document.body"):
                 break
             met += 1
         assert met == wanted > 30
-        await viewed.page.keyboard.press("Tab")
-        await viewed.page.keyboard.press("Enter")
-        assert await viewed.value("document.activeElement.id") == "fleet"
+        await view.page.keyboard.press("Tab")
+        await view.page.keyboard.press("Enter")
+        assert await view.value("document.activeElement.id") == "fleet"
 
 
 async def test_updates_move_nothing_and_stop_when_the_page_is_hidden(
     installed: Installation, browser: Browser
 ) -> None:
-    async with viewing(browser, f"{installed.url}/ui") as viewed:
-        await expect(viewed.page.locator("#doctor-problems > li").first).to_be_visible()
-        await expect(viewed.page.locator("#audit-table tbody tr").first).to_be_visible()
-        before = await viewed.value(BOXES)
-        first = await viewed.page.locator(DECISIONS).get_by_role("button").first.inner_text()
+    async with open_page(browser, f"{installed.url}/ui") as view:
+        await expect(view.page.locator("#doctor-problems > li").first).to_be_visible()
+        await expect(view.page.locator("#audit-table tbody tr").first).to_be_visible()
+        before = await view.value(BOXES)
+        first = await view.page.locator(DECISIONS).get_by_role("button").first.inner_text()
         for number in range(3):
             await installed.chat("You are asked again.", f"Question {number}")
-        await expect(viewed.page.locator(DECISIONS).get_by_role("button").first).not_to_have_text(first)
-        assert await viewed.value(BOXES) == before
+        await expect(view.page.locator(DECISIONS).get_by_role("button").first).not_to_have_text(first)
+        assert await view.value(BOXES) == before
 
-        await viewed.value(HIDE, True)
+        await view.value(HIDE, True)
         await installed.served.until_metric("kvatlas_live_viewers 0.0")
-        await viewed.value(HIDE, False)
+        await view.value(HIDE, False)
         await installed.served.until_metric("kvatlas_live_viewers 1.0")
 
 
@@ -347,26 +343,24 @@ async def test_page_fits_is_legible_and_contacts_no_other_server(
     browser: Browser,
     pictures: Path | None,
 ) -> None:
-    async with viewing(browser, f"{installed.url}/ui", size=size, scheme=scheme) as viewed:
-        await expect(viewed.page.locator(DECISIONS).first).to_be_visible()
-        await expect(viewed.page.locator(ROWS).first).to_be_visible()
-        await expect(viewed.page.locator("#doctor-problems > li").first).to_be_visible()
-        await find_prompt(viewed, shared_chat)
-        await viewed.page.get_by_label("gpuPrefixCache").fill("0")
-        await expect(viewed.page.locator("#weights-picks tbody tr")).to_have_count(N_SERVERS)
-        await viewed.value("document.activeElement.blur(), scrollTo(0, 0)")
+    async with open_page(browser, f"{installed.url}/ui", size=size, scheme=scheme) as view:
+        await expect(view.page.locator(DECISIONS).first).to_be_visible()
+        await expect(view.page.locator(ROWS).first).to_be_visible()
+        await expect(view.page.locator("#doctor-problems > li").first).to_be_visible()
+        await find_prompt(view, shared_chat)
+        await view.page.get_by_label("gpuPrefixCache").fill("0")
+        await expect(view.page.locator("#weights-picks tbody tr")).to_have_count(N_SERVERS)
+        await view.value("document.activeElement.blur(), scrollTo(0, 0)")
         for name, selector in (("page", None), ("decision", DECISIONS)):
             if selector is not None:
-                await viewed.page.locator(selector).get_by_role("button").nth(3).click()
-                await expect(viewed.page.locator("#decision-body tbody tr").first).to_be_visible()
-            assert await viewed.value("document.documentElement.scrollWidth") == size[0]
-            looked, hard = await hard_to_read(viewed.page)
+                await view.page.locator(selector).get_by_role("button").nth(3).click()
+                await expect(view.page.locator("#decision-body tbody tr").first).to_be_visible()
+            assert await view.value("document.documentElement.scrollWidth") == size[0]
+            looked, hard = await hard_to_read(view.page)
             assert looked > 100
             assert hard == []
             picture = f"dashboard-{name}-{'wide' if size == WIDE else 'narrow'}-{scheme}.png"
             if pictures is not None and picture in PICTURES:
-                await write_picture(viewed.page, pictures / picture)
-        assert {urlsplit(request.url).netloc for request in viewed.requests} == {
-            urlsplit(installed.url).netloc
-        }
-        assert viewed.errors == []
+                await write_picture(view.page, pictures / picture)
+        assert {urlsplit(request.url).netloc for request in view.requests} == {urlsplit(installed.url).netloc}
+        assert view.errors == []

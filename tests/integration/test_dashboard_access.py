@@ -1,4 +1,4 @@
-"""The dashboard where a token is wanted, and where kvatlas goes away: in a browser, over a running process."""
+"""The dashboard with a required token, and while kvatlas restarts: in a browser, over a running process."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from playwright.async_api import Browser, expect
 
 from kvatlas.sim.demo_model import MODEL_NAME, write_demo_model
 from kvatlas.sim.held_port import HeldPort
-from support.browser import Viewed, chromium, viewing
+from support.browser import PageView, chromium, open_page
 from support.engine_metrics import metrics_of
 from support.ext_proc import DUPLEX, request_body, request_headers
 from support.gateway import FLEET, Gateway, gateway
@@ -27,7 +27,7 @@ from support.waiting import until
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.slow]
 
 ROWS, DECISIONS = "#fleet-table tbody tr", "#decisions-table tbody tr"
-TOKEN = "a-token-that-is-not-to-be-shown"  # noqa: S105 - of this test alone
+TOKEN = "a-token-that-is-not-to-be-shown"  # noqa: S105 - used by this test alone
 SECRET = "zebra quartz lantern"  # noqa: S105 - a prompt
 CHAT = [{"role": "user", "content": SECRET * 20}]
 READS = ("/v1/decisions", "/v1/decisions/r1", "/v1/endpoints", "/v1/index", "/v1/config", "/v1/weights", "/v1/audit",
@@ -45,7 +45,7 @@ async def browser() -> AsyncGenerator[Browser]:
 
 @asynccontextmanager
 async def guarded(folder: Path, **auth: bool) -> AsyncGenerator[Gateway]:
-    """A process with a token, which has routed a secret prompt."""
+    """Run a process with a token, and route a secret prompt through it."""
     (folder / "token").write_text(TOKEN)
     write_demo_model(folder / "model")
     server = ANY_PORTS | {"auth": {"bearerTokenFile": str(folder / "token"), **auth}}
@@ -56,7 +56,7 @@ async def guarded(folder: Path, **auth: bool) -> AsyncGenerator[Gateway]:
 
 
 async def ask(gate: Gateway) -> None:
-    """A chat with the secret, through the picker."""
+    """Send a chat with the secret through the picker."""
     body = {"model": MODEL_NAME, "messages": CHAT}
     call = gate.open()
     headers = request_headers(("x-request-id", "r1"), config=DUPLEX)
@@ -67,7 +67,7 @@ async def ask(gate: Gateway) -> None:
 
 
 async def everything(gate: Gateway) -> str:
-    """All that is said to somebody without the token, and all that is logged."""
+    """Return all responses to calls without the token, and the log."""
     said: list[str] = []
     for path in (*READS, *PAGE):
         async with gate.served.session.get(f"{gate.url}{path}") as answer:
@@ -78,49 +78,49 @@ async def everything(gate: Gateway) -> str:
     return "\n".join((*said, *gate.served.log))
 
 
-async def give(viewed: Viewed, token: str) -> None:
-    await viewed.page.get_by_label("Bearer token").fill(token)
-    await viewed.page.get_by_role("button", name="Use it").click()
+async def give(view: PageView, token: str) -> None:
+    await view.page.get_by_label("Bearer token").fill(token)
+    await view.page.get_by_role("button", name="Use it").click()
 
 
-async def look_for_the_secret(viewed: Viewed) -> None:
-    """Ask where the secret prompt is cached."""
-    await viewed.page.get_by_label("Text, chat messages").fill(SECRET * 20)
-    await viewed.page.get_by_role("button", name="Find it").click()
-    await expect(viewed.page.locator(".strips > li")).to_have_count(2)
+async def look_for_the_secret(view: PageView) -> None:
+    """Look up on the page where the secret prompt is cached."""
+    await view.page.get_by_label("Text, chat messages").fill(SECRET * 20)
+    await view.page.get_by_role("button", name="Find it").click()
+    await expect(view.page.locator(".strips > li")).to_have_count(2)
 
 
-async def test_page_shows_nothing_before_it_has_the_token_and_all_calls_bring_it(
+async def test_page_shows_nothing_without_the_token_and_all_calls_carry_it(
     tmp_path: Path, browser: Browser
 ) -> None:
     async with guarded(tmp_path, protectReads=True) as gate:
-        async with viewing(browser, f"{gate.url}/ui") as viewed:
-            dialog = viewed.page.get_by_role("dialog", name="Token")
+        async with open_page(browser, f"{gate.url}/ui") as view:
+            dialog = view.page.get_by_role("dialog", name="Token")
             await expect(dialog).to_be_visible()
-            assert "r1" not in await viewed.text("main")
-            await viewed.page.get_by_role("button", name="Not now").click()
-            await expect(viewed.page.locator("#connection")).to_have_text("its token is needed")
+            assert "r1" not in await view.text("main")
+            await view.page.get_by_role("button", name="Not now").click()
+            await expect(view.page.locator("#connection")).to_have_text("its token is needed")
             await expect(dialog).to_be_hidden()
-            await viewed.page.get_by_role("button", name="Give token").click()
-            await give(viewed, "another")
+            await view.page.get_by_role("button", name="Give token").click()
+            await give(view, "another")
             await expect(dialog).to_contain_text("That is not the token")
-            viewed.requests.clear()
-            await give(viewed, TOKEN)
-            await expect(viewed.page.locator(DECISIONS)).to_have_count(1)
-            await look_for_the_secret(viewed)
-            await expect(viewed.page.locator("#doctor-problems > li").first).to_be_visible()
+            view.requests.clear()
+            await give(view, TOKEN)
+            await expect(view.page.locator(DECISIONS)).to_have_count(1)
+            await look_for_the_secret(view)
+            await expect(view.page.locator("#doctor-problems > li").first).to_be_visible()
 
-            calls = [each for each in viewed.requests if "/ui" not in each.url]
+            calls = [each for each in view.requests if "/ui" not in each.url]
             assert {"/v1/live", "/v1/score", "/v1/doctor", "/v1/audit", "/v1/weights"} <= {
                 urlsplit(each.url).path for each in calls
             }
             assert {each.headers.get("authorization") for each in calls} == {f"Bearer {TOKEN}"}
-            assert not [each.url for each in viewed.requests if TOKEN in each.url]
-            assert await viewed.value("Object.values(sessionStorage)") == [TOKEN]
-            assert await viewed.value("[localStorage.length, document.cookie]") == [0, ""]
-            await viewed.page.get_by_role("button", name="Forget token").click()
+            assert not [each.url for each in view.requests if TOKEN in each.url]
+            assert await view.value("Object.values(sessionStorage)") == [TOKEN]
+            assert await view.value("[localStorage.length, document.cookie]") == [0, ""]
+            await view.page.get_by_role("button", name="Forget token").click()
             await expect(dialog).to_be_visible()
-            assert await viewed.value("sessionStorage.length") == 0
+            assert await view.value("sessionStorage.length") == 0
         said = await everything(gate)
     assert "401 /v1/decisions " in said
     assert "200 /ui/app.js " in said
@@ -132,24 +132,24 @@ async def test_weights_are_applied_with_the_token_after_they_were_confirmed(
     tmp_path: Path, browser: Browser
 ) -> None:
     async with guarded(tmp_path) as gate:
-        async with viewing(browser, f"{gate.url}/ui") as viewed:
-            await look_for_the_secret(viewed)
-            await viewed.page.get_by_label("queue").fill("0.5")
-            apply = viewed.page.get_by_role("button", name="Apply").first
+        async with open_page(browser, f"{gate.url}/ui") as view:
+            await look_for_the_secret(view)
+            await view.page.get_by_label("queue").fill("0.5")
+            apply = view.page.get_by_role("button", name="Apply").first
             await apply.click()
-            confirm = viewed.page.get_by_role("dialog", name="Apply these weights?")
+            confirm = view.page.get_by_role("dialog", name="Apply these weights?")
             await expect(confirm).to_contain_text("queue: 2 → 0.5")
             await confirm.get_by_role("button", name="Leave it").click()
             assert (await gate.served.get("/v1/weights"))["generation"] == 1
             await apply.click()
             await confirm.get_by_role("button", name="Apply").click()
-            await give(viewed, TOKEN)
-            outcome = viewed.page.locator("#weights-outcome")
+            await give(view, TOKEN)
+            outcome = view.page.locator("#weights-outcome")
             await expect(outcome).to_have_text("Configuration 2 is in force: weights.queue: 2 -> 0.5.")
-            await expect(viewed.page.locator("#summary")).to_contain_text("configuration 2")
-            await expect(viewed.page.locator("#weights-sliders li").first).to_contain_text("in force 0.5")
+            await expect(view.page.locator("#summary")).to_contain_text("configuration 2")
+            await expect(view.page.locator("#weights-sliders li").first).to_contain_text("in force 0.5")
             await expect(apply).to_be_disabled()
-            assert [error for error in viewed.errors if "401" not in error] == []
+            assert [error for error in view.errors if "401" not in error] == []
         found = await gate.served.get("/v1/weights")
         said = await everything(gate)
     assert (found["generation"], found["weights"][0]["weight"]) == (2, 0.5)
@@ -169,30 +169,28 @@ async def test_prompt_without_token_ids_is_found_by_its_bytes(tmp_path: Path, br
 
         await until(has_block_size, what="a block size")
         await ask(gate)
-        async with viewing(browser, f"{gate.url}/ui") as viewed:
-            await viewed.page.get_by_label("Text, chat messages").fill(json.dumps(CHAT))
-            await viewed.page.get_by_role("button", name="Find it").click()
-            await expect(viewed.page.locator(".strips > li")).to_have_count(1)
-            lead = await viewed.text("#prompt-lead")
+        async with open_page(browser, f"{gate.url}/ui") as view:
+            await view.page.get_by_label("Text, chat messages").fill(json.dumps(CHAT))
+            await view.page.get_by_role("button", name="Find it").click()
+            await expect(view.page.locator(".strips > li")).to_have_count(1)
+            lead = await view.text("#prompt-lead")
     assert "Its token ids are not known (no_tokenizer), so only endpoints without events are matched" in lead
     assert "a can reuse most of it, 128 tokens" in lead
 
 
-async def test_page_says_that_kvatlas_is_gone_and_comes_back_with_it(
-    tmp_path: Path, browser: Browser
-) -> None:
+async def test_page_shows_that_kvatlas_is_gone_and_recovers_with_it(tmp_path: Path, browser: Browser) -> None:
     port = HeldPort()
     config = {"server": ANY_PORTS | {"rest": f"127.0.0.1:{port.number}"}, "endpoints": FLEET}
     url = f"http://127.0.0.1:{port.number}/ui"
     async with AsyncExitStack() as stack:
         async with serving(config, tmp_path):
-            viewed = await stack.enter_async_context(viewing(browser, url))
-            await expect(viewed.page.locator("#connection")).to_have_text("live")
-            await expect(viewed.page.locator(ROWS)).to_have_count(2)
-        await expect(viewed.page.locator("#connection")).to_have_attribute("data-state", "gone")
-        gone = await viewed.text("#connection")
+            view = await stack.enter_async_context(open_page(browser, url))
+            await expect(view.page.locator("#connection")).to_have_text("live")
+            await expect(view.page.locator(ROWS)).to_have_count(2)
+        await expect(view.page.locator("#connection")).to_have_attribute("data-state", "gone")
+        gone = await view.text("#connection")
         assert re.fullmatch(r"kvatlas .*; trying again; shown as of \d\d:\d\d:\d\d", gone)
-        await expect(viewed.page.locator(ROWS)).to_have_count(2)
+        await expect(view.page.locator(ROWS)).to_have_count(2)
         async with serving(config, tmp_path):
-            await expect(viewed.page.locator("#connection")).to_have_text("live")
+            await expect(view.page.locator("#connection")).to_have_text("live")
             await stack.aclose()

@@ -1,4 +1,4 @@
-"""The documentation as a site: it builds without faults, each kind of fault is refused, and it loads nothing from elsewhere."""
+"""The documentation site: it builds without faults, refuses each kind of fault, and loads nothing from elsewhere."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from urllib.parse import urlsplit
 import pytest
 from playwright.async_api import expect
 
-from support.browser import chromium, viewing
+from support.browser import chromium, open_page
 from support.tree import ROOT
 
 pytestmark = pytest.mark.slow
 
 BUILD = (sys.executable, str(ROOT / "scripts" / "docs_site.py"))
-"""What `make docs` runs; with a folder it builds the pages of that."""
+"""The command of `make docs`; with a folder it builds that folder's pages."""
 
 CONFIGURATION = """
 [project]
@@ -38,7 +38,7 @@ PAGE = "# One\n\n[two](second.md#a-heading) [code](../setup.py) [file](data.txt)
 
 
 def built(folder: Path) -> tuple[int, str]:
-    """Return the exit status of the build of `folder` and all that it prints."""
+    """Build the site of `folder`; return exit status and output."""
     done = subprocess.run([*BUILD, str(folder)], check=False, text=True, stdout=-1, stderr=subprocess.STDOUT)
     return done.returncode, done.stdout
 
@@ -56,7 +56,7 @@ def write_pages(folder: Path, page: str = PAGE, *, more: str = "", font: str = "
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """This repository's documentation, built in a folder of its own."""
+    """Build this repository's documentation in a temporary folder."""
     folder = tmp_path_factory.mktemp("docs")
     shutil.copytree(
         ROOT / "docs", folder / "docs", ignore=shutil.ignore_patterns("__pycache__", "*.egg-info")
@@ -71,7 +71,7 @@ def test_documentation_builds_without_faults(site: Path) -> None:
     assert (site / "scorers" / "queue-scorer" / "index.html").is_file()
 
 
-def test_site_shows_the_path_where_a_link_leaves_the_pages(tmp_path: Path) -> None:
+def test_site_shows_the_path_when_a_link_leaves_the_pages(tmp_path: Path) -> None:
     write_pages(tmp_path)
 
     status, said = built(tmp_path)
@@ -113,7 +113,7 @@ def test_build_refuses_a_page_outside_the_navigation(tmp_path: Path) -> None:
 
 @pytest.fixture
 def url(site: Path) -> Iterator[str]:
-    """Address of a server that sends the built site."""
+    """Serve the built site; return its address."""
 
     class Quiet(SimpleHTTPRequestHandler):
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name in the base class
@@ -127,14 +127,14 @@ def url(site: Path) -> Iterator[str]:
         thread.join()
 
 
-async def test_browser_finds_pages_and_loads_nothing_of_another_origin(url: str) -> None:
-    async with chromium() as browser, viewing(browser, f"{url}scorers/queue-scorer/") as viewed:
-        field = viewed.page.get_by_placeholder("Search")
-        await field.wait_for(state="attached")  # the page's program has started
-        await viewed.page.keyboard.press("Control+k")
+async def test_browser_finds_pages_and_loads_nothing_from_another_origin(url: str) -> None:
+    async with chromium() as browser, open_page(browser, f"{url}scorers/queue-scorer/") as view:
+        field = view.page.get_by_placeholder("Search")
+        await field.wait_for(state="attached")  # the page's script has started
+        await view.page.keyboard.press("Control+k")
         await field.fill("saturation")
-        await expect(viewed.page.get_by_text(re.compile(r"[1-9]\d* result"))).to_be_visible()
+        await expect(view.page.get_by_text(re.compile(r"[1-9]\d* result"))).to_be_visible()
 
-        assert (await viewed.text("h1")).startswith("queue-scorer")
-        assert {urlsplit(request.url).netloc for request in viewed.requests} == {urlsplit(url).netloc}
-        assert viewed.errors == []
+        assert (await view.text("h1")).startswith("queue-scorer")
+        assert {urlsplit(request.url).netloc for request in view.requests} == {urlsplit(url).netloc}
+        assert view.errors == []

@@ -108,7 +108,7 @@ async def test_body_with_another_model_arrives_whole(mode: Mode) -> None:
 async def test_events_pass_as_they_come(mode: Mode) -> None:
     async with gateway(mode) as at, at.client.post("/v1/stream", json={"stream": True}) as answer:
         first = await answer.content.readuntil(b"\n\n")
-        at.servers[0].released.set()  # only now the server goes on
+        at.servers[0].released.set()  # the server continues only here
         rest = await answer.content.read()
 
         assert answer.headers["content-type"] == "text/event-stream"

@@ -1,4 +1,4 @@
-"""Traffic through a real Envoy while pickers stop, die, hang, are slow, or are restarted one after the other."""
+"""Traffic through a real Envoy while pickers stop, die, hang, slow down, or restart one after the other."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ async def test_traffic_flows_round_robin_when_the_picker_is_out(mode: Mode, reas
             at.health.ready = False
         await at.picker_is_out()
 
-        wish = {DESTINATION: at.servers[1].address}  # a client's wish must not count even now
+        wish = {DESTINATION: at.servers[1].address}  # a client's own header must be ignored here too
         served = {await at.served_by(wish) for _ in range(6)}
 
         assert served == {server.address for server in at.servers}
@@ -66,23 +66,23 @@ async def test_request_that_a_slow_picker_holds_up_goes_round_robin() -> None:
 @both_modes
 async def test_envoy_lets_as_many_requests_to_a_picker_as_that_takes(mode: Mode) -> None:
     async with gateway(mode) as at, at.client.get(f"{at.envoy.admin_url}/clusters") as answer:
-        told = await answer.text()
+        found = await answer.text()
 
     for cluster in ("kvatlas", "model_servers"):
         for limit in ("max_connections", "max_pending_requests", "max_requests"):
-            assert f"{cluster}::default_priority::{limit}::{MAX_CONCURRENT_STREAMS}" in told
+            assert f"{cluster}::default_priority::{limit}::{MAX_CONCURRENT_STREAMS}" in found
 
 
 @dataclass
 class Rig:
-    """Envoy before real `kvatlas serve` processes and one model server."""
+    """Envoy in front of real `kvatlas serve` processes and one model server."""
 
     envoy: EnvoyProcess
     client: aiohttp.ClientSession
     server: ModelServer
 
     async def ask(self) -> int:
-        """Status of a completion request."""
+        """Send a completion request; return its status."""
         async with self.client.post("/v1/completions", json=BODY) as answer:
             await answer.read()
             return answer.status
@@ -124,7 +124,7 @@ def picker_config(server: ModelServer, ext_proc_port: int = 0) -> dict[str, Any]
 
 
 @both_modes
-async def test_traffic_goes_on_without_a_picker_that_was_killed(mode: Mode, tmp_path: Path) -> None:
+async def test_traffic_continues_when_a_picker_is_killed(mode: Mode, tmp_path: Path) -> None:
     async with AsyncExitStack() as stack:
         server = await start_model_server(stack)
         picker = await stack.enter_async_context(serving(picker_config(server), tmp_path, end=signal.SIGKILL))
@@ -138,9 +138,7 @@ async def test_traffic_goes_on_without_a_picker_that_was_killed(mode: Mode, tmp_
 
 
 @both_modes
-async def test_traffic_goes_on_without_a_picker_that_hangs_and_with_it_again(
-    mode: Mode, tmp_path: Path
-) -> None:
+async def test_traffic_continues_when_a_picker_hangs_and_recovers(mode: Mode, tmp_path: Path) -> None:
     async with AsyncExitStack() as stack:
         server = await start_model_server(stack)
         picker = await stack.enter_async_context(serving(picker_config(server), tmp_path))
@@ -169,7 +167,7 @@ async def test_pickers_restarted_one_after_the_other_fail_no_request(tmp_path: P
             await stack.enter_async_context(serving(picker_config(server), folder(tmp_path, name)))
             for name in ("first", "second")
         ]
-        # in full duplex, where a stream lives until its response ends and a failed one fails the request
+        # in full duplex, a stream lasts as long as its response, and its failure fails the request
         at = await stack.enter_async_context(rig("duplex", server, [first, second]))
         statuses: list[int] = []
         is_over = asyncio.Event()

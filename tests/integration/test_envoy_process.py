@@ -44,7 +44,7 @@ async def test_shipped_file_is_valid_as_it_is(file: str) -> None:
     assert envoy.returncode == 0, output.decode()
 
 
-async def test_start_fails_with_envoys_own_words_when_the_configuration_is_bad() -> None:
+async def test_start_fails_with_envoys_error_when_the_configuration_is_bad() -> None:
     config = gateway_config("duplex", gateway=ANY_PORT, admin=ANY_PORT, picker=ANY_PORT, servers=[ANY_PORT])
     config["static_resources"]["clusters"][0]["type"] = "NONSENSE"
     envoy = EnvoyProcess(config, binary=find_envoy())
@@ -76,7 +76,7 @@ async def test_cancelled_start_leaves_no_process(tmp_path: Path) -> None:
         await starting
 
 
-def test_missing_envoy_is_told_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_package_is_named_when_envoy_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "envoy", None)
     monkeypatch.setenv("PATH", "")
 

@@ -1,4 +1,4 @@
-"""What is told of requests that a real Envoy sent, in each mode of showing responses."""
+"""Reports of requests through a real Envoy, in each mode of response processing."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ RESPONSE_BODIES = with_processing_mode(response_header_mode="SEND", response_bod
 REQUEST_HEADERS = with_processing_mode(request_body_mode="NONE")
 
 
-async def test_duplex_tells_who_served_and_what_was_counted() -> None:
+async def test_duplex_reports_the_server_and_its_usage() -> None:
     async with gateway("duplex") as at:
         await at.served_by({"accept-encoding": "identity"})
         completion = await at.completion()
@@ -37,7 +37,7 @@ async def test_duplex_tells_who_served_and_what_was_counted() -> None:
         )
 
 
-async def test_duplex_tells_what_a_stream_counted() -> None:
+async def test_duplex_reports_the_usage_of_a_stream() -> None:
     async with gateway("duplex") as at:
         at.servers[0].released.set()
         async with at.client.post("/v1/stream", json={"stream": True}) as answer:
@@ -71,7 +71,7 @@ async def test_duplex_names_the_model_as_the_client_did() -> None:
             assert (await answer.json())["model"] == "base"
 
 
-async def test_duplex_tells_that_the_client_went_away() -> None:
+async def test_duplex_reports_that_the_client_disconnected() -> None:
     async with gateway("duplex") as at:
         async with at.client.post("/v1/stream", json={"stream": True}) as answer:
             await answer.content.readuntil(b"\n\n")
@@ -80,7 +80,7 @@ async def test_duplex_tells_that_the_client_went_away() -> None:
         assert (await at.completion()).outcome is Outcome.ABORTED
 
 
-async def test_refusal_is_told_once() -> None:
+async def test_refusal_is_reported_once() -> None:
     async with gateway("duplex") as at:
         at.router.answer = Refusal(RefusalCode.RESOURCE_EXHAUSTED, "no")
         async with at.client.post("/v1/completions", json={}) as answer:
@@ -105,7 +105,7 @@ async def test_refusal_is_told_once() -> None:
         pytest.param("duplex", NO_RESPONSE, "POST", False, Outcome.ROUTED, id="duplex_without_response"),
     ],
 )  # fmt: skip
-async def test_end_of_a_request_is_told_when_its_response_ends_or_once_it_is_routed(
+async def test_end_of_a_request_is_reported_when_its_response_ends_or_it_is_routed(
     mode: Mode, edit: Edit, method: str, is_exact: bool, outcome: Outcome
 ) -> None:
     body = {"stream": True} if method == "POST" else None

@@ -24,7 +24,7 @@ ADMISSION = {"objectives": {"batch": 5}}
 
 
 async def explain(*arguments: str) -> tuple[int, str, str]:
-    """Exit status, stdout and stderr of `kvatlas explain`."""
+    """Run `kvatlas explain`; return exit status, stdout and stderr."""
     runner = CliRunner(env={"COLUMNS": "250"})
     result = await asyncio.to_thread(runner.invoke, app, ["explain", *arguments])
     return result.exit_code, result.stdout, result.stderr
@@ -82,7 +82,7 @@ async def test_decisions_on_requests_are_listed_and_explained(tmp_path: Path) ->
     busy = next(each for each in decision["endpoints"] if each["name"] == requests["r/0"].endpoint)
     assert (busy["inFlight"], busy["load"], busy["trust"]) == ({"requests": 1, "tokens": 100}, None, "dark")
     assert [term["raw"] for term in busy["scores"]] == [1.0, 200.0]
-    assert decision["counterfactual"] is None, "the other is worse by both terms"
+    assert decision["counterfactual"] is None, "the other is worse in both terms"
     assert (nothing[0], unknown[0]) == (1, 1)
     assert "no decision on request unknown is kept" in unknown[2]
     assert table[0] == 0
@@ -109,7 +109,7 @@ async def test_explain_refuses_wrong_use(arguments: list[str], message: str) -> 
     assert message in stderr
 
 
-async def test_explain_brings_the_token_where_reads_are_protected(tmp_path: Path) -> None:
+async def test_explain_sends_the_token_when_reads_are_protected(tmp_path: Path) -> None:
     token, nonsense = tmp_path / "token", tmp_path / "nonsense"
     token.write_text("a-token\n")
     nonsense.write_bytes(b"\xff")

@@ -7,7 +7,6 @@ import socket
 import struct
 
 import grpc
-import grpc.aio
 import pytest
 
 from kvatlas.api.errors import ListenError

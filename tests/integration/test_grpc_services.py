@@ -1,4 +1,4 @@
-"""`Scorer`, `GetPodScores` and reflection beside ext-proc, asked by the generated client over real gRPC."""
+"""`Scorer`, `GetPodScores` and reflection on the ext-proc port, called by the generated client over real gRPC."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ TEXT = "The quick brown fox jumps over the lazy dog, again and again and again. 
 
 @pytest.fixture(params=["http2", "grpc"], autouse=True)
 def transport(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Every test runs on a machine with the native transport, and on one without."""
+    """Run every test with the native transport and without it."""
     monkeypatch.setattr("kvatlas.api.extproc.server.has_http2", lambda: request.param == "http2")
     carrier: str = request.param
     return carrier
@@ -44,17 +44,17 @@ def transport(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
 
 @asynccontextmanager
 async def serving(parts: PickerParts) -> AsyncGenerator[grpc.Channel]:
-    """A client of a server that answers from `parts`."""
+    """Run a server over `parts`; yield a client."""
     server = ExtProcServer(parts.picker, HealthService(ready=True), services=make_services(parts.picker))
     port = await server.start("127.0.0.1", 0)
-    # The generated stubs are typed for blocking channels, which want a thread beside the server's loop.
+    # The generated stubs are typed for blocking channels, which need a thread of their own.
     with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
         yield channel
     await server.stop(0)
 
 
 async def routed(parts: PickerParts, body: bytes = BODY) -> str:
-    """Name of the endpoint that the request went to, which from then on holds its blocks."""
+    """Route a request; return the name of the picked endpoint, which then holds its blocks."""
     route = await parts.picker.route(RoutingRequest("/v1/completions", body))
     assert isinstance(route, Route)
     return route.decision.picked[0]
@@ -72,7 +72,7 @@ def by_keys(parts: PickerParts) -> ScoreRequest:
 @pytest.mark.parametrize(
     ("asked", "usable"),
     [
-        # of 64 tokens the engine would compute the last one, and so its block, again
+        # the engine would compute the last of the 64 tokens again, and so its block
         pytest.param(by_token_ids, 48, id="token_ids"),
         pytest.param(by_keys, 64, id="keys"),
     ],
@@ -108,7 +108,9 @@ async def test_score_is_the_decision_with_its_reasons(
         ),
     ],
 )
-async def test_text_is_scored_by_load_alone_without_a_tokenizer(request_: ScoreRequest, reason: str) -> None:
+async def test_text_is_scored_by_load_alone_when_there_is_no_tokenizer(
+    request_: ScoreRequest, reason: str
+) -> None:
     async with picker_parts({"a": 1, "b": 0}) as parts, serving(parts) as channel:
         answer: ScoreResponse = await asyncio.to_thread(ScorerStub(channel).Score, request_)
 
@@ -132,7 +134,7 @@ async def test_text_is_scored_by_load_alone_without_a_tokenizer(request_: ScoreR
         ),
     ],
 )  # fmt: skip
-async def test_score_that_cannot_be_given_says_why(
+async def test_error_has_the_reason_when_there_is_no_score(
     request_: ScoreRequest, code: grpc.StatusCode, text: str
 ) -> None:
     async with picker_parts({}) as parts, serving(parts) as channel:

@@ -1,4 +1,4 @@
-"""What a running `kvatlas serve` knows of requests under way, over real ext-proc streams, and what scorers make of it."""
+"""Requests in flight in a running `kvatlas serve`, over real ext-proc streams, and the scorers that use them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def test_requests_and_tokens_are_in_flight_until_the_answer_ends_and_begin
 
         await first.end()
         await until(gate.now(**{second.endpoint: (1, 30)}), what="the first request to be over")
-        second.call.cancel()  # the client went away
+        second.call.cancel()  # the client disconnected
         await until(gate.now(), what="nothing in flight")
 
 
@@ -88,7 +88,7 @@ async def test_latency_costs_are_learned_from_streamed_answers(tmp_path: Path) -
         await until(gate.now(), what="nothing in flight")
         text = await gate.served.metrics()
     (line,) = [line for line in text.splitlines() if line.startswith(observations)]
-    assert float(line.removeprefix(observations)) == 1.0, "the answer that was not streamed teaches nothing"
+    assert float(line.removeprefix(observations)) == 1.0, "an unstreamed response is no sample"
     assert 'kvatlas_latency_tier_credit{group="",scorer="latency-cost-scorer",tier="cpu"} 0.84' in text
 
 
@@ -140,8 +140,8 @@ def metrics_text(*, running: int) -> str:
 
 
 @pytest.mark.slow
-async def test_nothing_is_left_in_flight_of_many_requests_that_end_anyhow(tmp_path: Path) -> None:
-    """60 at once: answered, left amid the answer, left before it, and left before they were routed."""
+async def test_nothing_is_left_in_flight_when_many_requests_end_in_any_way(tmp_path: Path) -> None:
+    """Send 60 requests at once that end whole, amid the response, before it, or before they were routed."""
 
     async def one(gate: Gateway, number: int) -> None:
         if number % 4 == 0:
@@ -161,6 +161,6 @@ async def test_nothing_is_left_in_flight_of_many_requests_that_end_anyhow(tmp_pa
     async with gateway(tmp_path, plugins=[{"type": "active-request-scorer"}]) as gate:
         kept = await gate.request(7)
         await asyncio.gather(*(one(gate, number) for number in range(60)))
-        await until(gate.now(**{kept.endpoint: (1, 7)}), what="the one that goes on, alone")
+        await until(gate.now(**{kept.endpoint: (1, 7)}), what="only the request in progress")
         kept.call.cancel()
         await until(gate.now(), what="nothing in flight")

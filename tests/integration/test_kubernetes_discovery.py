@@ -1,4 +1,4 @@
-"""Discovery beside a real HTTP API server; test_list_watch_machine.py has what goes wrong."""
+"""Discovery with a real HTTP API server; test_list_watch_machine.py covers faults."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ FAST = Timing(first_delay_s=0.005, max_delay_s=0.02, healthy_s=0.1, short_watch_
 
 @dataclass
 class Found:
-    """What discovery reported."""
+    """Discovery and its reports."""
 
     discovery: Discovery
     reports: list[Mapping[str, Wanted]] = field(default_factory=list[Mapping[str, Wanted]])
@@ -84,7 +84,7 @@ def pool(app: str = "a", *ports: int) -> dict[str, Any]:
     return {"spec": {"selector": {"matchLabels": {"app": app}}, "targetPorts": targets}}
 
 
-async def test_only_what_a_pool_needs_is_asked_when_there_is_one(double: ApiServerDouble) -> None:
+async def test_only_the_needed_kinds_are_requested_when_there_is_a_pool(double: ApiServerDouble) -> None:
     double.put(PODS, "p", pod(1))
     double.put(POOLS, "mine", pool())
     double.put(POOLS, "other", pool("b"))
@@ -127,7 +127,7 @@ async def test_endpoints_are_the_old_pools_when_its_group_is_configured(double: 
         await until(lambda: found.addresses() == ["10.0.0.1:9000"])
 
 
-async def test_pods_alone_are_asked_for_when_a_selector_stands_for_the_pool(double: ApiServerDouble) -> None:
+async def test_only_pods_are_requested_when_a_selector_replaces_the_pool(double: ApiServerDouble) -> None:
     double.put(PODS, "p", pod(1))
     double.put(PODS, "q", pod(2, "b"))
     config = KubernetesConfig(endpoint_selector="app=a", target_ports=(8000, 8001))
@@ -152,7 +152,7 @@ async def test_pod_is_another_when_it_is_made_again_with_the_same_name_and_addre
         assert found.reports[-1]["p-rank-0"].addresses == first.addresses
 
 
-async def test_events_are_looked_for_elsewhere_when_the_configuration_changes(
+async def test_event_addresses_move_when_the_configuration_changes(
     double: ApiServerDouble,
 ) -> None:
     double.put(PODS, "p", pod(1))
@@ -163,7 +163,7 @@ async def test_events_are_looked_for_elsewhere_when_the_configuration_changes(
         assert found.reports[-1]["p-rank-0"].addresses.ranks[0].events == "tcp://10.0.0.1:6000"
 
 
-async def test_pod_that_says_nonsense_is_told_of_once_when_it_changes(
+async def test_pod_with_wrong_annotations_is_logged_once_when_it_changes(
     double: ApiServerDouble, caplog: pytest.LogCaptureFixture
 ) -> None:
     nonsense = pod(1, annotations={"kvatlas.io/events-port": "x"})
@@ -174,10 +174,10 @@ async def test_pod_that_says_nonsense_is_told_of_once_when_it_changes(
         double.put(PODS, "p", nonsense)
         double.put(PODS, "q", pod(2))
         await until(lambda: len(found.addresses()) == 2)
-    told = [record.message for record in caplog.records if "kvatlas.io/events-port" in record.message]
-    assert len(told) == 1
-    assert told[0].startswith("pod p: kvatlas.io/events-port is 'x', want one port")
-    assert told[0].endswith("its endpoints have no KV events until that is fixed")
+    warnings = [record.message for record in caplog.records if "kvatlas.io/events-port" in record.message]
+    assert len(warnings) == 1
+    assert warnings[0].startswith("pod p: kvatlas.io/events-port is 'x', want one port")
+    assert warnings[0].endswith("its endpoints have no KV events until that is fixed")
 
 
 NEW_OBJECTIVES = "/apis/llm-d.ai/v1alpha2/namespaces/ns/inferenceobjectives"
@@ -275,7 +275,7 @@ async def test_priorities_and_rewrites_are_there_when_the_pool_comes_back(double
 async def test_pods_are_found_when_the_account_may_read_nothing_else_about_the_pool(
     double: ApiServerDouble,
 ) -> None:
-    """As the conformance tests deploy a picker: with rights on pods and pools alone."""
+    """Follow a pool with rights on pods and pools alone, as the conformance tests deploy a picker."""
     double.groups = {"llm-d.ai/v1alpha2": ["inferenceobjectives", "inferencemodelrewrites"]}
     double.faults.forbidden = {
         NEW_OBJECTIVES, NEW_OBJECTIVES.replace("inferenceobjectives", "inferencemodelrewrites")
@@ -290,7 +290,7 @@ async def test_pods_are_found_when_the_account_may_read_nothing_else_about_the_p
         await until(lambda: found.addresses() == ["10.0.0.1:8000", "10.0.0.2:8000"])
 
 
-async def test_older_kind_is_not_taken_when_the_server_does_not_tell_of_the_newer(
+async def test_older_kind_is_not_used_when_the_server_does_not_list_the_newer(
     double: ApiServerDouble,
 ) -> None:
     double.groups = {"inference.networking.x-k8s.io/v1alpha2": ["inferenceobjectives"]}

@@ -24,14 +24,14 @@ QUICK = Terms(lease_s=3, renew_s=2, retry_s=0.02)
 
 @dataclass
 class Process:
-    """One that stands for election, and what it was told."""
+    """A candidate of the election, and the states it reported."""
 
     elector: Elector
     tasks: list[asyncio.Task[None]]
     seen: list[bool] = field(default_factory=list[bool])
 
     async def stop(self) -> None:
-        """Take part no longer, in the middle of whatever is done."""
+        """Leave the election at once, without finishing the current step."""
         for task in self.tasks:
             task.cancel()
         await asyncio.wait(self.tasks)
@@ -89,18 +89,56 @@ async def test_leader_follows_when_somebody_else_takes_the_lease(double: ApiServ
         await until(lambda: one.elector.leads, what="a lead after the thief fell silent")
 
 
-async def test_lead_ends_in_time_when_the_api_server_does_not_answer(
+async def test_leader_goes_on_alone_when_the_api_server_is_away(
     double: ApiServerDouble, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with standing(double, "a") as one, standing(double, "b") as other:
+        await until(lambda: one.elector.leads or other.elector.leads, what="a leader")
+        leader, follower = (one, other) if one.elector.leads else (other, one)
+        await double.stop()
+        await until(lambda: leader.elector.holds_on, what="the end of the renewed lead")
+        assert (leader.elector.leads, follower.elector.leads) == (True, False)
+        assert None not in (leader.elector.problem, follower.elector.problem)
+        n_before = double.requests["update", LEASES]
+        await double.start()
+        await until(lambda: double.requests["update", LEASES] > n_before + 3, what="renewals")
+        await until(lambda: follower.elector.problem is None, what="an answer to the follower")
+        assert leader.elector.problem is None
+        assert (leader.seen, follower.seen) == ([True], [])
+    warnings = [record.message for record in caplog.records if record.levelname == "WARNING"]
+    assert len(warnings) == 2
+    assert (
+        sum(message.endswith("; this process leads on until the API server answers") for message in warnings)
+        == 1
+    )
+
+
+async def test_leader_goes_on_when_the_api_server_does_not_answer_and_ends_when_it_names_another(
+    double: ApiServerDouble,
 ) -> None:
     async with standing(double, "a") as one:
         await until(lambda: one.elector.leads)
         double.faults.n_failing = 10**6
+        await until(lambda: one.elector.holds_on, what="the end of the renewed lead")
+        assert one.elector.leads
+        taken = double.objects(LEASES)["kvatlas"]
+        double.put(LEASES, "kvatlas", taken | {"spec": taken["spec"] | {"holderIdentity": "another"}})
+        double.heal()
+        await until(lambda: not one.elector.leads, what="the end of the lead")
+
+
+async def test_lead_ends_in_time_when_the_lease_is_forbidden(
+    double: ApiServerDouble, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with standing(double, "a") as one:
+        await until(lambda: one.elector.leads)
+        double.faults.forbidden = {LEASES}
         await until(lambda: not one.elector.leads, what="the end of the lead")
         double.heal()
         await until(lambda: one.elector.leads, what="a new lead")
-        double.faults.n_failing = 10**6
-    told = [record.message for record in caplog.records if record.levelname == "WARNING"]
-    assert [message.partition(":")[0] for message in told] == [
+        double.faults.forbidden = {LEASES}
+    warnings = [record.message for record in caplog.records if record.levelname == "WARNING"]
+    assert [message.partition(":")[0] for message in warnings] == [
         "the Lease cannot be used",
         "the Lease could not be given up, others must wait until it expires",
     ]

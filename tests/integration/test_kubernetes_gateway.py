@@ -1,6 +1,6 @@
 """A small cluster on one machine: API server, pods with simulated engines, the chart's Envoy, and kvatlas.
 
-Pods come, go and are replaced while requests flow. None of them fails, and none reaches a pod after its end was seen.
+Pods come, go and are replaced under traffic. No request fails, and none reaches a pod after kvatlas saw its end.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ N_ROUNDS = 2
 
 
 @dataclass
-class Answer:
-    """One request: when it was sent, and who answered how."""
+class Response:
+    """One response: when its request was sent, its status and its server."""
 
     sent_at: float
     status: int
@@ -68,7 +68,7 @@ class Cluster:
         return Ports(*(port.number for port in self.held))
 
     async def run(self, name: str, number: int, *, ready: bool = True) -> None:
-        """A pod starts, on the address 127.0.0.`number`; its engine says `NAME.LIFE` with every answer."""
+        """Start a pod on the address 127.0.0.`number`; its engine names itself `NAME.LIFE` in every response."""
         self.n_lives[name] += 1
         config = ServerConfig(name=f"{name}.{self.n_lives[name]}", model=MODEL_NAME, time_scale=0.0)
         server = SimServer(config, self.text, host=f"127.0.0.{number}", ports=self.ports)
@@ -77,7 +77,7 @@ class Cluster:
         self.put(name, number, ready=ready)
 
     def put(self, name: str, number: int, *, ready: bool, ends: bool = False) -> None:
-        """What the API server says of a pod."""
+        """Set the pod object on the API server."""
         meta: dict[str, Any] = {"labels": {"app": "a"}}
         if ends:
             meta["deletionTimestamp"] = "2026-01-01T00:00:00Z"
@@ -121,7 +121,7 @@ def kvatlas_config(made: Cluster, folder: Path) -> dict[str, Any]:
 
 
 def envoy_config(*pickers: Served) -> dict[str, Any]:
-    """What the chart gives a standalone Envoy, on ports of this machine; with several replicas it has all of them."""
+    """Return the chart's standalone Envoy on ports of this machine, with one picker per replica."""
     manifests = helm({"router": {"modelServers": {"matchLabels": {"app": "a"}}, "proxy": {"enabled": True}}})
     config: dict[str, Any] = yaml.safe_load(only(manifests, "ConfigMap")["data"]["envoy.yaml"])
     config["admin"]["address"]["socket_address"]["port_value"] = 0
@@ -137,14 +137,14 @@ def envoy_config(*pickers: Served) -> dict[str, Any]:
 
 @dataclass
 class Traffic:
-    """Requests that flow through the gateway, `PER_SECOND` of them."""
+    """Requests through the gateway, `PER_SECOND` of them."""
 
     url: str
     session: aiohttp.ClientSession
-    answers: list[Answer] = field(default_factory=list[Answer])
+    answers: list[Response] = field(default_factory=list[Response])
 
     async def flow(self) -> None:
-        """Send until cancelled, and wait for what was sent."""
+        """Send until cancelled, then wait for the responses."""
         async with asyncio.TaskGroup() as requests:
             number = 0
             with contextlib.suppress(asyncio.CancelledError):
@@ -154,22 +154,22 @@ class Traffic:
                     await asyncio.sleep(1 / PER_SECOND)
 
     async def ask(self, number: int) -> None:
-        prompt = [number] * 16 * BLOCKS_OF_PROMPT  # held by nobody, so that load and chance decide
+        prompt = [number] * 16 * BLOCKS_OF_PROMPT  # cached nowhere, so that load and chance decide
         body = {"model": MODEL_NAME, "prompt": prompt, "max_tokens": 1}
         sent_at = asyncio.get_running_loop().time()
-        async with self.session.post(f"{self.url}/v1/completions", json=body) as answer:
-            await answer.read()
-            self.answers.append(Answer(sent_at, answer.status, answer.headers.get("x-served-by", "")))
+        async with self.session.post(f"{self.url}/v1/completions", json=body) as response:
+            await response.read()
+            self.answers.append(Response(sent_at, response.status, response.headers.get("x-served-by", "")))
 
     async def until_served_by(self, *names: str) -> None:
-        """Wait until each of these, and nobody else, answers what is sent from now on."""
+        """Wait until exactly these servers respond to new requests."""
         now = asyncio.get_running_loop().time()
 
         def they_answer() -> bool:
             servers = {answer.server for answer in self.answers[-40:] if answer.sent_at > now}
             return servers == set(names)
 
-        await until(they_answer, what=f"answers of {names}")
+        await until(they_answer, what=f"responses of {names}")
 
 
 async def test_no_request_fails_when_pods_come_go_and_are_replaced(tmp_path: Path) -> None:
@@ -189,7 +189,7 @@ async def test_no_request_fails_when_pods_come_go_and_are_replaced(tmp_path: Pat
             await until(they_are, what=f"endpoints {names}")
 
         async def end(name: str, left: str) -> None:
-            """A pod is told to end: it goes on until its requests are done, and then it is gone."""
+            """Terminate a pod: it finishes its requests and then disappears."""
             made.put(name, made.numbers[name], ready=True, ends=True)
             await are(left)
             ended[made.servers[name].config.name] = asyncio.get_running_loop().time()
@@ -225,7 +225,7 @@ async def test_no_request_fails_when_pods_come_go_and_are_replaced(tmp_path: Pat
     }
 
 
-async def test_no_request_fails_when_the_leader_is_told_to_end(tmp_path: Path) -> None:
+async def test_no_request_fails_when_the_leader_is_terminated(tmp_path: Path) -> None:
     async with contextlib.AsyncExitStack() as stack:
         made = await stack.enter_async_context(cluster(tmp_path))
         await made.run("a", 2)

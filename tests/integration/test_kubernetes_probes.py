@@ -1,4 +1,4 @@
-"""The chart's probes, asked of a process that was started with the chart's arguments."""
+"""The chart's probes, sent to a process that was started with the chart's arguments."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from support.waiting import until
 pytestmark = pytest.mark.slow
 
 NOT_THE_PROCESS = ("--config=", "--grpc-health-port=", "--ha-enable-leader-election=true")
-"""Arguments that say where files and ports of the pod are; the election gets shorter times below."""
+"""Arguments for files and ports of the pod; the election gets shorter times below."""
 
 
 def flags_of(epp: Manifest) -> list[str]:
@@ -28,8 +28,8 @@ def flags_of(epp: Manifest) -> list[str]:
 
 
 @pytest.mark.parametrize("n_replicas", [1, 2], ids=["alone", "elected"])
-async def test_probes_tell_the_kubelet_what_it_has_to_know(n_replicas: int, tmp_path: Path) -> None:
-    """Alive at once, so that a pool which is missing restarts nothing; ready when requests can be routed."""
+async def test_probes_report_liveness_and_readiness(n_replicas: int, tmp_path: Path) -> None:
+    """Check that the process is alive at once, so that a missing pool restarts nothing, and ready once it can route."""
     values = {"router": SERVERS | {"epp": {"replicas": n_replicas}}}
     epp = container(only(helm(values, release="mine"), "Deployment"), "epp")
     services = {probe: epp[probe]["grpc"]["service"] for probe in epp if probe.endswith("Probe")}
@@ -68,6 +68,6 @@ async def test_probes_tell_the_kubelet_what_it_has_to_know(n_replicas: int, tmp_
             double.put(PODS, "a", pod(1))
             double.put(POOLS, "mine", pool())
             await until(all_pass, what="readiness")
-            assert await serves("inference-extension") is (n_replicas == 1)  # as the reference
+            assert await serves("inference-extension") is (n_replicas == 1)  # as in the reference
     finally:
         await double.stop()

@@ -70,7 +70,7 @@ async def test_endpoints_are_the_pools_when_pods_come_and_go(double: ApiServerDo
         await readiness(200)
 
 
-async def test_pod_made_again_under_its_name_has_none_of_the_old_ones_blocks(
+async def test_pod_has_no_old_blocks_when_it_is_recreated_under_its_name(
     double: ApiServerDouble, tmp_path: Path
 ) -> None:
     async with player() as publisher:
@@ -101,10 +101,8 @@ async def blocks(served: Served) -> dict[str, int]:
     return {row["name"]: sum(tier["residencies"] for tier in row["tiers"]) for row in rows}
 
 
-async def test_restart_goes_on_with_the_blocks_of_the_pods_that_are_the_same(
-    double: ApiServerDouble, tmp_path: Path
-) -> None:
-    """Without replay, so that only the snapshot can know them; and the API server is away at first."""
+async def test_restart_keeps_the_blocks_of_unchanged_pods(double: ApiServerDouble, tmp_path: Path) -> None:
+    """Restart without replay, so that only the snapshot has the blocks; the API server is down at first."""
     file = tmp_path / "kvatlas.snapshot"
     config = access(double, tmp_path) | {"snapshot": {"file": str(file)}}
     async with player() as kept, player() as replaced:
@@ -148,7 +146,7 @@ async def two(double: ApiServerDouble, folder: Path) -> AsyncGenerator[list[Serv
         yield both
 
 
-async def test_other_process_takes_over_with_all_it_needs_when_the_leader_is_told_to_end(
+async def test_other_process_takes_over_when_the_leader_is_terminated(
     double: ApiServerDouble, tmp_path: Path
 ) -> None:
     double.put(PODS, "a", pod(1))
@@ -170,21 +168,31 @@ async def test_other_process_takes_over_with_all_it_needs_when_the_leader_is_tol
     assert {(verb, path.rpartition("/")[2]) for verb, path in double.requests} == NEEDED
 
 
-async def test_leader_steps_down_when_the_api_server_is_gone_and_returns_with_it(
+async def test_leader_stays_ready_when_the_api_server_is_gone_and_renews_when_it_returns(
     double: ApiServerDouble, tmp_path: Path
 ) -> None:
     double.put(PODS, "a", pod(1))
-    config = access(double, tmp_path) | {"leaderElection": QUICK}
-    async with serving(config, tmp_path) as served:
-        n_lines = len(served.log)
+    async with two(double, tmp_path) as (leader, follower):
+
+        async def follows() -> bool:
+            return await addresses(follower) == {"a-rank-0": "127.0.0.1:9"}
+
+        async def holds_on() -> bool:
+            checks = {check["name"]: check for check in (await leader.get("/v1/doctor"))["checks"]}
+            return "leads on without a renewed Lease" in str(checks["leader-elected"]["evidence"])
+
+        await until(follows, what="a warm follower")
+        n_lines = len(leader.log)
         await double.stop()
-        await until(
-            lambda: any("not ready" in each for each in served.log[n_lines:]), what="the end of the lead"
-        )
-        n_lines = len(served.log)
-        assert await addresses(served) == {"a-rank-0": "127.0.0.1:9"}
+        await until(holds_on, what="the end of the renewed lead")
+        assert [await each.status("/readyz") for each in (leader, follower)] == [200, 503]
+        assert await addresses(leader) == {"a-rank-0": "127.0.0.1:9"}
+        n_renewals = double.requests["update", LEASES]
         await double.start()
-        await until(lambda: any(each.endswith(": ready") for each in served.log[n_lines:]), what="a new lead")
+        await until(lambda: double.requests["update", LEASES] > n_renewals + 3, what="renewals")
+        assert [await each.status("/readyz") for each in (leader, follower)] == [200, 503]
+        assert double.objects(LEASES)["kvatlas-mine"]["spec"]["leaseTransitions"] == 0
+        assert not any("not ready" in line for line in leader.log[n_lines:])
 
 
 async def test_flags_of_the_reference_say_which_pool(double: ApiServerDouble, tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
-"""A copy of a collection beside a real HTTP server that restarts, forgets, refuses, stalls and cuts.
+"""A copy of a collection from a real HTTP server that restarts, loses history, refuses, stalls and disconnects.
 
-At every moment the copy is a state that the server was in, and never an older one than before; when the faults stop it
-is the server's state of now.
+The copy is always a state that the server had, never older than the one before; when the faults stop it is the
+current state.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from kvatlas.fleet.kubernetes.client.follower import Collection, Follower
 from kvatlas.fleet.kubernetes.client.list_watch import ListWatch
 from kvatlas.fleet.kubernetes.client.wire import Named
 from support.api_server import ApiServerDouble
-from support.cluster_machine import FAST, NAMES, OTHERS, PODS, POOLS, FaultyServer, WholeDiscovery
+from support.cluster_machine import FAST, NAMES, OBJECTIVES, OTHERS, PODS, POOLS, FaultyServer, WholeDiscovery
 
 FAULTS: dict[str, Callable[[ApiServerDouble], object]] = {
     "another kind changes": lambda server: server.put(OTHERS, "x", {}),
@@ -38,8 +38,10 @@ FAULTS: dict[str, Callable[[ApiServerDouble], object]] = {
     "lists are cut": lambda server: setattr(server.faults, "n_cut_lists", 2),
     "401": lambda server: setattr(server.faults, "unauthorized", True),
     "silence": lambda server: setattr(server.faults, "stalled", True),
-    "403": lambda server: setattr(server.faults, "forbidden", {PODS, POOLS}),
-    "404": lambda server: setattr(server.faults, "not_served", {PODS, POOLS}),
+    "connections stall": lambda server: server.stall_connections(),
+    "lists are slow": lambda server: setattr(server.faults, "slow_lists", {PODS, POOLS, OBJECTIVES}),
+    "403": lambda server: setattr(server.faults, "forbidden", {PODS, POOLS, OBJECTIVES}),
+    "404": lambda server: setattr(server.faults, "not_served", {PODS, POOLS, OBJECTIVES}),
     "byte by byte": lambda server: setattr(server, "piece_bytes", 1),
     "small pages": lambda server: setattr(server, "max_page", 2),
 }
@@ -49,10 +51,11 @@ State = frozenset[tuple[str, str, str]]
 
 
 class FaultyDouble(FaultyServer):
-    """The double, and all that it can do wrong."""
+    """The double with all of its faults."""
 
     def make_server(self) -> ApiServerDouble:
         self.double = ApiServerDouble()
+        self.double.groups = {"llm-d.ai/v1alpha2": ["inferenceobjectives"]}
         return self.double
 
     @rule(fault=st.sampled_from(sorted(FAULTS)))
@@ -77,18 +80,18 @@ class OneCollection(FaultyDouble):
         return state_of(self.copy.objects.values()) == self.states[-1]
 
     def check(self) -> None:
-        """The copy is what the server had when it, or what came after it, was true."""
+        """Check that the copy is a state of the server, and none older than the last one."""
         if not self.copy.synced:
             return
         now = state_of(self.copy.objects.values())
         later = [number for number, state in enumerate(self.states) if state == now and number >= self.seen]
         assert later, (
-            f"the copy is {sorted(now)}, which the server was not after {sorted(self.states[self.seen])}"
+            f"the copy is {sorted(now)}, which was no state of the server after {sorted(self.states[self.seen])}"
         )
         self.seen = later[0]
 
     def note(self) -> None:
-        """Remember what the server has."""
+        """Remember the server's state."""
         objects = self.server.objects(PODS).values()
         chosen = [named(each) for each in objects if each["metadata"]["labels"] == {"app": "a"}]
         self.states.append(state_of(chosen))
@@ -121,5 +124,5 @@ def state_of(objects: Any) -> State:
 
 
 @pytest.mark.parametrize("machine", [OneCollection, DiscoveryOfTheDouble])
-def test_what_is_known_is_what_the_server_has_when_everything_goes_wrong(machine: type[FaultyServer]) -> None:
+def test_copy_equals_the_state_of_the_server_when_faults_stop(machine: type[FaultyServer]) -> None:
     run_state_machine_as_test(machine, settings=settings(max_examples=20, stateful_step_count=40))

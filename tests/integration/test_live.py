@@ -1,4 +1,4 @@
-"""`/v1/live` of a running process: frames, seats, the token, and an end that nobody waits for."""
+"""`/v1/live` of a running process: frames, seats, the token, and a shutdown that does not wait for viewers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from support.leaks import no_new_tasks
 from support.serve import ANY_PORTS, serving
 from support.waiting import PATIENCE_S
 
-TOKEN = "a-token-of-this-test"  # noqa: S105 - of this test alone
+TOKEN = "a-token-of-this-test"  # noqa: S105 - used by this test alone
 
 
 @asynccontextmanager
@@ -27,7 +27,7 @@ async def viewer(gate: Gateway) -> AsyncGenerator[aiohttp.ClientResponse]:
 
 
 async def next_frame(answer: aiohttp.ClientResponse) -> dict[str, Any]:
-    """The next event of a stream."""
+    """Return the next event of a stream."""
     event = await answer.content.readuntil(b"\n\n")
     number, data = event.decode().rstrip().split("\n")
     assert int(number.removeprefix("id: ")) > 0
@@ -42,7 +42,7 @@ async def test_frames_show_the_fleet_and_each_decision(tmp_path: Path) -> None:
         viewer(gate) as two,
     ):
         first = await next_frame(one)
-        assert first == await next_frame(two), "the same for all"
+        assert first == await next_frame(two), "the same frame for all viewers"
         assert [each["name"] for each in first["endpoints"]] == ["a", "b"]
         assert first["endpoints"] == (await gate.served.get("/v1/endpoints"))["endpoints"]
         assert (first["decisions"], first["decisionCount"], first["endpointCount"]) == ([], 0, 2)
@@ -83,7 +83,7 @@ async def test_viewer_does_not_hold_up_the_end(tmp_path: Path) -> None:
     assert not [line for line in gate.served.log if "ERROR" in line or "Traceback" in line]
 
 
-async def test_stream_needs_the_token_where_reads_are_protected_and_the_page_does_not(tmp_path: Path) -> None:
+async def test_stream_needs_the_token_when_reads_are_protected_and_the_page_does_not(tmp_path: Path) -> None:
     (tmp_path / "token").write_text(TOKEN)
     auth = {"bearerTokenFile": str(tmp_path / "token"), "protectReads": True}
     async with serving({"server": ANY_PORTS | {"auth": auth}}, tmp_path) as served:

@@ -36,7 +36,7 @@ def in_place(file: Path, text: bytes) -> None:
 
 
 async def scored(served: Served) -> tuple[int, list[str], dict[str, float]]:
-    """Generation, endpoints and weights of a decision."""
+    """Return generation, endpoints and weights of a decision."""
     answer = await served.post("/v1/score", {"model": "m", "token_ids": [1, 2, 3]})
     endpoints = answer["endpoints"]
     weights = {score["name"]: score["weight"] for score in endpoints[0]["scores"]}
@@ -72,7 +72,7 @@ async def test_changed_file_is_in_force_with_every_key_logged(
 
 
 async def test_config_map_is_followed_through_its_swapped_links(tmp_path: Path) -> None:
-    """Laid out and updated as the kubelet does it."""
+    """Lay out and update the file as the kubelet does."""
 
     def publish(version: str, text: bytes) -> None:
         folder = tmp_path / f"..{version}"
@@ -141,7 +141,7 @@ async def test_bad_files_are_refused_whole_and_the_old_one_stays_in_force(tmp_pa
     assert all("configuration generation 1 stays in force: " in line for line in refusals)
 
 
-async def test_capacity_and_trust_credit_count_at_once(golden: Path, tmp_path: Path) -> None:
+async def test_capacity_and_trust_credit_apply_at_once(golden: Path, tmp_path: Path) -> None:
     frames = read_frames(golden / "run1_zmq.jsonl")[:20]
     async with player() as playing:
         follows = endpoint("a", 1, events=playing.events, replay=playing.replay)
@@ -193,7 +193,7 @@ async def test_listed_servers_come_and_go_with_the_file(listed: Callable[..., by
 
 
 def picker_file(weight: float) -> bytes:
-    """A file of the reference picker that finds its endpoints in another file."""
+    """Return a file of the reference picker that finds its endpoints in another file."""
     discovery = {"type": "file-discovery", "name": "files", "parameters": {"path": "servers.yaml"}}
     profile = {"plugins": [{"pluginRef": "queue-scorer", "weight": weight}]}
     return msgspec.yaml.encode(
@@ -237,7 +237,7 @@ async def test_endpoint_that_goes_leaves_nothing_and_comes_back_empty(golden: Pa
             endpoint(name, number, events=playing.events, replay=playing.replay, metrics=load.url)
             for name, number in (("b", 2), ("a", 1))
         )
-        goes["events"] = goes["events"].replace("127.0.0.1", "localhost")  # no address may be named twice
+        goes["events"] = goes["events"].replace("127.0.0.1", "localhost")  # addresses must be unique
         both, alone = {"endpoints": {"static": [goes, stays]}}, {"endpoints": {"static": [stays]}}
         file = tmp_path / "kvatlas.yaml"
         async with serving(alone, tmp_path) as served:
@@ -258,7 +258,7 @@ async def test_endpoint_that_goes_leaves_nothing_and_comes_back_empty(golden: Pa
     assert not any("Traceback" in line for line in served.log)
 
 
-async def test_moved_endpoint_starts_over_and_the_others_keep_what_they_hold(
+async def test_moved_endpoint_starts_over_and_the_others_keep_their_blocks(
     golden: Path, tmp_path: Path
 ) -> None:
     frames = read_frames(golden / "run1_zmq.jsonl")[:20]
@@ -292,9 +292,9 @@ async def test_weights_that_are_set_while_endpoints_are_added_come_after_them() 
     app = App(make_config(server=ANY_PORTS, endpoints={"static": static}))
     starting = asyncio.create_task(app.start())
     try:
-        while not len(app.fleet):  # noqa: ASYNC110 - nothing signals a step of the start
+        while not len(app.fleet):  # noqa: ASYNC110 - the steps of the start have no signal
             await asyncio.sleep(0)
-        assert len(app.fleet) < len(static), "a start that goes on"
+        assert len(app.fleet) < len(static), "the start is still in progress"
         await app.live.set_weights({"queue": 7})
         assert len(app.fleet) == len(static)
         await starting

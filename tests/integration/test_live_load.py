@@ -45,7 +45,7 @@ Names = frozenset[str]
 
 @dataclass
 class Fleet:
-    """What is in force, in versions: a weight tells its version, and so does an endpoint's name."""
+    """The configuration in versions: a weight shows its version, and so does an endpoint's name."""
 
     folder: Path
     events: Player
@@ -59,7 +59,7 @@ class Fleet:
         return {name: 100 * place + self.weights_version for place, name in enumerate(WEIGHTS, start=1)}
 
     def names(self, version: int) -> Names:
-        """Two endpoints that stay, and three of this version alone."""
+        """Return two endpoints that stay, and three of this version alone."""
         return frozenset(("s0", "s1", *(f"v{version}n{number}" for number in range(3))))
 
     def config(self) -> dict[str, Any]:
@@ -68,7 +68,7 @@ class Fleet:
         return {"endpoints": {"file": "servers.yaml"}, "weights": self.weights, "tiers": [bounded, cpu]}
 
     def servers(self) -> list[dict[str, str]]:
-        """The staying ones are followed and scraped; of the others one moves from version to version."""
+        """Return the endpoints: the staying ones are followed and scraped, the others change with the version."""
         rows = [
             {
                 "name": name,
@@ -100,14 +100,14 @@ class Fleet:
 
 @dataclass
 class Traffic:
-    """Requests and questions that flow, and what they were answered."""
+    """Requests and previews in progress, and their responses."""
 
     served: Served
     n_sent: int = 0
     n_routed: int = 0
     failures: list[str] = field(default_factory=list[str])
     endpoints_version: int = 0
-    """In force for certain: whatever starts from now on goes to no older endpoint."""
+    """Certainly in force: no new request may go to an older endpoint."""
     decisions: dict[int, set[tuple[tuple[float, ...], Names]]] = field(
         default_factory=lambda: defaultdict(set[tuple[tuple[float, ...], Names]])
     )
@@ -130,11 +130,11 @@ class Traffic:
         """Wait until so many further requests have been routed."""
         wanted = self.n_routed + count
         async with asyncio.timeout(PATIENCE_S):
-            while self.n_routed < wanted and not self.failures:  # noqa: ASYNC110 - counts what others do
+            while self.n_routed < wanted and not self.failures:  # noqa: ASYNC110 - another task counts
                 await asyncio.sleep(0.005)
 
     async def _send(self, client: ExtProcClient, stopping: asyncio.Event) -> None:
-        """Requests at their times, whatever becomes of the earlier ones."""
+        """Start requests at their times, regardless of earlier ones."""
         began = time.monotonic()
         ending: set[asyncio.Task[None]] = set()
         while not stopping.is_set():
@@ -148,12 +148,12 @@ class Traffic:
                 task.add_done_callback(ending.discard)
             await asyncio.sleep(1 / REQUESTS_A_SECOND)
         await asyncio.gather(*ending)
-        print(  # noqa: T201 - for who wants to know
+        print(  # noqa: T201 - the achieved rate
             f"{self.n_routed / (time.monotonic() - began):.0f} of {REQUESTS_A_SECOND} requests/s"
         )
 
     async def _see_through(self, conversation: Conversation, oldest: int) -> None:
-        """The conversation to its end; `oldest` was in force when it began."""
+        """Finish the conversation; `oldest` was in force when it began."""
         if (wrong := await conversation.ended) is not None:
             self.failures.append(wrong)
             return
@@ -168,7 +168,7 @@ class Traffic:
         self.n_routed += 1
 
     async def _ask(self, ask: Callable[[], Awaitable[Any]], stopping: asyncio.Event) -> None:
-        """What decides: the weights, the endpoints, and the generation that the decision says it is of."""
+        """Request decisions until stopped; note the weights, endpoints and generation of each."""
         while not stopping.is_set():
             answer = await ask()
             if "endpoints" not in answer:
@@ -187,7 +187,7 @@ class Traffic:
 
 
 async def change(fleet: Fleet, served: Served, kind: str, number: int) -> None:
-    """One change, by the way it is made in life."""
+    """Make one change, in the way an operator makes it."""
     match kind:
         case "weights by file":
             fleet.weights_version = number

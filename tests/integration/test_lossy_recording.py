@@ -1,4 +1,4 @@
-"""A recording over real sockets with losses: once replay is done, no answer differs from that of a whole stream."""
+"""A recording over real sockets with losses: after replay, every answer equals that of a complete stream."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ async def test_one_message_in_five_lost_leaves_no_wrong_answer(
         async with serving(config, tmp_path) as served:
             for frame in frames[n_before:]:
                 if rng.random() < 0.2:
-                    playing.history.append(frame.parts)  # published, and lost on the way
+                    playing.history.append(frame.parts)  # published, but lost
                 else:
                     await playing.publish(frame)
             await served.until_applied("vllm", frames[-1].seq)

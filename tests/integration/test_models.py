@@ -1,4 +1,4 @@
-"""Several models behind one kvatlas: each request is tokenized as its own, and goes to its own servers."""
+"""Several models behind one kvatlas: each request uses the tokenizer and the servers of its model."""
 
 from __future__ import annotations
 
@@ -42,7 +42,5 @@ async def test_request_is_scored_on_the_servers_of_its_model(tmp_path: Path) -> 
 
     candidates = {model: {each["name"] for each in answer["endpoints"]} for model, answer in answers.items()}
     assert candidates == {"red": {"red-0", "red-1"}, "blue": {"blue-0"}, "green": set(ENDPOINTS)}
-    assert (
-        answers["blue"]["tokens"] == answers["red"]["tokens"] + 1
-    )  # its tokenizer puts a BOS token in front
+    assert answers["blue"]["tokens"] == answers["red"]["tokens"] + 1  # its tokenizer adds a BOS token
     assert answers["green"]["noPrefixReason"] == "unknown_model"

@@ -1,4 +1,4 @@
-"""deploy/monitoring: every query against a scrape of a running process, and the rules by promtool."""
+"""deploy/monitoring: every query against a scrape of a running process, and the rules checked by promtool."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ DASHBOARD = FOLDER / "dashboard.json"
 DOC = ROOT / "docs" / "metrics.md"
 
 OF_PROMETHEUS = frozenset({"instance", "job"})
-"""Labels that Prometheus adds to what it scrapes."""
+"""Labels that Prometheus adds to scraped series."""
 
 NAME = re.compile(r"\b((?:kvatlas|process)_\w+)(?:\{([^}]*)\})?")
 MATCHER = re.compile(r'(\w+)(?:=~|!=|!~|=)"([^"]*)"')
@@ -49,7 +49,7 @@ class Query:
 
     @property
     def labels_by(self) -> set[str]:
-        """Labels that clauses name."""
+        """Return the labels that the clauses name."""
         return {label.strip() for found in CLAUSE.findall(self.expression) for label in found.split(",")}
 
 
@@ -67,7 +67,7 @@ def queries() -> Iterator[Query]:
 
 
 async def scraped() -> dict[str, dict[str, set[str]]]:
-    """Name of a series -> label -> values, of a process that has routed requests; no labels where it has no sample."""
+    """Return series -> label -> values after a few requests; labels are empty if the series has no sample."""
     usage = b'{"usage": {"prompt_tokens": 64, "prompt_tokens_details": {"cached_tokens": 48}}}'
     answer = [response_headers(("content-type", "application/json")), response_body(usage, end=True)]
     async with (
@@ -94,7 +94,7 @@ async def scraped() -> dict[str, dict[str, set[str]]]:
 
 
 def documented() -> dict[str, tuple[set[str], str]]:
-    """Name -> labels and meaning in docs/metrics.md."""
+    """Return name -> labels and meaning in docs/metrics.md."""
     rows = re.findall(r"^\| `(kvatlas_\w+)` \| \w+ \| (.*?) \| (.*) \|$", DOC.read_text(), re.MULTILINE)
     return {name: (set(re.findall(r"`(\w+)`", labels)), meaning) for name, labels, meaning in rows}
 
@@ -198,7 +198,7 @@ def rising(by: float) -> str:
 
 
 def histogram(name: str, *, at_most: str) -> dict[str, str]:
-    """Sixty observations a minute, all in the bucket up to `at_most` seconds."""
+    """Return sixty observations per minute, all in the bucket up to `at_most` seconds."""
     buckets = ("0.001", "1", "10", "+Inf")
     rises = [0 if float(le) < float(at_most) else 60 for le in buckets]
     return {f'{name}_bucket{{le="{le}"}}': rising(by) for le, by in zip(buckets, rises, strict=True)}
@@ -281,7 +281,7 @@ def test_every_alert_has_series_that_make_it_fire_and_that_do_not() -> None:
 @pytest.mark.parametrize("fires", [pytest.param(True, id="fires"), pytest.param(False, id="silent")])
 @pytest.mark.parametrize("alert", FIRING_AND_SILENT)
 def test_alert_fires_when_it_should_and_only_then(alert: str, *, fires: bool, tmp_path: Path) -> None:
-    """By promtool, an hour into series with a sample a minute: whether the alert's expression has held for long enough."""
+    """Check with promtool, after an hour of one sample per minute, whether the expression has held long enough."""
     firing_series, silent_series = FIRING_AND_SILENT[alert]
     series = firing_series if fires else silent_series
     rule = next(rule for rule in alerts() if rule["alert"] == alert)

@@ -1,4 +1,4 @@
-"""The picker with its real parts: who is let in, who is picked, and what stays of the request."""
+"""The picker with its real parts: admission, the picked endpoint, and the recorded decision."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ async def test_fallbacks_follow_the_picked_endpoint(n_fallbacks: int, addresses:
         assert (await routed(made, CHAT)).addresses == addresses  # R4
 
 
-async def test_request_past_a_limit_is_refused_where_endpoints_have_different_models() -> None:
+async def test_request_past_a_limit_is_refused_when_endpoints_have_different_models() -> None:
     def labels(model: str) -> dict[str, str]:
         return {"model": model}
 
@@ -75,7 +75,7 @@ async def test_decision_keeps_whose_request_it_was() -> None:
         assert route.decision.origin == Origin("id-1", TRACE, "batch", -2, "team-a")
 
 
-async def test_decision_keeps_defaults_for_a_request_that_says_nothing() -> None:
+async def test_decision_keeps_defaults_when_a_request_has_no_headers() -> None:
     async with picker_parts({"a": 0}) as made:
         assert (await routed(made, CHAT)).decision.origin == Origin("", "", "", 0, "default-flow")  # R17, R18
 
@@ -171,7 +171,7 @@ def test_request_without_readable_model_is_left_as_it_is_by_rules(body: bytes) -
     assert target_by_rules(body, rules_for("", "other")) == ""
 
 
-async def test_request_to_rewrite_that_is_no_json_is_refused_as_ever() -> None:
+async def test_request_is_refused_when_it_matches_a_rewrite_and_is_not_json() -> None:
     async with picker_parts({"a": 0}) as made:
         answer = await made.picker.route(replace(CHAT, body=b"{", headers=REWRITE))
 

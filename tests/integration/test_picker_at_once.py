@@ -1,4 +1,4 @@
-"""Requests that are answered at once, beside the same requests when everything is waited for."""
+"""Requests that are routed without waiting, compared with the same requests when every step waits."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def timeless(outcome: Route | Refusal) -> object:
 
 
 def counted(parts: PickerParts) -> dict[tuple[str, str], float]:
-    """Every counter of the picker, and how many decisions were timed."""
+    """Return every counter of the picker, and the number of timed decisions."""
     return {
         (sample.name, str(sample.labels)): sample.value
         for family in parts.registry.collect()
@@ -93,7 +93,7 @@ def counted(parts: PickerParts) -> dict[tuple[str, str], float]:
 
 
 async def outcomes(kinds: Sequence[str], pipeline: PromptPipeline) -> tuple[list[object], object, object]:
-    """Outcomes, counters and bookings of requests of these kinds, one after the other."""
+    """Return outcomes, counters and bookings of requests of these kinds, one after the other."""
     async with picker_parts(NAMES, n_fallbacks=1) as made:
         made.picker.pipeline = pipeline
         found = [timeless(await made.picker.route(REQUESTS[kind])) for kind in kinds]
@@ -102,7 +102,7 @@ async def outcomes(kinds: Sequence[str], pipeline: PromptPipeline) -> tuple[list
 
 @settings(max_examples=8)
 @given(st.lists(st.sampled_from(sorted(REQUESTS)), min_size=1, max_size=16))
-def test_outcomes_are_the_same_when_everything_is_waited_for(kinds: list[str]) -> None:
+def test_outcomes_are_the_same_when_every_step_waits(kinds: list[str]) -> None:
     with closing(EncodingPool(timeout_s=60)) as pool:
         pipelines = [kind(load_tokenizer(TINY), pool=pool) for kind in (PromptPipeline, Waiting)]
         at_once, waited = (asyncio.run(outcomes(kinds, pipeline)) for pipeline in pipelines)

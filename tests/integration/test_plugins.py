@@ -40,9 +40,9 @@ def profile(*types: str, **parameters: Any) -> dict[str, Any]:
 
 @pytest.fixture
 def example_package(tmp_path: Path) -> Path:
-    """Folder into which pip has installed the example, without network."""
+    """Install the example with pip, without network; return the folder."""
     source, target = tmp_path / "source", tmp_path / "site"
-    shutil.copytree(EXAMPLE, source)  # building leaves files behind
+    shutil.copytree(EXAMPLE, source)  # the build writes files
     pip = (sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-index")
     how = ("--no-deps", "--no-build-isolation", "--target", str(target))
     subprocess.run([*pip, *how, str(source)], check=True, capture_output=True)
@@ -91,4 +91,4 @@ async def test_faulty_plugins_are_named_counted_and_cost_no_request(
         [1.0, 0.0, 1.0],
         [0.5, 0.0, 1.0],
     ]
-    assert answer["endpoints"][0]["scores"][0]["raw"] is None, "infinity has no place in JSON"
+    assert answer["endpoints"][0]["scores"][0]["raw"] is None, "JSON has no infinity"

@@ -25,7 +25,7 @@ N_TOKENS = 160
 
 
 async def usable_and_predicted(gate: Gateway, endpoint: str) -> tuple[int, int]:
-    """Tokens of the prompt."""
+    """Return the usable and the predicted tokens of the prompt."""
     answer: dict[str, Any] = await gate.served.post(
         "/v1/score", {"model": "m", "token_ids": list(range(N_TOKENS + 1))}
     )
@@ -55,7 +55,9 @@ async def test_burst_of_equal_prompts_stays_together_until_events_take_over(tmp_
         for request in burst[:3]:
             request.call.cancel()
         await gate.served.until_metric('kvatlas_predictions_total{outcome="withdrawn"} 3.0')
-        assert await usable_and_predicted(gate, endpoint) == (N_TOKENS, N_TOKENS), "the others go on"
+        assert await usable_and_predicted(gate, endpoint) == (N_TOKENS, N_TOKENS), (
+            "the other requests continue"
+        )
         await burst[3].say(response_headers((":status", "500")))
         await burst[3].end()
         await gate.served.until_metric('kvatlas_predictions_total{outcome="withdrawn"} 4.0')
@@ -72,7 +74,7 @@ async def test_burst_of_equal_prompts_stays_together_until_events_take_over(tmp_
 
 @pytest.mark.slow
 async def test_burst_stays_together_when_no_engine_has_sent_an_event_yet(tmp_path: Path) -> None:
-    """Right after a start: the block size is known from /metrics, and that nothing was missed from the replay's end."""
+    """Route a burst right after the start, when only /metrics gives the block size and the replay is complete."""
     async with AsyncExitStack() as stack:
         url, _ = await stack.enter_async_context(metrics_of(metrics(waiting=0).decode()))
         players = {name: await stack.enter_async_context(player()) for name in ADDRESSES.values()}

@@ -33,7 +33,7 @@ ROWS = {
 
 
 async def start_engines(stack: AsyncExitStack) -> str:
-    """URL below which every endpoint's /metrics is; the endpoints themselves are never asked."""
+    """Serve /metrics of every endpoint; return the base URL. The endpoints themselves get no requests."""
 
     async def metrics(request: web.Request) -> web.Response:
         waiting = WAITING[request.match_info["address"]]
@@ -43,7 +43,7 @@ async def start_engines(stack: AsyncExitStack) -> str:
 
     app = web.Application()
     app.router.add_get("/{address}/metrics", metrics)
-    runner = web.AppRunner(app, shutdown_timeout=0.001)  # 0 is without limit
+    runner = web.AppRunner(app, shutdown_timeout=0.001)  # 0 means no limit
     await runner.setup()
     stack.push_async_callback(runner.cleanup)
     await web.TCPSite(runner, "127.0.0.1", 0).start()
@@ -53,10 +53,10 @@ async def start_engines(stack: AsyncExitStack) -> str:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def servers(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[dict[str, Served]]:
-    """Every server of the cases, running. They stop side by side, since each gives gateways time to notice."""
+    """Run every server of the cases; they stop in parallel, since each leaves gateways time to notice."""
     running: dict[str, Served] = {}
     done = asyncio.Event()
-    turn = asyncio.Lock()  # one starts at a time, so that each comes about in its own time on a busy machine
+    turn = asyncio.Lock()  # one starts at a time, so that a busy machine delays none too long
 
     async def run(name: str, engines: str) -> None:
         async with AsyncExitStack() as stack:
@@ -85,7 +85,7 @@ def config_of(name: str, engines: str) -> dict[str, object]:
         for address in WAITING
     ]
     endpoints = [] if name.startswith("empty") else static
-    # a busy machine may scrape late, and a load must not count as unknown for that
+    # a load must stay known if a busy machine scrapes late
     admission = {"metricsStalenessThreshold": "1m", **SERVERS[name].get("admission", {})}
     return {
         **SERVERS[name],
@@ -108,7 +108,7 @@ async def samples(server: Served) -> dict[str, float]:
 async def converse(
     server: Served, case: Case
 ) -> tuple[list[pb.ProcessingResponse], grpc.StatusCode, str | None]:
-    """Everything the server says on one stream, how the stream ends, and with what words."""
+    """Return all responses of one stream, its status and the details of that status."""
     options = [("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1)]
     async with grpc.aio.insecure_channel(f"127.0.0.1:{server.ports['extProc']}", options=options) as channel:
         process: grpc.aio.StreamStreamMultiCallable[pb.ProcessingRequest, pb.ProcessingResponse] = (
@@ -119,12 +119,12 @@ async def converse(
             )
         )
         call = process(iter(case.sent))
-        told: list[pb.ProcessingResponse] = []
+        responses: list[pb.ProcessingResponse] = []
         try:
-            told.extend([answer async for answer in call])
+            responses.extend([answer async for answer in call])
         except grpc.aio.AioRpcError as error:
-            return told, error.code(), error.debug_error_string()
-        return told, await call.code(), None
+            return responses, error.code(), error.debug_error_string()
+        return responses, await call.code(), None
 
 
 EVERY_TRANSPORT = (*CASES, *(replace(case, server="grpc") for case in CASES if case.server == "plain"))
@@ -137,10 +137,10 @@ async def test_case_is_answered_as_the_protocol_has_it(case: Case, servers: dict
     server = servers[case.server]
     before = await samples(server)
 
-    told, code, words = await converse(server, case)
+    responses, code, words = await converse(server, case)
 
-    assert len(told) == len(case.replies), told
-    for answer, expected in zip(told, case.replies, strict=True):
+    assert len(responses) == len(case.replies), responses
+    for answer, expected in zip(responses, case.replies, strict=True):
         assert comparable(answer, expected) == expected
     assert code == case.code, words
     after = await samples(server)

@@ -1,4 +1,4 @@
-"""`kvatlas query`: where a prompt is cached, asked of a running process."""
+"""`kvatlas query`: the cached prefix of a prompt, read from a running process."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from support.recording import player
 
 
 async def query(*arguments: str, stdin: str = "") -> tuple[int, str, str]:
-    """Exit status, stdout and stderr of `kvatlas query`."""
+    """Run `kvatlas query`; return exit status, stdout and stderr."""
     runner = CliRunner(env={"COLUMNS": "200"})
     result = await asyncio.to_thread(runner.invoke, app, ["query", *arguments], input=stdin)
     return result.exit_code, result.stdout, result.stderr
 
 
-async def test_query_says_who_holds_a_prompt_and_in_which_tier(tmp_path: Path) -> None:
+async def test_query_shows_the_holders_of_a_prompt_and_their_tiers(tmp_path: Path) -> None:
     file = tmp_path / "ids.json"
     file.write_text(json.dumps(PROMPT))
     endpoints = [make_endpoint("b", 2), make_endpoint("c", 3)]
@@ -38,7 +38,7 @@ async def test_query_says_who_holds_a_prompt_and_in_which_tier(tmp_path: Path) -
     title, heading, first, *_ = table[1].splitlines()
     assert title == "m, 64 tokens"
     assert heading.split()[:3] == ["endpoint", "reusable", "gpu"]
-    assert first.split()[:3] == ["a", "48", "64"], "the engine computes the prompt's last token anew"
+    assert first.split()[:3] == ["a", "48", "64"], "the engine always computes the prompt's last token"
     assert first.split()[-3:-1] == ["4", "gpu"]
     assert json.loads(as_json[1])["endpoints"][0]["prefix"]["tierTokens"]["gpu"] == 64
     assert "no prefix: no_tokenizer" in no_tokenizer[1]

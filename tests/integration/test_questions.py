@@ -21,13 +21,13 @@ from support.waiting import until
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.slow]
 
-TOKEN = "a-token-that-is-not-to-be-shown"  # noqa: S105 - of this test alone
+TOKEN = "a-token-that-is-not-to-be-shown"  # noqa: S105 - used by this test alone
 SYSTEM, QUESTION = "zebra quartz lantern marmalade " * 60, "whence the violet periscope"
 
 
 @dataclass
 class Served:
-    """A fleet, and who answered the question of this test.
+    """A fleet, and the endpoint that answered the question of this test.
 
     Attributes:
         installed: the fleet.
@@ -40,7 +40,7 @@ class Served:
     folder: Path
 
     async def ask(self, *arguments: str) -> tuple[int, str]:
-        """Exit status and stdout of a command."""
+        """Run a command; return exit status and stdout."""
         command, *more = arguments
         where = ("--url", self.installed.url, "--token-file", str(self.folder / "token"))
         runner = CliRunner(env={"COLUMNS": "200"})
@@ -60,7 +60,7 @@ async def served(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Ser
     async with installation(folder, "--log-level", "debug", server=server) as installed:
 
         async def is_judged() -> bool:
-            """Whether each endpoint has had the twenty requests that the doctor asks for; if not, they get more."""
+            """Return whether each endpoint has had the twenty requests that the doctor needs, after sending more."""
             await send_traffic(installed)
             checks = (await installed.served.get("/v1/doctor"))["checks"]
             return all(each["state"] != "unknown" for each in checks if each["name"] == "expectations-held")
@@ -69,7 +69,7 @@ async def served(tmp_path_factory: pytest.TempPathFactory) -> AsyncGenerator[Ser
         yield Served(installed, await installed.chat(SYSTEM, QUESTION), folder)
 
 
-async def test_where_is_this_prefix_cached(served: Served) -> None:
+async def test_query_finds_the_server_of_a_prefix(served: Served) -> None:
     question = ("query", "--model", MODEL_NAME, "--messages", str(served.folder / "messages.json"))
 
     async def is_known() -> bool:
@@ -81,10 +81,10 @@ async def test_where_is_this_prefix_cached(served: Served) -> None:
     await until(is_known, what=f"the prompt on {served.by}")
     status, table = await served.ask(*question)
     assert status == 0
-    assert table.splitlines()[2].startswith(served.by), "who holds most comes first"
+    assert table.splitlines()[2].startswith(served.by), "the server with the longest prefix comes first"
 
 
-async def test_why_that_server(served: Served) -> None:
+async def test_explain_shows_why_the_server_was_picked(served: Served) -> None:
     status, table = await served.ask("explain", "--last")
     decision = await served.ask_json("explain", "--last")
     scored = {each["name"]: each["total"] for each in decision["endpoints"]}
@@ -94,7 +94,7 @@ async def test_why_that_server(served: Served) -> None:
     assert scored[served.by] == max(scored.values())
 
 
-async def test_is_the_index_right(served: Served) -> None:
+async def test_audit_confirms_the_index(served: Served) -> None:
     async def is_audited() -> bool:
         return (await served.ask_json("explain", "--last"))["audited"] is not None
 
@@ -106,14 +106,14 @@ async def test_is_the_index_right(served: Served) -> None:
     assert "requests reused what was expected" in checks["expectations-held"]["evidence"][0]
 
 
-async def test_what_is_misconfigured(served: Served) -> None:
+async def test_doctor_names_the_misconfiguration(served: Served) -> None:
     status, table = await served.ask("doctor")
-    assert status == 0, "requests are served all the same"
+    assert status == 0, "requests are served nevertheless"
     assert f"tier gpu is bounded to {20 * GPU_BLOCKS} blocks, the engine has {GPU_BLOCKS}" in table
     assert "mend: tiers[gpu].lruCapacityPerServer: auto" in table
 
 
-async def test_what_goes_on(served: Served) -> None:
+async def test_top_shows_the_fleet(served: Served) -> None:
     status, text = await served.ask("top", "--once", "--interval", "0.1")
     assert status == 0
     assert "4 endpoints" in text

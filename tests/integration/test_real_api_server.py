@@ -1,4 +1,4 @@
-"""The API server's double against the real thing: the same state machine, and the chart's rights, beside kube-apiserver.
+"""The API server's double compared with kube-apiserver: the same state machine, and the chart's rights.
 
 Needs `KVATLAS_APISERVER=/path/to/kube-apiserver` and etcd on PATH.
 """
@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from kvatlas.fleet.kubernetes.client.errors import RequestFailedError
 from kvatlas.fleet.kubernetes.client.lease import LeaseElection, Terms
 from kvatlas.fleet.kubernetes.client.reviews import Reviews, Verdict
 from support.chart_values import SERVERS, SHAPES
-from support.cluster_machine import OTHERS, PODS, POOLS, WholeDiscovery
+from support.cluster_machine import OBJECTIVES, OTHERS, PODS, POOLS, WholeDiscovery
 from support.custom_resources import CUSTOM_RESOURCES, Manifest
 from support.manifests import OVERLAYS, helm, kustomize
 from support.real_api_server import BINARY, TOKEN, Cable, RealApiServer
@@ -40,13 +40,13 @@ if not BINARY:
 
 NEWER: dict[str, int] = {"Deployment": 24, "PodDisruptionBudget": 21, "HealthCheckPolicy": 24}
 """Kinds of the chart -> a minor version that takes all of their fields; an old one takes an empty text for null."""
-OBJECTIVES = "/apis/llm-d.ai/v1alpha2/namespaces/default/inferenceobjectives"
+OLD_POOLS = "/apis/inference.networking.x-k8s.io/v1alpha2/namespaces/default/inferencepools"
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 
 @contextmanager
 def prepared(folder: Path, *, watch_cache: bool) -> Generator[RealApiServer]:
-    """A server with the CRDs, and with the chart's account and Role in the namespace `default`."""
+    """Start a server with the CRDs, and with the chart's account and Role in the namespace `default`."""
     with RealApiServer(folder, watch_cache=watch_cache).running() as server:
         for resource in CUSTOM_RESOURCES:
             server.request("POST", CRDS, resource.definition())
@@ -67,7 +67,7 @@ def prepared(folder: Path, *, watch_cache: bool) -> Generator[RealApiServer]:
 def wait_for(server: RealApiServer, collection: str) -> None:
     """Wait until a kind is served."""
     deadline = time.monotonic() + 30
-    while server.ask("GET", collection)[0] != 200:
+    while server.ask("GET", collection)[0] != 200:  # also 429, while its storage initializes
         assert time.monotonic() < deadline, f"{collection} is not served"
         time.sleep(0.1)
 
@@ -80,9 +80,9 @@ def path_of(manifest: Manifest) -> str:
     return f"{root}/namespaces/{manifest['metadata'].get('namespace', 'default')}/{plural}"
 
 
-def token_of(server: RealApiServer) -> str:
-    """What a pod of the chart gets mounted."""
-    account = "/api/v1/namespaces/default/serviceaccounts/pool-epp/token"
+def token_of(server: RealApiServer, release: str = "pool") -> str:
+    """Return the token that a pod of the chart gets mounted."""
+    account = f"/api/v1/namespaces/default/serviceaccounts/{release}-epp/token"
     made = server.request(
         "POST", account, {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
     )
@@ -118,7 +118,7 @@ def test_manifests_are_taken(server: RealApiServer, source: Any) -> None:
         pytest.param({"failureMode": "FailClosed"}, False, id="mode_as_a_readme_writes_it"),
     ],
 )
-def test_schema_of_the_double_refuses_what_the_server_does(
+def test_schema_of_the_double_refuses_the_same_objects_as_the_server(
     server: RealApiServer, spec: Manifest, is_taken: bool
 ) -> None:
     pool = next(
@@ -139,35 +139,55 @@ def test_schema_of_the_double_refuses_what_the_server_does(
         pytest.param("/apis/llm-d.ai/v1alpha2", 200, id="discovery"),
     ],
 )
-def test_account_of_the_chart_may_do_what_it_has_to_and_no_more(
+def test_account_of_the_chart_has_the_needed_rights_and_no_more(
     server: RealApiServer, path: str, status: int
 ) -> None:
     assert server.ask("GET", path, token=token_of(server))[0] == status
 
 
+def test_account_may_follow_a_pool_of_the_group_that_a_flag_names(server: RealApiServer) -> None:
+    flags = {"pool-group": "inference.networking.x-k8s.io"}
+    values: Manifest = {"router": {"inferencePool": {"existing": "theirs"}, "epp": {"flags": flags}}}
+    for manifest in helm(values, release="old", namespace="default"):
+        if manifest["kind"] in ("ServiceAccount", "Role", "RoleBinding"):
+            server.request("POST", path_of(manifest), manifest)
+    wait_for(server, OLD_POOLS)
+    assert server.ask("GET", OLD_POOLS, token=token_of(server, "old"))[0] == 200
+    assert server.ask("GET", POOLS, token=token_of(server, "old"))[0] == 403
+
+
+def test_account_of_the_chart_may_use_one_lease(server: RealApiServer) -> None:
+    leases = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
+    token = token_of(server)
+    assert server.ask("GET", f"{leases}/kvatlas-pool", token=token)[0] in (200, 404)
+    assert server.ask("GET", f"{leases}/kvatlas-other", token=token)[0] == 403
+
+
 def machine_over(
     server: RealApiServer, *, forgets: bool, expired: list[int] | None = None
 ) -> type[WholeDiscovery]:
-    """The state machine of the double, over a real server that the chart's account follows.
+    """Return the double's state machine over a real server, which it reads with the chart's account.
 
-    Watches that were refused as too old are counted in `expired`.
+    `expired` counts watches that were refused as too old.
     """
     token, n_expired = token_of(server), expired if expired is not None else [0]
 
     class RealDiscovery(WholeDiscovery):
         def make_server(self) -> Cable:
             self.cable = Cable(server, token)
-            for collection in (PODS, POOLS):
+            for collection in (PODS, POOLS, OBJECTIVES):
                 for name in self.cable.objects(collection):
                     self.cable.delete(collection, name)
             return self.cable
 
-        @rule(fault=st.sampled_from(["cut", "compaction", "another kind changes"]))
+        @rule(fault=st.sampled_from(["cut", "stall", "compaction", "another kind changes"]))
         def go_wrong(self, fault: str) -> None:
             match fault:
                 case "cut":
                     self.cable.cut()
-                case "compaction" if forgets:  # of all that watches have seen
+                case "stall":
+                    self.cable.stall()
+                case "compaction" if forgets:  # of all revisions that watches have seen
                     self.cable.cut()
                     self.cable.put(OTHERS, "x", {})
                     server.compact()
@@ -186,53 +206,71 @@ QUICK = settings(
 )
 
 
-def test_what_is_known_is_what_a_real_server_has(server: RealApiServer) -> None:
+def test_copy_equals_the_state_of_a_real_server(server: RealApiServer) -> None:
     run_state_machine_as_test(machine_over(server, forgets=False), settings=QUICK)
 
 
-def test_what_is_known_is_what_a_real_server_has_when_its_etcd_forgets(tmp_path: Path) -> None:
+def test_copy_equals_the_state_of_a_real_server_when_its_etcd_is_compacted(tmp_path: Path) -> None:
     expired = [0]
     with prepared(tmp_path, watch_cache=False) as server:
         run_state_machine_as_test(machine_over(server, forgets=True, expired=expired), settings=QUICK)
     assert expired[0] > 0
 
 
-async def test_one_leads_and_the_other_takes_over_by_a_real_lease(server: RealApiServer) -> None:
-    cable = Cable(server, token_of(server))
-    await cable.start()
-    electors: list[tuple[Elector, ApiServer, asyncio.Task[None]]] = []
-    for identity in ("a", "b"):
-        client = ApiServer(cable.access, clock=time.monotonic)
-        await client.start()
-        elector = Elector(
-            client,
-            namespace="default",
-            name="kvatlas-pool",
-            election=LeaseElection(
-                "kvatlas-pool", identity=identity, terms=Terms(lease_s=3, renew_s=2, retry_s=0.05), rng=lambda: 0.5
-            ),
-            limit_s=1,
-            on_change=lambda: None,
-            clock=time.monotonic,
-            wall=time.time,
-        )  # fmt: skip
-        electors.append((elector, client, asyncio.create_task(elector.run())))
-    try:
-        await until(lambda: any(each.leads for each, _, _ in electors), what="a leader")
-        electors.sort(key=lambda each: not each[0].leads)
-        (leader, _, task), (other, _, _) = electors
+@asynccontextmanager
+async def electors(cable: Cable) -> AsyncGenerator[list[tuple[Elector, asyncio.Task[None]]]]:
+    """Run two processes that take part in an election; yield the leader first."""
+    standing: list[tuple[Elector, asyncio.Task[None]]] = []
+    async with AsyncExitStack() as stack:
+        for identity in ("a", "b"):
+            client = ApiServer(cable.access, clock=time.monotonic)
+            await client.start()
+            stack.push_async_callback(client.stop)
+            terms = Terms(lease_s=3, renew_s=2, retry_s=0.05)
+            elector = Elector(
+                client,
+                namespace="default",
+                name="kvatlas-pool",
+                election=LeaseElection("kvatlas-pool", identity=identity, terms=terms, rng=lambda: 0.5),
+                limit_s=1,
+                on_change=lambda: None,
+                clock=time.monotonic,
+                wall=time.time,
+            )
+            standing.append((elector, asyncio.create_task(elector.run())))
+            stack.push_async_callback(elector.resign)
+            stack.push_async_callback(asyncio.wait, [standing[-1][1]])
+            stack.callback(standing[-1][1].cancel)
+        await until(lambda: any(each.leads for each, _ in standing), what="a leader")
+        standing.sort(key=lambda each: not each[0].leads)
+        yield standing
+
+
+@pytest.fixture
+async def cable(server: RealApiServer) -> AsyncIterator[Cable]:
+    made = Cable(server, token_of(server))
+    await made.start()
+    yield made
+    await made.stop()
+
+
+async def test_one_leads_and_the_other_takes_over_by_a_real_lease(cable: Cable) -> None:
+    async with electors(cable) as ((leader, task), (other, _)):
         assert not other.leads
         task.cancel()
         await asyncio.wait([task])
         await leader.resign()
         await until(lambda: other.leads, what="the other to lead")
-    finally:
-        for elector, client, task in electors:
-            task.cancel()
-            await asyncio.wait([task])
-            await elector.resign()
-            await client.stop()
+
+
+async def test_leader_goes_on_alone_when_no_process_reaches_the_server(cable: Cable) -> None:
+    async with electors(cable) as ((leader, _), (other, _)):
         await cable.stop()
+        await until(lambda: leader.holds_on, what="the end of the renewed lead")
+        assert (leader.leads, other.leads) == (True, False)
+        await cable.start()
+        await until(lambda: not leader.holds_on and other.problem is None, what="answers to both")
+        assert (leader.leads, leader.n_changes, other.n_changes) == (True, 1, 0)
 
 
 async def test_verdicts_about_metrics_are_those_of_a_real_server(server: RealApiServer) -> None:
@@ -252,7 +290,7 @@ async def test_verdicts_about_metrics_are_those_of_a_real_server(server: RealApi
     assert found == [Verdict.ALLOWED, Verdict.FORBIDDEN, Verdict.UNKNOWN_CALLER, 403, 403, 403]
 
 
-async def test_discovery_goes_on_when_the_server_is_killed_and_started_again(tmp_path: Path) -> None:
+async def test_discovery_continues_when_the_server_is_killed_and_restarted(tmp_path: Path) -> None:
     with prepared(tmp_path, watch_cache=True) as server:
         await asyncio.to_thread(_restart_under, machine_over(server, forgets=False), server)
 

@@ -1,4 +1,4 @@
-"""Requests recorded by a running `kvatlas serve`, and what a replay of them finds."""
+"""Requests recorded by a running `kvatlas serve`, and a replay of them."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def servers() -> list[ServerConfig]:
 
 
 def prompts() -> list[list[int]]:
-    """Questions behind nine openings, more than the tiers of two servers hold; some come again word for word."""
+    """Return questions after nine openings, more than the tiers of two servers hold; some are repeated."""
     rng = Random(3)
     openings = [[rng.randrange(400) for _ in range(1000)] for _ in range(9)]
     questions = [[rng.randrange(400) for _ in range(rng.randrange(20, 200))] for _ in range(60)]
@@ -51,15 +51,16 @@ def prompts() -> list[list[int]]:
 
 
 def kvatlas(*arguments: str) -> tuple[int, str, str]:
-    """Exit status, stdout and stderr of a command."""
+    """Run a command; return exit status, stdout and stderr."""
     result = CliRunner(env={"COLUMNS": "200"}).invoke(app, list(arguments))
     return result.exit_code, result.stdout, result.stderr
 
 
 def replayed(trace: Path, config: Path) -> list[float]:
-    """Hit rates by the same configuration and by chance, on engines like the ones that were recorded.
+    """Return hit rates by the same configuration and by chance, on engines like the recorded ones.
 
-    Slowly, since simulated engines answer at once here. Ties are broken at random, so several replays say what to expect.
+    Arrivals are slowed down, since the simulated engines here respond at once. Ties are broken at random, so several
+    replays give the expected range.
     """
     gib = CPU_BLOCKS / hardware.blocks_in(1.0)
     status, stdout, stderr = kvatlas(
@@ -72,7 +73,7 @@ def replayed(trace: Path, config: Path) -> list[float]:
 
 
 @pytest.mark.slow
-async def test_replay_of_what_was_recorded_finds_what_the_fleet_found(tmp_path: Path) -> None:
+async def test_replay_of_a_recording_has_the_hit_rate_of_the_fleet(tmp_path: Path) -> None:
     folder = tmp_path / "traces"
     recorder = {"folder": str(folder), "blockSize": 16}
     async with relaying(tmp_path, servers(), tiers=TIERS, recorder=recorder) as relay:
@@ -101,7 +102,7 @@ async def test_replay_of_what_was_recorded_finds_what_the_fleet_found(tmp_path: 
 
 @pytest.mark.slow
 async def test_requests_of_the_last_moment_are_written_and_no_text_or_name_with_them(tmp_path: Path) -> None:
-    """The answer is hidden, so its length is not known."""
+    """Hide the response, so that its length is unknown."""
     folder = tmp_path / "traces"
     async with gateway(tmp_path, recorder={"folder": "traces"}) as gate:
         for n_tokens in (100, 30, 130):
@@ -122,7 +123,7 @@ async def test_requests_of_the_last_moment_are_written_and_no_text_or_name_with_
     assert file.stat().st_mode & 0o777 == 0o600
 
 
-async def test_folder_that_cannot_be_made_is_told_and_requests_go_on(tmp_path: Path) -> None:
+async def test_requests_continue_and_the_folder_is_reported_when_it_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     recorder = {"folder": str(tmp_path / "file" / "traces")}
     async with local_process(make_endpoint("a", events=""), recorder=recorder) as process:

@@ -26,7 +26,7 @@ vllm:cache_config_info{block_size="16",num_gpu_blocks="64"} 1
 
 @asynccontextmanager
 async def metrics_server() -> AsyncGenerator[str]:
-    """`host:port` of an idle engine as far as its metrics go."""
+    """Serve the metrics of an idle engine; yield `host:port`."""
 
     async def metrics(_: web.Request) -> web.Response:
         return web.Response(text=METRICS)
@@ -48,7 +48,7 @@ async def test_published_tiered_file_learns_from_routing_though_the_engines_send
     tmp_path: Path,
 ) -> None:
     async with metrics_server() as one, metrics_server() as other:
-        # the event addresses are derived, and nobody is there
+        # nothing listens on the derived event addresses
         static = [{"name": "one", "address": one}, {"name": "other", "address": other}]
         flags = ("--config-file", str(FOLDER / "tiered-v0.4.yaml"))
         async with gateway(tmp_path, *flags, endpoints={"static": static}) as gate:
@@ -92,7 +92,9 @@ def unknown(tmp_path: Path) -> Path:
 
 
 @pytest.mark.slow
-async def test_unknown_plugin_is_left_out_and_said_when_it_may_be(unknown: Path, tmp_path: Path) -> None:
+async def test_unknown_plugin_is_skipped_and_logged_when_the_flag_allows_it(
+    unknown: Path, tmp_path: Path
+) -> None:
     flags = ("--config-file", str(unknown), "--ignore-unknown-plugins")
     async with serving({}, tmp_path, *flags) as served:
         assert await served.status("/healthz") == 200

@@ -1,4 +1,4 @@
-"""Registration at run time through a real `kvatlas serve`, by a client that knows only the published contract."""
+"""Registration at run time in a real `kvatlas serve`, by a client that knows only the published contract."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ BLOCK_SIZE = 16
 
 @dataclass
 class ContractClient:
-    """A gateway's client, from the text of the contract alone: fields, hashes, answers by tenant and instance."""
+    """A gateway's client, written from the contract alone: fields, hashes, matches per tenant and instance."""
 
     session: aiohttp.ClientSession
     base: str
@@ -56,7 +56,7 @@ class ContractClient:
         return (await self._post("/query_by_hash", body | more))[1]
 
     async def longest(self, tokens: Sequence[int], instance: str, tenant: str = "default") -> int | None:
-        """What the instance holds of the prompt, None when it is not in the answer."""
+        """Return the instance's longest match of the prompt, None if the response lacks the instance."""
         found = (await self.query(tokens)).get(tenant, {}).get(instance)
         return found["longest_matched"] if found else None
 
@@ -66,7 +66,7 @@ class ContractClient:
 
 
 def rolling_hashes(tokens: Sequence[int]) -> list[int]:
-    """The contract's sequence hashes with seed 0."""
+    """Return the contract's sequence hashes with seed 0."""
     hashes: list[int] = []
     for start in range(0, len(tokens) - BLOCK_SIZE + 1, BLOCK_SIZE):
         local = xxh3_64_intdigest(struct.pack(f"<{BLOCK_SIZE}I", *tokens[start : start + BLOCK_SIZE]), 0)
@@ -93,7 +93,7 @@ async def test_instance_lives_from_register_to_unregister_and_comes_back_empty(t
             201,
             {"status": "registered successfully", "instance_id": "node-1"},
         )
-        await until_longest(client, PROMPT, "node-1", 96)  # said before anyone listened: by replay
+        await until_longest(client, PROMPT, "node-1", 96)  # published before the subscription: by replay
         await engine.publish(stored(1, OTHER))
         await until_longest(client, OTHER, "node-1", 96)  # live
         wanted = {"longest_matched": 96, "GPU": 96, "CPU": 0, "DISK": 0, "DP": {"0": 96}}
@@ -111,7 +111,7 @@ async def test_instance_lives_from_register_to_unregister_and_comes_back_empty(t
         assert (await client.unregister("node-1"))[0] == 404
         assert 'endpoint="node-1"' not in await served.metrics()
 
-        engine.history.clear()  # the engine has forgotten: whatever showed up now would be left over from before
+        engine.history.clear()  # the engine has no blocks now: any match would be a leftover
         assert (await client.register("node-1", engine.events, replay_endpoint=engine.replay))[0] == 201
         await until(lambda: is_active(served), what="the registered instance heard")
         assert await client.longest(PROMPT, "node-1") == 0
@@ -141,7 +141,7 @@ async def test_ranks_of_one_instance_are_followed_each_by_itself(tmp_path: Path)
         assert (worker["instance_id"], worker["endpoints"]) == (5, {"0": zero.events})
 
 
-async def test_refusals_name_what_was_wrong_and_change_nothing(tmp_path: Path) -> None:
+async def test_refusals_name_the_fault_and_change_nothing(tmp_path: Path) -> None:
     configured = {"name": "vllm-0", "address": "127.0.0.1:1", "events": "", "metrics": ""}
     async with player() as engine, serving({"endpoints": {"static": [configured]}}, tmp_path) as served:
         client = client_of(served)
@@ -164,10 +164,10 @@ async def test_refusals_name_what_was_wrong_and_change_nothing(tmp_path: Path) -
 
 
 @pytest.mark.slow
-async def test_events_on_the_way_do_not_outlive_their_instance(tmp_path: Path) -> None:
+async def test_events_in_transit_do_not_outlive_their_instance(tmp_path: Path) -> None:
     async with player() as engine, serving({}, tmp_path) as served:
         client = client_of(served)
-        saying = asyncio.create_task(say_on_and_on(engine))
+        saying = asyncio.create_task(keep_publishing(engine))
         try:
             for _ in range(10):
                 assert (await client.register("node-1", engine.events, replay_endpoint=engine.replay))[
@@ -182,7 +182,7 @@ async def test_events_on_the_way_do_not_outlive_their_instance(tmp_path: Path) -
         assert errors == []
 
 
-async def say_on_and_on(engine: Player) -> None:
+async def keep_publishing(engine: Player) -> None:
     seq = 0
     while True:
         await engine.publish(stored(seq, PROMPT))
@@ -220,7 +220,7 @@ async def test_engines_that_connect_to_us_are_found_by_topic_and_registered_ones
 async def repeat_until_held(
     client: ContractClient, engine: Player, topic: str, tokens: list[int], instance: str
 ) -> None:
-    """Without replay nobody knows when the connection is made: say it until it is heard."""
+    """Publish until the blocks are held: without replay, nothing signals that the subscription is in place."""
 
     async def held() -> bool:
         await engine.publish(stored(0, tokens, topic=topic))
@@ -231,7 +231,7 @@ async def repeat_until_held(
 
 @pytest.mark.slow
 async def test_memory_of_an_unregistered_instance_is_freed_without_further_events(tmp_path: Path) -> None:
-    """More blocks than the native index drops at once; another instance keeps the index in use."""
+    """Hold more blocks than the native index drops at once, while another instance keeps the index in use."""
     prompts = [[position + 8000 * number for position in range(8000)] for number in range(40)]
     async with player() as stays, player() as goes, serving({}, tmp_path) as served:
         client = client_of(served)

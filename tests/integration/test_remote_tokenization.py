@@ -1,4 +1,4 @@
-"""kvatlas without a tokenizer of its own, which asks the servers for token ids."""
+"""A kvatlas without a tokenizer, which gets token ids from the servers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> TokenizerText:
 
 @asynccontextmanager
 async def served_by(text: TokenizerText, folder: Path, **remote: Any) -> AsyncGenerator[tuple[Fleet, Served]]:
-    """Two servers and a kvatlas that knows nothing of their tokenizer."""
+    """Run two servers and a kvatlas without their tokenizer."""
     configs = [ServerConfig(name=name, model=MODEL_NAME, time_scale=0.01) for name in "ab"]
     async with Fleet(configs, text) as fleet:
         static = [
@@ -56,7 +56,7 @@ async def score(served: Served) -> dict[str, Any]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("api", ["render", "tokenize"])
-async def test_cached_prompt_is_found_when_the_servers_tell_its_ids(
+async def test_cached_prompt_is_found_when_the_servers_return_its_ids(
     text: TokenizerText, tmp_path: Path, api: str
 ) -> None:
     async with served_by(text, tmp_path, url="endpoints", api=api) as (fleet, served):
@@ -79,7 +79,7 @@ async def test_cached_prompt_is_found_when_the_servers_tell_its_ids(
 
 
 @pytest.mark.slow
-async def test_requests_are_routed_without_prefix_when_nobody_tells_ids(
+async def test_requests_are_routed_without_prefix_when_no_server_returns_ids(
     text: TokenizerText, tmp_path: Path
 ) -> None:
     async with served_by(text, tmp_path, url="http://127.0.0.1:1", failures=2) as (_, served):

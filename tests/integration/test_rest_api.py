@@ -1,4 +1,4 @@
-"""The whole REST API of a running `kvatlas serve`: described, guarded, and silent about prompts."""
+"""The whole REST API of a running `kvatlas serve`: described, protected, and free of prompts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 
 from support.serve import ANY_PORTS, Served, serving
 
-TOKEN = "a-token-that-is-not-to-be-shown"  # noqa: S105 - of this test alone
+TOKEN = "a-token-that-is-not-to-be-shown"  # noqa: S105 - used by this test alone
 AUTHORIZED = {"authorization": f"Bearer {TOKEN}"}
 STATIC = [
     {"name": name, "address": f"127.0.0.1:{number}", "events": "", "metrics": ""}
@@ -23,7 +23,7 @@ STATIC = [
 N_EXAMPLES = "6"
 """Calls made up for each operation."""
 NOT_CHECKED = "positive_data_acceptance"
-"""A schema cannot say what an address or a block size has to be."""
+"""A schema cannot express the rules for addresses and block sizes."""
 
 
 def config(folder: Path, **auth: Any) -> dict[str, Any]:
@@ -41,13 +41,13 @@ async def call(
 
 
 @pytest.mark.slow
-async def test_made_up_calls_get_what_the_description_says(tmp_path: Path) -> None:
+async def test_generated_calls_get_responses_of_the_description(tmp_path: Path) -> None:
     async with serving(config(tmp_path), tmp_path) as served:
         url = f"http://127.0.0.1:{served.ports['rest']}/openapi.json"
         process = await asyncio.create_subprocess_exec(
             Path(sys.executable).with_name("schemathesis"),
             *("run", url, "--header", f"Authorization: Bearer {TOKEN}", "--phases", "examples,fuzzing"),
-            *("--exclude-path", "/v1/live"),  # does not end
+            *("--exclude-path", "/v1/live"),  # an endless stream
             *("--mode", "all", "--max-examples", N_EXAMPLES, "--exclude-checks", NOT_CHECKED, "--no-color"),
             stdout=asyncio.subprocess.PIPE,
             cwd=tmp_path,

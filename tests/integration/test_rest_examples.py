@@ -1,4 +1,4 @@
-"""docs/rest.md: every command does what the page says, in order, against a real `kvatlas serve`."""
+"""docs/rest.md: every command works as the page shows, in order, against a real `kvatlas serve`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _EXAMPLE = re.compile(
 
 @dataclass(frozen=True)
 class Example:
-    """One command of the page, and the answer printed below it."""
+    """One command of the page, and the response printed below it."""
 
     method: str
     path: str
@@ -38,7 +38,7 @@ def read_examples(text: str) -> list[Example]:
 
 
 def parse_curl(command: str) -> tuple[str, str, Any]:
-    """Method, path and JSON body of a command; every option on the page is understood, or the test fails."""
+    """Return method, path and JSON body of a command; fail on any other option."""
     method, path, body = "GET", "", None
     words = iter(shlex.split(command))
     assert next(words) == "curl"
@@ -56,7 +56,7 @@ def parse_curl(command: str) -> tuple[str, str, Any]:
     return method, path, body
 
 
-async def test_every_example_does_what_the_page_says(tmp_path: Path) -> None:
+async def test_every_example_works_as_the_page_shows(tmp_path: Path) -> None:
     async with player() as engine, serving({}, tmp_path) as served:
         await engine.publish(stored(0, range(32)))
         text = PAGE.read_text()
@@ -70,7 +70,7 @@ async def test_every_example_does_what_the_page_says(tmp_path: Path) -> None:
 
 
 async def answer_of(served: Served, example: Example) -> Any:
-    """The server's answer; what only asks is asked again until the events that make it right have come."""
+    """Return the server's response; reads are repeated until the events they need have arrived."""
     url = f"http://127.0.0.1:{served.ports['rest']}{example.path}"
 
     async def ask() -> Any:
@@ -81,7 +81,7 @@ async def answer_of(served: Served, example: Example) -> Any:
         return bool(await ask() == example.answer)
 
     if example.path not in ("/register", "/unregister"):
-        await until(is_right, what=f"the answer to {example.path}")
+        await until(is_right, what=f"the response to {example.path}")
     return await ask()
 
 

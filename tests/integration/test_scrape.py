@@ -103,7 +103,7 @@ async def test_age_of_a_load_counts_from_the_request(server: MetricsServer, flee
     fleet.add("a", server.url)
     await until(lambda: server.in_flight == 1)
     fleet.now = 101.0
-    server.answer = answering(b"busy", status=503)  # later scrapes, which begin at 101, deliver nothing
+    server.answer = answering(b"busy", status=503)  # later scrapes, which start at 101, deliver nothing
     server.released.set()
     await until(lambda: fleet.load("a"))
 
@@ -276,7 +276,7 @@ async def test_misuse_is_refused(server: MetricsServer, fleet: Fleet) -> None:
     fleet.scraper.picked("b")
 
 
-async def test_failing_listener_reaches_the_loops_exception_handler_and_scraping_goes_on(
+async def test_failing_listener_reaches_the_loops_exception_handler_and_scraping_continues(
     server: MetricsServer, fleet: Fleet
 ) -> None:
     contexts: list[dict[str, Any]] = []
@@ -301,7 +301,7 @@ async def test_one_connection_serves_every_scrape_of_an_endpoint(server: Metrics
 
 
 async def test_connection_that_the_server_closes_between_scrapes_is_no_failure(fleet: Fleet) -> None:
-    """As uvicorn does after five idle seconds, here after each answer but without saying so."""
+    """Close the connection after each response without notice, as uvicorn does after five idle seconds."""
     n_connections = 0
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -311,7 +311,7 @@ async def test_connection_that_the_server_closes_between_scrapes_is_no_failure(f
             await reader.readuntil(b"\r\n\r\n")
             writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(metrics()), metrics()))
             if n_connections % 2:
-                await reader.readuntil(b"\r\n\r\n")  # closed under a request, else between two
+                await reader.readuntil(b"\r\n\r\n")  # closed during a request, otherwise between two
         writer.close()
 
     listening = await asyncio.start_server(serve, "127.0.0.1", 0)

@@ -1,4 +1,4 @@
-"""One kept connection against servers that answer in every way HTTP allows, and in some it does not."""
+"""One kept connection to servers that respond in every way HTTP allows, and in some it does not."""
 
 from __future__ import annotations
 
@@ -20,34 +20,34 @@ MAX_BODY_BYTES = 1000
 OK = b"HTTP/1.1 200 OK\r\n"
 
 
-class Told:
-    """What a connection told; implements `connection.ResponseHandler`."""
+class Outcomes:
+    """The outcomes that a connection reported; implements `connection.ResponseHandler`."""
 
     def __init__(self) -> None:
-        self.answers: list[tuple[int, bytes]] = []
+        self.responses: list[tuple[int, bytes]] = []
         self.failures: list[tuple[str, str, bool]] = []
 
     def responded(self, status: int, body: bytes) -> None:
-        self.answers.append((status, body))
+        self.responses.append((status, body))
 
     def failed(self, error: ScrapeError, *, untouched: bool) -> None:
         self.failures.append((error.reason, str(error), untouched))
 
     @property
     def count(self) -> int:
-        return len(self.answers) + len(self.failures)
+        return len(self.responses) + len(self.failures)
 
 
 @asynccontextmanager
-async def asking(serve: Serve) -> AsyncGenerator[tuple[MetricsConnection, Told, bytes]]:
-    """A connection to a server that handles it with `serve`, what it tells, and the request to send."""
+async def asking(serve: Serve) -> AsyncGenerator[tuple[MetricsConnection, Outcomes, bytes]]:
+    """Connect to a server that runs `serve`; yield the connection, its outcomes and the request to send."""
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     destination = Destination.of(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/metrics")
-    told = Told()
-    connection = MetricsConnection(told, max_body_bytes=MAX_BODY_BYTES)
+    outcomes = Outcomes()
+    connection = MetricsConnection(outcomes, max_body_bytes=MAX_BODY_BYTES)
     await connect(destination, connection, None)
     try:
-        yield connection, told, destination.request()
+        yield connection, outcomes, destination.request()
     finally:
         connection.abort()
         server.close()
@@ -55,7 +55,7 @@ async def asking(serve: Serve) -> AsyncGenerator[tuple[MetricsConnection, Told, 
 
 
 def answering(*parts: bytes, close: bool = False) -> Serve:
-    """Answers each request with `parts`, each sent by itself."""
+    """Respond to each request with `parts`, each sent separately."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -109,13 +109,15 @@ def answering(*parts: bytes, close: bool = False) -> Serve:
         ),
     ],
 )
-async def test_answer_is_told_once(raw: bytes, close: bool, answer: tuple[int, bytes], split: str) -> None:
+async def test_response_is_reported_once(
+    raw: bytes, close: bool, answer: tuple[int, bytes], split: str
+) -> None:
     parts = [raw] if split == "whole" else [raw[i : i + 1] for i in range(len(raw))]
-    async with asking(answering(*parts, close=close)) as (connection, told, request):
+    async with asking(answering(*parts, close=close)) as (connection, outcomes, request):
         connection.send(request)
-        await until(lambda: told.count)
+        await until(lambda: outcomes.count)
 
-        assert (told.answers, told.failures) == ([answer], [])
+        assert (outcomes.responses, outcomes.failures) == ([answer], [])
 
 
 @pytest.mark.parametrize(
@@ -144,57 +146,57 @@ async def test_answer_is_told_once(raw: bytes, close: bool, answer: tuple[int, b
         pytest.param(b"", True, "unreachable", "closed before the whole response", id="no_answer"),
     ],
 )  # fmt: skip
-async def test_failure_is_told_once_and_ends_the_connection(
+async def test_failure_is_reported_once_and_ends_the_connection(
     raw: bytes, close: bool, reason: str, text: str
 ) -> None:
-    async with asking(answering(raw, close=close)) as (connection, told, request):
+    async with asking(answering(raw, close=close)) as (connection, outcomes, request):
         connection.send(request)
-        await until(lambda: told.count)
+        await until(lambda: outcomes.count)
         await until(lambda: not connection.is_open)
 
-        ((told_reason, told_text, untouched),) = told.failures
-        assert (told_reason, untouched, told.answers) == (reason, False, [])
-        assert text in told_text
+        ((found_reason, found_text, untouched),) = outcomes.failures
+        assert (found_reason, untouched, outcomes.responses) == (reason, False, [])
+        assert text in found_text
 
 
 async def test_connection_is_kept_for_the_next_request() -> None:
-    async with asking(answering(OK + b"Content-Length: 1\r\n\r\nx")) as (connection, told, request):
+    async with asking(answering(OK + b"Content-Length: 1\r\n\r\nx")) as (connection, outcomes, request):
         for count in range(1, 4):
             connection.send(request)
-            await until(lambda count=count: told.count == count)  # type: ignore[misc]  # a default of a lambda has no type
-        assert told.answers == [(200, b"x")] * 3
+            await until(lambda count=count: outcomes.count == count)  # type: ignore[misc]  # a default of a lambda has no type
+        assert outcomes.responses == [(200, b"x")] * 3
         assert connection.is_open
 
 
-async def test_kept_connection_that_ends_before_an_answer_is_told_as_untouched() -> None:
+async def test_kept_connection_is_reported_as_untouched_when_it_ends_before_a_response() -> None:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(OK + b"Content-Length: 1\r\n\r\nx")
         await reader.readuntil(b"\r\n\r\n")
         writer.close()
 
-    async with asking(serve) as (connection, told, request):
+    async with asking(serve) as (connection, outcomes, request):
         connection.send(request)
-        await until(lambda: told.count == 1)
+        await until(lambda: outcomes.count == 1)
         connection.send(request)
-        await until(lambda: told.count == 2)
+        await until(lambda: outcomes.count == 2)
 
-        assert [(reason, untouched) for reason, _, untouched in told.failures] == [("unreachable", True)]
+        assert [(reason, untouched) for reason, _, untouched in outcomes.failures] == [("unreachable", True)]
 
 
 @pytest.mark.parametrize("together", [True, False])
-async def test_answer_that_nobody_asked_for_ends_the_connection(together: bool) -> None:
+async def test_unrequested_response_ends_the_connection(together: bool) -> None:
     answer = OK + b"Content-Length: 1\r\n\r\nx"
     parts = [answer + answer] if together else [answer, answer]
-    async with asking(answering(*parts)) as (connection, told, request):
+    async with asking(answering(*parts)) as (connection, outcomes, request):
         connection.send(request)
-        await until(lambda: told.count)
+        await until(lambda: outcomes.count)
         await until(lambda: not connection.is_open)
 
-        assert (told.answers, told.failures) == ([(200, b"x")], [])
+        assert (outcomes.responses, outcomes.failures) == ([(200, b"x")], [])
 
 
-async def test_aborted_connection_tells_nothing() -> None:
+async def test_aborted_connection_reports_nothing() -> None:
     waiting = asyncio.Event()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -203,13 +205,13 @@ async def test_aborted_connection_tells_nothing() -> None:
         await reader.read()
         writer.close()
 
-    async with asking(serve) as (connection, told, request):
+    async with asking(serve) as (connection, outcomes, request):
         connection.send(request)
         await waiting.wait()
         connection.abort()
         await until(lambda: not connection.is_open)
 
-        assert told.count == 0
+        assert outcomes.count == 0
 
 
 async def test_port_on_which_nobody_listens_cannot_be_reached() -> None:
@@ -217,6 +219,6 @@ async def test_port_on_which_nobody_listens_cannot_be_reached() -> None:
     url = f"http://127.0.0.1:{closed.number}"
 
     with pytest.raises(ScrapeError, match=f"cannot connect to 127.0.0.1:{closed.number}: ") as raised:
-        await connect(Destination.of(url), MetricsConnection(Told()), None)
+        await connect(Destination.of(url), MetricsConnection(Outcomes()), None)
 
     assert raised.value.reason == "unreachable"

@@ -98,7 +98,7 @@ async def test_pick_during_a_scrape_starts_no_second_one(server: MetricsServer, 
     assert server.most_in_flight == 1
 
 
-async def test_shorter_interval_counts_at_once(server: MetricsServer) -> None:
+async def test_shorter_interval_applies_at_once(server: MetricsServer) -> None:
     fleet = Fleet(idle_s=3600.0)
     fleet.scraper.configure(ScrapeSettings(Intervals(3600.0, 3600.0), TIMEOUT_S))
     fleet.add("a", server.url)
@@ -112,8 +112,8 @@ async def test_shorter_interval_counts_at_once(server: MetricsServer) -> None:
 # -- asking for single series -------------------------------------------------------------------------------------------
 
 
-async def test_server_that_can_is_asked_for_the_needed_series_alone(fleet: Fleet) -> None:
-    """The server is what vLLM mounts: the client library's own application."""
+async def test_only_the_needed_series_are_requested_when_the_server_supports_it(fleet: Fleet) -> None:
+    """Use the server that vLLM mounts: the client library's own application."""
     registry = CollectorRegistry()
     for name, value in (("waiting", 1), ("running", 2)):
         Gauge(f"vllm:num_requests_{name}", "?", registry=registry).set(value)
@@ -149,7 +149,7 @@ async def test_server_that_can_is_asked_for_the_needed_series_alone(fleet: Fleet
     assert max(bodies[1:]) < 1000
 
 
-async def test_server_that_ignores_names_is_scraped_as_ever(server: MetricsServer, fleet: Fleet) -> None:
+async def test_all_series_are_read_when_the_server_ignores_names(server: MetricsServer, fleet: Fleet) -> None:
     fleet.add("a", server.url)
     await until(lambda: fleet.status("a").n_scrapes >= 3)
 
@@ -159,7 +159,7 @@ async def test_server_that_ignores_names_is_scraped_as_ever(server: MetricsServe
 
 
 @pytest.mark.parametrize("refusal", [answering(b""), answering(b"", status=400)])
-async def test_server_that_finds_nothing_by_name_is_asked_for_all_again(
+async def test_all_series_are_requested_again_when_the_server_finds_none_by_name(
     server: MetricsServer, fleet: Fleet, refusal: Answer
 ) -> None:
     async def answer(request: web.Request) -> web.StreamResponse:
@@ -173,7 +173,7 @@ async def test_server_that_finds_nothing_by_name_is_asked_for_all_again(
     assert sum(fleet.status("a").n_errors.values()) == 1
 
 
-async def test_new_process_is_asked_by_name_though_the_one_before_could_not(
+async def test_new_process_is_scraped_by_name_when_the_former_one_could_not_be(
     server: MetricsServer, fleet: Fleet
 ) -> None:
     async def answer(request: web.Request) -> web.StreamResponse:
@@ -211,7 +211,9 @@ async def test_endpoint_is_read_by_other_names_from_the_next_scrape_on(
     assert "name[]=my_queue&name[]=my_running" in (await _newest_query(server))
 
 
-async def test_answer_under_way_is_not_read_by_other_names(server: MetricsServer, fleet: Fleet) -> None:
+async def test_scrape_in_progress_keeps_its_names_when_they_change(
+    server: MetricsServer, fleet: Fleet
+) -> None:
     fleet.add("a", server.url)
     await until(lambda: fleet.status("a").n_scrapes >= 3)
     server.answer = server.held

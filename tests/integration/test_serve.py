@@ -1,4 +1,4 @@
-"""`kvatlas serve` as a user meets it: ready, degraded, wrongly configured, stopped."""
+"""`kvatlas serve` as a user sees it: ready, degraded, wrongly configured, stopped."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def endpoint(name: str = "a", **more: Any) -> dict[str, Any]:
 
 
 async def run_serve(config: str, tmp_path: Path, *flags: str) -> tuple[int, str]:
-    """Exit status and everything on stderr of a `kvatlas serve` that is expected to end by itself."""
+    """Run a `kvatlas serve` that ends by itself; return exit status and stderr."""
     file = tmp_path / "kvatlas.yaml"
     file.write_text(config)
     process = await asyncio.create_subprocess_exec(
@@ -81,7 +81,7 @@ async def test_port_in_use_is_named_with_its_setting(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-async def test_endpoint_that_is_down_is_said_once_and_does_not_keep_the_process_from_serving(
+async def test_process_serves_and_logs_once_when_an_endpoint_is_down(
     tmp_path: Path,
 ) -> None:
     async with serving({"endpoints": {"static": [endpoint()]}}, tmp_path) as served:
@@ -93,7 +93,7 @@ async def test_endpoint_that_is_down_is_said_once_and_does_not_keep_the_process_
 
 
 @pytest.mark.slow
-async def test_garbage_on_the_event_socket_is_counted_and_nothing_known_is_lost(
+async def test_garbage_on_the_event_socket_is_counted_and_no_block_is_lost(
     golden: Path, tmp_path: Path
 ) -> None:
     frames = read_frames(golden / "run1_zmq.jsonl")[:20]
@@ -144,7 +144,7 @@ async def test_every_metric_is_documented_and_every_documented_metric_is_there(
 
 
 async def first_answer(channel: grpc.aio.Channel) -> pb.ProcessingResponse:
-    """What the picker says to a request without body."""
+    """Return the picker's first response to a request without body."""
     process: grpc.aio.StreamStreamMultiCallable[pb.ProcessingRequest, pb.ProcessingResponse] = (
         channel.stream_stream(
             f"/{EXT_PROC_SERVICE}/Process",
@@ -165,7 +165,7 @@ async def test_dialect_is_chosen_by_flag(tmp_path: Path) -> None:
         assert (await first_answer(channel)).immediate_response.status.code == 500
 
 
-async def test_gateway_that_has_only_checked_is_answered_until_it_can_have_noticed_the_end(
+async def test_health_checks_are_answered_until_a_gateway_can_notice_the_shutdown(
     tmp_path: Path,
 ) -> None:
     async with (
@@ -190,7 +190,7 @@ async def test_gateway_that_has_only_checked_is_answered_until_it_can_have_notic
         await served.process.wait()
 
 
-async def test_empty_fleet_is_ready_and_says_that_it_has_no_endpoint(tmp_path: Path) -> None:
+async def test_empty_fleet_is_ready_and_responds_that_it_has_no_endpoint(tmp_path: Path) -> None:
     async with serving({}, tmp_path) as served:
         answer = await served.post("/v1/score", {"model": "m", "token_ids": [1]})
         openapi = await served.get("/openapi.json")
@@ -224,7 +224,7 @@ async def test_half_a_character_is_refused_with_its_field(field: str, tmp_path: 
     assert answer["error"]["detail"][0]["field"] == field
 
 
-async def test_errors_have_one_form_and_repeat_nothing_of_the_prompt(tmp_path: Path) -> None:
+async def test_errors_have_one_form_and_contain_nothing_of_the_prompt(tmp_path: Path) -> None:
     prompt = "never-to-be-shown"
     async with serving({}, tmp_path) as served:
         answers = [

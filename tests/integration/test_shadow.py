@@ -1,4 +1,4 @@
-"""A shadow beside a running process: REST, command line, metrics, and a file that changes."""
+"""A shadow in a running process: REST, command line, metrics, and a file that changes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NO_PREFIX = HEAD + "weights: {queue: 1, kvCacheUtilization: 0, gpuPrefixCache: 0
 
 
 async def shadow(process: LocalProcess, *arguments: str) -> tuple[int, str]:
-    """Exit status and output of `kvatlas shadow`."""
+    """Run `kvatlas shadow`; return exit status and output."""
     runner = CliRunner(env={"COLUMNS": "200"})
     result = await asyncio.to_thread(runner.invoke, app, ["shadow", "--url", process.url, *arguments])
     return result.exit_code, result.stdout or result.stderr
@@ -34,7 +34,7 @@ async def until_loaded(process: LocalProcess) -> None:
     await until(is_loaded, what="the shadow's file")
 
 
-async def test_shadow_is_compared_told_and_read_again(tmp_path: Path) -> None:
+async def test_shadow_is_compared_reported_and_reloaded(tmp_path: Path) -> None:
     file = tmp_path / "new.yaml"
     file.write_text(HEAD)
     async with player() as engine:
@@ -46,7 +46,7 @@ async def test_shadow_is_compared_told_and_read_again(tmp_path: Path) -> None:
             nothing = await shadow(process)
             await process.send_requests(6)
             _, as_json = await shadow(process, "--json")
-            told = await shadow(process)
+            report = await shadow(process)
             async with process.session.get(f"{process.url}/metrics") as answer:
                 metrics = await answer.text()
             file.write_text(HEAD + "weights: {queue: -1}\n")
@@ -68,7 +68,7 @@ async def test_shadow_is_compared_told_and_read_again(tmp_path: Path) -> None:
     assert found["liveTokens"] == found["shadowTokens"] == {"gpu": 6 * 48}
     assert found["cachedGainTokens"] == {"mean": 0.0, "margin": 0.0, "requests": 6}
     assert found["ttftGainSeconds"] is None
-    assert told[1].splitlines()[1:] == [
+    assert report[1].splitlines()[1:] == [
         "picks another endpoint  0.0% of requests (0.0% to 39.0%)",
         "tokens cached           +0.0 ± 0.0 a request",
         "  in gpu                75.0% of prompt tokens, 75.0% by the shadow",
@@ -76,10 +76,10 @@ async def test_shadow_is_compared_told_and_read_again(tmp_path: Path) -> None:
     assert 'kvatlas_shadow_requests_total{outcome="agreed"} 6.0' in metrics
     assert 'kvatlas_shadow_cached_tokens_total{choice="shadow",tier="gpu"} 288.0' in metrics
     assert "weights.queue" in refused[1]
-    assert "6 requests in" in refused[1], "what was in force goes on"
+    assert "6 requests in" in refused[1], "the former configuration stays in force"
 
 
-async def test_shadow_that_ignores_prefixes_loses_what_they_bring(tmp_path: Path) -> None:
+async def test_shadow_loses_hits_when_it_ignores_prefixes(tmp_path: Path) -> None:
     file = tmp_path / "new.yaml"
     file.write_text(NO_PREFIX)
     async with player() as engine:
@@ -88,19 +88,19 @@ async def test_shadow_that_ignores_prefixes_loses_what_they_bring(tmp_path: Path
             await until_held(process, engine)
             await until_loaded(process)
             await process.send_requests(30)
-            _, told = await shadow(process)
+            _, report = await shadow(process)
             _, as_json = await shadow(process, "--json")
     found = json.loads(as_json)
     n = found["requests"]["disagreed"]
-    assert 5 < n < 30, "it picks one of three by chance"
+    assert 5 < n < 30, "it picks one of three at random"
     assert found["liveTokens"] == {"gpu": 30 * 48}
     assert found["shadowTokens"] == {"gpu": (30 - n) * 48}
     assert found["cachedGainTokens"]["mean"] == pytest.approx(-n * 48 / 30)
     assert found["terms"]["queue-scorer"]["mean"] == 0.0
-    assert "queue-scorer          +0.000 ± 0.000 for its picks, where they differ" in told
+    assert "queue-scorer          +0.000 ± 0.000 for its picks, where they differ" in report
 
 
-async def test_process_without_shadow_says_how_to_have_one() -> None:
+async def test_setting_is_named_when_a_process_has_no_shadow() -> None:
     async with local_process(make_endpoint("a", events="")) as process:
         await process.send_requests(1)
         assert await shadow(process) == (0, "there is no shadow; shadow.file names its configuration\n")

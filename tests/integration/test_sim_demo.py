@@ -46,7 +46,7 @@ async def running_demo(*, turns: int = 4, keep: bool = False) -> AsyncGenerator[
 
 
 async def read_until(demo: asyncio.subprocess.Process, word: str) -> str:
-    """The demo's output up to the line with `word`."""
+    """Return the demo's output up to the line with `word`."""
     assert demo.stdout is not None
     text = ""
     while word not in text:
@@ -109,7 +109,7 @@ async def test_interrupted_demo_leaves_nothing(number: signal.Signals) -> None:
     assert not alive(started)
 
 
-async def test_kvatlas_that_does_not_start_is_told_with_its_own_words(tmp_path: Path) -> None:
+async def test_error_of_kvatlas_is_shown_when_it_does_not_start(tmp_path: Path) -> None:
     (tmp_path / "kvatlas.yaml").write_text("apiVersion: kvatlas/v1\nkind: KVAtlasConfig\nnonsense: 1\n")
     process = KVAtlasProcess(tmp_path / "kvatlas.yaml", log=tmp_path / "log")
 

@@ -68,7 +68,7 @@ async def ask(session: aiohttp.ClientSession, first: int, address: str = "") -> 
 
 
 async def live_batches(server: SimServer, session: aiohttp.ClientSession, *, until: int) -> list[list[bytes]]:
-    """What a subscriber gets of `N_REQUESTS` requests, and of as many more as it takes to get batch `until`."""
+    """Send `N_REQUESTS` requests, and more until batch `until` arrives; return the received batches."""
     context = zmq.asyncio.Context()
     subscriber = context.socket(zmq.SUB)
     subscriber.subscribe(b"")
@@ -103,7 +103,7 @@ def seq_of(frames: list[bytes]) -> int:
         pytest.param(EventFaults(foreign=0.3), "rejected", id="foreign"),
     ],
 )
-async def test_event_stream_has_the_faults_asked_for(
+async def test_event_stream_has_the_configured_faults(
     text: TokenizerText, faults: EventFaults, shows: str
 ) -> None:
     async with serving(text, event_faults=faults) as (server, session):
@@ -137,9 +137,7 @@ def readable(payload: bytes) -> bool:
         pytest.param(EventFaults(lag_s=0.1, drop=0.3), id="lost_and_late"),
     ],
 )
-async def test_index_knows_in_the_end_what_a_faulty_stream_told(
-    text: TokenizerText, faults: EventFaults
-) -> None:
+async def test_index_is_complete_after_a_faulty_stream(text: TokenizerText, faults: EventFaults) -> None:
     faulty = serving(text, event_faults=faults, gpu_blocks=4096)
     async with faulty as (server, session), make_fleet() as fleet:
         static = StaticEndpoint(
@@ -163,10 +161,10 @@ async def test_index_knows_in_the_end_what_a_faulty_stream_told(
 async def test_unreadable_events_are_counted_and_survived_and_leave_no_wrong_answer_unsaid(
     text: TokenizerText, tmp_path: Path
 ) -> None:
-    """Four servers get the same requests, more than their GPUs hold; the events of one are whole.
+    """Send four servers the same requests, more than their GPUs hold; the events of one are complete.
 
-    What is unreadable as a whole is fetched again, so that in the end the index knows as much of its server. What was
-    readable but for its events counts as received: the index knows less, and says so.
+    An unreadable message is fetched again, so that the index of its server becomes complete. A message with unreadable
+    events counts as received: the index of that server is incomplete, and its trust says so.
     """
     faults = {
         "whole": EventFaults(),
@@ -212,7 +210,7 @@ async def test_unreadable_events_are_counted_and_survived_and_leave_no_wrong_ans
 
 
 async def held_tokens(served: Served, name: str, asked: list[int]) -> list[int]:
-    """Of each prompt, the tokens that the index says the server would reuse."""
+    """Return per prompt the tokens that the server would reuse according to the index."""
     held: list[int] = []
     for first in asked:
         body = {"model": MODEL_NAME, "token_ids": list(range(first, first + 40))}
@@ -237,7 +235,9 @@ async def test_late_events_come_in_order(text: TokenizerText) -> None:
         pytest.param(HttpFaults(slow=1.0, slow_s=0.3), 200, id="slow"),
     ],
 )
-async def test_requests_fail_as_asked(text: TokenizerText, faults: HttpFaults, outcome: int | str) -> None:
+async def test_requests_fail_as_configured(
+    text: TokenizerText, faults: HttpFaults, outcome: int | str
+) -> None:
     async with serving(text, http_faults=faults) as (_, session):
         started = asyncio.get_running_loop().time()
         try:
@@ -252,7 +252,7 @@ async def test_requests_fail_as_asked(text: TokenizerText, faults: HttpFaults, o
     assert waited >= 0.3 * faults.slow
 
 
-async def test_servers_die_and_come_back_until_they_are_told_to_stop(tmp_path: Path) -> None:
+async def test_servers_die_and_restart_until_they_are_stopped(tmp_path: Path) -> None:
     config, output = tmp_path / "fleet.yaml", io.StringIO()
     options = SimulateOptions(
         servers=2, cpu_blocks=64, storage=True, restart_every_s=0.1, down_s=0.05, config=config, seed=1
@@ -269,7 +269,7 @@ async def test_servers_die_and_come_back_until_they_are_told_to_stop(tmp_path: P
     assert re.search(r"^sim-[01] dies$", output.getvalue(), re.MULTILINE)
 
 
-def test_command_ends_well_when_it_is_told_to_stop(tmp_path: Path) -> None:
+def test_command_ends_with_status_0_when_it_is_signalled(tmp_path: Path) -> None:
     config = tmp_path / "fleet.yaml"
 
     def stop_when_written() -> None:
@@ -290,7 +290,7 @@ def test_command_ends_well_when_it_is_told_to_stop(tmp_path: Path) -> None:
     assert len(re.findall(r"^sim-\d  http://127.0.0.1:\d+  events tcp://", result.stdout, re.MULTILINE)) == 3
 
 
-def test_every_server_has_the_faults_asked_for() -> None:
+def test_every_server_has_the_configured_faults() -> None:
     faults = EventFaults(drop=0.1), HttpFaults(refuse=0.2)
     options = SimulateOptions(servers=3, event_faults=faults[0], http_faults=faults[1], storage=True)
 

@@ -1,4 +1,4 @@
-"""A fleet of simulated servers, and a workload played against it."""
+"""A fleet of simulated servers, and a workload run against it."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def make_fleet(model: Path, n_servers: int, *, gpu_blocks: int = 64, cpu_blocks:
     return Fleet(configs, TokenizerText(model))
 
 
-async def test_workload_measures_what_the_servers_count(model: Path) -> None:
+async def test_workload_measures_the_same_as_the_servers(model: Path) -> None:
     n_done = 0
 
     def progress() -> None:
@@ -73,7 +73,7 @@ async def test_workload_is_the_same_for_the_same_seed(model: Path) -> None:
     assert [n for n, _ in prompts[0]] == [n for n, _ in prompts[1]]
 
 
-async def test_shipped_demo_file_is_what_the_demo_runs_but_for_its_addresses(
+async def test_shipped_demo_file_equals_that_of_the_demo_except_for_addresses(
     model: Path, tmp_path: Path
 ) -> None:
     shipped = load_config(Path(str(importlib.resources.files("kvatlas.configs"))) / "demo.yaml")
@@ -92,7 +92,7 @@ async def test_shipped_demo_file_is_what_the_demo_runs_but_for_its_addresses(
     assert written.model.names == shipped.model.names
 
 
-async def test_failed_requests_are_told_and_end_their_conversation(model: Path) -> None:
+async def test_failed_requests_are_reported_and_end_their_conversation(model: Path) -> None:
     async with make_fleet(model, 1) as fleet:
         result = await run_workload(f"http://{fleet.servers[0].address}", "no-such-model", SPEC)
 

@@ -111,7 +111,7 @@ async def test_streamed_chat_is_the_whole_answer_in_pieces(text: TokenizerText) 
     assert headers["content-type"].startswith("text/event-stream")
 
 
-async def test_next_turn_reuses_what_was_generated(text: TokenizerText) -> None:
+async def test_next_turn_reuses_generated_blocks(text: TokenizerText) -> None:
     messages = [{"role": "user", "content": "Mora?"}]
     answers: list[dict[str, Any]] = []
     async with serving(text, cpu_blocks=0) as (_, session):
@@ -168,18 +168,18 @@ async def test_bad_request_gets_an_error_in_the_form_of_vllm(
     assert message in error["message"]
 
 
-async def test_tokenize_tells_the_prompt_the_engine_uses(text: TokenizerText) -> None:
+async def test_tokenize_returns_the_prompt_the_engine_uses(text: TokenizerText) -> None:
     messages = [{"role": "system", "content": "Bren mora."}, {"role": "user", "content": "Vis?"}]
     async with serving(text) as (_, session):
         async with session.post("/tokenize", json={"messages": messages}) as answer:
-            told = await answer.json()
+            rendered = await answer.json()
         async with session.post(
             "/v1/chat/completions", json={"model": MODEL_NAME, "messages": messages}
         ) as answer:
             used = await answer.json()
 
-    assert told["count"] == len(told["tokens"]) == used["usage"]["prompt_tokens"]
-    assert told["max_model_len"] == 63 * BLOCK
+    assert rendered["count"] == len(rendered["tokens"]) == used["usage"]["prompt_tokens"]
+    assert rendered["max_model_len"] == 63 * BLOCK
 
 
 @pytest.mark.parametrize(
@@ -189,18 +189,18 @@ async def test_tokenize_tells_the_prompt_the_engine_uses(text: TokenizerText) ->
         ("/v1/completions", {"prompt": "Bren mora."}),
     ],
 )
-async def test_render_tells_the_prompt_the_engine_uses(
+async def test_render_returns_the_prompt_the_engine_uses(
     text: TokenizerText, path: str, fields: dict[str, Any]
 ) -> None:
     body = {"model": MODEL_NAME, "max_tokens": 1, **fields}
     async with serving(text) as (_, session):
         async with session.post(f"{path}/render", json=body) as answer:
-            told: Any = await answer.json()
+            rendered: Any = await answer.json()
         async with session.post(path, json=body) as answer:
             used = await answer.json()
         async with session.post(f"{path}/render", json={**body, "model": "other"}) as answer:
             assert answer.status == 404
-    one = told if "chat" in path else told[0]
+    one = rendered if "chat" in path else rendered[0]
     assert len(one["token_ids"]) == used["usage"]["prompt_tokens"]
 
 
@@ -229,7 +229,7 @@ async def test_metrics_count_what_was_served(text: TokenizerText) -> None:
     assert samples["vllm:num_requests_running", None] == 0
 
 
-async def test_client_that_goes_away_frees_its_blocks(text: TokenizerText) -> None:
+async def test_blocks_are_freed_when_the_client_disconnects(text: TokenizerText) -> None:
     slow = ServiceTimes(step_s=0.001)
     async with serving(text, time_scale=1.0, times=slow) as (_, session):
         body = {"model": MODEL_NAME, "prompt": prompt(100), "max_tokens": 900, "stream": True}
@@ -267,7 +267,7 @@ async def test_events_arrive_live_and_replay_from_the_start(text: TokenizerText)
         pytest.param([b"", (10**6).to_bytes(8, "big")], None, id="beyond_the_end"),
     ],
 )
-async def test_replay_starts_where_it_was_asked_to(
+async def test_replay_starts_at_the_requested_batch(
     text: TokenizerText, request_frames: list[bytes], first: int | None
 ) -> None:
     async with serving(text) as (server, session), _sockets(server) as (_, dealer):
@@ -285,7 +285,7 @@ async def test_replay_request_with_other_frames_is_ignored(text: TokenizerText, 
         await complete(session, prompt(20))
         await _send(dealer, frames)
 
-        assert len(await _replay(dealer, 0)) == 2  # the answer to the good request alone
+        assert len(await _replay(dealer, 0)) == 2  # only the reply to the valid request
         assert not await dealer.poll(0)
 
 
@@ -340,7 +340,7 @@ async def _sockets(server: SimServer) -> AsyncGenerator[tuple[zmq.asyncio.Socket
 
 
 async def _live_batches(subscriber: zmq.asyncio.Socket, session: aiohttp.ClientSession) -> list[list[bytes]]:
-    """What a subscriber receives; it misses what was published before its subscription reached the server."""
+    """Return the batches that a subscriber receives, without those published before its subscription."""
     async with asyncio.timeout(PATIENCE_S):
         first = 300
         while not await subscriber.poll(0):

@@ -1,4 +1,4 @@
-"""`kvatlas serve` killed and started again: it goes on from its snapshot, and an engine that meanwhile did not is found out."""
+"""`kvatlas serve` killed and started again: it restores its snapshot, and detects an engine that restarted meanwhile."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ async def until_written(served: Served) -> None:
 
 
 async def learn(playing: Player, messages: Sequence[Parts], config: dict[str, Any], folder: Path) -> None:
-    """Run a process that hears the messages and writes a snapshot of them."""
+    """Run a process that receives the messages and writes a snapshot."""
     async with serving(config, folder) as served:
         for parts in messages:
             await playing.send(parts)
@@ -67,7 +67,7 @@ def recorded(golden: Path) -> list[Parts]:
 
 
 def of_another_life(messages: Sequence[Parts]) -> list[Parts]:
-    """The same batches, published a minute later by an engine that counts from 0 again."""
+    """Return the same batches, published a minute later by an engine that counts from 0 again."""
     reborn: list[Parts] = []
     for topic, seq, payload in messages:
         timestamp, *rest = msgspec.msgpack.decode(payload)
@@ -77,7 +77,7 @@ def of_another_life(messages: Sequence[Parts]) -> list[Parts]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGKILL], ids=["terminated", "killed"])
-async def test_process_goes_on_where_it_was_and_fetches_only_what_it_missed(
+async def test_process_restores_its_state_and_fetches_only_missed_batches(
     end: signal.Signals, golden: Path, tmp_path: Path
 ) -> None:
     messages, requests = recorded(golden), read_truth(golden / "run8_truth.jsonl")
@@ -116,7 +116,7 @@ async def test_idle_engine_is_verified_and_known_without_any_new_batch(golden: P
 
 @pytest.mark.slow
 @pytest.mark.parametrize("n_batches", [60, N_AFTER], ids=["behind_the_old_life", "beyond_the_old_life"])
-async def test_engine_that_restarted_meanwhile_is_learned_anew(
+async def test_engine_is_learned_again_when_it_restarted_meanwhile(
     n_batches: int, golden: Path, tmp_path: Path
 ) -> None:
     messages, requests = recorded(golden), read_truth(golden / "run8_truth.jsonl")
@@ -136,9 +136,7 @@ async def test_engine_that_restarted_meanwhile_is_learned_anew(
 
 
 @pytest.mark.slow
-async def test_history_that_was_cut_since_keeps_what_is_known_at_less_trust(
-    golden: Path, tmp_path: Path
-) -> None:
+async def test_blocks_are_kept_at_lower_trust_when_the_history_was_cut(golden: Path, tmp_path: Path) -> None:
     messages, requests = recorded(golden), read_truth(golden / "run8_truth.jsonl")
     async with player() as playing:
         config = config_of(playing)
@@ -153,18 +151,20 @@ async def test_history_that_was_cut_since_keeps_what_is_known_at_less_trust(
 
 
 @pytest.mark.slow
-async def test_publisher_that_cannot_replay_is_kept_at_less_trust(golden: Path, tmp_path: Path) -> None:
+async def test_publisher_is_kept_at_lower_trust_when_it_cannot_replay(golden: Path, tmp_path: Path) -> None:
     messages, requests = recorded(golden)[:N_BEFORE], read_truth(golden / "run8_truth.jsonl")
     async with player() as playing:
         async with serving(
             config_of(playing), tmp_path
-        ) as served:  # late to the first batches without replay
+        ) as served:  # without replay, the first batches are missed
             for parts in messages:
                 await playing.send(parts)
             await served.until_applied("vllm", N_BEFORE - 1)
         without = config_of(playing, replay="")
         async with serving(without, tmp_path) as served:
-            assert (await publisher(served))["lastSeq"] is None, "another replay address is another address"
+            assert (await publisher(served))["lastSeq"] is None, (
+                "another replay address makes another publisher"
+            )
             assert "left out: vllm (its addresses changed)" in "\n".join(served.log)
             await playing.send(messages[0])
             await served.until_applied("vllm", 0)
@@ -184,7 +184,7 @@ async def test_publisher_that_cannot_replay_is_kept_at_less_trust(golden: Path, 
 
 
 @pytest.mark.slow
-async def test_other_process_start_time_tells_of_a_restart_that_a_cut_history_does_not(
+async def test_restart_is_detected_by_process_start_time_when_the_history_is_cut(
     golden: Path, tmp_path: Path
 ) -> None:
     messages = recorded(golden)

@@ -15,7 +15,7 @@ from kvatlas.events.stream import Trust
 from kvatlas.events.subscriber import Subscriber
 from kvatlas.events.subscription import SubscriberOptions, Subscription
 from kvatlas.sim.held_port import HeldPort
-from support.publishing import QUICK, Notebook, frame, frames
+from support.publishing import QUICK, RecordingSink, frame, frames
 from support.recording import Frame, Player, player, send
 from support.waiting import until
 
@@ -23,12 +23,12 @@ from support.waiting import until
 @asynccontextmanager
 async def following(
     playing: Player, *, replay: str | None = "", options: SubscriberOptions = QUICK
-) -> AsyncGenerator[tuple[Subscription, Notebook]]:
-    subscriber, notebook = Subscriber(options), Notebook()
+) -> AsyncGenerator[tuple[Subscription, RecordingSink]]:
+    subscriber, sink = Subscriber(options), RecordingSink()
     address = playing.replay if replay == "" else replay
-    subscription = subscriber.subscribe(playing.events, address, notebook)
+    subscription = subscriber.subscribe(playing.events, address, sink)
     try:
-        yield subscription, notebook
+        yield subscription, sink
     finally:
         await subscriber.close()
 
@@ -36,87 +36,87 @@ async def following(
 async def test_late_join_fetches_the_whole_history() -> None:
     async with player() as playing:
         await playing.publish(*frames(*range(500)))
-        async with following(playing) as (subscription, notebook):
-            await until(lambda: len(notebook.numbers) == 500)
+        async with following(playing) as (subscription, sink):
+            await until(lambda: len(sink.numbers) == 500)
             await playing.publish(*frames(500, 501))
-            await until(lambda: len(notebook.numbers) == 502)
-            assert notebook.numbers == [*range(502)]
+            await until(lambda: len(sink.numbers) == 502)
+            assert sink.numbers == [*range(502)]
             assert subscription.stream.trust is Trust.LIVE
 
 
 async def test_one_live_message_in_five_lost_leaves_nothing_missing() -> None:
     rng = random.Random(7)
-    async with player() as playing, following(playing) as (subscription, notebook):
-        await until(lambda: Trust.LIVE in notebook.trusts)
+    async with player() as playing, following(playing) as (subscription, sink):
+        await until(lambda: Trust.LIVE in sink.trusts)
         for one in frames(*range(400)):
             if rng.random() < 0.2:
-                playing.history.append(one.parts)  # published, and lost on the way
+                playing.history.append(one.parts)  # published, but lost
             else:
                 await playing.publish(one)
-        await until(lambda: len(notebook.numbers) == 400)
-        assert notebook.numbers == [*range(400)]
+        await until(lambda: len(sink.numbers) == 400)
+        assert sink.numbers == [*range(400)]
         await until(lambda: subscription.stream.trust is Trust.LIVE)
         assert subscription.stream.counters.lost == 0
 
 
 async def test_loss_of_the_last_message_is_found_while_the_engine_is_idle() -> None:
-    async with player() as playing, following(playing) as (_, notebook):
-        await until(lambda: Trust.LIVE in notebook.trusts)
+    async with player() as playing, following(playing) as (_, sink):
+        await until(lambda: Trust.LIVE in sink.trusts)
         await playing.publish(*frames(0, 1))
         playing.history.append(frame(2).parts)
-        await until(lambda: notebook.numbers == [0, 1, 2])
+        await until(lambda: sink.numbers == [0, 1, 2])
 
 
 async def test_restart_on_the_same_ports_is_noticed_before_the_first_new_event() -> None:
     port, replay_port = HeldPort(), HeldPort()
     async with (
         player(port=port.number, replay_port=replay_port.number) as playing,
-        following(playing) as (subscription, notebook),
+        following(playing) as (subscription, sink),
     ):
         await playing.publish(*frames(0, 1, 2))
-        await until(lambda: notebook.numbers == [0, 1, 2])
+        await until(lambda: sink.numbers == [0, 1, 2])
         playing.close()
         await until(lambda: subscription.stream.trust is Trust.STALE)
         async with player(port=port.number, replay_port=replay_port.number) as reborn:
-            await until(lambda: bool(notebook.resets))
-            assert notebook.numbers == []
+            await until(lambda: bool(sink.resets))
+            assert sink.numbers == []
             await reborn.publish(*frames(0, life=1))
-            await until(lambda: notebook.numbers == [0])
+            await until(lambda: sink.numbers == [0])
 
 
-async def test_truncated_history_is_applied_from_where_it_begins_and_marked() -> None:
+async def test_truncated_history_is_applied_from_its_start_and_marked() -> None:
     async with player() as playing:
         await playing.publish(*frames(*range(50)))
         del playing.history[:20]
-        async with following(playing) as (subscription, notebook):
+        async with following(playing) as (subscription, sink):
             await until(lambda: subscription.stream.trust is Trust.PARTIAL)
-            assert notebook.numbers == [*range(20, 50)]
+            assert sink.numbers == [*range(20, 50)]
             await playing.publish(*frames(50))
-            await until(lambda: notebook.numbers[-1] == 50)
+            await until(lambda: sink.numbers[-1] == 50)
 
 
 async def test_replay_server_that_never_answers_does_not_stop_live_events() -> None:
     async with (
         player() as playing,
-        following(playing, replay="tcp://127.0.0.1:1") as (subscription, notebook),
+        following(playing, replay="tcp://127.0.0.1:1") as (subscription, sink),
     ):
         await until(lambda: subscription.stream.counters.replay_failures >= 3)
         await playing.publish(*frames(5, 6, 7))
-        await until(lambda: notebook.numbers == [5, 6, 7])
+        await until(lambda: sink.numbers == [5, 6, 7])
         assert subscription.stream.trust is Trust.PARTIAL
 
 
-async def test_publisher_without_replay_is_followed_from_where_it_is() -> None:
-    async with player() as playing, following(playing, replay=None) as (subscription, notebook):
-        playing_on = asyncio.create_task(keep_saying(playing))
-        await until(lambda: len(notebook.numbers) >= 3)
+async def test_publisher_without_replay_is_followed_from_its_next_batch() -> None:
+    async with player() as playing, following(playing, replay=None) as (subscription, sink):
+        playing_on = asyncio.create_task(keep_publishing(playing))
+        await until(lambda: len(sink.numbers) >= 3)
         playing_on.cancel()
-        assert notebook.numbers == [*range(notebook.numbers[0], notebook.numbers[-1] + 1)]
+        assert sink.numbers == [*range(sink.numbers[0], sink.numbers[-1] + 1)]
         assert subscription.stream.trust in (Trust.LIVE, Trust.PARTIAL)
 
 
-async def keep_saying(playing: Player) -> None:
-    """Publish on and on: without replay nobody knows when the subscription has arrived."""
+async def keep_publishing(playing: Player) -> None:
+    """Publish without end: without replay, nothing signals that the subscription is in place."""
     seq = 0
     while True:
         await playing.publish(frame(seq))
@@ -136,12 +136,12 @@ async def keep_saying(playing: Player) -> None:
     ],
 )
 async def test_garbage_is_counted_and_survived(parts: tuple[bytes, ...], reason: str) -> None:
-    async with player() as playing, following(playing) as (_, notebook):
-        await until(lambda: Trust.LIVE in notebook.trusts)
+    async with player() as playing, following(playing) as (_, sink):
+        await until(lambda: Trust.LIVE in sink.trusts)
         await send(playing.pub, parts)
         await playing.publish(*frames(1, 2))
-        await until(lambda: notebook.numbers == [1, 2])
-        assert notebook.rejections == [reason]
+        await until(lambda: sink.numbers == [1, 2])
+        assert sink.rejections == [reason]
 
 
 @pytest.mark.parametrize(
@@ -152,27 +152,27 @@ async def test_garbage_is_counted_and_survived(parts: tuple[bytes, ...], reason:
 async def test_event_that_cannot_be_read_lowers_trust_unless_it_is_of_a_new_kind(
     event: list[object], trust: Trust
 ) -> None:
-    async with player() as playing, following(playing) as (subscription, notebook):
-        await until(lambda: Trust.LIVE in notebook.trusts)
+    async with player() as playing, following(playing) as (subscription, sink):
+        await until(lambda: Trust.LIVE in sink.trusts)
         odd = msgspec.msgpack.encode([1.0, [event, ["BlockRemoved", [0]]], 0])
         await playing.publish(Frame(0.0, "", (b"kv@e@m", bytes(8), odd)), *frames(1))
-        await until(lambda: notebook.numbers == [0, 1])
-        assert (len(notebook.rejections), subscription.trust) == (1, trust)
+        await until(lambda: sink.numbers == [0, 1])
+        assert (len(sink.rejections), subscription.trust) == (1, trust)
 
 
 async def test_nothing_arrives_after_unsubscribe() -> None:
-    subscriber, notebook = Subscriber(QUICK), Notebook()
+    subscriber, sink = Subscriber(QUICK), RecordingSink()
     async with player() as playing:
-        subscription = subscriber.subscribe(playing.events, playing.replay, notebook)
-        await until(lambda: Trust.LIVE in notebook.trusts)
+        subscription = subscriber.subscribe(playing.events, playing.replay, sink)
+        await until(lambda: Trust.LIVE in sink.trusts)
         await subscriber.unsubscribe(subscription)
         await playing.publish(*frames(0, 1))
         await subscriber.close()
-    assert notebook.numbers == []
+    assert sink.numbers == []
 
 
 async def test_address_that_zmq_cannot_use_is_named() -> None:
     subscriber = Subscriber(QUICK)
     with pytest.raises(SubscriptionError, match=r"'nonsense'.*tcp://HOST:PORT"):
-        subscriber.subscribe("nonsense", None, Notebook())
+        subscriber.subscribe("nonsense", None, RecordingSink())
     await subscriber.close()

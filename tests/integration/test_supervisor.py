@@ -1,4 +1,4 @@
-"""The parent of several workers, in a process of its own: restarts, signals and exit statuses."""
+"""The parent of several workers, as a process: restarts, signals and exit statuses."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from pathlib import Path
 from kvatlas.app.workers import supervisor
 supervisor.PAUSE_S = 0.01
 
-def say(*words):
+def show(*words):
     os.write(1, (" ".join(map(str, words)) + "\n").encode())  # whole lines, beside another process
 
 def stop(*_):
     os._exit(0)
 
 def run(worker):
-    say("worker", worker, os.getpid())
+    show("worker", worker, os.getpid())
     {body}
     signal.signal(supervisor.END, stop)
-    signal.signal(signal.SIGHUP, lambda *_: say("hup", worker))
-    say("waits", worker)
+    signal.signal(signal.SIGHUP, lambda *_: show("hup", worker))
+    show("waits", worker)
     while True:
         time.sleep(60)
 
@@ -40,7 +40,7 @@ sys.exit(supervisor.Supervisor(2, run, gives_up=2).serve())
 
 
 class Running:
-    """The parent and what its workers print."""
+    """The parent and the output of its workers."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self.process = process
@@ -48,7 +48,7 @@ class Running:
         """Worker -> the process it has at present."""
 
     async def until(self, *wanted: str) -> None:
-        """Returns once each of these lines was printed, in any order."""
+        """Wait until each of these lines was printed, in any order."""
         missing = list(wanted)
         assert self.process.stdout is not None
         async with asyncio.timeout(PATIENCE_S):
@@ -83,7 +83,7 @@ async def test_signal_ends_all_workers_and_their_parent_with_status_0(number: si
     async with supervised() as running:
         await running.until("waits 0", "waits 1")
         for pid in running.pids.values():
-            os.kill(pid, number)  # as a terminal does; the parent alone decides
+            os.kill(pid, number)  # as a terminal does; only the parent reacts
         running.process.send_signal(number)
 
         assert await asyncio.wait_for(running.process.wait(), PATIENCE_S) == 0
@@ -128,5 +128,5 @@ async def test_workers_end_with_a_parent_that_is_killed() -> None:
         running.process.kill()
         assert running.process.stdout is not None
 
-        # their end of the pipe closes when they are gone
+        # their end of the pipe closes with them
         assert await asyncio.wait_for(running.process.stdout.read(), PATIENCE_S) == b""

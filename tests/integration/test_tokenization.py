@@ -1,4 +1,4 @@
-"""Tokenization as a running `kvatlas serve` shows it: cache, time budget and changed files."""
+"""Tokenization in a running `kvatlas serve`: cache, time budget and changed files."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ENDPOINT = {"name": "a", "address": "127.0.0.1:1", "events": "", "replay": "", "
 
 @pytest.fixture
 def folder(golden: Path, tmp_path: Path) -> Path:
-    """A copy of the tiny model that may be changed."""
+    """Return a copy of the tiny model that tests may change."""
     copy = tmp_path / "model"
     copy.mkdir()
     for file in (golden / "tiny-model").iterdir():
@@ -45,7 +45,7 @@ async def metric(served: Served, name: str) -> float:
 
 
 async def score(served: Served, prompt: str) -> tuple[int, str | None]:
-    """Tokens of a prompt, and why there is no prefix."""
+    """Return the tokens of a prompt, and the reason for a missing prefix."""
     answer = await served.post("/v1/score", {"model": "tiny", "prompt": prompt})
     return answer["tokens"], answer["noPrefixReason"]
 
@@ -119,7 +119,7 @@ async def test_other_requests_are_routed_with_their_prefix_while_templates_of_re
     async with gateway(tmp_path, model=model) as gate:
 
         async def reason(name: str, **fields: str) -> str | None:
-            """Why a chat was routed without prefix."""
+            """Return the reason why a chat was routed without prefix."""
             body = {"model": "tiny", "messages": [{"role": "user", "content": name}], **fields}
             request = await gate.post("/v1/chat/completions", body, ("x-request-id", name))
             await request.end()

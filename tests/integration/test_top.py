@@ -1,44 +1,44 @@
-"""`kvatlas top` beside a running process: on a real terminal, in a pipe, and when the process goes and comes back."""
+"""`kvatlas top` with a running process: on a real terminal, in a pipe, and while the process restarts."""
 
 from __future__ import annotations
 
 import asyncio
-import io
 import json
+import os
+import signal
+import sys
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
-from rich.console import Console
 from typer.testing import CliRunner
 
-from kvatlas.app.cli.client import Client, Credentials
 from kvatlas.app.cli.main import app as command_line
-from kvatlas.app.cli.top.watch import watch
+from kvatlas.sim.held_port import HeldPort
 from support.gateway import FLEET, Gateway, gateway
 from support.local_process import local_process
 from support.publishing import stored
 from support.recording import player
 from support.serve import ANY_PORTS, serving
 from support.terminal import HOME, LEAVES_SCREEN, SHOWS_CURSOR, terminal
-from support.waiting import until
+from support.waiting import PATIENCE_S, until
 
 pytestmark = pytest.mark.slow
 
 
 @asynccontextmanager
 async def routed(folder: Path, **server: Any) -> AsyncGenerator[Gateway]:
-    """A process that knows one endpoint's events, and has sent it a request."""
+    """Run a process that has one endpoint's events, and send it a request."""
     async with player() as engine:
         address = {"address": "127.0.0.1:1", "events": engine.events, "replay": engine.replay}
-        told = {"name": "a", "metrics": "", **address}
+        known = {"name": "a", "metrics": "", **address}
         silent = {"name": "b", "address": "127.0.0.1:2", "metrics": "", "events": ""}
         tiers = [{"name": "gpu", "media": ["GPU"], "lruCapacityPerServer": 128}]
-        sections = {"endpoints": {"static": [told, silent]}, "server": ANY_PORTS | server}
+        sections = {"endpoints": {"static": [known, silent]}, "server": ANY_PORTS | server}
         async with gateway(folder, tiers=tiers, **sections) as gate:
             await engine.publish(stored(0, range(1024)))
             await gate.served.until_metric('kvatlas_residencies{endpoint="a",tier="gpu"} 64.0')
@@ -47,80 +47,96 @@ async def routed(folder: Path, **server: Any) -> AsyncGenerator[Gateway]:
             yield gate
 
 
-class Written:
-    """What was written to stdout and stderr."""
+class Piped:
+    """A `kvatlas top` that writes to files, as in a pipe."""
 
-    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
-        self._capsys = capsys
-        self.out = self.err = ""
+    def __init__(self, process: asyncio.subprocess.Process, out: Path, err: Path) -> None:
+        self.process, self._out, self._err = process, out, err
+
+    @property
+    def out(self) -> str:
+        """Everything on stdout so far."""
+        return self._out.read_text()
+
+    @property
+    def err(self) -> str:
+        """Everything on stderr so far."""
+        return self._err.read_text()
 
     def n_lines(self) -> int:
-        """Lines on stdout up to this moment."""
-        out, err = self._capsys.readouterr()
-        self.out, self.err = self.out + out, self.err + err
+        """Return the number of lines on stdout so far."""
         return self.out.count("\n")
 
 
+@asynccontextmanager
+async def piped(folder: Path, name: str, *arguments: str) -> AsyncGenerator[Piped]:
+    """Run `kvatlas top` with these arguments, and interrupt it at the end."""
+    out, err = folder / f"{name}.out", folder / f"{name}.err"
+    with out.open("wb") as stdout, err.open("wb") as stderr:
+        command = [sys.executable, "-m", "kvatlas.app.cli.main", "top", "--interval", "0.1", *arguments]
+        process = await asyncio.create_subprocess_exec(
+            *command, stdout=stdout, stderr=stderr, env=os.environ | {"COLUMNS": "120"}
+        )
+    try:
+        yield Piped(process, out, err)
+    finally:
+        process.send_signal(signal.SIGINT)
+        assert await asyncio.wait_for(process.wait(), PATIENCE_S) == 0
+
+
 async def run(*arguments: str) -> tuple[int, str, str]:
-    """Exit status, stdout and stderr of `kvatlas top` in a pipe."""
+    """Run `kvatlas top` in a pipe; return exit status, stdout and stderr."""
     runner = CliRunner(env={"COLUMNS": "120"})
     result = await asyncio.to_thread(runner.invoke, command_line, ["top", "--interval", "0.1", *arguments])
     return result.exit_code, result.stdout, result.stderr
 
 
-async def test_terminal_shows_the_process_in_its_size_and_misses_it_until_it_is_back(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    async with routed(tmp_path) as gate:
-        port = gate.served.ports["rest"]
-        command = ("top", "--url", gate.url, "--interval", "0.2")
-        terminals = terminal(*command)
-        shown = await terminals.__aenter__()
-        await shown.until_shown(
-            "a second: 0 requests", "live", "no events", "64/128", "first", "gpu-prefix-cache +1.00 over b"
-        )
-        wide = shown.screen
-        shown.resize(columns=60, lines=10)
+async def test_terminal_shows_the_process_in_its_size_and_misses_it_until_it_is_back(tmp_path: Path) -> None:
+    port = HeldPort()
+    rest = f"127.0.0.1:{port.number}"
+    async with AsyncExitStack() as watching:
+        async with routed(tmp_path, rest=rest) as gate:
+            where = ("--url", gate.url)
+            shown = await watching.enter_async_context(terminal("top", *where, "--interval", "0.2"))
+            await shown.until_shown(
+                "a second: 0 requests",
+                "live",
+                "no events",
+                "64/128",
+                "first",
+                "gpu-prefix-cache +1.00 over b",
+            )
+            wide = shown.screen
+            shown.resize(columns=60, lines=10)
 
-        def is_narrow() -> bool:
-            return "first" in "".join(shown.screen) and max(map(len, shown.screen)) <= 60
+            def is_narrow() -> bool:
+                return "first" in "".join(shown.screen) and max(map(len, shown.screen)) <= 60
 
-        await until(is_narrow, what="the same within 60 columns")
-        narrow = shown.screen
-        console = Console(file=io.StringIO())
-        lines = asyncio.create_task(
-            watch(Client(gate.url, Credentials()), console, interval_s=0.1, once=False, as_json=True)
-        )
-        texts = asyncio.create_task(
-            watch(Client(gate.url, Credentials()), console, interval_s=0.1, once=False, as_json=False)
-        )
-        written = Written(capsys)
-        await until(lambda: written.n_lines() > 2, what="a line a look")
-    try:
+            await until(is_narrow, what="the same within 60 columns")
+            narrow = shown.screen
+            lines = await watching.enter_async_context(piped(tmp_path, "lines", *where, "--json"))
+            texts = await watching.enter_async_context(piped(tmp_path, "texts", *where))
+            await until(lambda: lines.n_lines() > 2 and texts.n_lines() > 2, what="one line per sample")
         await shown.until_shown("  gone: ")
-        again = {"endpoints": FLEET, "server": ANY_PORTS | {"rest": f"127.0.0.1:{port}"}}
+        await until(lambda: lines.err and texts.err, what="one line on the lost connection")
+        again = {"endpoints": FLEET, "server": ANY_PORTS | {"rest": rest}}
         async with serving(again, tmp_path):
             await shown.until_shown("  ready  2 endpoints")
-            n_before = written.n_lines()
-            await until(lambda: written.n_lines() > n_before, what="lines again")
+            n_before = lines.n_lines()
+            await until(lambda: lines.n_lines() > n_before, what="lines again")
             shown.interrupt()
-            status = await shown.process.wait()
-    finally:
-        for task in (lines, texts):
-            task.cancel()
-        await asyncio.gather(lines, texts, return_exceptions=True)
-        await terminals.__aexit__(None, None, None)
+            status = await asyncio.wait_for(shown.process.wait(), PATIENCE_S)
+            await watching.aclose()  # before the server ends: that would be a second lost connection
     assert wide[0].startswith(f"kvatlas {gate.url}  ready  2 endpoints, 64 keys")
     assert (len(wide) <= 24, len(narrow) <= 10, narrow[0].endswith("…")) == (True, True, True)
     assert status == 0
     assert LEAVES_SCREEN in shown.written
     assert SHOWS_CURSOR in shown.written
     assert "Traceback" not in shown.written
-    assert written.err.count("; asking again every 0.1 s\n") == 2, "once for each"
-    first, *_, last = (json.loads(line) for line in written.out.splitlines())
+    assert [each.err.count("; asking again every 0.1 s\n") for each in (lines, texts)] == [1, 1]
+    first, *_, last = (json.loads(line) for line in lines.out.splitlines())
     assert (first["rates"], last["frame"]["endpointCount"]) == (None, 2)
-    assert isinstance(console.file, io.StringIO)
-    assert console.file.getvalue().count("  ready  2 endpoints") > 2
+    assert texts.out.count("  ready  2 endpoints") > 2
 
 
 async def test_pipes_and_dumb_terminals_get_plain_text_and_programs_json_with_the_token(
@@ -155,7 +171,7 @@ async def test_pipes_and_dumb_terminals_get_plain_text_and_programs_json_with_th
         pytest.param(b"id: 1\ndata: {}\n\n", "answered 200, not as kvatlas does", id="something_else"),
     ],
 )
-async def test_stream_that_is_none_of_kvatlas_is_said_to_be(events: bytes, shown: str) -> None:
+async def test_stream_is_refused_when_it_is_not_from_kvatlas(events: bytes, shown: str) -> None:
     async def live(_request: web.Request) -> web.Response:
         return web.Response(body=events, content_type="text/event-stream")
 
@@ -166,7 +182,7 @@ async def test_stream_that_is_none_of_kvatlas_is_said_to_be(events: bytes, shown
     assert (status, shown in stderr) == (2, True), stderr
 
 
-async def test_rates_are_not_known_where_the_token_is_not_that_of_metrics(tmp_path: Path) -> None:
+async def test_rates_are_unknown_when_the_token_is_not_that_of_metrics(tmp_path: Path) -> None:
     (tmp_path / "metrics-token").write_text("watcher")
     auth = {"metricsTokenFile": str(tmp_path / "metrics-token")}
     async with local_process(server=ANY_PORTS | {"auth": auth}) as process:

@@ -1,4 +1,4 @@
-"""What `kvatlas serve` says, and does to scores, when it cannot know exactly."""
+"""Trust and scores of `kvatlas serve` while its data is incomplete."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ async def row(served: Served) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-async def test_lost_connection_lowers_trust_and_prefix_scores_and_keeps_what_is_known(
+async def test_lost_connection_lowers_trust_and_prefix_scores_and_keeps_blocks(
     golden: Path, tmp_path: Path
 ) -> None:
     frames, request = read_frames(golden / "run8_zmq.jsonl")[:4], read_truth(golden / "run8_truth.jsonl")[1]
@@ -60,11 +60,11 @@ async def test_lost_connection_lowers_trust_and_prefix_scores_and_keeps_what_is_
 
 
 @pytest.mark.slow
-async def test_engine_that_offloads_without_telling_is_dark_for_that_tier_with_the_flag_that_mends_it(
+async def test_tier_is_dark_and_the_flag_named_when_an_engine_offloads_without_events(
     golden: Path, tmp_path: Path
 ) -> None:
-    frames = read_frames(golden / "run1_zmq.jsonl")[:3]  # GPU events alone
-    metrics_text = (golden / "metrics_run8.txt").read_text()  # of an engine that offloads
+    frames = read_frames(golden / "run1_zmq.jsonl")[:3]  # only GPU events
+    metrics_text = (golden / "metrics_run8.txt").read_text()  # from an engine that offloads
     async with metrics_of(metrics_text) as (url, _), player() as playing:
         endpoint = {
             "name": "vllm",
@@ -91,7 +91,7 @@ async def test_engine_that_offloads_without_telling_is_dark_for_that_tier_with_t
 
 
 @pytest.mark.slow
-async def test_restart_that_only_the_process_start_time_tells_starts_the_publisher_over(
+async def test_publisher_starts_over_when_only_the_process_start_time_shows_a_restart(
     golden: Path, tmp_path: Path
 ) -> None:
     frames = read_frames(golden / "run8_zmq.jsonl")
@@ -114,7 +114,7 @@ async def test_restart_that_only_the_process_start_time_tells_starts_the_publish
             await served.until_metric('kvatlas_capacity_blocks{endpoint="vllm",tier="gpu"} 64.0')
             playing.history[:] = [
                 frame.parts for frame in frames[:60]
-            ]  # of the new life, further on than the old one
+            ]  # a batch of the new life, with a higher number than the old one
             current[0] = restarted
 
             async def over() -> bool:
@@ -127,7 +127,7 @@ async def test_restart_that_only_the_process_start_time_tells_starts_the_publish
 
 @pytest.mark.slow
 async def test_endpoint_without_events_is_known_from_routing(golden: Path, tmp_path: Path) -> None:
-    """Its GPU tier has the block size and the capacity that its metrics tell, and full credit."""
+    """Use the block size and capacity from the metrics for the GPU tier, with full credit."""
     metrics_text = (golden / "metrics_run1.txt").read_text()
     async with metrics_of(metrics_text) as (url, _):
         endpoint = {"name": "vllm", "address": "127.0.0.1:1", "metrics": url, "events": ""}

@@ -35,14 +35,14 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @dataclass
 class WholePath:
-    """Everything between a client and the answer."""
+    """Everything between a client and its response."""
 
     fleet: Fleet
     served: Served
     envoy: EnvoyProcess
 
     async def ask(self, path: str, body: dict[str, Any] | bytes) -> tuple[int, str, bytes]:
-        """Status, name of the server that answered, and the whole answer."""
+        """Send a request; return status, name of the server, and the whole response."""
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
         async with self.served.session.post(
             self.envoy.gateway_url + path, data=data, headers={"content-type": "application/json"}
@@ -50,7 +50,7 @@ class WholePath:
             return answer.status, answer.headers.get("x-served-by", ""), await answer.read()
 
     async def chat(self, *turns: str, stream: bool = False) -> tuple[str, int]:
-        """Server that answered a chat, and the prompt tokens it had cached."""
+        """Send a chat; return its server and the prompt tokens it had cached."""
         roles = ("system", "user", "assistant")
         messages = [
             {"role": roles[min(n, 1 + n % 2)], "content": text} for n, text in enumerate((SYSTEM, *turns))
@@ -76,7 +76,7 @@ class WholePath:
         await until(does, what=f"{n_blocks} blocks of {server} in the index")
 
     async def is_idle(self, server: str) -> None:
-        """Wait until kvatlas has read that the server is done with what it was given."""
+        """Wait until kvatlas has read that the server is idle."""
 
         async def idle() -> bool:
             load = (await self.served.get(f"/v1/endpoints/{server}"))["load"]
@@ -118,7 +118,7 @@ async def whole_path(model: Path, folder: Path, mode: Mode) -> AsyncGenerator[Wh
 
 
 async def picked_once(path: WholePath) -> bool:
-    """Whether a request went through kvatlas: until its health check passed, Envoy goes round it."""
+    """Return whether a request went through kvatlas; Envoy bypasses it until its health check passes."""
     await path.ask("/v1/completions", {"model": MODEL_NAME, "prompt": "hello", "max_tokens": 1})
     return "kvatlas_picks_total{" in await path.served.metrics()
 
@@ -200,7 +200,7 @@ async def test_no_endpoint_is_503(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-async def test_traffic_goes_on_by_fallback_when_kvatlas_is_stopped(model: Path, tmp_path: Path) -> None:
+async def test_traffic_continues_by_fallback_when_kvatlas_is_stopped(model: Path, tmp_path: Path) -> None:
     async with whole_path(model, tmp_path, "duplex") as path:
         first, _ = await path.chat("What is a block?")
         path.served.process.terminate()

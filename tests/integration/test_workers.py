@@ -1,4 +1,4 @@
-"""`kvatlas serve` with two workers: ports, shared accounts of what is in flight, answers for all, and their common end."""
+"""`kvatlas serve` with two workers: ports, shared in-flight accounts, responses for all, and a common end."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def call_on(channel: grpc.aio.Channel) -> Call:
 
 
 async def destination(call: Call, request_id: str = "any") -> str:
-    """Where a request goes; its stream stays open, and so the request in flight."""
+    """Return the destination of a request, and leave its stream open, so that it stays in flight."""
     named = request_headers(("x-request-id", request_id), config=DUPLEX)
     for message in (named, request_body(BODY, end=True)):
         await call.write(message)
@@ -46,19 +46,19 @@ async def destination(call: Call, request_id: str = "any") -> str:
 
 
 def ports_of(served: Served, setting: str) -> dict[int, int]:
-    """Worker -> the port of one of its listeners, the last one that it told."""
-    told = re.compile(rf"worker (\d) INFO .*: {setting} listens on 127\.0\.0\.1:(\d+)")
-    return {int(found[1]): int(found[2]) for line in served.log if (found := told.search(line))}
+    """Return worker -> the last logged port of one of its listeners."""
+    listening = re.compile(rf"worker (\d) INFO .*: {setting} listens on 127\.0\.0\.1:(\d+)")
+    return {int(found[1]): int(found[2]) for line in served.log if (found := listening.search(line))}
 
 
 def pid_of(worker: int, parent: int) -> int:
-    """Process id of a worker: the parent starts them in order."""
+    """Return the process id of a worker; the parent starts them in order."""
     children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
     return int(children[worker])
 
 
 @pytest.mark.slow
-async def test_workers_share_what_is_in_flight_and_are_started_again(tmp_path: Path) -> None:
+async def test_workers_share_in_flight_loads_and_are_restarted(tmp_path: Path) -> None:
     static = [{"name": address, "address": address, "events": "", "metrics": ""} for address in ADDRESSES]
     config: dict[str, Any] = {
         "server": ANY_PORTS | {"workers": 2},

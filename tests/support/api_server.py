@@ -10,6 +10,7 @@ import asyncio
 import copy
 import re
 import ssl
+import weakref
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -57,6 +58,8 @@ class Faults:
     """Collections whose kind the server does not know."""
     n_throttled: int = 0
     """Further requests to refuse with 429."""
+    n_storage: int = 0
+    """Further requests to refuse with 429 because storage initializes, as 1.37 does after `/readyz`."""
     retry_after: str = "0"
     n_failing: int = 0
     """Further requests to fail with 500."""
@@ -66,6 +69,8 @@ class Faults:
     """Further watches to send to a replica that is behind their position."""
     stalled: bool = False
     """Whether watches are accepted but send nothing and never end."""
+    slow_lists: set[str] = field(default_factory=set[str])
+    """Collections whose lists get no response before `heal`."""
     expired_by: Literal["stream", "http"] = "stream"
     """Way to refuse a watch from a compacted position."""
 
@@ -86,6 +91,8 @@ class ApiServerDouble:
         self.piece_bytes = 0
         """Bytes per piece in which watches are written; 0 writes whole events."""
         self.max_watch_s = 3600.0
+        self.n_initializing = 0
+        """Requests refused with 429 after each start, while storage initializes."""
         self.requests: Counter[tuple[str, str]] = Counter()
         """(RBAC verb, collection) -> requests."""
         self.queries: list[Mapping[str, str]] = []
@@ -98,10 +105,14 @@ class ApiServerDouble:
         self._snapshots: dict[str, tuple[int, list[Json]]] = {}
         self._changed = asyncio.Event()
         self._watches: set[Watching] = set()
+        self._connections: weakref.WeakSet[asyncio.Transport] = weakref.WeakSet()
+        self._dead: weakref.WeakSet[asyncio.Transport] = weakref.WeakSet()
         self._uids = 0
         self._port = HeldPort()
         self._scheme = "http"
         self._runner: web.AppRunner | None = None
+        self._site: web.TCPSite | None = None
+        self._tls: ssl.SSLContext | None = None
 
     @property
     def url(self) -> str:
@@ -121,9 +132,22 @@ class ApiServerDouble:
         app.router.add_route("*", "/{path:.*}", self._answer)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.001, handler_cancellation=True)
         await self._runner.setup()
-        self._scheme = "https" if tls else "http"
-        site = web.TCPSite(self._runner, "127.0.0.1", self._port.number, reuse_address=True, ssl_context=tls)
-        await site.start()
+        self._scheme, self._tls = "https" if tls else "http", tls
+        self.faults.n_storage = self.n_initializing
+        await self.accept_connections()
+
+    async def accept_connections(self) -> None:
+        """Accept new connections again."""
+        assert self._runner is not None
+        self._site = web.TCPSite(
+            self._runner, "127.0.0.1", self._port.number, reuse_address=True, ssl_context=self._tls
+        )
+        await self._site.start()
+
+    async def refuse_connections(self) -> None:
+        """Refuse new connections; open ones stay."""
+        if self._site is not None:
+            await self._site.stop()
 
     async def stop(self) -> None:
         """Drop every connection and stop listening; the objects stay."""
@@ -176,7 +200,14 @@ class ApiServerDouble:
         """Remove all faults."""
         self.faults = Faults()
         self.max_page, self.piece_bytes = 1000, 0
+        for connection in self._dead:
+            connection.abort()
+        self._dead.clear()
         self._wake()
+
+    def stall_connections(self) -> None:
+        """Make all open connections silent for ever, as behind a load balancer that lost its state; new ones work."""
+        self._dead.update(self._connections)
 
     def break_watches(self, how: Literal["close", "reset", "mid_line", "error"]) -> None:
         """End every open watch: properly, by a reset, inside a line, or with a Status of 500."""
@@ -195,11 +226,15 @@ class ApiServerDouble:
     # answers
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
+        if request.transport is not None:
+            self._connections.add(request.transport)
+        if self.is_silent(request):
+            await asyncio.Event().wait()
         if request.path in (TOKEN_REVIEWS, ACCESS_REVIEWS):
             return self._refusal(request, request.path) or await self.rights.review(request)
         found = NAMESPACED.fullmatch(request.path)
         if found is None:
-            return self._kinds(request.path)
+            return self._refusal(request, request.path) or self._kinds(request.path)
         collection, name = found["collection"], found["name"]
         self.requests[_verb(request, name), collection] += 1
         self.queries.append(dict(request.query))
@@ -210,6 +245,8 @@ class ApiServerDouble:
             return await self._one(request, collection, name)
         if request.query.get("watch") == "true":
             return await self._watch(request, collection)
+        while collection in self.faults.slow_lists:
+            await self._changed.wait()
         return await self._list(request, collection)
 
     def _kinds(self, path: str) -> web.Response:
@@ -236,6 +273,11 @@ class ApiServerDouble:
             return refused
         if collection in faults.not_served:
             return web.Response(status=404, text="404 page not found\n")
+        if faults.n_storage:
+            faults.n_storage -= 1
+            refused = status(429, "TooManyRequests", "storage is (re)initializing", retryAfterSeconds=1)
+            refused.headers["Retry-After"] = "1"
+            return refused
         if faults.n_throttled:
             faults.n_throttled -= 1
             return web.Response(
@@ -316,14 +358,18 @@ class ApiServerDouble:
                 watching.run(), min(float(request.query["timeoutSeconds"]), self.max_watch_s)
             )
         except TimeoutError:
-            pass
+            await watching.last_bookmark()
         finally:
             self._watches.discard(watching)
         return response
 
-    @property
-    def is_silent(self) -> bool:
-        return self.faults.stalled
+    def sends_nothing(self, request: web.Request) -> bool:
+        """Return whether a watch gets nothing."""
+        return self.faults.stalled or self.is_silent(request)
+
+    def is_silent(self, request: web.Request) -> bool:
+        """Return whether the connection is stalled."""
+        return request.transport in self._dead
 
     @property
     def changed(self) -> asyncio.Event:

@@ -31,9 +31,8 @@ class Watched(Protocol):
     history: list[Happening]
     piece_bytes: int
 
-    @property
-    def is_silent(self) -> bool:
-        """Whether watches send nothing."""
+    def sends_nothing(self, request: web.Request) -> bool:
+        """Return whether a watch gets nothing."""
         ...
 
     @property
@@ -58,7 +57,7 @@ class Watching:
     async def run(self) -> None:
         while not self.end:
             changed = self.server.changed
-            if not self.server.is_silent:
+            if not self.server.sends_nothing(self.request):
                 await self._catch_up()
             await changed.wait()
         match self.end:
@@ -70,6 +69,13 @@ class Watching:
                 await self.response.write(line("ERROR", status_body(500, "InternalError", "etcd is away")))
             case _:
                 pass
+
+    async def last_bookmark(self) -> None:
+        """Send a bookmark before the time of the watch is over; a stalled watch does not end then."""
+        while self.server.sends_nothing(self.request):
+            await self.server.changed.wait()
+        self.bookmark_due = True
+        await self._catch_up()
 
     async def _catch_up(self) -> None:
         for happening in [each for each in self.server.history if each.position > self.position]:

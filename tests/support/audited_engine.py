@@ -98,24 +98,24 @@ class SimulatedEngine(AuditedEndpoint):
 
     Attributes:
         scheduler: the engine.
-        told: media whose events it publishes.
+        media: those whose events it publishes.
     """
 
     scheduler: Scheduler
-    told: frozenset[str]
+    media: frozenset[str]
 
     def serve(self, prompts: Iterable[Sequence[int]]) -> None:
         for number, prompt in enumerate(prompts):
             request = Request(f"r{number}", array("I", prompt), array("I", [1]))
             decision = self.expect(self.fleet.atlas.prefix(array("I", prompt)))
             for events in serve_to_end(self.scheduler, request):
-                told = tuple(event for event in events if self._tells(event))
-                self.publish(index_core().decode_batch(msgspec.msgpack.encode(EventBatch(0.0, told))))
+                published = tuple(event for event in events if self._publishes(event))
+                self.publish(index_core().decode_batch(msgspec.msgpack.encode(EventBatch(0.0, published))))
             assert request.cached_tokens is not None
             self.audit(decision, cached_tokens=request.cached_tokens)
 
-    def _tells(self, event: Event) -> bool:
-        return isinstance(event, AllBlocksCleared) or event.medium in self.told
+    def _publishes(self, event: Event) -> bool:
+        return isinstance(event, AllBlocksCleared) or event.medium in self.media
 
 
 def simulated_engine(
@@ -124,12 +124,12 @@ def simulated_engine(
     gpu_blocks: int,
     cpu_blocks: int,
     chunk_blocks: int = 1,
-    told: Iterable[str] = ("GPU", "CPU"),
+    media: Iterable[str] = ("GPU", "CPU"),
 ) -> SimulatedEngine:
     cache = BlockCache(
         block_size=BLOCK, gpu_blocks=gpu_blocks, cpu_blocks=cpu_blocks, chunk_blocks=chunk_blocks
     )
-    return SimulatedEngine(fleet, Scheduler(cache, times=ServiceTimes()), frozenset(told))
+    return SimulatedEngine(fleet, Scheduler(cache, times=ServiceTimes()), frozenset(media))
 
 
 def conversations(draw: random.Random, *, n_users: int, n_turns: int) -> Iterator[list[int]]:

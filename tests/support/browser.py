@@ -55,12 +55,12 @@ async def write_picture(page: Page, file: Path) -> None:
 
 
 @dataclass
-class Viewed:
+class PageView:
     """A page, with its requests and errors."""
 
     page: Page
     errors: list[str] = field(default_factory=list[str])
-    """Uncaught errors and what the console calls one."""
+    """Uncaught errors, and errors and warnings of the console."""
     requests: list[Request] = field(default_factory=list[Request])
 
     async def text(self, selector: str) -> str:
@@ -73,14 +73,14 @@ class Viewed:
 
 
 @asynccontextmanager
-async def viewing(
+async def open_page(
     browser: Browser,
     url: str,
     *,
     size: tuple[int, int] = WIDE,
     scheme: Scheme = "light",
     reduced_motion: bool = True,
-) -> AsyncGenerator[Viewed]:
+) -> AsyncGenerator[PageView]:
     """Open `url` in a page with its own session."""
     context: BrowserContext = await browser.new_context(
         viewport={"width": size[0], "height": size[1]},
@@ -91,14 +91,14 @@ async def viewing(
     try:
         page = await context.new_page()
         page.set_default_timeout(_PATIENCE_MS)
-        viewed = Viewed(page)
-        page.on("pageerror", lambda error: viewed.errors.append(str(error)))
+        view = PageView(page)
+        page.on("pageerror", lambda error: view.errors.append(str(error)))
         page.on(
             "console",
-            lambda said: viewed.errors.append(said.text) if said.type in ("error", "warning") else None,
+            lambda said: view.errors.append(said.text) if said.type in ("error", "warning") else None,
         )
-        page.on("request", lambda request: viewed.requests.append(request))  # noqa: PLW0108 - no method of a builtin
+        page.on("request", lambda request: view.requests.append(request))  # noqa: PLW0108 - no method of a builtin
         await page.goto(url)
-        yield viewed
+        yield view
     finally:
         await context.close()

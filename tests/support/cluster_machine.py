@@ -22,10 +22,13 @@ from support.waiting import until
 
 PODS = "/api/v1/namespaces/default/pods"
 POOLS = "/apis/inference.networking.k8s.io/v1/namespaces/default/inferencepools"
+OBJECTIVES = "/apis/llm-d.ai/v1alpha2/namespaces/default/inferenceobjectives"
 OTHERS = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
 IPS = st.integers(1, 9)
 NAMES = st.sampled_from(["a", "b", "c", "d"])
-FAST = Timing(first_delay_s=0.002, max_delay_s=0.01, healthy_s=0.1, short_watch_s=0.001, missing_s=60)
+FAST = Timing(
+    first_delay_s=0.002, max_delay_s=0.01, healthy_s=0.1, short_watch_s=0.001, missing_s=60, gone_s=0.01
+)
 
 
 class FollowedServer(Protocol):
@@ -146,9 +149,14 @@ class WholeDiscovery(FaultyServer):
 
     def take(self, endpoints: Mapping[str, Wanted]) -> None:
         assert endpoints != self.endpoints
+        if not self.discovery.pods.copy.synced and self.discovery.has_pool:
+            assert endpoints, "the old endpoints went before the pods of a new selector were listed"
         self.endpoints = endpoints
 
     def agrees(self) -> bool:
+        objectives = self.server.objects(OBJECTIVES).items()
+        if self.discovery.priorities != {name: each["spec"]["priority"] for name, each in objectives}:
+            return False
         pool = self.server.objects(POOLS).get("pool")
         if pool is None:
             return not self.endpoints and not self.discovery.has_pool
@@ -185,6 +193,14 @@ class WholeDiscovery(FaultyServer):
     def delete_pod(self, name: str) -> None:
         if name in self.server.objects(PODS):
             self.server.delete(PODS, name)
+
+    @rule(name=NAMES, priority=st.integers(-2, 2))
+    def put_or_delete_objective(self, name: str, priority: int) -> None:
+        if priority == 0 and name in self.server.objects(OBJECTIVES):
+            self.server.delete(OBJECTIVES, name)
+        else:
+            body = {"spec": {"poolRef": {"name": "pool"}, "priority": priority}}
+            self.server.put(OBJECTIVES, name, body)
 
     @rule(app=st.sampled_from("aab"), ports=st.lists(st.integers(8000, 8002), min_size=1, unique=True))
     def put_pool(self, app: str, ports: list[int]) -> None:

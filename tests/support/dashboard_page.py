@@ -10,15 +10,15 @@ import pytest
 from playwright.async_api import Locator, expect
 
 from kvatlas.sim.demo_model import MODEL_NAME
-from support.browser import Viewed
+from support.browser import PageView
 from support.dashboard import N_SERVERS, Question
 
 MINUS = "\N{MINUS SIGN}"
 
 
-async def cells(viewed: Viewed, row: str) -> dict[str, str]:
+async def cells(view: PageView, row: str) -> dict[str, str]:
     """Return column -> text of a table row."""
-    found: dict[str, str] = await viewed.page.locator(row).first.evaluate(
+    found: dict[str, str] = await view.page.locator(row).first.evaluate(
         "row => Object.fromEntries([...row.cells].map(cell => [cell.dataset.name, cell.innerText]))"
     )
     return found
@@ -58,10 +58,10 @@ def shows_endpoint(row: dict[str, str], endpoint: dict[str, Any]) -> bool:
     return shown == wanted and re.fullmatch(r"[\d.]+ (ms|s|min) ago", row["Last event"]) is not None
 
 
-async def find_prompt(viewed: Viewed, question: Question) -> None:
+async def find_prompt(view: PageView, question: Question) -> None:
     """Paste the chat, and wait for the prefixes of all servers."""
-    await viewed.page.get_by_label("Text, chat messages").fill(json.dumps(question.messages))
-    assert await viewed.text("#prompt-understood") == "Understood as 4 chat messages."
-    await viewed.page.get_by_label("Model").fill(MODEL_NAME)
-    await viewed.page.get_by_role("button", name="Find it").click()
-    await expect(viewed.page.locator(".strips > li")).to_have_count(N_SERVERS)
+    await view.page.get_by_label("Text, chat messages").fill(json.dumps(question.messages))
+    assert await view.text("#prompt-understood") == "Understood as 4 chat messages."
+    await view.page.get_by_label("Model").fill(MODEL_NAME)
+    await view.page.get_by_role("button", name="Find it").click()
+    await expect(view.page.locator(".strips > li")).to_have_count(N_SERVERS)

@@ -49,7 +49,7 @@ class ModelServer:
     status: int = 200
     received: list[Received] = field(default_factory=list[Received])
     released: asyncio.Event = field(default_factory=asyncio.Event)
-    """Lets `/v1/stream` go on after its first event."""
+    """Lets `/v1/stream` continue after its first event."""
 
     @property
     def host_port(self) -> Address:

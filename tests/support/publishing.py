@@ -18,7 +18,7 @@ QUICK = SubscriberOptions(
 
 
 @dataclass
-class Notebook:
+class RecordingSink:
     """An event sink that records its calls, batches as their sequence numbers."""
 
     numbers: list[int] = field(default_factory=list[int])

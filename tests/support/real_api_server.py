@@ -99,8 +99,12 @@ class RealApiServer:
         return int(self.request("GET", "/version")["minor"].rstrip("+"))
 
     def request(self, method: str, path: str, body: Json | None = None) -> Json:
-        """Send a request, and return the body of a successful response."""
+        """Send a request, and return the body of a successful response; repeat it while storage initializes."""
         status, answer = self.ask(method, path, body)
+        deadline = time.monotonic() + START_S
+        while status == 429 and "initializing" in str(answer.get("message")) and time.monotonic() < deadline:
+            time.sleep(0.2)  # after `/readyz` too, since 1.37
+            status, answer = self.ask(method, path, body)
         assert status < 300, f"{method} {path}: {answer.get('message', answer)}"
         return answer
 
@@ -162,6 +166,7 @@ class Cable:
         self._port = self._held.number
         self._listener: asyncio.Server | None = None
         self._ends: set[asyncio.StreamWriter] = set()
+        self._stalled: set[asyncio.StreamWriter] = set()
         self._carrying: set[asyncio.Task[None]] = set()
 
     @property
@@ -185,8 +190,14 @@ class Cable:
         for end in self._ends:
             end.transport.abort()
 
+    def stall(self) -> None:
+        """Make open connections silent, as behind a load balancer that lost its state; new ones work."""
+        self._stalled |= self._ends
+
     def heal(self) -> None:
-        """Do nothing: no fault stays."""
+        """Reset stalled connections."""
+        for end in self._stalled:
+            end.transport.abort()
 
     def put(self, collection: str, name: str, body: Json) -> object:
         """Create or replace an object; a pod that is being deleted is created again, since nothing restores it."""
@@ -220,7 +231,10 @@ class Cable:
         body["metadata"] |= {"name": name}
         if found is None:
             api = collection.partition("/namespaces/")[0].removeprefix("/apis/").removeprefix("/api/")
-            kinds = {"pods": "Pod", "inferencepools": "InferencePool", "leases": "Lease"}
+            kinds = {
+                "pods": "Pod", "inferencepools": "InferencePool", "inferenceobjectives": "InferenceObjective",
+                "leases": "Lease",
+            }  # fmt: skip
             made = server.request("POST", collection, body | {"apiVersion": api, "kind": kinds[kind]})
         else:
             same = {key: found["metadata"][key] for key in ("resourceVersion", "uid")}
@@ -247,13 +261,14 @@ class Cable:
         self._ends |= ends
         if self._listener is None:  # the connection was cut meanwhile
             self.cut()
-        await asyncio.gather(_pump(reader, there[1]), _pump(there[0], writer))
+        await asyncio.gather(self._pump(reader, there[1]), self._pump(there[0], writer))
         self._ends -= ends
+        self._stalled -= ends
 
-
-async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    with contextlib.suppress(OSError):
-        while piece := await reader.read(65536):
-            writer.write(piece)
-            await writer.drain()
-    writer.transport.abort()
+    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError):
+            while piece := await reader.read(65536):
+                if writer not in self._stalled:
+                    writer.write(piece)
+                    await writer.drain()
+        writer.transport.abort()

@@ -1,9 +1,11 @@
-"""The shipped Helm chart: valid, and true to the program that it starts."""
+"""The shipped Helm chart: valid, and consistent with the program that it starts."""
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import cast
 
@@ -19,9 +21,11 @@ from support.custom_resources import Manifest
 from support.manifests import CHART, check, container, helm, only, serve_arguments
 from support.tree import ROOT
 
+OLD_GROUP = "inference.networking.x-k8s.io"
+
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_chart_is_what_an_api_server_takes(shape: str) -> None:
+def test_chart_is_accepted_by_an_api_server(shape: str) -> None:
     manifests = helm(SHAPES[shape])
     for manifest in manifests:
         check(manifest)
@@ -56,7 +60,7 @@ def test_objects_of_the_chart_fit_each_other(shape: str) -> None:
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_role_of_the_chart_is_what_the_program_asks_for(shape: str) -> None:
+def test_role_of_the_chart_has_the_rights_that_the_program_uses(shape: str) -> None:
     manifests = helm(SHAPES[shape])
     may = {
         (verb, resource)
@@ -67,9 +71,54 @@ def test_role_of_the_chart_is_what_the_program_asks_for(shape: str) -> None:
     uses = {"pods"}
     if not shape.startswith("standalone"):
         uses |= {"inferencepools", "inferenceobjectives", "inferencemodelrewrites"}
-    if shape == "router chart":
-        uses.add("leases")
     assert may == {(verb, resource) for verb, resource in NEEDED if resource in uses}
+
+
+def rules(values: Manifest) -> Iterator[tuple[str, str, str, str]]:
+    """Yield API group, kind, verb and object of everything that the Role allows; an empty object is any."""
+    for rule in only(helm(values), "Role")["rules"]:
+        yield from itertools.product(
+            rule["apiGroups"], rule["resources"], rule["verbs"], rule.get("resourceNames", [""])
+        )
+
+
+@pytest.mark.parametrize(
+    ("values", "group"),
+    [
+        pytest.param({}, "inference.networking.k8s.io", id="usual"),
+        pytest.param({"router": {"epp": {"flags": {"pool-group": OLD_GROUP}}}}, OLD_GROUP, id="flag"),
+        pytest.param({"router": {"epp": {"flags": {f"pool-group={OLD_GROUP}": ""}}}}, OLD_GROUP, id="flag_with_value"),
+        pytest.param({"inferenceExtension": {"flags": {"pool-group": OLD_GROUP}}}, OLD_GROUP, id="other_chart"),
+        pytest.param({"config": {"endpoints": {"kubernetes": {"poolGroup": OLD_GROUP}}}}, OLD_GROUP, id="file"),
+    ],
+)  # fmt: skip
+def test_role_names_the_group_in_which_the_pool_is_looked_for(values: Manifest, group: str) -> None:
+    existing = {"router": {"inferencePool": {"existing": "theirs"}}}
+    allowed = {
+        (found, verb) for found, kind, verb, _ in rules(over(existing, values)) if kind == "inferencepools"
+    }
+    assert allowed == {(group, "list"), (group, "watch")}
+
+
+@pytest.mark.parametrize(
+    ("values", "lease"),
+    [
+        pytest.param({}, "kvatlas-qwen", id="usual"),
+        pytest.param({"config": {"leaderElection": {"leaseName": "mine"}}}, "mine", id="named"),
+        pytest.param({"router": {"inferencePool": {"create": False}}}, "kvatlas", id="without_pool"),
+    ],
+)
+def test_role_allows_one_lease_alone(values: Manifest, lease: str) -> None:
+    electing = {"router": SERVERS | {"epp": {"replicas": 2}}}
+    allowed = {(verb, name) for _, kind, verb, name in rules(over(electing, values)) if kind == "leases"}
+    assert allowed == {("create", ""), ("get", lease), ("update", lease)}
+
+
+@pytest.mark.parametrize("flag", ["ha-enable-leader-election", "ha-enable-leader-election=true"])
+def test_role_allows_a_lease_when_a_flag_switches_the_election_on(flag: str) -> None:
+    values = {"router": SERVERS | {"epp": {"flags": {flag: True if "=" not in flag else ""}}}}
+    assert {kind for _, kind, _, _ in rules(values)} >= {"leases"}
+    assert only(helm(values), "Deployment")["spec"]["strategy"]["type"] == "Recreate"
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -93,14 +142,14 @@ async def test_envoy_of_the_standalone_shape_takes_its_file(tmp_path: Path) -> N
     assert envoy.returncode == 0, output.decode()
     assert (
         serve_arguments(only(manifests, "Deployment"), "epp")["secure_serving"] == "false"
-    )  # as the file has it
+    )  # as in the file
 
 
 @pytest.mark.parametrize(
     ("shape", "strategy", "is_elected", "budgets"),
     [
         pytest.param("bare", "RollingUpdate", "false", 0, id="one"),
-        pytest.param("router chart", "Recreate", "false", 0, id="leader_switched_off_by_flag"),
+        pytest.param("router chart", "RollingUpdate", "false", 1, id="leader_switched_off_by_flag"),
         pytest.param("all active", "RollingUpdate", "false", 1, id="all_active"),
     ],
 )
@@ -113,7 +162,7 @@ def test_replicas_are_replaced_as_their_readiness_allows(
     assert sum(each["kind"] == "PodDisruptionBudget" for each in manifests) == budgets
 
 
-def test_one_of_several_replicas_is_ready_when_nothing_else_is_said() -> None:
+def test_one_of_several_replicas_is_ready_by_default() -> None:
     manifests = helm({"router": SERVERS | {"epp": {"replicas": 2}}})
     assert serve_arguments(only(manifests, "Deployment"), "epp")["ha_enable_leader_election"] == "true"
 
@@ -135,6 +184,11 @@ def test_one_of_several_replicas_is_ready_when_nothing_else_is_said() -> None:
             {"router": SERVERS | {"proxy": {"enabled": True, "proxyType": "agentgateway"}}},
             "want envoy as sidecar",
             id="proxy",
+        ),
+        pytest.param(
+            ROUTER | {"inferenceExtension": {"flags": {"pool-group": OLD_GROUP}}},
+            "inferencePool.existing",
+            id="group",
         ),
         pytest.param(ROUTER | {"gateway": {"create": True}}, "gateway.className is empty", id="gateway"),
         pytest.param(
@@ -202,7 +256,7 @@ def test_gateway_picker_and_service_agree_on_tls(
         pytest.param("nginx", "nginx", id="nginx"),
     ],
 )
-def test_route_hangs_on_a_gateway_of_the_providers_class(provider: str, name: str) -> None:
+def test_route_belongs_to_a_gateway_of_the_providers_class(provider: str, name: str) -> None:
     values = {"gateway": {"create": True}, "httpRoute": {"create": True}, "provider": {"name": provider}}
     manifests = helm(ROUTER | values)
     gateway, route = only(manifests, "Gateway"), only(manifests, "HTTPRoute")
@@ -211,7 +265,7 @@ def test_route_hangs_on_a_gateway_of_the_providers_class(provider: str, name: st
     assert ("timeouts" in route["spec"]["rules"][0]) == (provider != "gke")
 
 
-def test_gke_gets_a_policy_for_each_thing_that_it_would_not_find_out() -> None:
+def test_gke_gets_a_policy_for_each_setting_that_it_cannot_detect() -> None:
     manifests = helm(SHAPES["all that a gateway can have"])
     targets = {
         (each["kind"], each["spec"]["targetRef"]["kind"], each["spec"]["targetRef"]["name"])
@@ -272,13 +326,13 @@ def test_picker_of_another_is_left_alone_when_kvatlas_is_beside_it() -> None:
 
 
 def commands_of_the_guide() -> list[str]:
-    """Every `helm install` of the guide, in one line."""
+    """Return every `helm install` of the guide, in one line."""
     text = (ROOT / "docs" / "kubernetes.md").read_text().replace("\\\n", " ")
     return re.findall(r"^\$ (helm install .*)$", text, re.MULTILINE)
 
 
 def over(under: Manifest, values: Manifest) -> Manifest:
-    """Values over those of a file, as helm has them."""
+    """Merge values over those of a file, as Helm does."""
     both = {
         name: over(under[name], cast("Manifest", value))
         for name, value in values.items()
@@ -296,7 +350,7 @@ def over(under: Manifest, values: Manifest) -> Manifest:
         pytest.param(1, "none", {"Deployment", "Service"}, id="standalone"),
     ],
 )
-def test_commands_of_the_guide_make_what_an_api_server_takes(
+def test_commands_of_the_guide_make_objects_that_an_api_server_accepts(
     number: int, provider: str, kinds: set[str]
 ) -> None:
     command = commands_of_the_guide()[number].replace("provider.name=istio", f"provider.name={provider}")

@@ -1,4 +1,4 @@
-"""The schemas that manifests and the API server's double are held to: they refuse what the CRDs refuse."""
+"""The schemas for manifests and for the API server's double: they refuse what the CRDs refuse."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TARGETS: list[Manifest] = [{"modelRewrite": "other", "weight": 1}]
 
 
 def spec_of(kind: str, spec: Manifest, api: str = "inference.networking.k8s.io/v1") -> Manifest:
-    """The spec as an API server keeps it."""
+    """Return the spec as an API server stores it."""
     resource = custom_resource(api, kind)
     assert resource is not None
     return dict(resource.defaulted({"spec": spec})["spec"])
@@ -83,7 +83,7 @@ def test_pool_is_refused(spec: Manifest) -> None:
         ),
     ],
 )  # fmt: skip
-def test_objects_about_a_pool_are_what_their_kinds_allow(kind: str, spec: Manifest, is_taken: bool) -> None:
+def test_objects_about_a_pool_fit_their_kinds(kind: str, spec: Manifest, is_taken: bool) -> None:
     found: Any = None
     for api in ("llm-d.ai/v1alpha2", "inference.networking.x-k8s.io/v1alpha2"):
         if is_taken:

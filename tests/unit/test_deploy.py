@@ -1,4 +1,4 @@
-"""The shipped chart, overlays and Dockerfile: valid, and true to the program that they start."""
+"""The shipped chart, overlays and Dockerfile: valid, and consistent with the program that they start."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from support.tree import ROOT
 
 
 @pytest.mark.parametrize("overlay", OVERLAYS)
-def test_overlay_is_what_an_api_server_takes(overlay: str) -> None:
+def test_overlay_is_accepted_by_an_api_server(overlay: str) -> None:
     for manifest in kustomize(overlay):
         check(manifest)
 
@@ -99,17 +99,17 @@ def test_variables_of_an_overlay_are_defined(overlay: str) -> None:
 RECORD_AGAIN = "deploy/ has changed: record what kubectl makes of it by tests/support/make_manifests.py"
 
 TAKEN_PORTS = {9002, 9003, 9090, 5557, 8081}
-"""Ports of the reference picker, of its ZMQ socket, and of Envoy beside it."""
+"""Ports of the reference picker, of its ZMQ socket, and of its Envoy."""
 
 ITS_RIGHTS = {
     (verb, kind)
     for verb in ("get", "list", "watch")
     for kind in ("pods", "inferencepools", "inferenceobjectives", "inferencemodelrewrites")
 }
-"""What the Roles of that chart allow."""
+"""The rights in the Roles of that chart."""
 
 
-def test_sidecar_asks_for_no_more_than_the_other_picker_may() -> None:
+def test_sidecar_needs_no_more_rights_than_the_other_picker() -> None:
     args = serve_arguments(patched(REFERENCE_PICKER, SIDECAR / "patch.yaml"), "kvatlas")
     assert "ha_enable_leader_election" not in args
     assert {(verb, kind) for verb, kind in NEEDED if kind != "leases"} <= ITS_RIGHTS
@@ -136,7 +136,7 @@ def test_sidecar_fits_into_the_pod_of_another_picker(tmp_path: Path) -> None:
     assert names["kvatlas-config"]["configMap"]["name"] == config["metadata"]["name"]
 
 
-def test_sidecar_is_what_kubectl_makes_of_its_patch() -> None:
+def test_sidecar_equals_the_output_of_kubectl() -> None:
     (made,) = recorded("sidecar")
     wanted = patched(REFERENCE_PICKER, SIDECAR / "patch.yaml")
     assert container(made, "kvatlas") == container(wanted, "kvatlas"), RECORD_AGAIN
@@ -144,7 +144,7 @@ def test_sidecar_is_what_kubectl_makes_of_its_patch() -> None:
 
 
 def flag(server: Manifest, name: str) -> str:
-    """The value of a container's flag, empty without it."""
+    """Return the value of a container's flag, empty without it."""
     prefix = f"--{name}="
     return next((arg.removeprefix(prefix) for arg in server["args"] if arg.startswith(prefix)), "")
 
@@ -154,14 +154,14 @@ def gibibytes(text: str) -> int:
 
 
 def instructions() -> list[tuple[str, str]]:
-    """The Dockerfile's instructions, continued lines joined."""
+    """Return the Dockerfile's instructions, with continued lines joined."""
     text = re.sub(r"^\s*#.*\n", "", (ROOT / "Dockerfile").read_text(), flags=re.MULTILINE).replace(
         "\\\n", " "
     )
     return [(line.split()[0], line.split(maxsplit=1)[1]) for line in text.splitlines() if line.strip()]
 
 
-def test_image_is_pinned_small_and_runs_as_nobody() -> None:
+def test_image_is_pinned_small_and_runs_as_an_unprivileged_user() -> None:
     lines = instructions()
     arguments = dict(rest.split("=") for word, rest in lines if word == "ARG")
     assert re.fullmatch(r"3\.\d+\.\d+-slim-\w+", arguments["PYTHON"])
@@ -177,7 +177,7 @@ def test_image_is_pinned_small_and_runs_as_nobody() -> None:
         "USER",
         "EXPOSE",
         "ENTRYPOINT",
-    }  # nothing is run or added
+    }  # no RUN or ADD
     assert ("USER", "65532:65532") in last
     assert ("ENTRYPOINT", '["kvatlas", "serve"]') in last
     (install,) = (rest for word, rest in lines if word == "RUN" and "apt-get" in rest)
@@ -192,7 +192,7 @@ def test_image_is_pinned_small_and_runs_as_nobody() -> None:
     assert f"{security['runAsUser']}:{security['runAsGroup']}" == "65532:65532"
 
 
-def test_everything_that_is_installed_is_sent_to_the_builder() -> None:
+def test_every_installed_file_is_sent_to_the_builder() -> None:
     kept = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
     assert {
         "api",
@@ -209,14 +209,14 @@ def test_everything_that_is_installed_is_sent_to_the_builder() -> None:
 
 
 @pytest.mark.parametrize("overlay", OVERLAYS)
-def test_overlay_is_what_kubectl_makes_of_it(overlay: str) -> None:
+def test_overlay_equals_the_output_of_kubectl(overlay: str) -> None:
     def by_name(manifests: list[Manifest]) -> dict[tuple[str, str], Manifest]:
         return {(each["kind"], each["metadata"]["name"]): each for each in manifests}
 
     assert by_name(kustomize(overlay)) == by_name(recorded(overlay)), RECORD_AGAIN
 
 
-def test_image_has_nothing_that_hadolint_warns_of() -> None:
+def test_image_passes_hadolint() -> None:
     found = subprocess.run(
         [Path(sys.executable).with_name("hadolint"), ROOT / "Dockerfile"], capture_output=True, check=False
     )

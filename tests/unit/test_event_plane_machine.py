@@ -1,8 +1,7 @@
-"""The event plane as a whole against a simulated engine and a network that loses, repeats, cuts and restarts.
+"""The whole event plane with a simulated engine and a network that loses, repeats, disconnects and restarts.
 
-kvatlas itself restarts too, from a snapshot that it wrote just before or long ago, while the engine went on or did not.
-When the faults stop and replay has completed, the index predicts for every prompt exactly what the engine would reuse,
-or the publisher's trust says that it may not.
+kvatlas restarts too, from a recent or an old snapshot, while the engine keeps running or restarts. When the faults stop
+and replay is complete, the index predicts the exact reuse of every prompt, or the publisher's trust is lowered.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ Message = tuple[int, bytes]
 
 
 class EventPlane(RuleBasedStateMachine):
-    """One engine, its publisher, the network and what kvatlas makes of it."""
+    """One engine, its publisher, the network and kvatlas."""
 
     chunk_blocks = 1
     self_describing = True
@@ -87,7 +86,7 @@ class EventPlane(RuleBasedStateMachine):
         salt=st.sampled_from(SALTS),
     )
     def serve(self, tokens: list[int], n_generated: int, adapter: Lora | None, salt: str | None) -> None:
-        """One request from admission to release, publishing after every step as vLLM does."""
+        """Run one request from admission to release, publishing after every step as vLLM does."""
         sequence = TokenSequence(array("I", tokens), block_size=BLOCK, lora=adapter, salt=salt)
         self.prompts[tuple(tokens), adapter.name if adapter else None, salt] = sequence
         admitted = self.cache.admit(
@@ -140,7 +139,7 @@ class EventPlane(RuleBasedStateMachine):
     @precondition(lambda self: self.flying)
     @rule(at=st.integers(0, 200), value=st.integers(0, 255))
     def corrupt(self, at: int, value: int) -> None:
-        """A garbled payload is read or refused, never fatal; the message itself is lost."""
+        """Garble a payload, which is read or refused but never fatal; the message itself is lost."""
         _, payload = self.flying.pop(0)
         garbled = bytearray(payload)
         garbled[at % len(garbled)] = value
@@ -174,7 +173,7 @@ class EventPlane(RuleBasedStateMachine):
     @precondition(lambda self: self.snapshot)
     @rule(at_once=st.booleans())
     def restart_kvatlas(self, at_once: bool) -> None:
-        """What flies is for the old connection; the next message may overtake the news of the new one."""
+        """Restart kvatlas: messages in transit are lost, and the next one may overtake the notice of the new connection."""
         self.atlas = self.make_atlas()
         position = load(self.snapshot, self.atlas).endpoints["e"].ranks[0].position
         self.stream = self.make_stream(position)
@@ -218,7 +217,7 @@ class EventPlane(RuleBasedStateMachine):
         return self.clock
 
     def settle(self) -> None:
-        """The faults stop: the newest message arrives, and every request is answered in full."""
+        """End the faults: the newest message arrives, and every replay request gets a full reply."""
         self.flying.clear()
         if self.history:
             self.hear(self.history[-1])
@@ -229,7 +228,7 @@ class EventPlane(RuleBasedStateMachine):
                 self.answer_request(set(), ended=True)
             self.clock += 30
             self.do(self.stream.tick(now=self.clock))
-        raise AssertionError("replay never came to an end")
+        raise AssertionError("the replay did not end")
 
     def teardown(self) -> None:
         self.settle()
@@ -244,12 +243,12 @@ class EventPlane(RuleBasedStateMachine):
             assert self.atlas.ledger("e", 0).counters.unknown_removals == self.unknown_before
 
     def starts_late(self) -> bool:
-        """A publisher that counts from 1 cannot be told from one whose very first batch nobody has any more."""
+        """Return whether the first batch may be lost, which looks the same as a publisher that counts from 1."""
         return self.n_applied == (self.stream.last_seq or 0) > 0
 
 
 class PlaceholderChunks(EventPlane):
-    """CPU events without tokens, one hash for each chunk of two blocks."""
+    """CPU events without tokens, one hash per chunk of two blocks."""
 
     chunk_blocks = 2
     self_describing = False

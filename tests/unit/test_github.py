@@ -1,4 +1,4 @@
-"""What GitHub reads: workflows, templates, and the notes of a release."""
+"""Files that GitHub reads: workflows, templates, and the notes of a release."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_linter_finds_nothing_in_the_workflows() -> None:
 
 
 def used(workflow: dict[str, Any]) -> list[str]:
-    """Actions and workflows that a workflow uses."""
+    """Return the actions and workflows that a workflow uses."""
     jobs = workflow["jobs"].values()
     steps = [step for job in jobs for step in job.get("steps", ())]
     return [each["uses"] for each in (*jobs, *steps) if "uses" in each]

@@ -1,6 +1,6 @@
-"""Fifteen ways in which the field's reference KV index is known to go wrong, each as what kvatlas does instead.
+"""Fifteen known defects of the field's reference KV index, each as the behaviour of kvatlas instead.
 
-Two of them have no place here: the cost of a request is a benchmark (bench/), and an endpoint's removal ordered with its
+Two of them are elsewhere: the cost of a request is a benchmark (bench/), and the order of an endpoint's removal and its
 queued events needs sockets (tests/integration/test_registration.py).
 """
 
@@ -41,7 +41,7 @@ def make_atlas(*endpoints: str, gpu_blocks: int | None = None) -> Atlas:
 def stored(
     first: int, n_blocks: int, *, block_size: int = 4, hash_from: int = 100, parent: int | None = None
 ) -> BlockStored:
-    """Blocks `first`, `first + 1`, ... of the one prompt 0, 1, 2, ..."""
+    """Return the event for blocks `first`, `first + 1`, ... of the one prompt 0, 1, 2, ..."""
     return BlockStored(
         hashes=tuple(EngineHash(hash_from + number) for number in range(first, first + n_blocks)),
         parent=EngineHash(parent)
@@ -99,7 +99,7 @@ def test_4_prefix_on_many_endpoints_is_found_on_every_one() -> None:
     assert {name: match(atlas, name).tier_blocks["gpu"] for name in names} == dict.fromkeys(names, 3)
 
 
-def test_5_same_engine_hash_on_two_endpoints_means_what_each_of_them_said() -> None:
+def test_5_same_engine_hash_on_two_endpoints_means_the_block_of_each() -> None:
     atlas = make_atlas("e", "f")
     other = BlockStored((EngineHash(100),), None, array("I", [9, 9, 9, 9]), 4)
     atlas.apply("e", 0, [stored(0, 1)])

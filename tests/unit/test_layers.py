@@ -1,4 +1,4 @@
-"""The import rules between folders, and what the sans-IO core may not touch (the table in CONTRIBUTING.md)."""
+"""The import rules between folders, and the outside world that the core may not touch (table in CONTRIBUTING.md)."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ SHELLS_IN_CORE = {
 }
 CORE_LIBRARIES = frozenset({"msgspec", "xxhash"})
 
-# Sockets, clocks, randomness, files, processes, threads, logging, and imports by name that would hide any of them.
+# Sockets, clocks, randomness, files, processes, threads, logging, and imports by name, which could hide any of these.
 NOT_IN_CORE = frozenset(
     "asyncio concurrent contextvars ctypes datetime fileinput fcntl glob http importlib io logging mmap"
     " multiprocessing os pathlib pkgutil queue random runpy sched secrets select selectors shutil signal socket"
@@ -57,7 +57,7 @@ MUTATORS = frozenset(
 
 
 def layer_violations(source: str, path: Path) -> list[str]:
-    """Imports that the folder of `path` may not make."""
+    """Return imports that the folder of `path` may not make."""
     folder = path.parts[0]
     found: list[str] = []
     for line, name in imports(source, path):
@@ -71,7 +71,7 @@ def layer_violations(source: str, path: Path) -> list[str]:
 
 
 def internal_imports(files: Iterable[Path]) -> dict[Path, set[Path]]:
-    """Module to the modules that it imports, of all `files`; a name is the module that defines it, or the package."""
+    """Return module -> the modules that it imports, for all `files`; a name counts as the module that defines it."""
     known = {module_name(path): path for path in files}
     found: dict[Path, set[Path]] = {}
     for path in known.values():
@@ -87,13 +87,13 @@ def internal_imports(files: Iterable[Path]) -> dict[Path, set[Path]]:
 
 
 def module_name(path: Path) -> str:
-    """`kvatlas.events.model` of `events/model.py`; a package's own name of its `__init__.py`."""
+    """Return `kvatlas.events.model` for `events/model.py`, and the package for its `__init__.py`."""
     parts = path.with_suffix("").parts
     return ".".join(("kvatlas", *(parts[:-1] if parts[-1] == "__init__" else parts)))
 
 
 def sub_folder_imports(modules: Mapping[Path, Iterable[Path]]) -> dict[Path, set[Path]]:
-    """Sub-folder to the sub-folders beside it, of one folder, that its modules or those below it import."""
+    """Return sub-folder -> the sub-folders beside it that its modules import, for one folder."""
     found: dict[Path, set[Path]] = {}
     for path, targets in modules.items():
         for target in targets:
@@ -107,7 +107,7 @@ def sub_folder_imports(modules: Mapping[Path, Iterable[Path]]) -> dict[Path, set
 
 
 def cycles(graph: Mapping[Path, Iterable[Path]]) -> list[list[Path]]:
-    """Groups of nodes that reach each other, each sorted."""
+    """Return groups of nodes that reach each other, each sorted."""
     reached: dict[Path, set[Path]] = {}
     for start in graph:
         seen, pending = set[Path](), list(graph[start])
@@ -126,7 +126,7 @@ def cycles(graph: Mapping[Path, Iterable[Path]]) -> list[list[Path]]:
 
 
 def core_violations(source: str, path: Path) -> list[str]:
-    """I/O, clocks, randomness, logging and hidden state in a module of the core."""
+    """Return I/O, clocks, randomness, logging and hidden state in a module of the core."""
     tree = syntax_tree(source)
     found: list[str] = []
     for line, name in imports(source, path):
@@ -150,7 +150,7 @@ def core_violations(source: str, path: Path) -> list[str]:
 
 
 def state_violations(source: str, path: Path) -> list[str]:
-    """Module-level state: `global`, containers that start empty, and constants that some code changes."""
+    """Return module-level state: `global`, containers that start empty, and constants that some code changes."""
     tree = syntax_tree(source)
     found = [f"{path}:{node.lineno}: global" for node in ast.walk(tree) if isinstance(node, ast.Global)]
     containers: set[str] = set()
@@ -166,7 +166,7 @@ def state_violations(source: str, path: Path) -> list[str]:
 
 
 def module_level_containers(statement: ast.stmt) -> Iterator[tuple[str, ast.expr]]:
-    """Names that `statement` binds to a list, dict or set, with the value."""
+    """Yield the names that `statement` binds to a list, dict or set, with the value."""
     match statement:
         case ast.Assign(targets=targets, value=value) if is_container(value):
             yield from ((target.id, value) for target in targets if isinstance(target, ast.Name))
@@ -177,7 +177,7 @@ def module_level_containers(statement: ast.stmt) -> Iterator[tuple[str, ast.expr
 
 
 def is_container(value: ast.expr) -> bool:
-    """Whether the expression makes a new mutable container."""
+    """Return whether the expression makes a new mutable container."""
     match value:
         case ast.List() | ast.Dict() | ast.Set() | ast.ListComp() | ast.DictComp() | ast.SetComp():
             return True
@@ -188,7 +188,7 @@ def is_container(value: ast.expr) -> bool:
 
 
 def is_empty(container: ast.expr) -> bool:
-    """Whether the new container holds nothing; `defaultdict(list)` does not."""
+    """Return whether the new container is empty; `defaultdict(list)` is not."""
     match container:
         case ast.List(elts=[]) | ast.Dict(keys=[]) | ast.Call(args=[], keywords=[]):
             return True
@@ -201,7 +201,7 @@ def is_empty(container: ast.expr) -> bool:
 
 
 def mutations(tree: ast.Module) -> Iterator[tuple[int, str]]:
-    """Line and name of every container that is changed by name: `X[k] = v`, `del X[k]`, `X.append(v)`."""
+    """Yield line and name of every container that is changed by name: `X[k] = v`, `del X[k]`, `X.append(v)`."""
     for node in ast.walk(tree):
         match node:
             case ast.Subscript(value=ast.Name(id=name), ctx=ast.Store() | ast.Del()):

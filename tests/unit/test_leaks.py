@@ -1,4 +1,4 @@
-"""The guard in conftest.py: it names what is left, and lets through what ends by itself."""
+"""The guards of conftest.py: they name leftovers, and accept what ends by itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is installed: packages, data files, pins, generated code, and the wheel."""
+"""The installed parts: packages, data files, pins, generated code, and the wheel."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PACKAGE_DATA: dict[str, list[str]] = PYPROJECT["tool"]["setuptools"]["package-da
 
 
 def setup_arguments() -> dict[str, Any]:
-    """What `setup.py` passes to setuptools."""
+    """Return the arguments that `setup.py` passes to setuptools."""
     with patch("setuptools.setup") as setup, contextlib.chdir(ROOT):
         runpy.run_path("setup.py")
     (call,) = setup.call_args_list
@@ -46,7 +46,7 @@ OUR_ROOTS = {
     "bench",
 }
 
-# Sources of what is installed, not installed themselves.
+# Sources of installed files, not installed themselves.
 NOT_INSTALLED = frozenset({".proto", ".cpp", ".h", ".md"})
 
 
@@ -62,7 +62,7 @@ def package_of(folder: Path) -> str:
 def left_out(
     files: Iterable[Path], packages: Iterable[str], patterns: Mapping[str, list[str]]
 ) -> Iterator[Path]:
-    """Files that would not be installed: of a folder that is no package, or of no `package-data` pattern."""
+    """Yield files that would not be installed, for lack of a package or of a `package-data` pattern."""
     for path in files:
         package = package_of(path.parent)
         wanted = ["*.py", *patterns.get("*", []), *patterns.get(package, [])]
@@ -71,10 +71,10 @@ def left_out(
 
 
 def pins(text: str) -> dict[str, str]:
-    """Normalized name to version of every line.
+    """Return normalized name -> version of every line.
 
     Raises:
-        ValueError: a line that is more than `name==version`, or a name that comes twice.
+        ValueError: a line that is not `name==version`, or a repeated name.
     """
     found: dict[str, str] = {}
     for line in text.splitlines():
@@ -100,11 +100,11 @@ def direct_requirements() -> list[Requirement]:
 
 
 ELSEWHERE = (Path("tests/vllm_check/plugin"), Path("tests/golden"))
-"""Code that runs in environments of its own, with their libraries: what vLLM loads, and what makes golden files."""
+"""Code for environments with other libraries: the plugin that vLLM loads, and the makers of golden files."""
 
 
 def undeclared_libraries(source: str, path: Path, requirements: Iterable[Requirement]) -> set[str]:
-    """Imported libraries that are installed here but that `requirements` do not name."""
+    """Return imported libraries that are installed here but that `requirements` do not name."""
     declared = {canonicalize_name(requirement.name) for requirement in requirements}
     roots = {name.partition(".")[0] for _, name in imports(source, path)}
     return {
@@ -115,7 +115,7 @@ def undeclared_libraries(source: str, path: Path, requirements: Iterable[Require
 
 
 def with_dependencies(requirements: Iterable[Requirement]) -> Iterator[Requirement]:
-    """The requirements that are installed here and everything they need in turn; a dependency group may be left out."""
+    """Yield the requirements installed here and all they need in turn; a dependency group may be left out."""
     pending = list(requirements)
     seen: set[str] = set()
     while pending:
@@ -228,7 +228,7 @@ def test_pin_rule_refuses_line_that_is_no_pin(line: str) -> None:
 
 
 def descriptors(protos: Iterable[Path], target: Path) -> dict[str, bytes]:
-    """What the proto files say, in the form that generated code carries."""
+    """Return the descriptors of the proto files, in the form that generated code carries."""
     command = [
         sys.executable,
         "-m",
@@ -243,7 +243,7 @@ def descriptors(protos: Iterable[Path], target: Path) -> dict[str, bytes]:
 
 
 def without_json_names(file: FileDescriptorProto) -> bytes:
-    """Serialized descriptor; JSON names follow from field names and generated code leaves them out."""
+    """Return the serialized descriptor without JSON names, which generated code leaves out."""
     pending = list(file.message_type)
     while pending:
         message = pending.pop()
@@ -265,7 +265,7 @@ def test_generated_code_is_that_of_the_proto_files(tmp_path: Path) -> None:
     assert carried == descriptors(protos, tmp_path / "descriptors")
 
 
-def test_protobuf_requirement_is_what_generated_code_asks_for() -> None:
+def test_protobuf_requirement_is_that_of_generated_code() -> None:
     (protobuf,) = [each for each in direct_requirements() if each.name == "protobuf"]
     generated = [read(path) for path in tracked_files() if path.name.endswith("_pb2.py")]
     versions = {
@@ -279,7 +279,7 @@ def test_protobuf_requirement_is_what_generated_code_asks_for() -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(600)  # it compiles
 def test_wheel_from_the_sdist_holds_the_packages_the_native_parts_and_nothing_else(tmp_path: Path) -> None:
-    """Build the sdist from what the image is built from, and the wheel from the sdist."""
+    """Build the sdist from the files that the image is built from, and the wheel from the sdist."""
     source = tmp_path / "source"
     kept = [Path(line[1:]) for line in read(Path(".dockerignore")).splitlines() if line.startswith("!")]
     for path in tracked_files():

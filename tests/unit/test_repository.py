@@ -1,4 +1,4 @@
-"""What every file of the repository keeps to: no traces of a machine, no dead links, no leftovers, no giants."""
+"""Rules for every file of the repository: no traces of a machine, no dead links, no leftovers, no giants."""
 
 from __future__ import annotations
 
@@ -53,38 +53,38 @@ def is_code(path: Path) -> bool:
 
 
 def matching_lines(pattern: re.Pattern[str], text: str) -> Iterator[str]:
-    """`line number: the match` of every line in which the pattern occurs."""
+    """Yield `line number: the match` of every line in which the pattern occurs."""
     for number, line in enumerate(text.splitlines(), 1):
         if match := pattern.search(line):
             yield f"{number}: {match[0]}"
 
 
 def package_indexes(path: Path, text: str) -> Iterator[str]:
-    """Addresses of package indexes, options that name one, and lock files, which record one."""
+    """Yield addresses of package indexes, options that name one, and lock files, which record one."""
     if path.name in LOCK_FILES:
         yield "is a lock file"
     yield from matching_lines(PACKAGE_INDEX, text)
 
 
 def machine_paths(_path: Path, text: str) -> Iterator[str]:
-    """Absolute paths of the machine that a file was written on."""
+    """Yield absolute paths of the machine that a file was written on."""
     yield from matching_lines(MACHINE_PATH, text)
 
 
 def leftovers(path: Path, text: str) -> Iterator[str]:
-    """Words that mark unfinished code."""
+    """Yield words that mark unfinished code."""
     if is_code(path):
         yield from matching_lines(LEFTOVER, text)
 
 
 def giants(path: Path, text: str) -> Iterator[str]:
-    """Files too long to hold one idea."""
+    """Yield a message if the file is too long to hold one idea."""
     if is_code(path) and (n_lines := text.count("\n")) > MAX_LINES:
         yield f"has {n_lines} lines, at most {MAX_LINES}"
 
 
 def anchors(markdown: str) -> set[str]:
-    """Anchors of the headings, as code hosts make them."""
+    """Return anchors of the headings, as code hosts make them."""
     found: set[str] = set()
     for heading in HEADING.findall(FENCE.sub("", markdown)):
         words = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).lower()
@@ -95,7 +95,7 @@ def anchors(markdown: str) -> set[str]:
 
 
 def dead_links(path: Path, text: str) -> Iterator[str]:
-    """Relative links of a Markdown file to files or headings that do not exist."""
+    """Yield relative links of a Markdown file to files or headings that do not exist."""
     if path.suffix != ".md":
         return
     for match in LINK.finditer(CODE_SPAN.sub("", FENCE.sub("", text))):
@@ -111,7 +111,7 @@ def dead_links(path: Path, text: str) -> Iterator[str]:
 
 
 def dead_paths(path: Path, text: str) -> Iterator[str]:
-    """Paths that a Markdown file names as code, into a folder of this repository, and that do not exist."""
+    """Yield paths that a Markdown file names as code, into a folder of this repository, and that do not exist."""
     if path.suffix != ".md":
         return
     for name in NAMED_PATH.findall(FENCE.sub("", text)):
@@ -121,7 +121,7 @@ def dead_paths(path: Path, text: str) -> Iterator[str]:
 
 
 def dead_documents(path: Path, text: str) -> Iterator[str]:
-    """Documents that code refers to and that do not exist."""
+    """Yield documents that code refers to and that do not exist."""
     if is_code(path) and path != THIS_FILE:
         folder = "docs" if path == NAVIGATION else path.parent
         for name in NAMED_DOCUMENT.findall(text):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import ssl
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping
@@ -16,8 +17,8 @@ from .credentials import Credentials
 from .errors import ADVICE, AccessError, Failure, RequestFailedError
 from .wire import read_status
 
-CONNECT_S = 10.0
-"""Time limit for a connection."""
+CONNECT_S = 5.0
+"""Time limit for a connection, so that one attempt to reach a server that is away does not delay the next for long."""
 
 RESPONSE_S = 60.0
 """Time limit for a response that is not a watch; API servers use the same limit."""
@@ -28,8 +29,10 @@ MAX_BODY_BYTES = 128 * 2**20
 MAX_ERROR_BYTES = 64 * 2**10
 """Largest part read of an error response."""
 
-KEEPALIVE = ((socket.TCP_KEEPIDLE, 20), (socket.TCP_KEEPINTVL, 10), (socket.TCP_KEEPCNT, 4))
-"""TCP keepalive that detects a lost peer after a minute, since watches may be silent for longer."""
+KEEPALIVE = (
+    (socket.TCP_KEEPIDLE, 10), (socket.TCP_KEEPINTVL, 5), (socket.TCP_KEEPCNT, 2), (socket.TCP_USER_TIMEOUT, 15_000)
+)  # fmt: skip
+"""TCP options that detect a lost peer after 20 s. A load balancer may answer for it; then the end of the watch does."""
 
 CONTENT_TYPE = "application/json"
 
@@ -47,6 +50,8 @@ class ApiServer:
         self._credentials = Credentials(access)
         self._clock = clock
         self._session: aiohttp.ClientSession | None = None
+        self._failed = False
+        self._back = asyncio.Event()
 
     async def start(self) -> None:
         """Open the session."""
@@ -65,6 +70,15 @@ class ApiServer:
         session, self._session = self._session, None
         if session is not None:
             await session.close()
+
+    async def pause(self, seconds: float) -> bool:
+        """Wait; return True at once when a request succeeds after others failed, so that all retry when one does."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._back.wait()
+        except TimeoutError:
+            return False
+        return True
 
     async def get(self, path: str, query: Mapping[str, str]) -> bytes:
         """Send a GET request and return the body.
@@ -88,7 +102,7 @@ class ApiServer:
         Raises:
             RequestFailedError: no response, or an error status.
         """
-        with _failures(f"{method} {path}"):
+        with self._noting_failures(f"{method} {path}"):
             async with (
                 asyncio.timeout(limit_s),
                 self._request(method, path, query or {}, body) as response,
@@ -116,7 +130,7 @@ class ApiServer:
         Raises:
             RequestFailedError: no response, an error status, or a broken connection.
         """
-        with _failures(f"watch of {path}"):
+        with self._noting_failures(f"watch of {path}"):
             async with asyncio.timeout(deadline_s), self._request("GET", path, query, None) as response:
                 opened()
                 async for piece in response.content.iter_any():
@@ -128,15 +142,34 @@ class ApiServer:
     async def _request(
         self, method: str, path: str, query: Mapping[str, str], body: bytes | None
     ) -> AsyncGenerator[aiohttp.ClientResponse]:
-        """Yield a successful response. On 401, reload the token and retry once."""
-        response = await self._once(method, path, query, body)
+        """Yield a successful response. On 401, or if a replaced CA is why TLS failed, reload the file and retry once."""
+        try:
+            response = await self._once(method, path, query, body)
+        except aiohttp.ClientConnectorCertificateError:
+            if not self._credentials.renew_tls(now=self._clock()):
+                raise
+            response = await self._once(method, path, query, body)
         if response.status == 401 and self._credentials.renew(now=self._clock()):
             response.release()
             response = await self._once(method, path, query, body)
         async with response:
             if response.status >= 300:
                 raise RequestFailedError(await _refusal(method, path, response))
+            if self._failed:
+                self._failed = False
+                self._back.set()
+                self._back = asyncio.Event()
             yield response
+
+    @contextmanager
+    def _noting_failures(self, what: str) -> Generator[None]:
+        """Raise every error of a request as a `RequestFailedError`, and note it for `pause`."""
+        try:
+            with _failures(what):
+                yield
+        except RequestFailedError:
+            self._failed = True
+            raise
 
     async def _once(
         self, method: str, path: str, query: Mapping[str, str], body: bytes | None
@@ -206,7 +239,26 @@ def _failures(what: str) -> Generator[None]:
         raise RequestFailedError(Failure("timeout", f"{what}: no complete response in time")) from None
     except aiohttp.ClientPayloadError as error:
         raise RequestFailedError(Failure("cut", f"{what}: the connection broke: {error}")) from error
+    except aiohttp.ClientConnectorCertificateError as error:
+        cause = getattr(error.certificate_error, "verify_message", "") or str(error.certificate_error)
+        reason = f"the certificate of {error.host}:{error.port} is not accepted: {cause}"
+        raise RequestFailedError(Failure("unreachable", f"{what}: {reason}")) from error
+    except aiohttp.ClientConnectorError as error:
+        reason = f"no connection to {error.host}:{error.port}: {_plain(error.os_error)}"
+        raise RequestFailedError(Failure("unreachable", f"{what}: {reason}")) from error
+    except aiohttp.ServerDisconnectedError as error:
+        reason = "the server closed the connection without a response"
+        raise RequestFailedError(Failure("unreachable", f"{what}: {reason}")) from error
     except (aiohttp.ClientError, OSError, UnicodeError, AccessError) as error:
         raise RequestFailedError(
             Failure("unreachable", f"{what}: {str(error) or type(error).__name__}")
         ) from error
+
+
+def _plain(error: OSError) -> str:
+    """Return the system's words for an error; aiohttp and asyncio wrap it in text of their own, or in None."""
+    if isinstance(error, ssl.SSLError):
+        return f"TLS failed: {(error.reason or str(error)).lower().replace('_', ' ')}"
+    if not error.errno or error.errno < 0:
+        return error.strerror or str(error) or type(error).__name__
+    return os.strerror(error.errno).lower()

@@ -64,6 +64,11 @@ class Credentials:
         assert self._tls is not None  # noqa: S101 - loaded, or raised
         return self._tls
 
+    def renew_tls(self, *, now: float) -> bool:
+        """Reload the TLS context if its files have changed; return whether they had."""
+        before, self._tls_seen_at = self._tls, None
+        return self.tls(now=now) is not before
+
     def _read_token(self, path: Path, now: float) -> None:
         try:
             token = path.read_text().strip()

@@ -24,7 +24,7 @@ class Elector:
         namespace: namespace of the Lease.
         name: name of the Lease.
         election: decides the steps.
-        limit_s: time limit per request; less than the time in which a lead must be renewed.
+        limit_s: longest time per request; less than the time in which a lead must be renewed.
         on_change: called after this process began or ceased to lead.
         clock: monotonic seconds.
         wall: seconds since 1970.
@@ -45,18 +45,32 @@ class Elector:
         self._server, self._election, self._on_change = server, election, on_change
         self._limit_s, self._clock, self._wall = limit_s, clock, wall
         self._collection = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
-        self._path = f"{self._collection}/{name}"
+        self.path = f"{self._collection}/{name}"
+        """Path of the Lease."""
         self.leads = False
         """Whether this process leads."""
         self.n_changes = 0
         """How often it began or ceased to lead."""
-        self._warned = False
+        self.problem: Failure | None = None
+        """Why the Lease could not be read, or renewed by its holder, at the last attempt; None after success."""
+        self._failure: Failure | None = None
+
+    @property
+    def leader(self) -> str:
+        """Identity of the last known holder of the Lease; empty for nobody."""
+        return self._election.leader
+
+    @property
+    def holds_on(self) -> bool:
+        """Whether this process leads without a renewed Lease, since the API server does not answer."""
+        return self._election.holds_on(self._clock())
 
     async def run(self) -> None:
         """Take part in the election, until cancelled."""
         while True:
             match self._election.step(self._clock(), wall=self._wall()):
                 case Pause(seconds):
+                    self.problem = self._failure
                     await asyncio.sleep(seconds)
                 case ReadLease():
                     await self._read()
@@ -90,7 +104,7 @@ class Elector:
         """Replace the Lease; return False if another process has changed it."""
         try:
             body = msgspec.json.encode(write.lease)
-            await self._server.send("PUT", self._path, body=body, limit_s=self._limit_s)
+            await self._server.send("PUT", self.path, body=body, limit_s=self._limit_s)
         except RequestFailedError as error:
             if error.failure.status != 409:
                 raise
@@ -109,9 +123,15 @@ class Elector:
             await asyncio.sleep(every_s)
 
     async def _fetch(self) -> bytes:
-        return await self._server.send("GET", self._path, limit_s=self._limit_s)
+        return await self._server.send("GET", self.path, limit_s=self._time_limit_s())
+
+    def _time_limit_s(self) -> float:
+        """Return the time limit of the next request: a leader has to know the result before its lead would expire."""
+        left_s = self._election.left_s(self._clock())
+        return min(self._limit_s, 0.9 * left_s) if left_s > 0 else self._limit_s
 
     async def _read(self) -> None:
+        self._failure = None
         try:
             body = await self._fetch()
         except RequestFailedError as error:
@@ -122,16 +142,16 @@ class Elector:
             return
         lease = read_lease(body)
         if lease is None:
-            self._failed(Failure("malformed", f"{self._path} is not a Lease"))
+            self._failed(Failure("malformed", f"{self.path} is not a Lease"))
         else:
             self._election.found(lease, now=self._clock())
 
     async def _write(self, write: WriteLease) -> None:
-        asked_at = self._clock()
+        asked_at, self._failure = self._clock(), None
         body = msgspec.json.encode(write.lease)
-        method, path = ("POST", self._collection) if write.is_new else ("PUT", self._path)
+        method, path = ("POST", self._collection) if write.is_new else ("PUT", self.path)
         try:
-            body = await self._server.send(method, path, body=body, limit_s=self._limit_s)
+            body = await self._server.send(method, path, body=body, limit_s=self._time_limit_s())
         except RequestFailedError as error:
             if error.failure.status == 409:
                 self._election.refused(now=self._clock())
@@ -139,13 +159,15 @@ class Elector:
                 self._failed(error.failure)
             return
         self._election.written(read_lease(body) or write.lease, now=self._clock(), asked_at=asked_at)
-        self._warned = False
 
     def _failed(self, failure: Failure) -> None:
-        level = logging.DEBUG if self._warned else logging.WARNING
-        log.log(level, "the Lease cannot be used: %s", failure.message)
-        self._warned = True
-        self._election.failed(now=self._clock())
+        level = logging.DEBUG if self.problem else logging.WARNING
+        effect = (
+            "; this process leads on until the API server answers" if failure.is_outage and self.leads else ""
+        )
+        log.log(level, "the Lease cannot be used: %s%s", failure.message, effect)
+        self._failure = failure
+        self._election.failed(now=self._clock(), is_outage=failure.is_outage)
 
     def _look(self) -> None:
         leads = self._election.leads(self._clock())

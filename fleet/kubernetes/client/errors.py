@@ -20,6 +20,12 @@ ADVICE = {
 }
 """Remedy for an error response, by HTTP status."""
 
+LACKS = {403: "forbidden", 404: "not_installed"}
+"""HTTP status of a list or watch -> what the cluster lacks for it."""
+
+UNANSWERED = frozenset({"unreachable", "timeout"})
+"""Failures without a response."""
+
 
 class KubernetesError(KVAtlasError):
     """Base of errors between the process and the Kubernetes API server."""
@@ -49,6 +55,18 @@ class Failure:
     message: str
     status: int | None = None
     retry_after_s: float | None = None
+
+    @property
+    def is_outage(self) -> bool:
+        """Whether there was no response, or one of a server that is overloaded or out of order."""
+        if self.status is None:
+            return self.reason in ("unreachable", "timeout", "cut")
+        return self.status == 429 or self.status >= 500
+
+    @property
+    def lack(self) -> str | None:
+        """What the cluster lacks for the request: `forbidden` for a right, `not_installed` for a kind; None for neither."""
+        return LACKS.get(self.status) if self.status is not None else None
 
 
 class RequestFailedError(KubernetesError):

@@ -67,6 +67,11 @@ class Follower(Generic[T]):
         self._warned = False
         self._steps_task: asyncio.Task[None] | None = None
 
+    @property
+    def path(self) -> str:
+        """Path of the collection."""
+        return self._collection.path
+
     def follow(self, collection: Collection) -> None:
         """Follow another collection; the copy stays as it is until that one is listed."""
         if collection != self._collection:
@@ -93,7 +98,8 @@ class Follower(Generic[T]):
         while True:
             match self.copy.step(self._clock()):
                 case Pause(seconds):
-                    await asyncio.sleep(seconds)
+                    if await self._server.pause(seconds):
+                        self.copy.wake()
                 case ListPage() as page:
                     await self._list(page)
                 case Watch() as watch:
@@ -147,10 +153,11 @@ class Follower(Generic[T]):
 
     def _failed(self, failure: Failure) -> None:
         is_news = not self._warned and failure.reason not in ROUTINE
-        log.log(
-            logging.WARNING if is_news else logging.DEBUG,
-            "the last known %s stay in use: %s", self._collection.path.rpartition("/")[2], failure.message,
-        )  # fmt: skip
+        plural = self._collection.path.rpartition("/")[2]
+        effect = (
+            f"the last known {plural} stay in use" if self.copy.n_lists else f"{plural} are not known yet"
+        )
+        log.log(logging.WARNING if is_news else logging.DEBUG, "%s: %s", effect, failure.message)
         self._warned = self._warned or is_news
         self.copy.failed(failure, now=self._clock())
         self._on_change()

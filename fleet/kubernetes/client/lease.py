@@ -3,10 +3,15 @@
 One process holds the Lease and renews it. The others read it, and take it if the holder gave it up or did not renew it for
 its whole duration. They measure that with their own clock, so wrong clocks elsewhere do no harm. The holder stops leading
 before others may take over. Source: client-go, tools/leaderelection.
+
+While the API server does not answer, nobody can take the Lease, so the last holder goes on leading; client-go would stop. Only
+time in which the server answers counts as silence of the holder, so it can renew the Lease first after an outage. A holder
+that is cut off alone cannot know that: it leads beside its successor until the server answers it.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -59,7 +64,8 @@ class Terms:
 
     Attributes:
         lease_s: time without renewal after which others may take the Lease.
-        renew_s: time without successful renewal after which the holder stops leading; less than `lease_s`.
+        renew_s: time without successful renewal after which the holder stops leading, unless the server does not answer;
+            less than `lease_s`.
         retry_s: time between two reads or renewals.
     """
 
@@ -103,13 +109,21 @@ class LeaseElection:
         self._name, self._identity, self._terms, self._rng = name, identity, terms, rng
         self._known: Lease | None = None
         self._is_known = False
-        self._changed_at = 0.0
+        self._silent_since: float | None = None
         self._next_at = 0.0
-        self._leads_until: float | None = None
+        self._renewed_until = self._held_until = -math.inf
 
     def leads(self, now: float) -> bool:
         """Return whether this process leads."""
-        return self._leads_until is not None and now < self._leads_until
+        return self.left_s(now) > 0
+
+    def left_s(self, now: float) -> float:
+        """Return the time for which this process leads without further responses; not above 0 if it does not lead."""
+        return max(self._renewed_until, self._held_until) - now
+
+    def holds_on(self, now: float) -> bool:
+        """Return whether this process leads without a renewed Lease, since the API server does not answer."""
+        return self._renewed_until <= now < self._held_until
 
     @property
     def leader(self) -> str:
@@ -134,31 +148,46 @@ class LeaseElection:
 
     def found(self, lease: Lease | None, *, now: float) -> None:
         """Take the Lease as read, None if it does not exist."""
-        if lease is None or self._known is None or lease.spec != self._known.spec:
-            self._changed_at = now
+        is_same = lease is not None and self._known is not None and lease.spec == self._known.spec
+        if self._silent_since is None or not is_same:
+            self._silent_since = now
         self._known, self._is_known = lease, True
         if not self._may_take(now):
+            self._stop()
             self._wait(now)
+            self._next_at = min(self._next_at, self._silent_since + self._duration_s)
 
     def written(self, lease: Lease, *, now: float, asked_at: float) -> None:
         """Take the Lease as written; this process leads for `renew_s` from `asked_at`."""
         self._known, self._is_known = lease, True
-        self._changed_at = now
-        self._leads_until = asked_at + self._terms.renew_s
+        self._silent_since = now
+        self._renewed_until = asked_at + self._terms.renew_s
         self._wait(now)
 
     def refused(self, *, now: float) -> None:
         """Handle a conflict: another process wrote first, so read again."""
         self._is_known = False
+        self._held_until = -math.inf
         self._wait(now)
 
-    def failed(self, *, now: float) -> None:
-        """Handle a failed request. The known state stays; the lead expires by time."""
+    def failed(self, *, now: float, is_outage: bool) -> None:
+        """Handle a failed request. The Lease is read next, since a lost request may have changed it.
+
+        Args:
+            now: monotonic seconds.
+            is_outage: whether the API server did not answer or is out of order. A lead lasts `renew_s` longer then;
+                otherwise it expires by time.
+        """
+        self._is_known = False
+        if is_outage:
+            self._silent_since = None
+            if self.leads(now):
+                self._held_until = now + self._terms.renew_s
         self._wait(now)
 
     def release(self, *, wall: float) -> WriteLease | None:
         """Return the step that gives up the Lease, None if this process does not hold it."""
-        self._leads_until = None
+        self._stop()
         ours, self._known = self._known if self.leader == self._identity else None, None
         if ours is None:
             return None
@@ -170,8 +199,15 @@ class LeaseElection:
     def _may_take(self, now: float) -> bool:
         if self._known is None or self.leader in ("", self._identity):
             return True
-        duration_s = self._known.spec.lease_duration_seconds or self._terms.lease_s
-        return now - self._changed_at >= duration_s
+        return self._silent_since is not None and now - self._silent_since >= self._duration_s
+
+    @property
+    def _duration_s(self) -> float:
+        """Time without renewal after which the known Lease may be taken."""
+        return (self._known and self._known.spec.lease_duration_seconds) or self._terms.lease_s
+
+    def _stop(self) -> None:
+        self._renewed_until = self._held_until = -math.inf
 
     def _ours(self, wall: float) -> Lease:
         time = _time(wall)

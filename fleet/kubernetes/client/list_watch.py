@@ -174,7 +174,12 @@ class ListWatch(Generic[T]):
             self._whole = failure.status == 410 and bool(self._continue_from)
             self._note_missing(failure, now)
             self._start_list()
-        self._wait_until = now + self._backoff.failed(failure.retry_after_s)
+        self._wait_until = now + self._backoff.failed(failure)
+
+    def wake(self) -> None:
+        """Retry now, because the server answers again; only once in a row of failures."""
+        if self._backoff.wake():
+            self._wait_until = 0.0
 
     def _start_list(self) -> None:
         self._position = ""

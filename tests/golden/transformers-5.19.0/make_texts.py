@@ -28,7 +28,7 @@ class Day(dt.datetime):
 
 
 def as_parts(message: dict[str, Any]) -> dict[str, Any]:
-    """A message as the engine hands it to a template that wants parts."""
+    """Return a message as the engine passes it to a template that expects parts."""
     if message["role"] == "tool":
         return message
     return {**message, "content": [{"type": "text", "text": message["content"]}]}

@@ -39,7 +39,7 @@ ROWS = {
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Result, str]:
-    """Result and output of a run that is as small as can be."""
+    """Run the smallest size, and return its result and output."""
     file = tmp_path_factory.mktemp("bench") / "index.json"
     command = [sys.executable, "-m", "bench", "--size", "tiny", "--without-dynamo", "--json", str(file)]
     before = DOCUMENT.read_text()

@@ -31,7 +31,7 @@ FAKE = Benchmark(name="fake", about="Summary.\n\nAnd the rest.", add_options=add
 
 @pytest.fixture
 def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A page of docs with a region, which runs may write."""
+    """Write a page of docs with a region, and return its path."""
     (tmp_path / "docs").mkdir()
     (tmp_path / "results").mkdir()
     monkeypatch.setattr(runner, "_ROOT", tmp_path)

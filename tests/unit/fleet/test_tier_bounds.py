@@ -119,7 +119,7 @@ async def test_bound_of_an_inferred_tier_is_learned_from_the_audit(
 ) -> None:
     async with make_fleet(tiers(source="inferred")) as fleet:
         engine = simulated_engine(
-            fleet, gpu_blocks=gpu_blocks, cpu_blocks=cpu_blocks, chunk_blocks=chunk_blocks, told=["GPU"]
+            fleet, gpu_blocks=gpu_blocks, cpu_blocks=cpu_blocks, chunk_blocks=chunk_blocks, media=["GPU"]
         )
         engine.serve(prompts(workload, 1200))
 
@@ -187,7 +187,7 @@ async def test_engine_that_begins_anew_has_no_bound_until_its_evictions_show_one
 
 async def test_audit_of_an_engine_with_several_ranks_teaches_no_bound() -> None:
     async with make_fleet(tiers(source="inferred")) as fleet:
-        engine = simulated_engine(fleet, gpu_blocks=100, cpu_blocks=200, told=["GPU"])
+        engine = simulated_engine(fleet, gpu_blocks=100, cpu_blocks=200, media=["GPU"])
         fleet.add_rank("e", RankAddresses(1, NOWHERE, None))
         engine.serve(prompts("few_documents", 200))
 
@@ -196,7 +196,7 @@ async def test_audit_of_an_engine_with_several_ranks_teaches_no_bound() -> None:
 
 async def test_configured_number_stays_whatever_the_audit_shows() -> None:
     async with make_fleet(tiers(cpu=1000, source="inferred")) as fleet:
-        engine = simulated_engine(fleet, gpu_blocks=100, cpu_blocks=200, told=["GPU"])
+        engine = simulated_engine(fleet, gpu_blocks=100, cpu_blocks=200, media=["GPU"])
         engine.serve(prompts("few_documents", 200))
 
         assert engine.bound(CPU) == 1000

@@ -67,7 +67,7 @@ async def test_leaving_early_aborts_the_request() -> None:
 async def test_requests_fail_when_the_engine_stops() -> None:
     async with running_engine(time_scale=1000.0) as engine:
         waiting = asyncio.create_task(tokens_of(engine, make_request("a")))
-        await asyncio.sleep(0)  # lets it hand the request over
+        await asyncio.sleep(0)  # lets the engine accept the request
 
     with pytest.raises(EngineStoppedError, match="the engine stopped"):
         await waiting

@@ -48,7 +48,7 @@ def test_held_port_is_given_to_nobody_else() -> None:
 
 
 def test_port_is_released_with_its_owner() -> None:
-    address = "127.77.0.1"  # of no other test, which could take the port first
+    address = "127.77.0.1"  # an address of no other test, which could take the port first
     port = HeldPort(address)
     number = port.number
     del port

@@ -1,4 +1,4 @@
-"""The published benchmark still runs on simulated servers, and its page says what came of it. Its figures are not tested."""
+"""The published benchmark on simulated servers, and its page. Its figures are not tested."""
 
 from __future__ import annotations
 

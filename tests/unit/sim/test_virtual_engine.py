@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kvatlas.sim.block_cache import BlockCache
@@ -135,8 +135,37 @@ def play_step_by_step(scheduler: Scheduler, plans: list[Plan]) -> History:
             return history
 
 
+COPY_ENDS_WITH_A_STEP = [
+    Plan(at=0.0, prompt=(0,), n_output=1),
+    Plan(at=0.0, prompt=(1, 0, 0, 0), n_output=1),
+    Plan(at=6087 / 1024, prompt=(1, 0, 0, 0, 0, 0, 0, 0, 0), n_output=3),
+    Plan(at=2.0234375, prompt=(1, 1, 1, 0, 0, 1, 1, 1, 1, 0, 1, 1), n_output=14),
+    Plan(at=6585 / 1024, prompt=(1, 0), n_output=1),
+]
+
+
+ALL_ARE_PREEMPTED = [
+    Plan(at=0.0, prompt=(0,), n_output=1),
+    Plan(at=0.0, prompt=(0,), n_output=18),
+    Plan(at=0.0, prompt=(0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0), n_output=19),
+    Plan(at=0.0, prompt=(0, 0, 0, 0, 0, 0, 0, 0), n_output=10),
+]
+
+
 @settings(max_examples=200)
 @given(plans=plans, sizes=sizes, storage=st.booleans(), looks=st.lists(st.floats(0, 40), max_size=6))
+@example(
+    plans=ALL_ARE_PREEMPTED,
+    sizes={"gpu_blocks": 24, "cpu_blocks": 6, "chunk_blocks": 1},
+    storage=False,
+    looks=[],
+)
+@example(
+    plans=COPY_ENDS_WITH_A_STEP,
+    sizes={"gpu_blocks": 24, "cpu_blocks": 6, "chunk_blocks": 1},
+    storage=False,
+    looks=[],
+)
 def test_runs_of_steps_give_what_single_steps_give(
     plans: list[Plan], sizes: dict[str, Any], storage: bool, looks: list[float]
 ) -> None:

@@ -26,7 +26,7 @@ def body(prompt: str) -> bytes:
 
 
 def figures(tokenization: Tokenization) -> dict[str, float]:
-    """Samples by name and label, without the common prefix."""
+    """Return samples by name and label, without the common prefix."""
     registry = CollectorRegistry()
     registry.register(StateCollector(lambda: tokenization_families([tokenization])))
     return {
@@ -82,7 +82,7 @@ async def test_limits_are_those_of_the_configuration(models: dict[str, Path]) ->
 
 @pytest.fixture
 def folder(models: dict[str, Path], tmp_path: Path) -> Path:
-    """A copy of the tiny model."""
+    """Copy the tiny model."""
     copy = tmp_path / "model"
     copy.mkdir()
     for file in models["tiny"].iterdir():

@@ -1,3 +1,11 @@
+{{- /* Value of a flag in a map of flags, given as name or as name=value; otherwise the default. */ -}}
+{{- define "kvatlas.flag" -}}
+{{- $name := index . 1 -}}{{- $value := toString (index . 2) -}}
+{{- range $flag, $given := index . 0 -}}
+{{- if eq $flag $name }}{{ $value = toString $given }}{{ else if hasPrefix (printf "%s=" $name) $flag }}{{ $value = trimPrefix (printf "%s=" $name) $flag }}{{ end -}}
+{{- end -}}
+{{- $value -}}
+{{- end -}}
 {{- /* What counts, as YAML: the router charts' names, over them the inferencepool chart's, and what follows from both. */ -}}
 {{- define "kvatlas.context" -}}
 {{- $values := .Values -}}
@@ -18,10 +26,15 @@
 {{- if dig "sidecar" "enabled" false $values.inferenceExtension }}{{ $proxy = set (deepCopy $proxy) "enabled" true }}{{ end -}}
 {{- $routes := not $pool.existing -}}
 {{- $secure := toString (dig "secure-serving" (and $routes (not $proxy.enabled)) $epp.flags) -}}
+{{- $followed := include "kvatlas.flag" (list $epp.flags "pool-name" (ternary (ternary .Release.Name "" $pool.create) $pool.existing $routes)) -}}
+{{- $group := include "kvatlas.flag" (list $epp.flags "pool-group" (dig "endpoints" "kubernetes" "poolGroup" "inference.networking.k8s.io" $values.config)) -}}
+{{- $elects := eq "true" (include "kvatlas.flag" (list $epp.flags "ha-enable-leader-election" (and $routes (gt (int $epp.replicas) 1) $epp.leaderElection))) -}}
+{{- $lease := dig "leaderElection" "leaseName" "" $values.config | default (trimSuffix "-" (printf "kvatlas-%s" $followed)) -}}
 {{- $name := printf "%s-epp" (.Release.Name | trunc 40 | trimSuffix "-") -}}
 {{- $labels := dict "app.kubernetes.io/name" "kvatlas" "app.kubernetes.io/instance" .Release.Name -}}
 {{- if and $routes (not $selector) }}{{ fail "router.modelServers.matchLabels (or inferencePool.modelServers.matchLabels) is empty: it chooses the model servers" }}{{ end -}}
 {{- if and $pool.create $routes (not $matchLabels) }}{{ fail "router.modelServers.matchLabels is empty, and an InferencePool is made from it alone" }}{{ end -}}
+{{- if and $pool.create $routes (ne $group "inference.networking.k8s.io") }}{{ fail (printf "pool-group is %s, and the chart makes pools of inference.networking.k8s.io alone: name your pool in router.inferencePool.existing" $group) }}{{ end -}}
 {{- if not (has $values.provider.name (list "gke" "istio" "kgateway" "agentgateway" "envoy-ai-gateway" "nginx" "none")) }}{{ fail (printf "provider.name is %q, want gke, istio, kgateway, agentgateway, envoy-ai-gateway, nginx or none" $values.provider.name) }}{{ end -}}
 {{- if not (has $pool.failureMode (list "FailOpen" "FailClose")) }}{{ fail (printf "failureMode is %q, want FailOpen or FailClose" $pool.failureMode) }}{{ end -}}
 {{- if ne (dig "modelServerProtocol" $servers.protocol $values.inferencePool) "http" }}{{ fail "router.modelServers.protocol (or inferencePool.modelServerProtocol) is not http: prompts are read from HTTP requests alone" }}{{ end -}}
@@ -40,10 +53,12 @@
   "ports" $ports
   "pool" $pool
   "makesPool" (and $pool.create $routes)
-  "followed" (ternary (ternary .Release.Name "" $pool.create) $pool.existing $routes)
+  "followed" $followed
+  "group" $group
   "proxy" $proxy
   "secure" $secure
-  "elects" (and $routes (gt (int $epp.replicas) 1) $epp.leaderElection)
+  "elects" $elects
+  "lease" $lease
   "monitoring" (mergeOverwrite (deepCopy $values.router.monitoring) (dig "monitoring" dict $values.inferenceExtension))
   "route" (mergeOverwrite (deepCopy $values.httpRoute) $values.experimentalHttpRoute)
   "extraPorts" (dig "extraServicePorts" $values.router.extraServicePorts $values.inferenceExtension)

@@ -1,4 +1,4 @@
-"""docs/doctor.md against the checks: one row each, in order."""
+"""docs/doctor.md compared with the checks: one row each, in order."""
 
 from __future__ import annotations
 

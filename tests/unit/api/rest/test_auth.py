@@ -1,4 +1,4 @@
-"""The bearer token, without a process around."""
+"""The bearer token, without a running process."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_start_is_refused_without_a_token_in_the_file(
         TokenFile(file)
 
 
-def test_changed_file_counts_at_once_and_nobody_is_admitted_while_it_is_broken(
+def test_changed_file_applies_at_once_and_nobody_is_admitted_while_it_is_broken(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     file = tmp_path / "token"
@@ -151,7 +151,7 @@ async def test_call_is_served_only_with_the_token(
         ),
     ],
 )  # fmt: skip
-def test_each_token_is_for_the_calls_that_its_setting_says(
+def test_each_token_admits_the_calls_of_its_setting(
     config: dict[str, Any],
     change: list[str],
     read: list[str],

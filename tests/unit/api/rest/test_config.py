@@ -1,4 +1,4 @@
-"""`/v1/config` and `/v1/weights`, without a process around."""
+"""`/v1/config` and `/v1/weights`, without a running process."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from support.fleets import make_endpoint, with_endpoints
 
 @dataclass
 class Rest:
-    """The routes, and what they have switched to."""
+    """The routes, and the configurations they put in force."""
 
     client: httpx.AsyncClient
     live: LiveConfig
@@ -141,7 +141,7 @@ async def test_weights_in_force_are_shown_under_the_names_that_change_them(rest:
     ]
 
 
-async def test_preview_tells_what_would_have_changed_and_changes_nothing(rest: Rest) -> None:
+async def test_preview_reports_changed_decisions_and_changes_nothing(rest: Rest) -> None:
     fleet = [endpoint("e0", of=load(waiting=0, kv=0.5)), endpoint("e1", of=load(waiting=1, kv=0.0))]
     decision = rest.live.plan.profile.decide(RequestView(model="m", now=0.0), fleet, rng=no_chance)
     assert decision.picked == ("e0",), "2 for the queue and 1 for half a cache, against 2"

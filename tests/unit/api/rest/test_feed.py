@@ -1,4 +1,4 @@
-"""Frames for viewers, without a process around."""
+"""Frames for viewers, without a running process."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kvatlas.api.rest.metrics import RestMetrics
 
 @dataclass
 class Maker:
-    """Makes frames that say how many there were."""
+    """A maker of frames that contain their number."""
 
     cost_s: float = 0.0
     n_made: int = 0
@@ -25,7 +25,7 @@ class Maker:
 
     def frame(self) -> Pieces:
         self.n_running += 1
-        assert self.n_running == 1, "two at once"
+        assert self.n_running == 1, "two frames at the same time"
         yield
         ends = time.thread_time() + self.cost_s
         while time.thread_time() < ends:
@@ -53,7 +53,7 @@ async def test_viewers_get_the_same_frame_and_none_is_made_without_them() -> Non
     assert one == two == Frame(1, b"1")
 
 
-async def test_viewer_gets_the_newest_frame_and_what_it_missed_is_counted() -> None:
+async def test_viewer_gets_the_newest_frame_and_missed_ones_are_counted() -> None:
     maker = Maker()
     feed = maker.feed()
     for seen in range(5):
@@ -62,11 +62,11 @@ async def test_viewer_gets_the_newest_frame_and_what_it_missed_is_counted() -> N
     newest = await feed.after(2)
 
     assert newest is not None
-    assert newest.number >= 5, "another one where the pause is over already"
+    assert newest.number >= 5, "one more if the pause is over already"
     assert maker.sample("live_frames_skipped_total") == newest.number - 3
 
 
-async def test_newcomer_does_not_wait_with_those_who_have_the_newest_frame() -> None:
+async def test_new_viewer_does_not_wait_with_those_that_have_the_newest_frame() -> None:
     maker = Maker()
     feed = maker.feed(frame_s=3600)
     await feed.after(0)
@@ -80,7 +80,7 @@ async def test_newcomer_does_not_wait_with_those_who_have_the_newest_frame() -> 
 
 
 async def test_frame_that_took_long_is_followed_by_a_long_pause() -> None:
-    maker = Maker(cost_s=0.05)  # 1 % of a core is then one in five seconds
+    maker = Maker(cost_s=0.05)  # with 1 % of a core, one frame per five seconds
     feed = maker.feed()
     await feed.after(0)
 
@@ -125,7 +125,7 @@ async def test_seats_are_bounded_and_given_back() -> None:
     assert maker.sample("rest_refusals_total", reason="too_many_viewers") == 1
 
 
-async def test_nobody_enters_when_the_process_ends() -> None:
+async def test_no_viewer_is_admitted_when_the_process_ends() -> None:
     feed = Maker().feed()
     feed.close()
 

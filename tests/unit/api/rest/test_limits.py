@@ -1,4 +1,4 @@
-"""Bounds on REST calls, without a process around."""
+"""Bounds on REST calls, without a running process."""
 
 from __future__ import annotations
 

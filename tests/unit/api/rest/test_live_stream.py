@@ -1,4 +1,4 @@
-"""One viewer of `/v1/live`, without a process around."""
+"""One viewer of `/v1/live`, without a running process."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def frame() -> Pieces:
 
 
 class Viewer:
-    """A connection that is there until `gone`, and takes `n_taken` messages before it takes no more."""
+    """A connection that lasts until `gone`, and takes `n_taken` messages before it stalls."""
 
     def __init__(self, n_taken: int) -> None:
         self.registry = CollectorRegistry()
@@ -48,7 +48,7 @@ class Viewer:
         return self.registry.get_sample_value(f"kvatlas_{name}")
 
 
-async def test_viewer_that_takes_nothing_is_let_go() -> None:
+async def test_viewer_is_disconnected_when_it_takes_nothing() -> None:
     viewer = Viewer(n_taken=3)
 
     await viewer.stream(SCOPE, viewer.receive, viewer.send)
@@ -78,7 +78,7 @@ async def test_viewer_that_goes_gives_its_seat_back(n_taken: int) -> None:
 async def test_stream_ends_whole_when_the_process_ends() -> None:
     viewer = Viewer(n_taken=10**6)
     serving = asyncio.create_task(viewer.stream(SCOPE, viewer.receive, viewer.send))
-    while len(viewer.taken) < 2:  # noqa: ASYNC110 - each turn of the loop brings it nearer
+    while len(viewer.taken) < 2:  # noqa: ASYNC110 - each turn of the loop makes progress
         await asyncio.sleep(0)
 
     viewer.feed.close()

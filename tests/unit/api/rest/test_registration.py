@@ -1,4 +1,4 @@
-"""`/register`, `/unregister`, `/workers` and what `/query` makes of registered instances, without a process around."""
+"""`/register`, `/unregister`, `/workers` and `/query` for registered instances, without a running process."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Rest:
         return rows
 
     async def held(self, **query: Any) -> dict[str, dict[str, int]]:
-        """Longest match by tenant and instance."""
+        """Return the longest match per tenant and instance."""
         status, answer = await self.post("/query", **{"token_ids": TOKENS} | query)
         assert status == 200
         return {
@@ -73,7 +73,7 @@ def make_registration(**fields: Any) -> dict[str, Any]:
 
 
 def store(fleet: Fleet, endpoint: str, rank: int = 0, *, n_blocks: int = 2, salt: str | None = None) -> None:
-    """The first blocks of `TOKENS` become resident."""
+    """Store the first blocks of `TOKENS`."""
     hashes = tuple(EngineHash(100 + block) for block in range(n_blocks))
     extra_keys = ((salt,), *[None] * (n_blocks - 1)) if salt else None
     event = BlockStored(hashes, None, array("I", TOKENS[: 16 * n_blocks]), 16, extra_keys=extra_keys)
@@ -153,7 +153,7 @@ async def test_model_goes_by_every_name_the_peers_use(rest: Rest, name: str) -> 
     assert await rest.held(**{name: "qwen"}) == {"default": {}}
 
 
-async def test_same_words_again_are_good_and_change_nothing(rest: Rest) -> None:
+async def test_same_registration_again_is_accepted_and_changes_nothing(rest: Rest) -> None:
     await rest.register()
     store(rest.fleet, "node-1")
     assert (await rest.register(type="SGLang"))[0] == 200
@@ -174,7 +174,7 @@ async def test_same_words_again_are_good_and_change_nothing(rest: Rest) -> None:
     ],
     ids=str,
 )
-async def test_other_words_for_a_registered_rank_are_a_conflict(rest: Rest, change: dict[str, Any]) -> None:
+async def test_other_values_for_a_registered_rank_are_a_conflict(rest: Rest, change: dict[str, Any]) -> None:
     await rest.register()
     status, answer = await rest.register(**change)
     assert (status, answer["error"]["code"]) == (409, "Conflict")
@@ -307,7 +307,7 @@ async def test_number_and_text_are_one_id_and_come_back_as_they_were_given(rest:
     assert (await rest.post("/unregister", instance_id="7"))[0] == 200
 
 
-# -- what queries mean ------------------------------------------------------------------------------------------------
+# -- queries ----------------------------------------------------------------------------------------------------------
 
 
 async def test_query_for_a_model_leaves_out_instances_of_others(rest: Rest) -> None:

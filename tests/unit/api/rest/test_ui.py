@@ -1,4 +1,4 @@
-"""The dashboard's files: complete, without anything of elsewhere, and nothing inline."""
+"""The dashboard's files: complete, self-contained, and without inline code."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_file_names_no_other_origin_and_has_nothing_inline(name: str) -> None:
 
     assert not re.search(r"https?:|\burl\(|@import|//\w+\.\w", text)
     assert not re.search(r"\bon\w+=|style=|<script(?! type=\"module\" src=)|<style|javascript:", text)
-    assert "innerHTML" not in text, "text of a server is never markup"
+    assert "innerHTML" not in text, "text from a server is never markup"
 
 
 @pytest.mark.parametrize(
@@ -77,5 +77,5 @@ def test_file_names_no_other_origin_and_has_nothing_inline(name: str) -> None:
         pytest.param("/v1/live", False, id="data"),
     ],
 )
-def test_page_is_told_from_data(path: str, expected: bool) -> None:
+def test_page_is_distinguished_from_data(path: str, expected: bool) -> None:
     assert is_page(path) == expected

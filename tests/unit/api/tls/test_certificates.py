@@ -1,4 +1,4 @@
-"""Certificates from files that change, break and disappear, and made ones."""
+"""Certificates from files that change, break and disappear, and generated ones."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def files(tmp_path: Path) -> CertificateFiles:
     return certificate_files(tmp_path)
 
 
-def test_identity_is_what_the_files_hold(files: CertificateFiles) -> None:
+def test_identity_has_the_content_of_the_files(files: CertificateFiles) -> None:
     certificates = Certificates(files.config)
 
     identity = certificates.current()
@@ -35,7 +35,7 @@ def test_identity_is_what_the_files_hold(files: CertificateFiles) -> None:
     assert certificates.current() is identity
 
 
-def test_identity_has_who_vouches_for_clients(files: CertificateFiles) -> None:
+def test_identity_has_the_authority_for_clients(files: CertificateFiles) -> None:
     config = msgspec.structs.replace(files.config, client_ca_file=files.config.cert_file)
 
     certificates = Certificates(config)
@@ -136,7 +136,7 @@ def test_missing_file_is_named_at_the_start(tmp_path: Path) -> None:
         pytest.param(False, True, False, id="not_wanted"),
     ],
 )
-def test_certificate_is_made_where_it_is_wanted(
+def test_certificate_is_generated_when_configured(
     self_signed: object, *, by_default: bool, is_on: bool
 ) -> None:
     config = msgspec.convert({"selfSigned": self_signed}, TlsConfig)
@@ -163,7 +163,7 @@ def samples(families: list[Metric]) -> dict[str, float]:
     }
 
 
-def test_metrics_tell_the_end_and_the_changes(files: CertificateFiles) -> None:
+def test_metrics_show_the_expiry_and_the_changes(files: CertificateFiles) -> None:
     certificates = Certificates(files.config)
     files.renew()
 

@@ -28,7 +28,7 @@ def files(tmp_path: Path) -> CertificateFiles:
 
 @asynccontextmanager
 async def listening(config: TlsConfig) -> AsyncGenerator[str]:
-    """Address of `/metrics` at a listener."""
+    """Run a listener; yield the address of its `/metrics`."""
     context, registry = server_context(Certificates(config)), CollectorRegistry()
     listener = HttpListener(
         "server.metrics", metrics_app(registry, AuthConfig(), RestMetrics(registry)), context
@@ -46,7 +46,7 @@ def trusting(certificate: bytes, shown: CertificateFiles | None = None) -> ssl.S
 
 
 async def status(url: str, context: ssl.SSLContext) -> int:
-    """Status of a call over a connection of its own."""
+    """Return the status of a call over a new connection."""
     async with aiohttp.ClientSession() as session, session.get(url, ssl=context) as answer:
         return answer.status
 
@@ -90,7 +90,7 @@ async def test_client_must_show_a_certificate_that_is_vouched_for(
         pytest.param(TlsConfig(self_signed=True, http=False), False, False, id="switched_off"),
     ],
 )
-def test_http_has_tls_where_it_was_asked_for(config: TlsConfig, by_default: bool, is_on: bool) -> None:
+def test_http_has_tls_when_configured(config: TlsConfig, by_default: bool, is_on: bool) -> None:
     certificates = make_certificates(config, by_default=by_default)
 
     assert (http_context(config, certificates) is not None) == is_on

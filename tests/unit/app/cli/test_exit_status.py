@@ -1,4 +1,4 @@
-"""With which status each command ends, as far as it goes without a running process, and the table that says so."""
+"""The exit status of each command, as far as it needs no running process, and its row in the documentation."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ UNASKED = "is kvatlas there? see --url"
 
 
 def commands(of: typer.Typer, before: str = "") -> Iterator[str]:
-    """Names of all commands, as they are typed."""
+    """Return the names of all commands, as users type them."""
     for command in of.registered_commands:
         assert command.callback is not None
         yield before + (command.name or command.callback.__name__)

@@ -1,4 +1,4 @@
-"""`kvatlas config` and the flags of `kvatlas serve`, as far as they go without a running process."""
+"""`kvatlas config` and the flags of `kvatlas serve`, as far as they need no running process."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FOLDER = Path(str(importlib.resources.files("kvatlas.configs")))
 
 
 def run(*arguments: str | Path) -> tuple[int, str, str]:
-    """Exit status, stdout and stderr."""
+    """Run a command; return exit status, stdout and stderr."""
     result = CliRunner().invoke(app, [str(each) for each in arguments])
     return result.exit_code, result.stdout, result.stderr
 
@@ -53,7 +53,7 @@ def test_serve_refuses_wrong_use_with_one_clear_message(arguments: list[str | Pa
     assert message in stderr
 
 
-def test_check_says_what_has_no_effect() -> None:
+def test_check_names_settings_without_effect() -> None:
     status, stdout, stderr = run("config", "check", FOLDER / "precise.yaml")
 
     assert (status, stderr) == (0, "")

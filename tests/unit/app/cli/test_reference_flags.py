@@ -16,7 +16,7 @@ CHART = [
 ]  # fmt: skip
 
 
-def test_command_line_of_the_published_charts_keeps_what_counts() -> None:
+def test_command_line_of_the_published_charts_keeps_its_effective_flags() -> None:
     found = our_command_line(CHART)
     assert found.arguments == (
         "--pool-name", "vllm", "--pool-namespace", "ns", "--pool-group", "inference.networking.k8s.io",
@@ -82,17 +82,19 @@ FILE = make_config(
         ),
     ],
 )
-def test_flags_go_before_what_the_file_says(flags: ClusterFlags, expected: KubernetesConfig) -> None:
+def test_flags_override_the_file(flags: ClusterFlags, expected: KubernetesConfig) -> None:
     assert flags.of(FILE).endpoints.kubernetes == expected
 
 
-def test_flags_go_before_static_endpoints() -> None:
+def test_flags_override_static_endpoints() -> None:
     static = with_endpoints(make_endpoint("a"))
     assert ClusterFlags(pool_name="p").of(static).endpoints.static == ()
 
 
 @pytest.mark.parametrize(("flag", "enabled"), [("true", True), ("false", False), (None, False)])
-def test_flag_says_whether_to_take_part(flag: Literal["true", "false"] | None, enabled: bool) -> None:
+def test_flag_decides_whether_to_join_the_election(
+    flag: Literal["true", "false"] | None, enabled: bool
+) -> None:
     assert ClusterFlags(leader_election=flag).of(FILE).leader_election.enabled is enabled
 
 

@@ -1,4 +1,4 @@
-"""Commands import what they run: help and questions to a running process load no server."""
+"""Imports of commands: help and commands that query a running process import no server."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ SERVER = (
     "fastapi",
     "grpc",
     "numpy",
-    "prometheus_client.exposition",
     "tokenizers",
     "zmq",
 )
@@ -39,6 +38,7 @@ print("\\n" + json.dumps(sorted(sys.modules)))
         pytest.param(("serve", "--help"), id="help_of_a_command"),
         pytest.param(("explain", "--last", *NOWHERE), id="explain"),
         pytest.param(("query", "--prompt", "x", *NOWHERE), id="query"),
+        pytest.param(("top", "--once", *NOWHERE), id="top"),
         pytest.param(("doctor", *NOWHERE), id="doctor"),
         pytest.param(("capacity", *NOWHERE), id="capacity"),
         pytest.param(("recorder", *NOWHERE), id="recorder"),

@@ -51,9 +51,7 @@ async def test_long_request_and_reply_pass_whole(sockets: WorkerSockets, stack: 
     await until(lambda: replies(links[0], body, {1: body, 2: body}))
 
 
-async def test_worker_that_is_away_is_silent_and_found_again(
-    sockets: WorkerSockets, stack: AsyncExitStack
-) -> None:
+async def test_worker_is_found_again_after_it_was_away(sockets: WorkerSockets, stack: AsyncExitStack) -> None:
     first = await stack.enter_async_context(sockets.link(0))
     for life in range(2):
         assert await first.requests.request("echo", b"?", to=[1], timeout_s=0.05) == {}
@@ -72,7 +70,7 @@ async def test_load_arrives_changes_and_ends_with_its_worker(
             await until(partial(has_load, first, load))
 
 
-async def test_worker_that_does_not_receive_costs_the_others_nothing(
+async def test_worker_that_does_not_receive_delays_no_other(
     sockets: WorkerSockets, stack: AsyncExitStack
 ) -> None:
     first = await stack.enter_async_context(sockets.link(0))

@@ -1,4 +1,4 @@
-"""Requests between workers: the reply of each, in any order, and who is silent."""
+"""Requests between workers: replies in any order, and workers that do not reply."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SOON_S = 0.05
 
 
 class Network:
-    """Workers, and the messages between them, which may be lost and overtake each other."""
+    """Workers, and the messages between them, which may be lost or reordered."""
 
     def __init__(self, *, lost: Callable[[int], bool] = lambda _: False, seed: int = 0) -> None:
         self.lost, self.rng = lost, random.Random(seed)
@@ -38,7 +38,7 @@ class Network:
             self.workers[receiver].receive(arrived)
 
     def echo_from(self, *workers: int) -> None:
-        """Have these workers reply with their number and the request."""
+        """Let these workers reply with their number and the request."""
         for worker in workers:
             self.workers[worker].handle("echo", repeating(worker))
 
@@ -85,7 +85,7 @@ async def test_worker_without_a_reply_is_silent(why: str, caplog: pytest.LogCapt
     assert ("requested echo: no" in caplog.text) == (why == "fails")
 
 
-async def test_only_the_named_workers_are_asked() -> None:
+async def test_only_the_named_workers_get_the_request() -> None:
     network = Network()
     network.echo_from(*ALL)
 

@@ -1,4 +1,4 @@
-"""What workers tell each other: everybody's sums are right, whatever is lost, restarted or silent."""
+"""Loads that workers send each other: all sums become right after losses, restarts and silence."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def give(messages: Iterable[bytes], *receivers: SiblingLoads, now: float = 0.0) 
             receiver.receive(message, now=now)
 
 
-def test_change_is_known_to_the_others_once_it_was_told() -> None:
+def test_change_reaches_the_others_when_it_is_published() -> None:
     one, other = SiblingLoads(0, life=1), SiblingLoads(1, life=1)
     one.publish("e", InFlightLoad(2, 30))
     had_news = one.has_changes
@@ -34,7 +34,7 @@ def test_change_is_known_to_the_others_once_it_was_told() -> None:
     assert other.of("e") == IDLE
 
 
-def test_everything_makes_good_what_was_lost() -> None:
+def test_full_update_repairs_losses() -> None:
     one, other = SiblingLoads(0, life=1), SiblingLoads(1, life=1)
     one.publish("gone", InFlightLoad(1, 1))
     give(one.changes(), other)
@@ -47,7 +47,7 @@ def test_everything_makes_good_what_was_lost() -> None:
     assert (other.of("gone"), other.of("new")) == (IDLE, InFlightLoad(3, 0))
 
 
-def test_worker_started_again_begins_with_nothing() -> None:
+def test_restarted_worker_begins_without_loads() -> None:
     one, other = SiblingLoads(0, life=1), SiblingLoads(1, life=1)
     one.publish("e", InFlightLoad(5, 5))
     give(one.changes(), other)
@@ -78,7 +78,7 @@ def test_message_that_cannot_be_read_is_ignored() -> None:
     assert other.of("e") == IDLE
 
 
-def test_many_endpoints_are_told_in_several_messages() -> None:
+def test_many_endpoints_are_published_in_several_messages() -> None:
     one, other = SiblingLoads(0, life=1), SiblingLoads(1, life=1)
     names = [f"endpoint-{number}" for number in range(2 * ENDPOINTS_PER_MESSAGE + 1)]
     for name in names:
@@ -103,13 +103,13 @@ def test_accounts_add_what_siblings_have_sent() -> None:
     assert others.of("e") == InFlightLoad(2, 17)
     assert accounts.loads(["e", "idle"]) == {"e": InFlightLoad(2, 17), "idle": InFlightLoad()}
     accounts.forget("e")
-    booking.ended()  # of an endpoint that is gone: nobody is told
+    booking.ended()  # the endpoint is gone: nothing is published
     give(siblings.changes(), other)
     assert others.of("e") == InFlightLoad(1, 7)
 
 
 class Workers(RuleBasedStateMachine):
-    """Messages may be lost and workers start again; sums are checked whenever everything was told."""
+    """Workers whose messages may be lost and that restart; sums are checked after complete updates."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What differs between workers: ports, snapshots and traces, and nothing else."""
+"""The differences between workers' configurations: ports, snapshots and traces, and nothing else."""
 
 from __future__ import annotations
 

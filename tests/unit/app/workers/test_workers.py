@@ -1,4 +1,4 @@
-"""Workers of one kvatlas: one configuration for all, whoever changes it, dies or comes back."""
+"""Workers of one kvatlas: one configuration for all, whichever changes it, dies or restarts."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ ENDPOINTS = with_endpoints(make_endpoint("a", 1, events=""), make_endpoint("b", 
 
 @dataclass
 class Worker:
-    """One worker, with what it needs of a process."""
+    """One worker, with the parts of a process that it needs."""
 
     stack: AsyncExitStack
     live: LiveConfig
@@ -101,14 +101,14 @@ class Kvatlas:
         self.in_force.setdefault(generation, set()).add(config.weights)
 
     async def look(self) -> None:
-        """What the leader does all the time, if there is one."""
+        """Do the leader's periodic work, if there is a leader."""
         if (leader := self.workers.get(0)) is not None:
             await leader.follower.look()
             await leader.follower.look()
             await leader.live.on_change()
 
     def write(self, queue: int) -> None:
-        """With a time stamp of its own, whatever the file system's resolution."""
+        """Write the file with a new time stamp, independent of the file system's resolution."""
         stamp = self.path.stat().st_mtime_ns if self.path.exists() else 0
         self.path.write_text(f"{HEAD}weights: {{queue: {queue}}}\n")
         os.utime(self.path, ns=(stamp + 10**9, stamp + 10**9))
@@ -171,7 +171,7 @@ def test_all_workers_have_one_configuration_by_generation_whatever_happens(
     together(tmp_path_factory.mktemp("crew") / "kvatlas.yaml", play)
 
 
-def test_weights_outlive_the_leader_until_the_file_says_otherwise(tmp_path: Path) -> None:
+def test_weights_outlive_the_leader_until_the_file_changes(tmp_path: Path) -> None:
     async def play(all_of_it: Kvatlas) -> None:
         await all_of_it.workers[1].answers.set_weights({"queue": 9})
         await all_of_it.end(0)
@@ -190,7 +190,7 @@ def test_weights_outlive_the_leader_until_the_file_says_otherwise(tmp_path: Path
     together(tmp_path / "kvatlas.yaml", play)
 
 
-def test_leader_that_began_alone_goes_on_behind_the_generations_of_others(tmp_path: Path) -> None:
+def test_leader_continues_after_the_generations_of_others_when_it_began_alone(tmp_path: Path) -> None:
     async def play(all_of_it: Kvatlas) -> None:
         for queue in (5, 6, 7):
             await all_of_it.workers[1].answers.set_weights({"queue": queue})
@@ -203,7 +203,7 @@ def test_leader_that_began_alone_goes_on_behind_the_generations_of_others(tmp_pa
     together(tmp_path / "kvatlas.yaml", play)
 
 
-def test_refusals_are_everybodys(tmp_path: Path) -> None:
+def test_refusals_reach_all_workers(tmp_path: Path) -> None:
     async def play(all_of_it: Kvatlas) -> None:
         all_of_it.write(-1)
         await all_of_it.look()
@@ -238,7 +238,7 @@ def test_audit_is_the_sum_over_all(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("file", SHIPPED, ids=lambda file: file.stem)
-def test_state_comes_over_as_it_is_told(file: Path) -> None:
+def test_state_is_unchanged_by_encoding(file: Path) -> None:
     config = load_scheduled(file, None).config
     state = ConfigState(7, config, {"a.yaml": "line 3"}, {"a.yaml": (("a.yaml", 1, 2, 3, 4),)})
     elsewhere = msgspec.structs.replace(config, snapshot=SnapshotConfig(file="s.1"))

@@ -202,7 +202,7 @@ def test_command_gives_the_same_with_one_process_and_with_two() -> None:
 
     two = subprocess.run(
         command, check=True, capture_output=True, text=True
-    ).stdout  # its helpers end with it
+    ).stdout  # its child processes end with it
 
     assert run(*arguments)[:2] == (0, two)
 

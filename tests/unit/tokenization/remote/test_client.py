@@ -82,7 +82,7 @@ def status(code: int, body: str = "") -> Answer:
 async def asking(
     answer: Answer, *more: str, urls: list[str] | None = None, **options: Any
 ) -> AsyncGenerator[Asked]:
-    """A tokenizer that asks a server with these answers, and the servers `more`."""
+    """Yield a tokenizer that asks a server with these responses, and the servers `more`."""
     clock = Clock()
     asked: Asked
 

@@ -50,7 +50,7 @@ FULL = GOOD.model_copy(
         ),
     ],
 )
-def test_state_is_told_in_lines(found: RecorderOut, lines: list[str]) -> None:
+def test_report_has_a_line_for_each_state(found: RecorderOut, lines: list[str]) -> None:
     out = io.StringIO()
     print_recorder(Console(file=out, width=100), found)
 

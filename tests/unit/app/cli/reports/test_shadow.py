@@ -38,7 +38,7 @@ def lines(found: ShadowOut) -> list[str]:
     return out.getvalue().splitlines()
 
 
-def test_everything_is_told_in_lines() -> None:
+def test_report_has_a_line_for_every_part() -> None:
     assert lines(FULL) == [
         "new.yaml does not decide: line 3, weights.queue: found -1",
         "new.yaml: 100 requests in 60 s",
@@ -54,7 +54,7 @@ def test_everything_is_told_in_lines() -> None:
     ]
 
 
-def test_no_shadow_is_told_with_the_line_that_makes_one() -> None:
+def test_setting_is_named_when_there_is_no_shadow() -> None:
     assert lines(NO_SHADOW) == ["there is no shadow; shadow.file names its configuration"]
 
 

@@ -1,4 +1,4 @@
-"""What a look at a process is shown as: in any size, whatever others have named, and with what won each decision."""
+"""The screen of `kvatlas top`: in any size, for any names, with the reason of each decision."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_screen_has_state_rates_endpoints_and_decisions() -> None:
         pytest.param(decision(terms=[]), "over vllm-1", id="no_scorer"),
     ],
 )
-def test_decision_tells_what_won_it(told: LiveDecisionOut, text: str) -> None:
+def test_decision_shows_the_scorers_that_won_it(told: LiveDecisionOut, text: str) -> None:
     assert text in shown(frame([], [told]))[-1]
 
 
@@ -130,7 +130,7 @@ def test_decision_tells_what_won_it(told: LiveDecisionOut, text: str) -> None:
         ),
     ],
 )
-def test_endpoint_tells_what_is_known_of_it(told: EndpointOut, cells: list[str]) -> None:
+def test_endpoint_shows_its_known_state(told: EndpointOut, cells: list[str]) -> None:
     row = shown(frame([told], []))[4]
 
     assert row.split()[1 : 1 + len(cells)] == cells
@@ -146,7 +146,7 @@ def test_names_of_others_neither_steer_the_terminal_nor_are_read_as_markup() -> 
     assert "\x1b" not in "".join(shown(frame([endpoint("[blink]e\n\x1b[31m")], [told])))
 
 
-def test_process_that_is_gone_is_said_to_be() -> None:
+def test_screen_shows_that_the_process_is_gone() -> None:
     title = shown(frame([endpoint()], []), gone="3 s, refused")[0]
 
     assert title == "kvatlas http://h:8080  gone: 3 s, refused"
@@ -172,7 +172,7 @@ def test_screen_fits_the_terminal_and_shows_the_least_trusted_first(
     assert text[4].startswith("zz"), "below title, rates, an empty line and the heading"
 
 
-def test_rates_are_those_between_two_looks() -> None:
+def test_rates_are_those_between_two_samples() -> None:
     looked_at = frame([], [])
     before = Sample(looked_at, dict.fromkeys(COUNTERS, 10.0), at=100.0)
     after = Sample(looked_at, dict.fromkeys(COUNTERS, 30.0), at=104.0)
@@ -180,7 +180,9 @@ def test_rates_are_those_between_two_looks() -> None:
 
     assert after.since(before) == RatesOut(**dict.fromkeys(COUNTERS, 5.0))
     assert before.since(None) is None
-    assert before.since(after) is None, "time went back"
-    assert Sample(looked_at, dict.fromkeys(COUNTERS, 1.0), at=108.0).since(after) is None, "it began anew"
+    assert before.since(after) is None, "the clock went back"
+    assert Sample(looked_at, dict.fromkeys(COUNTERS, 1.0), at=108.0).since(after) is None, (
+        "the process restarted"
+    )
     assert hidden.since(after) is None
     assert after.since(hidden) is None

@@ -80,6 +80,16 @@ def test_certificates_are_loaded_anew_when_their_files_change(tmp_path: Path, au
     assert credentials.tls(now=3 * LOOK_EVERY_S) is second
 
 
+def test_certificates_are_loaded_at_once_when_one_was_refused(tmp_path: Path, authority: trustme.CA) -> None:
+    path = write(tmp_path / "ca.crt", pem(authority.cert_pem))
+    credentials = Credentials(Access(URL, ca=path))
+    first = credentials.tls(now=0)
+    assert not credentials.renew_tls(now=1)
+    write(path, pem(trustme.CA().cert_pem))
+    assert credentials.renew_tls(now=2)
+    assert credentials.tls(now=3) is not first
+
+
 def test_client_certificate_is_loaded_when_given_as_files_or_data(
     tmp_path: Path, authority: trustme.CA
 ) -> None:

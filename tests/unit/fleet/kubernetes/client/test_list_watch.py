@@ -263,7 +263,7 @@ def test_pauses_start_over_when_a_watch_brought_something() -> None:
     ],
 )
 def test_pause_is_as_long_as_the_server_asks_when_it_does(asked: float, waited: float) -> None:
-    assert Backoff(TIMING, lambda: 0.5).failed(asked) == waited
+    assert Backoff(TIMING, lambda: 0.5).failed(Failure("http_status", "no", retry_after_s=asked)) == waited
 
 
 def test_pause_follows_the_server_when_the_watch_says_how_long() -> None:
@@ -272,9 +272,35 @@ def test_pause_follows_the_server_when_the_watch_says_how_long() -> None:
     assert made.step(0) == Pause(7.0)
 
 
+def test_copy_is_woken_once_when_failures_go_on_and_again_after_success() -> None:
+    made = watching()
+    for now, woken in ((0, True), (10, False)):
+        made.failed(BROKEN, now=now)
+        made.wake()
+        assert isinstance(made.step(now), Watch) == woken
+    made.opened(now=20)
+    made.receive(line("ADDED", thing("a")), now=20)
+    made.failed(BROKEN, now=20)
+    made.wake()
+    assert made.step(20) == watch_from("1")
+
+
+def test_silent_watch_is_replaced_within_half_a_minute_when_the_timing_is_the_usual_one() -> None:
+    made = ListWatch(Thing, timing=Timing(), rng=lambda: 0.999)
+    made.page(page(), now=0)
+    step = made.step(0)
+    assert isinstance(step, Watch)
+    made.opened(now=0)
+    made.failed(Failure("timeout", "silent"), now=step.deadline_s)
+    pause = made.step(step.deadline_s)
+    assert isinstance(pause, Pause)
+    assert step.deadline_s + pause.seconds < 30
+    assert step.timeout_s < step.deadline_s
+
+
 @pytest.mark.parametrize(("draw", "waited"), [(0.0, 0.5), (0.999, 1.499)])
 def test_pauses_are_spread_when_several_pickers_fail_together(draw: float, waited: float) -> None:
-    assert Backoff(TIMING, lambda: draw).failed(None) == pytest.approx(waited)
+    assert Backoff(TIMING, lambda: draw).failed(BROKEN) == pytest.approx(waited)
 
 
 @pytest.mark.parametrize(
