@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterator
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.metrics_core import Metric
+from starlette.types import ASGIApp
 
 from ..api.extproc.configured import make_ext_proc
 from ..api.extproc.health import HealthService
@@ -19,10 +21,12 @@ from ..api.rest.frame import frame_pieces
 from ..api.rest.listener import HttpListener
 from ..api.rest.metrics import RestMetrics
 from ..api.rest.process import ProcessState
+from ..api.rest.reviewed import MetricsReviews
 from ..api.services.configured import make_services
 from ..api.tls.certificates import make_certificates
 from ..api.tls.http import http_context
 from ..api.tls.metrics import tls_families
+from ..api.tls.mismatches import Mismatches
 from ..configs.address import HostPort
 from ..configs.listeners import ServerConfig
 from ..fleet.registered import Registry
@@ -69,7 +73,7 @@ class Listeners:
     ) -> None:
         server, ext_proc = live.in_force.server, live.in_force.ext_proc
         self._certificates = make_certificates(server.tls, by_default=ext_proc.compat == "llm-d")
-        tls = http_context(server.tls, self._certificates)
+        self._mismatches = Mismatches()
         self._ext_proc = make_ext_proc(
             ext_proc,
             picker,
@@ -78,6 +82,7 @@ class Listeners:
             services=make_services(picker),
             certificates=self._certificates,
             reports=StreamReports(on_begun=feedback.begun, on_complete=feedback.ended),
+            on_mismatch=self._mismatches.at("server.extProc"),
         )
         if self._ext_proc.transport == "grpc" and ext_proc.transport == "auto":
             log.warning(
@@ -91,6 +96,9 @@ class Listeners:
             max_viewers=live.in_force.rest.max_live_viewers,
             metrics=rest_metrics,
         )
+        self._reviews = (
+            MetricsReviews(live.in_force, os.environ, rest_metrics) if server.auth.metrics_review else None
+        )
         answers = OwnAnswers(picker.records.decisions, picker.fleet, live)
         rest = rest_app(
             picker=picker,
@@ -103,9 +111,11 @@ class Listeners:
             metrics=rest_metrics,
             feed=self._feed,
             state=state,
+            reviews=self._reviews,
         )
-        self._rest = HttpListener("server.rest", rest, tls)
-        self._metrics = HttpListener("server.metrics", metrics_app(registry, server.auth, rest_metrics), tls)
+        self._rest = self._http_listener("server.rest", rest, server)
+        metrics = metrics_app(registry, server.auth, rest_metrics, self._reviews)
+        self._metrics = self._http_listener("server.metrics", metrics, server)
 
     async def start(self, server: ServerConfig) -> dict[str, int]:
         """Open the listeners and return their ports by configuration key; one that is off is absent.
@@ -113,6 +123,8 @@ class Listeners:
         Raises:
             ListenError: an address is taken; the ones before it stay open until `stop`.
         """
+        if self._reviews is not None:
+            await self._reviews.start()
         ports: dict[str, int] = {}
         for name, address, listener in (
             ("extProc", server.ext_proc, self._ext_proc),
@@ -136,7 +148,14 @@ class Listeners:
         self._feed.close()
         await self._rest.stop()
         await self._metrics.stop()
+        if self._reviews is not None:
+            await self._reviews.stop()
 
     def families(self) -> Iterator[Metric]:
-        """Yield the metrics of the certificate."""
-        return tls_families(self._certificates)
+        """Yield the metrics of TLS."""
+        return tls_families(self._certificates, self._mismatches)
+
+    def _http_listener(self, setting: str, app: ASGIApp, server: ServerConfig) -> HttpListener:
+        on_mismatch = self._mismatches.at(setting)
+        tls = http_context(server.tls, self._certificates, on_mismatch)
+        return HttpListener(setting, app, tls, on_mismatch=on_mismatch)

@@ -133,6 +133,9 @@ def _server_problems(server: ServerConfig) -> Iterator[Problem]:
     if server.auth.protect_reads and not server.auth.bearer_token_file:
         message = "found none together with protectReads, expected the file with the token"
         yield Problem(message, ("server", "auth", "bearerTokenFile"))
+    if server.auth.metrics_review and server.auth.metrics_token_file:
+        message = "found true together with metricsTokenFile; keep one of the two"
+        yield Problem(message, ("server", "auth", "metricsReview"))
 
 
 def _worker_problems(n_workers: int, listeners: Sequence[tuple[KeyPath, str]]) -> Iterator[Problem]:

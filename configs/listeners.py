@@ -34,6 +34,8 @@ class AuthConfig(Section, frozen=True):
     """Whether all other calls require it too, except `/healthz` and `/readyz`."""
     metrics_token_file: PathText = ""
     """File with the token that `/metrics` requires, on both listeners; reloaded when it changes; empty: as other reads on `rest`, none on `metrics`."""
+    metrics_review: bool = False
+    """Whether the cluster decides about calls of `/metrics`, on both listeners, by TokenReview and SubjectAccessReview; the default of the reference's flags alone."""
 
 
 class ServerConfig(Section, frozen=True):

@@ -31,10 +31,12 @@ class LoadedConfig:
     Attributes:
         config: the configuration, with every default filled in.
         notes: settings that have no effect although they were set, one line each.
+        is_reference: whether the file is one of the reference alone, with nothing of ours.
     """
 
     config: KVAtlasConfig
     notes: tuple[str, ...] = ()
+    is_reference: bool = False
 
 
 def load_config(path: str | Path) -> KVAtlasConfig:
@@ -121,7 +123,7 @@ def _endpoint_picker(data: object, base: KVAtlasConfig | None) -> LoadedConfig |
             metrics_scrape=_with_engines(base.metrics_scrape, config.metrics_scrape),
             admission=_with_thresholds(base.admission, config.admission),
         )
-    return LoadedConfig(config, tuple(remarks))
+    return LoadedConfig(config, tuple(remarks), is_reference=base is None)
 
 
 def _with_engines(own: MetricsScrapeConfig, other: MetricsScrapeConfig) -> MetricsScrapeConfig:

@@ -9,6 +9,7 @@ from ...configs.address import HostPort
 from ...configs.endpoints import endpoint_addresses
 from ..errors import AuthError, TlsError
 from ..tls.certificates import Certificates
+from ..tls.mismatches import REMEDIES, Spoken
 from ..tokens import TokenFiles
 from .check import Check, Finding, State
 from .deployment import Deployment
@@ -95,6 +96,25 @@ def _secrets(deployment: Deployment) -> Iterator[Finding]:
         yield Finding(State.FAIL, str(error), "the file that the message names")
 
 
+def _agreed(deployment: Deployment) -> Iterator[Finding]:
+    counts, name = deployment.counts, "kvatlas_tls_mismatches_total"
+    has_requests = bool(counts.total("kvatlas_picks_total") + counts.total("kvatlas_refusals_total"))
+    has_findings = False
+    pairs: tuple[tuple[Spoken, str], ...] = (("plaintext", "TLS"), ("tls", "plain text"))
+    for spoken, listens in pairs:
+        for listener, number in counts.by("listener", name, peer=spoken).items():
+            has_findings = True
+            is_mute = listener == "server.extProc" and not has_requests
+            came = "plain text" if spoken == "plaintext" else "TLS"
+            yield Finding(
+                State.FAIL if is_mute else State.WARN,
+                f"{listener} listens with {listens}: {number:.0f} connections came with {came}",
+                REMEDIES[spoken],
+            )
+    if not has_findings:
+        yield Finding(State.OK, "no connection came with TLS to plain text, or the reverse")
+
+
 def _fast(deployment: Deployment) -> Iterator[Finding]:
     core = deployment.fleet.atlas.core_name if deployment.fleet is not None else "native"
     if core == "native":
@@ -163,6 +183,12 @@ CHECKS = (
         "gateways or operators are turned away",
         _secrets,
         needs_process=False,
+    ),
+    Check(
+        "tls-agreed",
+        "Do peers and listeners agree about TLS?",
+        "the gateway answers such requests with 500, or sends them anywhere",
+        _agreed,
     ),
     Check(
         "native-index",

@@ -10,6 +10,7 @@ from prometheus_client import CollectorRegistry
 from ...configs.listeners import ExtProcConfig
 from ...routing.router import Router
 from ..tls.certificates import Certificates
+from ..tls.mismatches import OnMismatch
 from .dialect import DIALECTS
 from .health import HealthService
 from .intake import Intake
@@ -27,6 +28,7 @@ def make_ext_proc(
     services: Mapping[str, grpc.GenericRpcHandler],
     certificates: Certificates | None,
     reports: StreamReports,
+    on_mismatch: OnMismatch,
 ) -> ExtProcServer:
     """Return a server that counts how its streams end.
 
@@ -38,6 +40,7 @@ def make_ext_proc(
         services: see `ExtProcServer`.
         certificates: see `ExtProcServer`.
         reports: further callbacks; each is called after its event was counted.
+        on_mismatch: see `ExtProcServer`.
     """
     intake = Intake(max_requests=config.max_pending_requests, max_bytes=config.max_held_bytes)
     return ExtProcServer(
@@ -53,4 +56,5 @@ def make_ext_proc(
             read_usage=config.read_usage,
         ),
         reports=StreamMetrics(registry, intake).counted(reports),
+        on_mismatch=on_mismatch,
     )

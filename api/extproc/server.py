@@ -14,6 +14,7 @@ from ..errors import ListenError
 from ..http2.call import OpenCall
 from ..http2.native import has_http2
 from ..tls.certificates import Certificates
+from ..tls.mismatches import OnMismatch, ignore
 from .call import ExtProcCall
 from .grpc_call import call_handlers
 from .health import EXT_PROC_SERVICE, HEALTH_SERVICE, HealthService
@@ -40,6 +41,7 @@ class ExtProcServer:
         transport: carries the calls; auto: `http2` if the machine supports it, else `grpc`.
         options: settings of the streams.
         reports: callbacks of the streams.
+        on_mismatch: called for each connection whose peer disagrees about TLS; `grpc` does not notice them.
 
     Raises:
         ListenError: this machine does not support the configured transport.
@@ -55,8 +57,9 @@ class ExtProcServer:
         transport: ExtProcTransport = "auto",
         options: StreamOptions | None = None,
         reports: StreamReports | None = None,
+        on_mismatch: OnMismatch = ignore,
     ) -> None:
-        self._health = health
+        self._health, self._on_mismatch = health, on_mismatch
         options = options or StreamOptions()
         context = StreamContext(options, router, reports or StreamReports())
         self.transport: ExtProcTransport = _usable_transport(transport)
@@ -101,6 +104,7 @@ class ExtProcServer:
                 handlers=handlers,
                 max_message_bytes=max_message_bytes,
                 certificates=certificates,
+                on_mismatch=self._on_mismatch,
             )
         return GrpcListener(
             "server.extProc",

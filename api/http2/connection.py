@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, cast
 from grpc import StatusCode
 
 from ..errors import place_of
+from ..tls.mismatches import OnMismatch, is_tls
 from ._native import Session
 from .call import Call, OpenCall
 from .timeout import timeout_s
@@ -48,6 +49,7 @@ class Connection(asyncio.Protocol):
         max_message_bytes: longest message received.
         on_open: called with the connection when it opens.
         on_lost: called with the connection when it is lost.
+        on_mismatch: called if the peer speaks TLS.
     """
 
     def __init__(
@@ -57,8 +59,10 @@ class Connection(asyncio.Protocol):
         max_message_bytes: int,
         on_open: Callable[[Connection], None],
         on_lost: Callable[[Connection], None],
+        on_mismatch: OnMismatch,
     ) -> None:
         self._resolve, self._on_open, self._on_lost = resolve, on_open, on_lost
+        self._on_mismatch = on_mismatch
         self._session = Session(max_streams=MAX_CONCURRENT_STREAMS, max_message_bytes=max_message_bytes)
         self._loop = asyncio.get_running_loop()
         self._calls: dict[int, Call] = {}
@@ -88,6 +92,8 @@ class Connection(asyncio.Protocol):
             events = self._session.receive(data)
         except ValueError:
             # Not HTTP/2: send the session's GOAWAY, and read nothing more.
+            if is_tls(data):
+                self._on_mismatch("tls")
             self._flush()
             self._transport.close()
             return

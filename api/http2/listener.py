@@ -12,6 +12,7 @@ import grpc
 from ..errors import ListenError
 from ..tls.certificates import Certificates
 from ..tls.http import server_context
+from ..tls.mismatches import OnMismatch, ignore
 from .call import Call, OpenCall, Responder
 from .connection import Connection
 from .handled_call import HandledCall
@@ -34,6 +35,7 @@ class Http2Listener:
         handlers: services written for `grpc.aio`.
         max_message_bytes: longest message received.
         certificates: shown to clients; None for plaintext.
+        on_mismatch: called for each connection whose peer disagrees about TLS.
     """
 
     def __init__(
@@ -44,9 +46,11 @@ class Http2Listener:
         handlers: Sequence[grpc.GenericRpcHandler] = (),
         max_message_bytes: int,
         certificates: Certificates | None = None,
+        on_mismatch: OnMismatch = ignore,
     ) -> None:
         self._setting, self._methods, self._handlers = setting, methods, handlers
         self._max_message_bytes, self._certificates = max_message_bytes, certificates
+        self._on_mismatch = on_mismatch
         self._server: asyncio.Server | None = None
         self._connections: set[Connection] = set()
         self._is_empty = asyncio.Event()
@@ -58,7 +62,9 @@ class Http2Listener:
             ListenError: the address is taken or not one of this machine's.
         """
         context = (
-            server_context(self._certificates, protocol="h2") if self._certificates is not None else None
+            server_context(self._certificates, protocol="h2", on_mismatch=self._on_mismatch)
+            if self._certificates is not None
+            else None
         )
         loop = asyncio.get_running_loop()
         try:
@@ -97,6 +103,7 @@ class Http2Listener:
             max_message_bytes=self._max_message_bytes,
             on_open=self._connections.add,
             on_lost=self._lost,
+            on_mismatch=self._on_mismatch,
         )
 
     def _lost(self, connection: Connection) -> None:

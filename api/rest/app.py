@@ -34,6 +34,7 @@ from .openapi import describe
 from .process import ProcessState, process_routes
 from .recorder import recorder_routes
 from .registration import registration_routes
+from .reviewed import MetricsReviews, ReviewAuth
 from .score import score_routes
 from .shadow import shadow_routes
 from .standard import standard_routes
@@ -53,6 +54,7 @@ def rest_app(
     metrics: RestMetrics,
     feed: LiveFeed,
     state: ProcessState,
+    reviews: MetricsReviews | None = None,
 ) -> FastAPI:
     """Return the application with every REST route of the process.
 
@@ -69,6 +71,7 @@ def rest_app(
         metrics: counters of REST itself.
         feed: frames of `/v1/live`.
         state: for `/readyz` and the doctor.
+        reviews: decides about calls of `/metrics`, None if the cluster does not.
     Raises:
         AuthError: the file with the bearer token cannot be used.
     """
@@ -81,6 +84,8 @@ def rest_app(
     install_error_handlers(app)
     tokens = Tokens(live.in_force.server.auth)
     _guard(app, live.in_force.rest, tokens, metrics)
+    if reviews is not None:
+        app.add_middleware(ReviewAuth, reviews=reviews)
     app.include_router(registration_routes(picker.fleet, instances))
     app.include_router(standard_routes(picker.fleet, instances, model_names=model_names))
     app.include_router(score_routes(picker))
@@ -109,8 +114,19 @@ def _guard(app: FastAPI, limits: RestConfig, tokens: Tokens, metrics: RestMetric
     app.add_middleware(CallLimit, max_calls=limits.max_pending_requests, metrics=metrics)
 
 
-def metrics_app(registry: CollectorRegistry, auth: AuthConfig, metrics: RestMetrics) -> Starlette:
+def metrics_app(
+    registry: CollectorRegistry,
+    auth: AuthConfig,
+    metrics: RestMetrics,
+    reviews: MetricsReviews | None = None,
+) -> Starlette:
     """Return an application with `/metrics` alone, for a listener of its own.
+
+    Args:
+        registry: metrics shown.
+        auth: names the file with the token.
+        metrics: counts refusals.
+        reviews: see `rest_app`.
 
     Raises:
         AuthError: a file with a token cannot be used.
@@ -120,6 +136,8 @@ def metrics_app(registry: CollectorRegistry, auth: AuthConfig, metrics: RestMetr
         return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
 
     app = Starlette(routes=[Route(METRICS_PATH, show)])
+    if reviews is not None:
+        app.add_middleware(ReviewAuth, reviews=reviews)
     if wanted := Tokens(auth).of_metrics:
         app.add_middleware(BearerAuth, wanted=lambda _method, _path: wanted, metrics=metrics)
     return app

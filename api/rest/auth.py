@@ -41,7 +41,7 @@ class Tokens:
     """
 
     def __init__(self, config: AuthConfig) -> None:
-        self._protect_reads = config.protect_reads
+        self._protect_reads, self._reviews_metrics = config.protect_reads, config.metrics_review
         self._files = TokenFiles(config)
 
     def __bool__(self) -> bool:
@@ -49,6 +49,8 @@ class Tokens:
 
     def wanted(self, method: str, path: str) -> list[TokenFile]:
         """Return the tokens of which a call must send one; empty for an open call."""
+        if path == METRICS_PATH and self._reviews_metrics:
+            return []  # the cluster decides: see `ReviewAuth`
         both = [token for token in (self._files.metrics, self._files.bearer) if token is not None]
         if path == METRICS_PATH and self._files.metrics is not None:
             return both
@@ -80,7 +82,7 @@ class BearerAuth:
         """Serve one connection event."""
         wanted = self._wanted(scope["method"], scope["path"]) if scope["type"] == "http" else ()
         if wanted:
-            given = _bearer(Headers(scope=scope).get("authorization", ""))
+            given = bearer_token(Headers(scope=scope).get("authorization", ""))
             if given is None or not any(token.admits(given) for token in wanted):
                 self._metrics.refused("unauthorized")
                 refusal = _refusal(wanted[0].setting, is_wrong=given is not None)
@@ -89,7 +91,7 @@ class BearerAuth:
         await self._app(scope, receive, send)
 
 
-def _bearer(header: str) -> bytes | None:
+def bearer_token(header: str) -> bytes | None:
     """Return the token of an Authorization header, None if there is none."""
     scheme, _, token = header.partition(" ")
     return token.strip().encode() if scheme.lower() == "bearer" and token else None

@@ -12,6 +12,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from ..errors import ListenError
+from ..tls.mismatches import OnMismatch, ignore, is_tls
 
 
 class _Server(uvicorn.Server):
@@ -22,6 +23,28 @@ class _Server(uvicorn.Server):
         yield
 
 
+def _reporting(base: type[asyncio.Protocol], on_mismatch: OnMismatch) -> type[asyncio.Protocol]:
+    """Return uvicorn's protocol, of either parser, with a look at the first bytes of each connection."""
+
+    class Protocol(base):  # type: ignore[valid-type, misc]
+        _is_fresh = True
+
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            self._connection = transport
+            super().connection_made(transport)
+
+        def data_received(self, data: bytes) -> None:
+            if self._is_fresh:
+                self._is_fresh = False
+                if is_tls(data):
+                    on_mismatch("tls")
+                    self._connection.close()  # uvicorn would log each such connection
+                    return
+            super().data_received(data)
+
+    return Protocol
+
+
 class HttpListener:
     """Serves `app` from `start` until `stop`; each may be called once.
 
@@ -29,14 +52,23 @@ class HttpListener:
         setting: configuration key of the address, named in errors: `server.rest`.
         app: the application.
         tls: server-side TLS context, None for plain text.
+        on_mismatch: called for each connection whose peer speaks TLS to a listener without.
     """
 
-    def __init__(self, setting: str, app: ASGIApp, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(
+        self,
+        setting: str,
+        app: ASGIApp,
+        tls: ssl.SSLContext | None = None,
+        *,
+        on_mismatch: OnMismatch = ignore,
+    ) -> None:
         self._setting = setting
         config = uvicorn.Config(
             app, log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=5
         )
         config.load()
+        config.http_protocol_class = _reporting(config.http_protocol_class, on_mismatch)
         config.ssl = tls  # uvicorn's own settings take only files, and read them once
         self._server = _Server(config)
         self._task: asyncio.Task[None] | None = None

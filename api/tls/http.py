@@ -7,28 +7,40 @@ import ssl
 
 from ...configs.listeners import TlsConfig
 from .certificates import Certificates, Identity
+from .mismatches import OnMismatch, handshakes, ignore
 
 
-def http_context(config: TlsConfig, certificates: Certificates | None) -> ssl.SSLContext | None:
+def http_context(
+    config: TlsConfig, certificates: Certificates | None, on_mismatch: OnMismatch = ignore
+) -> ssl.SSLContext | None:
     """Return the TLS context of `rest` and `metrics`, None for plain text.
 
     Args:
         config: `server.tls`; a certificate that is made only because the reference makes one is for `extProc` alone.
         certificates: the identity of the listeners, None without one.
+        on_mismatch: see `server_context`.
     """
     is_asked_for = config.http and (bool(config.cert_file) or config.self_signed is True)
-    return server_context(certificates) if certificates is not None and is_asked_for else None
+    return (
+        server_context(certificates, on_mismatch=on_mismatch)
+        if certificates is not None and is_asked_for
+        else None
+    )
 
 
-def server_context(certificates: Certificates, *, protocol: str = "http/1.1") -> ssl.SSLContext:
+def server_context(
+    certificates: Certificates, *, protocol: str = "http/1.1", on_mismatch: OnMismatch = ignore
+) -> ssl.SSLContext:
     """Return a context whose new connections use the current certificate.
 
     Args:
         certificates: the identity.
         protocol: ALPN name of the application protocol.
+        on_mismatch: called for each connection whose peer speaks plain text.
     """
     told = certificates.current()
     first = newest = _context(told, protocol)
+    first.sslobject_class = handshakes(on_mismatch)
 
     def renew(connection: ssl.SSLObject | ssl.SSLSocket, _name: str | None, *_: object) -> None:
         nonlocal told, newest

@@ -23,6 +23,7 @@ class Overrides:
         ports: listener -> port, which replaces that of its address.
         compat: as `extProc.compat`.
         secure_serving: whether ext-proc speaks TLS.
+        metrics_endpoint_auth: whether the cluster decides about calls of `/metrics`.
         cert_path: folder with `tls.crt` and `tls.key`.
         cluster: flags that name the endpoints.
     """
@@ -31,6 +32,7 @@ class Overrides:
     ports: dict[str, int | None]
     compat: Literal["none", "llm-d"] | None
     secure_serving: Literal["true", "false"] | None
+    metrics_endpoint_auth: Literal["true", "false"] | None
     cert_path: Path | None
     cluster: ClusterFlags
 
@@ -40,7 +42,7 @@ class Overrides:
         Raises:
             ValueError: a flag cannot be used; the text names it.
         """
-        server = self._with_tls(self._with_addresses(self._with_ports(config.server)))
+        server = self._with_auth(self._with_tls(self._with_addresses(self._with_ports(config.server))))
         config = self.cluster.of(config)
         return replace(config, server=server, ext_proc=self._with_compat(config.ext_proc))
 
@@ -73,6 +75,11 @@ class Overrides:
         elif self.secure_serving == "true" and not tls.cert_file:
             tls = replace(tls, self_signed=True, http=False)
         return replace(server, tls=tls)
+
+    def _with_auth(self, server: ServerConfig) -> ServerConfig:
+        if self.metrics_endpoint_auth is None:
+            return server
+        return replace(server, auth=replace(server.auth, metrics_review=self.metrics_endpoint_auth == "true"))
 
     def _with_compat(self, ext_proc: ExtProcConfig) -> ExtProcConfig:
         return replace(ext_proc, compat=self.compat) if self.compat is not None else ext_proc

@@ -10,11 +10,11 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-SWITCHES = frozenset({"secure-serving", "ha-enable-leader-election"})
+SWITCHES = frozenset({"secure-serving", "ha-enable-leader-election", "metrics-endpoint-auth"})
 """Flags of the reference that are on or off, and mean the same here."""
 
 NO_SWITCHES = frozenset(
-    "health-checking enable-cert-reload metrics-endpoint-auth enable-grpc-stream-metrics enable-pprof tracing"
+    "health-checking enable-cert-reload enable-grpc-stream-metrics enable-pprof tracing"
     " allow-experimental-plugins disable-endpoint-subset-filter emit-endpoint-scores zap-devel".split()
 )
 """Switches of the reference that have no effect here."""

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from .cluster_flags import ClusterFlags
-from .exit_status import fail
+from .exit_status import fail, say_on_stderr
 from .options import IgnoreUnknown
 from .overrides import Overrides
 
@@ -27,7 +27,17 @@ Compat = Annotated[
 ]
 SecureServing = Annotated[
     Literal["true", "false"] | None,
-    typer.Option(help="Whether extProc uses TLS; true makes a self-signed certificate if no file has one."),
+    typer.Option(
+        help="Whether extProc uses TLS; true makes a self-signed certificate if no file has one, and is the default "
+        "without --config."
+    ),
+]
+MetricsAuth = Annotated[
+    Literal["true", "false"] | None,
+    typer.Option(
+        "--metrics-endpoint-auth",
+        help="Whether the cluster decides about calls of /metrics; true unless there is --config, which decides then.",
+    ),
 ]
 CertPath = Annotated[
     Path | None,
@@ -77,6 +87,7 @@ def serve(
     ignore_unknown_plugins: IgnoreUnknown = False,
     compat: Compat = None,
     secure_serving: SecureServing = None,
+    metrics_endpoint_auth: MetricsAuth = None,
     cert_path: CertPath = None,
     pool_name: PoolName = None,
     pool_namespace: PoolNamespace = None,
@@ -102,11 +113,17 @@ def serve(
     )
     if config is None and config_file is None and not cluster.name_endpoints:
         fail("--config FILE is missing; an EndpointPickerConfig may come as --config-file FILE")
+    if config is not None and metrics_endpoint_auth is not None:
+        metrics_endpoint_auth = None
+        say_on_stderr(
+            "--metrics-endpoint-auth has no effect beside --config: server.auth.metricsReview decides"
+        )
     overrides = Overrides(
         addresses={"ext_proc": ext_proc, "health": health, "rest": rest, "metrics": metrics},
         ports={"ext_proc": grpc_port, "health": grpc_health_port, "metrics": metrics_port},
         compat=compat,
         secure_serving=secure_serving,
+        metrics_endpoint_auth=metrics_endpoint_auth,
         cert_path=cert_path,
         cluster=cluster,
     )

@@ -12,6 +12,7 @@ import msgspec
 from ...configs.discovery import with_listed_endpoints
 from ...configs.file_watch import FileWatch
 from ...configs.loader import LoadedConfig
+from ...configs.reference_defaults import with_reference_defaults
 from ...configs.schema import KVAtlasConfig
 from .live import LiveConfig
 from .load import load_scheduled
@@ -29,7 +30,8 @@ class ConfigFiles:
     """One configuration file or two, and flags of the command line that override them.
 
     Attributes:
-        config: see `load_scheduled`; without any file everything has its default.
+        config: see `load_scheduled`; None if the process was started by the reference's flags and file alone, which gives
+            its listeners the reference's defaults.
         picker: see `load_scheduled`.
         ignore_unknown: see `load_scheduled`.
         with_flags: applies the flags of the command line.
@@ -55,10 +57,13 @@ class ConfigFiles:
         Raises:
             ConfigError: one of the files cannot be used.
         """
-        loaded = LoadedConfig(KVAtlasConfig(api_version="kvatlas/v1"))
+        loaded = LoadedConfig(KVAtlasConfig(api_version="kvatlas/v1"), is_reference=True)
         if self.paths:
             loaded = load_scheduled(self.config, self.picker, ignore_unknown=self.ignore_unknown)
-        config = self.with_flags(loaded.config)
+        config = loaded.config
+        if self.config is None and loaded.is_reference:
+            config = with_reference_defaults(config)
+        config = self.with_flags(config)
         named = config.endpoints.file
         if named and in_force and (in_force.endpoints.file, in_force.events) == (named, config.events):
             config = msgspec.structs.replace(config, endpoints=in_force.endpoints)

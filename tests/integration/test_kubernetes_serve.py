@@ -199,6 +199,11 @@ async def test_flags_of_the_reference_say_which_pool(double: ApiServerDouble, tm
     double.put(PODS, "a", pod(1))
     access(double, tmp_path)
     flags = ("--pool-name", "mine", "--pool-namespace=ns", "--kubeconfig", str(tmp_path / "kubeconfig"))
-    async with serving({}, tmp_path, *flags, "--zap-encoder", "json", "--v=4", "--tracing=false") as served:
+    async with serving(
+        {}, tmp_path, *flags, "--zap-encoder", "json", "--v=4", "--tracing=false", "--metrics-endpoint-auth"
+    ) as served:
         assert await addresses(served) == {"a-rank-0": "127.0.0.1:9"}
+        async with served.session.get(f"http://127.0.0.1:{served.ports['metrics']}/metrics") as answer:
+            assert answer.status == 200
     assert any("no effect here: --zap-encoder, --v, --tracing" in line for line in served.log)
+    assert any("--metrics-endpoint-auth has no effect beside --config" in line for line in served.log)

@@ -17,14 +17,17 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import rule, run_state_machine_as_test
 
+from kvatlas.fleet.kubernetes.client.access import Access
 from kvatlas.fleet.kubernetes.client.api_server import ApiServer
 from kvatlas.fleet.kubernetes.client.election import Elector
+from kvatlas.fleet.kubernetes.client.errors import RequestFailedError
 from kvatlas.fleet.kubernetes.client.lease import LeaseElection, Terms
+from kvatlas.fleet.kubernetes.client.reviews import Reviews, Verdict
 from support.chart_values import SERVERS, SHAPES
 from support.cluster_machine import OBJECTIVES, OTHERS, PODS, POOLS, WholeDiscovery
 from support.custom_resources import CUSTOM_RESOURCES, Manifest
 from support.manifests import OVERLAYS, helm, kustomize
-from support.real_api_server import BINARY, Cable, RealApiServer
+from support.real_api_server import BINARY, TOKEN, Cable, RealApiServer
 from support.waiting import until
 
 pytestmark = [
@@ -268,6 +271,23 @@ async def test_leader_goes_on_alone_when_no_process_reaches_the_server(cable: Ca
         await cable.start()
         await until(lambda: not leader.holds_on and other.problem is None, what="answers to both")
         assert (leader.leads, leader.n_changes, other.n_changes) == (True, 1, 0)
+
+
+async def test_verdicts_about_metrics_are_those_of_a_real_server(server: RealApiServer) -> None:
+    account = token_of(server)
+    found: list[Verdict | int | None] = []
+    for own in (TOKEN, account):
+        ca = server.ca.cert_pem.bytes().decode()
+        client = ApiServer(Access(f"https://127.0.0.1:{server.port}", ca=ca, token=own), clock=time.monotonic)
+        await client.start()
+        reviews = Reviews(client, clock=time.monotonic)
+        for token in (TOKEN, account, "wrong"):
+            try:
+                found.append(await reviews.may_read(token, "/metrics"))
+            except RequestFailedError as error:
+                found.append(error.failure.status)
+        await client.stop()
+    assert found == [Verdict.ALLOWED, Verdict.FORBIDDEN, Verdict.UNKNOWN_CALLER, 403, 403, 403]
 
 
 async def test_discovery_continues_when_the_server_is_killed_and_restarted(tmp_path: Path) -> None:

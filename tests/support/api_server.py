@@ -21,6 +21,7 @@ from aiohttp import web
 
 from kvatlas.fleet.kubernetes.client.access import Access
 from kvatlas.sim.held_port import HeldPort
+from support.api_rights import ACCESS_REVIEWS, TOKEN_REVIEWS, Rights
 from support.api_watch import Happening, Json, Watching, cut, line, selects, status, status_body
 from support.custom_resources import custom_resource
 
@@ -83,6 +84,7 @@ class ApiServerDouble:
         """Last compacted position."""
         self.history: list[Happening] = []
         self.faults = Faults()
+        self.rights = Rights()
         self.bearer: str | None = None
         """Required bearer token; None accepts any."""
         self.max_page = 1000
@@ -228,13 +230,15 @@ class ApiServerDouble:
             self._connections.add(request.transport)
         if self.is_silent(request):
             await asyncio.Event().wait()
+        if request.path in (TOKEN_REVIEWS, ACCESS_REVIEWS):
+            return self._refusal(request, request.path) or await self.rights.review(request)
         found = NAMESPACED.fullmatch(request.path)
         if found is None:
             return self._refusal(request, request.path) or self._kinds(request.path)
         collection, name = found["collection"], found["name"]
         self.requests[_verb(request, name), collection] += 1
         self.queries.append(dict(request.query))
-        refused = self._refusal(request, collection)
+        refused = self._refusal(request, collection, name)
         if refused is not None:
             return refused
         if name is not None or request.method != "GET":
@@ -258,13 +262,15 @@ class ApiServerDouble:
         ]
         return web.json_response({"kind": "APIResourceList", "resources": resources})
 
-    def _refusal(self, request: web.Request, collection: str) -> web.Response | None:
+    def _refusal(self, request: web.Request, collection: str, name: str | None = None) -> web.Response | None:
         faults = self.faults
         wanted = self.bearer is None or request.headers.get("Authorization") == f"Bearer {self.bearer}"
         if faults.unauthorized or not wanted:
             return status(401, "Unauthorized", "Unauthorized")
         if collection in faults.forbidden:
             return status(403, "Forbidden", f"{collection.rpartition('/')[2]} is forbidden: User cannot list")
+        if refused := self.rights.refusal(_verb(request, name), collection):
+            return refused
         if collection in faults.not_served:
             return web.Response(status=404, text="404 page not found\n")
         if faults.n_storage:

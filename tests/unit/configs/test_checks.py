@@ -201,6 +201,11 @@ from support.config_files import HEAD, message_of
             id="protected_reads_without_token",
         ),
         pytest.param(
+            "server: {auth: {metricsReview: true, metricsTokenFile: t}}",
+            "line 3, server.auth.metricsReview: found true together with metricsTokenFile; keep one of the two",
+            id="two_guards_of_metrics",
+        ),
+        pytest.param(
             "server: {tls: {clientCaFile: ca.crt}}",
             "line 3, server.tls.clientCaFile: found a file without certFile, which switches TLS on",
             id="client_authorities_without_tls",

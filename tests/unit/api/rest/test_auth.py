@@ -145,6 +145,10 @@ async def test_call_is_served_only_with_the_token(
         pytest.param(
             {"bearerTokenFile": "b", "metricsTokenFile": "m"}, ["b"], [], ["m", "b"], ["m", "b"], id="both"
         ),
+        pytest.param(
+            {"bearerTokenFile": "b", "protectReads": True, "metricsReview": True}, ["b"], ["b"], [], [],
+            id="the_cluster_decides_about_metrics",
+        ),
     ],
 )  # fmt: skip
 def test_each_token_admits_the_calls_of_its_setting(

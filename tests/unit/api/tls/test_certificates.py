@@ -13,6 +13,7 @@ from prometheus_client.metrics_core import Metric
 from kvatlas.api.errors import TlsError
 from kvatlas.api.tls.certificates import Certificates, make_certificates
 from kvatlas.api.tls.metrics import tls_families
+from kvatlas.api.tls.mismatches import Mismatches
 from kvatlas.api.tls.self_signed import VALID_FOR, self_signed
 from kvatlas.configs.listeners import TlsConfig
 from support.certificates import CertificateFiles, certificate_files
@@ -166,11 +167,15 @@ def test_metrics_show_the_expiry_and_the_changes(files: CertificateFiles) -> Non
     certificates = Certificates(files.config)
     files.renew()
 
-    told = samples(list(tls_families(certificates)))
+    mismatches = Mismatches()
+    mismatches.at("server.extProc")("tls")
+
+    told = samples(list(tls_families(certificates, mismatches)))
 
     assert told == {
         "kvatlas_tls_certificate_end_seconds": certificates.current().not_after,
         "kvatlas_tls_reloads_totalused": 1,
         "kvatlas_tls_reloads_totalfailed": 0,
+        "kvatlas_tls_mismatches_totalserver.extProctls": 1,
     }
-    assert samples(list(tls_families(None))) == {}
+    assert samples(list(tls_families(None, Mismatches()))) == {}

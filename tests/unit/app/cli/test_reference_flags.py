@@ -21,8 +21,9 @@ def test_command_line_of_the_published_charts_keeps_its_effective_flags() -> Non
     assert found.arguments == (
         "--pool-name", "vllm", "--pool-namespace", "ns", "--pool-group", "inference.networking.k8s.io",
         "--config-file", "/config/plugins.yaml", "--ha-enable-leader-election=true", "--grpc-health-port", "9003",
+        "--metrics-endpoint-auth=false",
     )  # fmt: skip
-    assert found.without_effect == ("--zap-encoder", "--v", "--tracing", "--metrics-endpoint-auth")
+    assert found.without_effect == ("--zap-encoder", "--v", "--tracing")
 
 
 @pytest.mark.parametrize(

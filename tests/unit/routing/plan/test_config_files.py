@@ -9,6 +9,7 @@ import pytest
 
 from kvatlas.configs.discovery import with_listed_endpoints
 from kvatlas.configs.errors import ConfigError
+from kvatlas.configs.listeners import AuthConfig, ServerConfig, TlsConfig
 from kvatlas.configs.schema import EndpointsConfig, KVAtlasConfig
 from kvatlas.routing.plan.config_files import ConfigFiles
 
@@ -39,6 +40,36 @@ def test_what_the_command_line_says_takes_the_place_of_the_files(tmp_path: Path)
     server = ConfigFiles(path, with_flags=with_flags).load().config.server
 
     assert (server.rest, server.metrics, server.health) == ("127.0.0.1:2", "", "")
+
+
+EPP = "apiVersion: llm-d.ai/v1alpha1\nkind: EndpointPickerConfig\nplugins: [{type: queue-scorer}]\n"
+
+
+@pytest.mark.parametrize(
+    ("config", "picker", "is_reference"),
+    [
+        pytest.param(None, None, True, id="flags_alone"),
+        pytest.param(None, EPP, True, id="reference_file_by_its_flag"),
+        pytest.param(EPP, None, False, id="reference_file_by_our_flag"),
+        pytest.param(HEAD, EPP, False, id="both"),
+        pytest.param(None, HEAD, False, id="our_file_by_its_flag"),
+    ],
+)
+def test_listeners_are_the_references_when_nothing_of_ours_is_given(
+    config: str | None, picker: str | None, is_reference: bool, tmp_path: Path
+) -> None:
+    paths: list[Path | None] = []
+    for name, text in (("config.yaml", config), ("picker.yaml", picker)):
+        if text is not None:
+            (tmp_path / name).write_text(text)
+        paths.append(tmp_path / name if text is not None else None)
+
+    server = ConfigFiles(paths[0], paths[1]).load().config.server
+
+    reference = ServerConfig(
+        rest="", tls=TlsConfig(self_signed=True, http=False), auth=AuthConfig(metrics_review=True)
+    )
+    assert server == (reference if is_reference else ServerConfig())
 
 
 def test_listed_endpoints_are_read_with_the_file(files: tuple[Path, Path]) -> None:

@@ -1,0 +1,22 @@
+"""Defaults of the reference picker's listeners, for a process that is started by its flags alone."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from .listeners import AuthConfig, ServerConfig, TlsConfig
+from .schema import KVAtlasConfig
+
+
+def with_reference_defaults(config: KVAtlasConfig) -> KVAtlasConfig:
+    """Return the configuration with the reference's listeners: ext-proc with TLS, health, and `/metrics` with reviews.
+
+    Source: `--secure-serving` and `--metrics-endpoint-auth` are true by default, and there is no further listener.
+    """
+    server: ServerConfig = replace(
+        config.server,
+        rest="",
+        tls=TlsConfig(self_signed=True, http=False),
+        auth=AuthConfig(metrics_review=True),
+    )
+    return replace(config, server=server)
