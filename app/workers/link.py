@@ -35,6 +35,9 @@ MAX_QUEUED = 1000
 _RETRY_S = 0.005
 """Pause before a message is sent again to a worker that is away or whose queue is full."""
 
+_CATCH_UP_S = 0.02
+"""Interval of looking whether a worker that missed a message can receive again."""
+
 _LOADS, _REQUESTS = b"l", b"r"
 """First frame of every message: its subject."""
 
@@ -83,6 +86,9 @@ class WorkerLink:
         self._context = zmq.asyncio.Context()
         self._outgoing: dict[int, zmq.Socket[bytes]] = {}
         self._flush: asyncio.TimerHandle | None = None
+        self._behind: set[int] = set()
+        """Workers that missed a message of loads."""
+        self._catch_up: asyncio.TimerHandle | None = None
         self._tasks: list[asyncio.Task[None]] = []
 
     def of(self, endpoint: str) -> InFlightLoad:
@@ -117,8 +123,9 @@ class WorkerLink:
     async def __aexit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._flush is not None:
-            self._flush.cancel()
+        for timer in (self._flush, self._catch_up):
+            if timer is not None:
+                timer.cancel()
         tasks, self._tasks = self._tasks, []
         for task in tasks:
             task.cancel()
@@ -148,10 +155,27 @@ class WorkerLink:
 
     def _broadcast(self, messages: Iterable[bytes]) -> None:
         for message in messages:
-            for socket in self._outgoing.values():
-                # A worker that is away or hangs misses it; the next full state makes it good.
-                with contextlib.suppress(zmq.Again):
-                    socket.send_multipart([_LOADS, message], zmq.NOBLOCK)
+            for worker in self._outgoing:
+                self._send_loads(worker, message)
+        if self._behind and self._catch_up is None:
+            self._catch_up = asyncio.get_running_loop().call_later(_CATCH_UP_S, self._bring_up_to_date)
+
+    def _send_loads(self, worker: int, message: bytes) -> None:
+        try:
+            self._outgoing[worker].send_multipart([_LOADS, message], zmq.NOBLOCK)
+        except zmq.Again:  # away, hanging, or not connected yet
+            self._behind.add(worker)
+
+    def _bring_up_to_date(self) -> None:
+        """Send the full state to workers that missed a message and can receive again."""
+        self._catch_up = None
+        for worker in tuple(self._behind):
+            if self._outgoing[worker].get(zmq.EVENTS) & zmq.POLLOUT:
+                self._behind.discard(worker)
+                for message in self._loads.full_state():
+                    self._send_loads(worker, message)
+        if self._behind:
+            self._catch_up = asyncio.get_running_loop().call_later(_CATCH_UP_S, self._bring_up_to_date)
 
     async def _send_request(self, worker: int, message: bytes) -> None:
         """Send a request or reply, also to a worker that is away or full for a moment."""

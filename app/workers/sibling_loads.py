@@ -82,8 +82,7 @@ class SiblingLoads:
         return self._messages(changed, is_all=False)
 
     def full_state(self) -> Iterator[bytes]:
-        """Return messages with everything in flight; at least one."""
-        self._changed.clear()
+        """Return messages with everything in flight; at least one. Changes stay to be sent."""
         return self._messages(self._own, is_all=True)
 
     def receive(self, data: bytes, *, now: float) -> None:

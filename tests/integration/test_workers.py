@@ -94,7 +94,13 @@ async def test_workers_share_in_flight_loads_and_are_restarted(tmp_path: Path) -
             await until(has_nothing_of_its_own, what="the end of the cancelled request")
             return picked == set(ADDRESSES) - {taken}
 
-        await until(avoids_it, what="the second worker to know what the first has sent")
+        async def knows_it() -> bool:
+            url = f"http://127.0.0.1:{ports_of(served, 'rest')[1]}/v1/score"
+            async with served.session.post(url, json={"model": "m", "prompt": "x"}) as answer:
+                endpoints = (await answer.json())["endpoints"]
+            return {each["address"]: each["scores"][0]["raw"] for each in endpoints}[taken] == 1
+
+        await until(knows_it, what="the second worker to know what the first has sent")
         assert [await avoids_it() for _ in range(5)] == [True] * 5
         busy.cancel()
 
