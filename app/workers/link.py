@@ -170,7 +170,7 @@ class WorkerLink:
         """Send the full state to workers that missed a message and can receive again."""
         self._catch_up = None
         for worker in tuple(self._behind):
-            if self._outgoing[worker].get(zmq.EVENTS) & zmq.POLLOUT:
+            if self._outgoing[worker].poll(0, zmq.POLLOUT):
                 self._behind.discard(worker)
                 for message in self._loads.full_state():
                     self._send_loads(worker, message)

@@ -98,7 +98,8 @@ async def test_workers_share_in_flight_loads_and_are_restarted(tmp_path: Path) -
             url = f"http://127.0.0.1:{ports_of(served, 'rest')[1]}/v1/score"
             async with served.session.post(url, json={"model": "m", "prompt": "x"}) as answer:
                 endpoints = (await answer.json())["endpoints"]
-            return {each["address"]: each["scores"][0]["raw"] for each in endpoints}[taken] == 1
+            (raw,) = (each["scores"][0]["raw"] for each in endpoints if each["address"] == taken)
+            return bool(raw == 1)
 
         await until(knows_it, what="the second worker to know what the first has sent")
         assert [await avoids_it() for _ in range(5)] == [True] * 5
