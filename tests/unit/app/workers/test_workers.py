@@ -168,7 +168,7 @@ def test_all_workers_have_one_configuration_by_generation_whatever_happens(
             all_of_it.in_force, 1
         )
 
-    together(tmp_path_factory.mktemp("crew") / "kvatlas.yaml", play)
+    together(tmp_path_factory.mktemp("workers") / "kvatlas.yaml", play)
 
 
 def test_weights_outlive_the_leader_until_the_file_changes(tmp_path: Path) -> None:
