@@ -51,6 +51,8 @@ async def test_figures_tell_what_was_encoded_and_what_was_known(models: dict[str
         "encoded_tokens_total": 3,
         "timeouts_total": 0,
         "refusals_total": 0,
+        "queued_chars": 0,
+        "slices_dropped_total": 0,
         "cache_evictions_total": 0,
         "cache_segments": 2,
         "reloads_total used": 0,
