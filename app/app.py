@@ -43,6 +43,7 @@ from .housekeeping import keep_house, sweep
 from .listeners import Listeners
 from .readiness import POLL_S, Readiness
 from .tokenization_metrics import tokenization_families
+from .watchdog import LoopMetrics, Watchdog
 from .workers.workers import Workers
 
 log = logging.getLogger(__name__)
@@ -86,6 +87,7 @@ class App:
         self._workers = workers
         self._registry = CollectorRegistry()
         ProcessCollector(registry=self._registry)
+        self._watchdog = Watchdog(LoopMetrics(self._registry))
         self.live = LiveConfig(
             config,
             paths=files.paths if files is not None else (),
@@ -220,12 +222,13 @@ class App:
         await self.start()
         _collect_rarely()
         log.info("following %d endpoint(s)", len(self.fleet))
-        await stop.wait()
-        for number in ends:
-            loop.remove_signal_handler(number)
-            signal.signal(number, signal.SIG_DFL)
-        log.info("stopping: finishing requests in flight, at most %.0f s", DRAIN_S)
-        await self.stop()
+        with self._watchdog.watching():
+            await stop.wait()
+            for number in ends:
+                loop.remove_signal_handler(number)
+                signal.signal(number, signal.SIG_DFL)
+            log.info("stopping: finishing requests in flight, at most %.0f s", DRAIN_S)
+            await self.stop()
         log.info("stopped")
 
     def _wanted(self, name: str) -> Wanted | None:
