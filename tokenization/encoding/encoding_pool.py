@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from array import array
+from asyncio import FIRST_EXCEPTION
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -63,7 +64,8 @@ class EncodingPool:
         threads: number of slices that are encoded at the same time.
         timeout_s: longest wait for a prompt. After it, slices that no other prompt waits for are dropped, unless a thread
             has begun them.
-        queue_chars: limit of the text that is queued or being encoded, and of one text.
+        queue_chars: limit of the text that is queued or being encoded, and of one text. Past it, the longest prompts give
+            way to shorter ones.
     """
 
     def __init__(
@@ -163,20 +165,25 @@ class EncodingPool:
         in_flight = queue.in_flight(encoder, adds=draft.adds)
         new = [segment for segment in missing if segment not in in_flight]
         slices = {in_flight[segment] for segment in missing if segment in in_flight}
-        if new and queue.n_chars + sum(map(len, new)) > self.max_chars:
+        if new and not queue.make_room(sum(map(len, new)), self.max_chars):
             self.counters.refusals += 1
             raise EncoderBusyError(f"{queue.n_chars} characters wait for a thread")
         slices.update(queue.add(encoder, new, adds=draft.adds))
         queue.join(slices)
+        encoded = dict(known)
         try:
-            done, pending = await asyncio.wait({each.done for each in slices}, timeout=self._left_s(since))
+            done, pending = await asyncio.wait(
+                {each.done for each in slices}, timeout=self._left_s(since), return_when=FIRST_EXCEPTION
+            )
+            for future in done:
+                encoded.update(future.result().encoded)
+        except EncoderBusyError:
+            self.counters.refusals += 1
+            raise
         finally:
             queue.leave(slices)
         if pending:
             raise self._timeout()
-        encoded = dict(known)
-        for future in done:
-            encoded.update(future.result().encoded)
         return draft.tokens(encoded)
 
     def _left_s(self, since: float | None) -> float:

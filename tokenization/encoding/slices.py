@@ -14,9 +14,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
+from ..errors import EncoderBusyError
 from .segment_cache import Ids
 from .segment_encoder import SegmentEncoder
 
@@ -119,6 +120,28 @@ class SliceQueue:
             if not each.n_waiting and each.segments and each.job.cancel():
                 self.n_dropped += 1
                 self._forget(each)
+
+    def make_room(self, n_chars: int, limit: int) -> bool:
+        """Return whether so much more text stays within `limit`; if needed, give up slices of longer prompts.
+
+        The prompts that wait for these slices get an `EncoderBusyError`.
+        """
+        if self.n_chars + n_chars <= limit:
+            return True
+        with self._lock:
+            end = self._served_chars + n_chars
+            later = sorted(each for each in self._queued if each[0] > end)
+            if self.n_chars - sum(each.n_chars for *_, each in later if each.segments) + n_chars > limit:
+                return False
+            self._queued = [each for each in self._queued if each[0] <= end]
+            while later and self.n_chars + n_chars > limit:
+                *_, last = later.pop()
+                if last.job.set_running_or_notify_cancel():
+                    self._forget(last)
+                    last.job.set_exception(EncoderBusyError("shorter prompts came first"))
+            self._queued += later
+            heapify(self._queued)
+        return True
 
     def close(self) -> None:
         """Drop the queued slices, and wait for the threads to finish their current ones."""

@@ -135,14 +135,26 @@ async def test_text_is_encoded_once_when_several_requests_have_it(
     assert pool.counters.encoded_tokens == sum(map(len, once)) // 4
 
 
-async def test_busy_error_is_raised_when_a_text_does_not_fit_beside_those_that_wait(
+async def test_longest_prompt_gives_way_when_a_shorter_one_does_not_fit(encoder: SegmentEncoder) -> None:
+    with closing(EncodingPool(threads=1, timeout_s=60, queue_chars=len(LONG) + 30_000)) as pool:
+        texts = [LONG, LONG[:28_000].replace("line", "row"), LONG[:18_000].replace("line", "column")]
+        long, middle, short = (
+            asyncio.ensure_future(pool.tokens(encoder, text, add_special_tokens=True)) for text in texts
+        )
+        with pytest.raises(EncoderBusyError, match="shorter prompts came first"):
+            await long
+        assert [await middle, await short] == [whole(text) for text in texts[1:]]
+        assert (pool.counters.refusals, pool.queued_chars) == (1, 0)
+
+
+async def test_busy_error_is_raised_when_a_text_does_not_fit_beside_shorter_ones(
     encoder: SegmentEncoder,
 ) -> None:
     with closing(EncodingPool(threads=1, timeout_s=60, queue_chars=len(LONG))) as pool:
         first = asyncio.ensure_future(pool.tokens(encoder, LONG, add_special_tokens=True))
         await asyncio.sleep(0)
         with pytest.raises(EncoderBusyError, match=r"1\d{5} characters wait"):
-            await pool.tokens(encoder, "other " * 1000, add_special_tokens=True)
+            await pool.tokens(encoder, LONG.replace("line", "row"), add_special_tokens=True)
         # The same text needs no more work, and short ones no thread.
         assert await pool.tokens(encoder, LONG, add_special_tokens=True) == whole(LONG)
         assert await pool.tokens(encoder, "short", add_special_tokens=True) == whole("short")
