@@ -5,10 +5,8 @@ from __future__ import annotations
 import asyncio
 from array import array
 from collections.abc import Collection, Mapping
-from functools import partial
 
 import msgspec
-from msgspec.structs import replace
 
 from .chats.chat import ForeignChat
 from .chats.own_renderer import OwnRenderer
@@ -47,25 +45,12 @@ _REASONS: Mapping[type[TokenizationError], NoPrefixReason] = {
 }
 _ENCODE_ERRORS = tuple(_REASONS)
 
-INLINE_BODY_BYTES = 2**20
-"""Chats up to this length are rendered on the event loop, which takes 0.3 ms for simple templates."""
-
-INLINE_MESSAGES = 512
-"""The same for their messages: 12 ms with the slowest golden template."""
-
 
 class _Encoding(msgspec.Struct, frozen=True, gc=False):
-    """A text with its encoder.
-
-    Attributes:
-        encoder: of the text.
-        prompt: the text.
-        since: as in `EncodingPool.tokens`.
-    """
+    """A text with its encoder."""
 
     encoder: SegmentEncoder
     prompt: TextPrompt
-    since: float | None = None
 
     def tokens(self, pool: EncodingPool) -> Eventual[TokenPrompt | NoPrompt]:
         """Return the ids that the engine will compute, or why they are not known in time."""
@@ -77,12 +62,12 @@ class _Encoding(msgspec.Struct, frozen=True, gc=False):
             self.encoder.check_fits(text)
         if others:
             return Later(self._all_encoded(pool))
-        tokens = pool.tokens(self.encoder, text, add_special_tokens=adds, since=self.since)
+        tokens = pool.tokens(self.encoder, text, add_special_tokens=adds)
         return tokens.map(lambda ids: prompt_of(self.prompt, (ids,)))
 
     async def _all_encoded(self, pool: EncodingPool) -> TokenPrompt | NoPrompt:
         async def encoded(text: str, *, adds: bool) -> array[int]:
-            return await pool.tokens(self.encoder, text, add_special_tokens=adds, since=self.since)
+            return await pool.tokens(self.encoder, text, add_special_tokens=adds)
 
         # All at once, so that they share one time budget.
         works = [asyncio.ensure_future(encoded(text, adds=adds)) for text, adds in texts_of(self.prompt)]
@@ -171,34 +156,18 @@ class PromptPipeline:
 
         While an engine computes the ids, the text is encoded here too: the engine may not respond in time.
         """
-        if _is_long(request):
-            ids: Eventual[TokenPrompt | NoPrompt] = Later(self._rendered_aside(request))
+        rendered = self._rendered(request.prompt)
+        ids: Eventual[TokenPrompt | NoPrompt]
+        if isinstance(rendered, _Foreign):
+            ids = Later(rendered.rendered()).then(lambda known: self._ids(request, known))
         else:
-            ids = self._further(request, self._rendered(request.prompt))
+            ids = self._ids(request, rendered)
         return ids.map(lambda found: self._prompt(request, found))
 
     def tokenize_inline(self, request: ParsedRequest) -> Prompt:
         """Return the prompt of `request`, encoded by the calling thread."""
         outcome = self._rendered(request.prompt)
         return self._prompt(request, outcome.run() if isinstance(outcome, _Encoding | _Foreign) else outcome)
-
-    async def _rendered_aside(self, request: ParsedRequest) -> TokenPrompt | NoPrompt:
-        """Render a long chat in a thread, within the same time budget as its encoding."""
-        since = asyncio.get_running_loop().time()
-        try:
-            rendered = await self._pool.aside(since, partial(self._rendered, request.prompt))
-        except EncodeTimeoutError as error:
-            return _not_encoded(error)
-        if isinstance(rendered, _Encoding):
-            rendered = replace(rendered, since=since)
-        return await self._further(request, rendered)
-
-    def _further(
-        self, request: ParsedRequest, rendered: TokenPrompt | NoPrompt | _Encoding | _Foreign
-    ) -> Eventual[TokenPrompt | NoPrompt]:
-        if isinstance(rendered, _Foreign):
-            return Later(rendered.rendered()).then(lambda known: self._ids(request, known))
-        return self._ids(request, rendered)
 
     def _ids(
         self, request: ParsedRequest, known: TokenPrompt | NoPrompt | _Encoding
@@ -248,12 +217,7 @@ class PromptPipeline:
     def _prompt(self, request: ParsedRequest, outcome: TokenPrompt | NoPrompt) -> Prompt:
         known = outcome if isinstance(outcome, TokenPrompt) else None
         missing = outcome if isinstance(outcome, NoPrompt) else None
-        # The bytes of a text that is too long are not worth their time either.
-        is_too_long = _body_bytes(request) > self._pool.max_chars
-        if is_too_long or (missing is not None and missing.reason is NoPrefixReason.TOO_LONG):
-            source: AnyPrompt | None = None
-        else:
-            source = request.prompt
+        source = request.prompt if missing and not self._is_too_long(request, missing) else None
         return Prompt(
             model=request.model,
             tokens=known.tokens if known else None,
@@ -265,8 +229,13 @@ class PromptPipeline:
             cut=known.cut if known else None,
             reason=missing.reason if missing else None,
             detail=missing.detail if missing else "",
-            unencoded=source if missing and isinstance(source, TextPrompt | ChatPrompt) else None,
+            unencoded=source if isinstance(source, TextPrompt | ChatPrompt) else None,
         )
+
+    def _is_too_long(self, request: ParsedRequest, missing: NoPrompt) -> bool:
+        """Return whether the bytes of a prompt without ids are too many to make keys of them."""
+        n_bytes = len(request.raw.body) if request.raw is not None else 0
+        return missing.reason is NoPrefixReason.TOO_LONG or n_bytes > self._pool.max_chars
 
     def _lora(self, model: str) -> str | None:
         """Return the adapter that a model's name stands for: an unconfigured name, or `MODEL:ADAPTER` as in SGLang."""
@@ -274,18 +243,6 @@ class PromptPipeline:
             return None
         base = next((name for name in self._model_names if model.startswith(f"{name}:")), None)
         return model if base is None else model[len(base) + 1 :].strip() or None
-
-
-def _is_long(request: ParsedRequest) -> bool:
-    """Return whether `request` is a chat that may take long to render."""
-    prompt = request.prompt
-    if not isinstance(prompt, ChatPrompt):
-        return False
-    return _body_bytes(request) > INLINE_BODY_BYTES or len(prompt.messages) > INLINE_MESSAGES
-
-
-def _body_bytes(request: ParsedRequest) -> int:
-    return len(request.raw.body) if request.raw is not None else 0
 
 
 def _not_encoded(error: TokenizationError) -> NoPrompt:

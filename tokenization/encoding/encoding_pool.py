@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeVar
 
 from ..errors import EncoderBusyError, EncodeTimeoutError, TextTooLongError
 from ..eventual import Eventual, Known, Later
@@ -34,8 +33,6 @@ QUEUE_CHARS = 16 * 2**20
 
 THREADS = 2
 TIMEOUT_S = 0.4
-
-T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -71,10 +68,10 @@ class EncodingPool:
     def __init__(
         self, *, threads: int = THREADS, timeout_s: float = TIMEOUT_S, queue_chars: int = QUEUE_CHARS
     ) -> None:
-        self.timeout_s, self.max_chars = timeout_s, queue_chars
+        self._timeout_s, self.max_chars = timeout_s, queue_chars
         self._queue = SliceQueue(threads, self._count)
         # Apart from the others, so that known text is found however much new text is queued.
-        self._aside = ThreadPoolExecutor(1, thread_name_prefix="aside")
+        self._drafting = ThreadPoolExecutor(1, thread_name_prefix="draft")
         self.counters = EncodingCounters()
 
     @property
@@ -87,16 +84,13 @@ class EncodingPool:
         """Slices that were not encoded, since nobody waited for them any more."""
         return self._queue.n_dropped
 
-    def tokens(
-        self, encoder: SegmentEncoder, text: str, *, add_special_tokens: bool, since: float | None = None
-    ) -> Eventual[array[int]]:
+    def tokens(self, encoder: SegmentEncoder, text: str, *, add_special_tokens: bool) -> Eventual[array[int]]:
         """Return the token ids of `text`, `array('I')`; at once if little text is new.
 
         Args:
             encoder: of the text.
             text: the prompt.
             add_special_tokens: whether the tokenizer adds its special tokens.
-            since: time of the event loop at which the wait began; None for now.
 
         Raises:
             EncodeError: the tokenizer rejects the text.
@@ -108,7 +102,7 @@ class EncodingPool:
             raise TextTooLongError(f"the text has more than {self.max_chars} characters")
         if len(text) > DRAFT_CHARS:
             drafted = partial(_drafted, encoder, text, add_special_tokens=add_special_tokens)
-            return Later(self._long(encoder, drafted, since))
+            return Later(self._long(encoder, drafted))
         draft = encoder.draft(text, add_special_tokens=add_special_tokens)
         self.counters.cached_tokens += draft.n_known
         missing = draft.missing()
@@ -117,41 +111,30 @@ class EncodingPool:
             encoded = self._counted(encoder.encode_quickly, missing)
             missing = [segment for segment in missing if segment not in encoded]
         if sum(map(len, missing)) > INLINE_CHARS:
-            return Later(self._in_threads(encoder, draft, missing, encoded, since))
+            return Later(self._in_threads(encoder, draft, missing, encoded))
         if missing:
             encoded = {**encoded, **self._counted(encoder.encode_by_library, missing, adds=draft.adds)}
         return Known(draft.tokens(encoded))
 
-    async def aside(self, since: float | None, work: Callable[[], T]) -> T:
-        """Call `work` in a thread of its own, which does such calls one after the other.
-
-        Args:
-            since: as in `tokens`.
-            work: to call; dropped if its time is up before it began.
-
-        Raises:
-            EncodeTimeoutError: it was not done in time.
-        """
-        job = asyncio.wrap_future(self._aside.submit(work))
-        try:
-            return await asyncio.wait_for(job, self._left_s(since))
-        except TimeoutError:
-            raise self._timeout() from None
-
     def close(self) -> None:
         """Drop the queued text, and wait for the threads to finish their current slices."""
         self._queue.close()
-        self._aside.shutdown(cancel_futures=True)
+        self._drafting.shutdown(cancel_futures=True)
 
     async def _long(
-        self, encoder: SegmentEncoder, drafted: Callable[[], tuple[Draft, list[str]]], since: float | None
+        self, encoder: SegmentEncoder, drafted: Callable[[], tuple[Draft, list[str]]]
     ) -> array[int]:
-        since = asyncio.get_running_loop().time() if since is None else since
-        draft, missing = await self.aside(since, drafted)
+        begun = asyncio.get_running_loop().time()
+        try:
+            draft, missing = await asyncio.wait_for(
+                asyncio.wrap_future(self._drafting.submit(drafted)), self._timeout_s
+            )
+        except TimeoutError:
+            raise self._timeout() from None
         self.counters.cached_tokens += draft.n_known
         if not missing:
             return draft.tokens({})
-        return await self._in_threads(encoder, draft, missing, {}, since)
+        return await self._in_threads(encoder, draft, missing, {}, begun)
 
     async def _in_threads(
         self,
@@ -159,7 +142,7 @@ class EncodingPool:
         draft: Draft,
         missing: Sequence[str],
         known: Mapping[str, Ids],
-        since: float | None,
+        begun: float | None = None,
     ) -> array[int]:
         queue = self._queue
         in_flight = queue.in_flight(encoder, adds=draft.adds)
@@ -173,7 +156,7 @@ class EncodingPool:
         encoded = dict(known)
         try:
             done, pending = await asyncio.wait(
-                {each.done for each in slices}, timeout=self._left_s(since), return_when=FIRST_EXCEPTION
+                {each.done for each in slices}, timeout=self._left_s(begun), return_when=FIRST_EXCEPTION
             )
             for future in done:
                 encoded.update(future.result().encoded)
@@ -186,14 +169,14 @@ class EncodingPool:
             raise self._timeout()
         return draft.tokens(encoded)
 
-    def _left_s(self, since: float | None) -> float:
-        if since is None:
-            return self.timeout_s
-        return max(0.0, since + self.timeout_s - asyncio.get_running_loop().time())
+    def _left_s(self, begun: float | None) -> float:
+        if begun is None:
+            return self._timeout_s
+        return max(0.0, begun + self._timeout_s - asyncio.get_running_loop().time())
 
     def _timeout(self) -> EncodeTimeoutError:
         self.counters.timeouts += 1
-        return EncodeTimeoutError(f"tokenization took longer than {self.timeout_s:g} s")
+        return EncodeTimeoutError(f"tokenization took longer than {self._timeout_s:g} s")
 
     def _counted(
         self, encode: Callable[..., Mapping[str, Ids]], segments: Sequence[str], **options: bool
