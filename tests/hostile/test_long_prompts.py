@@ -7,7 +7,7 @@ import json
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import grpc
 
@@ -49,7 +49,7 @@ async def send(channel: grpc.aio.Channel, fields: dict[str, Any], path: str = "/
         request_serializer=pb.ProcessingRequest.SerializeToString,
         response_deserializer=pb.ProcessingResponse.FromString,
     )
-    call = cast("Call", process())
+    call = process()
     headers = header_map([(":method", "POST"), (":path", path), ("content-type", "application/json")])
     await call.write(pb.ProcessingRequest(request_headers=pb.HttpHeaders(headers=headers)))
     body = json.dumps({"model": "tiny", **fields}).encode()
