@@ -28,6 +28,7 @@ from .schema import (
     WeightsConfig,
 )
 from .scraping import EngineConfig, MetricsScrapeConfig
+from .secrets import masked_message
 from .words import nearest
 
 
@@ -345,7 +346,7 @@ def _malformed(path: KeyPath, text: str, parse: Callable[[str], object]) -> Iter
     try:
         parse(text)
     except ValueError as error:
-        yield Problem(str(error), path)
+        yield Problem(masked_message(str(error)), path)
 
 
 def _repeated(values: Iterable[tuple[KeyPath, str]], noun: str) -> Iterator[Problem]:

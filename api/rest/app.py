@@ -38,6 +38,7 @@ from .open_calls import OpenCalls
 from .openapi import describe
 from .process import ProcessState, process_routes
 from .recorder import recorder_routes
+from .reference import reference_routes
 from .registration import registration_routes
 from .reviewed import MetricsReviews, ReviewAuth
 from .score import score_routes
@@ -84,6 +85,8 @@ def rest_app(
         title="kvatlas",
         version=version("kvatlas"),
         description="Where KV-cache blocks are, and which endpoint should take a request.",
+        docs_url=None,  # the library's pages load scripts from other sites
+        redoc_url=None,
         responses={"4XX": {"model": ErrorOut}, "5XX": {"model": ErrorOut}},
     )
     install_error_handlers(app)
@@ -109,6 +112,7 @@ def rest_app(
     app.include_router(process_routes(registry, state.why_not_ready))
     app.include_router(ui_routes())
     describe(app, tokens)
+    app.include_router(reference_routes(app.openapi))
     return app
 
 
