@@ -15,6 +15,7 @@ from ..api.extproc.configured import make_ext_proc
 from ..api.extproc.health import HealthService
 from ..api.extproc.listener import GrpcListener
 from ..api.extproc.stream import StreamReports
+from ..api.http2.library import installed_library
 from ..api.rest.answers import OwnAnswers
 from ..api.rest.app import metrics_app, rest_app
 from ..api.rest.feed import LiveFeed
@@ -93,6 +94,7 @@ class Listeners:
                 "ext-proc runs on grpc.aio, at several times the cost of http2: libnghttp2.so.14 (Debian: libnghttp2-14) "
                 "or the part of kvatlas that is built with a C++20 compiler is missing"
             )
+        _warn_of_old_library(self._ext_proc.transport)
         self._health = GrpcListener("server.health", (health.handler(),))
         rest_metrics = RestMetrics(registry)
         self._feed = LiveFeed(
@@ -163,6 +165,16 @@ class Listeners:
         on_mismatch = self._mismatches.at(setting)
         tls = http_context(server.tls, self._certificates, on_mismatch)
         return HttpListener(setting, app, tls, on_mismatch=on_mismatch)
+
+
+def _warn_of_old_library(transport: str) -> None:
+    library = installed_library() if transport == "http2" else None
+    if library is not None and library.unfixed:
+        log.warning(
+            "libnghttp2 %s is open to %s: update it to 1.61 or later, or to the security update of the distribution",
+            library.version,
+            " and ".join(library.unfixed),
+        )
 
 
 def _max_registered(rest: RestConfig) -> int:
