@@ -78,8 +78,9 @@ def _call(operation: Description, schemas: Description) -> Iterator[str]:
 
 
 def _media(title: str, media: Description, schemas: Description) -> Iterator[str]:
-    schema = media.get("schema", {})
-    named = schemas.get(schema.get("$ref", "").rpartition("/")[2], schema)
+    schema: Description = media.get("schema", {})
+    schema = schema.get("items", schema)  # of a list: the fields of its entries
+    named: Description = schemas.get(schema.get("$ref", "").rpartition("/")[2], schema)
     required = named.get("required", ())
     rows = [
         (name, each, name in required, each.get("description", ""))

@@ -16,8 +16,8 @@ from support.custom_resources import Manifest
 from support.manifests import container, helm, only
 from support.tree import ROOT
 
-ANY_POD = [{"namespaceSelector": {}}]
-NEIGHBOURS = [{"podSelector": {}}]
+ANY_POD: list[Any] = [{"namespaceSelector": {}}]
+NEIGHBOURS: list[Any] = [{"podSelector": {}}]
 EVERYBODY = None
 
 
@@ -65,7 +65,9 @@ def test_token_of_the_user_is_taken(values: Manifest, secret: str | None, file: 
     assert of_kind(manifests, "Secret") == []
     assert config_of(manifests, tmp_path).server.auth.bearer_token_file == file
     volumes = only(manifests, "Deployment")["spec"]["template"]["spec"]["volumes"]
-    assert [each["secret"]["secretName"] for each in volumes if "secret" in each] == ([secret] if secret else [])
+    assert [each["secret"]["secretName"] for each in volumes if "secret" in each] == (
+        [secret] if secret else []
+    )
 
 
 def test_service_is_a_name_of_rest_beside_those_of_the_user(tmp_path: Path) -> None:

@@ -164,7 +164,9 @@ def instructions() -> list[tuple[str, str]]:
 def test_image_is_small_and_runs_as_an_unprivileged_user() -> None:
     lines = instructions()
     arguments = dict(rest.split("=") for word, rest in lines if word == "ARG")
-    assert re.fullmatch(r"3\.\d+-slim-\w+", arguments["PYTHON"])  # a patch release would be without later fixes
+    assert re.fullmatch(
+        r"3\.\d+-slim-\w+", arguments["PYTHON"]
+    )  # a patch release would be without later fixes
     assert [rest for word, rest in lines if word == "FROM"] == [
         "python:${PYTHON} AS build",
         "python:${PYTHON}",
