@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import base64
+import json
 import re
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
+import yaml
+from helm_python import Chart, Config
 
 from kvatlas.configs.loader import load_config
 from kvatlas.configs.schema import KVAtlasConfig
 from support.chart_values import ROUTER, SERVERS, SHAPES
 from support.custom_resources import Manifest
-from support.manifests import container, helm, only
+from support.manifests import CHART, container, helm, only
 from support.tree import ROOT
 
 ANY_POD: list[Any] = [{"namespaceSelector": {}}]
@@ -129,3 +135,62 @@ def test_envoy_is_a_patch_release_of_the_version_that_the_tests_run() -> None:
     ours, theirs = ([int(part) for part in version.split(".")] for version in (given, tested))
     assert (name, ours[:2]) == ("envoyproxy/envoy", theirs[:2])
     assert ours >= theirs
+
+
+class _Secrets(BaseHTTPRequestHandler):
+    """An API server that has one Secret."""
+
+    RESOURCES: ClassVar = [
+        {"name": "secrets", "singularName": "secret", "namespaced": True, "kind": "Secret", "verbs": ["get"]}
+    ]
+    ANSWERS: ClassVar[dict[str, Any]] = {
+        "/api": {"kind": "APIVersions", "versions": ["v1"]},
+        "/apis": {"kind": "APIGroupList", "apiVersion": "v1", "groups": []},
+        "/api/v1": {"kind": "APIResourceList", "groupVersion": "v1", "resources": RESOURCES},
+        "/version": {"major": "1", "minor": "32", "gitVersion": "v1.32.0"},
+        "/api/v1/namespaces/ns/secrets/qwen-epp-token": {
+            "kind": "Secret", "apiVersion": "v1", "metadata": {"name": "qwen-epp-token", "namespace": "ns"},
+            "data": {"token": base64.b64encode(b"kept").decode()},
+        },
+    }  # fmt: skip
+
+    def do_GET(self) -> None:
+        found = self.ANSWERS.get(self.path.partition("?")[0])
+        body = json.dumps(
+            found or {"kind": "Status", "status": "Failure", "code": 404, "reason": "NotFound"}
+        ).encode()
+        self.send_response(200 if found else 404)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def cluster() -> Iterator[str]:
+    """Run the API server; return its URL."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Secrets) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+def test_token_is_kept_over_an_upgrade(cluster: str) -> None:
+    def token(release: str) -> str:
+        with Config(kube_apiserver=cluster, namespace="ns") as config, Chart.load(CHART) as chart:
+            texts = config.render(chart, ROUTER, name=release, namespace="ns", is_upgrade=True)
+        (found,) = (
+            each
+            for text in texts.values()
+            for each in yaml.safe_load_all(text)
+            if each and each["kind"] == "Secret"
+        )
+        return base64.b64decode(found["data"]["token"]).decode()
+
+    assert token("qwen") == "kept"
+    assert len(token("other")) == 43

@@ -34,7 +34,11 @@
 {{- $tokenFile := "/var/run/secrets/kvatlas/token" -}}
 {{- $hasToken := and (not (hasKey (dig "server" "auth" dict $values.config) "bearerTokenFile")) (or $values.restToken.existingSecret $values.restToken.create) -}}
 {{- $config := deepCopy $values.config -}}
-{{- if $hasToken }}{{ $config = mergeOverwrite (dict "server" (dict "auth" (dict "bearerTokenFile" $tokenFile))) $config }}{{ end -}}
+{{- $tokenSecret := "" -}}
+{{- if $hasToken -}}
+{{- $tokenSecret = $values.restToken.existingSecret | default (printf "%s-token" $name) -}}
+{{- $config = mergeOverwrite (dict "server" (dict "auth" (dict "bearerTokenFile" $tokenFile))) $config -}}
+{{- end -}}
 {{- $hosts := append (dig "rest" "allowedHosts" list $config) (printf "%s.%s" $name .Release.Namespace) -}}
 {{- $config = mergeOverwrite $config (dict "rest" (dict "allowedHosts" $hosts)) -}}
 {{- $labels := dict "app.kubernetes.io/name" "kvatlas" "app.kubernetes.io/instance" .Release.Name -}}
@@ -54,7 +58,7 @@
   "labels" $labels
   "epp" $epp
   "config" $config
-  "tokenSecret" (ternary ($values.restToken.existingSecret | default (printf "%s-token" $name)) "" (not (not $hasToken)))
+  "tokenSecret" $tokenSecret
   "tokenFile" $tokenFile
   "builtIn" $builtIn
   "matchLabels" $matchLabels
