@@ -36,7 +36,7 @@ async def test_process_repeats_no_secret_of_a_url(tmp_path: Path) -> None:
             return 'kvatlas_scrape_errors_total{endpoint="a",reason=' in await served.metrics()
 
         await until(has_failed, what="a scrape that failed")
-        said = []
+        said: list[str] = []
         for path in READS:
             async with served.session.get(f"http://127.0.0.1:{served.ports['rest']}{path}") as answer:
                 said.append(await answer.text())
