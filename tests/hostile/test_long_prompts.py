@@ -44,10 +44,12 @@ async def server(
 
 async def send(channel: grpc.aio.Channel, fields: dict[str, Any], path: str = "/v1/completions") -> Call:
     """Send a request in chunks, as Envoy does, without its trailers; it is not routed yet."""
-    process = channel.stream_stream(
-        f"/{EXT_PROC_SERVICE}/Process",
-        request_serializer=pb.ProcessingRequest.SerializeToString,
-        response_deserializer=pb.ProcessingResponse.FromString,
+    process: grpc.aio.StreamStreamMultiCallable[pb.ProcessingRequest, pb.ProcessingResponse] = (
+        channel.stream_stream(
+            f"/{EXT_PROC_SERVICE}/Process",
+            request_serializer=pb.ProcessingRequest.SerializeToString,
+            response_deserializer=pb.ProcessingResponse.FromString,
+        )
     )
     call = process()
     headers = header_map([(":method", "POST"), (":path", path), ("content-type", "application/json")])
