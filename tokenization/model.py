@@ -37,6 +37,8 @@ class NoPrefixReason(StrEnum):
     """The chat template rejected the chat or failed on it."""
     ENCODE_FAILED = "encode_failed"
     """The tokenizer rejected the text."""
+    TOO_LONG = "too_long"
+    """The prompt, or a part of it that cannot be cut, is too long to be encoded."""
     TOKENIZE_TIMEOUT = "tokenize_timeout"
     """The text was not encoded in time."""
     TOKENIZER_BUSY = "tokenizer_busy"

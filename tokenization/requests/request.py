@@ -239,11 +239,11 @@ def direct_request(
 
 
 def _raw_chat(model: str, messages: object) -> RawRequest | None:
-    """Return the HTTP request with the same prompt; None if its text is not valid Unicode."""
+    """Return the HTTP request with the same prompt; None if it cannot be written as JSON."""
     fields = {"model": model, "messages": messages} if model else {"messages": messages}
     try:
         return RawRequest("/v1/chat/completions", _encode(fields))
-    except UnicodeEncodeError:
+    except (UnicodeEncodeError, RecursionError):
         return None
 
 
