@@ -156,7 +156,7 @@ class ExtProcCall:
     def _failed(self, error: Exception, request: RoutingRequest) -> Refusal:
         self._context.reports.on_error("router")
         _log.error(
-            "router failed with %s (request_id=%s)\n%s",
+            "router failed with %s (request_id=%r)\n%s",
             type(error).__name__, request.request_id, place_of(error),
         )  # fmt: skip
         return _ROUTER_FAILED

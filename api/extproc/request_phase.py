@@ -146,7 +146,7 @@ class RequestPhase:
         if self.mode is not Mode.BUFFERED:
             return self._ask(_ReplyForm.HEADERS_BODY, is_whole=False)
         # The gateway has its reply to the headers, and expects the next one after the body.
-        self._header_map, self._headers = _NO_HEADERS, essential(self._headers)
+        self._shed_headers()
         self._share.release()
         return _NOTHING
 
@@ -183,21 +183,23 @@ class RequestPhase:
             self._edits = HeaderEdits(set=(new,), remove=self._edits.remove)
 
     def _await_body(self, n_bytes: int, now: float) -> Step:
-        """In BUFFERED the gateway holds the body until it is whole: the request is not pending before."""
+        """Begin to collect the body.
+
+        In BUFFERED the gateway holds the body until it is whole: the request is not pending before. Past a limit, the
+        first piece of the body is awaited all the same, since it may name the model.
+        """
         if self.mode is not Mode.BUFFERED:
             self._admit()
-        if self._overload is None and n_bytes > FREE_HEADER_BYTES and not self._share.hold(n_bytes):
+        if n_bytes > FREE_HEADER_BYTES and not self._share.hold(n_bytes):
             self._overload = Overload.HELD_BYTES
-        if self.mode is Mode.BUFFERED:
-            if self._overload is not None:
-                self.revoked(self._overload)
-            elif n_bytes > FREE_HEADER_BYTES:
-                self._share.collect(now=now)
-            return _HEADERS_UNCHANGED
         if self._overload is not None:
-            return self._ask(_ReplyForm.HEADERS, is_whole=False)
-        self._share.collect(now=now)
-        return _NOTHING
+            self._shed_headers()
+        if self.mode is not Mode.BUFFERED or n_bytes > FREE_HEADER_BYTES:
+            self._share.collect(now=now)
+        return _HEADERS_UNCHANGED if self.mode is Mode.BUFFERED else _NOTHING
+
+    def _shed_headers(self) -> None:
+        self._header_map, self._headers = _NO_HEADERS, essential(self._headers)
 
     def _admit(self) -> None:
         if self._overload is None and not self._share.admit():
@@ -206,7 +208,7 @@ class RequestPhase:
     def _collect(self, body: bytes) -> None:
         """Keep a piece of the body. A body in one piece, as Envoy sends it, is never copied."""
         if not self._share.hold(len(body)):
-            self._overload = Overload.HELD_BYTES
+            self._overload = self._overload or Overload.HELD_BYTES
         if not self._collected:
             self._collected = body
             return
