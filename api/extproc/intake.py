@@ -68,7 +68,7 @@ class Intake:
         return Share(self, on_revoked)
 
     def hold(self, n_bytes: int, *, is_large: bool = False, asking: Share | None = None) -> bool:
-        """Hold more bytes, unless they exceed the limit. Return them with `release`.
+        """Hold more bytes, unless they exceed the limit. Return them with `carry`.
 
         Args:
             n_bytes: how many.
@@ -83,9 +83,13 @@ class Intake:
         self.n_bytes += n_bytes
         return True
 
-    def release(self, n_bytes: int) -> None:
-        """Return held bytes."""
-        self.n_bytes -= n_bytes
+    def room(self) -> int:
+        """Return the bytes that are free, negative past the limit."""
+        return self._max_bytes - self.n_bytes
+
+    def carry(self, n_bytes: int) -> None:
+        """Count bytes that the transport holds, negative for those that it holds no more; never refuses."""
+        self.n_bytes += n_bytes
 
     def admit(self, asking: Share | None = None) -> bool:
         """Admit a pending request, unless the limit is reached."""
@@ -173,7 +177,7 @@ class Share:
         """Return held bytes and the pending request: what is held later belongs to the response."""
         self.settle()
         self._is_routed = True
-        self._intake.release(self._n_bytes)
+        self._intake.carry(-self._n_bytes)
         self._n_bytes = 0
         if self._is_pending:
             self._intake.n_requests -= 1
