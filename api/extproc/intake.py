@@ -106,8 +106,8 @@ class Intake:
         self._collecting[share] = now
 
     def settle(self, share: Share) -> None:
-        """Take note of its end. Further calls change nothing."""
-        self._collecting.pop(share, None)
+        """Take note of its end."""
+        del self._collecting[share]
 
     def expire(self, now: float) -> bool:
         """Revoke uploads that have lasted too long; returns whether some of them are left for the next call."""
@@ -138,12 +138,20 @@ class Share:
         on_revoked: see `OnRevoked`; not called after `close`.
     """
 
-    __slots__ = ("_intake", "_is_open", "_is_pending", "_is_routed", "_n_bytes", "_on_revoked")
+    __slots__ = (
+        "_intake",
+        "_is_collecting",
+        "_is_open",
+        "_is_pending",
+        "_is_routed",
+        "_n_bytes",
+        "_on_revoked",
+    )
 
     def __init__(self, intake: Intake, on_revoked: OnRevoked) -> None:
         self._intake, self._on_revoked = intake, on_revoked
         self._is_open = True
-        self._is_pending = False
+        self._is_pending = self._is_collecting = False
         self._is_routed = False
         self._n_bytes = 0
 
@@ -154,11 +162,14 @@ class Share:
 
     def collect(self, *, now: float) -> None:
         """Begin to collect the body; the share can be revoked until `settle`."""
+        self._is_collecting = True
         self._intake.collect(self, now)
 
     def settle(self) -> None:
         """Collect no more of the body. Further calls change nothing."""
-        self._intake.settle(self)
+        if self._is_collecting:
+            self._is_collecting = False
+            self._intake.settle(self)
 
     def revoke(self, reason: Overload) -> None:
         """Have the stream continue without the rest of its body."""

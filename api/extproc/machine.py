@@ -21,7 +21,7 @@ from typing import assert_never
 import msgspec
 
 from ...routing.outcome import Completion, Outcome, ResponseBegun
-from ...routing.router import Overload, Route, RoutingResult
+from ...routing.router import ModelRewrite, Overload, Route, RoutingResult
 from ..errors import ExtProcError
 from . import ext_proc_pb2 as pb
 from .intake import OnRevoked
@@ -89,7 +89,8 @@ class ExtProcMachine:
         """Return the actions after routing the request of the last step."""
         step = self._request.routed(result)
         if isinstance(result, Route):
-            self._route, self._routed_at = _without_body(result), now
+            rewrite = result.rewrite
+            self._route, self._routed_at = _without_body(result, rewrite) if rewrite else result, now
         return self._requested(step, now)
 
     def revoked(self, reason: Overload) -> Step:
@@ -154,8 +155,6 @@ class ExtProcMachine:
         return Completion(self._request.request_id, self._route, outcome, self._response.served, response)
 
 
-def _without_body(route: Route) -> Route:
+def _without_body(route: Route, rewrite: ModelRewrite) -> Route:
     """Return the route without the new body, which must not stay in memory while the response is waited for."""
-    if route.rewrite is None:
-        return route
-    return msgspec.structs.replace(route, rewrite=dataclasses.replace(route.rewrite, body=b""))
+    return msgspec.structs.replace(route, rewrite=dataclasses.replace(rewrite, body=b""))
