@@ -12,7 +12,7 @@ from .listeners import ExtProcConfig, RestConfig, ServerConfig
 from .observers import CapacityCurveConfig, RecorderConfig, ShadowConfig
 from .paths import PathText
 from .scraping import MetricsScrapeConfig
-from .section import BlockCount, Port, Section, Weight
+from .section import BlockCount, ModelName, Port, Section, Weight
 from .units import Duration
 
 
@@ -72,9 +72,9 @@ class AdmissionConfig(Section, frozen=True):
 class ModelConfig(Section, frozen=True):
     """Model that endpoints serve."""
 
-    names: tuple[str, ...] = ()
+    names: tuple[ModelName, ...] = ()
     """Served names and aliases."""
-    adapters: tuple[str, ...] = ()
+    adapters: tuple[ModelName, ...] = ()
     """Names of LoRA adapters, required with several models; with one model, any other name counts as an adapter."""
     endpoint_labels: dict[str, str] = {}
     """Labels of the endpoints that serve it; empty: all endpoints."""

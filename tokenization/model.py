@@ -27,6 +27,8 @@ class NoPrefixReason(StrEnum):
     """No tokenizer is configured."""
     UNKNOWN_MODEL = "unknown_model"
     """Several models are served, and none has this name."""
+    NAME_TOO_LONG = "name_too_long"
+    """The model's name is longer than that of any model."""
     OWN_RENDERER = "own_renderer"
     """The engine writes this model's prompts with its own code, not from the tokenizer's files."""
     NO_CHAT_TEMPLATE = "no_chat_template"
