@@ -22,7 +22,7 @@ class StreamPosition:
         epoch: lives of the publisher seen before this one.
         next_seq: sequence number after the last applied batch; None if no batch of this life was applied.
         stamps: time stamps (f64) of the latest applied batches, oldest first.
-        newest_stamp: time stamp of the last applied batch.
+        newest_stamp: last believable time stamp.
         lost: whether some history of this life was not available.
     """
 
