@@ -15,6 +15,9 @@ from .errors import TopicError
 _SEPARATOR = "@"
 _MAX_PORT = 65535
 
+MAX_TOPIC_BYTES = 512
+"""Longer topics are refused; a host name has 253 characters at most."""
+
 
 class Topic(NamedTuple):
     """The parts of a topic: ENDPOINT as written, and the model, empty if the topic has none."""
@@ -34,10 +37,10 @@ def parse_topic(topic: bytes) -> Topic:
     """Split `PREFIX@ENDPOINT[@MODEL]`; the prefix is any text without `@` that the engines are configured with.
 
     Raises:
-        TopicError: not UTF-8, or without an ENDPOINT (`not_a_topic`).
+        TopicError: too long, not UTF-8, or without an ENDPOINT (`not_a_topic`).
     """
     try:
-        parts = topic.decode().split(_SEPARATOR, 2)
+        parts = topic.decode().split(_SEPARATOR, 2) if len(topic) <= MAX_TOPIC_BYTES else []
     except UnicodeDecodeError:
         parts = []
     if len(parts) < 2 or not parts[1]:

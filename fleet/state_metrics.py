@@ -20,9 +20,12 @@ _STREAM_TEXTS = {
     "duplicates": "Duplicate batches, skipped.",
     "gaps": "Gaps seen in live batches.",
     "lost": "Batches that no replay returned.",
+    "implausible": "Batches with a number that no publisher comes to so soon, dropped.",
+    "disowned": "Live batches that the publisher's own history does not have, dropped.",
     "restarts": "Restarts of the publisher.",
     "replays": "Replay requests.",
     "replay_failures": "Replay requests without response.",
+    "replay_cuts": "Replies to replay requests that were cut off at a limit.",
 }
 assert set(_STREAM_TEXTS) == set(asdict(StreamCounters()))  # noqa: S101 - one text per counter
 
