@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import zmq
 import zmq.asyncio
 
+from .admission import Access, Admission
 from .errors import FAILED, FrameError, SubscriptionError, TopicError, describe
 from .message import Unreadable, read_message
 from .receiver import Receiver
@@ -36,6 +37,7 @@ class BoundSocket:
         turns: when to receive.
         address: a local `tcp://HOST:PORT`, `tcp://*:PORT` for every interface, or `ipc://PATH`.
         options: settings.
+        access: who may connect.
 
     Attributes:
         address: as bound, with the actual port if 0 was given.
@@ -46,7 +48,12 @@ class BoundSocket:
     """
 
     def __init__(
-        self, context: zmq.asyncio.Context, turns: Turns, address: str, options: SubscriberOptions
+        self,
+        context: zmq.asyncio.Context,
+        turns: Turns,
+        address: str,
+        options: SubscriberOptions,
+        access: Access,
     ) -> None:
         self._decode = options.decode
         self._directory = TopicDirectory()
@@ -57,9 +64,11 @@ class BoundSocket:
             context, zmq.SUB, receive_hwm=options.receive_hwm, ipv6="[" in address or "*" in address
         )
         self._socket.subscribe(options.topic_prefix)
+        self._admission = Admission(context, turns, self._socket, access)
         try:
             self._socket.bind(address)
         except zmq.ZMQError as error:
+            self._admission.close()
             self._socket.close(linger=0)
             raise SubscriptionError(
                 f"cannot listen for events on {address!r}: {zmq.strerror(error.errno or 0)}; "
@@ -67,6 +76,11 @@ class BoundSocket:
             ) from None
         self.address = bound_address(self._socket)
         self._receiver = Receiver(self._socket, turns, self, max_queued_bytes=options.limits.max_held_bytes)
+
+    @property
+    def refused(self) -> Counter[str]:
+        """Refused connections by reason."""
+        return self._admission.refused
 
     def route(self, publisher: BoundPublisher, subscription: Subscription) -> Route:
         """Pass the publisher's messages to `subscription`."""
@@ -86,9 +100,10 @@ class BoundSocket:
             del self._ranks[publisher.endpoint]
             self._directory.remove(publisher.endpoint)
 
-    async def close(self) -> None:
+    def close(self) -> None:
         """Stop receiving and free the address."""
         self._receiver.close()
+        self._admission.close()
         self._socket.close(linger=0)
 
     def is_ready(self) -> bool:

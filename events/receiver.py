@@ -12,8 +12,8 @@ import zmq.asyncio
 
 from .turns import Turns
 
-MAX_PARTS = 8
-"""Parts of a message that are kept; publishers send three or four."""
+MAX_PARTS = 16
+"""Parts of a message that are kept; publishers send three or four, ZMQ's questions about a peer up to ten."""
 
 _COLLECTED = 2_000
 """Messages moved to the queue at the end of a turn, within about 7 ms."""

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 import zmq
 import zmq.asyncio
 
+from .admission import LOCAL, Access
 from .bound import BoundPublisher, BoundSocket
 from .connected import ConnectedSource, Connection
 from .errors import SubscriptionError
@@ -35,22 +36,28 @@ class Subscriber:
         """Connections opened ahead of `subscribe`, by address."""
         self._ticker: asyncio.Task[None] | None = None
 
-    def bind(self, address: str) -> str:
+    def bind(self, address: str, access: Access = LOCAL) -> str:
         """Listen for publishers that connect to kvatlas; at most once. Return the address as bound.
 
         Args:
             address: a local `tcp://HOST:PORT`, `tcp://*:PORT` for every interface, or `ipc://PATH`; port 0 takes a
                 free port.
+            access: who may connect.
         Raises:
             SubscriptionError: the address is in use, or does not belong to this machine.
         """
-        self._bound = BoundSocket(self._context, self._turns, address, self._options)
+        self._bound = BoundSocket(self._context, self._turns, address, self._options, access)
         return self._bound.address
 
     @property
     def unrouted(self) -> Mapping[str, int]:
         """Messages on the bound socket from no known publisher, by reason."""
         return self._bound.unrouted if self._bound else {}
+
+    @property
+    def refused(self) -> Mapping[str, int]:
+        """Connections to the bound socket that were refused, by reason."""
+        return self._bound.refused if self._bound else {}
 
     def prepare(self, addresses: Iterable[str]) -> Iterator[None]:
         """Connect ahead of `subscribe`, one publisher per step, so that `subscribe` is cheap.
@@ -149,7 +156,7 @@ class Subscriber:
             await self.unsubscribe(subscription)
         self.discard_prepared()
         if self._bound is not None:
-            await self._bound.close()
+            self._bound.close()
         await self._turns.close()
         self._context.destroy(linger=0)
 
