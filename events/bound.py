@@ -15,7 +15,7 @@ from .message import Unreadable, read_message
 from .receiver import Receiver
 from .sockets import bound_address, open_socket
 from .subscription import SubscriberOptions, Subscription
-from .topics import MAX_TOPIC_BYTES, TopicDirectory
+from .topics import SHOWN_TOPIC_BYTES, TopicDirectory
 from .turns import Turns
 
 log = logging.getLogger(__name__)
@@ -147,11 +147,12 @@ class BoundSocket:
             subscription.live(seq, content, topic=frames[0])
 
     def _log_once(self, topic: bytes, error: TopicError) -> None:
-        shown = topic[:MAX_TOPIC_BYTES]
+        shown = topic[:SHOWN_TOPIC_BYTES]
         if self._is_new(shown):
             log.warning(
-                "events on topic %r are ignored: %s; the known endpoints are %s",
+                "events on topic %r are ignored: %s; the known endpoints are %s%s",
                 shown.decode(errors="replace"), error, ", ".join(sorted(self._ranks)) or "none",
+                "; no further topic is logged" if len(self._logged) == _MAX_LOGGED else "",
             )  # fmt: skip
 
     def _is_new(self, logged: bytes | str) -> bool:
@@ -159,8 +160,6 @@ class BoundSocket:
         if logged in self._logged or len(self._logged) >= _MAX_LOGGED:
             return False
         self._logged.add(logged)
-        if len(self._logged) == _MAX_LOGGED:
-            log.warning("no further topic or failure on %s is logged", self.address)
         return True
 
 

@@ -11,27 +11,13 @@ import zmq
 import zmq.asyncio
 
 from .errors import ReplayCutError, SubscriptionError
+from .limits import ReplayLimits
 from .message import END_OF_REPLAY
 from .receiver import Receiver, Taker
 from .sockets import open_socket
 from .turns import Turns
 
 _SEQ_BYTES = 8
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplayLimits:
-    """Bounds of one reply.
-
-    Attributes:
-        max_batches: batches.
-        timeout_s: time from the request to the end of the reply.
-        max_queued_bytes: batches that were received and not applied; further ones count as lost, and are requested again.
-    """
-
-    max_batches: int = 200_000
-    timeout_s: float = 60.0
-    max_queued_bytes: int = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from typing import Generic, TypeVar
 from .counters import StreamCounters
 from .doubt import Doubt
 from .held import Held, HeldBatches
+from .limits import StreamLimits
 from .model import Seq
 from .order import BatchOrder, Verdict
 from .position import StreamPosition
@@ -64,29 +65,6 @@ class RequestReplay:
 
 
 Action = Apply[ItemT] | Reset | RequestReplay
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StreamLimits:
-    """Bounds of one stream.
-
-    Attributes:
-        max_held: batches held while a hole before them is fetched; beyond it the oldest hole is given up.
-        max_held_bytes: the same bound in bytes of payload.
-        reply_timeout_s: silence after which an unanswered replay request counts as failed.
-        backoff_s: wait before the second request for the same hole; doubles each time.
-        max_attempts: requests without progress after which a hole is given up.
-        max_pages: requests that follow another at once, as long as each makes progress; later ones wait `backoff_s`.
-        max_doubtful: doubtful batches in a row after which the publisher's life is verified.
-    """
-
-    max_held: int = 20_000
-    max_held_bytes: int = 64 * 1024 * 1024
-    reply_timeout_s: float = 2.0
-    backoff_s: float = 0.2
-    max_attempts: int = 3
-    max_pages: int = 16
-    max_doubtful: int = 16
 
 
 class PublisherStream(Generic[ItemT]):

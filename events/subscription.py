@@ -11,12 +11,13 @@ from typing import Protocol
 
 from .backlog import Backlog
 from .errors import FAILED, FrameError, ReplayCutError, SubscriptionError, describe
+from .limits import ReplayLimits, StreamLimits
 from .message import Unreadable, read_message
 from .model import Batch
 from .position import StreamPosition
-from .replay import ReplayLimits, ReplayServer
+from .replay import ReplayServer
 from .sockets import spawn
-from .stream import Action, Apply, PublisherStream, RequestReplay, Reset, StreamLimits, Trust
+from .stream import Action, Apply, PublisherStream, RequestReplay, Reset, Trust
 from .turns import Turns
 from .wire import decode_batch
 

@@ -15,8 +15,10 @@ from .errors import TopicError
 _SEPARATOR = "@"
 _MAX_PORT = 65535
 
-MAX_TOPIC_BYTES = 512
-"""Longer topics are refused; a host name has 253 characters at most."""
+MAX_TOPIC_BYTES = 4096
+"""Longer topics are refused; the longest path that can name a model is as long."""
+
+SHOWN_TOPIC_BYTES = 200
 
 
 class Topic(NamedTuple):
@@ -87,14 +89,15 @@ class TopicDirectory:
         written = parse_topic(topic).endpoint
         if written in self._serving:
             return written
+        shown = written[:SHOWN_TOPIC_BYTES]
         found: set[str] = set()
         for key in _readings(written):
             found |= self._at.get(key, set())
         if not found:
-            raise TopicError("unknown_endpoint", f"no endpoint is named {written!r} or serves there")
+            raise TopicError("unknown_endpoint", f"no endpoint is named {shown!r} or serves there")
         if len(found) > 1:
             names = ", ".join(sorted(found))
-            raise TopicError("ambiguous_host", f"{written!r} may mean {names}; name the serving port too")
+            raise TopicError("ambiguous_host", f"{shown!r} may mean {names}; name the serving port too")
         return found.pop()
 
 

@@ -14,8 +14,7 @@ from prometheus_client.metrics_core import Metric
 
 from ..configs.schema import EventsConfig, KVAtlasConfig
 from ..events.admission import Access, load_curve
-from ..events.replay import ReplayLimits
-from ..events.stream import StreamLimits
+from ..events.limits import ReplayLimits, StreamLimits
 from ..events.subscriber import Subscriber
 from ..events.subscription import SubscriberOptions
 from ..indexer.atlas import Atlas

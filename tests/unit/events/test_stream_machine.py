@@ -6,8 +6,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from kvatlas.events.limits import StreamLimits
 from kvatlas.events.position import StreamPosition
-from kvatlas.events.stream import Action, Apply, PublisherStream, RequestReplay, Reset, StreamLimits, Trust
+from kvatlas.events.stream import Action, Apply, PublisherStream, RequestReplay, Reset, Trust
 
 Batch = tuple[int, int]
 """(life, sequence number): unique, so that a batch applied twice is noticed."""
