@@ -25,8 +25,16 @@ _ADDRESS = "inproc://zeromq.zap.01"
 _DOMAIN = b"kvatlas"
 """Not empty: ZMQ asks about peers without keys only in a named domain."""
 
-_HANDSHAKE_MS = 5_000
-"""Time for a peer's handshake. Until then it holds a descriptor without having been asked about."""
+_HANDSHAKE_MS = 3_000
+"""Time for a peer's handshake. A peer that was refused is disconnected after it, and may try again."""
+
+_MONITORED = (
+    zmq.Event.HANDSHAKE_SUCCEEDED
+    | zmq.Event.HANDSHAKE_FAILED_AUTH
+    | zmq.Event.HANDSHAKE_FAILED_NO_DETAIL
+    | zmq.Event.HANDSHAKE_FAILED_PROTOCOL
+    | zmq.Event.DISCONNECTED
+)
 
 _MAX_LOGGED = 64
 """Refused addresses that are logged, once each; every refusal is counted."""
@@ -53,7 +61,7 @@ class Access:
 
     Attributes:
         networks: of the peers; a Unix socket is guarded by its folder instead.
-        max_connections: connections at one time; further ones are closed after their handshake.
+        max_connections: connections at one time; further ones are refused.
         curve: keys for encryption and mutual authentication, None to take peers without keys.
     """
 
@@ -67,13 +75,13 @@ class Access:
         Args:
             address: its IP address, empty for a Unix socket.
             key: its public key, None if it has none.
-            n_connections: open ones, this one included.
+            n_connections: admitted before.
         """
         if address and not self._is_allowed(address):
             return "address"
         if self.curve is not None and (key is None or encode(key) not in self.curve.peers):
             return "key"
-        return "connections" if n_connections > self.max_connections else None
+        return "connections" if n_connections >= self.max_connections else None
 
     def _is_allowed(self, address: str) -> bool:
         try:
@@ -107,7 +115,7 @@ def load_curve(key_file: str, peers_folder: str) -> CurveKeys:
         raise SubscriptionError(f"events.curve.keyFile: {Path(key_file).name!r} has no secret-key")
     if not peers:
         raise SubscriptionError("events.curve.peersFolder: no *.key file in it has a public-key")
-    return CurveKeys(public, secret, frozenset(encode(key) for key in peers))
+    return CurveKeys(public, secret, peers)
 
 
 class Admission:
@@ -129,8 +137,7 @@ class Admission:
         self, context: zmq.asyncio.Context, turns: Turns, socket: zmq.asyncio.Socket, access: Access
     ) -> None:
         self._access, self._guarded = access, socket
-        self._open: set[int] = set()
-        """Descriptors of the accepted connections."""
+        self._connections = Connections()
         self._logged: set[str] = set()
         self.refused: Counter[str] = Counter()
         socket.setsockopt(zmq.ZAP_DOMAIN, _DOMAIN)
@@ -141,7 +148,7 @@ class Admission:
             socket.setsockopt(zmq.CURVE_SECRETKEY, access.curve.secret)
         self._requests = open_socket(context, zmq.ROUTER, receive_hwm=0, ipv6=False)
         self._requests.bind(_ADDRESS)
-        self._monitor = open_monitor(socket, zmq.Event.ACCEPTED | zmq.Event.DISCONNECTED | zmq.Event.CLOSED)
+        self._monitor = open_monitor(socket, _MONITORED)
         self._receiver = Receiver(self._requests, turns, self, max_queued_bytes=1 << 20)
         self._watching = spawn(self._watch(), "connections of publishers")
 
@@ -158,11 +165,14 @@ class Admission:
         identity, _, version, request, _, address, _, mechanism, *credentials = frames
         key = credentials[0] if mechanism == b"CURVE" and credentials else None
         text = address.decode(errors="replace")
-        reason = self._access.refusal(text, key, n_connections=len(self._open))
-        if reason is not None:
+        reason = self._access.refusal(text, key, n_connections=self._connections.n_admitted)
+        if reason is None:
+            self._connections.n_expected += 1
+        else:
             self.refused[reason] += 1
             self._log_once(text, reason)
-        status = (b"200", b"OK") if reason is None else (b"400", b"refused")
+        # "temporary" error: after a permanent one ZMQ would never connect again, even if we allow it later
+        status = (b"200", b"OK") if reason is None else (b"300", b"refused")
         reply = [identity, b"", version, request, *status, b"", b""]
         zmq.Socket.shadow(self._requests).send_multipart(reply, zmq.NOBLOCK)  # pyright: ignore[reportUnknownMemberType]
 
@@ -188,7 +198,36 @@ class Admission:
     async def _watch(self) -> None:
         while True:
             message = await recv_monitor_message(self._monitor)
-            if message["event"] == zmq.Event.ACCEPTED:
-                self._open.add(message["value"])
-            else:
-                self._open.discard(message["value"])
+            self._connections.note(zmq.Event(message["event"]))
+
+
+@dataclass(slots=True)
+class Connections:
+    """Number of the connections of a bound socket, from the reports of its monitor.
+
+    Attributes:
+        n_open: connections after their handshake.
+        n_expected: connections that were admitted, and whose handshake has not ended.
+    """
+
+    n_open: int = 0
+    n_expected: int = 0
+    _failed: bool = False
+
+    @property
+    def n_admitted(self) -> int:
+        """Connections that are or will be open."""
+        return self.n_open + self.n_expected
+
+    def note(self, event: zmq.Event) -> None:
+        """Handle a report. That of a failed handshake comes just before that of its disconnection."""
+        if event is zmq.Event.DISCONNECTED:
+            self.n_open -= not self._failed
+            self._failed = False
+            return
+        if event is zmq.Event.HANDSHAKE_SUCCEEDED:
+            self.n_open += 1
+        else:
+            self._failed = True
+        if event is not zmq.Event.HANDSHAKE_FAILED_AUTH:
+            self.n_expected = max(0, self.n_expected - 1)

@@ -70,6 +70,14 @@ class HeldBatches(Generic[ItemT]):
             heappop(self._order)
         return batch
 
+    def drop_after(self, seq: int) -> int:
+        """Drop all later batches; return their number. Cost: O(n)."""
+        late = [each for each in self._batches if each > seq]
+        for each in late:
+            self.size_bytes -= self._batches.pop(each).size_bytes
+        self._order = sorted(self._batches)
+        return len(late)
+
     def clear(self) -> None:
         """Drop all batches."""
         self._batches.clear()

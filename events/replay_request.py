@@ -30,6 +30,8 @@ class ReplayRequest:
     """A batch that was missing has come in reply to the last request."""
     has_witness: bool = False
     """The last applied batch has come in reply to the last request, so the publisher's history reaches back to it."""
+    newest: int = 0
+    """Highest number that has come in reply to the last request."""
     pages: int = 0
     """Requests that continued where the reply to another one ended."""
 

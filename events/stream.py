@@ -227,6 +227,7 @@ class PublisherStream(Generic[ItemT]):
         self._has_received = True
         self._replay.last_reply_at = now
         self._replay.empty = False
+        self._replay.newest = max(self._replay.newest, seq)
         if self._order.judge(seq, ts, strict=self._can_replay) is Verdict.NEW_LIFE:
             return self.restarted(f"replay answered with another life's batch {seq}")
         if seq == self._replay.start:
@@ -249,10 +250,10 @@ class PublisherStream(Generic[ItemT]):
             self._order.lost = True
         self._order.begin()
         actions: list[Action[ItemT]] = list(self._ready())
-        if self._replay.has_witness:
+        if self._replay.has_witness:  # a whole reply: later batches that came before it are of somebody else
             self._doubt.settle()
             if self._replay.attempts and not self._replay.useful:
-                self._disown()
+                self.counters.disowned += self._held.drop_after(self._replay.newest)
         if not self._held and not self._replay.verifying:
             self._replay = None
             self._unverified = False
@@ -302,7 +303,7 @@ class PublisherStream(Generic[ItemT]):
         assert replay is not None  # noqa: S101 - only called with one
         replay.last_reply_at, replay.wait_until, replay.next_before = inf, None, self._order.next_seq or 0
         replay.start = replay.next_before - replay.probing
-        replay.empty, replay.useful, replay.has_witness = True, False, False
+        replay.empty, replay.useful, replay.has_witness, replay.newest = True, False, False, 0
         self.counters.replays += 1
         return [RequestReplay(Seq(replay.start))]
 
@@ -332,11 +333,6 @@ class PublisherStream(Generic[ItemT]):
             return self._send()
         self._replay.wait_until = now + self._limits.backoff_s
         return []
-
-    def _disown(self) -> None:
-        """Drop held batches: a whole reply that has the last applied batch does not have them."""
-        self.counters.disowned += len(self._held)
-        self._held.clear()
 
     def _doubt_it(self, seq: int) -> list[Action[ItemT]]:
         """Drop a doubtful batch; after many in a row, verify the publisher's life, or believe them if that fails."""
