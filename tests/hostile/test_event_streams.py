@@ -8,7 +8,6 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-import pytest
 import zmq
 from zmq.auth import create_certificates, load_certificate
 
@@ -104,52 +103,50 @@ def nested(depth: int) -> bytes:
     return b"\x91" * depth + b"\x01"
 
 
-@pytest.mark.parametrize(
-    "payload",
-    [
-        pytest.param(b"\x92\xcb" + bytes(8) + b"\x91\x81\xa4type" + nested(800), id="tag"),
-        pytest.param(b"\x92\xcb" + bytes(8) + b"\x91\x92" + nested(800) + b"\x01", id="tag_of_array"),
-        pytest.param(
-            b"\x92\xcb" + bytes(8) + b"\x91\x82\xa4type\xabBlockStored\xaablock_size" + nested(800),
-            id="block_size",
-        ),
-        pytest.param(
-            b"\x92\xcb" + bytes(8)
-            + b"\x91\x83\xa4type\xacBlockRemoved\xacblock_hashes\x90\xa9group_idx" + nested(800),
-            id="group",
-        ),
-        pytest.param(b"\x91" * 5_000_000, id="batch"),
-        pytest.param(b"\x92\xcb" + bytes(8) + b"\x91\x81" + nested(800) + b"\x01", id="key_of_map"),
-        pytest.param(b"\x92\xcb" + bytes(8) + b"\x91\x81\x81\x01\x01\x01", id="key_that_cannot_be_hashed"),
-        pytest.param(b"\x93\xcb" + bytes(8) + b"\x90" + nested(800), id="rank"),
-    ],
-)  # fmt: skip
-async def test_nested_values_are_refused_without_a_word_of_theirs(payload: bytes, tmp_path: Path) -> None:
+ONE_EVENT = b"\x92\xcb" + bytes(8) + b"\x91"
+"""The start of a batch with one event."""
+
+NESTED = {
+    "tag": ONE_EVENT + b"\x81\xa4type" + nested(800),
+    "tag of an array": ONE_EVENT + b"\x92" + nested(800) + b"\x01",
+    "block size": ONE_EVENT + b"\x82\xa4type\xabBlockStored\xaablock_size" + nested(800),
+    "group": ONE_EVENT + b"\x83\xa4type\xacBlockRemoved\xacblock_hashes\x90\xa9group_idx" + nested(800),
+    "key of a map": ONE_EVENT + b"\x81" + nested(800) + b"\x01",
+    "key that cannot be hashed": ONE_EVENT + b"\x81\x81\x01\x01\x01",
+    "rank": b"\x93\xcb" + bytes(8) + b"\x90" + nested(800),
+    "batch": b"\x91" * 5_000_000,
+}
+
+
+async def test_nested_values_are_refused_without_a_word_of_theirs(tmp_path: Path) -> None:
     with hostile_engine(history(3)) as engine:
         async with following(engine, tmp_path) as served:
             await until_trust(served, engine, "live")
-            engine.send(((3).to_bytes(8, "big"), payload), message(4))
-            engine.answer = lambda start: (
-                m for m in map(message, range(5)) if m[0][7] >= start and m[0][7] != 3
-            )
-            await served.until_applied(engine.name, 4)
-            engine.send(message(5))
-            await served.until_applied(engine.name, 5)
+            true = [message(seq) for seq in range(3)]
+            engine.answer = lambda start: (each for each in true if int.from_bytes(each[0], "big") >= start)
+            for odd, name in enumerate(NESTED):
+                seq = 3 + 2 * odd
+                true.append(message(seq + 1))
+                engine.send((seq.to_bytes(8, "big"), NESTED[name]), true[-1])
+                await served.until_applied(engine.name, seq + 1)
     assert not any("[[" in line or "Traceback" in line for line in served.log)
 
 
-@pytest.mark.parametrize("seq", [1 << 63, 1 << 47, 1 << 20, 4, 1], ids="2**{}".format)
-@pytest.mark.parametrize("ts", [1e18, 0.0])
-async def test_forged_batch_is_outvoted_by_the_true_ones(seq: int, ts: float, tmp_path: Path) -> None:
+async def test_forged_batches_are_outvoted_by_the_true_ones(tmp_path: Path) -> None:
     with hostile_engine(history(3)) as engine:
         async with following(engine, tmp_path) as served:
             await until_trust(served, engine, "live")
-            engine.send(message(seq, ts=ts))
-            engine.answer = history(40)
-            for number in range(3, 40):
-                engine.send(message(number))
-            await served.until_applied(engine.name, 39)
-            await until_trust(served, engine, "live")
+            following_seq = 3
+            for ahead in (1 << 63, 1 << 47, 1 << 20, 1, 0, -2):
+                for ts in (1e18, 0.0):
+                    engine.send(message(following_seq + ahead, ts=ts))
+                    true = range(following_seq, following_seq + 20)
+                    engine.answer = history(true.stop)
+                    for number in true:
+                        engine.send(message(number))
+                    await served.until_applied(engine.name, true[-1])
+                    await until_trust(served, engine, "live")
+                    following_seq = true.stop
 
 
 @contextmanager
