@@ -14,7 +14,6 @@ from .address import (
     check_base_url,
     check_bind_address,
     check_metrics_url,
-    check_network,
 )
 from .cluster import KubernetesConfig
 from .endpoints import endpoint_addresses
@@ -123,7 +122,7 @@ def _bind_problems(config: KVAtlasConfig) -> Iterator[Problem]:
         message = "found 'bind' with several workers, which cannot listen on one address; use connect, or one worker"
         yield Problem(message, ("events", "mode"))
     for place, network in enumerate(events.bind_allow):
-        yield from _malformed(("events", "bindAllow", place), network, check_network)
+        yield from _malformed(("events", "bindAllow", place), network, parse_network)
     if not events.bind_allow:
         message = (
             'found no network, so that no publisher could connect; for all of them: ["0.0.0.0/0", "::/0"]'
