@@ -63,14 +63,15 @@ async def receiving(
     socket = open_socket(context, zmq.PULL, receive_hwm=0, ipv6=False)
     port = socket.bind_to_random_port("tcp://127.0.0.1")
     receiver = Receiver(socket, turns, consumer, max_queued_bytes=max_queued_bytes)
-    sender: zmq.Socket[bytes] = zmq.Context.shadow(context.underlying).socket(zmq.PUSH)
+    senders = zmq.Context()
+    sender = senders.socket(zmq.PUSH)
     sender.connect(f"tcp://127.0.0.1:{port}")
     try:
         yield sender
     finally:
         receiver.close()
         await turns.close()
-        sender.close(linger=0)
+        senders.destroy(linger=0)
         context.destroy(linger=0)
 
 
