@@ -138,7 +138,7 @@ class Rank:
 
         Cost: O(hashes + residencies).
         """
-        position = self.subscription.stream.position() if self.subscription else None
+        position = self.subscription.position() if self.subscription else None
         return SavedRank(rank=self.number, position=position, books=self.ledger.dump(now=now))
 
     def restarted(self, reason: str) -> None:
