@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from array import array
 from dataclasses import dataclass
+from functools import partial
+
+from msgspec.structs import replace
 
 from ..scorers.core.decision import Decision
+from ..tokenization.requests.cost import LIGHT_BYTES
 from ..tokenization.requests.request import direct_request
 from .picker import Picker
 from .prefixes import prefix_of_keys, prefix_of_prompt
@@ -23,6 +27,7 @@ class PromptQuery:
         keys: chained block keys.
         block_size: tokens per block of the keys, None for every size in use.
         cache_salt: as in a request; ignored for keys.
+        n_bytes: length of the question, by which it is read in a thread.
     """
 
     model: str = ""
@@ -32,6 +37,7 @@ class PromptQuery:
     keys: array[int] | None = None
     block_size: int | None = None
     cache_salt: str | None = None
+    n_bytes: int = 0
 
 
 async def dry_run(picker: Picker, query: PromptQuery) -> Decision | None:
@@ -39,16 +45,22 @@ async def dry_run(picker: Picker, query: PromptQuery) -> Decision | None:
 
     Raises:
         RequestError: there is no prompt, or it has the wrong form.
+        NotReadError: the question is long, and was not read in time.
     """
     atlas = picker.fleet.atlas
     if query.keys is not None:
         return picker.decide(model=query.model, prefix=prefix_of_keys(query.keys, query.block_size, atlas))
-    request = direct_request(
+    read = partial(
+        direct_request,
         model=query.model,
         text=query.text,
         messages=query.messages,
         token_ids=query.token_ids,
         cache_salt=query.cache_salt,
     )
+    if query.n_bytes <= LIGHT_BYTES:
+        request = read()
+    else:
+        request = replace(await picker.reader.run(read, n_bytes=query.n_bytes), is_heavy=True)
     prompt = await picker.pipeline.tokenize(request)
     return picker.decide(model=query.model, prefix=prefix_of_prompt(prompt, atlas), prompt=prompt)

@@ -23,6 +23,8 @@ class Overload(StrEnum):
     """The limit of requests being collected or routed."""
     HELD_BYTES = "overload_bytes"
     """The limit of memory for request bodies."""
+    READING = "overload_reading"
+    """The limit of time for reading one body, or all."""
 
 
 class RoutingRequest(msgspec.Struct, frozen=True):

@@ -37,6 +37,8 @@ _WHY_NO_PREFIX: Mapping[str, str] = {
     "tokenize_timeout": "tokenization.threads: more, or tokenization.timeout: longer",
     "tokenizer_busy": "tokenization.threads: more",
     "overload_requests": "extProc.maxPendingRequests: more, or another replica of kvatlas",
+    "overload_reading": "another replica of kvatlas, or a longer tokenization.timeout: long bodies wait for the thread that reads them",
+    "too_complex": "tokenization.maxReadingCost: more, if these bodies are not an attack",
     "overload_bytes": "extProc.maxHeldBytes: more, or another replica of kvatlas",
     "unknown_path": "the gateway must send bodies: processing_mode.request_body_mode FULL_DUPLEX_STREAMED or BUFFERED",
 }

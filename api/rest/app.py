@@ -32,6 +32,7 @@ from .metrics import RestMetrics
 from .models import ErrorOut
 from .openapi import describe
 from .process import ProcessState, process_routes
+from .questions import question_route
 from .recorder import recorder_routes
 from .registration import registration_routes
 from .reviewed import MetricsReviews, ReviewAuth
@@ -87,8 +88,11 @@ def rest_app(
     if reviews is not None:
         app.add_middleware(ReviewAuth, reviews=reviews)
     app.include_router(registration_routes(picker.fleet, instances))
-    app.include_router(standard_routes(picker.fleet, instances, model_names=model_names))
-    app.include_router(score_routes(picker))
+    question = question_route(picker.reader, metrics)
+    app.include_router(
+        standard_routes(picker.fleet, instances, model_names=model_names, route_class=question)
+    )
+    app.include_router(score_routes(picker, route_class=question))
     app.include_router(decision_routes(answers))
     app.include_router(audit_routes(answers))
     app.include_router(endpoint_routes(picker.fleet))

@@ -13,7 +13,7 @@ from starlette.exceptions import HTTPException
 
 from ...events.errors import SocketLimitError
 from ...fleet.errors import AlreadyRegisteredError, ConfigRefusedError, NotRegisteredError
-from ...tokenization.errors import RequestError
+from ...tokenization.errors import NotReadError, RequestError
 from ..errors import ApiError
 
 log = logging.getLogger(__name__)
@@ -38,6 +38,7 @@ _STATUS = {
     NotRegisteredError: HTTPStatus.NOT_FOUND,
     AlreadyRegisteredError: HTTPStatus.CONFLICT,
     ConfigRefusedError: HTTPStatus.CONFLICT,
+    NotReadError: HTTPStatus.SERVICE_UNAVAILABLE,
     SocketLimitError: HTTPStatus.SERVICE_UNAVAILABLE,
     UnavailableError: HTTPStatus.SERVICE_UNAVAILABLE,
 }
