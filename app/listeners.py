@@ -10,12 +10,14 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.metrics_core import Metric
 from starlette.types import ASGIApp
 
+from ..api.descriptors import process_budget
 from ..api.extproc.configured import make_ext_proc
 from ..api.extproc.health import HealthService
 from ..api.extproc.listener import GrpcListener
 from ..api.extproc.stream import StreamReports
 from ..api.rest.answers import OwnAnswers
 from ..api.rest.app import metrics_app, rest_app
+from ..api.rest.connections import ConnectionLimits
 from ..api.rest.feed import LiveFeed
 from ..api.rest.frame import frame_pieces
 from ..api.rest.listener import HttpListener
@@ -29,6 +31,7 @@ from ..api.tls.metrics import tls_families
 from ..api.tls.mismatches import Mismatches
 from ..configs.address import HostPort
 from ..configs.listeners import ServerConfig
+from ..configs.schema import KVAtlasConfig
 from ..fleet.registered import Registry
 from ..routing.feedback import Feedback
 from ..routing.observers.observers import Observers
@@ -72,6 +75,9 @@ class Listeners:
         workers: Workers | None,
     ) -> None:
         server, ext_proc = live.in_force.server, live.in_force.ext_proc
+        self._budget = process_budget(live.in_force)
+        if self._budget.shortage:
+            log.warning("%s", self._budget.shortage)
         self._certificates = make_certificates(server.tls, by_default=ext_proc.compat == "llm-d")
         self._mismatches = Mismatches()
         self._ext_proc = make_ext_proc(
@@ -113,9 +119,9 @@ class Listeners:
             state=state,
             reviews=self._reviews,
         )
-        self._rest = self._http_listener("server.rest", rest, server)
+        self._rest = self._http_listener("server.rest", rest, live.in_force, rest_metrics)
         metrics = metrics_app(registry, server.auth, rest_metrics, self._reviews)
-        self._metrics = self._http_listener("server.metrics", metrics, server)
+        self._metrics = self._http_listener("server.metrics", metrics, live.in_force, rest_metrics)
 
     async def start(self, server: ServerConfig) -> dict[str, int]:
         """Open the listeners and return their ports by configuration key; one that is off is absent.
@@ -155,7 +161,17 @@ class Listeners:
         """Yield the metrics of TLS."""
         return tls_families(self._certificates, self._mismatches)
 
-    def _http_listener(self, setting: str, app: ASGIApp, server: ServerConfig) -> HttpListener:
+    def _http_listener(
+        self, setting: str, app: ASGIApp, config: KVAtlasConfig, metrics: RestMetrics
+    ) -> HttpListener:
         on_mismatch = self._mismatches.at(setting)
-        tls = http_context(server.tls, self._certificates, on_mismatch)
-        return HttpListener(setting, app, tls, on_mismatch=on_mismatch)
+        tls = http_context(config.server.tls, self._certificates, on_mismatch)
+        n_connections = self._budget.connections.get(setting, config.rest.max_connections)
+        return HttpListener(
+            setting,
+            app,
+            tls,
+            on_mismatch=on_mismatch,
+            limits=ConnectionLimits(n_connections, config.rest.request_timeout),
+            on_refused=metrics.connection_refused,
+        )

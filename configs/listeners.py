@@ -8,6 +8,7 @@ from msgspec import Meta
 
 from .paths import PathText
 from .section import Section
+from .units import Duration
 
 
 class TlsConfig(Section, frozen=True):
@@ -84,8 +85,14 @@ class RestConfig(Section, frozen=True):
     """Limits of REST calls."""
 
     max_body_bytes: Annotated[int, Meta(ge=1, le=1073741824)] = 16777216
-    """Longest request body; a longer one gets 413. The default fits two million token ids."""
+    """Longest body of `/query`, `/query_by_hash` and `/v1/score`; a longer one gets 413. The default fits two million token ids; 256 KiB for all other calls."""
+    max_held_bytes: Annotated[int, Meta(ge=1)] = 268435456
+    """Bytes of all bodies; above it, the body that has been coming for longest gets 503."""
+    max_connections: Annotated[int, Meta(ge=8, le=1048576)] = 1024
+    """Connections of each of `server.rest` and `server.metrics`, fewer if the process may open few descriptors; one more takes the place of the one that has waited longest for a request."""
+    request_timeout: Duration = Duration(10.0)
+    """Longest time for the headers of a call, for its body, and for taking a response; then the connection is closed."""
     max_pending_requests: Annotated[int, Meta(ge=1)] = 256
-    """Concurrent calls; one more gets 503, except `/healthz` and `/readyz`."""
+    """Concurrent calls whose body is complete; one more gets 503, except `/healthz` and `/readyz`."""
     max_live_viewers: Annotated[int, Meta(ge=0, le=1024)] = 32
     """Concurrent viewers of the dashboard or `/v1/live`; one more gets 503."""

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from ..configs.schema import KVAtlasConfig, ModelConfig
 from ..tokenization.configured import make_remote
 from ..tokenization.eventual import Eventual, Known
-from ..tokenization.reading import Reader
 from ..tokenization.model import NoPrefixReason, ParsedRequest, Prompt
+from ..tokenization.reading import Reader
 from ..tokenization.remote.client import OnOutcome
 from ..tokenization.service import Tokenization
 
@@ -49,7 +49,9 @@ class ServedModels:
     """
 
     def __init__(self, config: KVAtlasConfig, *, endpoint_urls: EndpointUrls, on_outcome: OnOutcome) -> None:
-        self.reader = Reader(max_cost=config.tokenization.max_reading_cost, timeout_s=config.tokenization.timeout)
+        self.reader = Reader(
+            max_cost=config.tokenization.max_reading_cost, timeout_s=config.tokenization.timeout
+        )
         self._served = [
             _served(model, config, self.reader, endpoint_urls, on_outcome) for model in config.served_models
         ]

@@ -7,6 +7,7 @@ from ipaddress import ip_address
 
 from ...configs.address import HostPort
 from ...configs.endpoints import endpoint_addresses
+from ..descriptors import process_budget
 from ..errors import AuthError, TlsError
 from ..tls.certificates import Certificates
 from ..tls.mismatches import REMEDIES, Spoken
@@ -127,6 +128,23 @@ def _fast(deployment: Deployment) -> Iterator[Finding]:
         )
 
 
+def _descriptors(deployment: Deployment) -> Iterator[Finding]:
+    fleet = deployment.fleet
+    if fleet is None:
+        budget = process_budget(deployment.config)
+    else:
+        n_ranks = sum(len(endpoint.ranks) for endpoint in fleet)
+        budget = process_budget(deployment.config, n_ranks=n_ranks, n_endpoints=len(fleet))
+    if budget.limit >= budget.needed:
+        yield Finding(State.OK, f"{budget.limit} descriptors, and {budget.needed} are needed at most")
+    else:
+        yield Finding(
+            State.WARN,
+            f"{budget.limit} descriptors, and {budget.needed} are needed at most",
+            "raise the limit (ulimit -n, LimitNOFILE), or rest.maxConnections: fewer",
+        )
+
+
 def _recorded(deployment: Deployment) -> Iterator[Finding]:
     counts = deployment.counts
     folder = deployment.config.recorder.folder
@@ -150,6 +168,12 @@ def _recorded(deployment: Deployment) -> Iterator[Finding]:
 
 
 CHECKS = (
+    Check(
+        "descriptors-suffice",
+        "May the process open enough sockets?",
+        "at the limit new endpoints are not followed, and new connections close older ones",
+        _descriptors,
+    ),
     Check(
         "configuration-in-force",
         "Is what the files say in force?",

@@ -26,7 +26,7 @@ from .endpoints import endpoint_routes
 from .errors import install_error_handlers
 from .feed import LiveFeed
 from .index import index_routes
-from .limits import BodyLimit, CallLimit
+from .limits import BodyReception, CallLimit
 from .live import live_routes
 from .metrics import RestMetrics
 from .models import ErrorOut
@@ -112,10 +112,10 @@ def rest_app(
 
 def _guard(app: FastAPI, limits: RestConfig, tokens: Tokens, metrics: RestMetrics) -> None:
     """Add the middleware that a call passes; the last added comes first."""
-    app.add_middleware(BodyLimit, max_bytes=limits.max_body_bytes, metrics=metrics)
+    app.add_middleware(CallLimit, max_calls=limits.max_pending_requests, metrics=metrics)
+    app.add_middleware(BodyReception, config=limits, metrics=metrics)
     if tokens:
         app.add_middleware(BearerAuth, wanted=tokens.wanted, metrics=metrics)
-    app.add_middleware(CallLimit, max_calls=limits.max_pending_requests, metrics=metrics)
 
 
 def metrics_app(

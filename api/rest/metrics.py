@@ -12,6 +12,12 @@ class RestMetrics:
         self._refusals = Counter(
             "kvatlas_rest_refusals", "REST calls that were not served.", ["reason"], registry=registry
         )
+        self._connections = Counter(
+            "kvatlas_rest_connections_refused",
+            "Connections of server.rest and server.metrics that were refused or closed at a limit.",
+            ["reason"],
+            registry=registry,
+        )
         self.live_viewers = Gauge("kvatlas_live_viewers", "Viewers of /v1/live.", registry=registry)
         self.live_frames_skipped = Counter(
             "kvatlas_live_frames_skipped", "Frames that a viewer was too slow to take.", registry=registry
@@ -22,6 +28,10 @@ class RestMetrics:
             registry=registry,
         )
 
+    def connection_refused(self, reason: str) -> None:
+        """Count a connection that was refused or closed: too_many_connections, no_descriptor or timeout."""
+        self._connections.labels(reason).inc()
+
     def refused(self, reason: str) -> None:
-        """Count a refused call: unauthorized, forbidden, not_reviewed, too_many, too_many_viewers or too_long."""
+        """Count a refused call: unauthorized, forbidden, not_reviewed, too_many, too_many_viewers, too_long, too_much, timeout, too_complex or not_read."""
         self._refusals.labels(reason).inc()

@@ -9,7 +9,6 @@ from pydantic import (
     AliasChoices,
     BaseModel,
     ConfigDict,
-    FailFast,
     Field,
     Strict,
     WrapValidator,
@@ -20,8 +19,8 @@ from .numbers import checked_hashes, checked_token_ids
 
 TokenId = Annotated[int, Field(ge=0, lt=2**32)]
 Hash = Annotated[int, Field(ge=-(2**63), lt=2**64, description="64-bit hash, signed or unsigned")]
-TokenIds = Annotated[list[TokenId], FailFast(), WrapValidator(checked_token_ids)]
-Hashes = Annotated[list[Hash], FailFast(), WrapValidator(checked_hashes)]
+TokenIds = Annotated[list[TokenId], Field(fail_fast=True), WrapValidator(checked_token_ids)]
+Hashes = Annotated[list[Hash], Field(fail_fast=True), WrapValidator(checked_hashes)]
 
 
 def _unicode(text: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 from fastapi import Request, Response
@@ -32,7 +32,8 @@ def question_route(reader: Reader, metrics: RestMetrics) -> type[APIRoute]:
         def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
             usual = super().get_route_handler()
             (question,) = self.dependant.body_params
-            decode = partial(_decoded, question.field_info.annotation, max_cost=reader.max_cost)
+            model = cast("type[BaseModel]", question.field_info.annotation)
+            decode = partial(_decoded, model, max_cost=reader.max_cost)
             answers: TypeAdapter[object] = TypeAdapter(self.response_model)
 
             async def handle(request: Request) -> Response:

@@ -52,7 +52,7 @@ class ModelNames:
 
 
 def standard_routes(
-    fleet: Fleet, registry: Registry, *, model_names: frozenset[str], route_class: type[APIRoute]
+    fleet: Fleet, registry: Registry, *, model_names: frozenset[str], route_class: type[APIRoute] = APIRoute
 ) -> APIRouter:
     """Return the routes of `/query` and `/query_by_hash`."""
     router = APIRouter(tags=["standard"], route_class=route_class)

@@ -50,7 +50,6 @@ class ScorerService:
             await context.abort(grpc.StatusCode.UNAVAILABLE, "no endpoint is configured")
         return _response(decision)
 
-
     async def _query(self, request: pb.ScoreRequest) -> PromptQuery:
         n_bytes, reader = request.ByteSize(), self._picker.reader
         if n_bytes <= LIGHT_BYTES:
