@@ -11,7 +11,7 @@ from ..tokenization.errors import NotReadError, RequestError
 from ..tokenization.eventual import Eventual, Known, Later
 from ..tokenization.model import ParsedRequest
 from ..tokenization.reading import Reader
-from ..tokenization.requests.cost import MAX_UNREAD_BYTES, decoding_cost, is_light
+from ..tokenization.requests.cost import MAX_UNREAD_BYTES, decoding_cost, heavy, is_light, too_complex
 from ..tokenization.requests.request import parse_body, unread_request
 from .model_rewrite import ModelRules, rewrite_of
 from .refusals import MODEL_NOT_READ
@@ -65,9 +65,8 @@ class BodyReader:
         past = self._read(_past_limit(request))
         if (isinstance(past, Refusal) and past is not MODEL_NOT_READ) or len(request.body) > MAX_UNREAD_BYTES:
             return past
-        detail = f"reading the body costs {cost}, and tokenization.maxReadingCost is {limit}"
         try:
-            return ReadRequest(unread_request(request.path, request.body, detail=detail))
+            return ReadRequest(unread_request(request.path, request.body, too_complex(cost, limit)))
         except RequestError as error:
             return Refusal(RefusalCode.BAD_REQUEST, str(error))
 
@@ -86,7 +85,7 @@ class BodyReader:
             parsed = parse_body(request.path, body)
         except RequestError as error:
             return Refusal(RefusalCode.BAD_REQUEST, str(error))
-        return ReadRequest(replace(parsed, is_heavy=True) if is_heavy else parsed, rewrite)
+        return ReadRequest(heavy(parsed, self._reader.max_cost) if is_heavy else parsed, rewrite)
 
 
 def _past_limit(request: RoutingRequest) -> RoutingRequest:

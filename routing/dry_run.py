@@ -6,10 +6,8 @@ from array import array
 from dataclasses import dataclass
 from functools import partial
 
-from msgspec.structs import replace
-
 from ..scorers.core.decision import Decision
-from ..tokenization.requests.cost import LIGHT_BYTES
+from ..tokenization.requests.cost import LIGHT_BYTES, heavy
 from ..tokenization.requests.request import direct_request
 from .picker import Picker
 from .prefixes import prefix_of_keys, prefix_of_prompt
@@ -50,7 +48,7 @@ async def dry_run(picker: Picker, query: PromptQuery) -> Decision | None:
     atlas = picker.fleet.atlas
     if query.keys is not None:
         return picker.decide(model=query.model, prefix=prefix_of_keys(query.keys, query.block_size, atlas))
-    read = partial(
+    ask = partial(
         direct_request,
         model=query.model,
         text=query.text,
@@ -59,8 +57,9 @@ async def dry_run(picker: Picker, query: PromptQuery) -> Decision | None:
         cache_salt=query.cache_salt,
     )
     if query.n_bytes <= LIGHT_BYTES:
-        request = read()
+        request = ask()
     else:
-        request = replace(await picker.reader.run(read, n_bytes=query.n_bytes), is_heavy=True)
+        reader = picker.reader
+        request = await reader.run(lambda: heavy(ask(), reader.max_cost), n_bytes=query.n_bytes)
     prompt = await picker.pipeline.tokenize(request)
     return picker.decide(model=query.model, prefix=prefix_of_prompt(prompt, atlas), prompt=prompt)

@@ -58,8 +58,8 @@ class Reader:
             raise NotReadError(f"reading the request took longer than {self._timeout_s:g} s") from error
 
     def close(self) -> None:
-        """Drop what waits."""
-        self._executor.shutdown(wait=False, cancel_futures=True)
+        """Drop what waits, and wait for the end of what is being read."""
+        self._executor.shutdown(cancel_futures=True)
 
     def _add(self, n_bytes: int) -> None:
         with self._lock:  # called by both threads

@@ -199,8 +199,8 @@ def _read(api: _Api, body: bytes) -> ParsedRequest:
     )
 
 
-def unread_request(path: str, body: bytes, *, detail: str) -> ParsedRequest:
-    """Return a request without prompt of a body that is too complex to read, with the model that it names.
+def unread_request(path: str, body: bytes, prompt: NoPrompt) -> ParsedRequest:
+    """Return a request of a body that is not read for its prompt, with the model that it names.
 
     Raises:
         BodyFormatError, ModelMissingError: as in `parse_body`.
@@ -211,7 +211,7 @@ def unread_request(path: str, body: bytes, *, detail: str) -> ParsedRequest:
         return ParsedRequest(model="", prompt=_not_read(clean))
 
     def skim(data: bytes) -> tuple[Head, BodyPrompt | None]:
-        return _decode_head(data), no_prompt(NoPrefixReason.TOO_COMPLEX, detail)
+        return _decode_head(data), BodyPrompt(prompt)
 
     return _read(replace(api, read=skim), body)
 
