@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import errno
 import logging
 import socket
@@ -44,11 +43,15 @@ class _Place:
     """One accepted connection.
 
     Attributes:
-        task: the handshake.
-        http: None until the handshake is complete.
+        accepted: its socket.
+        task: opens it, with the handshake.
+        has_begun: whether the task has begun.
+        http: None until it is open.
     """
 
+    accepted: socket.socket
     task: asyncio.Task[None] | None = None
+    has_begun: bool = False
     http: HttpConnection | None = None
 
 
@@ -124,9 +127,9 @@ class Acceptor:
                 accepted.close()
                 continue
             accepted.setblocking(False)
-            place = _Place()
+            place = _Place(accepted)
             self._places[place] = None
-            place.task = self._loop.create_task(self._open(accepted, place))
+            place.task = self._loop.create_task(self._open(place))
 
     def _pause(self) -> None:
         """Stop accepting until a descriptor may be free; the connection that waited longest gives up its own."""
@@ -149,8 +152,12 @@ class Acceptor:
             place.http.abort()
         elif place.task is not None:
             place.task.cancel()
+            if not place.has_begun:
+                place.accepted.close()
 
-    async def _open(self, accepted: socket.socket, place: _Place) -> None:
+    async def _open(self, place: _Place) -> None:
+        place.has_begun = True
+
         def opened(connection: HttpConnection) -> Callable[[], None]:
             place.http = connection
             return lambda: self._places.pop(place, None)
@@ -158,12 +165,14 @@ class Acceptor:
         timeout_s = self._limits.timeout_s if self._tls is not None else None
         try:
             await self._loop.connect_accepted_socket(
-                lambda: self._make_protocol(opened), accepted, ssl=self._tls, ssl_handshake_timeout=timeout_s
+                lambda: self._make_protocol(opened),
+                place.accepted,
+                ssl=self._tls,
+                ssl_handshake_timeout=timeout_s,
             )
         except OSError as error:  # includes errors of TLS
             log.debug("a connection was not opened: %s", type(error).__name__)
         finally:
             if place.http is None:
                 self._places.pop(place, None)
-                with contextlib.suppress(OSError):
-                    accepted.close()
+                place.accepted.close()

@@ -35,10 +35,8 @@ def make_reader() -> Iterator[MakeReader]:
         yield make
 
 
-def chat(content: object, **more: object) -> bytes:
-    return msgspec.json.encode(
-        {"messages": [{"role": "user", "content": content}, *more.pop("then", [])], "model": "m", **more}
-    )
+def chat(content: object, *then: object) -> bytes:
+    return msgspec.json.encode({"messages": [{"role": "user", "content": content}, *then], "model": "m"})
 
 
 def parts(n: int) -> list[object]:
@@ -92,7 +90,7 @@ async def test_long_texts_count_little(make_reader: MakeReader) -> None:
 
 async def test_tool_arguments_count_as_the_json_that_they_are(make_reader: MakeReader) -> None:
     call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": f"[{'[],' * 40_000}[]]"}}
-    body = chat("hello", then=[{"role": "assistant", "tool_calls": [call]}])
+    body = chat("hello", {"role": "assistant", "tool_calls": [call]})
 
     found = await parsed(make_reader(), body)
 
