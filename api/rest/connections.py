@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import logging
+import os
 import socket
 import ssl
 from collections.abc import Callable
@@ -92,8 +94,10 @@ class Acceptor:
         self._make_protocol, self._on_refused = make_protocol, on_refused
         self._places: dict[_Place, None] = {}
         self._retry: asyncio.TimerHandle | None = None
+        self._spare: int | None = None
         self._loop = asyncio.get_running_loop()
         listening.setblocking(False)
+        self._keep_spare()
         self._loop.add_reader(listening, self._accept)
 
     def close(self) -> None:
@@ -102,6 +106,7 @@ class Acceptor:
         if self._retry is not None:
             self._retry.cancel()
         self._listening.close()
+        self._drop_spare()
         for place in list(self._places):
             if place.http is None:
                 self._end(place)
@@ -111,6 +116,7 @@ class Acceptor:
         await asyncio.gather(*(place.task for place in self._places if place.task), return_exceptions=True)
 
     def _accept(self) -> None:
+        self._keep_spare()
         for _ in range(ACCEPTS_PER_TURN):
             try:
                 accepted, _ = self._listening.accept()
@@ -119,8 +125,11 @@ class Acceptor:
             except OSError as error:
                 if error.errno not in _NO_DESCRIPTOR:
                     raise
-                self._pause()
-                return
+                if self._spare is None:
+                    self._pause()
+                    return
+                self._drop_spare()
+                continue
             if len(self._places) >= self._limits.max_connections and not self._make_room(
                 "too_many_connections"
             ):
@@ -130,6 +139,17 @@ class Acceptor:
             place = _Place(accepted)
             self._places[place] = None
             place.task = self._loop.create_task(self._open(place))
+
+    def _keep_spare(self) -> None:
+        """Keep one descriptor back, so that others who take all of them leave one for a probe."""
+        if self._spare is None:
+            with contextlib.suppress(OSError):
+                self._spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+
+    def _drop_spare(self) -> None:
+        if self._spare is not None:
+            os.close(self._spare)
+            self._spare = None
 
     def _pause(self) -> None:
         """Stop accepting until a descriptor may be free; the connection that waited longest gives up its own."""
