@@ -85,7 +85,7 @@ class RestConfig(Section, frozen=True):
     """Limits of REST calls."""
 
     max_body_bytes: Annotated[int, Meta(ge=1, le=1073741824)] = 16777216
-    """Longest body of `/query`, `/query_by_hash` and `/v1/score`; a longer one gets 413. The default fits two million token ids; 256 KiB for all other calls."""
+    """Longest body of `/query`, `/query_by_hash` and `/v1/score`; a longer one gets 413. The default fits the million token ids that `tokenization.maxReadingCost` allows; other calls: 256 KiB."""
     max_held_bytes: Annotated[int, Meta(ge=1)] = 268435456
     """Bytes of all bodies; above it, the body that has been coming for longest gets 503."""
     max_connections: Annotated[int, Meta(ge=8, le=1048576)] = 1024
