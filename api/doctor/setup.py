@@ -169,12 +169,6 @@ def _recorded(deployment: Deployment) -> Iterator[Finding]:
 
 CHECKS = (
     Check(
-        "descriptors-suffice",
-        "May the process open enough sockets?",
-        "at the limit new endpoints are not followed, and new connections close older ones",
-        _descriptors,
-    ),
-    Check(
         "configuration-in-force",
         "Is what the files say in force?",
         "the configuration before stays, and a restart would fail",
@@ -213,6 +207,12 @@ CHECKS = (
         "Do peers and listeners agree about TLS?",
         "the gateway answers such requests with 500, or sends them anywhere",
         _agreed,
+    ),
+    Check(
+        "descriptors-suffice",
+        "May the process open enough sockets?",
+        "at the limit new endpoints are not followed, and new connections close older ones",
+        _descriptors,
     ),
     Check(
         "native-index",

@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import grpc.aio
-from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
 
 from support.serve import Served, serving
 from support.waiting import until
@@ -36,13 +36,16 @@ def flooded(served: Served, *listeners: str) -> Generator[None]:
 async def is_serving(served: Served) -> bool:
     """Ask the health listener by a connection of its own."""
     async with grpc.aio.insecure_channel(f"127.0.0.1:{served.ports['health']}") as channel:
+        check = channel.unary_unary(
+            "/grpc.health.v1.Health/Check",
+            request_serializer=HealthCheckRequest.SerializeToString,
+            response_deserializer=HealthCheckResponse.FromString,
+        )
         try:
-            answer = await health_pb2_grpc.HealthStub(channel).Check(
-                health_pb2.HealthCheckRequest(), timeout=5
-            )
+            answer = await check(HealthCheckRequest(), timeout=5)
         except grpc.aio.AioRpcError:
             return False
-    return bool(answer.status == health_pb2.HealthCheckResponse.SERVING)
+    return answer.status == HealthCheckResponse.SERVING
 
 
 async def test_probes_are_answered_while_peers_open_more_connections_than_there_are_descriptors(

@@ -62,6 +62,7 @@ async def route(served: Served, body: bytes) -> dict[str, Any]:
             await stream.write(request_body(body[at : at + PIECE], end=at + PIECE >= len(body)))
         reply = await stream.read()
         stream.cancel()
+    assert isinstance(reply, pb.ProcessingResponse)
     assert kind_of(reply) == "request_headers"
     found = await served.get("/v1/decisions/id-1")
     return dict(found)

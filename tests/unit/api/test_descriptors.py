@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import pytest
 
 from kvatlas.api.descriptors import (
@@ -17,6 +19,7 @@ from kvatlas.api.descriptors import (
 from kvatlas.configs.listeners import RestConfig, ServerConfig
 from kvatlas.configs.schema import KVAtlasConfig
 
+VERSION: Literal["kvatlas/v1"] = "kvatlas/v1"
 WANTED = {"server.rest": 1000, "server.metrics": 500}
 RESERVED = OWN + HEALTH + 4 * PER_RANK + 2 * PER_ENDPOINT
 
@@ -50,12 +53,14 @@ def test_shortage_names_the_limit_and_what_is_cut() -> None:
 
 def test_listeners_that_are_off_want_nothing() -> None:
     server = ServerConfig(ext_proc="", metrics="")
-    config = KVAtlasConfig(server=server, rest=RestConfig(max_connections=9))
+    config = KVAtlasConfig(api_version=VERSION, server=server, rest=RestConfig(max_connections=9))
 
     assert wanted_connections(config) == {"server.rest": 9}
 
 
 def test_budget_of_the_process_counts_the_given_fleet() -> None:
-    few, many = (process_budget(KVAtlasConfig(), n_ranks=n, n_endpoints=n) for n in (1, 11))
+    few, many = (
+        process_budget(KVAtlasConfig(api_version=VERSION), n_ranks=n, n_endpoints=n) for n in (1, 11)
+    )
 
     assert many.needed - few.needed == 10 * (PER_RANK + PER_ENDPOINT)
