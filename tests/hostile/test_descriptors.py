@@ -45,7 +45,7 @@ async def is_serving(served: Served) -> bool:
             answer = await check(HealthCheckRequest(), timeout=5)
         except grpc.aio.AioRpcError:
             return False
-    return answer.status == HealthCheckResponse.SERVING
+    return bool(answer.status == HealthCheckResponse.SERVING)
 
 
 async def test_probes_are_answered_while_peers_open_more_connections_than_there_are_descriptors(
