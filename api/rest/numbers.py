@@ -14,8 +14,12 @@ def checked_token_ids(value: object, check_each: ValidatorFunctionWrapHandler) -
 
 
 def checked_hashes(value: object, check_each: ValidatorFunctionWrapHandler) -> object:
-    """Check a list of 64-bit hashes, as `checked_token_ids` does."""
-    return value if _fits(value, "Q") or _fits(value, "q") else check_each(value)
+    """Check a list of 64-bit hashes, as `checked_token_ids` does; signed ones become unsigned."""
+    if _fits(value, "Q"):
+        return value
+    if _fits(value, "q"):
+        return array("Q", array("q", cast("list[int]", value)).tobytes()).tolist()
+    return check_each(value)
 
 
 def _fits(value: object, code: str) -> bool:
