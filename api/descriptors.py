@@ -18,8 +18,8 @@ HEALTH = 64
 EXT_PROC = 1024
 """Connections of `server.extProc`: a gateway opens one per thread."""
 
-PER_RANK = 6
-"""Descriptors of the event stream of one rank: sockets for events, replay and monitoring, their signals and connections."""
+PER_RANK = 5
+"""Descriptors of one followed rank: four of its connection, and its share in those of replays."""
 
 PER_ENDPOINT = 3
 """Connections to one endpoint: scraping, token ids, and one that is being replaced."""

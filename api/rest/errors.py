@@ -12,7 +12,12 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from ...events.errors import SocketLimitError
-from ...fleet.errors import AlreadyRegisteredError, ConfigRefusedError, NotRegisteredError
+from ...fleet.errors import (
+    AlreadyRegisteredError,
+    ConfigRefusedError,
+    NotRegisteredError,
+    TooManyRegisteredError,
+)
 from ...tokenization.errors import NotReadError, RequestError
 from ..errors import ApiError
 
@@ -39,6 +44,7 @@ _STATUS = {
     AlreadyRegisteredError: HTTPStatus.CONFLICT,
     ConfigRefusedError: HTTPStatus.CONFLICT,
     NotReadError: HTTPStatus.SERVICE_UNAVAILABLE,
+    TooManyRegisteredError: HTTPStatus.SERVICE_UNAVAILABLE,
     SocketLimitError: HTTPStatus.SERVICE_UNAVAILABLE,
     UnavailableError: HTTPStatus.SERVICE_UNAVAILABLE,
 }

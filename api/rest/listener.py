@@ -71,7 +71,14 @@ class HttpListener:
         self._setting, self._tls = setting, tls
         self._limits, self._on_refused = limits, on_refused
         self._config = uvicorn.Config(
-            app, log_config=None, access_log=False, lifespan="off", ws="none", timeout_graceful_shutdown=5
+            app,
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            ws="none",
+            timeout_graceful_shutdown=5,
+            proxy_headers=False,  # X-Forwarded-For is not trusted from anybody
+            server_header=False,
         )
         self._config.load()
         rules = ConnectionRules(limits.timeout_s, partial(on_refused, "timeout"), on_mismatch)

@@ -33,5 +33,5 @@ class RestMetrics:
         self._connections.labels(reason).inc()
 
     def refused(self, reason: str) -> None:
-        """Count a refused call: unauthorized, forbidden, not_reviewed, too_many, too_many_viewers, too_long, too_much, timeout, too_complex or not_read."""
+        """Count a refused call, by a reason of docs/metrics.md."""
         self._refusals.labels(reason).inc()
