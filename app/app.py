@@ -143,6 +143,7 @@ class App:
                 rules=self._cluster.rewrites,
                 endpoint_labels=self._models.endpoint_labels if self._models.differ else None,
             ),
+            reader=self._models.reader,
         )
         self._feedback = Feedback(self._picker)
         self._listeners = Listeners(

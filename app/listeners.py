@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.metrics_core import Metric
 from starlette.types import ASGIApp
 
+from ..api.descriptors import PER_RANK, process_budget
 from ..api.extproc.configured import make_ext_proc
 from ..api.extproc.health import HealthService
 from ..api.extproc.listener import GrpcListener
@@ -18,6 +19,7 @@ from ..api.extproc.stream import StreamReports
 from ..api.http2.library import installed_library
 from ..api.rest.answers import OwnAnswers
 from ..api.rest.app import metrics_app, rest_app
+from ..api.rest.connections import ConnectionLimits
 from ..api.rest.feed import LiveFeed
 from ..api.rest.frame import frame_pieces
 from ..api.rest.listener import HttpListener
@@ -31,6 +33,7 @@ from ..api.tls.metrics import tls_families
 from ..api.tls.mismatches import Mismatches
 from ..configs.address import HostPort
 from ..configs.listeners import RestConfig, ServerConfig
+from ..configs.schema import KVAtlasConfig
 from ..fleet.registered import Registry
 from ..routing.feedback import Feedback
 from ..routing.observers.observers import Observers
@@ -39,9 +42,6 @@ from ..routing.plan.live import LiveConfig
 from .workers.workers import Workers
 
 log = logging.getLogger(__name__)
-
-_DESCRIPTORS_PER_RANK = 5
-"""Open files of one followed rank: four of its connection, and its share in those of replays."""
 
 
 class Listeners:
@@ -77,6 +77,9 @@ class Listeners:
         workers: Workers | None,
     ) -> None:
         server, ext_proc = live.in_force.server, live.in_force.ext_proc
+        self._budget = process_budget(live.in_force)
+        if self._budget.shortage:
+            log.warning("%s", self._budget.shortage)
         self._certificates = make_certificates(server.tls, by_default=ext_proc.compat == "llm-d")
         self._mismatches = Mismatches()
         self._ext_proc = make_ext_proc(
@@ -119,9 +122,9 @@ class Listeners:
             state=state,
             reviews=self._reviews,
         )
-        self._rest = self._http_listener("server.rest", rest, server)
+        self._rest = self._http_listener("server.rest", rest, live.in_force, rest_metrics)
         metrics = metrics_app(registry, server.auth, rest_metrics, self._reviews)
-        self._metrics = self._http_listener("server.metrics", metrics, server)
+        self._metrics = self._http_listener("server.metrics", metrics, live.in_force, rest_metrics)
 
     async def start(self, server: ServerConfig) -> dict[str, int]:
         """Open the listeners and return their ports by configuration key; one that is off is absent.
@@ -161,10 +164,20 @@ class Listeners:
         """Yield the metrics of TLS."""
         return tls_families(self._certificates, self._mismatches)
 
-    def _http_listener(self, setting: str, app: ASGIApp, server: ServerConfig) -> HttpListener:
+    def _http_listener(
+        self, setting: str, app: ASGIApp, config: KVAtlasConfig, metrics: RestMetrics
+    ) -> HttpListener:
         on_mismatch = self._mismatches.at(setting)
-        tls = http_context(server.tls, self._certificates, on_mismatch)
-        return HttpListener(setting, app, tls, on_mismatch=on_mismatch)
+        tls = http_context(config.server.tls, self._certificates, on_mismatch)
+        n_connections = self._budget.connections.get(setting, config.rest.max_connections)
+        return HttpListener(
+            setting,
+            app,
+            tls,
+            on_mismatch=on_mismatch,
+            limits=ConnectionLimits(n_connections, config.rest.request_timeout),
+            on_refused=metrics.connection_refused,
+        )
 
 
 def _warn_of_old_library(transport: str) -> None:
@@ -181,4 +194,4 @@ def _max_registered(rest: RestConfig) -> int:
     """Return the bound on registered ranks: the other half of the open files is for connections and other endpoints."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     is_bounded = soft != resource.RLIM_INFINITY
-    return min(rest.max_registered, soft // 2 // _DESCRIPTORS_PER_RANK) if is_bounded else rest.max_registered
+    return min(rest.max_registered, soft // 2 // PER_RANK) if is_bounded else rest.max_registered

@@ -99,8 +99,14 @@ class RestConfig(Section, frozen=True):
     """Registered ranks of all instances; one more gets 503. They take at most half of the open files that the process may have."""
 
     max_body_bytes: Annotated[int, Meta(ge=1, le=1073741824)] = 16777216
-    """Longest request body; a longer one gets 413. The default fits two million token ids."""
+    """Longest body of `/query`, `/query_by_hash` and `/v1/score`; a longer one gets 413. The default fits the million token ids that `tokenization.maxReadingCost` allows; other calls: 256 KiB."""
+    max_held_bytes: Annotated[int, Meta(ge=1)] = 268435456
+    """Bytes of all bodies; above it, the body that has been coming for longest gets 503."""
+    max_connections: Annotated[int, Meta(ge=8, le=1048576)] = 1024
+    """Connections of each of `server.rest` and `server.metrics`, fewer if the process may open few descriptors; one more takes the place of the one that has waited longest for a request."""
+    request_timeout: Duration = Duration(10.0)
+    """Longest time for the headers of a call, for its body, and for taking a response; then the connection is closed."""
     max_pending_requests: Annotated[int, Meta(ge=1)] = 256
-    """Concurrent calls; one more gets 503, except `/healthz` and `/readyz`."""
+    """Concurrent calls whose body is complete; one more gets 503, except `/healthz` and `/readyz`."""
     max_live_viewers: Annotated[int, Meta(ge=0, le=1024)] = 32
     """Concurrent viewers of the dashboard or `/v1/live`; one more gets 503."""

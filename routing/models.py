@@ -10,6 +10,7 @@ from ..configs.schema import KVAtlasConfig, ModelConfig
 from ..tokenization.configured import make_remote
 from ..tokenization.eventual import Eventual, Known
 from ..tokenization.model import NoPrefixReason, NoPrompt, ParsedRequest, Prompt
+from ..tokenization.reading import Reader
 from ..tokenization.remote.client import OnOutcome
 from ..tokenization.service import Tokenization
 
@@ -40,12 +41,20 @@ class ServedModels:
         endpoint_urls: finds engines that can return token ids.
         on_outcome: called after each request to an engine.
 
+    Attributes:
+        reader: reads long requests, of all models.
+
     Raises:
         TokenizerLoadError: a tokenizer cannot be loaded, or what is configured gives other ids than the engine's.
     """
 
     def __init__(self, config: KVAtlasConfig, *, endpoint_urls: EndpointUrls, on_outcome: OnOutcome) -> None:
-        self._served = [_served(model, config, endpoint_urls, on_outcome) for model in config.served_models]
+        self.reader = Reader(
+            max_cost=config.tokenization.max_reading_cost, timeout_s=config.tokenization.timeout
+        )
+        self._served = [
+            _served(model, config, self.reader, endpoint_urls, on_outcome) for model in config.served_models
+        ]
         self._by_name = {
             name: each for each in self._served for name in (*each.config.names, *each.config.adapters)
         }
@@ -105,6 +114,7 @@ class ServedModels:
             if tokenization.remote is not None:
                 await tokenization.remote.stop()
             tokenization.close()
+        self.reader.close()
 
     def _find(self, name: str) -> ServedModel | None:
         if len(self._served) == 1:
@@ -113,11 +123,15 @@ class ServedModels:
 
 
 def _served(
-    model: ModelConfig, config: KVAtlasConfig, endpoint_urls: EndpointUrls, on_outcome: OnOutcome
+    model: ModelConfig,
+    config: KVAtlasConfig,
+    reader: Reader,
+    endpoint_urls: EndpointUrls,
+    on_outcome: OnOutcome,
 ) -> ServedModel:
     remote = make_remote(
         model.remote_tokenizer,
         endpoints=lambda: endpoint_urls(model.endpoint_labels),
         on_outcome=on_outcome,
     )
-    return ServedModel(model, Tokenization(model, config.tokenization, remote=remote))
+    return ServedModel(model, Tokenization(model, config.tokenization, remote=remote, reader=reader))

@@ -10,21 +10,20 @@ from ..fleet.fleet import Fleet
 from ..indexer.prefix import Prefix
 from ..scorers.core.base import Rng
 from ..scorers.core.decision import Decision, Origin
-from ..tokenization.errors import RequestError
 from ..tokenization.eventual import Eventual, Known
 from ..tokenization.model import ParsedRequest, Prompt
-from ..tokenization.requests.beginning import model_of_beginning
-from ..tokenization.requests.request import parse_body
+from ..tokenization.reading import Reader
+from .bodies import BodyReader, ReadRequest
 from .control_headers import only_if_cached
 from .decider import Decider, EndpointLabels, request_view, usable_tokens
 from .dispatcher import Dispatcher
-from .model_rewrite import ModelRules, rewrite_of
+from .model_rewrite import ModelRules
 from .origin import origin_of
 from .policy import Policy
 from .prefixes import prefix_of_prompt
 from .records import Records
-from .refusals import MODEL_NOT_READ, NO_CANDIDATES, NONE_LEFT, NOT_CACHED, unread
-from .router import ModelRewrite, Refusal, RefusalCode, Router, RoutingRequest, RoutingResult
+from .refusals import NO_CANDIDATES, NONE_LEFT, NOT_CACHED
+from .router import Refusal, Router, RoutingRequest, RoutingResult
 
 
 class Tokenizes(Protocol):
@@ -60,6 +59,10 @@ class Picker(Router):
         records: counters, kept decisions and observers.
         rng: uniform draws for ties.
         options: settings of routing, beside the policy.
+        reader: reads long requests; None makes one with the defaults.
+
+    Attributes:
+        reader: as above.
     """
 
     def __init__(
@@ -71,11 +74,15 @@ class Picker(Router):
         records: Records,
         rng: Rng,
         options: PickerOptions | None = None,
+        reader: Reader | None = None,
     ) -> None:
         options = options or PickerOptions()
         self.pipeline, self.fleet, self.policy, self.records = pipeline, fleet, policy, records
         fleet.forgotten.append(records.metrics.forget)
-        self._rng, self._options = rng, options
+        self._rng, self.reader = rng, reader or Reader()
+        self._bodies = BodyReader(
+            self.reader, rules=options.rules, needs_model=options.endpoint_labels is not None
+        )
         self._decider = Decider(fleet, rng, options.endpoint_labels)
         self._dispatcher = Dispatcher(fleet, records, rng, options.n_fallbacks)
 
@@ -87,16 +94,12 @@ class Picker(Router):
         """Return the endpoints for `request`, or why there are none. Never raises for bad input."""
         started = time.perf_counter()
         origin = origin_of(request, self.policy.admission)
-        admitted = self._admitted(request, origin.priority)
-        if isinstance(admitted, Refusal):
-            return Known(self.records.counted(admitted, started))
-        try:
-            prompt = self._prompt(request, admitted)
-        except RequestError as error:
-            return Known(self.records.counted(Refusal(RefusalCode.BAD_REQUEST, str(error)), started))
-        return prompt.map(
-            lambda known: self.records.counted(self._routed(request, origin, known, admitted), started)
-        )
+        refusal = self.policy.admission.check(origin.priority, self.fleet)
+        if refusal is not None:
+            return Known(self.records.counted(refusal, started))
+        read = self._bodies.read(request)
+        result = read.then(lambda known: self._read(request, origin, known))
+        return result.map(lambda known: self.records.counted(known, started))
 
     def decide(self, *, model: str, prefix: Prefix | None, prompt: Prompt | None = None) -> Decision | None:
         """Score all endpoints without routing anything; None if there is no endpoint.
@@ -108,32 +111,22 @@ class Picker(Router):
         """
         return self._decider.decide(self.policy, request_view(model, prefix), prefix, prompt=prompt)
 
-    def _admitted(self, request: RoutingRequest, priority: int) -> ModelRewrite | Refusal | None:
-        """Return a refusal, or what changes in an admitted request; None if nothing does."""
-        refusal = self.policy.admission.check(priority, self.fleet)
-        if refusal is not None:
-            return refusal
-        return rewrite_of(request, self._options.rules)
-
-    def _prompt(self, request: RoutingRequest, rewrite: ModelRewrite | None) -> Eventual[Prompt | None]:
-        if not request.has_body:
-            return Known(None)
-        if request.overload is not None:
-            return Known(Prompt(model=model_of_beginning(request.body), tokens=None))
-        body = rewrite.body if rewrite is not None else request.body
-        return self.pipeline.tokenize(parse_body(request.path, body))
+    def _read(
+        self, request: RoutingRequest, origin: Origin, read: ReadRequest | Refusal
+    ) -> Eventual[RoutingResult]:
+        if isinstance(read, Refusal):
+            return Known(read)
+        if read.parsed is None:
+            return Known(self._routed(request, origin, read, read.unread))
+        return self.pipeline.tokenize(read.parsed).map(
+            lambda prompt: self._routed(request, origin, read, prompt)
+        )
 
     def _routed(
-        self, request: RoutingRequest, origin: Origin, prompt: Prompt | None, rewrite: ModelRewrite | None
+        self, request: RoutingRequest, origin: Origin, read: ReadRequest, prompt: Prompt | None
     ) -> RoutingResult:
         """Decide and dispatch in one step, by one policy and the fleet as it is."""
         policy, records = self.policy, self.records
-        if (
-            request.overload is not None
-            and self._options.endpoint_labels is not None
-            and not _model_of(prompt)
-        ):
-            return unread(MODEL_NOT_READ, request.overload)
         prefix = prefix_of_prompt(prompt, self.fleet.atlas)
         view = request_view(_model_of(prompt), prefix, request.headers)
         draws = records.draws(self._rng)
@@ -143,7 +136,7 @@ class Picker(Router):
             prefix,
             prompt=prompt,
             subset=request.subset,
-            overload=request.overload,
+            overload=read.overload,
             origin=origin,
             rng=draws,
         )
@@ -154,7 +147,7 @@ class Picker(Router):
         records.decided(decision, origin.request_id)
         if not decision.picked:
             return NONE_LEFT
-        return self._dispatcher.dispatch(policy.profile, view, prefix, decision, rewrite, draws)
+        return self._dispatcher.dispatch(policy.profile, view, prefix, decision, read.rewrite, draws)
 
 
 def _model_of(prompt: Prompt | None) -> str:

@@ -25,6 +25,8 @@ class Overload(StrEnum):
     """The limit of memory for request bodies."""
     UPLOAD_TIME = "overload_time"
     """The limit of time for the upload of one request."""
+    READING = "overload_reading"
+    """The limit of time for reading one body, or all."""
 
 
 class RoutingRequest(msgspec.Struct, frozen=True):

@@ -6,6 +6,7 @@
         │   ├── BodyFormatError      not a JSON object
         │   ├── ModelMissingError    no model name
         │   └── PromptMissingError   no prompt, messages or input, although the path needs one
+    ├── NotReadError             the request was not read in time
         ├── TokenizerLoadError       the configured tokenizer cannot be used
         ├── RenderError              a chat template cannot be compiled, or fails on a chat
         ├── EncodeError              the tokenizer rejects the text
@@ -41,6 +42,10 @@ class ModelMissingError(RequestError):
 
 class PromptMissingError(RequestError):
     """A body without prompt, messages or input, although the path needs one."""
+
+
+class NotReadError(TokenizationError):
+    """A long request that was not read in time, or not queued because too much is already waiting to be read."""
 
 
 class TokenizerLoadError(TokenizationError):

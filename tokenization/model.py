@@ -55,6 +55,8 @@ class NoPrefixReason(StrEnum):
     """The engine changes the prompt in a way that kvatlas does not support, such as appending a suffix."""
     UNSUPPORTED_ITEM = "unsupported_item"
     """An input item has a kind that kvatlas does not support."""
+    TOO_COMPLEX = "too_complex"
+    """Reading the body would take too long: it has too many values."""
     MALFORMED = "malformed"
     """A field has the wrong type; the engine reports the error."""
 
@@ -182,6 +184,7 @@ class ParsedRequest(msgspec.Struct, frozen=True, gc=False):
         stream: whether the client wants a streamed response.
         n_prompts: number of prompts in the body.
         raw: the unparsed request; None if there was no HTTP body.
+        is_heavy: rendering it may take longer than a few milliseconds.
     """
 
     model: str
@@ -191,6 +194,7 @@ class ParsedRequest(msgspec.Struct, frozen=True, gc=False):
     stream: bool = False
     n_prompts: int = 1
     raw: RawRequest | None = None
+    is_heavy: bool = False
 
 
 class Prompt(msgspec.Struct, frozen=True, gc=False):

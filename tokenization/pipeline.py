@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from array import array
 from collections.abc import Collection, Mapping
+from functools import partial
 
 import msgspec
 
@@ -19,6 +20,7 @@ from .errors import (
     EncodeError,
     EncoderBusyError,
     EncodeTimeoutError,
+    NotReadError,
     RenderError,
     TextTooLongError,
     TokenizationError,
@@ -34,6 +36,7 @@ from .model import (
     TextPrompt,
     TokenPrompt,
 )
+from .reading import Reader
 from .remote.client import RemoteTokenizer
 from .requests.request import parse_body
 
@@ -122,6 +125,7 @@ class PromptPipeline:
         own_renderer: an engine's own code that writes this model's prompts; None if there is none.
         remote: gets ids from engines if they cannot be computed here; None without engines.
         pool: encodes texts; None makes one with the defaults.
+        reader: renders long chats; None makes one with the defaults.
 
     Attributes:
         tokenizer, own_renderer: as above; may be replaced at any time.
@@ -136,12 +140,13 @@ class PromptPipeline:
         own_renderer: OwnRenderer | None = None,
         remote: RemoteTokenizer | None = None,
         pool: EncodingPool | None = None,
+        reader: Reader | None = None,
     ) -> None:
         self.tokenizer = tokenizer
         self._model_names = frozenset(model_names)
         self._template_process = template_process
         self.own_renderer = own_renderer
-        self._remote, self._pool = remote, pool or EncodingPool()
+        self._remote, self._pool, self._reader = remote, pool or EncodingPool(), reader or Reader()
 
     async def prompt(self, path: str, body: bytes) -> Prompt:
         """Return the prompt of one HTTP request, with the ids that the engine will compute.
@@ -156,18 +161,34 @@ class PromptPipeline:
 
         While an engine computes the ids, the text is encoded here too: the engine may not respond in time.
         """
-        rendered = self._rendered(request.prompt)
         ids: Eventual[TokenPrompt | NoPrompt]
-        if isinstance(rendered, _Foreign):
-            ids = Later(rendered.rendered()).then(lambda known: self._ids(request, known))
+        if request.is_heavy and isinstance(request.prompt, ChatPrompt):
+            heavy = Later(self._rendered_in_thread(request))
+            ids = heavy.then(lambda rendered: self._rendered_ids(request, rendered))
         else:
-            ids = self._ids(request, rendered)
+            ids = self._rendered_ids(request, self._rendered(request.prompt))
         return ids.map(lambda found: self._prompt(request, found))
 
     def tokenize_inline(self, request: ParsedRequest) -> Prompt:
         """Return the prompt of `request`, encoded by the calling thread."""
         outcome = self._rendered(request.prompt)
         return self._prompt(request, outcome.run() if isinstance(outcome, _Encoding | _Foreign) else outcome)
+
+    async def _rendered_in_thread(
+        self, request: ParsedRequest
+    ) -> TokenPrompt | NoPrompt | _Encoding | _Foreign:
+        n_bytes = len(request.raw.body) if request.raw is not None else 0
+        try:
+            return await self._reader.run(partial(self._rendered, request.prompt), n_bytes=n_bytes)
+        except NotReadError as error:
+            return NoPrompt(NoPrefixReason.TOKENIZE_TIMEOUT, str(error))
+
+    def _rendered_ids(
+        self, request: ParsedRequest, rendered: TokenPrompt | NoPrompt | _Encoding | _Foreign
+    ) -> Eventual[TokenPrompt | NoPrompt]:
+        if isinstance(rendered, _Foreign):
+            return Later(rendered.rendered()).then(lambda known: self._ids(request, known))
+        return self._ids(request, rendered)
 
     def _ids(
         self, request: ParsedRequest, known: TokenPrompt | NoPrompt | _Encoding

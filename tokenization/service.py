@@ -15,6 +15,7 @@ from .encoding.segment_encoder import EncodingLimits, SegmentEncoder
 from .encoding.tokenizer_files import TokenizerFiles
 from .errors import TokenizerLoadError
 from .pipeline import PromptPipeline
+from .reading import Reader
 from .remote.client import RemoteTokenizer
 
 log = logging.getLogger(__name__)
@@ -27,13 +28,19 @@ class Tokenization:
         model: the served model.
         config: settings of tokenization.
         remote: gets ids from engines if they cannot be computed here; None without engines.
+        reader: renders long chats; None makes one with the defaults.
 
     Raises:
         TokenizerLoadError: the tokenizer cannot be loaded, or the configuration gives other ids than the engine's.
     """
 
     def __init__(
-        self, model: ModelConfig, config: TokenizationConfig, *, remote: RemoteTokenizer | None = None
+        self,
+        model: ModelConfig,
+        config: TokenizationConfig,
+        *,
+        remote: RemoteTokenizer | None = None,
+        reader: Reader | None = None,
     ) -> None:
         own = own_renderer(model)
         check_renderer(own, remote)
@@ -50,6 +57,7 @@ class Tokenization:
             own_renderer=own,
             remote=remote,
             pool=self.pool,
+            reader=reader,
         )
         self._reload_interval_s = config.reload_interval
 

@@ -38,6 +38,8 @@ _WHY_NO_PREFIX: Mapping[str, str] = {
     "tokenizer_busy": "tokenization.threads: more",
     "too_long": "model.maxModelLen: that of the engines, if they serve longer prompts than the model's files say",
     "overload_requests": "extProc.maxPendingRequests: more, or another replica of kvatlas",
+    "overload_reading": "another replica of kvatlas, or a longer tokenization.timeout: long bodies wait for the thread that reads them",
+    "too_complex": "tokenization.maxReadingCost: more, if these bodies are not an attack",
     "overload_bytes": "extProc.maxHeldBytes: more, or another replica of kvatlas",
     "overload_time": "extProc.requestTimeout: longer, if clients upload slowly",
     "unknown_path": "the gateway must send bodies: processing_mode.request_body_mode FULL_DUPLEX_STREAMED or BUFFERED",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ...configs.endpoints import endpoint_addresses
+from ..descriptors import process_budget
 from ..errors import AuthError, TlsError
 from ..http2.library import installed_library
 from ..tls.certificates import Certificates
@@ -124,6 +125,23 @@ def _fast(deployment: Deployment) -> Iterator[Finding]:
         )
 
 
+def _descriptors(deployment: Deployment) -> Iterator[Finding]:
+    fleet = deployment.fleet
+    if fleet is None:
+        budget = process_budget(deployment.config)
+    else:
+        n_ranks = sum(len(endpoint.ranks) for endpoint in fleet)
+        budget = process_budget(deployment.config, n_ranks=n_ranks, n_endpoints=len(fleet))
+    if budget.limit >= budget.needed:
+        yield Finding(State.OK, f"{budget.limit} descriptors, and {budget.needed} are needed at most")
+    else:
+        yield Finding(
+            State.WARN,
+            f"{budget.limit} descriptors, and {budget.needed} are needed at most",
+            "raise the limit (ulimit -n, LimitNOFILE), or rest.maxConnections: fewer",
+        )
+
+
 def _http2(deployment: Deployment) -> Iterator[Finding]:
     library = installed_library() if deployment.config.ext_proc.transport != "grpc" else None
     if library is None:
@@ -201,6 +219,12 @@ CHECKS = (
         "Do peers and listeners agree about TLS?",
         "the gateway answers such requests with 500, or sends them anywhere",
         _agreed,
+    ),
+    Check(
+        "descriptors-suffice",
+        "May the process open enough sockets?",
+        "at the limit new endpoints are not followed, and new connections close older ones",
+        _descriptors,
     ),
     Check(
         "native-index",

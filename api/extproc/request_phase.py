@@ -7,6 +7,7 @@ from enum import Enum, auto
 from ...routing.control_headers import CONTROL_HEADERS, MAX_ID_CHARS, REQUEST_ID_HEADER
 from ...routing.refusals import TOO_MANY_HEADERS
 from ...routing.router import Overload, Refusal, RefusalCode, Route, RoutingRequest, RoutingResult
+from ...tokenization.requests.beginning import MAX_BEGINNING_BYTES
 from ..errors import ExtProcError
 from . import ext_proc_pb2 as pb
 from . import replies
@@ -46,9 +47,6 @@ class _ReplyForm(Enum):
 
 FREE_HEADER_BYTES = 4096
 """Headers up to this length count as part of the pending request, longer ones are held bytes too."""
-
-MAX_BEGINNING_BYTES = 1024 * 1024
-"""Longest beginning of a body that is passed to the router if there is no room or no time for the rest."""
 
 _NO_HEADERS = pb.HeaderMap()
 _NOTHING = Step()

@@ -30,13 +30,14 @@ from .errors import install_error_handlers
 from .feed import LiveFeed
 from .hosts import HostNames
 from .index import index_routes
-from .limits import BodyLimit, CallLimit
+from .limits import BodyReception, CallLimit
 from .live import live_routes
 from .metrics import RestMetrics
 from .models import ErrorOut
 from .open_calls import OpenCalls
 from .openapi import describe
 from .process import ProcessState, process_routes
+from .questions import question_route
 from .recorder import recorder_routes
 from .reference import reference_routes
 from .registration import registration_routes
@@ -96,8 +97,11 @@ def rest_app(
         app.add_middleware(ReviewAuth, reviews=reviews)
     networks = [parse_network(text) for text in live.in_force.rest.register_allow]
     app.include_router(registration_routes(picker.fleet, instances, allowed=networks, metrics=metrics))
-    app.include_router(standard_routes(picker.fleet, instances, model_names=model_names))
-    app.include_router(score_routes(picker))
+    question = question_route(picker.reader, metrics)
+    app.include_router(
+        standard_routes(picker.fleet, instances, model_names=model_names, route_class=question)
+    )
+    app.include_router(score_routes(picker, route_class=question))
     app.include_router(decision_routes(answers))
     app.include_router(audit_routes(answers))
     app.include_router(endpoint_routes(picker.fleet))
@@ -119,7 +123,8 @@ def rest_app(
 def _guard(app: FastAPI, config: KVAtlasConfig, tokens: Tokens, metrics: RestMetrics) -> None:
     """Add the middleware that a call passes; the last added comes first."""
     limits, tls = config.rest, config.server.tls
-    app.add_middleware(BodyLimit, max_bytes=limits.max_body_bytes, metrics=metrics)
+    app.add_middleware(CallLimit, max_calls=limits.max_pending_requests, metrics=metrics)
+    app.add_middleware(BodyReception, config=limits, metrics=metrics)
     if tokens:
         app.add_middleware(BearerAuth, wanted=tokens.wanted, metrics=metrics)
     app.add_middleware(
@@ -129,7 +134,6 @@ def _guard(app: FastAPI, config: KVAtlasConfig, tokens: Tokens, metrics: RestMet
         has_certificates=bool(tls.client_ca_file) and tls.http,
         metrics=metrics,
     )
-    app.add_middleware(CallLimit, max_calls=limits.max_pending_requests, metrics=metrics)
 
 
 def metrics_app(

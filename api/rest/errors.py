@@ -18,7 +18,7 @@ from ...fleet.errors import (
     NotRegisteredError,
     TooManyRegisteredError,
 )
-from ...tokenization.errors import RequestError
+from ...tokenization.errors import NotReadError, RequestError
 from ..errors import ApiError
 
 log = logging.getLogger(__name__)
@@ -43,6 +43,7 @@ _STATUS = {
     NotRegisteredError: HTTPStatus.NOT_FOUND,
     AlreadyRegisteredError: HTTPStatus.CONFLICT,
     ConfigRefusedError: HTTPStatus.CONFLICT,
+    NotReadError: HTTPStatus.SERVICE_UNAVAILABLE,
     TooManyRegisteredError: HTTPStatus.SERVICE_UNAVAILABLE,
     SocketLimitError: HTTPStatus.SERVICE_UNAVAILABLE,
     UnavailableError: HTTPStatus.SERVICE_UNAVAILABLE,

@@ -6,43 +6,44 @@ import asyncio
 import contextlib
 import socket
 import ssl
-from collections.abc import Generator
+from collections.abc import Callable, Generator
+from functools import partial
+from typing import Any, cast
 
 import uvicorn
 from starlette.types import ASGIApp
 
 from ..errors import ListenError
-from ..tls.mismatches import OnMismatch, ignore, is_tls
+from ..tls.mismatches import OnMismatch, ignore
+from .connections import BACKLOG, Acceptor, ConnectionLimits
+from .protocol import ConnectionRules, Opened, bounded
+
+DEFAULT_LIMITS = ConnectionLimits()
+
+
+def _uncounted(_reason: str) -> None:
+    """Count nothing."""
 
 
 class _Server(uvicorn.Server):
-    """A server that leaves signals to the process."""
+    """A server that leaves signals to the process.
+
+    Args:
+        config: of uvicorn.
+        accept: starts accepting connections, with the arguments of their protocols.
+    """
+
+    def __init__(self, config: uvicorn.Config, accept: Callable[[_Server], Acceptor]) -> None:
+        super().__init__(config)
+        self._accept = accept
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None]:
         yield
 
-
-def _reporting(base: type[asyncio.Protocol], on_mismatch: OnMismatch) -> type[asyncio.Protocol]:
-    """Return uvicorn's protocol, of either parser, with a look at the first bytes of each connection."""
-
-    class Protocol(base):  # type: ignore[valid-type, misc]
-        _is_fresh = True
-
-        def connection_made(self, transport: asyncio.BaseTransport) -> None:
-            self._connection = transport
-            super().connection_made(transport)
-
-        def data_received(self, data: bytes) -> None:
-            if self._is_fresh:
-                self._is_fresh = False
-                if is_tls(data):
-                    on_mismatch("tls")
-                    self._connection.close()  # uvicorn would log each such connection
-                    return
-            super().data_received(data)
-
-    return Protocol
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:  # noqa: ARG002 - uvicorn's
+        self.servers = [self._accept(self)]  # type: ignore[list-item]  # closed and awaited like asyncio's
+        self.started = True
 
 
 class HttpListener:
@@ -53,6 +54,8 @@ class HttpListener:
         app: the application.
         tls: server-side TLS context, None for plain text.
         on_mismatch: called for each connection whose peer speaks TLS to a listener without.
+        limits: of its connections.
+        on_refused: called with the reason for each connection that is refused or gives up its place.
     """
 
     def __init__(
@@ -62,21 +65,25 @@ class HttpListener:
         tls: ssl.SSLContext | None = None,
         *,
         on_mismatch: OnMismatch = ignore,
+        limits: ConnectionLimits = DEFAULT_LIMITS,
+        on_refused: Callable[[str], None] = _uncounted,
     ) -> None:
-        self._setting = setting
-        config = uvicorn.Config(
+        self._setting, self._tls = setting, tls
+        self._limits, self._on_refused = limits, on_refused
+        self._config = uvicorn.Config(
             app,
             log_config=None,
             access_log=False,
             lifespan="off",
+            ws="none",
             timeout_graceful_shutdown=5,
             proxy_headers=False,  # X-Forwarded-For is not trusted from anybody
             server_header=False,
         )
-        config.load()
-        config.http_protocol_class = _reporting(config.http_protocol_class, on_mismatch)
-        config.ssl = tls  # uvicorn's own settings take only files, and read them once
-        self._server = _Server(config)
+        self._config.load()
+        rules = ConnectionRules(limits.timeout_s, partial(on_refused, "timeout"), on_mismatch)
+        self._config.http_protocol_class = bounded(self._config.http_protocol_class, rules)
+        self._server: _Server | None = None
         self._task: asyncio.Task[None] | None = None
 
     async def start(self, host: str, port: int) -> int:
@@ -86,14 +93,25 @@ class HttpListener:
             ListenError: the address is taken or not one of this machine's.
         """
         listening = self._bind(host, port)
-        self._task = asyncio.create_task(self._server.serve([listening]), name=self._setting)
+        self._server = _Server(self._config, partial(self._accept, listening))
+        self._task = asyncio.create_task(self._server.serve(), name=self._setting)
         return int(listening.getsockname()[1])
 
     async def stop(self) -> None:
         """Stop; requests in flight get at most five seconds."""
-        if self._task is not None:
+        if self._task is not None and self._server is not None:
             self._server.should_exit = True
             await self._task
+
+    def _accept(self, listening: socket.socket, server: _Server) -> Acceptor:
+        def make(opened: Opened) -> asyncio.Protocol:
+            protocol = cast("type[Any]", self._config.http_protocol_class)(
+                config=self._config, server_state=server.server_state, app_state={}
+            )
+            protocol.opened = opened
+            return cast("asyncio.Protocol", protocol)
+
+        return Acceptor(listening, self._limits, self._tls, make_protocol=make, on_refused=self._on_refused)
 
     def _bind(self, host: str, port: int) -> socket.socket:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -101,7 +119,7 @@ class HttpListener:
         try:
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listening.bind((host, port))
-            listening.listen(2048)
+            listening.listen(BACKLOG)
         except OSError as error:
             listening.close()
             raise ListenError(

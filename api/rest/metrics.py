@@ -12,6 +12,12 @@ class RestMetrics:
         self._refusals = Counter(
             "kvatlas_rest_refusals", "REST calls that were not served.", ["reason"], registry=registry
         )
+        self._connections = Counter(
+            "kvatlas_rest_connections_refused",
+            "Connections of server.rest and server.metrics that were refused or closed at a limit.",
+            ["reason"],
+            registry=registry,
+        )
         self.live_viewers = Gauge("kvatlas_live_viewers", "Viewers of /v1/live.", registry=registry)
         self.live_frames_skipped = Counter(
             "kvatlas_live_frames_skipped", "Frames that a viewer was too slow to take.", registry=registry
@@ -21,6 +27,10 @@ class RestMetrics:
             "Viewers let go because they took nothing for too long.",
             registry=registry,
         )
+
+    def connection_refused(self, reason: str) -> None:
+        """Count a connection that was refused or closed: too_many_connections, no_descriptor or timeout."""
+        self._connections.labels(reason).inc()
 
     def refused(self, reason: str) -> None:
         """Count a refused call, by a reason of docs/metrics.md."""

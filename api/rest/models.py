@@ -4,11 +4,23 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, AliasChoices, BaseModel, ConfigDict, Field, Strict
+from pydantic import (
+    AfterValidator,
+    AliasChoices,
+    BaseModel,
+    ConfigDict,
+    Field,
+    Strict,
+    WrapValidator,
+)
 from pydantic.alias_generators import to_camel
+
+from .numbers import checked_hashes, checked_token_ids
 
 TokenId = Annotated[int, Field(ge=0, lt=2**32)]
 Hash = Annotated[int, Field(ge=-(2**63), lt=2**64, description="64-bit hash, signed or unsigned")]
+TokenIds = Annotated[list[TokenId], Field(fail_fast=True), WrapValidator(checked_token_ids)]
+Hashes = Annotated[list[Hash], Field(fail_fast=True), WrapValidator(checked_hashes)]
 
 
 def _unicode(text: str) -> str:
@@ -46,7 +58,7 @@ class Standard(BaseModel):
 class QueryRequest(Standard):
     """Body of `/query`."""
 
-    token_ids: list[TokenId] = Field(description="token ids of the whole prompt")
+    token_ids: TokenIds = Field(description="token ids of the whole prompt")
     model: Text | None = Field(
         None,
         description="only instances of this model, or the adapter's name; absent: all",
@@ -64,8 +76,8 @@ class QueryRequest(Standard):
 class QueryByHashRequest(Standard):
     """Body of `/query_by_hash`: either chained hashes or local ones."""
 
-    seq_hashes: list[Hash] | None = Field(None, description="chained block keys")
-    block_hashes: list[Hash] | None = Field(None, description="un-chained local hashes, chained here")
+    seq_hashes: Hashes | None = Field(None, description="chained block keys")
+    block_hashes: Hashes | None = Field(None, description="un-chained local hashes, chained here")
     block_size: Annotated[int, Field(ge=1)] | None = Field(
         None, description="block size they were made with; absent: every known one"
     )
@@ -170,8 +182,8 @@ class ScoreRequest(Own):
     model: Text = Field("", description="model name, or the name of a LoRA adapter")
     prompt: Text | None = Field(None, description="text, tokenized as a completion prompt")
     messages: list[dict[str, Any]] | None = Field(None, description="chat messages, rendered and tokenized")
-    token_ids: list[TokenId] | None = None
-    keys: list[Hash] | None = Field(
+    token_ids: TokenIds | None = None
+    keys: Hashes | None = Field(
         None, description="chained block keys; needs block_size when several are known"
     )
     block_size: Annotated[int, Field(ge=1)] | None = None

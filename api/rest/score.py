@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Request
+from fastapi.routing import APIRoute
 
 from ...indexer.atlas import keys_of
 from ...routing.dry_run import PromptQuery, dry_run
@@ -13,12 +14,12 @@ from .explanation import score_response
 from .models import ScoreRequest
 
 
-def score_routes(picker: Picker) -> APIRouter:
+def score_routes(picker: Picker, *, route_class: type[APIRoute]) -> APIRouter:
     """Return the route of `/v1/score`."""
-    router = APIRouter(prefix="/v1", tags=["kvatlas"])
+    router = APIRouter(prefix="/v1", tags=["kvatlas"], route_class=route_class)
 
     @router.post("/score", summary="Which endpoint would take this prompt, and why?")
-    async def score(request: ScoreRequest) -> ScoreResponse:
+    async def score(request: ScoreRequest, http: Request) -> ScoreResponse:
         """Return every endpoint with its prefix, scores, weights and total."""
         decision = await dry_run(
             picker,
@@ -30,6 +31,7 @@ def score_routes(picker: Picker) -> APIRouter:
                 keys=keys_of(request.keys) if request.keys is not None else None,
                 block_size=request.block_size,
                 cache_salt=request.cache_salt,
+                n_bytes=len(await http.body()),
             ),
         )
         if decision is None:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from fastapi import APIRouter
+from fastapi.routing import APIRoute
 
 from ...fleet.endpoint import Endpoint
 from ...fleet.fleet import Fleet
@@ -50,9 +51,11 @@ class ModelNames:
         return own in self.configured and asked in self.configured
 
 
-def standard_routes(fleet: Fleet, registry: Registry, *, model_names: frozenset[str]) -> APIRouter:
+def standard_routes(
+    fleet: Fleet, registry: Registry, *, model_names: frozenset[str], route_class: type[APIRoute] = APIRoute
+) -> APIRouter:
     """Return the routes of `/query` and `/query_by_hash`."""
-    router = APIRouter(tags=["standard"])
+    router = APIRouter(tags=["standard"], route_class=route_class)
     names = ModelNames(model_names, registry)
 
     @router.post("/query", summary="Where is this prompt cached?")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import grpc
 import grpc.aio
 import msgspec
@@ -11,7 +13,8 @@ from ...indexer.match import PrefixMatch
 from ...routing.dry_run import PromptQuery, dry_run
 from ...routing.picker import Picker
 from ...scorers.core.decision import Decision, ScoredCandidate
-from ...tokenization.errors import BodyFormatError, RequestError
+from ...tokenization.errors import BodyFormatError, NotReadError, RequestError
+from ...tokenization.requests.cost import LIGHT_BYTES, decoding_cost, is_light
 from ..client import scorer_pb2 as pb
 
 SERVICE = "kvatlas.v1.Scorer"
@@ -38,30 +41,44 @@ class ScorerService:
         self, request: pb.ScoreRequest, context: grpc.aio.ServicerContext[pb.ScoreRequest, pb.ScoreResponse]
     ) -> pb.ScoreResponse:
         try:
-            decision = await dry_run(self._picker, _query(request))
+            decision = await dry_run(self._picker, await self._query(request))
         except RequestError as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        except NotReadError as error:
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error))
         if decision is None:
             await context.abort(grpc.StatusCode.UNAVAILABLE, "no endpoint is configured")
         return _response(decision)
 
+    async def _query(self, request: pb.ScoreRequest) -> PromptQuery:
+        n_bytes, reader = request.ByteSize(), self._picker.reader
+        if n_bytes <= LIGHT_BYTES:
+            return _query(request, n_bytes, reader.max_cost)
+        return await reader.run(partial(_query, request, n_bytes, reader.max_cost), n_bytes=n_bytes)
 
-def _query(request: pb.ScoreRequest) -> PromptQuery:
+
+def _query(request: pb.ScoreRequest, n_bytes: int, max_cost: int) -> PromptQuery:
+    if max(len(request.token_ids.ids), len(request.keys.keys)) > max_cost:
+        raise BodyFormatError(f"more than {max_cost} values, tokenization.maxReadingCost")
     given = request.WhichOneof("input")
     return PromptQuery(
         model=request.model,
         text=request.prompt if given == "prompt" else None,
-        messages=_json(request.messages) if given == "messages" else None,
+        messages=_json(request.messages, max_cost) if given == "messages" else None,
         token_ids=list(request.token_ids.ids) if given == "token_ids" else None,
         keys=keys_of(request.keys.keys) if given == "keys" else None,
         block_size=request.keys.block_size or None,
         cache_salt=request.cache_salt or None,
+        n_bytes=n_bytes,
     )
 
 
-def _json(messages: str) -> object:
+def _json(messages: str, max_cost: int) -> object:
+    text = messages.encode()
+    if not is_light(text) and decoding_cost(text) > max_cost:
+        raise BodyFormatError(f"reading messages costs more than {max_cost}, tokenization.maxReadingCost")
     try:
-        return msgspec.json.decode(messages)
+        return msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError) as error:
         raise BodyFormatError(f"messages is no JSON: {error}") from error
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import uvloop
 from prometheus_client import disable_created_metrics
 
+from ...api.descriptors import raise_limit
 from ...configs.schema import KVAtlasConfig
 from ...events.errors import KVAtlasError
 from ...routing.plan.config_files import ConfigFiles
@@ -48,6 +49,7 @@ def run_server(
     # A time stamp beside each counter would double the series and tell nothing.
     disable_created_metrics()  # type: ignore[no-untyped-call]
     files = ConfigFiles(config, picker_file, ignore_unknown, with_flags)
+    raise_limit()  # workers inherit it
     loaded = load_or_fail(files.load)
     for note in loaded.notes:
         log.info("%s", note)

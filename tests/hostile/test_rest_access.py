@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import resource
 import ssl
-from collections.abc import AsyncGenerator, Generator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -177,21 +176,9 @@ async def test_registered_ranks_have_a_bound(served: Served) -> None:
     assert (await call(served, "POST", "/register", ENGINE | {"instance_id": "j"}))[0] == 201
 
 
-@contextlib.contextmanager
-def open_files(soft: int) -> Generator[None]:
-    """Bound the open files of processes that are started meanwhile."""
-    before = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, before)
-
-
 async def test_registered_ranks_leave_half_of_the_open_files_to_others(tmp_path: Path) -> None:
     async with contextlib.AsyncExitStack() as stack:
-        with open_files(256):
-            served = await stack.enter_async_context(serving({}, tmp_path))
+        served = await stack.enter_async_context(serving({}, tmp_path, descriptors=256))
         statuses = [
             (await call(served, "POST", "/register", ENGINE | {"instance_id": number}))[0]
             for number in range(30)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
+import resource
 import signal
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -88,10 +90,11 @@ async def serving(
     ready: bool = True,
     end: int = signal.SIGTERM,
     killed_by: int | None = None,
+    descriptors: int | None = None,
 ) -> AsyncGenerator[Served]:
     """Run `kvatlas serve` with `config` on free ports; signal `end` stops it.
 
-    It must end with status 0, except after SIGKILL or if signal `killed_by` killed it meanwhile.
+    With `descriptors`, it may open only so many. It must end with status 0, except after SIGKILL or if signal `killed_by` killed it meanwhile.
     """
     file = folder / "kvatlas.yaml"
     file.write_bytes(config_text(config))
@@ -104,6 +107,7 @@ async def serving(
         str(file),
         *flags,
         stderr=asyncio.subprocess.PIPE,
+        preexec_fn=partial(_limit_descriptors, descriptors) if descriptors is not None else None,
     )
     log: list[str] = []
     ports: dict[str, int] = {}
@@ -122,6 +126,10 @@ async def serving(
         await reader
     killed_by = end if end == signal.SIGKILL else killed_by
     assert status == (0 if killed_by is None else -killed_by), "\n".join(log)
+
+
+def _limit_descriptors(limit: int) -> None:
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
 
 
 def config_text(config: dict[str, Any]) -> bytes:

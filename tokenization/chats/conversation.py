@@ -118,6 +118,8 @@ def has_media(messages: Iterable[Message]) -> bool:
 def modality(part: Mapping[str, Any]) -> str | None:
     """Return the media type of a content part, as passed to the template; None for other parts."""
     kind = part.get("type")
+    if kind == "text" and "uuid" not in part:
+        return None  # shortcut for nearly all parts
     if kind is None or part.get("uuid") is not None:
         return next((MODALITIES[name] for name in MODALITIES if name in part), None)
     return MODALITIES.get(kind) if isinstance(kind, str) else None

@@ -4,6 +4,8 @@ from typing import TypeAlias, final
 Element: TypeAlias = tuple[int, int, int, int, bool] | tuple[int, Sequence[Sequence[int]], int]
 Stage: TypeAlias = tuple[bool, Sequence[Sequence[Element]]]
 
+def json_cost(json: bytes, container: int) -> int: ...
+
 @final
 class Cutter:
     def __new__(cls, *, tokens: Sequence[str], letters: bytes, followers: str) -> Cutter: ...

@@ -212,7 +212,10 @@ def _tools(declared: list[MessagesTool] | None, blocks: Sequence[Block]) -> list
             raise _MalformedError("a block names a tool that is not declared")
         elif block.type == "tool_addition":
             tools[name] = msgspec.structs.replace(tools[name], defer_loading=None)
-        removed = removed | {name} if block.type == "tool_removal" else removed - {name}
+        if block.type == "tool_removal":
+            removed.add(name)
+        else:
+            removed.discard(name)
     return [tool for name, tool in tools.items() if name not in removed]
 
 

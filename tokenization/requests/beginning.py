@@ -8,6 +8,9 @@ import msgspec
 
 from ...configs.section import MAX_NAME_CHARS
 
+MAX_BEGINNING_BYTES = 1024 * 1024
+"""Longest beginning of a body that is read if there is no room or no time for the rest."""
+
 MAX_PIECES = 20_000
 """Most strings and brackets read: a beginning made of brackets then takes about 5 ms."""
 

@@ -94,7 +94,8 @@ def longest(field: PromptField, *, add_special_tokens: bool, truncation: Truncat
         if isinstance(field[0], int):
             return BodyPrompt(token_prompt(cast("list[int]", field), truncation))
         prompts = cast("Sequence[str | list[int]]", field)
-        position = max(range(len(prompts)), key=lambda number: len(prompts[number]))
+        lengths = list(map(len, prompts))
+        position = lengths.index(max(lengths))
         found = prompts[position]
         if isinstance(found, str):
             return BodyPrompt(TextPrompt(found, add_special_tokens, truncation), len(prompts), position)

@@ -7,7 +7,7 @@ wrong type is routed without prefix; the engine reports the error.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 import msgspec
@@ -148,6 +148,7 @@ _NO_GENERATION = ("/tokenize", "/detokenize", "/render", "/derender", "/count_to
 
 _encode = msgspec.json.Encoder().encode
 _decode_envelope = msgspec.json.Decoder(_Envelope).decode
+_decode_head = msgspec.json.Decoder(Head).decode
 _decode_string = msgspec.json.Decoder(str).decode
 
 
@@ -200,6 +201,23 @@ def _read(api: _Api, body: bytes) -> ParsedRequest:
         n_prompts=found.n_prompts,
         raw=RawRequest(api.path, body),
     )
+
+
+def unread_request(path: str, body: bytes, prompt: NoPrompt) -> ParsedRequest:
+    """Return a request of a body that is not read for its prompt, with the model that it names.
+
+    Raises:
+        BodyFormatError, ModelMissingError: as in `parse_body`.
+    """
+    clean = path.partition("?")[0].rstrip("/")
+    api = next((api for api in _APIS if clean.endswith(api.suffix)), None)
+    if api is None:
+        return ParsedRequest(model="", prompt=_not_read(clean))
+
+    def skim(data: bytes) -> tuple[Head, BodyPrompt | None]:
+        return _decode_head(data), BodyPrompt(prompt)
+
+    return _read(replace(api, read=skim), body)
 
 
 def direct_request(

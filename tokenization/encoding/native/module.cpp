@@ -5,6 +5,7 @@
 
 #include "cutter.h"
 #include "encoder.h"
+#include "json_cost.h"
 #include "python.h"
 #include "vocabulary.h"
 
@@ -253,6 +254,25 @@ PyObject* segments(PyObject* self, Call call) {
     }, nullptr);
 }
 
+PyObject* cost_of_json(PyObject*, Call call) {
+    return guarded([&]() -> PyObject* {
+        const auto args = call.arguments({"json", "container"});
+        const Buffer json(args[0], 1, "B", "json");
+        const uint64_t container = number_of(args[1], "container");
+        uint64_t cost = 0;
+        {
+            const WithoutGil others_run;
+            cost = json_cost({static_cast<const char*>(json.data()), json.n_bytes()}, container);
+        }
+        return PyLong_FromUnsignedLongLong(cost);
+    }, nullptr);
+}
+
+PyMethodDef module_methods[] = {
+    method<cost_of_json>("json_cost"),
+    {nullptr, nullptr, 0, nullptr},
+};
+
 PyMethodDef cutter_methods[] = {
     method<segments>("segments"),
     {nullptr, nullptr, 0, nullptr},
@@ -292,7 +312,7 @@ PyModuleDef_Slot module_slots[] = {
     {0, nullptr},
 };
 PyModuleDef definition = {
-    PyModuleDef_HEAD_INIT, "kvatlas.tokenization.encoding._native", nullptr, 0, nullptr, module_slots, nullptr, nullptr, nullptr,
+    PyModuleDef_HEAD_INIT, "kvatlas.tokenization.encoding._native", nullptr, 0, module_methods, module_slots, nullptr, nullptr, nullptr,
 };
 
 }  // namespace

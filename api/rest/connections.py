@@ -1,0 +1,198 @@
+"""The connections of one HTTP listener: bounded in number and in the time in which they may send nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import logging
+import os
+import socket
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+log = logging.getLogger(__name__)
+
+BACKLOG = 1024
+"""Connections that wait in the kernel."""
+
+ACCEPTS_PER_TURN = 32
+"""Connections accepted before others are served: 4 ms. asyncio's own server would accept as many as the backlog."""
+
+RETRY_S = 0.2
+"""Pause after which connections are accepted again if the process had no descriptor left."""
+
+_NO_DESCRIPTOR = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+
+
+class HttpConnection(Protocol):
+    """What the listener needs of a connection whose handshake is complete."""
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether there is no complete request to answer."""
+        ...
+
+    def abort(self) -> None:
+        """Close the connection at once."""
+        ...
+
+
+@dataclass(eq=False, slots=True)
+class _Place:
+    """One accepted connection.
+
+    Attributes:
+        accepted: its socket.
+        task: opens it, with the handshake.
+        has_begun: whether the task has begun.
+        http: None until it is open.
+    """
+
+    accepted: socket.socket
+    task: asyncio.Task[None] | None = None
+    has_begun: bool = False
+    http: HttpConnection | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionLimits:
+    """Limits of the connections of one listener.
+
+    Attributes:
+        max_connections: number at a time. One more takes the place of the one that has waited longest for a request.
+        timeout_s: longest time for a TLS handshake, the headers of a request, or taking a response.
+    """
+
+    max_connections: int = 1024
+    timeout_s: float = 10.0
+
+
+class Acceptor:
+    """Accepts the connections of a listening socket, in place of asyncio's server.
+
+    Args:
+        listening: bound and listening.
+        limits: bounds.
+        tls: server-side TLS context, None for plain text.
+        make_protocol: makes the protocol of a connection, which must call `opened` and `closed`.
+        on_refused: called with the reason for each connection that is refused or gives up its place.
+    """
+
+    def __init__(
+        self,
+        listening: socket.socket,
+        limits: ConnectionLimits,
+        tls: ssl.SSLContext | None,
+        *,
+        make_protocol: Callable[[Callable[[HttpConnection], Callable[[], None]]], asyncio.Protocol],
+        on_refused: Callable[[str], None],
+    ) -> None:
+        self._listening, self._limits, self._tls = listening, limits, tls
+        self._make_protocol, self._on_refused = make_protocol, on_refused
+        self._places: dict[_Place, None] = {}
+        self._retry: asyncio.TimerHandle | None = None
+        self._spare: int | None = None
+        self._loop = asyncio.get_running_loop()
+        listening.setblocking(False)
+        self._keep_spare()
+        self._loop.add_reader(listening, self._accept)
+
+    def close(self) -> None:
+        """Accept no more connections, and end the handshakes."""
+        self._loop.remove_reader(self._listening)
+        if self._retry is not None:
+            self._retry.cancel()
+        self._listening.close()
+        self._drop_spare()
+        for place in list(self._places):
+            if place.http is None:
+                self._end(place)
+
+    async def wait_closed(self) -> None:
+        """Wait until the handshakes have ended."""
+        await asyncio.gather(*(place.task for place in self._places if place.task), return_exceptions=True)
+
+    def _accept(self) -> None:
+        self._keep_spare()
+        for _ in range(ACCEPTS_PER_TURN):
+            try:
+                accepted, _ = self._listening.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                if error.errno not in _NO_DESCRIPTOR:
+                    raise
+                if self._spare is None:
+                    self._pause()
+                    return
+                self._drop_spare()
+                continue
+            if len(self._places) >= self._limits.max_connections and not self._make_room(
+                "too_many_connections"
+            ):
+                accepted.close()
+                continue
+            accepted.setblocking(False)
+            place = _Place(accepted)
+            self._places[place] = None
+            place.task = self._loop.create_task(self._open(place))
+
+    def _keep_spare(self) -> None:
+        """Keep one descriptor back, so that others who take all of them leave one for a probe."""
+        if self._spare is None:
+            with contextlib.suppress(OSError):
+                self._spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+
+    def _drop_spare(self) -> None:
+        if self._spare is not None:
+            os.close(self._spare)
+            self._spare = None
+
+    def _pause(self) -> None:
+        """Stop accepting until a descriptor may be free; the connection that waited longest gives up its own."""
+        self._make_room("no_descriptor")
+        self._loop.remove_reader(self._listening)
+        self._retry = self._loop.call_later(RETRY_S, self._loop.add_reader, self._listening, self._accept)
+
+    def _make_room(self, reason: str) -> bool:
+        """Close the connection that has waited longest for a request; returns whether there is one."""
+        self._on_refused(reason)
+        for place in self._places:
+            if place.http is None or place.http.is_waiting:
+                self._end(place)
+                return True
+        return False
+
+    def _end(self, place: _Place) -> None:
+        self._places.pop(place, None)
+        if place.http is not None:
+            place.http.abort()
+        elif place.task is not None:
+            place.task.cancel()
+            if not place.has_begun:
+                place.accepted.close()
+
+    async def _open(self, place: _Place) -> None:
+        place.has_begun = True
+
+        def opened(connection: HttpConnection) -> Callable[[], None]:
+            place.http = connection
+            return lambda: self._places.pop(place, None)
+
+        timeout_s = self._limits.timeout_s if self._tls is not None else None
+        try:
+            await self._loop.connect_accepted_socket(
+                lambda: self._make_protocol(opened),
+                place.accepted,
+                ssl=self._tls,
+                ssl_handshake_timeout=timeout_s,
+            )
+        except OSError as error:  # includes errors of TLS
+            log.debug("a connection was not opened: %s", type(error).__name__)
+        finally:
+            if place.http is None:
+                self._places.pop(place, None)
+                place.accepted.close()

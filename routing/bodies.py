@@ -1,0 +1,96 @@
+"""Reading the bodies of requests: the model that replaces the client's, and the prompt."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import msgspec
+from msgspec.structs import replace
+
+from ..tokenization.errors import NotReadError, RequestError
+from ..tokenization.eventual import Eventual, Known, Later
+from ..tokenization.model import ParsedRequest, Prompt
+from ..tokenization.reading import Reader
+from ..tokenization.requests.beginning import MAX_BEGINNING_BYTES, model_of_beginning
+from ..tokenization.requests.cost import MAX_UNREAD_BYTES, decoding_cost, heavy, is_light, too_complex
+from ..tokenization.requests.request import parse_body, unread_request
+from .model_rewrite import ModelRules, rewrite_of
+from .refusals import MODEL_NOT_READ, unread
+from .router import ModelRewrite, Overload, Refusal, RefusalCode, RoutingRequest
+
+
+class ReadRequest(msgspec.Struct, frozen=True, gc=False):
+    """A request whose body was read.
+
+    Attributes:
+        parsed: None if there is no body, or if it was not read because of a limit.
+        unread: the model of a body that was not read, if its beginning names one; None if there was no need.
+        rewrite: what changes in the request; None if nothing does.
+        overload: the limit; None if there was no need.
+    """
+
+    parsed: ParsedRequest | None
+    unread: Prompt | None = None
+    rewrite: ModelRewrite | None = None
+    overload: Overload | None = None
+
+
+class BodyReader:
+    """Reads bodies, long ones in a thread.
+
+    Args:
+        reader: the thread.
+        rules: models that replace others if no header says so; None if there are none.
+        needs_model: whether a request can only be routed if its model is known.
+    """
+
+    def __init__(self, reader: Reader, *, rules: ModelRules | None, needs_model: bool) -> None:
+        self._reader, self._rules, self._needs_model = reader, rules, needs_model
+
+    def read(self, request: RoutingRequest) -> Eventual[ReadRequest | Refusal]:
+        """Read the body; a request past the limits of reading is treated like one past those of the intake."""
+        if request.overload is not None or is_light(request.body):
+            return Known(self._read(request))
+        return Later(self._read_in_thread(request))
+
+    async def _read_in_thread(self, request: RoutingRequest) -> ReadRequest | Refusal:
+        try:
+            return await self._reader.run(
+                partial(self._read_within_limit, request), n_bytes=len(request.body)
+            )
+        except NotReadError:
+            return self._read(_past_limit(request))
+
+    def _read_within_limit(self, request: RoutingRequest) -> ReadRequest | Refusal:
+        cost, limit = decoding_cost(request.body), self._reader.max_cost
+        if cost <= limit:
+            return self._read(request, is_heavy=True)
+        past = self._read(_past_limit(request))
+        if (isinstance(past, Refusal) and past is not MODEL_NOT_READ) or len(request.body) > MAX_UNREAD_BYTES:
+            return past
+        try:
+            return ReadRequest(unread_request(request.path, request.body, too_complex(cost, limit)))
+        except RequestError as error:
+            return Refusal(RefusalCode.BAD_REQUEST, str(error))
+
+    def _read(self, request: RoutingRequest, *, is_heavy: bool = False) -> ReadRequest | Refusal:
+        rewrite = rewrite_of(request, self._rules)
+        if isinstance(rewrite, Refusal):
+            return rewrite
+        if request.overload is not None:
+            model = model_of_beginning(request.body)
+            if self._needs_model and not model:
+                return unread(MODEL_NOT_READ, request.overload)
+            return ReadRequest(None, Prompt(model=model, tokens=None), rewrite, request.overload)
+        if not request.has_body:
+            return ReadRequest(None, rewrite=rewrite)
+        body = rewrite.body if rewrite is not None else request.body
+        try:
+            parsed = parse_body(request.path, body)
+        except RequestError as error:
+            return Refusal(RefusalCode.BAD_REQUEST, str(error))
+        return ReadRequest(heavy(parsed, self._reader.max_cost) if is_heavy else parsed, rewrite=rewrite)
+
+
+def _past_limit(request: RoutingRequest) -> RoutingRequest:
+    return replace(request, body=request.body[:MAX_BEGINNING_BYTES], overload=Overload.READING)

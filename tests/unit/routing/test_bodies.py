@@ -1,0 +1,143 @@
+"""Reading bodies within the limits, without a running process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+
+import msgspec
+import pytest
+
+from kvatlas.routing.bodies import BodyReader, ReadRequest
+from kvatlas.routing.refusals import MODEL_NOT_READ, NOT_REWRITTEN
+from kvatlas.routing.router import Overload, Refusal, RoutingRequest
+from kvatlas.tokenization.eventual import Known, Later
+from kvatlas.tokenization.model import ChatPrompt, NoPrefixReason, NoPrompt, ParsedRequest, Prompt
+from kvatlas.tokenization.reading import Reader
+from kvatlas.tokenization.requests import cost
+
+CHAT = "/v1/chat/completions"
+LIMIT = 100_000
+"""Of cost; more than a light body can have, and little to exceed."""
+
+MakeReader = Callable[..., BodyReader]
+
+
+@pytest.fixture
+def make_reader() -> Iterator[MakeReader]:
+    with ExitStack() as made:
+
+        def make(*, needs_model: bool = False, timeout_s: float = 30.0) -> BodyReader:
+            reader = Reader(max_cost=LIMIT, timeout_s=timeout_s)
+            made.callback(reader.close)
+            return BodyReader(reader, rules=None, needs_model=needs_model)
+
+        yield make
+
+
+def unread(model: str) -> ReadRequest:
+    return ReadRequest(None, Prompt(model=model, tokens=None), overload=Overload.READING)
+
+
+def chat(content: object, *then: object) -> bytes:
+    return msgspec.json.encode({"messages": [{"role": "user", "content": content}, *then], "model": "m"})
+
+
+def parts(n: int) -> list[object]:
+    return [{"type": "text", "text": "a"}] * n
+
+
+WITHIN = LIMIT // (cost.CONTAINER + 2) - 10
+BEYOND = WITHIN + 20
+
+
+async def read(reader: BodyReader, body: bytes, **headers: str) -> ReadRequest | Refusal:
+    return await reader.read(RoutingRequest(CHAT, body, headers=headers))
+
+
+async def parsed(reader: BodyReader, body: bytes) -> ParsedRequest:
+    found = await read(reader, body)
+    assert isinstance(found, ReadRequest)
+    assert found.parsed is not None
+    return found.parsed
+
+
+async def test_light_body_is_read_at_once_and_a_long_one_in_the_thread(make_reader: MakeReader) -> None:
+    reader = make_reader()
+
+    light = reader.read(RoutingRequest(CHAT, chat("hello")))
+    heavy = reader.read(RoutingRequest(CHAT, chat(parts(WITHIN))))
+
+    assert isinstance(light, Known)
+    assert isinstance(heavy, Later)
+    read_later = await heavy
+    assert isinstance(read_later, ReadRequest)
+    assert read_later.parsed is not None
+    assert isinstance(read_later.parsed.prompt, ChatPrompt)
+    assert read_later.parsed.is_heavy
+
+
+async def test_body_above_the_limit_is_read_for_its_model_alone(make_reader: MakeReader) -> None:
+    found = await parsed(make_reader(), chat(parts(BEYOND)))
+
+    assert found.model == "m"
+    assert isinstance(found.prompt, NoPrompt)
+    assert found.prompt.reason is NoPrefixReason.TOO_COMPLEX
+    assert "tokenization.maxReadingCost" in found.prompt.detail
+
+
+async def test_long_texts_count_little(make_reader: MakeReader) -> None:
+    found = await parsed(make_reader(), chat("[{,}]," * 500_000))
+
+    assert isinstance(found.prompt, ChatPrompt)
+
+
+async def test_tool_arguments_count_as_the_json_that_they_are(make_reader: MakeReader) -> None:
+    call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": f"[{'[],' * 40_000}[]]"}}
+    body = chat("hello", {"role": "assistant", "tool_calls": [call]})
+
+    found = await parsed(make_reader(), body)
+
+    assert isinstance(found.prompt, NoPrompt)
+    assert found.prompt.reason is NoPrefixReason.TOO_COMPLEX
+
+
+async def test_body_above_both_limits_is_not_read_at_all(
+    make_reader: MakeReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kvatlas.routing.bodies.MAX_UNREAD_BYTES", 2**16)
+
+    body = chat(parts(BEYOND))
+
+    alone = await read(make_reader(), body)
+    of_several = await read(make_reader(needs_model=True), body)
+    unnamed = await read(make_reader(needs_model=True), body.replace(b'"model"', b'"other"'))
+
+    assert alone == of_several == unread("m")
+    assert unnamed is MODEL_NOT_READ
+
+
+async def test_body_above_the_limit_is_not_rewritten(make_reader: MakeReader) -> None:
+    header = {"x-llm-d-model-name-rewrite": "other"}
+
+    found = await make_reader().read(RoutingRequest(CHAT, chat(parts(BEYOND)), headers=header))
+
+    assert found is NOT_REWRITTEN
+
+
+async def test_body_that_is_not_read_in_time_is_treated_like_one_past_the_intake(
+    make_reader: MakeReader,
+) -> None:
+    found = await read(make_reader(timeout_s=0.0), chat(parts(WITHIN)))
+
+    assert found == unread("m")
+
+
+@pytest.mark.parametrize("n", [WITHIN, BEYOND], ids=["within", "beyond"])
+async def test_long_body_without_model_is_refused(make_reader: MakeReader, n: int) -> None:
+    body = msgspec.json.encode({"messages": [{"role": "user", "content": parts(n)}]})
+
+    found = await read(make_reader(), body)
+
+    assert isinstance(found, Refusal)
+    assert found.message == "model not found in request body"

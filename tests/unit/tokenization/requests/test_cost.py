@@ -1,0 +1,65 @@
+"""The estimate of what reading a body costs."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kvatlas.tokenization.requests.cost import (
+    CONTAINER,
+    LIGHT_BYTES,
+    LIGHT_COST,
+    MAX_LIGHT_BYTES,
+    cost_by_library,
+    decoding_cost,
+    is_light,
+)
+
+LONG = 2 * LIGHT_BYTES
+
+
+@pytest.mark.parametrize(
+    ("body", "cost"),
+    [
+        pytest.param(b"", 0, id="empty"),
+        pytest.param(b"[1,2,3]", CONTAINER + 2, id="list"),
+        pytest.param(b'{"a": [[], {}], "b": 1}', 4 * CONTAINER + 2, id="nested"),
+        pytest.param(b'"[{,"', 0, id="structure_in_a_text"),
+        pytest.param(rb'["\",[", 1]', CONTAINER + 1, id="escaped_quote"),
+        pytest.param(rb'["\\", 1]', CONTAINER + 1, id="escaped_backslash"),
+        pytest.param(b'"' + rb"\n" * 40 + b'"', 10, id="escapes"),
+        pytest.param('"' + "\u00e9" * 80 + '"', 10, id="beyond_ascii"),
+        pytest.param(b'["unclosed, [', CONTAINER, id="unclosed"),
+        pytest.param(b'"\\', 0, id="ends_in_an_escape"),
+    ],
+)
+def test_cost_counts_what_makes_decoding_slow(body: bytes | str, cost: int) -> None:
+    assert decoding_cost(body.encode() if isinstance(body, str) else body) == cost
+
+
+@given(
+    st.recursive(
+        st.none() | st.text() | st.integers(),
+        lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    )
+)
+def test_estimate_of_the_library_is_never_less(value: object) -> None:
+    for body in (json.dumps(value).encode(), json.dumps(value, ensure_ascii=False).encode()):
+        assert decoding_cost(body) <= cost_by_library(body)
+
+
+@pytest.mark.parametrize(
+    ("body", "light"),
+    [
+        pytest.param(b"[" * LIGHT_BYTES, True, id="short"),
+        pytest.param(b'"' + b"a" * LONG + b'"', True, id="one_text"),
+        pytest.param(b"[" * LONG, False, id="nested"),
+        pytest.param(b"[" + b"1," * LIGHT_COST + b" " * LONG, False, id="too_many_values"),
+        pytest.param(b'"' + b"a" * MAX_LIGHT_BYTES + b'"', False, id="too_long_a_text"),
+    ],
+)
+def test_body_is_light_if_it_is_short_or_has_few_values(body: bytes, light: bool) -> None:
+    assert is_light(body) is light
