@@ -48,6 +48,14 @@ class Intake:
         self.n_bytes += n_bytes
         return True
 
+    def room(self) -> int:
+        """Return the bytes that are free, negative past the limit."""
+        return self._max_bytes - self.n_bytes
+
+    def carry(self, n_bytes: int) -> None:
+        """Count bytes that the transport holds, negative for those that it holds no more; never refuses."""
+        self.n_bytes += n_bytes
+
 
 class Share:
     """One stream's share of the intake. `release` returns all of it, whatever happens to the stream."""

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable
 from collections.abc import Set as AbstractSet
+from time import monotonic
 from typing import TYPE_CHECKING, cast
 
 from grpc import StatusCode
 
 from ..errors import place_of
-from ..tls.mismatches import OnMismatch, is_tls
+from ..tls.mismatches import is_tls
 from ._native import Session
-from .call import Call, OpenCall
+from .call import Call
+from .context import ConnectionContext
+from .liveness import Liveness
 from .timeout import timeout_s
 
 if TYPE_CHECKING:
@@ -21,56 +25,59 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-MAX_CONCURRENT_STREAMS = 40_000
-"""One stream is one request in flight, response included; the circuit breakers in configs/envoy/ are as wide."""
-
-SILENCE_S = 60.0
-"""Time without data after which a gateway is pinged: the streams of one that vanished would stay for ever."""
-
-PONG_S = 20.0
-"""Time that it has for the pong."""
-
 NOTICE_S = 1.0
 """Longest time between the notice to open no more calls and the refusal of new calls."""
+
+OUTPUT_BYTES = 1 << 18
+"""Output handed to the socket at once."""
+
+MAX_OUTPUTS = 16
+"""Outputs in one turn; a client that takes more waits for the next."""
 
 _OPENED, _MESSAGE, _ENDED, _GONE, _BROKEN = range(5)
 _STATUS = {code.value[0]: code for code in StatusCode}
 _NUMBER: dict[StatusCode, int] = {code: code.value[0] for code in StatusCode}
-
-Resolve = Callable[[str], OpenCall | None]
-"""Path of a method -> what opens a call to it; None if there is no such method."""
 
 
 class Connection(asyncio.Protocol):
     """One connection of a server.
 
     Args:
-        resolve: finds the methods.
-        max_message_bytes: longest message received.
+        context: shared by all connections of the server.
         on_open: called with the connection when it opens.
         on_lost: called with the connection when it is lost.
-        on_mismatch: called if the peer speaks TLS.
+
+    Attributes:
+        active_at: monotonic time of the last data, 0 before it.
     """
 
     def __init__(
         self,
-        resolve: Resolve,
+        context: ConnectionContext,
         *,
-        max_message_bytes: int,
         on_open: Callable[[Connection], None],
         on_lost: Callable[[Connection], None],
-        on_mismatch: OnMismatch,
     ) -> None:
-        self._resolve, self._on_open, self._on_lost = resolve, on_open, on_lost
-        self._on_mismatch = on_mismatch
-        self._session = Session(max_streams=MAX_CONCURRENT_STREAMS, max_message_bytes=max_message_bytes)
+        self._context, self._turns, self._account = context, context.turns, context.account
+        self._on_open, self._on_lost = on_open, on_lost
+        limits = context.limits
+        self._session = Session(
+            max_streams=limits.max_streams,
+            max_message_bytes=limits.max_message_bytes,
+            max_early_ends=limits.max_early_ends,
+        )
         self._loop = asyncio.get_running_loop()
         self._calls: dict[int, Call] = {}
         self._deadlines: dict[int, asyncio.TimerHandle] = {}
         self._waiting: dict[int, list[asyncio.Future[None]]] = {}
-        self._is_flush_due = self._is_paused = self._got_data = False
+        self._events: deque[Event] = deque()
+        self._is_flush_due = self._is_paused = self._is_lost = False
+        self._is_in_line = False
+        self._is_reading = True
+        self._n_held = 0
+        self.active_at = 0.0
         self._ends_after_pong: int | None = None
-        self._timer: asyncio.TimerHandle | None = None
+        self._liveness: Liveness | None = None
 
     @property
     def calls(self) -> AbstractSet[int]:
@@ -80,47 +87,51 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """See `asyncio.Protocol`."""
         self._transport = cast("asyncio.Transport", transport)
+        self._liveness = Liveness(is_greeted=self._session.is_greeted, ping=self._ping, end=self.close)
         self._on_open(self)
-        self._timer = self._loop.call_later(SILENCE_S, self._ping_if_silent)
         self._flush()
 
     def data_received(self, data: bytes) -> None:
         """See `asyncio.Protocol`."""
-        self._got_data = True
-        self._is_flush_due = True  # one flush after all events
-        try:
-            events = self._session.receive(data)
-        except ValueError:
-            # Not HTTP/2: send the session's GOAWAY, and read nothing more.
-            if is_tls(data):
-                self._on_mismatch("tls")
-            self._flush()
-            self._transport.close()
-            return
-        for event in events:
-            try:
-                self._take(event)
-            except Exception as error:  # noqa: BLE001 - a fault in one call must cost that call alone
-                self._fail(event[1], error)
-        if self._ends_after_pong is not None and self._session.n_pongs() >= self._ends_after_pong:
-            self._refuse_new()
-        self._flush()
+        if self._liveness is not None:
+            self._liveness.got_data = True
+        has_time = self._turns.has_time()
+        self.active_at = self._turns.now
+        if has_time and not self._is_in_line:
+            self._work(data)
+        else:
+            self._session.keep(data)
+            self._stand_in_line()
+
+    def take_turn(self) -> None:
+        """See `Waiter`."""
+        self._is_in_line = False
+        if not self._is_paused and not self._transport.is_closing():
+            self._work(b"")
 
     def pause_writing(self) -> None:
-        """See `asyncio.Protocol`: output stays in the session, whose flow control then slows clients down."""
+        """See `asyncio.Protocol`: a client that does not read its answers is not read either."""
         self._is_paused = True
+        self._read_or_not()
 
     def resume_writing(self) -> None:
         """See `asyncio.Protocol`."""
         self._is_paused = False
         self._flush_soon()
+        if self._events or self._session.has_input():
+            self._stand_in_line()
+        self._read_or_not()
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 (asyncio.Protocol)
         """See `asyncio.Protocol`."""
-        if self._timer is not None:
-            self._timer.cancel()
+        self._is_lost = True
+        self._events.clear()
+        if self._liveness is not None:
+            self._liveness.stop()
         for stream in list(self._calls):
             self._drop(stream)
+        self._account.carry(-self._n_held)
+        self._n_held = 0
         self._on_lost(self)
 
     def drain(self) -> None:
@@ -135,11 +146,29 @@ class Connection(asyncio.Protocol):
         """Close the connection with all its calls."""
         self._transport.abort()
 
+    def close(self, reason: str) -> None:
+        """Close the connection with all its calls, and count the limit that it passed."""
+        if not self._is_lost:
+            self._context.metrics.closed(reason)
+            self._transport.abort()
+
     def send(self, stream: int, message: bytes) -> None:
         """Send a message on a call."""
         if stream in self._calls:
-            self._session.send(stream, message)
+            if not self._session.send(stream, message):
+                self._context.metrics.refused("held_bytes")
+                self._drop(stream)
             self._flush_soon()
+
+    def pause(self, stream: int) -> None:
+        """Deliver no more messages of a call."""
+        self._session.pause(stream)
+
+    def resume(self, stream: int) -> None:
+        """Deliver messages of a call again."""
+        if stream in self._calls:
+            self._session.resume(stream)
+            self._stand_in_line()
 
     def finish(self, stream: int, status: StatusCode, text: str) -> None:
         """End a call."""
@@ -155,6 +184,56 @@ class Connection(asyncio.Protocol):
             self._waiting.setdefault(stream, []).append(waiting)
             await waiting
 
+    def _work(self, data: bytes) -> None:
+        """Take a piece of the input, and wait for another turn if that is not all."""
+        self._is_flush_due = True  # one flush after all events
+        events = self._events
+        if not events:
+            try:
+                events.extend(self._session.receive(data, monotonic(), self._context.room()))
+            except ValueError:
+                # Not HTTP/2: send the session's GOAWAY, and read nothing more.
+                if is_tls(data):
+                    self._context.on_mismatch("tls")
+                self._flush()
+                self._transport.close()
+                return
+        turns = self._turns
+        while events:
+            event = events.popleft()
+            try:
+                self._take(event)
+            except Exception as error:  # noqa: BLE001 - a fault in one call must cost that call alone
+                self._fail(event[1], error)
+            if events and monotonic() >= turns.ends_at:
+                break
+        if self._ends_after_pong is not None and self._session.n_pongs() >= self._ends_after_pong:
+            self._refuse_new()
+        if events or self._session.has_input():
+            self._stand_in_line()
+        self._read_or_not()
+        self._flush()
+        if excess := self._session.excess():
+            self._context.metrics.closed(excess)
+            self._transport.close()
+
+    def _stand_in_line(self) -> None:
+        if not self._is_in_line and not self._is_lost:
+            self._is_in_line = True
+            self._turns.wait(self)
+            self._read_or_not()
+
+    def _read_or_not(self) -> None:
+        """Read from the socket unless input waits, or the client does not read its answers."""
+        is_reading = not (self._is_paused or self._is_in_line)
+        if is_reading is self._is_reading or self._transport.is_closing():
+            return
+        self._is_reading = is_reading
+        if is_reading:
+            self._transport.resume_reading()
+        else:
+            self._transport.pause_reading()
+
     def _take(self, event: Event) -> None:
         kind, stream = event[0], event[1]
         if kind == _OPENED:
@@ -168,7 +247,8 @@ class Connection(asyncio.Protocol):
         elif kind == _GONE:
             self._drop(stream)
         else:
-            _, _, status, text = cast("tuple[int, int, int, str]", event)
+            _, _, status, text, reason = cast("tuple[int, int, int, str, str]", event)
+            self._context.metrics.refused(reason)
             self._cancel(stream, _STATUS[status], text)
 
     def _fail(self, stream: int, error: Exception) -> None:
@@ -186,7 +266,8 @@ class Connection(asyncio.Protocol):
             _log.error("the end of a call failed with %s\n%s", type(error).__name__, place_of(error))
 
     def _open(self, stream: int, path: str, content_type: str, timeout: str) -> None:
-        opens = self._resolve(path)
+        context = self._context
+        opens = context.resolve(path)
         if opens is None or not content_type.startswith("application/grpc"):
             text = (
                 f"no method {path[:200]}"
@@ -195,9 +276,19 @@ class Connection(asyncio.Protocol):
             )
             self._session.finish(stream, _NUMBER[StatusCode.UNIMPLEMENTED], text)
             return
+        if context.n_calls >= context.limits.max_streams:
+            context.metrics.refused("streams")
+            text = f"{context.n_calls} calls are in progress, as many as are taken"
+            self._session.finish(stream, _NUMBER[StatusCode.RESOURCE_EXHAUSTED], text)
+            return
         if (limit := timeout_s(timeout)) is not None:
             self._deadlines[stream] = self._loop.call_later(limit, self._expire, stream)
-        self._calls[stream] = opens(CallResponder(self, stream))
+        context.n_calls += 1
+        try:
+            self._calls[stream] = opens(CallResponder(self, stream))
+        except BaseException:
+            context.n_calls -= 1
+            raise
 
     def _expire(self, stream: int) -> None:
         self._cancel(stream, StatusCode.DEADLINE_EXCEEDED, "the call took longer than its deadline")
@@ -209,6 +300,7 @@ class Connection(asyncio.Protocol):
 
     def _forget(self, stream: int) -> None:
         del self._calls[stream]
+        self._context.n_calls -= 1
         if (deadline := self._deadlines.pop(stream, None)) is not None:
             deadline.cancel()
         self._wake(stream)
@@ -225,36 +317,35 @@ class Connection(asyncio.Protocol):
 
     def _flush(self) -> None:
         self._is_flush_due = False
-        if self._is_paused or self._transport.is_closing():
-            return
-        if output := self._session.output():
-            self._transport.write(output)
-        for stream in list(self._waiting):
-            if not self._session.unsent(stream):
-                self._wake(stream)
-        if self._session.is_over():
-            self._transport.close()
+        if not self._is_paused and not self._transport.is_closing():
+            self._write()
+            for stream in list(self._waiting):
+                if not self._session.unsent(stream):
+                    self._wake(stream)
+            if self._session.is_over():
+                self._transport.close()
+        if not self._is_lost and (n_held := self._session.held()) != self._n_held:
+            self._account.carry(n_held - self._n_held)
+            self._n_held = n_held
+
+    def _write(self) -> None:
+        for _ in range(MAX_OUTPUTS):
+            output = self._session.output(OUTPUT_BYTES)
+            if output:
+                self._transport.write(output)
+            if len(output) < OUTPUT_BYTES or self._is_paused:
+                return
+        self._flush_soon()
+
+    def _ping(self) -> None:
+        self._session.ping()
+        self._flush_soon()
 
     def _refuse_new(self) -> None:
         if self._ends_after_pong is not None:
             self._ends_after_pong = None
             self._session.refuse_new()
             self._flush_soon()
-
-    def _ping_if_silent(self) -> None:
-        if self._got_data:
-            self._got_data = False
-            self._timer = self._loop.call_later(SILENCE_S, self._ping_if_silent)
-            return
-        self._session.ping()
-        self._flush_soon()
-        self._timer = self._loop.call_later(PONG_S, self._abort_if_silent)
-
-    def _abort_if_silent(self) -> None:
-        if self._got_data:
-            self._timer = self._loop.call_later(SILENCE_S, self._ping_if_silent)
-        else:
-            self._transport.abort()
 
 
 class CallResponder:
@@ -276,3 +367,11 @@ class CallResponder:
     async def drained(self) -> None:
         """See `Responder`."""
         await self._connection.drained(self._stream)
+
+    def pause_reading(self) -> None:
+        """See `Responder`."""
+        self._connection.pause(self._stream)
+
+    def resume_reading(self) -> None:
+        """See `Responder`."""
+        self._connection.resume(self._stream)

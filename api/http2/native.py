@@ -8,7 +8,7 @@ def has_http2() -> bool:
     try:
         from ._native import Session  # noqa: PLC0415 - absent if it was built without a compiler
 
-        Session(max_streams=1, max_message_bytes=1)
+        Session(max_streams=1, max_message_bytes=1, max_early_ends=1)
     except (ImportError, RuntimeError):
         return False
     return True

@@ -32,6 +32,11 @@ def framed(message: bytes, *, compressed: bool = False) -> bytes:
     return bytes([compressed]) + len(message).to_bytes(4) + message
 
 
+def frame(kind: int, payload: bytes, flags: int, stream: int) -> bytes:
+    """Return an HTTP/2 frame."""
+    return len(payload).to_bytes(3) + bytes((kind, flags)) + stream.to_bytes(4) + payload
+
+
 @dataclass
 class CallResult:
     """What the client received on one stream."""
@@ -68,6 +73,10 @@ class Client:
         self.results: dict[int, CallResult] = {}
         self.goodbyes: list[int] = []
         """Last stream of each GOAWAY."""
+        self.errors: list[int] = []
+        """Error code of each GOAWAY."""
+        self.now = 0.0
+        self.may_hold = 1 << 62
         self.pump()
 
     def open(self, headers: Sequence[tuple[str, str]] = HEADERS, *, ends: bool = False) -> int:
@@ -82,10 +91,11 @@ class Client:
         seen: list[Event] = []
         while True:
             sent = self.connection.data_to_send()
-            seen += self.session.receive(sent) if sent else []
-            answered = self.session.output()
+            if sent or self.session.has_input():
+                seen += self.session.receive(sent, self.now, self.may_hold)
+            answered = self.session.output(1 << 62)
             self._hear(self.connection.receive_data(answered))
-            if not sent and not answered:
+            if not sent and not answered and not self.session.has_input():
                 return seen
 
     def send(self, stream: int, data: bytes, *, ends: bool = False) -> list[Event]:
@@ -127,6 +137,7 @@ class Client:
                     self.results[event.stream_id].reset = event.error_code
                 case h2.events.ConnectionTerminated():
                     self.goodbyes.append(event.last_stream_id or 0)
+                    self.errors.append(event.error_code or 0)
                 case _:
                     pass
 
