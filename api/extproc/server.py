@@ -35,8 +35,8 @@ _PROCESS = "Process"
 _PROBE_BYTES = 4096
 """Longest message of a probe, which carries the name of a service."""
 
-_MAX_PROBES = 256
-"""Probes at once on the listener for them: the kubelet has one or two, each Envoy one per worker thread."""
+_MAX_PROBES = 64
+"""Probes at once on the listener for them: kubelets and load balancers keep a few each."""
 
 
 class ExtProcServer:

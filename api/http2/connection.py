@@ -28,6 +28,9 @@ _log = logging.getLogger(__name__)
 NOTICE_S = 1.0
 """Longest time between the notice to open no more calls and the refusal of new calls."""
 
+LINGER_S = 1.0
+"""Time for a client to read why its connection ends."""
+
 OUTPUT_BYTES = 1 << 18
 """Output handed to the socket at once."""
 
@@ -72,7 +75,7 @@ class Connection(asyncio.Protocol):
         self._waiting: dict[int, list[asyncio.Future[None]]] = {}
         self._events: deque[Event] = deque()
         self._is_flush_due = self._is_paused = self._is_lost = False
-        self._is_in_line = False
+        self._is_in_line = self._has_ended = False
         self._is_reading = True
         self._n_held = 0
         self.active_at = 0.0
@@ -93,6 +96,8 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """See `asyncio.Protocol`."""
+        if self._has_ended:
+            return
         if self._liveness is not None:
             self._liveness.got_data = True
         has_time = self._turns.has_time()
@@ -106,7 +111,7 @@ class Connection(asyncio.Protocol):
     def take_turn(self) -> None:
         """See `Waiter`."""
         self._is_in_line = False
-        if not self._is_paused and not self._transport.is_closing():
+        if not (self._is_paused or self._has_ended or self._transport.is_closing()):
             self._work(b"")
 
     def pause_writing(self) -> None:
@@ -195,8 +200,7 @@ class Connection(asyncio.Protocol):
                 # Not HTTP/2: send the session's GOAWAY, and read nothing more.
                 if is_tls(data):
                     self._context.on_mismatch("tls")
-                self._flush()
-                self._transport.close()
+                self._end()
                 return
         turns = self._turns
         while events:
@@ -215,17 +219,30 @@ class Connection(asyncio.Protocol):
         self._flush()
         if excess := self._session.excess():
             self._context.metrics.closed(excess)
-            self._transport.close()
+            self._end()
+
+    def _end(self) -> None:
+        """Send what is left, the GOAWAY above all, and close the connection after a moment.
+
+        What the client still sends is dropped: a socket closed with unread data takes the GOAWAY away from the client.
+        """
+        self._has_ended = True
+        self._events.clear()
+        for stream in list(self._calls):
+            self._drop(stream)
+        self._read_or_not()
+        self._flush()
+        self._loop.call_later(LINGER_S, self._transport.abort)
 
     def _stand_in_line(self) -> None:
-        if not self._is_in_line and not self._is_lost:
+        if not (self._is_in_line or self._is_lost or self._has_ended):
             self._is_in_line = True
             self._turns.wait(self)
             self._read_or_not()
 
     def _read_or_not(self) -> None:
         """Read from the socket unless input waits, or the client does not read its answers."""
-        is_reading = not (self._is_paused or self._is_in_line)
+        is_reading = self._has_ended or not (self._is_paused or self._is_in_line)
         if is_reading is self._is_reading or self._transport.is_closing():
             return
         self._is_reading = is_reading

@@ -67,8 +67,11 @@ class ConnectionContext:
     account: Account
     metrics: TransportMetrics
     on_mismatch: OnMismatch
-    turns: Turns = field(default_factory=Turns)
+    turns: Turns = field(init=False)
     n_calls: int = 0
+
+    def __post_init__(self) -> None:
+        self.turns = Turns(self.metrics.deferred)
 
     def room(self) -> int:
         """Return the bytes that one connection may hold: as many as are free, so that others still find some.

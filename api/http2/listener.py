@@ -116,6 +116,7 @@ class Http2Listener:
         if len(self._connections) > self._context.limits.max_connections:
             idle = (each for each in self._connections if not each.calls and each is not connection)
             victim = min(idle, key=lambda each: each.active_at, default=connection)
+            self._connections.discard(victim)
             victim.close("full")
 
     def _lost(self, connection: Connection) -> None:

@@ -12,6 +12,9 @@ class TransportMetrics:
 
     Args:
         registry: shows the metrics.
+
+    Attributes:
+        deferred: turns that connections had to wait for.
     """
 
     def __init__(self, registry: CollectorRegistry) -> None:
@@ -19,6 +22,11 @@ class TransportMetrics:
             "extproc_connections_closed",
             "Connections closed by a limit, by which.",
             "reason",
+            registry=registry,
+        )
+        self.deferred = Tally(
+            "extproc_turns_deferred",
+            "Turns that a connection with much to read had to wait for.",
             registry=registry,
         )
         self._refused = Tally(

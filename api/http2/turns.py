@@ -7,6 +7,8 @@ from collections import deque
 from time import monotonic
 from typing import Protocol
 
+from ...fleet.tallies import Tally
+
 TURN_S = 0.01
 """Time in which connections are served at once; then everything else on the loop has its turn."""
 
@@ -22,17 +24,19 @@ class Waiter(Protocol):
 class Turns:
     """Serves connections in the order in which they ask, for `TURN_S` at once.
 
+    Args:
+        deferred: counts how often a connection had to wait for its turn.
+
     Attributes:
         now: monotonic time of the last call of `has_time`.
         ends_at: monotonic time at which the work of this turn has to end.
-        n_deferred: how often a connection had to wait for its turn.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, deferred: Tally) -> None:
+        self._deferred = deferred
         self._waiting: deque[Waiter] = deque()
         self._is_due = False
         self.now = self.ends_at = 0.0
-        self.n_deferred = 0
 
     def has_time(self) -> bool:
         """Return whether a connection with new data may be served at once."""
@@ -43,7 +47,7 @@ class Turns:
 
     def wait(self, waiter: Waiter) -> None:
         """Serve a connection when its turn comes. It must not be waiting already."""
-        self.n_deferred += 1
+        self._deferred.add()
         self._waiting.append(waiter)
         if not self._is_due:
             self._begin_later(monotonic())
