@@ -102,7 +102,7 @@ class Connection(asyncio.Protocol):
             self._liveness.got_data = True
         has_time = self._turns.has_time()
         self.active_at = self._turns.now
-        if has_time and not self._is_in_line:
+        if has_time and not self._is_in_line and not self._events:
             self._work(data)
         else:
             self._session.keep(data)
@@ -200,7 +200,7 @@ class Connection(asyncio.Protocol):
                 # Not HTTP/2: send the session's GOAWAY, and read nothing more.
                 if is_tls(data):
                     self._context.on_mismatch("tls")
-                self._end()
+                self._end("protocol")
                 return
         turns = self._turns
         while events:
@@ -217,15 +217,13 @@ class Connection(asyncio.Protocol):
             self._stand_in_line()
         self._read_or_not()
         self._flush()
-        if excess := self._session.excess():
-            self._context.metrics.closed(excess)
-            self._end()
 
-    def _end(self) -> None:
-        """Send what is left, the GOAWAY above all, and close the connection after a moment.
+    def _end(self, reason: str) -> None:
+        """Count the reason, send what is left, the GOAWAY above all, and close the connection after a moment.
 
         What the client still sends is dropped: a socket closed with unread data takes the GOAWAY away from the client.
         """
+        self._context.metrics.closed(reason)
         self._has_ended = True
         self._events.clear()
         for stream in list(self._calls):
@@ -339,8 +337,11 @@ class Connection(asyncio.Protocol):
             for stream in list(self._waiting):
                 if not self._session.unsent(stream):
                     self._wake(stream)
-            if self._session.is_over():
-                self._transport.close()
+            if self._session.is_over() and not self._has_ended:
+                if excess := self._session.excess():
+                    self._end(excess)
+                else:
+                    self._transport.close()
         if not self._is_lost and (n_held := self._session.held()) != self._n_held:
             self._account.carry(n_held - self._n_held)
             self._n_held = n_held

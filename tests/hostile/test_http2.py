@@ -14,10 +14,10 @@ from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha.reflection_pb2 import ServerReflectionRequest
 
 from kvatlas.api.http2.native import has_http2
-from support.ext_proc import BUFFERED, request_body, request_headers
+from support.ext_proc import DUPLEX, request_body, request_headers
 from support.ext_proc_client import ExtProcClient, Frame, connected
 from support.gateway import FLEET
-from support.http2 import frame
+from support.http2 import frame, framed
 from support.peer import (
     HEALTH,
     REFLECTION,
@@ -104,22 +104,22 @@ async def test_rapid_resets_end_their_connection_alone(served: Served) -> None:
         await until_metric(served, "kvatlas_open_streams", 0)
 
 
-# Each of these takes a second or so of the process in all; frames per turn of the loop are what is limited.
+# Each is some ten to some hundred milliseconds of work.
 FLOODS = {
     "bodies_of_one_byte": streams(
-        8,
+        16,
         lambda stream: (
             opening(stream)
-            + data(stream, repeated(request_headers(config=BUFFERED).SerializeToString(), 300))
-            + data(stream, repeated(request_body(b"x").SerializeToString(), 1 << 17))
+            + data(stream, framed(request_headers(config=DUPLEX).SerializeToString()))
+            + data(stream, repeated(request_body(b"x").SerializeToString(), 1 << 16))
         ),
     ),
-    "unknown_methods": streams(9_000, lambda stream: opening(stream, "/none", ends=True)),
+    "unknown_methods": streams(20_000, lambda stream: opening(stream, "/none", ends=True)),
     # One field of 4 kB goes into the table; each further header block names it 2,000 times.
     "references": frame(Frame.HEADERS, b"\x40\x01a\x7f\xa1\x1e" + b"b" * 4000, 4, 1)
-    + streams(500, lambda stream: frame(Frame.HEADERS, b"\xbe" * 2000, 4, stream), first=3),
-    "pings": frame(Frame.PING, bytes(8), 0, 0) * 100_000,
-    "priorities": streams(100_000, lambda stream: frame(2, b"\x80\x00\x00\x00\xff", 0, stream)),
+    + streams(400, lambda stream: frame(Frame.HEADERS, b"\xbe" * 2000, 4, stream), first=3),
+    "pings": frame(Frame.PING, bytes(8), 0, 0) * 500_000,
+    "priorities": streams(400_000, lambda stream: frame(2, b"\x80\x00\x00\x00\xff", 0, stream)),
 }
 
 
@@ -127,8 +127,11 @@ FLOODS = {
 async def test_others_are_served_while_one_connection_floods(frames: bytes, served: Served) -> None:
     before = await metric(served, "kvatlas_extproc_turns_deferred_total")
 
-    assert await answered_beside(served, frames) >= 10
-    assert await metric(served, "kvatlas_extproc_turns_deferred_total") > before + 10
+    n_answered = await answered_beside(served, frames)
+
+    n_turns = await metric(served, "kvatlas_extproc_turns_deferred_total") - before
+    assert n_turns >= 20
+    assert n_answered >= 5 or n_turns < 1000  # turns may be short
 
 
 @pytest.mark.parametrize(
