@@ -15,6 +15,7 @@ from ..api.extproc.health import HealthService
 from ..api.extproc.server import health_listener
 from ..api.extproc.stream import StreamReports
 from ..api.http2.metrics import TransportMetrics
+from ..api.http2.native import obstacle
 from ..api.rest.answers import OwnAnswers
 from ..api.rest.app import metrics_app, rest_app
 from ..api.rest.feed import LiveFeed
@@ -89,8 +90,10 @@ class Listeners:
         )
         if self._ext_proc.transport == "grpc" and ext_proc.transport == "auto":
             log.warning(
-                "ext-proc runs on grpc.aio, at several times the cost of http2: libnghttp2.so.14 (Debian: libnghttp2-14) "
-                "or the part of kvatlas that is built with a C++20 compiler is missing"
+                "ext-proc runs on grpc.aio, at several times the cost of http2 and without its limits for hostile peers: "
+                "libnghttp2.so.14 (Debian: libnghttp2-14) or the part of kvatlas that is built with a C++20 compiler is "
+                "missing: %s",
+                obstacle(),
             )
         self._health = health_listener(health, self._ext_proc.transport, transport_metrics)
         rest_metrics = RestMetrics(registry)

@@ -14,7 +14,7 @@ from ..errors import ListenError
 from ..http2.call import OpenCall
 from ..http2.context import Account, Limits
 from ..http2.metrics import TransportMetrics
-from ..http2.native import has_http2
+from ..http2.native import has_http2, obstacle
 from ..tls.certificates import Certificates
 from ..tls.mismatches import OnMismatch, ignore
 from .call import ExtProcCall
@@ -159,9 +159,9 @@ def _make_listener(
 def _usable_transport(transport: ExtProcTransport) -> ExtProcTransport:
     if transport == "auto":
         return "http2" if has_http2() else "grpc"
-    if transport == "http2" and not has_http2():
+    if transport == "http2" and (missing := obstacle()) is not None:
         raise ListenError(
             "extProc.transport: http2 needs libnghttp2.so.14 (Debian: libnghttp2-14) and kvatlas built where a C++20 "
-            "compiler is; install them, or set auto"
+            f"compiler is; install them, or set auto: {missing}"
         )
     return transport

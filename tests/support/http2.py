@@ -27,6 +27,11 @@ HEADERS = (
 OPENED, MESSAGE, ENDED, GONE, BROKEN = range(5)
 
 
+UNSENT_LIMIT = 1 << 20
+"""Bytes that may wait for a client before its own messages are no longer taken."""
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
+
+
 def framed(message: bytes, *, compressed: bool = False) -> bytes:
     """Return a gRPC message with its prefix."""
     return bytes([compressed]) + len(message).to_bytes(4) + message
@@ -35,6 +40,27 @@ def framed(message: bytes, *, compressed: bool = False) -> bytes:
 def frame(kind: int, payload: bytes, flags: int, stream: int) -> bytes:
     """Return an HTTP/2 frame."""
     return len(payload).to_bytes(3) + bytes((kind, flags)) + stream.to_bytes(4) + payload
+
+
+ALL = 1 << 62
+"""As much as there is, or as one likes."""
+
+
+def session(
+    *, max_streams: int = 100, max_message_bytes: int = 4 << 20, max_early_ends: int = 1000
+) -> Session:
+    """Return the server's side of a connection."""
+    return Session(
+        max_streams=max_streams, max_message_bytes=max_message_bytes, max_early_ends=max_early_ends
+    )
+
+
+def received(server: Session, data: bytes) -> list[Event]:
+    """Return all events of the data, however many pieces of work it is."""
+    events = server.receive(data, 0.0, ALL)
+    while server.has_input():
+        events += server.receive(b"", 0.0, ALL)
+    return events
 
 
 @dataclass

@@ -14,8 +14,7 @@ Library load() {
     // Never closed: at the end of a process, sessions may outlive everything else.
     void* const handle = dlopen(NAME, RTLD_NOW | RTLD_LOCAL);
     if (handle == nullptr) throw std::runtime_error(dlerror());
-    using Describe = const Version* (*)(int);
-    const auto describe = reinterpret_cast<Describe>(dlsym(handle, "nghttp2_version"));
+    const auto describe = reinterpret_cast<decltype(Library::version)>(dlsym(handle, "nghttp2_version"));
     if (const Version* const version = describe == nullptr ? nullptr : describe(0); version == nullptr || version->number < OLDEST)
         throw std::runtime_error(std::string(NAME) + " is version " + (version == nullptr ? "unknown" : version->text) +
                                  ", older than 1.41.0, the oldest that bounds what a client makes it keep");

@@ -108,7 +108,7 @@ struct Version {
     X(submit_goaway, int (*)(Session*, uint8_t, int32_t, uint32_t, const uint8_t*, size_t))                            \
     X(submit_shutdown_notice, int (*)(Session*))                                                                       \
     X(session_terminate_session, int (*)(Session*, uint32_t))                                                          \
-    X(version, const Version* (*)(int))                                                                                \
+    X(version, Version* (*)(int))                                                                                      \
     X(strerror, const char* (*)(int))
 
 struct Library {
