@@ -85,11 +85,11 @@ def test_native_parts_work_in_all_threads_of_a_server_at_once() -> None:
 
     with ThreadPoolExecutor(4) as threads:
         encoding = threads.map(encode, range(2))
-        others = [threads.submit(decode), threads.submit(partial(served, 3))]
+        decoding, serving = threads.submit(decode), threads.submit(partial(served, 3))
         try:
             assert served(3) == expected
         finally:
             is_done.set()
         assert all(n > 0 for n in encoding)
-        for other in others:
-            other.result()
+        decoding.result()
+        assert serving.result() == expected

@@ -35,7 +35,7 @@ class _Connection:
     def __init__(self, rng: Random) -> None:
         self._rng, self._next, self._open = rng, 1, list[int]()
 
-    def bytes(self) -> bytes:
+    def written(self) -> bytes:
         rng = self._rng
         acts: Sequence[Callable[[], bytes]] = (
             self._opened, self._opened, self._messages, self._messages, self._messages, self._pieces, self._reset,
@@ -132,4 +132,4 @@ class _Connection:
 def inputs(rng: Random) -> Iterator[bytes]:
     """Yield what a peer writes on one connection after the other, without end."""
     while True:
-        yield _Connection(rng).bytes()
+        yield _Connection(rng).written()

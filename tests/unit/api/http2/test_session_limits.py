@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
+from random import Random
+
 import pytest
 from h2.settings import SettingCodes
 
+from hostile.generators.frames import inputs
+from kvatlas.api.http2._native import Session
 from support.http2 import (
     ALL,
     ENDED,
+    GONE,
     MESSAGE,
+    OPENED,
     PREFACE,
     UNSENT_LIMIT,
     Client,
@@ -164,3 +172,41 @@ def test_answer_that_was_sent_is_held_no_more() -> None:
 
     assert client.results[stream].messages == [b"x" * 1_000_000]
     assert client.session.held() == 0
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_session_holds_what_its_calls_hold_whatever_is_written(seed: int) -> None:
+    rng = Random(seed)
+    for wire in itertools.islice(inputs(rng), 20):
+        served = session(max_message_bytes=100_000)
+        calls = set[int]()
+        with contextlib.suppress(ValueError):  # not HTTP/2
+            for at in range(0, len(wire), size := rng.choice((100, 5000, 1 << 20))):
+                serve(served, calls, wire[at : at + size], rng)
+        for stream in calls:
+            served.finish(stream, 0, "")
+        assert 0 <= served.held() < len(wire) + 3_000_000
+
+
+def serve(served: Session, calls: set[int], data: bytes, rng: Random) -> None:
+    """Give the session bytes, and do with its calls whatever a service may do."""
+    events = served.receive(data, rng.random(), rng.choice((0, 50_000, ALL)))
+    for event in events:
+        stream = event[1]
+        if event[0] == OPENED:
+            assert stream not in calls
+            calls.add(stream)
+        assert stream in calls
+        if event[0] == GONE:
+            calls.remove(stream)
+    for stream in rng.sample(sorted(calls), min(3, len(calls))):
+        rng.choice(
+            (
+                lambda stream=stream: served.pause(stream),
+                lambda stream=stream: served.resume(stream),
+                lambda stream=stream: served.send(stream, bytes(rng.choice((0, 10, 300_000)))),
+                lambda stream=stream: served.finish(stream, 13, "odd"),
+            )
+        )()
+    served.output(rng.choice((1, ALL)))
+    assert len(events) <= 2 * MAX_WORK
