@@ -17,6 +17,7 @@ from ..tls.mismatches import is_tls
 from ._native import Session
 from .call import Call
 from .context import ConnectionContext
+from .first_messages import FirstMessages
 from .liveness import Liveness
 from .timeout import timeout_s
 
@@ -73,6 +74,7 @@ class Connection(asyncio.Protocol):
         self._calls: dict[int, Call] = {}
         self._deadlines: dict[int, asyncio.TimerHandle] = {}
         self._waiting: dict[int, list[asyncio.Future[None]]] = {}
+        self._first_messages = FirstMessages(self._late)
         self._events: deque[Event] = deque()
         self._is_flush_due = self._is_paused = self._is_lost = False
         self._is_in_line = self._has_ended = False
@@ -131,6 +133,7 @@ class Connection(asyncio.Protocol):
         """See `asyncio.Protocol`."""
         self._is_lost = True
         self._events.clear()
+        self._first_messages.stop()
         if self._liveness is not None:
             self._liveness.stop()
         for stream in list(self._calls):
@@ -197,7 +200,7 @@ class Connection(asyncio.Protocol):
             try:
                 events.extend(self._session.receive(data, monotonic(), self._context.room()))
             except ValueError:
-                # Not HTTP/2: send the session's GOAWAY, and read nothing more.
+                # Not HTTP/2
                 if is_tls(data):
                     self._context.on_mismatch("tls")
                 self._end("protocol")
@@ -256,6 +259,7 @@ class Connection(asyncio.Protocol):
         elif (call := self._calls.get(stream)) is None:
             pass  # the service has ended it
         elif kind == _MESSAGE:
+            self._first_messages.came(stream)
             call.received(cast("tuple[int, int, bytes]", event)[2])
         elif kind == _ENDED:
             call.ended()
@@ -291,22 +295,24 @@ class Connection(asyncio.Protocol):
             )
             self._session.finish(stream, _NUMBER[StatusCode.UNIMPLEMENTED], text)
             return
-        if context.n_calls >= context.limits.max_streams:
+        if context.n_calls >= context.limits.max_streams and len(self._calls) >= context.limits.fair_streams:
             context.metrics.refused("streams")
             text = f"{context.n_calls} calls are in progress, as many as are taken"
             self._session.finish(stream, _NUMBER[StatusCode.RESOURCE_EXHAUSTED], text)
             return
         if (limit := timeout_s(timeout)) is not None:
             self._deadlines[stream] = self._loop.call_later(limit, self._expire, stream)
+        self._calls[stream] = opens(CallResponder(self, stream))
         context.n_calls += 1
-        try:
-            self._calls[stream] = opens(CallResponder(self, stream))
-        except BaseException:
-            context.n_calls -= 1
-            raise
+        self._first_messages.expect(stream)
 
     def _expire(self, stream: int) -> None:
         self._cancel(stream, StatusCode.DEADLINE_EXCEEDED, "the call took longer than its deadline")
+        self._flush_soon()
+
+    def _late(self, stream: int) -> None:
+        self._context.metrics.refused("first_message")
+        self._cancel(stream, StatusCode.DEADLINE_EXCEEDED, "no message came on the call")
         self._flush_soon()
 
     def _cancel(self, stream: int, status: StatusCode, text: str) -> None:
@@ -316,6 +322,7 @@ class Connection(asyncio.Protocol):
     def _forget(self, stream: int) -> None:
         del self._calls[stream]
         self._context.n_calls -= 1
+        self._first_messages.came(stream)
         if (deadline := self._deadlines.pop(stream, None)) is not None:
             deadline.cancel()
         self._wake(stream)

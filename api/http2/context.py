@@ -47,6 +47,11 @@ class Limits:
     max_streams: int = DEFAULT_MAX_STREAMS
     max_early_ends: int = DEFAULT_MAX_EARLY_ENDS
 
+    @property
+    def fair_streams(self) -> int:
+        """Calls that a connection may open though others have used up `max_streams`."""
+        return max(1, self.max_streams // self.max_connections)
+
 
 @dataclass(slots=True)
 class ConnectionContext:

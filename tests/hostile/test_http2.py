@@ -210,14 +210,12 @@ async def test_answers_that_a_client_does_not_read_are_held(served: Served) -> N
 async def test_calls_past_the_limit_are_refused(served: Served) -> None:
     async with peer_of(served.ports["extProc"]) as peer:
         peer.write(streams(1000, opening))
+        peer.write(streams(10, opening, first=2001))
         await peer.ponged()
-        async with connected(served.ports["extProc"]) as client:
-            assert await client.converse([GET], []).ended is not None
-            assert await metric(served, 'kvatlas_extproc_calls_refused_total{reason="streams"}') == 1
 
-            peer.write(streams(100, reset))
-            await peer.ponged()
-            await answered(client)
+        assert await metric(served, 'kvatlas_extproc_calls_refused_total{reason="streams"}') == 10
+        async with connected(served.ports["extProc"]) as client:
+            await answered(client)  # each connection has a few calls of its own
 
 
 async def test_idle_connections_make_room_for_others(served: Served) -> None:

@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry
 
 from kvatlas.api.errors import ListenError
 from kvatlas.api.extproc.intake import Intake
-from kvatlas.api.http2 import liveness
+from kvatlas.api.http2 import first_messages, liveness
 from kvatlas.api.http2.call import Responder
 from kvatlas.api.http2.context import Limits
 from kvatlas.api.http2.listener import Http2Listener
@@ -302,6 +302,38 @@ async def test_client_that_vanished_is_hung_up_on(monkeypatch: pytest.MonkeyPatc
 
         assert (await unary(channel, "Upper", "b")).value == "B"  # the library of this one does
         writer.close()
+
+
+async def test_peer_that_never_begins_is_hung_up_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(liveness, "GREETING_S", 0.05)
+    registry = CollectorRegistry()
+    async with listening(registry=registry) as (_, port), channel_to(port) as channel:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"PRI * HTTP/2.0\r\n")
+
+        with contextlib.suppress(ConnectionResetError):
+            await reader.read()
+
+        name = "kvatlas_extproc_connections_closed_total"
+        assert registry.get_sample_value(name, {"reason": "greeting"}) == 1
+        assert (await unary(channel, "Upper", "on")).value == "ON"
+        writer.close()
+
+
+async def test_call_without_a_message_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(first_messages, "FIRST_MESSAGE_S", 0.05)
+    async with listening() as (_, port), channel_to(port) as channel:
+        method: grpc.aio.StreamStreamMultiCallable[bytes, bytes] = channel.stream_stream(
+            "/test.Direct/Mirror"
+        )
+        spoken, silent = method(), method()
+        await spoken.write(b"first")
+
+        assert await silent.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+        assert await spoken.read() == b"first"
+        await spoken.write(b"later")
+        assert await spoken.read() == b"later"
+        await spoken.done_writing()
 
 
 async def test_second_listener_on_a_port_says_which_setting_to_change() -> None:
