@@ -76,8 +76,7 @@ class Connection(asyncio.Protocol):
         self._waiting: dict[int, list[asyncio.Future[None]]] = {}
         self._first_messages = FirstMessages(self._late)
         self._events: deque[Event] = deque()
-        self._is_flush_due = self._is_paused = self._is_lost = False
-        self._is_in_line = self._has_ended = False
+        self._is_flush_due = self._is_paused = self._is_in_line = self._has_ended = self._is_lost = False
         self._is_reading = True
         self._n_held = 0
         self.active_at = 0.0
