@@ -287,11 +287,8 @@ class Connection(asyncio.Protocol):
         context = self._context
         opens = context.resolve(path)
         if opens is None or not content_type.startswith("application/grpc"):
-            text = (
-                f"no method {path[:200]}"
-                if opens is None
-                else f"content type {content_type[:200]!r} is not gRPC"
-            )
+            wrong = f"content type {content_type[:200]!r} is not gRPC"
+            text = f"no method {path[:200]}" if opens is None else wrong
             self._session.finish(stream, _NUMBER[StatusCode.UNIMPLEMENTED], text)
             return
         if context.n_calls >= context.limits.max_streams and len(self._calls) >= context.limits.fair_streams:
