@@ -7,6 +7,7 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from collections.abc import Set as AbstractSet
+from itertools import islice
 from time import monotonic
 from typing import TYPE_CHECKING, cast
 
@@ -19,6 +20,7 @@ from .call import Call
 from .context import ConnectionContext
 from .first_messages import FirstMessages
 from .liveness import Liveness
+from .responder import CallResponder
 from .timeout import timeout_s
 
 if TYPE_CHECKING:
@@ -31,6 +33,9 @@ NOTICE_S = 1.0
 
 LINGER_S = 1.0
 """Time for a client to read why its connection ends."""
+
+DROPPED_AT_ONCE = 100
+"""Calls of a lost connection that end at once: each reports the end of its request."""
 
 OUTPUT_BYTES = 1 << 18
 """Output handed to the socket at once."""
@@ -112,7 +117,9 @@ class Connection(asyncio.Protocol):
     def take_turn(self) -> None:
         """See `Waiter`."""
         self._is_in_line = False
-        if not (self._is_paused or self._has_ended or self._transport.is_closing()):
+        if self._is_lost:
+            self._drop_some()
+        elif not (self._is_paused or self._has_ended or self._transport.is_closing()):
             self._work(b"")
 
     def pause_writing(self) -> None:
@@ -135,11 +142,10 @@ class Connection(asyncio.Protocol):
         self._first_messages.stop()
         if self._liveness is not None:
             self._liveness.stop()
-        for stream in list(self._calls):
-            self._drop(stream)
         self._account.carry(-self._n_held)
         self._n_held = 0
-        self._on_lost(self)
+        if not self._is_in_line:
+            self._drop_some()
 
     def drain(self) -> None:
         """Take no new calls once the client has seen the notice; calls in progress continue."""
@@ -228,8 +234,6 @@ class Connection(asyncio.Protocol):
         self._context.metrics.closed(reason)
         self._has_ended = True
         self._events.clear()
-        for stream in list(self._calls):
-            self._drop(stream)
         self._read_or_not()
         self._flush()
         self._loop.call_later(LINGER_S, self._transport.abort)
@@ -282,6 +286,16 @@ class Connection(asyncio.Protocol):
             call.gone()
         except Exception as error:  # noqa: BLE001 - see `data_received`
             _log.error("the end of a call failed with %s\n%s", type(error).__name__, place_of(error))
+
+    def _drop_some(self) -> None:
+        """End a few calls of a lost connection, and the others when its next turn comes."""
+        for stream in list(islice(self._calls, DROPPED_AT_ONCE)):
+            self._drop(stream)
+        if self._calls:
+            self._is_in_line = True
+            self._turns.wait(self)
+        else:
+            self._on_lost(self)
 
     def _open(self, stream: int, path: str, content_type: str, timeout: str) -> None:
         context = self._context
@@ -367,32 +381,3 @@ class Connection(asyncio.Protocol):
             self._ends_after_pong = None
             self._session.refuse_new()
             self._flush_soon()
-
-
-class CallResponder:
-    """See `Responder`."""
-
-    __slots__ = ("_connection", "_stream")
-
-    def __init__(self, connection: Connection, stream: int) -> None:
-        self._connection, self._stream = connection, stream
-
-    def send(self, message: bytes) -> None:
-        """See `Responder`."""
-        self._connection.send(self._stream, message)
-
-    def finish(self, status: StatusCode, text: str = "") -> None:
-        """See `Responder`."""
-        self._connection.finish(self._stream, status, text)
-
-    async def drained(self) -> None:
-        """See `Responder`."""
-        await self._connection.drained(self._stream)
-
-    def pause_reading(self) -> None:
-        """See `Responder`."""
-        self._connection.pause(self._stream)
-
-    def resume_reading(self) -> None:
-        """See `Responder`."""
-        self._connection.resume(self._stream)

@@ -88,6 +88,8 @@ size_t Session::take_messages(int32_t stream_id, Stream& stream, std::string_vie
             break_off(stream_id, stream, RESOURCE_EXHAUSTED, NO_ROOM, "held_bytes");
             return n_given - bytes.size();
         }
+        // A quarter of a message is proof enough that the rest comes; growing to its length step by step would copy it.
+        if (stream.message.size() > stream.n_message / 4) stream.message.reserve(stream.n_message);
         stream.message.append(bytes.substr(0, n));
         bytes.remove_prefix(n);
         if (stream.message.size() < stream.n_message) {
