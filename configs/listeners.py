@@ -8,6 +8,7 @@ from msgspec import Meta
 
 from .paths import PathText
 from .section import Section
+from .units import Duration
 
 HostPattern: TypeAlias = Annotated[
     str, Meta(pattern=r"^(\*|(\*\.)?[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_])?)$", max_length=253)
@@ -81,6 +82,8 @@ class ExtProcConfig(Section, frozen=True):
     """Connections of gateways; one more closes the one without requests that was silent for the longest time, or is closed itself."""
     max_streams: Annotated[int, Meta(ge=1, le=1000000)] = 40000
     """Requests in flight, responses included, of all gateways; one more is refused; the circuit breakers of the gateways should be as wide."""
+    request_timeout: Duration = Duration(30.0)
+    """Longest time from a request's headers to the end of its body; after it the request is routed at once, without its prefix."""
     read_usage: bool = True
     """Whether token counts are read from the responses that the gateway sends to kvatlas."""
     transport: ExtProcTransport = "auto"

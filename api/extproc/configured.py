@@ -53,7 +53,11 @@ def make_ext_proc(
         # All requests that wait for an answer may be given up at once: their clients had the same time limit.
         max_early_ends=config.max_pending_requests,
     )
-    intake = Intake(max_requests=config.max_pending_requests, max_bytes=config.max_held_bytes)
+    intake = Intake(
+        max_requests=config.max_pending_requests,
+        max_bytes=config.max_held_bytes,
+        max_seconds=config.request_timeout,
+    )
     return ExtProcServer(
         router,
         health,
