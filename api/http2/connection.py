@@ -210,6 +210,7 @@ class Connection(asyncio.Protocol):
                     self._context.on_mismatch("tls")
                 self._end("protocol")
                 return
+            self._count_held()  # a whole message is its call's from here on
         turns = self._turns
         while events:
             event = events.popleft()
@@ -359,7 +360,10 @@ class Connection(asyncio.Protocol):
                     self._end(excess)
                 else:
                     self._transport.close()
-        if not self._is_lost and (n_held := self._session.held()) != self._n_held:
+        self._count_held()
+
+    def _count_held(self) -> None:
+        if (n_held := self._session.held()) != self._n_held and not self._is_lost:
             self._account.carry(n_held - self._n_held)
             self._n_held = n_held
 
