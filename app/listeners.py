@@ -14,9 +14,11 @@ from starlette.types import ASGIApp
 from ..api.descriptors import PER_RANK, process_budget
 from ..api.extproc.configured import make_ext_proc
 from ..api.extproc.health import HealthService
-from ..api.extproc.listener import GrpcListener
+from ..api.extproc.server import health_listener
 from ..api.extproc.stream import StreamReports
 from ..api.http2.library import installed_library
+from ..api.http2.metrics import TransportMetrics
+from ..api.http2.native import obstacle
 from ..api.rest.answers import OwnAnswers
 from ..api.rest.app import metrics_app, rest_app
 from ..api.rest.connections import ConnectionLimits
@@ -82,6 +84,7 @@ class Listeners:
             log.warning("%s", self._budget.shortage)
         self._certificates = make_certificates(server.tls, by_default=ext_proc.compat == "llm-d")
         self._mismatches = Mismatches()
+        transport_metrics = TransportMetrics(registry)
         self._ext_proc = make_ext_proc(
             ext_proc,
             picker,
@@ -89,16 +92,19 @@ class Listeners:
             registry,
             services=make_services(picker),
             certificates=self._certificates,
+            transport_metrics=transport_metrics,
             reports=StreamReports(on_begun=feedback.begun, on_complete=feedback.ended),
             on_mismatch=self._mismatches.at("server.extProc"),
         )
         if self._ext_proc.transport == "grpc" and ext_proc.transport == "auto":
             log.warning(
-                "ext-proc runs on grpc.aio, at several times the cost of http2: libnghttp2.so.14 (Debian: libnghttp2-14) "
-                "or the part of kvatlas that is built with a C++20 compiler is missing"
+                "ext-proc runs on grpc.aio, at several times the cost of http2 and without its limits for hostile peers: "
+                "libnghttp2.so.14 (Debian: libnghttp2-14) or the part of kvatlas that is built with a C++20 compiler is "
+                "missing: %s",
+                obstacle(),
             )
         _warn_of_old_library(self._ext_proc.transport)
-        self._health = GrpcListener("server.health", (health.handler(),))
+        self._health = health_listener(health, self._ext_proc.transport, transport_metrics)
         rest_metrics = RestMetrics(registry)
         self._feed = LiveFeed(
             lambda: frame_pieces(picker, live, ready=health.ready),

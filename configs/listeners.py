@@ -75,9 +75,13 @@ class ExtProcConfig(Section, frozen=True):
     max_body_bytes: Annotated[int, Meta(ge=1, le=1073741824)] = 67108864
     """Longest request body in bytes; a longer one gets 413."""
     max_held_bytes: Annotated[int, Meta(ge=1)] = 536870912
-    """Bytes of bodies held by all streams; a request above the limit is routed at once, without its prefix."""
+    """Bytes of bodies, partial messages and unsent answers held for all streams; a request above the limit is routed at once, without its prefix."""
     max_pending_requests: Annotated[int, Meta(ge=1)] = 10000
     """Requests whose body is being received or which are being routed; one more is routed at once, without its prefix."""
+    max_connections: Annotated[int, Meta(ge=1, le=65536)] = 1024
+    """Connections of gateways; one more closes the one without requests that was silent for the longest time, or is closed itself."""
+    max_streams: Annotated[int, Meta(ge=1, le=1000000)] = 40000
+    """Requests in flight, responses included, of all gateways; one more is refused; the circuit breakers of the gateways should be as wide."""
     request_timeout: Duration = Duration(30.0)
     """Longest time from a request's headers to the end of its body; after it the request is routed at once, without its prefix."""
     read_usage: bool = True

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Gets the programs of Debian that tests need and that are missing: a headless Chromium is installed, promtool is put
-# into DIR. If one cannot be had, says so and exits with 0: its tests are then skipped.
+# into DIR, libnghttp2's header into the folder include beside DIR. If one cannot be had, says so and exits with 0: its tests are then skipped.
 #
 # Use: scripts/test_programs.sh DIR
 set -euo pipefail
@@ -34,9 +34,22 @@ add_promtool() {
     say "promtool is missing: tests of the alerts are skipped; install the package prometheus to run them"
 }
 
+# Headers of the library that kvatlas loads at run time and declares by itself.
+add_nghttp2_header() {
+    local dir=$1
+    if [ -e /usr/include/nghttp2/nghttp2.h ] || [ -e "$dir/nghttp2/nghttp2.h" ]; then
+        return
+    fi
+    if is_here apt-get && apt_extract libnghttp2-dev usr/include/nghttp2 "$dir"; then
+        return
+    fi
+    say "nghttp2.h is missing: it is not compared with kvatlas's declarations; install libnghttp2-dev to do so"
+}
+
 main() {
     add_chromium
     add_promtool "$1"
+    add_nghttp2_header "$(dirname "$1")/include"
 }
 
 main "$@"

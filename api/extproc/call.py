@@ -101,6 +101,7 @@ class ExtProcCall:
             Exception, lambda error: self._failed(error, request), self._context.router.route, request
         )
         if isinstance(result, Later):
+            self._responder.pause_reading()
             self._routing = asyncio.get_running_loop().create_task(self._wait(result))
         else:
             self._act(self._machine.routed(result.value, now=time.monotonic()))
@@ -113,6 +114,7 @@ class ExtProcCall:
             self._close()
             raise
         self._routing = None
+        self._responder.resume_reading()
         self._act(step)
         waiting, self._waiting = self._waiting, deque()
         self._n_waiting_bytes = 0

@@ -9,13 +9,15 @@ from prometheus_client import CollectorRegistry
 
 from ...configs.listeners import ExtProcConfig
 from ...routing.router import Router
+from ..http2.context import Limits
+from ..http2.metrics import TransportMetrics
 from ..tls.certificates import Certificates
 from ..tls.mismatches import OnMismatch
 from .dialect import DIALECTS
 from .health import HealthService
 from .intake import Intake
 from .metrics import StreamMetrics
-from .server import ExtProcServer
+from .server import ExtProcServer, message_limit
 from .stream import StreamOptions, StreamReports
 
 
@@ -27,6 +29,7 @@ def make_ext_proc(
     *,
     services: Mapping[str, grpc.GenericRpcHandler],
     certificates: Certificates | None,
+    transport_metrics: TransportMetrics,
     reports: StreamReports,
     on_mismatch: OnMismatch,
 ) -> ExtProcServer:
@@ -39,9 +42,17 @@ def make_ext_proc(
         registry: shows the metrics.
         services: see `ExtProcServer`.
         certificates: see `ExtProcServer`.
+        transport_metrics: see `ExtProcServer`.
         reports: further callbacks; each is called after its event was counted.
         on_mismatch: see `ExtProcServer`.
     """
+    limits = Limits(
+        message_limit(config.max_body_bytes),
+        max_connections=config.max_connections,
+        max_streams=config.max_streams,
+        # All requests that wait for an answer may be given up at once: their clients had the same time limit.
+        max_early_ends=config.max_pending_requests,
+    )
     intake = Intake(
         max_requests=config.max_pending_requests,
         max_bytes=config.max_held_bytes,
@@ -59,6 +70,8 @@ def make_ext_proc(
             max_body_bytes=config.max_body_bytes,
             read_usage=config.read_usage,
         ),
+        limits=limits,
+        transport_metrics=transport_metrics,
         reports=StreamMetrics(registry, intake).counted(reports),
         on_mismatch=on_mismatch,
     )

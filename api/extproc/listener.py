@@ -11,16 +11,13 @@ from grpc_reflection.v1alpha.reflection import SERVICE_NAME, aio
 from grpc_reflection.v1alpha.reflection_pb2 import ServerReflectionRequest, ServerReflectionResponse
 
 from ..errors import ListenError
+from ..http2.context import DEFAULT_MAX_STREAMS
 from ..tls.certificates import Certificates
 from ..tls.credentials import server_credentials
-
-MAX_CONCURRENT_STREAMS = 40_000
-"""One stream is one request in flight, response included; the circuit breakers in configs/envoy/ are as wide."""
 
 _OPTIONS: tuple[tuple[str, int], ...] = (
     # gRPC enables port sharing: a second server on the port would start and take half the connections.
     ("grpc.so_reuseport", 0),
-    ("grpc.max_concurrent_streams", MAX_CONCURRENT_STREAMS),
     # Gateways ping every few seconds to notice a frozen picker. By default, gRPC treats more than two pings in five
     # minutes without data as an attack, and closes the connection with every request on it.
     ("grpc.http2.max_ping_strikes", 0),
@@ -37,6 +34,7 @@ class GrpcListener:
         setting: configuration key of the address, named in errors: `server.extProc`.
         handlers: the services.
         max_message_bytes: longest message received or sent.
+        max_streams: calls in progress at once.
         certificates: shown to clients; None for plaintext.
     """
 
@@ -46,11 +44,12 @@ class GrpcListener:
         handlers: Sequence[grpc.GenericRpcHandler],
         *,
         max_message_bytes: int = 4 * 1024 * 1024,
+        max_streams: int = DEFAULT_MAX_STREAMS,
         certificates: Certificates | None = None,
     ) -> None:
         self._setting = setting
         self._handlers = handlers
-        self._max_message_bytes = max_message_bytes
+        self._max_message_bytes, self._max_streams = max_message_bytes, max_streams
         self._certificates = certificates
         self._server: grpc.aio.Server | None = None
 
@@ -64,9 +63,11 @@ class GrpcListener:
             handlers=self._handlers,
             options=(
                 *_OPTIONS,
+                ("grpc.max_concurrent_streams", self._max_streams),
                 ("grpc.max_receive_message_length", self._max_message_bytes),
                 ("grpc.max_send_message_length", self._max_message_bytes),
             ),
+            maximum_concurrent_rpcs=self._max_streams,
         )
         address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         try:

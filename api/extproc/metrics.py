@@ -97,7 +97,7 @@ def _served_by(completion: Completion) -> str:
 def _intake_families(intake: Intake) -> Iterator[Metric]:
     pending = gauge("pending_requests", "Requests being collected or routed.")
     pending.add_metric([], intake.n_requests)
-    held = gauge("held_bytes", "Bytes of bodies held.")
+    held = gauge("held_bytes", "Bytes of bodies, partial messages and unsent answers held.")
     held.add_metric([], intake.n_bytes)
     streams = gauge("open_streams", "Ext-proc streams.")
     streams.add_metric([], intake.n_streams)

@@ -14,12 +14,15 @@ from ...configs.listeners import ExtProcTransport
 from ...routing.router import Router
 from ..errors import ListenError
 from ..http2.call import OpenCall
-from ..http2.native import has_http2
+from ..http2.context import Account, Limits
+from ..http2.metrics import TransportMetrics
+from ..http2.native import has_http2, obstacle
 from ..tls.certificates import Certificates
 from ..tls.mismatches import OnMismatch, ignore
 from .call import MAX_MESSAGE_OVERHEAD_BYTES, ExtProcCall
 from .grpc_call import call_handlers
 from .health import EXT_PROC_SERVICE, HEALTH_SERVICE, HealthService
+from .intake import Intake
 from .listener import GrpcListener, reflection
 from .stream import StreamContext, StreamOptions, StreamReports
 
@@ -30,6 +33,12 @@ EXPIRY_SECONDS = 0.5
 """Time between two looks for uploads that take too long."""
 
 _PROCESS = "Process"
+
+_PROBE_BYTES = 4096
+"""Longest message of a probe, which carries the name of a service."""
+
+_MAX_PROBES = 64
+"""Probes at once on the listener for them: kubelets and load balancers keep a few each."""
 
 
 class ExtProcServer:
@@ -42,6 +51,8 @@ class ExtProcServer:
         certificates: shown to clients; None for plaintext.
         transport: carries the calls; auto: `http2` if the machine supports it, else `grpc`.
         options: settings of the streams.
+        limits: of connections and calls; None: the defaults, for the longest body.
+        transport_metrics: counts what `limits` did.
         reports: callbacks of the streams.
         on_mismatch: called for each connection whose peer disagrees about TLS; `grpc` does not notice them.
 
@@ -58,10 +69,12 @@ class ExtProcServer:
         certificates: Certificates | None = None,
         transport: ExtProcTransport = "auto",
         options: StreamOptions | None = None,
+        limits: Limits | None = None,
+        transport_metrics: TransportMetrics | None = None,
         reports: StreamReports | None = None,
         on_mismatch: OnMismatch = ignore,
     ) -> None:
-        self._health, self._on_mismatch = health, on_mismatch
+        self._health = health
         options = options or StreamOptions()
         self._intake = options.intake
         self._expiry: asyncio.TimerHandle | None = None
@@ -71,11 +84,16 @@ class ExtProcServer:
         handlers = [health.handler(), *(services or {}).values()]
         if services:
             handlers.append(reflection((*services, HEALTH_SERVICE)))
-        self._listener = self._make_listener(
-            partial(ExtProcCall, context),
+        self._listener = _make_listener(
+            self.transport,
+            "server.extProc",
+            {_PROCESS: partial(ExtProcCall, context)},
             handlers,
-            max_message_bytes=options.max_body_bytes + MAX_MESSAGE_OVERHEAD_BYTES,
+            limits=limits or Limits(message_limit(options.max_body_bytes)),
+            account=options.intake,
+            metrics=transport_metrics,
             certificates=certificates,
+            on_mismatch=on_mismatch,
         )
 
     async def start(self, host: str, port: int) -> int:
@@ -103,39 +121,63 @@ class ExtProcServer:
         finally:
             self._expiry = loop.call_later(0 if more else EXPIRY_SECONDS, self._expire)
 
-    def _make_listener(
-        self,
-        open_call: OpenCall,
-        handlers: list[grpc.GenericRpcHandler],
-        *,
-        max_message_bytes: int,
-        certificates: Certificates | None,
-    ) -> Http2Listener | GrpcListener:
-        if self.transport == "http2":
-            from ..http2.listener import Http2Listener  # noqa: PLC0415 - cannot be imported if it was not built
 
-            return Http2Listener(
-                "server.extProc",
-                methods={f"/{EXT_PROC_SERVICE}/{_PROCESS}": open_call},
-                handlers=handlers,
-                max_message_bytes=max_message_bytes,
-                certificates=certificates,
-                on_mismatch=self._on_mismatch,
-            )
-        return GrpcListener(
-            "server.extProc",
-            (call_handlers(EXT_PROC_SERVICE, {_PROCESS: open_call}), *handlers),
-            max_message_bytes=max_message_bytes,
+def message_limit(max_body_bytes: int) -> int:
+    """Return the longest message in which a body of that length may come."""
+    return max_body_bytes + MAX_MESSAGE_OVERHEAD_BYTES
+
+
+def health_listener(
+    health: HealthService, transport: ExtProcTransport, metrics: TransportMetrics
+) -> Http2Listener | GrpcListener:
+    """Return a listener for probes alone, whose limits no other listener can use up."""
+    limits = Limits(_PROBE_BYTES, max_connections=_MAX_PROBES, max_streams=_MAX_PROBES)
+    return _make_listener(
+        transport, "server.health", {}, [health.handler()], limits=limits, account=Intake(), metrics=metrics
+    )
+
+
+def _make_listener(
+    transport: ExtProcTransport,
+    setting: str,
+    methods: Mapping[str, OpenCall],
+    handlers: list[grpc.GenericRpcHandler],
+    *,
+    limits: Limits,
+    account: Account,
+    metrics: TransportMetrics | None,
+    certificates: Certificates | None = None,
+    on_mismatch: OnMismatch = ignore,
+) -> Http2Listener | GrpcListener:
+    if transport == "http2":
+        from ..http2.listener import Http2Listener  # noqa: PLC0415 - cannot be imported if it was not built
+
+        return Http2Listener(
+            setting,
+            methods={f"/{EXT_PROC_SERVICE}/{name}": open_call for name, open_call in methods.items()},
+            handlers=handlers,
+            limits=limits,
+            account=account,
+            metrics=metrics,
             certificates=certificates,
+            on_mismatch=on_mismatch,
         )
+    own = [call_handlers(EXT_PROC_SERVICE, methods, account)] if methods else []
+    return GrpcListener(
+        setting,
+        [*own, *handlers],
+        max_message_bytes=limits.max_message_bytes,
+        max_streams=limits.max_streams,
+        certificates=certificates,
+    )
 
 
 def _usable_transport(transport: ExtProcTransport) -> ExtProcTransport:
     if transport == "auto":
         return "http2" if has_http2() else "grpc"
-    if transport == "http2" and not has_http2():
+    if transport == "http2" and (missing := obstacle()) is not None:
         raise ListenError(
             "extProc.transport: http2 needs libnghttp2.so.14 (Debian: libnghttp2-14) and kvatlas built where a C++20 "
-            "compiler is; install them, or set auto"
+            f"compiler is; install them, or set auto: {missing}"
         )
     return transport

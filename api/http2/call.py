@@ -39,6 +39,14 @@ class Responder(Protocol):
         """Return when few sent messages still wait for the client."""
         ...
 
+    def pause_reading(self) -> None:
+        """Deliver no more of the client's messages, but for a few that have been read already."""
+        ...
+
+    def resume_reading(self) -> None:
+        """Deliver messages again."""
+        ...
+
 
 OpenCall: TypeAlias = Callable[[Responder], Call]
 """Opens the service's side of a new call."""

@@ -49,7 +49,8 @@ class HandledCall:
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     def received(self, message: bytes) -> None:
-        """See `Call`."""
+        """See `Call`. The client waits with its next message until the handler asks for it."""
+        self._responder.pause_reading()
         self._messages.put_nowait(message)
 
     def ended(self) -> None:
@@ -87,13 +88,18 @@ class HandledCall:
             raise AbortedError(StatusCode.UNIMPLEMENTED, "calls of this form are not served here")
 
     async def _requests(self) -> AsyncIterator[Any]:
-        while (message := await self._messages.get()) is not None:
+        while (message := await self._next()) is not None:
             try:
                 yield self._handler.request_deserializer(message)
             except DecodeError as error:
                 raise AbortedError(
                     StatusCode.INTERNAL, f"a message of {len(message)} bytes is malformed"
                 ) from error
+
+    async def _next(self) -> bytes | None:
+        if self._messages.empty():
+            self._responder.resume_reading()
+        return await self._messages.get()
 
     async def _send_all(self, replies: AsyncIterator[Any]) -> None:
         async for reply in replies:

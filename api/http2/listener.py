@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 import grpc
+from prometheus_client import CollectorRegistry
 
 from ..errors import ListenError
 from ..tls.certificates import Certificates
@@ -15,7 +16,10 @@ from ..tls.http import server_context
 from ..tls.mismatches import OnMismatch, ignore
 from .call import Call, OpenCall, Responder
 from .connection import Connection
+from .context import Account, ConnectionContext, Limits
 from .handled_call import HandledCall
+from .liveness import GREETING_S
+from .metrics import TransportMetrics
 
 
 class _Method(grpc.HandlerCallDetails):
@@ -33,7 +37,9 @@ class Http2Listener:
         setting: configuration key of the address, named in errors: `server.extProc`.
         methods: path -> what opens a call to it.
         handlers: services written for `grpc.aio`.
-        max_message_bytes: longest message received.
+        limits: of connections and calls.
+        account: bytes held by all connections.
+        metrics: counts what the limits did.
         certificates: shown to clients; None for plaintext.
         on_mismatch: called for each connection whose peer disagrees about TLS.
     """
@@ -44,13 +50,17 @@ class Http2Listener:
         *,
         methods: Mapping[str, OpenCall],
         handlers: Sequence[grpc.GenericRpcHandler] = (),
-        max_message_bytes: int,
+        limits: Limits,
+        account: Account,
+        metrics: TransportMetrics | None = None,
         certificates: Certificates | None = None,
         on_mismatch: OnMismatch = ignore,
     ) -> None:
         self._setting, self._methods, self._handlers = setting, methods, handlers
-        self._max_message_bytes, self._certificates = max_message_bytes, certificates
-        self._on_mismatch = on_mismatch
+        self._context = ConnectionContext(
+            self._resolve, limits, account, metrics or TransportMetrics(CollectorRegistry()), on_mismatch
+        )
+        self._certificates = certificates
         self._server: asyncio.Server | None = None
         self._connections: set[Connection] = set()
         self._is_empty = asyncio.Event()
@@ -61,14 +71,14 @@ class Http2Listener:
         Raises:
             ListenError: the address is taken or not one of this machine's.
         """
-        context = (
-            server_context(self._certificates, protocol="h2", on_mismatch=self._on_mismatch)
-            if self._certificates is not None
-            else None
-        )
+        tls: dict[str, Any] = {}
+        if self._certificates is not None:
+            on_mismatch = self._context.on_mismatch
+            tls["ssl"] = server_context(self._certificates, protocol="h2", on_mismatch=on_mismatch)
+            tls["ssl_handshake_timeout"] = GREETING_S
         loop = asyncio.get_running_loop()
         try:
-            self._server = await loop.create_server(self._connection, host, port, ssl=context)
+            self._server = await loop.create_server(self._connection, host, port, **tls)
         except OSError as error:
             raise ListenError(
                 f"{self._setting}: cannot listen on {host}:{port}: in use, or not an address of this machine; "
@@ -98,13 +108,16 @@ class Http2Listener:
             await self._is_empty.wait()
 
     def _connection(self) -> Connection:
-        return Connection(
-            self._resolve,
-            max_message_bytes=self._max_message_bytes,
-            on_open=self._connections.add,
-            on_lost=self._lost,
-            on_mismatch=self._on_mismatch,
-        )
+        return Connection(self._context, on_open=self._opened, on_lost=self._lost)
+
+    def _opened(self, connection: Connection) -> None:
+        """Close the connection without calls that was silent for the longest time if there are too many."""
+        self._connections.add(connection)
+        if len(self._connections) > self._context.limits.max_connections:
+            idle = (each for each in self._connections if not each.calls and each is not connection)
+            victim = min(idle, key=lambda each: each.active_at, default=connection)
+            self._connections.discard(victim)
+            victim.close("full")
 
     def _lost(self, connection: Connection) -> None:
         self._connections.discard(connection)

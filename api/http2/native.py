@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 
-def has_http2() -> bool:
-    """Return whether the native part was built and finds its library."""
+def obstacle() -> str | None:
+    """Return what the transport lacks on this machine; None if it can be used."""
     try:
         from ._native import Session  # noqa: PLC0415 - absent if it was built without a compiler
 
-        Session(max_streams=1, max_message_bytes=1)
-    except (ImportError, RuntimeError):
-        return False
-    return True
+        Session(max_streams=1, max_message_bytes=1, max_early_ends=1)
+    except ImportError:
+        return "kvatlas was installed without a C++20 compiler"
+    except RuntimeError as error:
+        return str(error)
+    return None
+
+
+def has_http2() -> bool:
+    """Return whether the native part was built and finds its library."""
+    return obstacle() is None

@@ -14,7 +14,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from kvatlas.api.extproc.listener import MAX_CONCURRENT_STREAMS
+from kvatlas.api.http2.context import DEFAULT_MAX_STREAMS
 from kvatlas.routing.outcome import Outcome
 from kvatlas.sim.envoy import EnvoyProcess, find_envoy, gateway_config
 from support.envoy_gateway import (
@@ -70,7 +70,7 @@ async def test_envoy_lets_as_many_requests_to_a_picker_as_that_takes(mode: Mode)
 
     for cluster in ("kvatlas", "model_servers"):
         for limit in ("max_connections", "max_pending_requests", "max_requests"):
-            assert f"{cluster}::default_priority::{limit}::{MAX_CONCURRENT_STREAMS}" in found
+            assert f"{cluster}::default_priority::{limit}::{DEFAULT_MAX_STREAMS}" in found
 
 
 @dataclass

@@ -11,11 +11,15 @@ import grpc
 import grpc.aio
 import pytest
 from google.protobuf.wrappers_pb2 import StringValue
+from prometheus_client import CollectorRegistry
 
 from kvatlas.api.errors import ListenError
-from kvatlas.api.http2 import connection as connections
+from kvatlas.api.extproc.intake import Intake
+from kvatlas.api.http2 import first_messages, liveness
 from kvatlas.api.http2.call import Responder
+from kvatlas.api.http2.context import Limits
 from kvatlas.api.http2.listener import Http2Listener
+from kvatlas.api.http2.metrics import TransportMetrics
 from support.waiting import until
 
 SERVICE = "test.Service"
@@ -91,13 +95,21 @@ class Mirror:
 
 @asynccontextmanager
 async def listening(
-    service: Service | None = None, *, max_message_bytes: int = 16 * MIB
+    service: Service | None = None,
+    *,
+    max_message_bytes: int = 16 * MIB,
+    max_connections: int = 100,
+    max_streams: int = 1000,
+    account: Intake | None = None,
+    registry: CollectorRegistry | None = None,
 ) -> AsyncGenerator[tuple[Http2Listener, int]]:
     listener = Http2Listener(
         "server.extProc",
         methods={"/test.Direct/Mirror": Mirror},
         handlers=[(service or Service()).handler()],
-        max_message_bytes=max_message_bytes,
+        limits=Limits(max_message_bytes, max_connections=max_connections, max_streams=max_streams),
+        account=account or Intake(),
+        metrics=TransportMetrics(registry or CollectorRegistry()),
     )
     port = await listener.start("127.0.0.1", 0)
     try:
@@ -277,8 +289,9 @@ async def test_peer_that_speaks_no_http2_is_hung_up_on(data: bytes) -> None:
 
 
 async def test_client_that_vanished_is_hung_up_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "SILENCE_S", 0.05)
-    monkeypatch.setattr(connections, "PONG_S", 0.05)
+    monkeypatch.setattr(liveness, "GREETING_S", 0.05)
+    monkeypatch.setattr(liveness, "SILENCE_S", 0.05)
+    monkeypatch.setattr(liveness, "PONG_S", 0.05)
     async with listening() as (_, port), channel_to(port) as channel:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0]))
@@ -291,8 +304,40 @@ async def test_client_that_vanished_is_hung_up_on(monkeypatch: pytest.MonkeyPatc
         writer.close()
 
 
+async def test_peer_that_never_begins_is_hung_up_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(liveness, "GREETING_S", 0.05)
+    registry = CollectorRegistry()
+    async with listening(registry=registry) as (_, port), channel_to(port) as channel:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"PRI * HTTP/2.0\r\n")
+
+        with contextlib.suppress(ConnectionResetError):
+            await reader.read()
+
+        name = "kvatlas_extproc_connections_closed_total"
+        assert registry.get_sample_value(name, {"reason": "greeting"}) == 1
+        assert (await unary(channel, "Upper", "on")).value == "ON"
+        writer.close()
+
+
+async def test_call_without_a_message_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(first_messages, "FIRST_MESSAGE_S", 0.05)
+    async with listening() as (_, port), channel_to(port) as channel:
+        method: grpc.aio.StreamStreamMultiCallable[bytes, bytes] = channel.stream_stream(
+            "/test.Direct/Mirror"
+        )
+        spoken, silent = method(), method()
+        await spoken.write(b"first")
+
+        assert await silent.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+        assert await spoken.read() == b"first"
+        await spoken.write(b"later")
+        assert await spoken.read() == b"later"
+        await spoken.done_writing()
+
+
 async def test_second_listener_on_a_port_says_which_setting_to_change() -> None:
     async with listening() as (_, port):
-        other = Http2Listener("server.extProc", methods={}, max_message_bytes=1)
+        other = Http2Listener("server.extProc", methods={}, limits=Limits(1), account=Intake())
         with pytest.raises(ListenError, match=rf"server\.extProc: cannot listen on 127\.0\.0\.1:{port}"):
             await other.start("127.0.0.1", port)

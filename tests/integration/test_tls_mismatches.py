@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry
 
+from kvatlas.api.extproc.intake import Intake
+from kvatlas.api.http2.context import Limits
 from kvatlas.api.http2.listener import Http2Listener
 from kvatlas.api.rest.app import metrics_app
 from kvatlas.api.rest.listener import HttpListener
@@ -57,7 +59,8 @@ def http2_listener(found: Mismatches, *, with_tls: bool) -> Http2Listener:
     return Http2Listener(
         "server.extProc",
         methods={},
-        max_message_bytes=1024,
+        limits=Limits(1024),
+        account=Intake(),
         certificates=certificates,
         on_mismatch=found.at("server.extProc"),
     )

@@ -72,7 +72,7 @@ class ExtProcClient(asyncio.Protocol):
     """One connection; made by `connected`."""
 
     def __init__(self, authority: str) -> None:
-        self._headers = _header_block(authority)
+        self._headers = header_block(authority)
         self._open: dict[int, Conversation] = {}
         self._next_stream, self._received = 1, bytearray()
         self.transport: asyncio.Transport | None = None
@@ -172,8 +172,8 @@ def _messages(messages: Sequence[pb.ProcessingRequest]) -> bytes:
     return b"".join(b"\0" + len(part).to_bytes(4) + part for part in parts)
 
 
-def _header_block(authority: str) -> bytes:
-    """HPACK without tables: POST, http, and literals for all else."""
-    named = [(b"\x04", METHOD), (b"\x01", authority), (b"\x0f\x10", "application/grpc")]
+def header_block(authority: str, path: str = METHOD) -> bytes:
+    """Return the headers of a call in HPACK without tables: POST, http, and literals for all else."""
+    named = [(b"\x04", path), (b"\x01", authority), (b"\x0f\x10", "application/grpc")]
     literals = b"".join(name + bytes((len(value),)) + value.encode() for name, value in named)
     return b"\x83\x86" + literals + b"\x00\x02te\x08trailers"

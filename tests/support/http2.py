@@ -27,9 +27,40 @@ HEADERS = (
 OPENED, MESSAGE, ENDED, GONE, BROKEN = range(5)
 
 
+UNSENT_LIMIT = 1 << 20
+"""Bytes that may wait for a client before its own messages are no longer taken."""
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
+
+
 def framed(message: bytes, *, compressed: bool = False) -> bytes:
     """Return a gRPC message with its prefix."""
     return bytes([compressed]) + len(message).to_bytes(4) + message
+
+
+def frame(kind: int, payload: bytes, flags: int, stream: int) -> bytes:
+    """Return an HTTP/2 frame."""
+    return len(payload).to_bytes(3) + bytes((kind, flags)) + stream.to_bytes(4) + payload
+
+
+ALL = 1 << 62
+"""As much as there is, or as one likes."""
+
+
+def session(
+    *, max_streams: int = 100, max_message_bytes: int = 4 << 20, max_early_ends: int = 1000
+) -> Session:
+    """Return the server's side of a connection."""
+    return Session(
+        max_streams=max_streams, max_message_bytes=max_message_bytes, max_early_ends=max_early_ends
+    )
+
+
+def received(server: Session, data: bytes) -> list[Event]:
+    """Return all events of the data, however many pieces of work it is."""
+    events = server.receive(data, 0.0, ALL)
+    while server.has_input():
+        events += server.receive(b"", 0.0, ALL)
+    return events
 
 
 @dataclass
@@ -68,6 +99,10 @@ class Client:
         self.results: dict[int, CallResult] = {}
         self.goodbyes: list[int] = []
         """Last stream of each GOAWAY."""
+        self.errors: list[int] = []
+        """Error code of each GOAWAY."""
+        self.now = 0.0
+        self.may_hold = 1 << 62
         self.pump()
 
     def open(self, headers: Sequence[tuple[str, str]] = HEADERS, *, ends: bool = False) -> int:
@@ -82,10 +117,11 @@ class Client:
         seen: list[Event] = []
         while True:
             sent = self.connection.data_to_send()
-            seen += self.session.receive(sent) if sent else []
-            answered = self.session.output()
+            if sent or self.session.has_input():
+                seen += self.session.receive(sent, self.now, self.may_hold)
+            answered = self.session.output(1 << 62)
             self._hear(self.connection.receive_data(answered))
-            if not sent and not answered:
+            if not sent and not answered and not self.session.has_input():
                 return seen
 
     def send(self, stream: int, data: bytes, *, ends: bool = False) -> list[Event]:
@@ -127,6 +163,7 @@ class Client:
                     self.results[event.stream_id].reset = event.error_code
                 case h2.events.ConnectionTerminated():
                     self.goodbyes.append(event.last_stream_id or 0)
+                    self.errors.append(event.error_code or 0)
                 case _:
                     pass
 

@@ -15,11 +15,12 @@ using http2::Session;
 
 PyObject* new_session(PyTypeObject* type, PyObject* args, PyObject* named) {
     return guarded([&]() -> PyObject* {
-        static const char* const names[] = {"max_streams", "max_message_bytes", nullptr};
+        static const char* const names[] = {"max_streams", "max_message_bytes", "max_early_ends", nullptr};
         unsigned int n_streams = 0;
-        unsigned long long n_message_bytes = 0;
-        if (PyArg_ParseTupleAndKeywords(args, named, "IK", const_cast<char**>(names), &n_streams, &n_message_bytes) == 0) throw Raised();
-        return wrap(type, new Session({n_streams, static_cast<size_t>(n_message_bytes)}));
+        unsigned long long n_message_bytes = 0, n_early_ends = 0;
+        if (PyArg_ParseTupleAndKeywords(args, named, "IKK", const_cast<char**>(names), &n_streams, &n_message_bytes, &n_early_ends) == 0)
+            throw Raised();
+        return wrap(type, new Session({n_streams, static_cast<size_t>(n_message_bytes), static_cast<size_t>(n_early_ends)}));
     }, nullptr);
 }
 
@@ -44,18 +45,21 @@ PyObject* tuple_of(const Event& event) {
         case EventKind::message:
             return Py_BuildValue("(iiy#)", kind, event.stream, event.text.data(), static_cast<Py_ssize_t>(event.text.size()));
         case EventKind::broken:
-            return Py_BuildValue("(iiis)", kind, event.stream, event.status, event.text.c_str());
+            return Py_BuildValue("(iiiss)", kind, event.stream, event.status, event.text.c_str(), event.more.c_str());
         default:
             return Py_BuildValue("(ii)", kind, event.stream);
     }
 }
 
-PyObject* receive(PyObject* self, PyObject* argument) {
+PyObject* receive(PyObject* self, Call call) {
     return guarded([&]() -> PyObject* {
-        const Buffer bytes(argument, 1, "B", "bytes");
+        const auto args = call.arguments({"data", "now", "may_hold"});
+        const Buffer bytes(args[0], 1, "B", "data");
+        const double now = PyFloat_AsDouble(args[1]);
+        if (now == -1.0 && PyErr_Occurred() != nullptr) throw Raised();
         Session& session = value_of<Session>(self);
         try {
-            session.receive({static_cast<const char*>(bytes.data()), bytes.n_bytes()});
+            session.receive({static_cast<const char*>(bytes.data()), bytes.n_bytes()}, now, as_count(args[2], 0, "may_hold"));
         } catch (const std::invalid_argument& error) {
             raise(PyExc_ValueError, error.what());
         }
@@ -68,9 +72,17 @@ PyObject* receive(PyObject* self, PyObject* argument) {
     }, nullptr);
 }
 
-PyObject* output(PyObject* self, PyObject*) {
+PyObject* keep(PyObject* self, PyObject* data) {
     return guarded([&]() -> PyObject* {
-        const std::string bytes = value_of<Session>(self).take_output();
+        const Buffer bytes(data, 1, "B", "data");
+        value_of<Session>(self).keep({static_cast<const char*>(bytes.data()), bytes.n_bytes()});
+        Py_RETURN_NONE;
+    }, nullptr);
+}
+
+PyObject* output(PyObject* self, PyObject* n) {
+    return guarded([&]() -> PyObject* {
+        const std::string bytes = value_of<Session>(self).take_output(as_count(n, 1, "bytes"));
         return PyBytes_FromStringAndSize(bytes.data(), static_cast<Py_ssize_t>(bytes.size()));
     }, nullptr);
 }
@@ -79,8 +91,8 @@ PyObject* send(PyObject* self, Call call) {
     return guarded([&]() -> PyObject* {
         const auto args = call.arguments({"stream", "message"});
         const Buffer message(args[1], 1, "B", "message");
-        value_of<Session>(self).send(stream_of(args[0]), {static_cast<const char*>(message.data()), message.n_bytes()});
-        Py_RETURN_NONE;
+        const std::string_view bytes{static_cast<const char*>(message.data()), message.n_bytes()};
+        return PyBool_FromLong(value_of<Session>(self).send(stream_of(args[0]), bytes));
     }, nullptr);
 }
 
@@ -107,13 +119,33 @@ PyObject* plain(PyObject* self, PyObject*) {
     }, nullptr);
 }
 
+template <void (Session::*operation)(int32_t)>
+PyObject* on_stream(PyObject* self, PyObject* stream) {
+    return guarded([&]() -> PyObject* {
+        (value_of<Session>(self).*operation)(stream_of(stream));
+        Py_RETURN_NONE;
+    }, nullptr);
+}
+
+template <bool (Session::*question)() const>
+PyObject* asked(PyObject* self, PyObject*) { return PyBool_FromLong((value_of<Session>(self).*question)()); }
+
+PyObject* held(PyObject* self, PyObject*) { return number(value_of<Session>(self).held()); }
+
+PyObject* excess(PyObject* self, PyObject*) { return PyUnicode_FromString(value_of<Session>(self).excess()); }
+
 PyObject* n_pongs(PyObject* self, PyObject*) { return number(value_of<Session>(self).n_pongs()); }
 
-PyObject* is_over(PyObject* self, PyObject*) { return PyBool_FromLong(value_of<Session>(self).is_over()); }
-
 PyMethodDef session_methods[] = {
-    {"receive", receive, METH_O, nullptr},
-    {"output", output, METH_NOARGS, nullptr},
+    method<receive>("receive"),
+    {"keep", keep, METH_O, nullptr},
+    {"has_input", asked<&Session::has_input>, METH_NOARGS, nullptr},
+    {"held", held, METH_NOARGS, nullptr},
+    {"excess", excess, METH_NOARGS, nullptr},
+    {"is_greeted", asked<&Session::is_greeted>, METH_NOARGS, nullptr},
+    {"pause", on_stream<&Session::pause>, METH_O, nullptr},
+    {"resume", on_stream<&Session::resume>, METH_O, nullptr},
+    {"output", output, METH_O, nullptr},
     method<send>("send"),
     method<finish>("finish"),
     {"unsent", unsent, METH_O, nullptr},
@@ -121,7 +153,7 @@ PyMethodDef session_methods[] = {
     {"n_pongs", n_pongs, METH_NOARGS, nullptr},
     {"announce_end", plain<&Session::announce_end>, METH_NOARGS, nullptr},
     {"refuse_new", plain<&Session::refuse_new>, METH_NOARGS, nullptr},
-    {"is_over", is_over, METH_NOARGS, nullptr},
+    {"is_over", asked<&Session::is_over>, METH_NOARGS, nullptr},
     {nullptr, nullptr, 0, nullptr},
 };
 PyType_Slot session_slots[] = {

@@ -56,12 +56,24 @@ using OnHeader = int (*)(Session*, const Frame*, const uint8_t* name, size_t n_n
 using OnData = int (*)(Session*, uint8_t flags, int32_t stream_id, const uint8_t* data, size_t n_data, void* user);
 using OnClose = int (*)(Session*, int32_t stream_id, uint32_t error, void* user);
 
-constexpr uint8_t DATA = 0, HEADERS = 1, PING = 6;                             // frame types
+constexpr uint8_t DATA = 0, HEADERS = 1, SETTINGS = 4, PING = 6, CONTINUATION = 9;  // frame types
 constexpr uint8_t END_STREAM = 1, ACK = 1;                                     // frame flags
 constexpr uint32_t DATA_EOF = 1, DATA_NO_END_STREAM = 2;                       // flags of ReadData
 constexpr int ERR_DEFERRED = -508, ERR_TEMPORAL_CALLBACK_FAILURE = -521;       // answers of callbacks
-constexpr int32_t MAX_CONCURRENT_STREAMS = 3, INITIAL_WINDOW_SIZE = 4, MAX_HEADER_LIST_SIZE = 6;  // settings
-constexpr uint32_t NO_ERROR = 0, CANCEL = 8;                                   // error codes
+constexpr int32_t MAX_CONCURRENT_STREAMS = 3, INITIAL_WINDOW_SIZE = 4, MAX_HEADER_LIST_SIZE = 6,
+                  NO_RFC7540_PRIORITIES = 9;                                   // settings
+constexpr uint32_t NO_ERROR = 0, ENHANCE_YOUR_CALM = 11;                       // error codes
+
+// Oldest version that bounds by itself the answers that wait for a client and the settings in a frame (CVE-2019-9513,
+// CVE-2020-11080). What later versions bound, a session bounds too.
+constexpr int OLDEST = 0x012900;  // 1.41.0
+
+struct Version {
+    int age;
+    int number;
+    const char* text;
+    const char* protocol;
+};
 
 // name in the library, type
 #define KVATLAS_NGHTTP2_FUNCTIONS(X)                                                                                   \
@@ -76,6 +88,7 @@ constexpr uint32_t NO_ERROR = 0, CANCEL = 8;                                   /
     X(option_del, void (*)(Option*))                                                                                   \
     X(option_set_no_auto_window_update, void (*)(Option*, int))                                                        \
     X(option_set_no_closed_streams, void (*)(Option*, int))                                                            \
+    X(option_set_max_settings, void (*)(Option*, size_t))                                                              \
     X(session_server_new2, int (*)(Session**, const Callbacks*, void*, const Option*))                                 \
     X(session_del, void (*)(Session*))                                                                                 \
     X(session_mem_recv, ssize_t (*)(Session*, const uint8_t*, size_t))                                                 \
@@ -94,6 +107,8 @@ constexpr uint32_t NO_ERROR = 0, CANCEL = 8;                                   /
     X(submit_ping, int (*)(Session*, uint8_t, const uint8_t*))                                                         \
     X(submit_goaway, int (*)(Session*, uint8_t, int32_t, uint32_t, const uint8_t*, size_t))                            \
     X(submit_shutdown_notice, int (*)(Session*))                                                                       \
+    X(session_terminate_session, int (*)(Session*, uint32_t))                                                          \
+    X(version, Version* (*)(int))                                                                                      \
     X(strerror, const char* (*)(int))
 
 struct Library {
@@ -104,7 +119,7 @@ struct Library {
     void (*option_set_stream_reset_rate_limit)(Option*, uint64_t burst, uint64_t per_second);
 };
 
-// Returns the library; throws std::runtime_error with what is missing.
+// Returns the library; throws std::runtime_error with what is missing, or that it is too old.
 const Library& library();
 
 }  // namespace kvatlas::nghttp2

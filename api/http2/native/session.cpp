@@ -15,23 +15,25 @@ using nghttp2::Frame;
 // Window of a client: a body of usual size in one go, and no more memory for one that stalls.
 constexpr int32_t STREAM_WINDOW = 1 << 20, CONNECTION_WINDOW = 1 << 24;
 
-// Limit of replies that wait for a client that does not read; past it, the call's own messages are not read either.
-constexpr size_t MAX_UNSENT = 1 << 20;
-
-// Limit of stream resets by a client, by default 33 per second. A gateway resets every stream that it has finished.
+// Limit of the library for stream resets by a client, by default 33 per second. A gateway resets every stream that it has
+// finished; the session counts those without an answer itself.
 constexpr uint64_t MAX_RESETS = 1'000'000;
 
-// Bytes that a client may send on a finished call before its stream is reset. Clients end such a call by themselves, and
-// some treat a reset while they send as a failure of the call.
-constexpr size_t MAX_IGNORED = 1 << 24;
+// Frames with settings after the first ones. Clients that measure the network adjust their window now and then; each
+// adjustment costs a step for every stream.
+constexpr double SETTINGS_AT_ONCE = 100, SETTINGS_PER_SECOND = 2;
+constexpr size_t MAX_SETTINGS = 16;  // in one frame; eight are defined
+constexpr size_t STREAMS_PER_WORK = 4096;
 
-// Most memory reserved for the length in a prefix; a longer message grows as it comes.
-constexpr size_t MAX_RESERVED = 1 << 20;
+// Frames of one header block; its bytes are limited as those of the headers. Late versions of the library take nine.
+constexpr size_t MAX_BLOCK_FRAMES = 8;
+
+// Bytes already sent that are kept at most in front of those that wait.
+constexpr size_t MAX_SENT = 1 << 18;
 
 constexpr size_t MAX_HEADER_BYTES = 64 * 1024;
 constexpr size_t FIELD_OVERHEAD = 32;  // RFC 9113 section 6.5.2
 
-constexpr int UNIMPLEMENTED = 12, INTERNAL = 13, RESOURCE_EXHAUSTED = 8;  // gRPC status codes
 
 Field field(std::string_view name, std::string_view value) {
     return {reinterpret_cast<const uint8_t*>(name.data()), reinterpret_cast<const uint8_t*>(value.data()), name.size(),
@@ -82,7 +84,11 @@ struct Session::Callbacks {
     }
 };
 
-Session::Session(Limits limits) : library_(nghttp2::library()), limits_(limits) {
+Session::Session(Limits limits)
+    : library_(nghttp2::library()),
+      limits_(limits),
+      early_ends_(static_cast<double>(limits.n_early_ends), static_cast<double>(limits.n_early_ends) / 10),
+      settings_(SETTINGS_AT_ONCE, SETTINGS_PER_SECOND) {
     nghttp2::Callbacks* callbacks = nullptr;
     nghttp2::Option* option = nullptr;
     if (library_.session_callbacks_new(&callbacks) != 0) throw std::bad_alloc();
@@ -94,6 +100,7 @@ Session::Session(Limits limits) : library_(nghttp2::library()), limits_(limits) 
     if (library_.option_new(&option) == 0) {
         library_.option_set_no_auto_window_update(option, 1);
         library_.option_set_no_closed_streams(option, 1);
+        library_.option_set_max_settings(option, MAX_SETTINGS);
         if (library_.option_set_stream_reset_rate_limit != nullptr)
             library_.option_set_stream_reset_rate_limit(option, MAX_RESETS, MAX_RESETS);
         library_.session_server_new2(&session_, callbacks, this, option);
@@ -105,6 +112,8 @@ Session::Session(Limits limits) : library_(nghttp2::library()), limits_(limits) 
         nghttp2::Setting{nghttp2::MAX_CONCURRENT_STREAMS, limits_.n_streams},
         nghttp2::Setting{nghttp2::INITIAL_WINDOW_SIZE, STREAM_WINDOW},
         nghttp2::Setting{nghttp2::MAX_HEADER_LIST_SIZE, MAX_HEADER_BYTES},
+        // The tree of priorities costs a step for every stream in it.
+        nghttp2::Setting{nghttp2::NO_RFC7540_PRIORITIES, 1},
     };
     library_.submit_settings(session_, 0, settings.data(), settings.size());
     library_.session_set_local_window_size(session_, 0, 0, CONNECTION_WINDOW);
@@ -112,35 +121,110 @@ Session::Session(Limits limits) : library_(nghttp2::library()), limits_(limits) 
 
 Session::~Session() { library_.session_del(session_); }
 
-void Session::receive(std::string_view bytes) {
-    const ssize_t n = library_.session_mem_recv(session_, reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size());
-    if (n < 0) throw std::invalid_argument(library_.strerror(static_cast<int>(n)));
+void Session::receive(std::string_view bytes, double now, size_t may_hold) {
+    now_ = now;
+    may_hold_ = may_hold;
+    n_work_ = 0;
+    if (!input_.empty()) {
+        input_.append(bytes);
+        input_.erase(0, take(input_));
+        if (input_.empty()) input_ = {};
+    } else {
+        const size_t n = take(bytes);
+        input_.assign(bytes.substr(n));
+    }
 }
 
-std::string Session::take_output() {
+// Reads frames until the work is done, and returns the bytes read.
+size_t Session::take(std::string_view bytes) {
+    for (size_t n = ready_.size(); n > 0 && n_work_ < MAX_WORK; --n) {
+        const int32_t stream_id = ready_.front();
+        ready_.pop_front();
+        take_waiting(stream_id);
+    }
+    size_t n_taken = 0;
+    while (n_taken < bytes.size() && n_work_ < MAX_WORK && *excess_ == 0) {
+        const std::string_view rest = bytes.substr(n_taken);
+        const size_t n = frames_.next(rest);
+        if (frames_.has_begun()) begin_frame(frames_.head());
+        if (*excess_ != 0) break;
+        const ssize_t n_read = library_.session_mem_recv(session_, reinterpret_cast<const uint8_t*>(rest.data()), n);
+        if (n_read < 0) throw std::invalid_argument(library_.strerror(static_cast<int>(n_read)));
+        n_taken += n;
+    }
+    return *excess_ == 0 ? n_taken : bytes.size();
+}
+
+void Session::begin_frame(const FrameHead& head) {
+    ++n_work_;
+    if (head.type == nghttp2::HEADERS) n_block_ = n_block_frames_ = 0;
+    if (head.type == nghttp2::HEADERS || head.type == nghttp2::CONTINUATION) {
+        n_block_ += head.length;
+        n_work_ += head.length / 1024;
+        if (n_block_ > MAX_HEADER_BYTES || ++n_block_frames_ > MAX_BLOCK_FRAMES) end("header_block");
+    }
+    if (head.type == nghttp2::SETTINGS && (head.flags & nghttp2::ACK) == 0) {
+        n_work_ += (1 + streams_.size() / STREAMS_PER_WORK) * (head.length / 6);
+        if (!settings_.take(now_)) end("settings");
+    }
+}
+
+void Session::end(const char* excess) {
+    if (*excess_ != 0) return;
+    excess_ = excess;
+    library_.session_terminate_session(session_, nghttp2::ENHANCE_YOUR_CALM);
+}
+
+std::string Session::take_output(size_t n) {
     std::string output;
     const uint8_t* bytes = nullptr;
-    for (ssize_t n; (n = library_.session_mem_send(session_, &bytes)) != 0;) {
-        if (n < 0) throw std::bad_alloc();
-        output.append(reinterpret_cast<const char*>(bytes), static_cast<size_t>(n));
+    while (output.size() < n) {
+        const ssize_t n_bytes = library_.session_mem_send(session_, &bytes);
+        if (n_bytes == 0) break;
+        if (n_bytes < 0) throw std::bad_alloc();
+        output.append(reinterpret_cast<const char*>(bytes), static_cast<size_t>(n_bytes));
     }
     return output;
 }
 
-void Session::send(int32_t stream_id, std::string_view message) {
+void Session::pause(int32_t stream_id) {
     Stream* const stream = find(stream_id);
-    if (stream == nullptr || stream->is_finished) return;
+    if (stream != nullptr && !stream->is_finished) stream->is_paused = true;
+}
+
+void Session::resume(int32_t stream_id) {
+    Stream* const stream = find(stream_id);
+    if (stream == nullptr || !stream->is_paused) return;
+    stream->is_paused = false;
+    ready_.push_back(stream_id);
+}
+
+bool Session::send(int32_t stream_id, std::string_view message) {
+    Stream* const stream = find(stream_id);
+    if (stream == nullptr || stream->is_finished || stream->is_broken) return true;
+    if (stream->n_unsent() != 0 && !has_room(PREFIX_BYTES + message.size())) {
+        stream->is_broken = true;
+        forget_messages(*stream);
+        held_ -= stream->outbound.size();
+        stream->outbound = {};
+        stream->sent = 0;
+        library_.submit_rst_stream(session_, 0, stream_id, nghttp2::ENHANCE_YOUR_CALM);
+        return false;
+    }
     const auto n = static_cast<uint32_t>(message.size());
     const char prefix[PREFIX_BYTES] = {0, static_cast<char>(n >> 24), static_cast<char>(n >> 16), static_cast<char>(n >> 8),
                                        static_cast<char>(n)};
     stream->outbound.append(prefix, PREFIX_BYTES).append(message);
+    held_ += PREFIX_BYTES + message.size();
     answer(stream_id, *stream);
+    return true;
 }
 
 void Session::finish(int32_t stream_id, int status, std::string_view text) {
     Stream* const stream = find(stream_id);
     if (stream == nullptr || stream->is_finished) return;
     stream->is_finished = true;
+    forget_messages(*stream);
     stream->status = status;
     stream->status_text = percent_encoded(text);
     answer(stream_id, *stream);
@@ -177,7 +261,9 @@ int Session::begin_headers(const Frame& frame) {
 int Session::header(const Frame& frame, std::string_view name, std::string_view value) {
     Stream* const stream = find(frame.header.stream_id);
     if (stream == nullptr) return 0;
-    stream->n_header_bytes += name.size() + value.size() + FIELD_OVERHEAD;
+    const size_t n = name.size() + value.size() + FIELD_OVERHEAD;
+    n_work_ += n / 1024;
+    stream->n_header_bytes += n;
     if (stream->n_header_bytes > MAX_HEADER_BYTES) return nghttp2::ERR_TEMPORAL_CALLBACK_FAILURE;  // resets the stream
     if (name == ":path") stream->path = value;
     if (name == "content-type") stream->content_type = value;
@@ -188,6 +274,7 @@ int Session::header(const Frame& frame, std::string_view name, std::string_view 
 void Session::frame_received(const Frame& frame) {
     const nghttp2::FrameHeader& header = frame.header;
     if (header.type == nghttp2::PING && (header.flags & nghttp2::ACK) != 0) ++n_pongs_;
+    if (header.type == nghttp2::SETTINGS) is_greeted_ = true;
     if (header.type != nghttp2::HEADERS && header.type != nghttp2::DATA) return;
     Stream* const stream = find(header.stream_id);
     if (stream == nullptr) return;
@@ -198,36 +285,18 @@ void Session::frame_received(const Frame& frame) {
     }
     if ((header.flags & nghttp2::END_STREAM) == 0) return;
     stream->client_ended = true;
-    if (stream->n_prefix != 0) {
-        break_off(header.stream_id, *stream, INTERNAL, "the call ended within a message");
-    } else if (!stream->is_broken) {
-        events_.push_back({EventKind::ended, header.stream_id});
-    }
-}
-
-void Session::data(int32_t stream_id, std::string_view bytes) {
-    library_.session_consume_connection(session_, bytes.size());
-    Stream* const stream = find(stream_id);
-    if (stream == nullptr) return;
-    if (stream->n_unsent() > MAX_UNSENT) {
-        stream->unconsumed += bytes.size();
-    } else {
-        library_.session_consume_stream(session_, stream_id, bytes.size());
-    }
-    if (stream->is_broken || stream->is_finished) {
-        stream->n_ignored += bytes.size();
-        if (stream->n_ignored > MAX_IGNORED) library_.submit_rst_stream(session_, 0, stream_id, nghttp2::NO_ERROR);
-        return;
-    }
-    take_messages(stream_id, *stream, bytes);
+    end_messages(header.stream_id, *stream);
 }
 
 void Session::closed(int32_t stream_id) {
     const auto found = streams_.find(stream_id);
     if (found == streams_.end()) return;
     const bool is_told = found->second.is_opened && !found->second.is_finished;
+    const bool is_early = !found->second.has_answered;
+    held_ -= found->second.n_held();
     streams_.erase(found);
     if (is_told) events_.push_back({EventKind::gone, stream_id});
+    if (is_early && !early_ends_.take(now_)) end("resets");
 }
 
 ssize_t Session::read(int32_t stream_id, uint8_t* out, size_t n_out, uint32_t* flags) {
@@ -236,9 +305,13 @@ ssize_t Session::read(int32_t stream_id, uint8_t* out, size_t n_out, uint32_t* f
     const size_t n = std::min(n_out, stream->n_unsent());
     std::memcpy(out, stream->outbound.data() + stream->sent, n);
     stream->sent += n;
-    if (stream->n_unsent() == 0) {
-        stream->outbound.clear();
-        stream->sent = 0;
+    const bool is_sent = stream->n_unsent() == 0;
+    if (is_sent || (stream->sent > MAX_SENT && stream->sent > stream->outbound.size() / 2)) {
+        held_ -= stream->sent;
+        stream->outbound.erase(0, std::exchange(stream->sent, 0));
+    }
+    if (is_sent) {
+        if (stream->outbound.capacity() > MAX_RESERVED) stream->outbound = {};
         if (stream->is_finished) {
             *flags = nghttp2::DATA_EOF | nghttp2::DATA_NO_END_STREAM;
             submit_trailer(stream_id, *stream);
@@ -246,54 +319,8 @@ ssize_t Session::read(int32_t stream_id, uint8_t* out, size_t n_out, uint32_t* f
             return nghttp2::ERR_DEFERRED;
         }
     }
-    if (stream->unconsumed != 0 && stream->n_unsent() <= MAX_UNSENT) {
-        library_.session_consume_stream(session_, stream_id, std::exchange(stream->unconsumed, 0));
-    }
+    renew_window(stream_id, *stream);
     return static_cast<ssize_t>(n);
-}
-
-void Session::take_messages(int32_t stream_id, Stream& stream, std::string_view bytes) {
-    while (!bytes.empty()) {
-        if (!take_prefix(stream_id, stream, bytes)) return;
-        const size_t n = std::min(bytes.size(), stream.n_message - stream.message.size());
-        stream.message.append(bytes.substr(0, n));
-        bytes.remove_prefix(n);
-        if (stream.message.size() < stream.n_message) return;
-        events_.push_back({EventKind::message, stream_id, 0, std::exchange(stream.message, {})});
-        stream.n_prefix = 0;
-    }
-}
-
-// Returns whether the prefix is complete and its message is allowed.
-bool Session::take_prefix(int32_t stream_id, Stream& stream, std::string_view& bytes) {
-    auto& prefix = stream.prefix;
-    if (stream.n_prefix == prefix.size()) return true;
-    const size_t n_new = std::min(bytes.size(), prefix.size() - stream.n_prefix);
-    std::memcpy(prefix.data() + stream.n_prefix, bytes.data(), n_new);
-    bytes.remove_prefix(n_new);
-    stream.n_prefix += n_new;
-    if (stream.n_prefix < prefix.size()) return false;
-    const size_t n = size_t{prefix[1]} << 24 | size_t{prefix[2]} << 16 | size_t{prefix[3]} << 8 | prefix[4];
-    if (prefix[0] != 0) {
-        break_off(stream_id, stream, UNIMPLEMENTED, "compressed messages are not taken");
-        return false;
-    }
-    if (n > limits_.n_message_bytes) {
-        break_off(stream_id, stream, RESOURCE_EXHAUSTED,
-                  "a message of " + std::to_string(n) + " bytes, more than the " + std::to_string(limits_.n_message_bytes) +
-                      " that are taken");
-        return false;
-    }
-    stream.n_message = n;
-    stream.message.reserve(std::min(n, MAX_RESERVED));
-    return true;
-}
-
-void Session::break_off(int32_t stream_id, Stream& stream, int status, std::string text) {
-    stream.is_broken = true;
-    stream.n_prefix = 0;
-    stream.message = {};
-    events_.push_back({EventKind::broken, stream_id, status, std::move(text)});
 }
 
 // Headers are sent with the first message, or with the status of a call without messages.

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -10,15 +11,23 @@
 #include <utility>
 #include <vector>
 
+#include "budget.h"
 #include "nghttp2.h"
 
 namespace kvatlas::http2 {
 
 constexpr size_t PREFIX_BYTES = 5;  // of a gRPC message: a flag and its length
 
+// Work of one `receive`, in frames, messages and kilobytes of headers: at most a few milliseconds for the whole process.
+constexpr size_t MAX_WORK = 128;
+
+// Most memory reserved for the length in a prefix, which costs the client nothing; a longer message grows as it comes.
+constexpr size_t MAX_RESERVED = 1 << 16;
+
 struct Limits {
     uint32_t n_streams;
     size_t n_message_bytes;
+    size_t n_early_ends;  // streams that may end at once without an answer; a tenth of them per second in the long run
 };
 
 enum class EventKind : int {
@@ -26,7 +35,7 @@ enum class EventKind : int {
     message = 1,  // `text` is a whole message
     ended = 2,    // the client has sent all
     gone = 3,     // the client gave the call up, or the connection did: nothing can be sent
-    broken = 4,   // the client's messages break the protocol or a limit: `status` and `text` are to be told
+    broken = 4,   // the client's messages break the protocol or a limit: `status` and `text` are to be told, `more` is counted
 };
 
 struct Event {
@@ -43,17 +52,38 @@ public:
     Session& operator=(const Session&) = delete;
     ~Session();
 
-    // Takes bytes of the client. Throws std::invalid_argument if they are not HTTP/2; the connection is then lost.
-    void receive(std::string_view bytes);
+    // Takes bytes of the client, at `now` in seconds, as long as their work is within the budget of one call; keeps the
+    // rest for the next call. The session may hold `may_hold` bytes. Throws std::invalid_argument if the bytes are not
+    // HTTP/2; the connection is then lost.
+    void receive(std::string_view bytes, double now, size_t may_hold);
+
+    // Keeps bytes of the client for the next `receive`.
+    void keep(std::string_view bytes) { input_.append(bytes); }
+    bool has_input() const { return !input_.empty() || !ready_.empty(); }
+
+    // Returns the bytes held: partial messages, messages of paused calls, answers that wait, input.
+    size_t held() const { return held_ + input_.size(); }
+
+    // Returns the limit that the client broke, after which the connection has to be closed; empty if none.
+    const char* excess() const { return excess_; }
+
+    // Returns whether the client has sent its preface and settings.
+    bool is_greeted() const { return is_greeted_; }
+
+    // Stops and continues delivering the messages of a call. A paused client gets no new window.
+    void pause(int32_t stream);
+    void resume(int32_t stream);
 
     // Returns the events since the last call.
     std::vector<Event> take_events() { return std::exchange(events_, {}); }
 
-    // Returns bytes for the client. Flow control may hold some back until the client accepts more.
-    std::string take_output();
+    // Returns at least `n` bytes for the client, or all that there are. Flow control may hold some back until the client
+    // accepts more.
+    std::string take_output(size_t n);
 
-    // Sends one message, or ends a call; without effect if the call is over.
-    void send(int32_t stream, std::string_view message);
+    // Sends one message, or ends a call; without effect if the call is over. Returns false if there is no room for a
+    // further message that waits: the stream is then reset.
+    bool send(int32_t stream, std::string_view message);
     void finish(int32_t stream, int status, std::string_view text);
 
     // Returns the bytes of a call that wait for the client.
@@ -76,6 +106,8 @@ private:
         std::array<uint8_t, PREFIX_BYTES> prefix{};  // of the message that is coming, as far as it came
         size_t n_prefix = 0, n_message = 0;
         std::string message;
+        std::string inbound;  // bytes not yet read, from `n_read` on: the call is paused, or the work of one `receive` is done
+        size_t n_read = 0;
         std::string outbound;  // framed messages from `sent` on
         size_t sent = 0;
         size_t n_ignored = 0;
@@ -83,8 +115,10 @@ private:
         std::string status_text;
         int status = 0;
         bool is_opened = false, is_broken = false, client_ended = false, has_answered = false, is_finished = false;
+        bool is_paused = false;
 
         size_t n_unsent() const { return outbound.size() - sent; }
+        size_t n_held() const { return message.size() + inbound.size() + outbound.size(); }
     };
 
     int begin_headers(const nghttp2::Frame& frame);
@@ -94,9 +128,17 @@ private:
     void closed(int32_t stream_id);
     ssize_t read(int32_t stream_id, uint8_t* out, size_t n_out, uint32_t* flags);
 
-    void take_messages(int32_t stream_id, Stream& stream, std::string_view bytes);
+    size_t take(std::string_view bytes);
+    void begin_frame(const FrameHead& head);
+    void take_waiting(int32_t stream_id);
+    void end_messages(int32_t stream_id, Stream& stream);
+    size_t take_messages(int32_t stream_id, Stream& stream, std::string_view bytes);
     bool take_prefix(int32_t stream_id, Stream& stream, std::string_view& bytes);
-    void break_off(int32_t stream_id, Stream& stream, int status, std::string text);
+    void forget_messages(Stream& stream);
+    bool has_room(size_t n) const { return held() + n <= may_hold_; }
+    void renew_window(int32_t stream_id, Stream& stream);
+    void break_off(int32_t stream_id, Stream& stream, int status, std::string text, const char* reason);
+    void end(const char* excess);
     void answer(int32_t stream_id, Stream& stream);
     void submit_trailer(int32_t stream_id, const Stream& stream);
     Stream* find(int32_t stream_id);
@@ -108,8 +150,16 @@ private:
     nghttp2::Session* session_ = nullptr;
     std::unordered_map<int32_t, Stream> streams_;
     std::vector<Event> events_;
+    std::string input_;
+    std::deque<int32_t> ready_;  // streams with bytes to read that are not paused
+    FrameReader frames_;
+    Rate early_ends_, settings_;
+    size_t n_block_ = 0, n_block_frames_ = 0;  // of the header block that is coming
+    size_t n_work_ = 0, held_ = 0, may_hold_ = SIZE_MAX;
+    double now_ = 0;
+    const char* excess_ = "";
     size_t n_pongs_ = 0;
-    bool is_refusing_ = false;
+    bool is_refusing_ = false, is_greeted_ = false;
 };
 
 }  // namespace kvatlas::http2

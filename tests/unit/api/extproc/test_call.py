@@ -46,6 +46,7 @@ class Gateway:
     sent: list[bytes] = field(default_factory=list[bytes])
     ended: list[StatusCode] = field(default_factory=list[StatusCode])
     completions: list[Completion] = field(default_factory=list[Completion])
+    is_paused: bool = False
 
     def send(self, message: bytes) -> None:
         self.sent.append(message)
@@ -55,6 +56,13 @@ class Gateway:
 
     async def drained(self) -> None:
         raise AssertionError("nobody waits for that here")
+
+    def pause_reading(self) -> None:
+        assert not self.is_paused
+        self.is_paused = True
+
+    def resume_reading(self) -> None:
+        self.is_paused = False
 
 
 def call_on(gateway: Gateway, router: Router, intake: Intake | None = None) -> ExtProcCall:

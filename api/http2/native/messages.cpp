@@ -1,0 +1,147 @@
+// The gRPC messages in the data of streams.
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "session.h"
+
+namespace kvatlas::http2 {
+namespace {
+
+// Limit of replies that wait for a client that does not read; past it, the call's own messages are not read either.
+constexpr size_t MAX_UNSENT = 1 << 20;
+
+// Bytes that a client may send on a finished call before its stream is reset. Clients end such a call by themselves, and
+// some treat a reset while they send as a failure of the call.
+constexpr size_t MAX_IGNORED = 1 << 24;
+
+constexpr int UNIMPLEMENTED = 12, INTERNAL = 13, RESOURCE_EXHAUSTED = 8;  // gRPC status codes
+
+constexpr const char* NO_ROOM = "the server holds too many bytes of calls";
+
+}  // namespace
+
+void Session::end_messages(int32_t stream_id, Stream& stream) {
+    if (!stream.inbound.empty() || stream.is_paused || stream.is_broken || stream.is_finished) return;
+    if (stream.n_prefix != 0) {
+        break_off(stream_id, stream, INTERNAL, "the call ended within a message", "protocol");
+    } else {
+        events_.push_back({EventKind::ended, stream_id});
+    }
+}
+
+void Session::data(int32_t stream_id, std::string_view bytes) {
+    library_.session_consume_connection(session_, bytes.size());
+    Stream* const stream = find(stream_id);
+    if (stream == nullptr) return;
+    stream->unconsumed += bytes.size();
+    if (stream->is_broken || stream->is_finished) {
+        stream->n_ignored += bytes.size();
+        if (stream->n_ignored > MAX_IGNORED) library_.submit_rst_stream(session_, 0, stream_id, nghttp2::NO_ERROR);
+    } else {
+        const bool must_wait = stream->is_paused || !stream->inbound.empty();
+        const size_t n = must_wait ? 0 : take_messages(stream_id, *stream, bytes);
+        if (n < bytes.size() && !stream->is_broken) {
+            if (!has_room(bytes.size() - n)) {
+                break_off(stream_id, *stream, RESOURCE_EXHAUSTED, NO_ROOM, "held_bytes");
+            } else {
+                if (!must_wait) ready_.push_back(stream_id);
+                stream->inbound.append(bytes.substr(n));
+                held_ += bytes.size() - n;
+            }
+        }
+    }
+    renew_window(stream_id, *stream);
+}
+
+// Reads messages that waited for their call or for the next `receive`.
+void Session::take_waiting(int32_t stream_id) {
+    Stream* const stream = find(stream_id);
+    if (stream == nullptr || stream->is_paused || stream->is_finished) return;
+    const std::string_view rest = std::string_view(stream->inbound).substr(stream->n_read);
+    stream->n_read += take_messages(stream_id, *stream, rest);
+    if (stream->n_read < stream->inbound.size()) {
+        ready_.push_back(stream_id);
+        return;
+    }
+    held_ -= stream->inbound.size();
+    stream->inbound = {};
+    stream->n_read = 0;
+    if (stream->client_ended) end_messages(stream_id, *stream);
+    renew_window(stream_id, *stream);
+}
+
+// A client that does not read its answers, or whose call does not take its messages, gets no new window.
+void Session::renew_window(int32_t stream_id, Stream& stream) {
+    if (stream.unconsumed == 0 || stream.is_paused || !stream.inbound.empty() || stream.n_unsent() > MAX_UNSENT) return;
+    library_.session_consume_stream(session_, stream_id, std::exchange(stream.unconsumed, 0));
+}
+
+// Returns the bytes read: all of them unless the work of one `receive` is done.
+size_t Session::take_messages(int32_t stream_id, Stream& stream, std::string_view bytes) {
+    const size_t n_given = bytes.size();
+    while (!bytes.empty() && n_work_ < MAX_WORK) {
+        if (!take_prefix(stream_id, stream, bytes)) return n_given - bytes.size();
+        const size_t n = std::min(bytes.size(), stream.n_message - stream.message.size());
+        if (!has_room(n)) {
+            break_off(stream_id, stream, RESOURCE_EXHAUSTED, NO_ROOM, "held_bytes");
+            return n_given - bytes.size();
+        }
+        // A quarter of a message is proof enough that the rest comes; growing to its length step by step would copy it.
+        if (stream.message.size() > stream.n_message / 4) stream.message.reserve(stream.n_message);
+        stream.message.append(bytes.substr(0, n));
+        bytes.remove_prefix(n);
+        if (stream.message.size() < stream.n_message) {
+            held_ += n;
+            continue;
+        }
+        held_ -= stream.n_message - n;
+        ++n_work_;
+        events_.push_back({EventKind::message, stream_id, 0, std::exchange(stream.message, {})});
+        stream.n_prefix = 0;
+    }
+    return n_given - bytes.size();
+}
+
+// Returns whether the prefix is complete and its message is allowed.
+bool Session::take_prefix(int32_t stream_id, Stream& stream, std::string_view& bytes) {
+    auto& prefix = stream.prefix;
+    if (stream.n_prefix == prefix.size()) return true;
+    const size_t n_new = std::min(bytes.size(), prefix.size() - stream.n_prefix);
+    std::memcpy(prefix.data() + stream.n_prefix, bytes.data(), n_new);
+    bytes.remove_prefix(n_new);
+    stream.n_prefix += n_new;
+    if (stream.n_prefix < prefix.size()) return false;
+    const size_t n = size_t{prefix[1]} << 24 | size_t{prefix[2]} << 16 | size_t{prefix[3]} << 8 | prefix[4];
+    if (prefix[0] != 0) {
+        break_off(stream_id, stream, UNIMPLEMENTED, "compressed messages are not taken", "protocol");
+        return false;
+    }
+    if (n > limits_.n_message_bytes) {
+        break_off(stream_id, stream, RESOURCE_EXHAUSTED,
+                  "a message of " + std::to_string(n) + " bytes, more than the " + std::to_string(limits_.n_message_bytes) +
+                      " that are taken",
+                  "too_long");
+        return false;
+    }
+    stream.n_message = n;
+    stream.message.reserve(std::min(n, MAX_RESERVED));
+    return true;
+}
+
+void Session::break_off(int32_t stream_id, Stream& stream, int status, std::string text, const char* reason) {
+    stream.is_broken = true;
+    forget_messages(stream);
+    events_.push_back({EventKind::broken, stream_id, status, std::move(text), reason});
+}
+
+void Session::forget_messages(Stream& stream) {
+    held_ -= stream.message.size() + stream.inbound.size();
+    stream.n_prefix = stream.n_read = 0;
+    stream.message = {};
+    stream.inbound = {};
+    stream.is_paused = false;
+}
+
+}  // namespace kvatlas::http2
