@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from collections import defaultdict
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, NamedTuple
 
@@ -155,6 +156,8 @@ class RankHolders:
         self._own: dict[Place, HolderId] = {}
         self._all: tuple[HolderId, ...] | None = None
         """Cache of own and shared holders, rebuilt after a change of the own ones; shared ones stay."""
+        self._by_tier: defaultdict[TierId, list[HolderId]] = defaultdict(list)
+        """The own holders of each tier."""
 
     @property
     def index(self) -> BlockIndex:
@@ -225,9 +228,7 @@ class RankHolders:
 
     def touch(self, keys: array[int]) -> None:
         """Renew the recency of `keys` in all tiers of this rank, shared ones included."""
-        if self._all is None:
-            self._all = (*self._own.values(), *self.shared_in_use())
-        for holder in self._all:
+        for holder in self._holders():
             self._index.touch(holder, keys)
 
     def set_capacity(self, tier: TierId, n_blocks: int | None) -> int:
@@ -236,7 +237,8 @@ class RankHolders:
 
     def has(self, key: BlockKey) -> bool:
         """Return whether any tier of this rank has the key."""
-        return any(self._index.has(holder, key) for holder in (*self._own.values(), *self.shared_in_use()))
+        runs = self._index.runs(array("Q", [key]))
+        return bool(runs) and any(runs[0].holders >> holder & 1 for holder in self._holders())
 
     def has_in(self, tier: TierId, key: int) -> bool:
         """Return whether any group of this rank has the key in the tier."""
@@ -282,10 +284,18 @@ class RankHolders:
 
     def _changed(self) -> None:
         self._all = None
+        self._by_tier.clear()
+        for place, holder in self._own.items():
+            self._by_tier[place.tier].append(holder)
         self._on_change()
 
-    def _of(self, tier: TierId) -> list[HolderId]:
-        return [holder for place, holder in self._own.items() if place.tier == tier]
+    def _holders(self) -> tuple[HolderId, ...]:
+        if self._all is None:
+            self._all = (*self._own.values(), *self.shared_in_use())
+        return self._all
+
+    def _of(self, tier: TierId) -> Sequence[HolderId]:
+        return self._by_tier.get(tier, ())
 
     def _holder(self, place: Place) -> HolderId:
         holder = self._own.get(place)
