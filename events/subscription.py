@@ -27,7 +27,10 @@ class EventSink(Protocol):
     """Receiver of one publisher's batches, in order, on the event loop's thread."""
 
     def apply(self, batch: Batch, *, live: bool) -> None:
-        """Apply a batch; each comes once. `live` is False if it came by replay."""
+        """Apply a batch; each comes once. `live` is False if it came by replay.
+
+        Report a batch of which a part could not be used with `Subscription.damaged`.
+        """
         ...
 
     def reset(self, reason: str) -> None:
@@ -149,6 +152,11 @@ class Subscription:
         """Start a new life of the publisher, on evidence from elsewhere."""
         self._do(self.stream.restarted(reason))
 
+    def damaged(self) -> None:
+        """Lower the trust: the sink could not use a part of a batch."""
+        self.stream.damaged()
+        self._report_trust()
+
     def stop(self) -> None:
         """Pass nothing more to the sink; `close` frees the sockets."""
         self._source.stop()
@@ -260,8 +268,6 @@ class Subscription:
             self.stream.damaged()
             self.reject(content.reason, content.detail)
             return
-        if not HARMLESS.issuperset(content.rejected):
-            self.stream.damaged()
         self._sink.apply(content, live=live)
 
     def _report_trust(self) -> None:

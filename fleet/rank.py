@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections import defaultdict
-from dataclasses import dataclass, field
+from collections import Counter, defaultdict
+from dataclasses import InitVar, dataclass, field
 
 from ..events.model import Batch, MediumName
 from ..events.stream import Trust
-from ..events.subscription import Subscription
+from ..events.subscription import HARMLESS, Subscription
 from ..indexer.atlas import Atlas
 from ..indexer.auto_bound import AutoBound
 from ..indexer.capacity import CapacityGauge, ObservedCapacity
@@ -18,7 +18,9 @@ from ..indexer.holders import FASTEST
 from ..indexer.learned_bound import LearnedBound
 from ..indexer.ledger import RankLedger
 from ..indexer.snapshot import SavedRank
+from ..indexer.steps import Steps
 from ..indexer.tiers import TierId, TierSource
+from .backlog import Backlog, Turns
 from .metrics import FleetMetrics
 from .predictions import Predictions
 
@@ -55,6 +57,7 @@ class Rank:
     ledger: RankLedger
     predictions: Predictions
     metrics: FleetMetrics
+    turns: InitVar[Turns]
     subscription: Subscription | None = None
     """None if the rank publishes no events."""
     last_batch_at: float | None = None
@@ -76,28 +79,53 @@ class Rank:
     """Bounds in force of tiers without a configured number."""
     learned: dict[TierId, LearnedBound] = field(default_factory=dict[TierId, LearnedBound])
     """Bounds of inferred tiers without a configured number, from the audit."""
+    backlog: Backlog = field(init=False)
+    """Batches that are not applied yet."""
+
+    def __post_init__(self, turns: Turns) -> None:
+        """Make the backlog."""
+        self.backlog = Backlog(turns, apply=self._steps, drop=self._dropped)
 
     def apply(self, batch: Batch, *, live: bool) -> None:
-        """Apply a batch to the index. Cost: O(blocks)."""
+        """Apply a batch to the index, if it is long in the next turns of the event loop."""
         self.last_batch_at = time.monotonic()
-        ledger = self.ledger
-        counters, block_size = ledger.counters, ledger.block_size
-        n_unknown = counters.unknown_removals
-        ledger.apply_batch(batch)
-        # a removal of an unknown block is no evidence that a tier is full: this process may have missed the store
-        self._gauge(batch.removed_media if counters.unknown_removals == n_unknown else frozenset())
-        if len(self.adapters) < MAX_ADAPTERS:
-            self.adapters |= batch.adapters
-        if (shown := ledger.block_size) is not None and shown != block_size:
-            self.predictions.resized(self.endpoint, shown)
-        self.predictions.confirm(self.endpoint, ledger)
-        self.metrics.batch_applied(self.endpoint, len(batch))
-        for reason in batch.rejected:
-            self.rejected(reason)
         if live and batch.timestamp > 0:
             # clocks of two machines: a negative lag is clock skew and is observed as 0
             self.lag_s = time.time() - batch.timestamp
             self.metrics.event_lag.observe(max(0.0, self.lag_s))
+        self.backlog.add(batch)
+
+    def _steps(self, batch: Batch) -> Steps:
+        ledger = self.ledger
+        counters, block_size = ledger.counters, ledger.block_size
+        n_unknown = counters.unknown_removals
+        yield from ledger.steps(batch)
+        # a removal of an unknown block is no evidence that a tier is full: this process may have missed the store
+        self._gauge(batch.removed_media if counters.unknown_removals == n_unknown else frozenset())
+        self._name_adapters(batch.adapters - self.adapters)
+        if (shown := ledger.block_size) is not None and shown != block_size:
+            self.predictions.resized(self.endpoint, shown)
+        self.predictions.confirm(self.endpoint, ledger)
+        self.metrics.batch_applied(self.endpoint, len(batch))
+        if batch.rejected:
+            for reason, n_events in Counter(batch.rejected).items():
+                self.rejected(reason, n_events)
+            if not HARMLESS.issuperset(batch.rejected):
+                self._damaged()
+
+    def _name_adapters(self, fresh: frozenset[str]) -> None:
+        room = MAX_ADAPTERS - len(self.adapters)
+        self.adapters.update(sorted(fresh)[:room])
+        if len(fresh) > room:
+            self.rejected("too_many_adapters", len(fresh) - room)
+
+    def _dropped(self, reason: str) -> None:
+        self.rejected(reason)
+        self._damaged()
+
+    def _damaged(self) -> None:
+        if self.subscription is not None:
+            self.subscription.damaged()
 
     def reset(self, reason: str) -> None:
         """Forget everything learned from the publisher, because it restarted."""
@@ -106,6 +134,7 @@ class Rank:
         level = logging.WARNING if now - self.reset_at > SAME_RESTART_S else logging.DEBUG
         log.log(level, "%s rank %d: starting over, %s", self.endpoint, self.number, reason)
         self.reset_at = now
+        self.backlog.clear()
         self.atlas.reset(self.endpoint, self.number)
         self.adapters.clear()
         self.gauges.clear()
@@ -149,9 +178,9 @@ class Rank:
             self.reset(reason)
             self.ledger.without_events()
 
-    def rejected(self, reason: str) -> None:
-        """Count an unreadable message or event, and log the first of each reason."""
-        if self.metrics.event_rejected(self.endpoint, reason):
+    def rejected(self, reason: str, n_events: int = 1) -> None:
+        """Count unreadable messages or events, and log the first of each reason."""
+        if self.metrics.event_rejected(self.endpoint, reason, n_events):
             log.warning(
                 "%s rank %d: sent something unreadable (%s); it is counted and skipped, "
                 "further ones are counted in kvatlas_events_rejected_total",
@@ -176,6 +205,8 @@ class Rank:
         A publisher that does not answer is given up soon: its engine may have no KV events.
         """
         subscription = self.subscription
+        if self.backlog.is_busy:
+            return waited_s <= REPLAYING_S
         if subscription is None or subscription.trust in (Trust.LIVE, Trust.PARTIAL):
             return False
         if subscription.trust is Trust.REPLAYING:

@@ -36,13 +36,18 @@ from ..indexer.snapshot import (
     saved_tiers,
 )
 from .atomic_file import Replacement
+from .backlog import PAUSE_S
 from .endpoint import Endpoint
 from .fleet import Fleet
 from .instance import Instance
 from .metrics import SnapshotMetrics
+from .rank import Rank
 from .roster import Wanted
 
 log = logging.getLogger(__name__)
+
+APPLYING_S = 2.0
+"""Longest wait for a rank's event batches to be applied; an endpoint that takes longer is not saved."""
 
 
 class Snapshots:
@@ -150,12 +155,14 @@ class Snapshots:
         self._metrics.write_seconds.observe(time.monotonic() - begin)
 
     async def save(self, endpoint: Endpoint) -> SavedEndpoint | None:
-        """Return the state of an endpoint for the file, None if it is not saved or was removed meanwhile."""
+        """Return the state of an endpoint for the file, None if it is not saved, was removed meanwhile, or is too busy."""
         if (wanted := self._wanted(endpoint.name)) is None:
             return None
         ranks: list[SavedRank] = []
         for rank in list(endpoint.ranks):
             if self._fleet.get(endpoint.name) is not endpoint:
+                return None
+            if not await self._applied(rank):
                 return None
             ranks.append(rank.dump(now=time.monotonic()))
             await asyncio.sleep(0)
@@ -166,6 +173,13 @@ class Snapshots:
             started=endpoint.started,
             ranks=tuple(ranks),
         )
+
+    async def _applied(self, rank: Rank) -> bool:
+        """Wait until all that the rank's stream has delivered is applied; return whether it is."""
+        begin = time.monotonic()
+        while rank.backlog.is_busy and time.monotonic() < begin + APPLYING_S:  # noqa: ASYNC110 - rarely busy
+            await asyncio.sleep(PAUSE_S)
+        return not rank.backlog.is_busy
 
     async def read(self) -> None:
         """Read the file; an unusable file is logged and ignored."""

@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
 
 from kvatlas.events.errors import WireError
-
 from kvatlas.events.position import StreamPosition
 from kvatlas.events.stream import Action, Apply, PublisherStream, RequestReplay, Reset, StreamLimits, Trust
 from kvatlas.events.wire import WireBatch, decode_batch
