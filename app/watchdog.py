@@ -1,0 +1,123 @@
+"""Watchdog of the event loop: how long it was held, and by which code."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import sys
+import threading
+import time
+from collections.abc import Generator
+from types import FrameType
+
+from prometheus_client import CollectorRegistry, Gauge
+
+from ..fleet.tallies import Times
+
+log = logging.getLogger(__name__)
+
+BEAT_S = 0.02
+"""Interval of the heartbeat: a hold shows at most this much too short. An idle process wakes for each: 0.1 % of a core."""
+
+HUNG_S = 1.0
+"""Time without a heartbeat after which the log says where the loop is held."""
+
+_LOOK_S = 0.2
+"""Interval at which the thread looks at the heartbeat."""
+
+_SECONDS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+
+
+class LoopMetrics:
+    """How late the heartbeats of the event loop came.
+
+    Args:
+        registry: shows it.
+    """
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._held = Times(
+            "loop_held_seconds",
+            "Time for which the event loop served nothing else, by the lateness of a heartbeat.",
+            _SECONDS,
+            registry=registry,
+        )
+        self._longest = Gauge(
+            "kvatlas_loop_held_longest_seconds",
+            "Longest time for which the event loop was held.",
+            registry=registry,
+        )
+        self._longest_s = 0.0
+
+    def held(self, seconds: float) -> None:
+        """Count one heartbeat that came `seconds` late."""
+        self._held.observe(seconds)
+        if seconds > self._longest_s:
+            self._longest_s = seconds
+            self._longest.set(seconds)
+
+
+class Watchdog:
+    """Measures how long one event loop is held; a thread logs where, once for each hold of more than `hung_s`.
+
+    Args:
+        metrics: counts the lateness of each heartbeat.
+        hung_s: time without a heartbeat that is logged.
+    """
+
+    def __init__(self, metrics: LoopMetrics, *, hung_s: float = HUNG_S) -> None:
+        self._metrics, self._hung_s = metrics, hung_s
+        self._due = 0.0
+        self._stopped = threading.Event()
+
+    @contextlib.contextmanager
+    def watching(self) -> Generator[None]:
+        """Watch the running loop, from its own thread, until the context ends."""
+        loop = asyncio.get_running_loop()
+        timer: asyncio.TimerHandle
+
+        def beat() -> None:
+            nonlocal timer
+            now = time.monotonic()
+            self._metrics.held(max(0.0, now - self._due))
+            self._due = now + BEAT_S
+            timer = loop.call_later(BEAT_S, beat)
+
+        self._due = time.monotonic() + BEAT_S
+        timer = loop.call_later(BEAT_S, beat)
+        self._stopped.clear()
+        thread = threading.Thread(
+            target=self._look_on, args=(threading.get_ident(),), name="watchdog", daemon=True
+        )
+        thread.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+            self._stopped.set()
+            thread.join()
+
+    def _look_on(self, watched: int) -> None:
+        """Log each long hold of the loop in thread `watched`, while it lasts."""
+        logged_due = 0.0
+        while not self._stopped.wait(_LOOK_S):
+            due = self._due
+            late_s = time.monotonic() - due
+            if late_s < self._hung_s or due == logged_due:
+                continue
+            logged_due = due
+            # Nothing else returns another thread's stack.
+            frame = sys._current_frames().get(watched)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
+            log.error("the event loop has been held for %.1f s, in %s", late_s, where(frame))
+
+
+def where(frame: FrameType | None) -> str:
+    """Return the calls of kvatlas that lead to a frame, innermost first, without any value."""
+    calls: list[str] = []
+    while frame is not None:
+        module = str(frame.f_globals.get("__name__"))
+        if module.startswith("kvatlas."):
+            calls.append(f"{module}:{frame.f_lineno} {frame.f_code.co_name}")
+        frame = frame.f_back
+    return " < ".join(calls) or "no code of kvatlas (the process may have been stopped)"
