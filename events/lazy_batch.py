@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+
+import msgspec
 
 from .errors import WireError
 from .model import BlockRemoved, BlockStored, Event, MediumName
@@ -19,24 +21,43 @@ class LazyBatch(ABC):
         n_sent: events that `event` can return, unreadable ones included.
         lazy: positions of the events that are decoded on demand and noted here, ascending.
         n_unknown: events of unknown kinds beside them.
+        decode: decodes an event, as `wire.decode_event` does.
+
+    Attributes:
+        n_decoded_bytes: bytes of the events decoded so far.
     """
 
-    __slots__ = ("_adapters", "_lazy", "_media", "_n_noted", "_n_unknown", "_rejected", "n_sent")
+    __slots__ = (
+        "_adapters",
+        "_decode",
+        "_lazy",
+        "_media",
+        "_n_noted",
+        "_n_unknown",
+        "_rejected",
+        "n_decoded_bytes",
+        "n_sent",
+    )
 
-    def __init__(self, *, n_sent: int, lazy: Sequence[int], n_unknown: int) -> None:
+    def __init__(
+        self,
+        *,
+        n_sent: int,
+        lazy: Sequence[int],
+        n_unknown: int,
+        decode: Callable[[bytes | msgspec.Raw], Event],
+    ) -> None:
+        self._decode = decode
         self.n_sent = n_sent
+        self.n_decoded_bytes = 0
         self._lazy, self._n_noted, self._n_unknown = lazy, 0, n_unknown
         self._rejected = ["unknown_tag"] * n_unknown
         self._media: set[MediumName] = set()
         self._adapters: set[str] = set()
 
     @abstractmethod
-    def _decode(self, position: int) -> Event:
-        """Decode one event.
-
-        Raises:
-            WireError: it is unreadable.
-        """
+    def _raw(self, position: int) -> bytes | msgspec.Raw:
+        """Return the bytes of an event."""
 
     def __len__(self) -> int:
         self._note_all()
@@ -70,9 +91,10 @@ class LazyBatch(ABC):
 
     def event(self, position: int) -> Event | None:
         """Decode and return one event, None if it is unreadable."""
-        event, reason = None, ""
+        raw, event, reason = self._raw(position), None, ""
+        self.n_decoded_bytes += len(raw)
         try:
-            event = self._decode(position)
+            event = self._decode(raw)
         except WireError as error:
             reason = error.reason
         if self._n_noted < len(self._lazy) and self._lazy[self._n_noted] == position:

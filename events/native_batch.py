@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from . import _native
 from .lazy_batch import LazyBatch
-from .model import DEFAULT_MEDIUM, Batch, Event, MediumName
+from .model import DEFAULT_MEDIUM, Batch, MediumName
 from .wire import MAX_PAYLOAD_BYTES, decode_event
 from .wire import decode_batch as decode_in_python
 
@@ -30,7 +30,7 @@ class NativeBatch(LazyBatch):
         n_unknown: int,
         size_bytes: int,
     ) -> None:
-        super().__init__(n_sent=native.size(), lazy=unusual, n_unknown=n_unknown)
+        super().__init__(n_sent=native.size(), lazy=unusual, n_unknown=n_unknown, decode=decode_event)
         self.native, self.timestamp, self.rank, self.size_bytes = native, timestamp, rank, size_bytes
 
     @property
@@ -44,8 +44,8 @@ class NativeBatch(LazyBatch):
         """See `Batch.adapters`. Cost: O(events), 1 ns each."""
         return frozenset(name for name in self.native.adapters() if name) | super().adapters
 
-    def _decode(self, position: int) -> Event:
-        return decode_event(self.native.event_bytes(position))
+    def _raw(self, position: int) -> bytes:
+        return self.native.event_bytes(position)
 
 
 def decode_batch(payload: bytes) -> Batch:

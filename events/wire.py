@@ -8,6 +8,7 @@ Source: vLLM 0.9 to 0.32 and SGLang 0.5 event structs.
 
 from __future__ import annotations
 
+import gc
 from array import array
 from collections.abc import Callable, Sequence
 from math import isfinite
@@ -35,9 +36,12 @@ MAX_PAYLOAD_BYTES = 8 * 1024 * 1024
 MAX_EVENTS = 131_072
 """Payloads with more events are rejected: a megabyte of them is far below what any engine sends in one step."""
 
-MAX_EVENT_BYTES = 1024 * 1024
-"""Larger events are rejected. One has the blocks of one prompt: 200,000 tokens of five bytes fit. Python objects for all
+MAX_EVENT_BYTES = 768 * 1024
+"""Larger events are rejected. One has the blocks of one prompt: 150,000 tokens of five bytes fit. Python objects for all
 values in it take 50 ms at most."""
+
+_MANY_BYTES = 16 * 1024
+"""Events from this size on may have so many values that garbage collections would take most of the time."""
 
 MAX_HASHES = 65_536
 """Events with more blocks are rejected; a prompt of a million tokens has that many blocks of 16."""
@@ -70,11 +74,11 @@ class WireBatch(LazyBatch):
     def __init__(
         self, raws: Sequence[msgspec.Raw], *, timestamp: float, rank: int | None, size_bytes: int
     ) -> None:
-        super().__init__(n_sent=len(raws), lazy=range(len(raws)), n_unknown=0)
+        super().__init__(n_sent=len(raws), lazy=range(len(raws)), n_unknown=0, decode=decode_event)
         self._raws, self.timestamp, self.rank, self.size_bytes = raws, timestamp, rank, size_bytes
 
-    def _decode(self, position: int) -> Event:
-        return decode_event(self._raws[position])
+    def _raw(self, position: int) -> msgspec.Raw:
+        return self._raws[position]
 
 
 def decode_batch(payload: bytes) -> WireBatch:
@@ -117,7 +121,13 @@ def decode_event(raw: bytes | msgspec.Raw) -> Event:
     """
     if len(raw) > MAX_EVENT_BYTES:
         raise WireError("event_too_large", f"event has {len(raw)} bytes, want at most {MAX_EVENT_BYTES}")
-    return _event(_decode_bytes(raw))
+    if len(raw) < _MANY_BYTES or not gc.isenabled():
+        return _event(_decode_bytes(raw))
+    gc.disable()
+    try:
+        return _event(_decode_bytes(raw))
+    finally:
+        gc.enable()
 
 
 def array_size(raw: bytes | msgspec.Raw) -> int | None:

@@ -72,15 +72,18 @@ class Backlog:
     def add(self, batch: Batch) -> None:
         """Apply a batch after all before it, a first slice of it at once if there are none."""
         if not self.is_busy:
-            self._begin(batch)
-            self.proceed()
-            if self.is_busy:
-                self._turns.add(self)
+            self._start(batch)
         elif self._waiting_bytes + batch.size_bytes > MAX_WAITING_BYTES:
             self._drop("backlog_full")
         else:
             self._waiting.append(batch)
             self._waiting_bytes += batch.size_bytes
+
+    def _start(self, batch: Batch) -> None:
+        self._begin(batch)
+        self.proceed()
+        if self.is_busy:
+            self._turns.add(self)
 
     def proceed(self) -> None:
         """Apply one slice."""

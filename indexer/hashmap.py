@@ -97,22 +97,25 @@ class HashMap:
                         waiting += children
                 yield fresh
 
-    def sweep(self, residents: Residents, *, n_blocks: int) -> None:
+    def sweep(self, residents: Residents, *, n_blocks: int) -> int:
         """Drop the oldest hashes of blocks that no tier has, while too many are known. Cost: O(n_blocks).
 
         Args:
             residents: blocks that the publisher holds.
             n_blocks: blocks stored since the last call.
+        Returns:
+            hashes checked.
         """
         if len(self.table) <= SLACK:
-            return
+            return 0
         limit = SLACK + 2 * residents.total()
-        for _ in range(SWEPT_PER_BLOCK * n_blocks):
+        for n_checked in range(SWEPT_PER_BLOCK * n_blocks):
             if len(self.table) <= limit:
-                return
+                return n_checked
             engine_hash, known = self.table.pop_oldest()
             if residents.has(known.key):
                 self.table.put(engine_hash, known)
+        return SWEPT_PER_BLOCK * n_blocks
 
     def clear(self) -> None:
         """Drop everything: the publisher started a new life."""

@@ -156,6 +156,8 @@ class RankHolders:
         self._own: dict[Place, HolderId] = {}
         self._all: tuple[HolderId, ...] | None = None
         """Cache of own and shared holders, rebuilt after a change of the own ones; shared ones stay."""
+        self._mask: int | None = None
+        """Cache of these as bits."""
         self._by_tier: defaultdict[TierId, list[HolderId]] = defaultdict(list)
         """The own holders of each tier."""
 
@@ -205,6 +207,7 @@ class RankHolders:
         for holder in self._own.values():
             self._index.close(holder)
         self._own.clear()
+        self._by_tier.clear()
         self._changed()
 
     def close_place(self, place: Place) -> None:
@@ -212,6 +215,7 @@ class RankHolders:
         holder = self._own.pop(place, None)
         if holder is not None:
             self._index.close(holder)
+            self._by_tier[place.tier].remove(holder)
             self._changed()
 
     def dump(self) -> tuple[tuple[Place, HolderColumns], ...]:
@@ -237,8 +241,10 @@ class RankHolders:
 
     def has(self, key: BlockKey) -> bool:
         """Return whether any tier of this rank has the key."""
+        if self._mask is None:
+            self._mask = sum(1 << holder for holder in self._holders())
         runs = self._index.runs(array("Q", [key]))
-        return bool(runs) and any(runs[0].holders >> holder & 1 for holder in self._holders())
+        return bool(runs) and runs[0].holders & self._mask != 0
 
     def has_in(self, tier: TierId, key: int) -> bool:
         """Return whether any group of this rank has the key in the tier."""
@@ -283,10 +289,7 @@ class RankHolders:
         return -(-(group.window - 1) // self._block_size)
 
     def _changed(self) -> None:
-        self._all = None
-        self._by_tier.clear()
-        for place, holder in self._own.items():
-            self._by_tier[place.tier].append(holder)
+        self._all = self._mask = None
         self._on_change()
 
     def _holders(self) -> tuple[HolderId, ...]:
@@ -301,6 +304,7 @@ class RankHolders:
         holder = self._own.get(place)
         if holder is None:
             holder = self._own[place] = self._index.open()
+            self._by_tier[place.tier].append(holder)
             self._changed()
             self._index.set_capacity(holder, self._capacities.get(place.tier, MAX_TIER_BLOCKS))
         return holder

@@ -7,9 +7,10 @@ in any order lead to the same state.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from typing import assert_never
 
+from ..events.lazy_batch import LazyBatch
 from ..events.model import AllBlocksCleared, BlockRemoved, BlockStored, EngineHash, Event
 from ..events.wire import MAX_HASHES
 from .foreign import ForeignChunks
@@ -17,7 +18,7 @@ from .holders import FASTEST, Place
 from .keys import BlockKey
 from .pending import Claim
 from .rank_state import RankState
-from .steps import BLOCK_COST, EVENT_COST, PIECE, Steps, pieces
+from .steps import BLOCK_COST, BYTES_PER_COST, EVENT_COST, PIECE, Steps, pieces
 from .tiers import TierId
 
 
@@ -41,8 +42,23 @@ class RankLedger(RankState):
 
         The index is consistent after each step. Steps that are left out leave the events applied in part.
         """
-        for event in batch:
+        if not isinstance(batch, LazyBatch):
+            for event in batch:
+                yield from self._steps_of(event)
+            return
+        for position in range(batch.n_sent):
+            yield from self._apply_at(batch, position)
+
+    def _apply_at(self, batch: LazyBatch, position: int) -> Generator[int, None, Event | None]:
+        """Decode and apply one event of a batch; return it, None if it is unreadable."""
+        n_before = batch.n_decoded_bytes
+        event = batch.event(position)
+        yield (batch.n_decoded_bytes - n_before) // BYTES_PER_COST
+        if event is None:
+            yield EVENT_COST
+        else:
             yield from self._steps_of(event)
+        return event
 
     def _steps_of(self, event: Event) -> Steps:
         match event:
@@ -77,8 +93,9 @@ class RankLedger(RankState):
             yield from self._learn_chunks(tier, event)
         run: list[BlockKey] = []
         for hashes in pieces(event.hashes):
+            n_before = len(run)
             self._take_in(hashes, Claim(place, tail=tier != FASTEST and not event.tokens), run)
-            yield BLOCK_COST * len(hashes) + len(run)
+            yield BLOCK_COST * len(hashes) + len(run) - n_before
             if len(run) > MAX_HASHES:  # chunks: the order of blocks within the event no longer matters
                 self._store(place, run)
                 run.clear()
@@ -86,8 +103,7 @@ class RankLedger(RankState):
             self._store(place, run)
         for hashes in pieces(event.hashes):
             if self._blocks.holders is not None:
-                self.hashes.sweep(self._blocks.holders, n_blocks=len(hashes))
-            yield BLOCK_COST * len(hashes)
+                yield BLOCK_COST * self.hashes.sweep(self._blocks.holders, n_blocks=len(hashes))
 
     def _take_in(self, hashes: Sequence[EngineHash], claim: Claim, run: list[BlockKey]) -> None:
         """Add the keys of known hashes to `run`, in a token-less event those of their chunks, and let others wait."""

@@ -22,7 +22,7 @@ from .index import HolderId
 from .keys import BlockKey
 from .ledger import RankLedger
 from .native_index import NativeIndex
-from .steps import BLOCKS_PER_COST, EVENT_COST, Steps
+from .steps import BLOCKS_PER_COST, Steps
 from .tiers import TierId, TierSource
 
 
@@ -113,12 +113,8 @@ class NativeLedger(RankLedger):
             yield n_blocks // BLOCKS_PER_COST
             if n_blocks >= _NATIVE_PIECE:
                 continue
-            event = batch.event(position)
+            event = yield from self._apply_at(batch, position)
             position += 1
-            if event is None:
-                yield EVENT_COST
-                continue
-            yield from self._steps_of(event)
             if isinstance(event, BlockStored):
                 self._route_like(event)
 

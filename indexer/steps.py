@@ -21,6 +21,9 @@ BLOCK_COST = 2
 BLOCKS_PER_COST = 8
 """Blocks that the native core applies in a microsecond."""
 
+BYTES_PER_COST = 16
+"""Bytes of an event that Python decodes in a microsecond."""
+
 PIECE = 256
 """Blocks per step in Python, half a millisecond."""
 

@@ -18,7 +18,7 @@ namespace {
 constexpr uint64_t kCountEnd = uint64_t{1} << 31;
 constexpr size_t kMaxNameLength = 256;
 constexpr size_t kMinEventBytes = 8;  // engines send none smaller on average; they would need many times their size
-constexpr size_t kMaxEvents = 131'072, kMaxEventBytes = size_t{1} << 20, kMaxHashes = 65'536;  // wire.py has the reasons
+constexpr size_t kMaxEvents = 131'072, kMaxEventBytes = size_t{768} << 10, kMaxHashes = 65'536;  // wire.py has the reasons
 constexpr size_t kMaxArrays = 64;  // in an event of an unknown kind that is not decoded
 
 enum Field : uint8_t { kHashes, kParent, kTokens, kBlockSize, kLoraId, kMedium, kLoraName, kExtraKeys, kGroup, kCacheKind, kWindow, kNoField };
