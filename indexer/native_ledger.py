@@ -104,6 +104,7 @@ class NativeLedger(RankLedger):
             return
         position = 0
         while True:
+            yield from self._tidy_expected()
             self._renew_routes()
             position, n_evicted, n_unknown, n_blocks = self._core.apply(batch.native, position, _NATIVE_PIECE)
             self.counters.evicted += n_evicted
@@ -130,7 +131,6 @@ class NativeLedger(RankLedger):
 
     def _renew_routes(self) -> None:
         """Rebuild the routes if anything that they depend on has changed."""
-        self._tidy_expected()
         holders, block_size = self._blocks.holders, self._blocks.size.certain
         state = (self._version, self.sources.version, self._tells_extra_keys)
         if holders is None or block_size is None or state == self._routed_state:
@@ -145,11 +145,12 @@ class NativeLedger(RankLedger):
         for kind in kinds:
             self._route(kind)
 
-    def _tidy_expected(self) -> None:
+    def _tidy_expected(self) -> Steps:
         """Drop expected hashes for which nothing waits any more; they would only slow events down."""
-        n_waiting = len(self._pending) + self.hashes.n_parents_awaited
-        if self._core.n_expected() > 2 * n_waiting + _EXPECTED_SLACK:
+        n_waiting, n_expected = len(self._pending) + self.hashes.n_parents_awaited, self._core.n_expected()
+        if n_expected > 2 * n_waiting + _EXPECTED_SLACK:
             self._core.expect_only(self._pending.hashes + self.hashes.parents_awaited)
+            yield n_expected // BLOCKS_PER_COST
 
     def _route_like(self, event: BlockStored) -> None:
         """Let the core apply events like one that was applied."""

@@ -51,7 +51,7 @@ class Pending:
     def __init__(self) -> None:
         self._claims: OrderedDict[bytes, dict[Claim, int]] = OrderedDict()
         self._in_tier: defaultdict[TierId, set[bytes]] = defaultdict(set)
-        """Hashes that have or had claims in a tier; those that are gone stay until the tier is emptied."""
+        """The hashes with claims in each tier."""
 
     def __len__(self) -> int:
         return len(self._claims)
@@ -67,11 +67,11 @@ class Pending:
         claims = self._claims.setdefault(key, {})
         if claim not in claims:
             claims[claim] = 0
-            self._note(claim.place.tier, key)
+            self._in_tier[claim.place.tier].add(key)
         claims[claim] += 1
         if len(self._claims) <= MAX_PENDING_HASHES:
             return 0
-        self._claims.popitem(last=False)
+        self._forget(*self._claims.popitem(last=False))
         return 1
 
     def remove(self, engine_hash: EngineHash, place: Place) -> bool:
@@ -84,28 +84,30 @@ class Pending:
         claims[claim] -= 1
         if not claims[claim]:
             del claims[claim]
+            if all(other.place.tier != place.tier for other in claims):
+                self._in_tier[place.tier].discard(key)
         if not claims:
             del self._claims[key]
         return True
 
     def pop(self, engine_hash: EngineHash) -> dict[Claim, int]:
         """Remove and return the hash's claims with their copies."""
-        return self._claims.pop(hash_key(engine_hash), {})
+        key = hash_key(engine_hash)
+        return self._forget(key, self._claims.pop(key, {}))
 
     def drop(self, tier: TierId) -> None:
-        """Drop all claims on an emptied tier. Cost: O(claims added to the tier since it was last emptied)."""
+        """Drop all claims on an emptied tier. Cost: O(claims dropped)."""
         for key in self._in_tier.pop(tier, ()):
-            claims = self._claims.get(key, {})
+            claims = self._claims[key]
             for claim in [claim for claim in claims if claim.place.tier == tier]:
                 del claims[claim]
             if not claims:
-                self._claims.pop(key, None)
+                del self._claims[key]
 
-    def _note(self, tier: TierId, key: bytes) -> None:
-        noted = self._in_tier[tier]
-        noted.add(key)
-        if len(noted) > 2 * MAX_PENDING_HASHES:
-            noted.intersection_update(self._claims)
+    def _forget(self, key: bytes, claims: dict[Claim, int]) -> dict[Claim, int]:
+        for claim in claims:
+            self._in_tier[claim.place.tier].discard(key)
+        return claims
 
     def dump(self) -> PendingColumns:
         """Return all claims, to be saved."""
@@ -125,7 +127,7 @@ class Pending:
         for engine_hash, number, copies in zip(saved.hashes, saved.claims, saved.copies, strict=True):
             key, claim = hash_key(EngineHash(engine_hash)), saved.kinds[number]
             self._claims.setdefault(key, {})[claim] = copies
-            self._note(claim.place.tier, key)
+            self._in_tier[claim.place.tier].add(key)
 
     def clear(self) -> None:
         """Drop all claims."""

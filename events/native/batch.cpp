@@ -17,7 +17,7 @@ namespace {
 
 constexpr uint64_t kCountEnd = uint64_t{1} << 31;
 constexpr size_t kMaxNameLength = 256;
-constexpr size_t kMinEventBytes = 8;  // engines send none smaller on average; they would need many times their size
+constexpr size_t kMinEventBytes = 8;  // engines send none smaller on average
 constexpr size_t kMaxEvents = 131'072, kMaxEventBytes = size_t{768} << 10, kMaxHashes = 65'536;  // wire.py has the reasons
 constexpr size_t kMaxArrays = 64;  // in an event of an unknown kind that is not decoded
 
@@ -275,8 +275,8 @@ std::optional<Batch> Batch::decode(std::string_view payload) {
     }
     if (!std::isfinite(batch.timestamp_)) batch.timestamp_ = 0;
     const Item events = in.next();
-    if (events.kind != Kind::kArray || events.value > std::min(payload.size() / kMinEventBytes, kMaxEvents)) return std::nullopt;
-    batch.events_.reserve(events.value);
+    if (events.kind != Kind::kArray || events.value > kMaxEvents) return std::nullopt;
+    batch.events_.reserve(std::min(events.value, payload.size() / kMinEventBytes));
     EventReader reader(batch, in);
     for (size_t i = 0; i < events.value; ++i) {
         if (!reader.read()) return std::nullopt;
