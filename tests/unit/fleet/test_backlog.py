@@ -115,10 +115,11 @@ async def test_damaged_batch_lowers_the_trust_unless_its_events_are_of_a_new_kin
         assert subscription is not None
         subscription.connected()
         unknown = b"\x93\x01\x91\x91\xa1X\x00"
-        subscription.live(0, DECODE(unknown), topic=b"")
-        assert subscription.trust is Trust.LIVE
-        subscription.live(1, DECODE(b"\x93\x01\x91\x91\xc0\x00"), topic=b"")
-        assert subscription.trust is Trust.PARTIAL
+        trusts: list[Trust] = []
+        for seq, message in enumerate((unknown, b"\x93\x01\x91\x91\xc0\x00")):
+            subscription.live(seq, DECODE(message), topic=b"")
+            trusts.append(subscription.trust)
+        assert trusts == [Trust.LIVE, Trust.PARTIAL]
 
 
 async def test_adapters_are_bounded() -> None:
