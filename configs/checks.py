@@ -7,7 +7,15 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import msgspec
 
-from .address import MAX_PORT, HostPort, ZmqAddress, check_base_url, check_bind_address, check_metrics_url
+from .address import (
+    MAX_PORT,
+    HostPort,
+    ZmqAddress,
+    check_base_url,
+    check_bind_address,
+    check_metrics_url,
+    check_network,
+)
 from .cluster import KubernetesConfig
 from .endpoints import endpoint_addresses
 from .engines import AUTO, ENGINES, Selector
@@ -107,9 +115,23 @@ def _remote_problems(model: KeyPath, remote: RemoteTokenizerConfig) -> Iterator[
 
 
 def _bind_problems(config: KVAtlasConfig) -> Iterator[Problem]:
-    if config.events.mode == "bind" and config.server.workers > 1:
+    events = config.events
+    if events.mode == "bind" and config.server.workers > 1:
         message = "found 'bind' with several workers, which cannot listen on one address; use connect, or one worker"
         yield Problem(message, ("events", "mode"))
+    for place, network in enumerate(events.bind_allow):
+        yield from _malformed(("events", "bindAllow", place), network, check_network)
+    if not events.bind_allow:
+        message = (
+            'found no network, so that no publisher could connect; for all of them: ["0.0.0.0/0", "::/0"]'
+        )
+        yield Problem(message, ("events", "bindAllow"))
+    curve = events.curve
+    if bool(curve.key_file) != bool(curve.peers_folder):
+        missing = "peersFolder" if curve.key_file else "keyFile"
+        yield Problem("missing, expected both keyFile and peersFolder", ("events", "curve", missing))
+    if curve.key_file and events.mode != "bind":
+        yield Problem("found keys with mode 'connect', where they have no use", ("events", "curve"))
 
 
 def _server_problems(server: ServerConfig) -> Iterator[Problem]:

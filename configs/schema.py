@@ -149,6 +149,22 @@ class TrustCreditConfig(Section, frozen=True):
     """No event was ever received."""
 
 
+PRIVATE_NETWORKS = (
+    "127.0.0.0/8", "10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "169.254.0.0/16",
+    "::1/128", "fc00::/7", "fe80::/10",
+)  # fmt: skip
+"""Loopback, private, shared and link-local addresses, from which pods publish."""
+
+
+class CurveConfig(Section, frozen=True):
+    """CurveZMQ keys, in files as `zmq.auth.create_certificates` writes them."""
+
+    key_file: PathText = ""
+    """Own public and secret key; empty: publishers connect without encryption and keys."""
+    peers_folder: PathText = ""
+    """Folder of `*.key` files with the public keys of the publishers that may connect."""
+
+
 class EventsConfig(Section, frozen=True):
     """KV events of the engines."""
 
@@ -156,12 +172,24 @@ class EventsConfig(Section, frozen=True):
     """connect: to each endpoint's PUB socket; bind: one socket to which all PUB sockets connect, identified by topic."""
     bind: Annotated[str, Meta(min_length=1)] = "tcp://*:5557"
     """ZMQ address to listen on with mode bind; port 0 selects a free port."""
+    bind_allow: tuple[str, ...] = PRIVATE_NETWORKS
+    """Networks from which publishers may connect with mode bind."""
+    bind_max_connections: Annotated[int, Meta(ge=1, le=65_000)] = 4096
+    """Connections of publishers at one time with mode bind."""
+    curve: CurveConfig = CurveConfig()
+    """Keys for mode bind."""
     port: Port = 5557
     """Port of the PUB socket of endpoints that give none."""
     replay_port: Port = 5558
     """Port of the replay socket of endpoints that give none."""
     topic_prefix: str = ""
     """ZMQ subscription prefix; empty accepts every topic."""
+    max_queued_bytes: Annotated[int, Meta(ge=1 << 20)] = 64 << 20
+    """Messages of one publisher that wait, for their turn or for a missing one; further ones are dropped and fetched by replay."""
+    max_replay_batches: Annotated[int, Meta(ge=1)] = 200_000
+    """Batches of one reply to a replay request; past it the rest is given up."""
+    replay_timeout: Duration = Duration(60.0)
+    """Time for one reply to a replay request; past it the rest is given up."""
     trust_credit: TrustCreditConfig = TrustCreditConfig()
     """Factors of prefix scores."""
 

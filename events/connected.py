@@ -10,8 +10,10 @@ from zmq.utils.monitor import recv_monitor_message
 
 from .errors import FrameError, SubscriptionError
 from .message import read_message
-from .sockets import open_monitor, open_socket, receive_all, spawn
+from .receiver import Receiver
+from .sockets import open_monitor, open_socket, spawn
 from .subscription import SubscriberOptions, Subscription
+from .turns import Turns
 
 
 class Connection:
@@ -54,36 +56,48 @@ class Connection:
 
 
 class ConnectedSource:
-    """Live messages of one publisher over a connection of its own. Implements `subscription.LiveSource`.
+    """Live messages of one publisher over a connection of its own. Implements `LiveSource` and `receiver.Taker`.
 
     Args:
         connection: to the publisher; closed with the source.
+        turns: when to receive.
         address: of the publisher's PUB socket.
         options: settings.
         subscription: takes the messages.
     """
 
     def __init__(
-        self, connection: Connection, address: str, options: SubscriberOptions, subscription: Subscription
+        self,
+        connection: Connection,
+        turns: Turns,
+        address: str,
+        options: SubscriberOptions,
+        subscription: Subscription,
     ) -> None:
         self._connection = connection
         self._decode, self._subscription = options.decode, subscription
-        self._tasks = [
-            spawn(receive_all(connection.socket, self._take), f"events {address}"),
-            spawn(self._watch(), f"connection {address}"),
-        ]
+        self._receiver = Receiver(
+            connection.socket, turns, self, max_queued_bytes=options.limits.max_held_bytes
+        )
+        self._watching = spawn(self._watch(), f"connection {address}")
+        self.dropped, self.failed = subscription.dropped, subscription.failed
 
     def stop(self) -> None:
         """See `LiveSource.stop`."""
-        for task in self._tasks:
-            task.cancel()
+        self._receiver.close()
+        self._watching.cancel()
 
     async def close(self) -> None:
         """See `LiveSource.close`."""
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(self._watching, return_exceptions=True)
         self._connection.close()
 
-    def _take(self, frames: list[bytes]) -> None:
+    def is_ready(self) -> bool:
+        """See `Taker.is_ready`: the stream orders what it gets."""
+        return True
+
+    def take(self, frames: list[bytes]) -> None:
+        """See `Taker.take`."""
         try:
             seq, content = read_message(frames, self._decode)
         except FrameError as error:

@@ -14,6 +14,12 @@ class StreamCounters:
     gaps: int = 0
     lost: int = 0
     """Batches given up because no replay had them."""
+    implausible: int = 0
+    """Batches dropped because their number is further ahead than a publisher can come."""
+    disowned: int = 0
+    """Live batches dropped because the publisher's own history does not have them."""
     restarts: int = 0
     replays: int = 0
     replay_failures: int = 0
+    replay_cuts: int = 0
+    """Replies to replay requests that were cut off at a limit."""

@@ -5,11 +5,17 @@ KVAtlasError
     ├── FrameError        a ZMQ message is not [topic, 8-byte sequence, payload]
     ├── WireError         a payload or an event cannot be read
     ├── TopicError        a topic names no endpoint
+    ├── ReplayCutError    a reply to a replay request is past a limit
     └── SubscriptionError an event address cannot be used
         └── SocketLimitError  no more sockets can be opened
 """
 
 from __future__ import annotations
+
+from types import TracebackType
+
+FAILED = "internal_error"
+"""Reason of messages whose handling raised an exception that is a bug of ours."""
 
 
 class KVAtlasError(Exception):
@@ -46,9 +52,29 @@ class TopicError(EventsError):
         self.reason = reason
 
 
+class ReplayCutError(EventsError):
+    """A reply to a replay request is past a limit."""
+
+
 class SubscriptionError(EventsError):
     """An event address cannot be used."""
 
 
 class SocketLimitError(SubscriptionError):
     """No more sockets can be opened."""
+
+
+def describe(error: BaseException) -> str:
+    """Return the type of an exception and the place that raised it, without its text: that may print what a peer sent."""
+    traceback, innermost = error.__traceback__, None
+    while traceback is not None:
+        innermost, traceback = traceback, traceback.tb_next
+    return f"{type(error).__name__}{_place(innermost)}"
+
+
+def _place(traceback: TracebackType | None) -> str:
+    if traceback is None:
+        return ""
+    code = traceback.tb_frame.f_code
+    file = "/".join(code.co_filename.rsplit("/", 2)[-2:])
+    return f" in {code.co_name} ({file}:{traceback.tb_lineno})"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from heapq import heappop, heappush
 from typing import Generic, NamedTuple, TypeVar
 
 ItemT = TypeVar("ItemT")
@@ -26,6 +27,8 @@ class HeldBatches(Generic[ItemT]):
     def __init__(self, *, max_count: int, max_bytes: int) -> None:
         self._max_count, self._max_bytes = max_count, max_bytes
         self._batches: dict[int, Held[ItemT]] = {}
+        self._order: list[int] = []
+        """Heap of the numbers, lowest first; one that was taken out leaves it at the top."""
         self.size_bytes = 0
 
     def __len__(self) -> int:
@@ -36,8 +39,8 @@ class HeldBatches(Generic[ItemT]):
 
     @property
     def first(self) -> int:
-        """Lowest number held; at least one batch must be. Cost: O(n)."""
-        return min(self._batches)
+        """Lowest number held; at least one batch must be."""
+        return self._order[0]
 
     @property
     def is_over(self) -> bool:
@@ -56,15 +59,27 @@ class HeldBatches(Generic[ItemT]):
     def put(self, seq: int, batch: Held[ItemT]) -> None:
         """Hold a batch whose number is not held yet."""
         self._batches[seq] = batch
+        heappush(self._order, seq)
         self.size_bytes += batch.size_bytes
 
     def pop(self, seq: int) -> Held[ItemT]:
-        """Take a batch out."""
+        """Take a batch out. Cost: O(log n), amortized."""
         batch = self._batches.pop(seq)
         self.size_bytes -= batch.size_bytes
+        while self._order and self._order[0] not in self._batches:
+            heappop(self._order)
         return batch
+
+    def drop_after(self, seq: int) -> int:
+        """Drop all later batches; return their number. Cost: O(n)."""
+        late = [each for each in self._batches if each > seq]
+        for each in late:
+            self.size_bytes -= self._batches.pop(each).size_bytes
+        self._order = sorted(self._batches)
+        return len(late)
 
     def clear(self) -> None:
         """Drop all batches."""
         self._batches.clear()
+        self._order.clear()
         self.size_bytes = 0

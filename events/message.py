@@ -6,11 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from .errors import FrameError, WireError
+from .errors import FAILED, FrameError, WireError, describe
 from .model import Batch
 
 END_OF_REPLAY = b"\xff" * 8
 """Sequence number of the message that ends a replay."""
+
+MAX_SEQ = 1 << 48
+"""Numbers from here on are refused; a publisher of 100,000 batches per second takes 89 years to get there."""
 
 _SEQ_BYTES = 8
 
@@ -42,7 +45,7 @@ def read_message(frames: list[bytes], decode: Callable[[bytes], Batch]) -> Messa
         frames: parts of the message.
         decode: decodes the payload, as `wire.decode_batch` does.
     Raises:
-        FrameError: the parts are others, or the number is the one that ends a replay.
+        FrameError: the parts are others, or no publisher comes to that number.
     """
     if len(frames) < 2 or len(frames[-2]) != _SEQ_BYTES:
         sizes = [len(frame) for frame in frames]
@@ -50,7 +53,11 @@ def read_message(frames: list[bytes], decode: Callable[[bytes], Batch]) -> Messa
     if frames[-2] == END_OF_REPLAY:
         raise FrameError("batch has the sequence number 2**64 - 1, which ends a replay")
     seq = int.from_bytes(frames[-2], "big")
+    if seq >= MAX_SEQ:
+        raise FrameError(f"batch has a sequence number of {seq.bit_length()} bits, want at most 48")
     try:
         return Message(seq, decode(frames[-1]))
     except WireError as error:
         return Message(seq, Unreadable(error.reason, str(error)))
+    except Exception as error:  # noqa: BLE001 - a bug of the decoder must not end the reception
+        return Message(seq, Unreadable(FAILED, describe(error)))

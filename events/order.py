@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from enum import Enum, auto
+from math import inf
 from typing import Generic, TypeVar
 
 from .counters import StreamCounters
@@ -11,6 +13,20 @@ from .position import StreamPosition
 from .stamps import BatchStamps
 
 ItemT = TypeVar("ItemT")
+
+MAX_JUMP = 1 << 24
+"""Largest believable step ahead; a publisher of 1,000 batches per second takes over four hours for it."""
+
+
+class Verdict(Enum):
+    """Relation of a batch to the applied ones, by its number and time stamp."""
+
+    USUAL = auto()
+    """It follows them, or is the same as one of them."""
+    DOUBTFUL = auto()
+    """It has an applied number whose time stamp is no longer known, or is too far ahead."""
+    NEW_LIFE = auto()
+    """It belongs to another life of the publisher."""
 
 
 class BatchOrder(Generic[ItemT]):
@@ -24,6 +40,7 @@ class BatchOrder(Generic[ItemT]):
     Attributes:
         next_seq: number of the batch to release next; None if no batch was released and the first one is unknown.
         lost: whether batches of this life were given up.
+        latest: newest time stamp that can be true; a later one is no evidence of a new life.
     """
 
     def __init__(
@@ -32,6 +49,7 @@ class BatchOrder(Generic[ItemT]):
         self.held = held
         self.next_seq: int | None = position.next_seq
         self.lost: bool = position.lost
+        self.latest = inf
         self._counters = counters
         self._stamps = BatchStamps(position.next_seq or 0, position.stamps, position.newest_stamp)
 
@@ -69,7 +87,7 @@ class BatchOrder(Generic[ItemT]):
                 self.give_up_to(self.held.first)
             seq = self.next_seq or 0
             batch = self.held.pop(seq)
-            self._stamps.add(seq, batch.ts)
+            self._stamps.add(seq, batch.ts, believable=batch.ts <= self.latest)
             self.next_seq = seq + 1
             self._counters.applied += 1
             yield seq, batch.item
@@ -83,20 +101,28 @@ class BatchOrder(Generic[ItemT]):
         self.next_seq = seq
         self._stamps.break_off()
 
-    def is_new_life(self, seq: int, ts: float) -> bool:
-        """Return whether batch `seq` with this time stamp belongs to another life.
+    def judge(self, seq: int, ts: float, *, strict: bool) -> Verdict:
+        """Return the relation of batch `seq` to the applied ones.
 
         A duplicate carries the same time stamp as the first copy; another life's batch of the same number does not.
+
+        Args:
+            seq: its number.
+            ts: its time stamp, 0 if unknown.
+            strict: whether a known time stamp differs from an unknown one. Only right if the history can be fetched
+                again: an unreadable time stamp is weak evidence.
         """
         if seq in self.held:
             known: float | None = self.held.stamp(seq)
         elif self.next_seq is None or seq >= self.next_seq:
-            return False
+            return Verdict.DOUBTFUL if self.next_seq and seq - self.next_seq > MAX_JUMP else Verdict.USUAL
         else:
             known = self._stamps.of(seq)
         if known is None:
-            return ts > self._stamps.newest
-        return known not in (ts, 0) and ts != 0
+            return Verdict.NEW_LIFE if self._stamps.newest < ts <= self.latest else Verdict.DOUBTFUL
+        if known == ts:
+            return Verdict.USUAL if ts else Verdict.DOUBTFUL
+        return Verdict.NEW_LIFE if strict or (known and ts) else Verdict.DOUBTFUL
 
     def clear(self) -> None:
         """Start a new life."""

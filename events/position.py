@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from .stamps import N_STAMPS
@@ -22,7 +22,7 @@ class StreamPosition:
         epoch: lives of the publisher seen before this one.
         next_seq: sequence number after the last applied batch; None if no batch of this life was applied.
         stamps: time stamps (f64) of the latest applied batches, oldest first.
-        newest_stamp: time stamp of the last applied batch.
+        newest_stamp: last believable time stamp.
         lost: whether some history of this life was not available.
     """
 
@@ -36,3 +36,9 @@ class StreamPosition:
         """Raise ValueError for numbers and time stamps that no stream can have."""
         if self.stamps.typecode != "d" or len(self.stamps) > min(self.next_seq or 0, N_STAMPS):
             raise ValueError(f"{len(self.stamps)} time stamps before batch {self.next_seq}")
+
+    def before(self, seq: int) -> StreamPosition:
+        """Return the position before batch `seq`, which comes after this one's first stamp or has none."""
+        n_later = (self.next_seq or 0) - seq
+        n_kept = max(0, len(self.stamps) - n_later)
+        return replace(self, next_seq=seq, stamps=self.stamps[:n_kept])

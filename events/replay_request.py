@@ -26,6 +26,14 @@ class ReplayRequest:
     """The publisher cannot have started a new life since the last applied batch."""
     empty: bool = True
     """No batch has come in reply to the last request."""
+    useful: bool = False
+    """A batch that was missing has come in reply to the last request."""
+    has_witness: bool = False
+    """The last applied batch has come in reply to the last request, so the publisher's history reaches back to it."""
+    newest: int = 0
+    """Highest number that has come in reply to the last request."""
+    pages: int = 0
+    """Requests that continued where the reply to another one ended."""
 
     @property
     def verifying(self) -> bool:

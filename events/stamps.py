@@ -14,7 +14,7 @@ class BatchStamps:
     Args:
         end: sequence number after the last of `stamps`.
         stamps: of consecutive batches, at most `N_STAMPS`.
-        newest: time stamp of the last applied batch, even if it is no longer among `stamps`.
+        newest: last believable time stamp, even if it is no longer among `stamps`.
     """
 
     def __init__(self, end: int, stamps: array[float], newest: float) -> None:
@@ -24,9 +24,14 @@ class BatchStamps:
         for seq, stamp in enumerate(stamps, start=end - len(stamps)):
             self._ring[seq % N_STAMPS] = stamp
 
-    def add(self, seq: int, stamp: float) -> None:
-        """Record applied batch `seq`; it follows the last one added unless `break_off` was called."""
-        self._ring[seq % N_STAMPS] = self.newest = stamp
+    def add(self, seq: int, stamp: float, *, believable: bool) -> None:
+        """Record applied batch `seq`; it follows the last one added unless `break_off` was called.
+
+        A stamp that is not believable only identifies its batch.
+        """
+        self._ring[seq % N_STAMPS] = stamp
+        if believable:
+            self.newest = stamp
         self._end, self._n_kept = seq + 1, min(self._n_kept + 1, N_STAMPS)
 
     def break_off(self) -> None:

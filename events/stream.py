@@ -16,9 +16,11 @@ from math import inf
 from typing import Generic, TypeVar
 
 from .counters import StreamCounters
+from .doubt import Doubt
 from .held import Held, HeldBatches
+from .limits import StreamLimits
 from .model import Seq
-from .order import BatchOrder
+from .order import BatchOrder, Verdict
 from .position import StreamPosition
 from .replay_request import ReplayRequest
 
@@ -65,25 +67,6 @@ class RequestReplay:
 Action = Apply[ItemT] | Reset | RequestReplay
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StreamLimits:
-    """Bounds of one stream.
-
-    Attributes:
-        max_held: batches held while a hole before them is fetched; beyond it the oldest hole is given up.
-        max_held_bytes: the same bound in bytes of payload.
-        reply_timeout_s: silence after which an unanswered replay request counts as failed.
-        backoff_s: wait before the second request for the same hole; doubles each time.
-        max_attempts: requests without progress after which a hole is given up.
-    """
-
-    max_held: int = 20_000
-    max_held_bytes: int = 64 * 1024 * 1024
-    reply_timeout_s: float = 2.0
-    backoff_s: float = 0.2
-    max_attempts: int = 3
-
-
 class PublisherStream(Generic[ItemT]):
     """State of one publisher's stream. Sans-IO: the shell performs the returned actions.
 
@@ -107,6 +90,7 @@ class PublisherStream(Generic[ItemT]):
         self._order = BatchOrder(self._held, counters=self.counters, position=position)
         self._replay: ReplayRequest | None = None
         self._unverified = False
+        self._doubt = Doubt(self._limits.max_doubtful)
         self._connected = False
         self._has_received = position.next_seq is not None
 
@@ -183,6 +167,7 @@ class PublisherStream(Generic[ItemT]):
         """Start a new life, on evidence from elsewhere (process start time, identity)."""
         self.epoch += 1
         self._order.clear()
+        self._doubt = Doubt(self._limits.max_doubtful)
         self._replay = None
         self._unverified = False
         self.counters.restarts += 1
@@ -193,7 +178,9 @@ class PublisherStream(Generic[ItemT]):
         """Lower the trust: a part of an applied batch could not be used."""
         self._order.lost = True
 
-    def live(self, seq: int, item: ItemT, *, ts: float, size_bytes: int = 0) -> list[Action[ItemT]]:
+    def live(
+        self, seq: int, item: ItemT, *, ts: float, latest: float = inf, size_bytes: int = 0
+    ) -> list[Action[ItemT]]:
         """Handle a batch from the live socket.
 
         A batch that arrives while the connection is down has overtaken the report that it is up.
@@ -202,23 +189,29 @@ class PublisherStream(Generic[ItemT]):
             seq: its number.
             item: the batch as the caller has it.
             ts: the publisher's own time stamp, 0 if unknown.
+            latest: newest time stamp that can be true.
             size_bytes: payload size.
         """
         self._has_received = True
         if not self._connected and self._order.next_seq is not None:
-            return [*self.connected(), *self.live(seq, item, ts=ts, size_bytes=size_bytes)]
+            return [*self.connected(), *self.live(seq, item, ts=ts, latest=latest, size_bytes=size_bytes)]
         self._connected = True
-        if self._order.is_new_life(seq, ts):
+        self._order.latest = latest
+        verdict = self._order.judge(seq, ts, strict=self._can_replay)
+        if verdict is Verdict.NEW_LIFE:
             return [
                 *self.restarted(f"sequence went back to {seq}"),
-                *self.live(seq, item, ts=ts, size_bytes=size_bytes),
+                *self.live(seq, item, ts=ts, latest=latest, size_bytes=size_bytes),
             ]
+        if verdict is Verdict.DOUBTFUL:
+            return self._doubt_it(seq)
         if seq == 0:
             self._order.begin()
         if self._replay is None and self._order.next_seq is None:
             return self._first(seq, Held(ts, item, size_bytes))
         if not self._hold(seq, Held(ts, item, size_bytes)):
             return []
+        self._doubt.n_in_a_row = 0
         actions: list[Action[ItemT]] = list(self._ready())
         if self._held and self._replay is None:
             self.counters.gaps += 1
@@ -234,12 +227,17 @@ class PublisherStream(Generic[ItemT]):
         self._has_received = True
         self._replay.last_reply_at = now
         self._replay.empty = False
-        if self._order.is_new_life(seq, ts):
+        self._replay.newest = max(self._replay.newest, seq)
+        if self._order.judge(seq, ts, strict=self._can_replay) is Verdict.NEW_LIFE:
             return self.restarted(f"replay answered with another life's batch {seq}")
         if seq == self._replay.start:
+            self._replay.has_witness |= self._replay.probing
             self._replay.probing = False
         self._order.begin()
-        return list(self._ready()) if self._hold(seq, Held(ts, item, size_bytes)) else []
+        if not self._hold(seq, Held(ts, item, size_bytes)):
+            return []
+        self._replay.useful = True
+        return list(self._ready())
 
     def replay_end(self, *, now: float) -> list[Action[ItemT]]:
         """Handle the end marker of a reply. It is believed only if no batch is missing."""
@@ -252,11 +250,28 @@ class PublisherStream(Generic[ItemT]):
             self._order.lost = True
         self._order.begin()
         actions: list[Action[ItemT]] = list(self._ready())
+        if self._replay.has_witness:  # a whole reply: later batches that came before it are of somebody else
+            self._doubt.settle()
+            if self._replay.attempts and not self._replay.useful:
+                self.counters.disowned += self._held.drop_after(self._replay.newest)
         if not self._held and not self._replay.verifying:
             self._replay = None
             self._unverified = False
             return actions
         return actions + self._retry(now, answered=True)
+
+    def replay_cut(self) -> list[Action[ItemT]]:
+        """Handle a reply that was cut off at a limit: continue without the rest."""
+        if self._replay is None:
+            return []
+        self.counters.replay_cuts += 1
+        self._replay = None
+        self._order.lost = True
+        self._order.begin()
+        actions: list[Action[ItemT]] = list(self._ready())
+        while self._held:
+            actions += self._give_up_hole()
+        return actions
 
     def tick(self, *, now: float) -> list[Action[ItemT]]:
         """Fail unanswered requests and end waits. Call at least every `reply_timeout_s`."""
@@ -287,7 +302,8 @@ class PublisherStream(Generic[ItemT]):
         replay = self._replay
         assert replay is not None  # noqa: S101 - only called with one
         replay.last_reply_at, replay.wait_until, replay.next_before = inf, None, self._order.next_seq or 0
-        replay.start, replay.empty = replay.next_before - replay.probing, True
+        replay.start = replay.next_before - replay.probing
+        replay.empty, replay.useful, replay.has_witness, replay.newest = True, False, False, 0
         self.counters.replays += 1
         return [RequestReplay(Seq(replay.start))]
 
@@ -295,17 +311,41 @@ class PublisherStream(Generic[ItemT]):
         """Repeat a request that did not bring everything, later each time; finally continue without the rest."""
         replay = self._replay
         assert replay is not None  # noqa: S101 - only called with one
-        if (self._order.next_seq or 0) > replay.next_before:
-            return self._ask()
+        if replay.useful and (self._order.next_seq or 0) > replay.next_before:
+            return self._next_page(replay.pages + 1, now)
         replay.attempts += 1
         if replay.attempts < self._limits.max_attempts:
             replay.wait_until = now + self._limits.backoff_s * 2 ** (replay.attempts - 1)
+            if answered and not replay.verifying and self._order.next_seq:
+                # a reply from the last applied batch on shows whether the publisher ever had the held ones
+                replay.probing = replay.routine = replay.same_connection = True
             return []
         self._replay = None
         self._unverified |= not answered and not replay.routine
         self._order.lost |= answered and replay.verifying  # the publisher may be in another life
         actions = self._give_up_hole()
         return actions + (self._ask() if self._held else [])
+
+    def _next_page(self, number: int, now: float) -> list[Action[ItemT]]:
+        """Request what follows; a server that answers with little at a time is not asked without a pause."""
+        self._replay = ReplayRequest(pages=number)
+        if number <= self._limits.max_pages:
+            return self._send()
+        self._replay.wait_until = now + self._limits.backoff_s
+        return []
+
+    def _doubt_it(self, seq: int) -> list[Action[ItemT]]:
+        """Drop a doubtful batch; after many in a row, verify the publisher's life, or believe them if that fails."""
+        if seq < (self._order.next_seq or 0):
+            self.counters.duplicates += 1
+        else:
+            self.counters.implausible += 1
+        if not self._doubt.is_ripe() or self._replay is not None:
+            return []
+        if self._can_replay and not self._doubt.asked:
+            self._doubt.asked = True
+            return self._ask(probing=bool(self._order.next_seq), routine=True)
+        return self.restarted(f"many batches in a row, such as {seq}, cannot follow the last one")
 
     @property
     def _is_verifying(self) -> bool:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 import zmq
 import zmq.asyncio
 
+from .admission import LOCAL, Access
 from .bound import BoundPublisher, BoundSocket
 from .connected import ConnectedSource, Connection
 from .errors import SubscriptionError
@@ -17,6 +18,7 @@ from .position import StreamPosition
 from .replay import ReplayServer
 from .sockets import spawn
 from .subscription import EventSink, SubscriberOptions, Subscription
+from .turns import Turns
 
 
 class Subscriber:
@@ -26,6 +28,7 @@ class Subscriber:
         self._options = options or SubscriberOptions()
         self._context = zmq.asyncio.Context()
         self._context.set(zmq.MAX_SOCKETS, self._options.max_sockets)
+        self._turns = Turns()
         self._slots = asyncio.Semaphore(self._options.max_concurrent_replays)
         self._bound: BoundSocket | None = None
         self._subscriptions: set[Subscription] = set()
@@ -33,22 +36,28 @@ class Subscriber:
         """Connections opened ahead of `subscribe`, by address."""
         self._ticker: asyncio.Task[None] | None = None
 
-    def bind(self, address: str) -> str:
+    def bind(self, address: str, access: Access = LOCAL) -> str:
         """Listen for publishers that connect to kvatlas; at most once. Return the address as bound.
 
         Args:
             address: a local `tcp://HOST:PORT`, `tcp://*:PORT` for every interface, or `ipc://PATH`; port 0 takes a
                 free port.
+            access: who may connect.
         Raises:
             SubscriptionError: the address is in use, or does not belong to this machine.
         """
-        self._bound = BoundSocket(self._context, address, self._options)
+        self._bound = BoundSocket(self._context, self._turns, address, self._options, access)
         return self._bound.address
 
     @property
     def unrouted(self) -> Mapping[str, int]:
         """Messages on the bound socket from no known publisher, by reason."""
         return self._bound.unrouted if self._bound else {}
+
+    @property
+    def refused(self) -> Mapping[str, int]:
+        """Connections to the bound socket that were refused, by reason."""
+        return self._bound.refused if self._bound else {}
 
     def prepare(self, addresses: Iterable[str]) -> Iterator[None]:
         """Connect ahead of `subscribe`, one publisher per step, so that `subscribe` is cheap.
@@ -86,10 +95,11 @@ class Subscriber:
             events=events,
             replay=self._replay(replay),
             sink=sink,
+            turns=self._turns,
             options=self._options,
             position=position,
             sees_disconnects=True,
-            open_source=lambda taker: ConnectedSource(connection, events, self._options, taker),
+            open_source=lambda taker: ConnectedSource(connection, self._turns, events, self._options, taker),
         )
         return self._add(subscription)
 
@@ -117,6 +127,7 @@ class Subscriber:
             events=bound.address,
             replay=self._replay(replay),
             sink=sink,
+            turns=self._turns,
             options=self._options,
             position=position,
             sees_disconnects=False,
@@ -145,11 +156,14 @@ class Subscriber:
             await self.unsubscribe(subscription)
         self.discard_prepared()
         if self._bound is not None:
-            await self._bound.close()
+            self._bound.close()
+        await self._turns.close()
         self._context.destroy(linger=0)
 
     def _replay(self, address: str | None) -> ReplayServer | None:
-        return None if address is None else ReplayServer(self._context, self._slots, address)
+        if address is None:
+            return None
+        return ReplayServer(self._context, self._turns, self._slots, self._options.replay_limits, address)
 
     def _add(self, subscription: Subscription) -> Subscription:
         self._subscriptions.add(subscription)
@@ -162,4 +176,7 @@ class Subscriber:
             # jitter, so that a fleet that started together does not request replays together for ever
             await asyncio.sleep(self._options.tick_s * (0.75 + random.random() / 2))
             for subscription in list(self._subscriptions):
-                subscription.tick()
+                try:
+                    subscription.tick()
+                except Exception as error:  # noqa: BLE001 - one publisher must not end the time-outs of all
+                    subscription.failed(error)

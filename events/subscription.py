@@ -4,20 +4,33 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from .errors import FrameError, SubscriptionError
+from .backlog import Backlog
+from .errors import FAILED, FrameError, ReplayCutError, SubscriptionError, describe
+from .limits import ReplayLimits, StreamLimits
 from .message import Unreadable, read_message
 from .model import Batch
 from .position import StreamPosition
 from .replay import ReplayServer
 from .sockets import spawn
-from .stream import Action, Apply, PublisherStream, RequestReplay, Reset, StreamLimits, Trust
+from .stream import Action, Apply, PublisherStream, RequestReplay, Reset, Trust
+from .turns import Turns
 from .wire import decode_batch
 
 log = logging.getLogger(__name__)
+
+MAX_CLOCK_SKEW_S = 3600.0
+"""Time stamps further ahead of our clock than this are no evidence of a restart."""
+
+_MAX_LOGGED = 16
+"""Places of failures that are logged per publisher, once each; every failure is counted."""
+
+_MAX_DOUBLINGS = 8
+"""The pause between two checks doubles at most so often, from ten seconds to 43 minutes."""
 
 HARMLESS = frozenset({"unknown_tag"})
 """Rejections that leave the known state correct: an event type that engines have added."""
@@ -26,10 +39,10 @@ HARMLESS = frozenset({"unknown_tag"})
 class EventSink(Protocol):
     """Receiver of one publisher's batches, in order, on the event loop's thread."""
 
-    def apply(self, batch: Batch, *, live: bool) -> None:
+    def apply(self, batch: Batch, *, live: bool) -> Iterator[None] | None:
         """Apply a batch; each comes once. `live` is False if it came by replay.
 
-        Report a batch of which a part could not be used with `Subscription.damaged`.
+        Returns an iterator that applies one slice per step, None if all is applied.
         """
         ...
 
@@ -70,6 +83,7 @@ class SubscriberOptions:
         recheck_s: time after a connection at which to request batches lost before the subscription took effect.
         idle_check_s: silence after which to request missed batches.
         tick_s: resolution of time-outs.
+        replay_limits: bounds of a reply to a replay request.
         decode: decodes payloads, as `decode_batch` does.
     """
 
@@ -81,6 +95,7 @@ class SubscriberOptions:
     idle_check_s: float = 10.0
     tick_s: float = 0.2
     limits: StreamLimits = field(default_factory=StreamLimits)
+    replay_limits: ReplayLimits = field(default_factory=ReplayLimits)
     decode: Callable[[bytes], Batch] = decode_batch
 
 
@@ -95,6 +110,7 @@ class Subscription:
         events: address of its live messages, for people.
         replay: its replay server, None if it has none.
         sink: receives its batches.
+        turns: when to apply what one turn could not.
         options: settings.
         position: state of an earlier subscription to continue from, None to start with the publisher's history.
         sees_disconnects: whether the source reports lost connections.
@@ -107,6 +123,7 @@ class Subscription:
         events: str,
         replay: ReplayServer | None,
         sink: EventSink,
+        turns: Turns,
         options: SubscriberOptions,
         position: StreamPosition | None,
         sees_disconnects: bool,
@@ -118,7 +135,9 @@ class Subscription:
         self.stream: PublisherStream[Batch | Unreadable] = PublisherStream(
             can_replay=replay is not None, limits=options.limits, position=position
         )
-        self._replay, self._sink, self._options = replay, sink, options
+        self._replay, self._sink, self._options, self._turns = replay, sink, options, turns
+        self._backlog = Backlog(self._apply, clock=time.perf_counter)
+        self._logged: set[str] = set()
         self._sees_disconnects = sees_disconnects
         self._replay_task: asyncio.Task[None] | None = None
         self._ending: set[asyncio.Task[None]] = set()
@@ -135,16 +154,35 @@ class Subscription:
         """Address of the publisher's replay socket, None if it has none."""
         return self._replay.address if self._replay else None
 
+    @property
+    def is_applying(self) -> bool:
+        """Whether batches are received that the sink has not applied."""
+        return bool(self._backlog)
+
+    @property
+    def is_amid_batch(self) -> bool:
+        """Whether the sink has applied a batch in part."""
+        return self._backlog.is_amid_batch
+
+    def position(self) -> StreamPosition:
+        """Return the state after the batches that the sink has applied, for a later subscription."""
+        self._backlog.finish_batch()
+        position, first = self.stream.position(), self._backlog.first
+        return position if first is None else position.before(first)
+
     def tick(self) -> None:
         """Handle replay time-outs, and check a publisher that has been silent."""
         now = self._now()
+        if self._backlog:
+            return  # time-outs count from the last batch that was handled
         if self.stream.awaits_replay:
             failures = self.stream.counters.replay_failures
             self._do(self.stream.tick(now=now))
             if self.stream.counters.replay_failures > failures:
                 self._check_unanswered()
         elif self._check_at is not None and now >= self._check_at:
-            self._check_at = now + self._options.idle_check_s
+            doublings = min(self.stream.counters.replay_cuts, _MAX_DOUBLINGS)
+            self._check_at = now + self._options.idle_check_s * 2**doublings
             self._checked_at = now
             self._do(self.stream.check(same_connection=self._sees_disconnects))
 
@@ -161,6 +199,8 @@ class Subscription:
         """Pass nothing more to the sink; `close` frees the sockets."""
         self._source.stop()
         self._cancel_replay()
+        self._turns.remove(self)
+        self._backlog.clear()
 
     async def close(self) -> None:
         """Stop, and close the sockets."""
@@ -188,14 +228,26 @@ class Subscription:
         self.topic = topic
         self._received()
         self._check_at = self._received_at + self._options.idle_check_s
-        self._do(
-            self.stream.live(seq, content, ts=content.timestamp, size_bytes=content.size_bytes), live=True
-        )
+        size = content.size_bytes
+        if self._backlog and self._backlog.size_bytes + size > self._options.limits.max_held_bytes:
+            self.reject("queue_full", "a message was dropped")
+            return
+        latest = time.time() + MAX_CLOCK_SKEW_S
+        actions = self.stream.live(seq, content, ts=content.timestamp, latest=latest, size_bytes=size)
+        self._do(actions, live=True)
 
     def reject(self, reason: str, detail: object) -> None:
         """Count and log a message that cannot be used."""
         log.debug("%s (publisher %s)", detail, self.events)
+        if reason == FAILED and detail not in self._logged and len(self._logged) < _MAX_LOGGED:
+            self._logged.add(str(detail))
+            log.error("a message of %s was dropped by a bug: %s; it is not logged again", self.events, detail)
         self._sink.rejected(reason)
+
+    def failed(self, error: Exception) -> None:
+        """Handle an exception of a message's handling: the state may lack a part of it."""
+        self.stream.damaged()
+        self.reject(FAILED, describe(error))
 
     # -- replay ---------------------------------------------------------------------------------------------------
 
@@ -213,10 +265,15 @@ class Subscription:
     async def _fetch(self, start: int) -> None:
         assert self._replay is not None  # noqa: S101 - a stream without a replay address requests none
         try:
-            await self._replay.fetch(start, sent=self._replay_sent, take=self._take_replayed)
+            await self._replay.fetch(start, sent=self._replay_sent, taker=self)
         except SubscriptionError as error:
             log.warning("%s", error)
             self._replay_sent()  # counts as sent: it times out, is retried, and is given up
+            return
+        except ReplayCutError as error:
+            log.warning("a replay from %s was cut off: %s", self.replay, error)
+            self._replay_task = None
+            self._do(self.stream.replay_cut())
             return
         self._replay_task = None
         self._received()
@@ -226,7 +283,8 @@ class Subscription:
     def _replay_sent(self) -> None:
         self.stream.replay_sent(now=self._now())
 
-    def _take_replayed(self, frames: list[bytes]) -> None:
+    def take(self, frames: list[bytes]) -> None:
+        """Handle a message of a replay. Implements `receiver.Taker`, as the next two."""
         try:
             seq, content = read_message(frames, self._options.decode)
         except FrameError as error:
@@ -235,6 +293,15 @@ class Subscription:
         self._received()
         ts, size = (0.0, 0) if isinstance(content, Unreadable) else (content.timestamp, content.size_bytes)
         self._do(self.stream.replayed(seq, content, ts=ts, now=self._now(), size_bytes=size))
+
+    def dropped(self, frames: list[bytes], reason: str) -> bool:  # noqa: ARG002 - a method of Taker
+        """Count a message past a limit: it is missing, and is requested again."""
+        self.reject(reason, "a message was dropped")
+        return False
+
+    def is_ready(self) -> bool:
+        """Return whether every batch was applied, so that a replay may bring more."""
+        return not self._backlog
 
     def _check_unanswered(self) -> None:
         """Mark the publisher silent if the last attempt of a check got no reply."""
@@ -250,25 +317,41 @@ class Subscription:
         self._received_at = self._now()
         self._silent = False
 
+    def work(self, until: float) -> bool:
+        """Apply batches. Implements `turns.Work`."""
+        if self._backlog.work(until):
+            return True
+        self._report_trust()
+        return False
+
     def _do(self, actions: list[Action[Batch | Unreadable]], *, live: bool = False) -> None:
         for action in actions:
             match action:
-                case Apply(item=content):
-                    self._apply(content, live=live)
+                case Apply(seq=seq, item=content):
+                    self._backlog.add(seq, content, live=live)
                 case Reset(reason=reason):
+                    self._backlog.clear()
                     self._sink.reset(reason)
                 case RequestReplay(start=start):
                     self._start_replay(start)
         if not self.stream.awaits_answer:
             self._cancel_replay()  # the request was given up: free its slot
-        self._report_trust()
+        if self._backlog.work(self._turns.until):
+            self._turns.add(self)
+        else:
+            self._report_trust()
 
-    def _apply(self, content: Batch | Unreadable, *, live: bool) -> None:
-        if isinstance(content, Unreadable):
-            self.stream.damaged()
-            self.reject(content.reason, content.detail)
-            return
-        self._sink.apply(content, live=live)
+    def _apply(self, content: Batch | Unreadable, *, live: bool) -> Iterator[None]:
+        try:
+            if isinstance(content, Unreadable):
+                self.stream.damaged()
+                self.reject(content.reason, content.detail)
+                return
+            yield from self._sink.apply(content, live=live) or ()
+            if not HARMLESS.issuperset(content.rejected):  # not before: it would decode all events at once
+                self.stream.damaged()
+        except Exception as error:  # noqa: BLE001 - the batches after it are applied all the same
+            self.failed(error)
 
     def _report_trust(self) -> None:
         trust = self._current_trust()

@@ -15,6 +15,11 @@ from .errors import TopicError
 _SEPARATOR = "@"
 _MAX_PORT = 65535
 
+MAX_TOPIC_BYTES = 4096
+"""Longer topics are refused; the longest path that can name a model is as long."""
+
+SHOWN_TOPIC_BYTES = 200
+
 
 class Topic(NamedTuple):
     """The parts of a topic: ENDPOINT as written, and the model, empty if the topic has none."""
@@ -34,10 +39,10 @@ def parse_topic(topic: bytes) -> Topic:
     """Split `PREFIX@ENDPOINT[@MODEL]`; the prefix is any text without `@` that the engines are configured with.
 
     Raises:
-        TopicError: not UTF-8, or without an ENDPOINT (`not_a_topic`).
+        TopicError: too long, not UTF-8, or without an ENDPOINT (`not_a_topic`).
     """
     try:
-        parts = topic.decode().split(_SEPARATOR, 2)
+        parts = topic.decode().split(_SEPARATOR, 2) if len(topic) <= MAX_TOPIC_BYTES else []
     except UnicodeDecodeError:
         parts = []
     if len(parts) < 2 or not parts[1]:
@@ -84,14 +89,15 @@ class TopicDirectory:
         written = parse_topic(topic).endpoint
         if written in self._serving:
             return written
+        shown = written[:SHOWN_TOPIC_BYTES]
         found: set[str] = set()
         for key in _readings(written):
             found |= self._at.get(key, set())
         if not found:
-            raise TopicError("unknown_endpoint", f"no endpoint is named {written!r} or serves there")
+            raise TopicError("unknown_endpoint", f"no endpoint is named {shown!r} or serves there")
         if len(found) > 1:
             names = ", ".join(sorted(found))
-            raise TopicError("ambiguous_host", f"{written!r} may mean {names}; name the serving port too")
+            raise TopicError("ambiguous_host", f"{shown!r} may mean {names}; name the serving port too")
         return found.pop()
 
 

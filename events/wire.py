@@ -185,7 +185,7 @@ def _event(raw: object) -> Event:
         case None:
             raise WireError("missing_tag", "event map has no type")
         case _:
-            raise WireError("unknown_tag", f"event tag {str(tag)[:64]!r} is unknown")
+            raise WireError("unknown_tag", f"event tag is an unknown {type(tag).__name__}")
 
 
 def _decode_bytes(raw: bytes | msgspec.Raw) -> object:
@@ -202,7 +202,7 @@ def _stored(get: Callable[[str], object]) -> BlockStored:
     if block_size is None:
         block_size = 0
     if not _is_count(block_size):
-        raise WireError("bad_block_size", f"block_size is {block_size!r}, want a count")
+        raise WireError("bad_block_size", f"block_size is {type(block_size).__name__}, want a count")
     return BlockStored(
         hashes=_hashes(get("block_hashes")),
         # a hash-only publisher sends 0 for "no parent"; a real hash is 0 once in 2**64
@@ -316,5 +316,5 @@ def _group(value: object) -> int:
     if value is None:
         return 0
     if not _is_count(value):
-        raise WireError("bad_group", f"group_idx is {value!r}, want a count")
+        raise WireError("bad_group", f"group_idx is {type(value).__name__}, want a count")
     return value

@@ -8,10 +8,13 @@ import os
 import random
 import time
 from collections.abc import Iterator, Mapping
+from ipaddress import ip_network
 
 from prometheus_client.metrics_core import Metric
 
 from ..configs.schema import EventsConfig, KVAtlasConfig
+from ..events.admission import Access, load_curve
+from ..events.limits import ReplayLimits, StreamLimits
 from ..events.subscriber import Subscriber
 from ..events.subscription import SubscriberOptions
 from ..indexer.atlas import Atlas
@@ -45,9 +48,7 @@ class ConfiguredFleet:
         tiers = TierTable(tier_specs(config.tiers))
         core = _core(metrics)
         self._loads = LoadTable(stale_after_s=config.metrics_scrape.stale_after)
-        self._subscriber = Subscriber(
-            SubscriberOptions(topic_prefix=config.events.topic_prefix, decode=core.decode_batch)
-        )
+        self._subscriber = Subscriber(_subscriber_options(config.events, core))
         self._scraper = Scraper(
             loads=self._loads,
             settings=scrape_settings(config.metrics_scrape),
@@ -82,11 +83,11 @@ class ConfiguredFleet:
         Returns the TCP port, None without one.
 
         Raises:
-            SubscriptionError: the address is in use, or is no address of this machine.
+            SubscriptionError: the address is in use or is no address of this machine, or the keys cannot be read.
         """
         if events.mode != "bind":
             return None
-        scheme, _, where = self._subscriber.bind(events.bind).partition("://")
+        scheme, _, where = self._subscriber.bind(events.bind, _access(events)).partition("://")
         log.info("events listens on %s", where)
         return int(where.rpartition(":")[2]) if scheme == "tcp" else None
 
@@ -144,6 +145,28 @@ class ConfiguredFleet:
     def families(self) -> Iterator[Metric]:
         """Yield the metrics of the fleet."""
         return fleet_families(self.fleet, self._subscriber)
+
+
+def _subscriber_options(events: EventsConfig, core: IndexCore) -> SubscriberOptions:
+    return SubscriberOptions(
+        topic_prefix=events.topic_prefix,
+        limits=StreamLimits(max_held_bytes=events.max_queued_bytes),
+        replay_limits=ReplayLimits(
+            max_batches=events.max_replay_batches,
+            timeout_s=events.replay_timeout,
+            max_queued_bytes=events.max_queued_bytes,
+        ),
+        decode=core.decode_batch,
+    )
+
+
+def _access(events: EventsConfig) -> Access:
+    curve = events.curve
+    return Access(
+        networks=tuple(map(ip_network, events.bind_allow)),
+        max_connections=events.bind_max_connections,
+        curve=load_curve(curve.key_file, curve.peers_folder) if curve.key_file else None,
+    )
 
 
 def _core(metrics: FleetMetrics) -> IndexCore:

@@ -6,11 +6,12 @@ import logging
 import math
 import time
 from collections import Counter, defaultdict
-from dataclasses import InitVar, dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 
 from ..events.model import Batch, MediumName
 from ..events.stream import Trust
-from ..events.subscription import HARMLESS, Subscription
+from ..events.subscription import Subscription
 from ..indexer.atlas import Atlas
 from ..indexer.auto_bound import AutoBound
 from ..indexer.capacity import CapacityGauge, ObservedCapacity
@@ -20,7 +21,6 @@ from ..indexer.ledger import RankLedger
 from ..indexer.snapshot import SavedRank
 from ..indexer.steps import Steps
 from ..indexer.tiers import TierId, TierSource
-from .backlog import Backlog, Turns
 from .metrics import FleetMetrics
 from .predictions import Predictions
 
@@ -28,6 +28,12 @@ log = logging.getLogger(__name__)
 
 MAX_ADAPTERS = 256
 """Adapter names kept per rank; further names are ignored."""
+
+SLICE_COST = 1_000
+"""Work between two steps of `Rank.apply`, in microseconds as `Steps` guesses them."""
+
+MAX_MESSAGE_COST = 10_000_000
+"""Work for one message, ten seconds; the rest of it is dropped. The largest messages of engines take two."""
 
 CONNECTING_S = 0.5
 """Longest wait at the start for the connection to a publisher; a network answers or refuses within milliseconds."""
@@ -57,7 +63,6 @@ class Rank:
     ledger: RankLedger
     predictions: Predictions
     metrics: FleetMetrics
-    turns: InitVar[Turns]
     subscription: Subscription | None = None
     """None if the rank publishes no events."""
     last_batch_at: float | None = None
@@ -79,21 +84,31 @@ class Rank:
     """Bounds in force of tiers without a configured number."""
     learned: dict[TierId, LearnedBound] = field(default_factory=dict[TierId, LearnedBound])
     """Bounds of inferred tiers without a configured number, from the audit."""
-    backlog: Backlog = field(init=False)
-    """Batches that are not applied yet."""
 
-    def __post_init__(self, turns: Turns) -> None:
-        """Make the backlog."""
-        self.backlog = Backlog(turns, apply=self._steps, drop=self._dropped)
-
-    def apply(self, batch: Batch, *, live: bool) -> None:
-        """Apply a batch to the index, if it is long in the next turns of the event loop."""
+    def apply(self, batch: Batch, *, live: bool) -> Iterator[None] | None:
+        """Apply a batch to the index: a first slice at once, the rest as the result is iterated."""
         self.last_batch_at = time.monotonic()
         if live and batch.timestamp > 0:
             # clocks of two machines: a negative lag is clock skew and is observed as 0
             self.lag_s = time.time() - batch.timestamp
             self.metrics.event_lag.observe(max(0.0, self.lag_s))
-        self.backlog.add(batch)
+        slices = self._slices(batch)
+        for _ in slices:
+            return slices
+        return None
+
+    def _slices(self, batch: Batch) -> Iterator[None]:
+        total = since = 0
+        for cost in self._steps(batch):
+            total, since = total + cost, since + cost
+            if total > MAX_MESSAGE_COST:
+                self.rejected("too_slow")
+                if self.subscription is not None:
+                    self.subscription.damaged()
+                return
+            if since >= SLICE_COST:
+                since = 0
+                yield
 
     def _steps(self, batch: Batch) -> Steps:
         ledger = self.ledger
@@ -110,22 +125,12 @@ class Rank:
         if batch.rejected:
             for reason, n_events in Counter(batch.rejected).items():
                 self.rejected(reason, n_events)
-            if not HARMLESS.issuperset(batch.rejected):
-                self._damaged()
 
     def _name_adapters(self, fresh: frozenset[str]) -> None:
         room = MAX_ADAPTERS - len(self.adapters)
         self.adapters.update(sorted(fresh)[:room])
         if len(fresh) > room:
             self.rejected("too_many_adapters", len(fresh) - room)
-
-    def _dropped(self, reason: str) -> None:
-        self.rejected(reason)
-        self._damaged()
-
-    def _damaged(self) -> None:
-        if self.subscription is not None:
-            self.subscription.damaged()
 
     def reset(self, reason: str) -> None:
         """Forget everything learned from the publisher, because it restarted."""
@@ -134,7 +139,6 @@ class Rank:
         level = logging.WARNING if now - self.reset_at > SAME_RESTART_S else logging.DEBUG
         log.log(level, "%s rank %d: starting over, %s", self.endpoint, self.number, reason)
         self.reset_at = now
-        self.backlog.clear()
         self.atlas.reset(self.endpoint, self.number)
         self.adapters.clear()
         self.gauges.clear()
@@ -167,7 +171,7 @@ class Rank:
 
         Cost: O(hashes + residencies).
         """
-        position = self.subscription.stream.position() if self.subscription else None
+        position = self.subscription.position() if self.subscription else None
         return SavedRank(rank=self.number, position=position, books=self.ledger.dump(now=now))
 
     def restarted(self, reason: str) -> None:
@@ -205,7 +209,7 @@ class Rank:
         A publisher that does not answer is given up soon: its engine may have no KV events.
         """
         subscription = self.subscription
-        if self.backlog.is_busy:
+        if subscription is not None and subscription.is_applying:
             return waited_s <= REPLAYING_S
         if subscription is None or subscription.trust in (Trust.LIVE, Trust.PARTIAL):
             return False

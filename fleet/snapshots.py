@@ -36,7 +36,6 @@ from ..indexer.snapshot import (
     saved_tiers,
 )
 from .atomic_file import Replacement
-from .backlog import PAUSE_S
 from .endpoint import Endpoint
 from .fleet import Fleet
 from .instance import Instance
@@ -47,7 +46,7 @@ from .roster import Wanted
 log = logging.getLogger(__name__)
 
 APPLYING_S = 2.0
-"""Longest wait for a rank's event batches to be applied; an endpoint that takes longer is not saved."""
+"""Longest wait for the rest of a batch that a rank has applied in part; an endpoint that takes longer is not saved."""
 
 
 class Snapshots:
@@ -162,7 +161,7 @@ class Snapshots:
         for rank in list(endpoint.ranks):
             if self._fleet.get(endpoint.name) is not endpoint:
                 return None
-            if not await self._applied(rank):
+            if not await _between_batches(rank):
                 return None
             ranks.append(rank.dump(now=time.monotonic()))
             await asyncio.sleep(0)
@@ -173,13 +172,6 @@ class Snapshots:
             started=endpoint.started,
             ranks=tuple(ranks),
         )
-
-    async def _applied(self, rank: Rank) -> bool:
-        """Wait until all that the rank's stream has delivered is applied; return whether it is."""
-        begin = time.monotonic()
-        while rank.backlog.is_busy and time.monotonic() < begin + APPLYING_S:  # noqa: ASYNC110 - rarely busy
-            await asyncio.sleep(PAUSE_S)
-        return not rank.backlog.is_busy
 
     async def read(self) -> None:
         """Read the file; an unusable file is logged and ignored."""
@@ -271,3 +263,13 @@ def _text(addresses: EndpointAddresses) -> str:
     """Write the addresses as the file keeps them; texts are compared, never parsed."""
     serving = str(addresses.serving) if addresses.serving is not None else None
     return msgspec.json.encode({**asdict(addresses), "serving": serving}).decode()
+
+
+async def _between_batches(rank: Rank) -> bool:
+    """Wait while a batch of the rank is applied in part; return whether none is."""
+    subscription, begin = rank.subscription, time.monotonic()
+    while subscription is not None and subscription.is_amid_batch:
+        if time.monotonic() > begin + APPLYING_S:
+            return False
+        await asyncio.sleep(0)
+    return True

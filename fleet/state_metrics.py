@@ -20,9 +20,12 @@ _STREAM_TEXTS = {
     "duplicates": "Duplicate batches, skipped.",
     "gaps": "Gaps seen in live batches.",
     "lost": "Batches that no replay returned.",
+    "implausible": "Batches with a number that no publisher comes to so soon, dropped.",
+    "disowned": "Live batches that the publisher's own history does not have, dropped.",
     "restarts": "Restarts of the publisher.",
     "replays": "Replay requests.",
     "replay_failures": "Replay requests without response.",
+    "replay_cuts": "Replies to replay requests that were cut off at a limit.",
 }
 assert set(_STREAM_TEXTS) == set(asdict(StreamCounters()))  # noqa: S101 - one text per counter
 
@@ -33,7 +36,7 @@ def fleet_families(fleet: Fleet, subscriber: Subscriber) -> Iterator[Metric]:
     yield from _index(fleet)
     yield from _in_flight(fleet)
     yield from fleet.predictions.families()
-    yield _unrouted(subscriber)
+    yield from _unrouted(subscriber)
     trust = gauge("publisher_trust", "1 for the publisher's current state.", "endpoint", "rank", "state")
     streams = {
         name: counter(f"stream_{name}", text, "endpoint", "rank") for name, text in _STREAM_TEXTS.items()
@@ -60,13 +63,16 @@ def fleet_families(fleet: Fleet, subscriber: Subscriber) -> Iterator[Metric]:
     yield from (trust, *streams.values(), pending, parked, events, *_scrapes(fleet))
 
 
-def _unrouted(subscriber: Subscriber) -> Metric:
+def _unrouted(subscriber: Subscriber) -> Iterator[Metric]:
     unrouted = counter(
         "messages_unrouted", "Messages on the bound event socket of no known endpoint.", "reason"
     )
     for reason, count in subscriber.unrouted.items():
         unrouted.add_metric([reason], count)
-    return unrouted
+    refused = counter("event_connections_refused", "Refused connections to the bound event socket.", "reason")
+    for reason, count in subscriber.refused.items():
+        refused.add_metric([reason], count)
+    yield from (unrouted, refused)
 
 
 def _scrapes(fleet: Fleet) -> Iterator[Metric]:

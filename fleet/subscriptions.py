@@ -13,7 +13,6 @@ from ..events.subscriber import Subscriber
 from ..events.subscription import Subscription
 from ..indexer.atlas import Atlas
 from ..indexer.snapshot import SavedRank
-from .backlog import Turns
 from .endpoint import Endpoint
 from .metrics import FleetMetrics
 from .predictions import Predictions
@@ -36,7 +35,6 @@ class Subscriptions:
         self._subscriber, self._atlas = subscriber, atlas
         self._predictions, self._metrics = predictions, metrics
         self._left: list[Subscription] = []
-        self._turns = Turns()
 
     def preparing(self, addresses: EndpointAddresses) -> Iterator[None]:
         """Connect to the publishers of an endpoint that will be added; other tasks may run between the steps.
@@ -72,7 +70,7 @@ class Subscriptions:
         ledger = self._atlas.ledger(name, number)
         if saved is not None:
             ledger.load(saved.books, now=time.monotonic())
-        rank = Rank(name, number, self._atlas, ledger, self._predictions, self._metrics, self._turns)
+        rank = Rank(name, number, self._atlas, ledger, self._predictions, self._metrics)
         position = saved.position if saved is not None else None
         try:
             rank.subscription = self._subscribe(endpoint, addresses, rank, position)
@@ -85,7 +83,6 @@ class Subscriptions:
 
     def leave(self, rank: Rank) -> None:
         """Unsubscribe a rank at once: queued events are dropped. `release` frees the sockets."""
-        rank.backlog.clear()
         if rank.subscription is not None:
             self._subscriber.stop(rank.subscription)
             self._left.append(rank.subscription)

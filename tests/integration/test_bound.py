@@ -13,8 +13,9 @@ import pytest
 
 from kvatlas.events.bound import BoundPublisher
 from kvatlas.events.errors import SocketLimitError, SubscriptionError
+from kvatlas.events.limits import StreamLimits
 from kvatlas.events.position import StreamPosition
-from kvatlas.events.stream import StreamLimits, Trust
+from kvatlas.events.stream import Trust
 from kvatlas.events.subscriber import Subscriber
 from kvatlas.events.subscription import SubscriberOptions, Subscription
 from kvatlas.sim.held_port import HeldPort

@@ -7,6 +7,7 @@ import random
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
+import msgspec
 import pytest
 
 from kvatlas.events.errors import SubscriptionError
@@ -15,7 +16,7 @@ from kvatlas.events.subscriber import Subscriber
 from kvatlas.events.subscription import SubscriberOptions, Subscription
 from kvatlas.sim.held_port import HeldPort
 from support.publishing import QUICK, RecordingSink, frame, frames
-from support.recording import Player, player, send
+from support.recording import Frame, Player, player, send
 from support.waiting import until
 
 
@@ -129,7 +130,9 @@ async def keep_publishing(playing: Player) -> None:
         pytest.param((b"t", b"\x00" * 4, b"x"), "bad_frames", id="short_sequence"),
         pytest.param((b"alone",), "bad_frames", id="one_part"),
         pytest.param((b"t", b"\xff" * 8, frame(0).parts[2]), "bad_frames", id="sequence_that_ends_a_replay"),
-        pytest.param((b"t", b"\x7f" + bytes(7), b"\xc1"), "not_msgpack", id="wild_sequence"),
+        pytest.param((b"t", b"\x80" + bytes(7), frame(0).parts[2]), "bad_frames", id="impossible_sequence"),
+        pytest.param((b"t", b"\0\0\x7f" + bytes(5), b"\xc1"), "not_msgpack", id="wild_sequence"),
+        pytest.param((b"t", *(b"x" for _ in range(100_000))), "too_many_parts", id="many_parts"),
         pytest.param((b"t", bytes(8), b"\xc1"), "not_msgpack", id="payload_no_msgpack"),
         pytest.param((b"t", bytes(8), b"\x05"), "not_a_batch", id="payload_no_batch"),
     ],
@@ -141,6 +144,22 @@ async def test_garbage_is_counted_and_survived(parts: tuple[bytes, ...], reason:
         await playing.publish(*frames(1, 2))
         await until(lambda: sink.numbers == [1, 2])
         assert sink.rejections == [reason]
+
+
+@pytest.mark.parametrize(
+    ("event", "trust"),
+    [(["BlockStored", "what?"], Trust.PARTIAL), (["BlockTouched", [1]], Trust.LIVE)],
+    ids=["broken_event", "event_of_a_new_kind"],
+)
+async def test_event_that_cannot_be_read_lowers_trust_unless_it_is_of_a_new_kind(
+    event: list[object], trust: Trust
+) -> None:
+    async with player() as playing, following(playing) as (subscription, sink):
+        await until(lambda: Trust.LIVE in sink.trusts)
+        odd = msgspec.msgpack.encode([1.0, [event, ["BlockRemoved", [0]]], 0])
+        await playing.publish(Frame(0.0, "", (b"kv@e@m", bytes(8), odd)), *frames(1))
+        await until(lambda: sink.numbers == [0, 1])
+        assert (len(sink.rejections), subscription.trust) == (1, trust)
 
 
 async def test_nothing_arrives_after_unsubscribe() -> None:

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from kvatlas.events.limits import StreamLimits
 from kvatlas.events.model import Batch, BlockRemoved
-from kvatlas.events.stream import StreamLimits, Trust
+from kvatlas.events.stream import Trust
 from kvatlas.events.subscription import SubscriberOptions
 from support.recording import Frame
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from kvatlas.events.stream import Action, Apply, PublisherStream, RequestReplay, Reset, StreamLimits
+from kvatlas.events.limits import StreamLimits
+from kvatlas.events.stream import Action, Apply, PublisherStream, RequestReplay, Reset
 
 LIMITS = StreamLimits(max_held=50, max_held_bytes=1000, reply_timeout_s=2.0, backoff_s=0.5, max_attempts=3)
 

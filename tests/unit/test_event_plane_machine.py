@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
 
 from kvatlas.events.errors import WireError
+from kvatlas.events.limits import StreamLimits
 from kvatlas.events.position import StreamPosition
-from kvatlas.events.stream import Action, Apply, PublisherStream, RequestReplay, Reset, StreamLimits, Trust
+from kvatlas.events.stream import Action, Apply, PublisherStream, RequestReplay, Reset, Trust
 from kvatlas.events.wire import WireBatch, decode_batch
 from kvatlas.indexer.atlas import Atlas
 from kvatlas.indexer.factory import REFERENCE

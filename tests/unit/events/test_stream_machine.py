@@ -6,8 +6,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from kvatlas.events.limits import StreamLimits
 from kvatlas.events.position import StreamPosition
-from kvatlas.events.stream import Action, Apply, PublisherStream, RequestReplay, Reset, StreamLimits, Trust
+from kvatlas.events.stream import Action, Apply, PublisherStream, RequestReplay, Reset, Trust
 
 Batch = tuple[int, int]
 """(life, sequence number): unique, so that a batch applied twice is noticed."""
@@ -169,3 +170,48 @@ class LossyStream(RuleBasedStateMachine):
 
 LossyStream.TestCase.settings = settings(stateful_step_count=40)
 TestLossyStream = LossyStream.TestCase
+
+
+class ForgedStream(LossyStream):
+    """The same, and a stranger who publishes under the publisher's name, any number at any time.
+
+    Afterwards the publisher's own batches bring the stream back to the truth. Its history reaches back to the start and
+    its messages arrive: nothing could contradict a forged batch in the place of one that is lost.
+    """
+
+    def roll_buffer(self, keep: int) -> None:
+        """Keep the whole history: not a rule here."""
+
+    def drop(self) -> None:
+        """Deliver every message: not a rule here."""
+
+    @rule(
+        number=st.one_of(st.integers(-3, 40), st.sampled_from([1 << 20, 1 << 25, 1 << 47])),
+        ts=st.sampled_from([0.0, -1.0, 1.25, 1800.25, 1e18]),
+        n_messages=st.sampled_from([1, 1, 1, 3]),
+    )
+    def forge(self, number: int, ts: float, n_messages: int) -> None:
+        """Deliver batches with numbers relative to the publisher's next one, or absolute if they are large."""
+        first = number if number >= 1 << 20 else max(0, self.offset + len(self.history) + number)
+        for seq in range(first, first + n_messages):
+            self.do(self.stream.live(seq, (-1, seq), ts=ts, latest=self.clock + 3600))
+
+    @invariant()
+    def applied_is_ordered_and_of_one_life(self) -> None:
+        """Check only the order: a forged batch that looks true is applied until it is found out."""
+        seqs = [seq for _, seq in self.applied]
+        assert seqs == sorted(set(seqs))
+
+    def settle(self) -> None:
+        for _ in range(3):
+            for seq, ts, item in [*self.in_flight, *(self.publish_one() for _ in range(20))]:
+                self.do(self.stream.live(seq, item, ts=ts, latest=self.clock + 3600))
+            super().settle()
+
+    def teardown(self) -> None:
+        super().teardown()
+        assert all(life == self.life for life, _ in self.applied)
+
+
+ForgedStream.TestCase.settings = settings(stateful_step_count=30)
+TestForgedStream = ForgedStream.TestCase

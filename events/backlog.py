@@ -1,0 +1,94 @@
+"""Batches of one publisher that are in order but not applied yet, since one turn had no time for them."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import NamedTuple, Protocol
+
+from .message import Unreadable
+from .model import Batch
+
+
+class ApplyBatch(Protocol):
+    """Applies a batch, one slice per step, and raises nothing."""
+
+    def __call__(self, content: Batch | Unreadable, *, live: bool) -> Iterator[None]:
+        """Apply `content`."""
+        ...
+
+
+class _Waiting(NamedTuple):
+    seq: int
+    content: Batch | Unreadable
+    live: bool
+    size_bytes: int
+
+
+class Backlog:
+    """Batches that wait to be applied, the first one perhaps in part.
+
+    Args:
+        apply: applies one.
+        clock: for the ends of turns.
+
+    Attributes:
+        size_bytes: of all that wait.
+    """
+
+    def __init__(self, apply: ApplyBatch, *, clock: Callable[[], float]) -> None:
+        self._apply, self._clock = apply, clock
+        self._waiting: deque[_Waiting] = deque()
+        self._slices: Iterator[None] | None = None
+        """The rest of a batch that is no longer among the waiting ones."""
+        self.size_bytes = 0
+
+    def __bool__(self) -> bool:
+        return self._slices is not None or bool(self._waiting)
+
+    @property
+    def first(self) -> int | None:
+        """Number of the first batch of which nothing is applied, None if there is none."""
+        return self._waiting[0].seq if self._waiting else None
+
+    @property
+    def is_amid_batch(self) -> bool:
+        """Whether a batch is applied in part."""
+        return self._slices is not None
+
+    def add(self, seq: int, content: Batch | Unreadable, *, live: bool) -> None:
+        """Add the next batch."""
+        size = 0 if isinstance(content, Unreadable) else content.size_bytes
+        self._waiting.append(_Waiting(seq, content, live, size))
+        self.size_bytes += size
+
+    def work(self, until: float) -> bool:
+        """Apply at least one slice, and no further after `until`; return whether there are more."""
+        while self._step():
+            if self._clock() >= until:
+                return bool(self)
+        return False
+
+    def finish_batch(self) -> None:
+        """Apply the rest of a batch that is applied in part."""
+        while self._slices is not None:
+            self._step()
+
+    def clear(self) -> None:
+        """Drop all that wait."""
+        self._waiting.clear()
+        self._slices, self.size_bytes = None, 0
+
+    def _step(self) -> bool:
+        """Apply one slice; return False if there is none."""
+        if self._slices is None:
+            if not self._waiting:
+                return False
+            _, content, live, size = self._waiting.popleft()
+            self.size_bytes -= size
+            self._slices = self._apply(content, live=live)
+        try:
+            next(self._slices)
+        except StopIteration:
+            self._slices = None
+        return True

@@ -1,0 +1,43 @@
+"""Bounds of one publisher's stream and of its replays."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamLimits:
+    """Bounds of one stream.
+
+    Attributes:
+        max_held: batches held while a hole before them is fetched; beyond it the oldest hole is given up.
+        max_held_bytes: the same bound in bytes of payload.
+        reply_timeout_s: silence after which an unanswered replay request counts as failed.
+        backoff_s: wait before the second request for the same hole; doubles each time.
+        max_attempts: requests without progress after which a hole is given up.
+        max_pages: requests that follow another at once, as long as each makes progress; later ones wait `backoff_s`.
+        max_doubtful: doubtful batches in a row after which the publisher's life is verified.
+    """
+
+    max_held: int = 20_000
+    max_held_bytes: int = 64 * 1024 * 1024
+    reply_timeout_s: float = 2.0
+    backoff_s: float = 0.2
+    max_attempts: int = 3
+    max_pages: int = 16
+    max_doubtful: int = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayLimits:
+    """Bounds of one reply.
+
+    Attributes:
+        max_batches: batches.
+        timeout_s: time from the request to the end of the reply.
+        max_queued_bytes: batches that were received and not applied; further ones count as lost, and are requested again.
+    """
+
+    max_batches: int = 200_000
+    timeout_s: float = 60.0
+    max_queued_bytes: int = 64 * 1024 * 1024

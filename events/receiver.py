@@ -1,0 +1,149 @@
+"""Messages of one ZMQ socket, received in turns, with a bound of what waits in memory."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from time import perf_counter
+from typing import Protocol, cast
+
+import zmq
+import zmq.asyncio
+
+from .turns import Turns
+
+MAX_PARTS = 16
+"""Parts of a message that are kept; publishers send three or four, ZMQ's questions about a peer up to ten."""
+
+_COLLECTED = 2_000
+"""Messages moved to the queue at the end of a turn, within about 7 ms."""
+
+_OVERHEAD_BYTES = 200
+"""Memory of a waiting message beside its bytes."""
+
+
+class Taker(Protocol):
+    """Consumer of a socket's messages."""
+
+    def take(self, frames: list[bytes]) -> None:
+        """Handle a message; an exception ends neither the receiver nor the messages after it."""
+        ...
+
+    def failed(self, error: Exception) -> None:
+        """Handle an exception of `take` or of the socket."""
+        ...
+
+    def dropped(self, frames: list[bytes], reason: str) -> bool:
+        """Count a message past a limit; return whether to keep it all the same."""
+        ...
+
+    def is_ready(self) -> bool:
+        """Return whether to take a message; otherwise all wait."""
+        ...
+
+
+class Receiver:
+    """Receives from a socket, from which nothing else may receive. Implements `turns.Work`.
+
+    ZMQ bounds its queue in messages only. So what is left of it at the end of a turn is moved to a queue of bounded size:
+    a publisher that sends faster than it is handled has its messages dropped, which shows as gaps.
+
+    Args:
+        socket: receives; closing it is left to the caller.
+        turns: when to receive.
+        taker: gets the messages.
+        max_queued_bytes: size of the messages that wait outside of ZMQ.
+    """
+
+    def __init__(
+        self, socket: zmq.asyncio.Socket, turns: Turns, taker: Taker, *, max_queued_bytes: int
+    ) -> None:
+        # The same socket without futures: one future costs several times as much as receiving a message.
+        self._socket = cast("zmq.Socket[bytes]", zmq.Socket.shadow(socket))  # pyright: ignore[reportUnknownMemberType]
+        self._turns, self._taker = turns, taker
+        self._max_queued_bytes = max_queued_bytes
+        self._queue: deque[list[bytes]] = deque()
+        self._queued_bytes = 0
+        self._skipping = False
+        """The rest of a message with too many parts is yet to be received."""
+        self._loop = asyncio.get_running_loop()
+        # ZMQ's descriptor is edge-triggered: it shows new messages only after `work` found none
+        self._descriptor = self._socket.fileno()
+        self._loop.add_reader(self._descriptor, turns.add, self)
+        turns.add(self)
+
+    def close(self) -> None:
+        """Receive no more; call it before the socket is closed."""
+        self._loop.remove_reader(self._descriptor)
+        self._turns.remove(self)
+        self._queue.clear()
+
+    def work(self, until: float) -> bool:
+        """See `Work.work`."""
+        taker = self._taker
+        while taker.is_ready():
+            frames = self._next()
+            if frames is None:
+                return self._skipping
+            try:
+                taker.take(frames)
+            except Exception as error:  # noqa: BLE001 - nothing that a peer sends may end the reception
+                taker.failed(error)
+            if perf_counter() >= until:
+                break
+        self._collect()
+        return True
+
+    def _next(self) -> list[bytes] | None:
+        if self._queue:
+            frames = self._queue.popleft()
+            self._queued_bytes -= _size(frames)
+            return frames
+        return self._receive()
+
+    def _collect(self) -> None:
+        for _ in range(_COLLECTED):
+            frames = self._receive()
+            if frames is None:
+                return
+            size = _size(frames)
+            if self._queued_bytes + size > self._max_queued_bytes and not self._taker.dropped(
+                frames, "queue_full"
+            ):
+                continue
+            self._queue.append(frames)
+            self._queued_bytes += size
+
+    def _receive(self) -> list[bytes] | None:
+        """Receive one message; return None if there is none, or if the socket fails."""
+        try:
+            while True:
+                if self._skipping and not self._skip():
+                    return None
+                frames = [self._socket.recv(zmq.NOBLOCK)]
+                while self._socket.getsockopt(zmq.RCVMORE):
+                    if len(frames) == MAX_PARTS:
+                        self._skipping = True
+                        break
+                    frames.append(self._socket.recv(zmq.NOBLOCK))
+                if not self._skipping:
+                    return frames
+                self._taker.dropped(frames, "too_many_parts")
+        except zmq.Again:
+            return None
+        except zmq.ZMQError as error:
+            self._taker.failed(error)
+            return None
+
+    def _skip(self) -> bool:
+        """Receive more of the parts that are too many; return whether these were all."""
+        for _ in range(_COLLECTED):
+            self._socket.recv(zmq.NOBLOCK)
+            if not self._socket.getsockopt(zmq.RCVMORE):
+                self._skipping = False
+                return True
+        return False
+
+
+def _size(frames: list[bytes]) -> int:
+    return sum(map(len, frames)) + _OVERHEAD_BYTES
