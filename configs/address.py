@@ -164,18 +164,6 @@ def check_bind_address(text: str) -> None:
     )
 
 
-def check_network(text: str) -> None:
-    """Check that `text` is a network.
-
-    Raises:
-        ValueError: not an IPv4 or IPv6 network, or an address in one.
-    """
-    try:
-        ipaddress.ip_network(text)
-    except ValueError:
-        raise ValueError(f"found {text!r}, expected a network such as 10.0.0.0/8 or fc00::/7") from None
-
-
 def check_metrics_url(text: str) -> None:
     """Check that `text` is a URL to scrape.
 

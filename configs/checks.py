@@ -14,13 +14,13 @@ from .address import (
     check_base_url,
     check_bind_address,
     check_metrics_url,
-    check_network,
 )
 from .cluster import KubernetesConfig
 from .endpoints import endpoint_addresses
 from .engines import AUTO, ENGINES, Selector
 from .errors import KeyPath, Problem, path_text
-from .listeners import ExtProcConfig, ServerConfig, TlsConfig
+from .listeners import ExtProcConfig, RestConfig, ServerConfig, TlsConfig
+from .networks import parse_network
 from .schema import (
     EndpointsConfig,
     EventsConfig,
@@ -35,6 +35,7 @@ from .schema import (
     WeightsConfig,
 )
 from .scraping import EngineConfig, MetricsScrapeConfig
+from .secrets import masked_message
 from .words import nearest
 
 
@@ -43,6 +44,7 @@ def check_config(config: KVAtlasConfig) -> list[Problem]:
     return [
         *_server_problems(config.server),
         *_ext_proc_problems(config.ext_proc),
+        *_rest_problems(config.rest),
         *_admission_problems(config),
         *_bind_problems(config),
         *_malformed(("events", "bind"), config.events.bind, check_bind_address),
@@ -120,7 +122,7 @@ def _bind_problems(config: KVAtlasConfig) -> Iterator[Problem]:
         message = "found 'bind' with several workers, which cannot listen on one address; use connect, or one worker"
         yield Problem(message, ("events", "mode"))
     for place, network in enumerate(events.bind_allow):
-        yield from _malformed(("events", "bindAllow", place), network, check_network)
+        yield from _malformed(("events", "bindAllow", place), network, parse_network)
     if not events.bind_allow:
         message = (
             'found no network, so that no publisher could connect; for all of them: ["0.0.0.0/0", "::/0"]'
@@ -132,6 +134,11 @@ def _bind_problems(config: KVAtlasConfig) -> Iterator[Problem]:
         yield Problem("missing, expected both keyFile and peersFolder", ("events", "curve", missing))
     if curve.key_file and events.mode != "bind":
         yield Problem("found keys with mode 'connect', where they have no use", ("events", "curve"))
+
+
+def _rest_problems(rest: RestConfig) -> Iterator[Problem]:
+    for number, text in enumerate(rest.register_allow):
+        yield from _malformed(("rest", "registerAllow", number), text, parse_network)
 
 
 def _server_problems(server: ServerConfig) -> Iterator[Problem]:
@@ -360,7 +367,7 @@ def _malformed(path: KeyPath, text: str, parse: Callable[[str], object]) -> Iter
     try:
         parse(text)
     except ValueError as error:
-        yield Problem(str(error), path)
+        yield Problem(masked_message(str(error)), path)
 
 
 def _repeated(values: Iterable[tuple[KeyPath, str]], noun: str) -> Iterator[Problem]:

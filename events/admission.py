@@ -10,7 +10,7 @@ from pathlib import Path
 
 import zmq
 import zmq.asyncio
-from zmq.auth import load_certificate, load_certificates
+from zmq.auth import load_certificate, load_certificates  # pyright: ignore[reportUnknownVariableType]  # pyzmq
 from zmq.utils.monitor import recv_monitor_message
 from zmq.utils.z85 import encode
 

@@ -15,8 +15,14 @@ from .turns import Turns
 MAX_PARTS = 16
 """Parts of a message that are kept; publishers send three or four, ZMQ's questions about a peer up to ten."""
 
-_COLLECTED = 2_000
-"""Messages moved to the queue at the end of a turn, within about 7 ms."""
+_COLLECT_S = 0.002
+"""Time in which messages are moved to the queue, or dropped, at the end of a turn."""
+
+_SKIPPED = 1000
+"""Parts that are too many, received at once, in less than a millisecond."""
+
+_SHOWN_BYTES = 64
+"""Parts of dropped messages up to this size are kept: the end of a replay is recognized by one of eight bytes."""
 
 _OVERHEAD_BYTES = 200
 """Memory of a waiting message beside its bytes."""
@@ -102,30 +108,29 @@ class Receiver:
         return self._receive()
 
     def _collect(self) -> None:
-        for _ in range(_COLLECTED):
-            frames = self._receive()
+        end = perf_counter() + _COLLECT_S
+        while perf_counter() < end:
+            is_full = self._queued_bytes >= self._max_queued_bytes
+            frames = self._receive(whole=not is_full)
             if frames is None:
                 return
-            size = _size(frames)
-            if self._queued_bytes + size > self._max_queued_bytes and not self._taker.dropped(
-                frames, "queue_full"
-            ):
+            if is_full and not self._taker.dropped(frames, "queue_full"):
                 continue
             self._queue.append(frames)
-            self._queued_bytes += size
+            self._queued_bytes += _size(frames)
 
-    def _receive(self) -> list[bytes] | None:
-        """Receive one message; return None if there is none, or if the socket fails."""
+    def _receive(self, *, whole: bool = True) -> list[bytes] | None:
+        """Receive one message, without its large parts unless `whole`; None if there is none, or if the socket fails."""
         try:
             while True:
                 if self._skipping and not self._skip():
                     return None
-                frames = [self._socket.recv(zmq.NOBLOCK)]
+                frames = [self._part(whole=whole)]
                 while self._socket.getsockopt(zmq.RCVMORE):
                     if len(frames) == MAX_PARTS:
                         self._skipping = True
                         break
-                    frames.append(self._socket.recv(zmq.NOBLOCK))
+                    frames.append(self._part(whole=whole))
                 if not self._skipping:
                     return frames
                 self._taker.dropped(frames, "too_many_parts")
@@ -135,9 +140,15 @@ class Receiver:
             self._taker.failed(error)
             return None
 
+    def _part(self, *, whole: bool) -> bytes:
+        if whole:
+            return self._socket.recv(zmq.NOBLOCK)
+        part = self._socket.recv(zmq.NOBLOCK, copy=False)
+        return part.bytes if len(part) <= _SHOWN_BYTES else b""
+
     def _skip(self) -> bool:
         """Receive more of the parts that are too many; return whether these were all."""
-        for _ in range(_COLLECTED):
+        for _ in range(_SKIPPED):
             self._socket.recv(zmq.NOBLOCK)
             if not self._socket.getsockopt(zmq.RCVMORE):
                 self._skipping = False

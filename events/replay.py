@@ -19,6 +19,9 @@ from .turns import Turns
 
 _SEQ_BYTES = 8
 
+_QUEUED = 100_000
+"""Replies that ZMQ queues; the receiver empties the queue in every turn."""
+
 
 @dataclass(frozen=True, slots=True)
 class ReplayServer:
@@ -52,8 +55,8 @@ class ReplayServer:
             SubscriptionError: ZMQ cannot use the address, or too many sockets are open.
         """
         async with self.slots:
-            # unlimited: a burst of replies must not be cut on our side; the receiver bounds what waits
-            socket = open_socket(self.context, zmq.DEALER, receive_hwm=0, ipv6="[" in self.address)
+            # far above a usual history: vLLM drops replies once our queue is full, and they have to be requested again
+            socket = open_socket(self.context, zmq.DEALER, receive_hwm=_QUEUED, ipv6="[" in self.address)
             try:
                 _connect(socket, self.address)
                 plain = cast("zmq.Socket[bytes]", zmq.Socket.shadow(socket))  # pyright: ignore[reportUnknownMemberType]

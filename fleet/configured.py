@@ -8,10 +8,10 @@ import os
 import random
 import time
 from collections.abc import Iterator, Mapping
-from ipaddress import ip_network
 
 from prometheus_client.metrics_core import Metric
 
+from ..configs.networks import parse_network
 from ..configs.schema import EventsConfig, KVAtlasConfig
 from ..events.admission import Access, load_curve
 from ..events.limits import ReplayLimits, StreamLimits
@@ -163,7 +163,7 @@ def _subscriber_options(events: EventsConfig, core: IndexCore) -> SubscriberOpti
 def _access(events: EventsConfig) -> Access:
     curve = events.curve
     return Access(
-        networks=tuple(map(ip_network, events.bind_allow)),
+        networks=tuple(map(parse_network, events.bind_allow)),
         max_connections=events.bind_max_connections,
         curve=load_curve(curve.key_file, curve.peers_folder) if curve.key_file else None,
     )

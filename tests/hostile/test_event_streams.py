@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Generator, Iterator
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 import zmq
-from zmq.auth import create_certificates, load_certificate
+from zmq.auth import create_certificates, load_certificate  # pyright: ignore[reportUnknownVariableType]  # pyzmq
 
 from support.hostile_engine import HostileEngine, Message, hostile_engine, message
 from support.serve import Served, serving
@@ -150,7 +150,7 @@ async def test_forged_batches_are_outvoted_by_the_true_ones(tmp_path: Path) -> N
 
 
 @contextmanager
-def publisher_socket(address: str, keys: Keys | None = None) -> Iterator[zmq.Socket[bytes]]:
+def publisher_socket(address: str, keys: Keys | None = None) -> Generator[zmq.Socket[bytes]]:
     """Connect a PUB socket of somebody, with the keys of a client and of kvatlas if there are any."""
     context = zmq.Context()
     socket = context.socket(zmq.PUB)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -70,7 +70,7 @@ class HostileEngine:
 @contextmanager
 def hostile_engine(
     answer: Callable[[int], Iterator[Message]], *, name: str = "hostile"
-) -> Iterator[HostileEngine]:
+) -> Generator[HostileEngine]:
     """Run one until the block ends."""
     context = zmq.Context()
     pub, router = context.socket(zmq.PUB), context.socket(zmq.ROUTER)

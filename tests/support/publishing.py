@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -27,9 +27,10 @@ class RecordingSink:
     rejections: list[str] = field(default_factory=list[str])
     trusts: list[Trust] = field(default_factory=list[Trust])
 
-    def apply(self, batch: Batch, *, live: bool) -> None:  # noqa: ARG002 - a parameter of EventSink
+    def apply(self, batch: Batch, *, live: bool) -> Iterator[None] | None:  # noqa: ARG002 - a parameter of EventSink
         self.rejections += batch.rejected
         self.numbers += [event.hashes[0] for event in batch if isinstance(event, BlockRemoved)]
+        return None
 
     def reset(self, reason: str) -> None:
         self.resets.append(reason)
