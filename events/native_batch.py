@@ -37,12 +37,13 @@ class NativeBatch(LazyBatch):
     def removed_media(self) -> frozenset[MediumName]:
         """See `Batch.removed_media`. Cost: O(events), 1 ns each."""
         usual = {MediumName(sent.upper()) if sent else DEFAULT_MEDIUM for sent in self.native.removed_media()}
-        return frozenset(usual) | super().removed_media
+        return frozenset(usual) | super().removed_media if self._lazy else frozenset(usual)
 
     @property
     def adapters(self) -> frozenset[str]:
         """See `Batch.adapters`. Cost: O(events), 1 ns each."""
-        return frozenset(name for name in self.native.adapters() if name) | super().adapters
+        usual = frozenset(name for name in self.native.adapters() if name)
+        return usual | super().adapters if self._lazy else usual
 
     def _raw(self, position: int) -> bytes:
         return self.native.event_bytes(position)

@@ -104,7 +104,8 @@ class NativeLedger(RankLedger):
             return
         position = 0
         while True:
-            yield from self._tidy_expected()
+            if self._core.n_expected() > _EXPECTED_SLACK:
+                yield from self._tidy_expected()
             self._renew_routes()
             position, n_evicted, n_unknown, n_blocks = self._core.apply(batch.native, position, _NATIVE_PIECE)
             self.counters.evicted += n_evicted

@@ -63,7 +63,8 @@ class RankState:
         self._layout: RankLayout | None = None
         self._chunks = Chunks(tiers, self.hashes, on_change=self._changed)
         self._foreign = ForeignChunks(seed=seed, make_keys=make_keys)
-        self._pending, self._tells_extra_keys = Pending(), False
+        self._pending = Pending()
+        self._tells_extra_keys: bool = False
 
     def reset(self) -> None:
         """Forget everything: the publisher started a new life."""
