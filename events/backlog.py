@@ -51,6 +51,11 @@ class Backlog:
         """Number of the first batch of which nothing is applied, None if there is none."""
         return self._waiting[0].seq if self._waiting else None
 
+    @property
+    def is_amid_batch(self) -> bool:
+        """Whether a batch is applied in part."""
+        return self._slices is not None
+
     def add(self, seq: int, content: Batch | Unreadable, *, live: bool) -> None:
         """Add the next batch."""
         size = 0 if isinstance(content, Unreadable) else content.size_bytes

@@ -154,6 +154,16 @@ class Subscription:
         """Address of the publisher's replay socket, None if it has none."""
         return self._replay.address if self._replay else None
 
+    @property
+    def is_applying(self) -> bool:
+        """Whether batches are received that the sink has not applied."""
+        return bool(self._backlog)
+
+    @property
+    def is_amid_batch(self) -> bool:
+        """Whether the sink has applied a batch in part."""
+        return self._backlog.is_amid_batch
+
     def position(self) -> StreamPosition:
         """Return the state after the batches that the sink has applied, for a later subscription."""
         self._backlog.finish_batch()
@@ -179,6 +189,11 @@ class Subscription:
     def restarted(self, reason: str) -> None:
         """Start a new life of the publisher, on evidence from elsewhere."""
         self._do(self.stream.restarted(reason))
+
+    def damaged(self) -> None:
+        """Lower the trust: the sink could not use a part of a batch."""
+        self.stream.damaged()
+        self._report_trust()
 
     def stop(self) -> None:
         """Pass nothing more to the sink; `close` frees the sockets."""
@@ -332,9 +347,9 @@ class Subscription:
                 self.stream.damaged()
                 self.reject(content.reason, content.detail)
                 return
-            if not HARMLESS.issuperset(content.rejected):
-                self.stream.damaged()
             yield from self._sink.apply(content, live=live) or ()
+            if not HARMLESS.issuperset(content.rejected):  # not before: it would decode all events at once
+                self.stream.damaged()
         except Exception as error:  # noqa: BLE001 - the batches after it are applied all the same
             self.failed(error)
 

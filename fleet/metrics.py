@@ -51,13 +51,12 @@ class FleetMetrics:
         self._batches.add(endpoint)
         self._events.add(endpoint, n_events)
 
-    def event_rejected(self, endpoint: str, reason: str) -> bool:
-        """Count an unreadable message or event; return whether it is the first with this reason from the endpoint."""
+    def event_rejected(self, endpoint: str, reason: str, n_events: int) -> bool:
+        """Count unreadable messages or events; return whether they are the first with this reason from the endpoint."""
         counter = self._rejected.labels(endpoint, reason)
-        counter.inc()
-        return bool(
-            next(s.value for m in counter.collect() for s in m.samples if s.name.endswith("_total")) == 1
-        )
+        before = next(s.value for m in counter.collect() for s in m.samples if s.name.endswith("_total"))
+        counter.inc(n_events)
+        return bool(before == 0)
 
     def trust_changed(self, state: str) -> None:
         """Count a transition of a publisher's trust."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from ..events.model import Batch, MediumName
@@ -18,6 +19,7 @@ from ..indexer.holders import FASTEST
 from ..indexer.learned_bound import LearnedBound
 from ..indexer.ledger import RankLedger
 from ..indexer.snapshot import SavedRank
+from ..indexer.steps import Steps
 from ..indexer.tiers import TierId, TierSource
 from .metrics import FleetMetrics
 from .predictions import Predictions
@@ -26,6 +28,12 @@ log = logging.getLogger(__name__)
 
 MAX_ADAPTERS = 256
 """Adapter names kept per rank; further names are ignored."""
+
+SLICE_COST = 1_000
+"""Work between two steps of `Rank.apply`, in microseconds as `Steps` guesses them."""
+
+MAX_MESSAGE_COST = 10_000_000
+"""Work for one message, ten seconds; the rest of it is dropped. The largest messages of engines take two."""
 
 CONNECTING_S = 0.5
 """Longest wait at the start for the connection to a publisher; a network answers or refuses within milliseconds."""
@@ -77,27 +85,52 @@ class Rank:
     learned: dict[TierId, LearnedBound] = field(default_factory=dict[TierId, LearnedBound])
     """Bounds of inferred tiers without a configured number, from the audit."""
 
-    def apply(self, batch: Batch, *, live: bool) -> None:
-        """Apply a batch to the index. Cost: O(blocks)."""
+    def apply(self, batch: Batch, *, live: bool) -> Iterator[None] | None:
+        """Apply a batch to the index: a first slice at once, the rest as the result is iterated."""
         self.last_batch_at = time.monotonic()
-        ledger = self.ledger
-        counters, block_size = ledger.counters, ledger.block_size
-        n_unknown = counters.unknown_removals
-        ledger.apply_batch(batch)
-        # a removal of an unknown block is no evidence that a tier is full: this process may have missed the store
-        self._gauge(batch.removed_media if counters.unknown_removals == n_unknown else frozenset())
-        if len(self.adapters) < MAX_ADAPTERS:
-            self.adapters |= batch.adapters
-        if (shown := ledger.block_size) is not None and shown != block_size:
-            self.predictions.resized(self.endpoint, shown)
-        self.predictions.confirm(self.endpoint, ledger)
-        self.metrics.batch_applied(self.endpoint, len(batch))
-        for reason in batch.rejected:
-            self.rejected(reason)
         if live and batch.timestamp > 0:
             # clocks of two machines: a negative lag is clock skew and is observed as 0
             self.lag_s = time.time() - batch.timestamp
             self.metrics.event_lag.observe(max(0.0, self.lag_s))
+        slices = self._slices(batch)
+        for _ in slices:
+            return slices
+        return None
+
+    def _slices(self, batch: Batch) -> Iterator[None]:
+        total = since = 0
+        for cost in self._steps(batch):
+            total, since = total + cost, since + cost
+            if total > MAX_MESSAGE_COST:
+                self.rejected("too_slow")
+                if self.subscription is not None:
+                    self.subscription.damaged()
+                return
+            if since >= SLICE_COST:
+                since = 0
+                yield
+
+    def _steps(self, batch: Batch) -> Steps:
+        ledger = self.ledger
+        counters, block_size = ledger.counters, ledger.block_size
+        n_unknown = counters.unknown_removals
+        yield from ledger.steps(batch)
+        # a removal of an unknown block is no evidence that a tier is full: this process may have missed the store
+        self._gauge(batch.removed_media if counters.unknown_removals == n_unknown else frozenset())
+        self._name_adapters(batch.adapters - self.adapters)
+        if (shown := ledger.block_size) is not None and shown != block_size:
+            self.predictions.resized(self.endpoint, shown)
+        self.predictions.confirm(self.endpoint, ledger)
+        self.metrics.batch_applied(self.endpoint, len(batch))
+        if batch.rejected:
+            for reason, n_events in Counter(batch.rejected).items():
+                self.rejected(reason, n_events)
+
+    def _name_adapters(self, fresh: frozenset[str]) -> None:
+        room = MAX_ADAPTERS - len(self.adapters)
+        self.adapters.update(sorted(fresh)[:room])
+        if len(fresh) > room:
+            self.rejected("too_many_adapters", len(fresh) - room)
 
     def reset(self, reason: str) -> None:
         """Forget everything learned from the publisher, because it restarted."""
@@ -149,9 +182,9 @@ class Rank:
             self.reset(reason)
             self.ledger.without_events()
 
-    def rejected(self, reason: str) -> None:
-        """Count an unreadable message or event, and log the first of each reason."""
-        if self.metrics.event_rejected(self.endpoint, reason):
+    def rejected(self, reason: str, n_events: int = 1) -> None:
+        """Count unreadable messages or events, and log the first of each reason."""
+        if self.metrics.event_rejected(self.endpoint, reason, n_events):
             log.warning(
                 "%s rank %d: sent something unreadable (%s); it is counted and skipped, "
                 "further ones are counted in kvatlas_events_rejected_total",
@@ -176,6 +209,8 @@ class Rank:
         A publisher that does not answer is given up soon: its engine may have no KV events.
         """
         subscription = self.subscription
+        if subscription is not None and subscription.is_applying:
+            return waited_s <= REPLAYING_S
         if subscription is None or subscription.trust in (Trust.LIVE, Trust.PARTIAL):
             return False
         if subscription.trust is Trust.REPLAYING:

@@ -40,9 +40,13 @@ from .endpoint import Endpoint
 from .fleet import Fleet
 from .instance import Instance
 from .metrics import SnapshotMetrics
+from .rank import Rank
 from .roster import Wanted
 
 log = logging.getLogger(__name__)
+
+APPLYING_S = 2.0
+"""Longest wait for the rest of a batch that a rank has applied in part; an endpoint that takes longer is not saved."""
 
 
 class Snapshots:
@@ -150,12 +154,14 @@ class Snapshots:
         self._metrics.write_seconds.observe(time.monotonic() - begin)
 
     async def save(self, endpoint: Endpoint) -> SavedEndpoint | None:
-        """Return the state of an endpoint for the file, None if it is not saved or was removed meanwhile."""
+        """Return the state of an endpoint for the file, None if it is not saved, was removed meanwhile, or is too busy."""
         if (wanted := self._wanted(endpoint.name)) is None:
             return None
         ranks: list[SavedRank] = []
         for rank in list(endpoint.ranks):
             if self._fleet.get(endpoint.name) is not endpoint:
+                return None
+            if not await _between_batches(rank):
                 return None
             ranks.append(rank.dump(now=time.monotonic()))
             await asyncio.sleep(0)
@@ -257,3 +263,13 @@ def _text(addresses: EndpointAddresses) -> str:
     """Write the addresses as the file keeps them; texts are compared, never parsed."""
     serving = str(addresses.serving) if addresses.serving is not None else None
     return msgspec.json.encode({**asdict(addresses), "serving": serving}).decode()
+
+
+async def _between_batches(rank: Rank) -> bool:
+    """Wait while a batch of the rank is applied in part; return whether none is."""
+    subscription, begin = rank.subscription, time.monotonic()
+    while subscription is not None and subscription.is_amid_batch:
+        if time.monotonic() > begin + APPLYING_S:
+            return False
+        await asyncio.sleep(0)
+    return True

@@ -11,13 +11,18 @@ from msgspec import Meta
 
 from ..events.model import EngineHash
 from .columns import Column, Saved, check_columns
+from .hash_keys import hash_column, hash_key, hash_of
 from .hashmap import HashMap
 from .holders import Place
 from .keys import BlockKey
 from .tiers import TierId, TierTable
 
 MAX_TAILS = 65_536
-"""Tails kept per place. The chunk of a dropped tail is removed block by block, if at all."""
+"""Tails kept per publisher. The chunk of a dropped tail is removed block by block, if at all."""
+
+MAX_CHUNK_BLOCKS = 256
+"""Blocks that one tail stands for at most unless configured. The first tail of a long prompt would stand for all of it,
+and a message may have tails by the thousand; engines and their connectors move 16 to 256 tokens at once."""
 
 
 class TailColumns(Saved, frozen=True):
@@ -61,69 +66,87 @@ class Chunks:
     def __init__(self, tiers: TierTable, hashes: HashMap, *, on_change: Callable[[], None]) -> None:
         self._tiers, self._hashes, self._on_change = tiers, hashes, on_change
         self._learned: dict[TierId, int] = {}
-        self._tails: dict[Place, dict[EngineHash, int]] = {}
+        self._tails: dict[Place, dict[bytes, int]] = {}
+        self._n_tails = 0
 
     def size(self, tier: TierId) -> int | None:
         """Return the blocks that move together, None if neither configured nor learned."""
         return self._tiers.specs[tier].chunk_blocks or self._learned.get(tier)
 
-    def corrects(self, tier: TierId, depth: int) -> bool:
-        """Return whether a chunk that ends with block number `depth` changes the tier's size. Cost: O(1)."""
+    def n_blocks(self, tier: TierId) -> int:
+        """Return the blocks that a tail stands for."""
+        learned = min(self._learned.get(tier, 1), MAX_CHUNK_BLOCKS)
+        return self._tiers.specs[tier].chunk_blocks or learned
+
+    def learn(self, tier: TierId, depth: int) -> bool:
+        """Learn from a chunk that ends with block number `depth`; return whether the tier's size changed. Cost: O(1)."""
         old = self._learned.get(tier, 0)
-        return not self._tiers.specs[tier].chunk_blocks and gcd(old, depth + 1) != old
+        new = gcd(old, depth + 1)
+        if new == old or self._tiers.specs[tier].chunk_blocks:
+            return False
+        self._learned[tier] = new
+        self._on_change()
+        return True
 
-    def learn(self, tier: TierId, depth: int) -> None:
-        """Learn from a chunk that ends with block number `depth`."""
-        if self.corrects(tier, depth):
-            self._learned[tier] = gcd(self._learned.get(tier, 0), depth + 1)
+    def add_tail(self, place: Place, tail: EngineHash, copies: int) -> bool:
+        """Record stores that named only `tail`; return whether its blocks are to be stored.
+
+        They are stored with the first copy and removed with the last. Once chunks are known to be single blocks, nothing
+        is kept.
+        """
+        if self.size(place.tier) == 1:
+            return True
+        if place not in self._tails:
+            self._tails[place] = {}
             self._on_change()
-
-    def add_tail(self, place: Place, tail: EngineHash) -> None:
-        """Record a store that named only `tail`. Once chunks are known to be single blocks, nothing is kept."""
-        if self.size(place.tier) != 1:
-            if place not in self._tails:
-                self._tails[place] = {}
-                self._on_change()
-            tails = self._tails[place]
-            tails[tail] = tails.get(tail, 0) + 1
-            if len(tails) > MAX_TAILS:
-                del tails[next(iter(tails))]
+        tails, key = self._tails[place], hash_key(tail)
+        if key in tails:
+            tails[key] += copies
+            return False
+        tails[key] = copies
+        self._n_tails += 1
+        if self._n_tails > MAX_TAILS:
+            del tails[next(iter(tails))]
+            self._n_tails -= 1
+        return True
 
     def has_tails(self, place: Place) -> bool:
         """Return whether chunks were stored there by their tail."""
         return place in self._tails
 
+    def has_tail(self, place: Place, tail: EngineHash) -> bool:
+        """Return whether a chunk was stored there by this tail."""
+        return place in self._tails and hash_key(tail) in self._tails[place]
+
     def drop_tail(self, place: Place, tail: EngineHash) -> bool:
-        """Handle a removal of `tail`; return whether it stands for its whole chunk."""
-        tails = self._tails.get(place, {})
-        if tail not in tails:
+        """Remove one copy of a tail that is there; return whether it was the last."""
+        tails, key = self._tails[place], hash_key(tail)
+        tails[key] -= 1
+        if tails[key]:
             return False
-        tails[tail] -= 1
-        if not tails[tail]:
-            del tails[tail]
+        del tails[key]
+        self._n_tails -= 1
         return True
 
-    def tails(self, tier: TierId) -> list[tuple[Place, EngineHash, int]]:
-        """Return (place, tail, copies) of all tails of a tier."""
+    def tails(self, tier: TierId) -> list[tuple[Place, EngineHash]]:
+        """Return (place, tail) of all tails of a tier."""
         return [
-            (place, tail, copies)
+            (place, hash_of(key))
             for place, tails in self._tails.items()
             if place.tier == tier
-            for tail, copies in tails.items()
+            for key in tails
         ]
 
     def keys(self, tier: TierId, tail: EngineHash) -> list[BlockKey]:
         """Return the known keys of the chunk that ends with `tail`, in prompt order."""
-        chain = self._hashes.chain(tail)
-        n_blocks = self.size(tier) or 1
-        return [known.key for known, _ in zip(chain, range(n_blocks), strict=False)][::-1]
+        return self._hashes.table.chain(tail, self.n_blocks(tier))
 
     def dump(self) -> SavedChunks:
         """Return everything learned, to be saved."""
         return SavedChunks(
             sizes=self._learned.copy(),
             tails=tuple(
-                TailColumns(place=place, hashes=array("Q", tails), copies=array("Q", tails.values()))
+                TailColumns(place=place, hashes=hash_column(tails), copies=array("Q", tails.values()))
                 for place, tails in self._tails.items()
             ),
         )
@@ -132,7 +155,9 @@ class Chunks:
         """Load a dump."""
         self._learned.update(saved.sizes)
         for tails in saved.tails:
-            self._tails[tails.place] = dict(zip(map(EngineHash, tails.hashes), tails.copies, strict=True))
+            hashes = map(hash_key, map(EngineHash, tails.hashes))
+            self._tails[tails.place] = dict(zip(hashes, tails.copies, strict=True))
+        self._n_tails = sum(map(len, self._tails.values()))
 
     def clear(self, tier: TierId | None = None) -> None:
         """Drop the tails of an emptied tier; with None drop everything learned."""
@@ -140,4 +165,4 @@ class Chunks:
             self._learned.clear()
             self._on_change()
         for place in [place for place in self._tails if tier in (None, place.tier)]:
-            del self._tails[place]
+            self._n_tails -= len(self._tails.pop(place))

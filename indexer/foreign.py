@@ -10,11 +10,16 @@ from array import array
 from collections import OrderedDict
 
 from ..events.model import BlockStored, EngineHash
+from ..events.wire import MAX_HASHES
 from .columns import Column, Saved, check_columns
+from .hash_keys import hash_column, hash_key
 from .keys import BlockKey, PrefixKeys, root_key
 
 MAX_CHUNKS = 65_536
 """Chunks kept per publisher; blocks of a dropped chunk cannot be removed by hash and are evicted by recency."""
+
+MAX_KEYS = 4_194_304
+"""Blocks of those chunks, 32 MiB: a bound that does not depend on the size of a chunk."""
 
 
 class ForeignColumns(Saved, frozen=True):
@@ -48,7 +53,8 @@ class ForeignChunks:
 
     def __init__(self, *, seed: int, make_keys: PrefixKeys) -> None:
         self._seed, self._make_keys = seed, make_keys
-        self._chunks: OrderedDict[EngineHash, array[int]] = OrderedDict()
+        self._chunks: OrderedDict[bytes, array[int]] = OrderedDict()
+        self._n_keys = 0
 
     @staticmethod
     def matches(event: BlockStored, block_size: int | None) -> bool:
@@ -61,30 +67,36 @@ class ForeignChunks:
         )
 
     def learn(self, event: BlockStored, block_size: int) -> list[BlockKey] | None:
-        """Return the keys of the event's blocks, None if the chunk before it is unknown. Cost: O(tokens)."""
-        parent = None if event.parent is None else self._chunks.get(event.parent)
-        if event.parent is not None and parent is None:
+        """Return the keys of the event's blocks, None if the chunk before it is unknown or it has too many. Cost: O(tokens)."""
+        parent = None if event.parent is None else self._chunks.get(hash_key(event.parent))
+        if (event.parent is not None and parent is None) or len(event.tokens) > MAX_HASHES * block_size:
             return None
         root = BlockKey(parent[-1]) if parent else root_key(lora=event.lora_name, salt=None, seed=self._seed)
         keys = self._make_keys(event.tokens, block_size, seed=self._seed, parent=root)
         n_blocks = event.block_size // block_size
         for number, engine_hash in enumerate(event.hashes):
-            self._chunks[engine_hash] = keys[number * n_blocks : (number + 1) * n_blocks]
-            self._chunks.move_to_end(engine_hash)
-        while len(self._chunks) > MAX_CHUNKS:
-            self._chunks.popitem(last=False)
+            self._drop(hash_key(engine_hash))
+            self._chunks[hash_key(engine_hash)] = keys[number * n_blocks : (number + 1) * n_blocks]
+            self._n_keys += n_blocks
+        while len(self._chunks) > MAX_CHUNKS or self._n_keys > MAX_KEYS:
+            self._drop(next(iter(self._chunks)))
         return [BlockKey(key) for key in keys]
 
     def forget(self, engine_hash: EngineHash) -> list[BlockKey] | None:
         """Drop a removed chunk and return its keys; None if it is unknown."""
-        keys = self._chunks.pop(engine_hash, None)
+        keys = self._drop(hash_key(engine_hash))
         return None if keys is None else [BlockKey(key) for key in keys]
+
+    def _drop(self, key: bytes) -> array[int] | None:
+        keys = self._chunks.pop(key, None)
+        self._n_keys -= len(keys or ())
+        return keys
 
     def dump(self) -> ForeignColumns:
         """Return everything learned, to be saved."""
         chunks = self._chunks.values()
         return ForeignColumns(
-            hashes=array("Q", self._chunks),
+            hashes=hash_column(self._chunks),
             sizes=array("I", map(len, chunks)),
             keys=array("Q", b"".join(chunks)),
         )
@@ -93,9 +105,11 @@ class ForeignChunks:
         """Load a dump."""
         start = 0
         for engine_hash, size in zip(saved.hashes, saved.sizes, strict=True):
-            self._chunks[EngineHash(engine_hash)] = saved.keys[start : start + size]
+            self._chunks[hash_key(EngineHash(engine_hash))] = saved.keys[start : start + size]
             start += size
+        self._n_keys = start
 
     def clear(self) -> None:
         """Drop all chunks."""
         self._chunks.clear()
+        self._n_keys = 0

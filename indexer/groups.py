@@ -12,8 +12,15 @@ LEARNED_GROUP = -1
 """Group of blocks without events: inferred from stores in the fastest tier, or from routing."""
 
 
+MAX_CHANGES = 256
+"""Groups learned or changed per publisher; each changes the layout of the rank, from which the whole fleet's is made. An
+engine names each group once."""
+
+
 class Groups(dict[int, Group]):
     """Groups by number; bounded, since engines choose the numbers."""
+
+    n_changes = 0
 
     def learn(self, event: BlockStored) -> bool:
         """Learn the group of a store event; return whether it is new. Groups beyond the bound are ignored."""
@@ -21,10 +28,16 @@ class Groups(dict[int, Group]):
         group = Group(event.kind, event.window)
         if known == group or (known is not None and event.kind is None):
             return False
-        if known is None and len(self) == MAX_GROUPS:
+        if (known is None and len(self) == MAX_GROUPS) or self.n_changes == MAX_CHANGES:
             return False
+        self.n_changes += 1
         self[event.group] = group
         return True
+
+    def clear(self) -> None:
+        """Drop all groups: the publisher started a new life."""
+        super().clear()
+        self.n_changes = 0
 
     def matters(self, number: int) -> bool:
         """Return whether the group is tracked and affects which blocks are reusable."""

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import NamedTuple, Protocol
 
 from ..events.model import EngineHash
+from .hash_keys import hash_column, hash_key, hash_of
 from .keys import BlockKey
 
 
@@ -38,6 +39,10 @@ class HashTable(Protocol):
         """Return the block of a hash, None if it is unknown."""
         ...
 
+    def chain(self, engine_hash: EngineHash, n_blocks: int) -> list[BlockKey]:
+        """Return the keys of the block of a hash and of up to `n_blocks` - 1 before it, as far as known, in prompt order."""
+        ...
+
     def put(self, engine_hash: EngineHash, known: Known) -> None:
         """Add a hash as the newest; a known one keeps its position."""
         ...
@@ -67,23 +72,32 @@ class DictTable:
     """A dict. Implements `HashTable`; only `HashMap` learns into it."""
 
     def __init__(self) -> None:
-        self._known: dict[EngineHash, Known] = {}
+        self._known: dict[bytes, Known] = {}
 
     def __len__(self) -> int:
         return len(self._known)
 
     def get(self, engine_hash: EngineHash) -> Known | None:
         """See `HashTable.get`."""
-        return self._known.get(engine_hash)
+        return self._known.get(hash_key(engine_hash))
+
+    def chain(self, engine_hash: EngineHash, n_blocks: int) -> list[BlockKey]:
+        """See `HashTable.chain`."""
+        keys: list[BlockKey] = []
+        known = self.get(engine_hash)
+        while known is not None and len(keys) < n_blocks:
+            keys.append(known.key)
+            known = None if known.parent is None else self.get(known.parent)
+        return keys[::-1]
 
     def put(self, engine_hash: EngineHash, known: Known) -> None:
         """See `HashTable.put`."""
-        self._known[engine_hash] = known
+        self._known[hash_key(engine_hash)] = known
 
     def pop_oldest(self) -> tuple[EngineHash, Known]:
         """See `HashTable.pop_oldest`."""
         oldest = next(iter(self._known))
-        return oldest, self._known.pop(oldest)
+        return hash_of(oldest), self._known.pop(oldest)
 
     def expect(self, engine_hash: EngineHash) -> None:
         """See `HashTable.expect`."""
@@ -96,7 +110,7 @@ class DictTable:
         """See `HashTable.columns`."""
         known = self._known.values()
         return HashColumns(
-            hashes=array("Q", self._known),
+            hashes=hash_column(self._known),
             keys=array("Q", (each.key for each in known)),
             depths=array("I", (each.depth for each in known)),
             parents=array("Q", (each.parent or 0 for each in known)),

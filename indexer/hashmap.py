@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from array import array
 from collections import OrderedDict
-from collections.abc import Iterator, KeysView
+from collections.abc import Iterator
 from typing import Protocol
 
 from ..events.model import BlockStored, EngineHash, MultimodalKey
+from .hash_keys import hash_column, hash_key, hash_of
 from .hash_table import HashTable, Known
 from .keys import BlockKey, PrefixKeys, root_key
 from .saved_hashes import SavedHashes
+from .steps import PIECE
 
 MAX_PARKED_BLOCKS = 65_536
 """Blocks of events with unknown parents kept per publisher, about 300 full 8k-token prefills."""
@@ -53,7 +56,7 @@ class HashMap:
         self.table = table
         self._parked_tokens = 0
         self._seed, self._make_keys = seed, make_keys
-        self._parked: OrderedDict[EngineHash, list[BlockStored]] = OrderedDict()
+        self._parked: OrderedDict[bytes, list[BlockStored]] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self.table)
@@ -63,16 +66,20 @@ class HashMap:
         return self.table.get(engine_hash)
 
     @property
-    def parents_awaited(self) -> KeysView[EngineHash]:
+    def parents_awaited(self) -> array[int]:
         """Hashes whose children are parked."""
-        return self._parked.keys()
+        return hash_column(self._parked)
 
-    def learn(self, event: BlockStored) -> list[EngineHash]:
-        """Learn a store event with dense tokens; return all hashes learned, those of adopted children included.
+    @property
+    def n_parents_awaited(self) -> int:
+        """Number of hashes whose children are parked."""
+        return len(self._parked)
 
-        Cost: O(blocks learned).
+    def learn(self, event: BlockStored) -> Iterator[list[EngineHash]]:
+        """Learn a store event with dense tokens; yield all hashes learned, those of adopted children included.
+
+        Learning goes on as the result is iterated. Cost: O(blocks learned).
         """
-        learned: list[EngineHash] = []
         waiting = [event]
         while waiting:
             event = waiting.pop()
@@ -82,38 +89,33 @@ class HashMap:
             if event.parent is not None and parent is None:
                 self._park(event.parent, event)
                 continue
-            fresh = self._learn_one(event, parent)
-            learned += fresh
-            for engine_hash in fresh:
-                if self._parked:
-                    children = self._parked.pop(engine_hash, [])
-                    self._unparked(children)
-                    waiting += children
-        return learned
+            for fresh in self._learn_one(event, parent):
+                for engine_hash in fresh:
+                    if self._parked:
+                        children = self._parked.pop(hash_key(engine_hash), [])
+                        self._unparked(children)
+                        waiting += children
+                yield fresh
 
-    def chain(self, engine_hash: EngineHash) -> Iterator[Known]:
-        """Yield the block, the one before it, and so on, as far as known."""
-        known = self.table.get(engine_hash)
-        while known is not None:
-            yield known
-            known = None if known.parent is None else self.table.get(known.parent)
-
-    def sweep(self, residents: Residents, *, n_blocks: int) -> None:
+    def sweep(self, residents: Residents, *, n_blocks: int) -> int:
         """Drop the oldest hashes of blocks that no tier has, while too many are known. Cost: O(n_blocks).
 
         Args:
             residents: blocks that the publisher holds.
             n_blocks: blocks stored since the last call.
+        Returns:
+            hashes checked.
         """
         if len(self.table) <= SLACK:
-            return
+            return 0
         limit = SLACK + 2 * residents.total()
-        for _ in range(SWEPT_PER_BLOCK * n_blocks):
+        for n_checked in range(SWEPT_PER_BLOCK * n_blocks):
             if len(self.table) <= limit:
-                return
+                return n_checked
             engine_hash, known = self.table.pop_oldest()
             if residents.has(known.key):
                 self.table.put(engine_hash, known)
+        return SWEPT_PER_BLOCK * n_blocks
 
     def clear(self) -> None:
         """Drop everything: the publisher started a new life."""
@@ -123,7 +125,7 @@ class HashMap:
 
     def dump(self) -> SavedHashes:
         """Return everything learned and parked, to be saved. Cost: O(hashes)."""
-        parked = ((parent, event) for parent, events in self._parked.items() for event in events)
+        parked = ((hash_of(key), event) for key, events in self._parked.items() for event in events)
         return SavedHashes.of(self.table.columns(), parked)
 
     def load(self, saved: SavedHashes) -> None:
@@ -132,7 +134,7 @@ class HashMap:
         for parked in saved.parked:
             self._park(EngineHash(parked.parent), parked.event())
 
-    def _learn_one(self, event: BlockStored, parent: Known | None) -> list[EngineHash]:
+    def _learn_one(self, event: BlockStored, parent: Known | None) -> Iterator[list[EngineHash]]:
         root = parent.key if parent else _root(event, self._seed)
         keys = self._make_keys(
             event.tokens, event.block_size, seed=self._seed, parent=root, extras=_extras(event)
@@ -143,11 +145,14 @@ class HashMap:
             if self.table.get(engine_hash) is None:
                 self.table.put(engine_hash, Known(BlockKey(key), depth + number, before))
                 fresh.append(engine_hash)
+                if len(fresh) == PIECE:
+                    yield fresh
+                    fresh = []
             before = engine_hash
-        return fresh
+        yield fresh
 
     def _park(self, parent: EngineHash, event: BlockStored) -> None:
-        self._parked.setdefault(parent, []).append(event)
+        self._parked.setdefault(hash_key(parent), []).append(event)
         self.table.expect(parent)
         self.n_parked += len(event.hashes)
         self._parked_tokens += len(event.tokens)

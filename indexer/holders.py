@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from collections import defaultdict
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, NamedTuple
 
@@ -155,6 +156,10 @@ class RankHolders:
         self._own: dict[Place, HolderId] = {}
         self._all: tuple[HolderId, ...] | None = None
         """Cache of own and shared holders, rebuilt after a change of the own ones; shared ones stay."""
+        self._mask: int | None = None
+        """Cache of these as bits."""
+        self._by_tier: defaultdict[TierId, list[HolderId]] = defaultdict(list)
+        """The own holders of each tier."""
 
     @property
     def index(self) -> BlockIndex:
@@ -202,6 +207,7 @@ class RankHolders:
         for holder in self._own.values():
             self._index.close(holder)
         self._own.clear()
+        self._by_tier.clear()
         self._changed()
 
     def close_place(self, place: Place) -> None:
@@ -209,6 +215,7 @@ class RankHolders:
         holder = self._own.pop(place, None)
         if holder is not None:
             self._index.close(holder)
+            self._by_tier[place.tier].remove(holder)
             self._changed()
 
     def dump(self) -> tuple[tuple[Place, HolderColumns], ...]:
@@ -225,9 +232,7 @@ class RankHolders:
 
     def touch(self, keys: array[int]) -> None:
         """Renew the recency of `keys` in all tiers of this rank, shared ones included."""
-        if self._all is None:
-            self._all = (*self._own.values(), *self.shared_in_use())
-        for holder in self._all:
+        for holder in self._holders():
             self._index.touch(holder, keys)
 
     def set_capacity(self, tier: TierId, n_blocks: int | None) -> int:
@@ -236,7 +241,10 @@ class RankHolders:
 
     def has(self, key: BlockKey) -> bool:
         """Return whether any tier of this rank has the key."""
-        return any(self._index.has(holder, key) for holder in (*self._own.values(), *self.shared_in_use()))
+        if self._mask is None:
+            self._mask = sum(1 << holder for holder in self._holders())
+        runs = self._index.runs(array("Q", [key]))
+        return bool(runs) and runs[0].holders & self._mask != 0
 
     def has_in(self, tier: TierId, key: int) -> bool:
         """Return whether any group of this rank has the key in the tier."""
@@ -281,16 +289,22 @@ class RankHolders:
         return -(-(group.window - 1) // self._block_size)
 
     def _changed(self) -> None:
-        self._all = None
+        self._all = self._mask = None
         self._on_change()
 
-    def _of(self, tier: TierId) -> list[HolderId]:
-        return [holder for place, holder in self._own.items() if place.tier == tier]
+    def _holders(self) -> tuple[HolderId, ...]:
+        if self._all is None:
+            self._all = (*self._own.values(), *self.shared_in_use())
+        return self._all
+
+    def _of(self, tier: TierId) -> Sequence[HolderId]:
+        return self._by_tier.get(tier, ())
 
     def _holder(self, place: Place) -> HolderId:
         holder = self._own.get(place)
         if holder is None:
             holder = self._own[place] = self._index.open()
+            self._by_tier[place.tier].append(holder)
             self._changed()
             self._index.set_capacity(holder, self._capacities.get(place.tier, MAX_TIER_BLOCKS))
         return holder

@@ -7,217 +7,76 @@ in any order lead to the same state.
 
 from __future__ import annotations
 
-from array import array
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from typing import assert_never
 
+from ..events.lazy_batch import LazyBatch
 from ..events.model import AllBlocksCleared, BlockRemoved, BlockStored, EngineHash, Event
-from .chunks import Chunks
-from .counters import LedgerCounters
+from ..events.wire import MAX_HASHES
 from .foreign import ForeignChunks
-from .groups import LEARNED_GROUP, Groups
-from .hash_table import DictTable, HashTable
-from .hashmap import HashMap
-from .holders import FASTEST, Place, SharedHolders
-from .index import BlockIndex
-from .keys import BlockKey, PrefixKeys
-from .match import RankLayout
-from .pending import Claim, Pending
-from .rank_blocks import RankBlocks
-from .saved import SavedLedger
-from .sources import SourceChange, Sources
-from .tiers import TierId, TierSource, TierTable
+from .holders import FASTEST, Place
+from .keys import BlockKey
+from .pending import Claim
+from .rank_state import RankState
+from .steps import BLOCK_COST, BYTES_PER_COST, EVENT_COST, PIECE, Steps, pieces
+from .tiers import TierId
 
 
-class RankLedger:
-    """State of one publisher (an endpoint's data-parallel rank).
-
-    Args:
-        tiers: tier table shared by the fleet.
-        seed: seed of the block keys.
-        make_keys: computes block keys.
-        index_for: block size -> the index for blocks of that size.
-        shared: holders of tiers that belong to no server.
-        on_source: called when the source of a tier changes.
-        on_layout: called when `layout` changes.
-    """
-
-    def __init__(
-        self,
-        *,
-        tiers: TierTable,
-        seed: int,
-        make_keys: PrefixKeys,
-        index_for: Callable[[int], BlockIndex],
-        shared: SharedHolders,
-        on_source: Callable[[SourceChange], None],
-        on_layout: Callable[[], None],
-    ) -> None:
-        self.counters = LedgerCounters()
-        self.hashes = HashMap(seed=seed, make_keys=make_keys, table=self._new_table(seed))
-        self.sources = Sources(tiers)
-        self._tiers, self._on_source, self._on_layout = tiers, on_source, on_layout
-        self._blocks = RankBlocks(
-            tiers=tiers,
-            index_for=index_for,
-            shared=shared,
-            counters=self.counters,
-            on_change=self._changed,
-        )
-        self._groups = Groups()
-        self._version = 0
-        self._layout: RankLayout | None = None
-        self._chunks = Chunks(tiers, self.hashes, on_change=self._changed)
-        self._foreign = ForeignChunks(seed=seed, make_keys=make_keys)
-        self._pending, self._tells_extra_keys = Pending(), False
+class RankLedger(RankState):
+    """State of one publisher (an endpoint's data-parallel rank), changed by its events."""
 
     # -- events ---------------------------------------------------------------------------------------------------
 
     def apply(self, event: Event) -> None:
         """Apply one event. Cost: O(its blocks), amortised."""
+        for _ in self._steps_of(event):
+            pass
+
+    def apply_batch(self, batch: Iterable[Event]) -> None:
+        """Apply events in order. Cost: O(blocks)."""
+        for _ in self.steps(batch):
+            pass
+
+    def steps(self, batch: Iterable[Event]) -> Steps:
+        """Apply events in order, step by step. All other methods may be called between two steps, but no other `steps`.
+
+        The index is consistent after each step. Steps that are left out leave the events applied in part.
+        """
+        if not isinstance(batch, LazyBatch):
+            for event in batch:
+                yield from self._steps_of(event)
+            return
+        for position in range(batch.n_sent):
+            yield from self._apply_at(batch, position)
+
+    def _apply_at(self, batch: LazyBatch, position: int) -> Generator[int, None, Event | None]:
+        """Decode and apply one event of a batch; return it, None if it is unreadable."""
+        n_before = batch.n_decoded_bytes
+        event = batch.event(position)
+        yield (batch.n_decoded_bytes - n_before) // BYTES_PER_COST
+        if event is None:
+            yield EVENT_COST
+        else:
+            yield from self._steps_of(event)
+        return event
+
+    def _steps_of(self, event: Event) -> Steps:
         match event:
             case BlockStored():
-                self._stored(event)
+                yield from self._stored(event)
             case BlockRemoved():
-                self._removed(event)
+                yield from self._removed(event)
             case AllBlocksCleared():
                 for tier, spec in enumerate(self._tiers.specs):
                     if tier == FASTEST or spec.cleared_on_reset:
                         self._clear(TierId(tier))
             case _:
                 assert_never(event)
-
-    def apply_batch(self, batch: Iterable[Event]) -> None:
-        """Apply events in order. Cost: O(blocks)."""
-        for event in batch:
-            self.apply(event)
-
-    def reset(self) -> None:
-        """Forget everything: the publisher started a new life."""
-        self._blocks.size.certain = None
-        self._blocks.reopen()
-        self.hashes.clear()
-        self.sources.clear()
-        for tier in self._blocks.bounds.followers():
-            self.set_capacity(tier, None)
-        self._groups.clear()
-        self._chunks.clear()
-        self._foreign.clear()
-        self._pending.clear()
-        self._tells_extra_keys = False
-
-    # -- knowledge without events ----------------------------------------------------------------------------------
-
-    def use_block_size(self, block_size: int) -> None:
-        """Set the block size from the endpoint's metrics: for good if it learns from routing, else until events show one."""
-        before, self._blocks.size.expected = self.block_size, block_size
-        if self.learns_from_routing:
-            self._blocks.size.settle()
-        if self.block_size != before:
-            self._blocks.reopen()
-
-    def without_events(self) -> None:
-        """Learn from routing, since the endpoint has no event stream."""
-        self._note(self.sources.no_events())
-        if self.learns_from_routing:
-            self._blocks.size.settle()
-
-    def offloads(self, *, now: float) -> None:
-        """Record that the engine's metrics show offloading; `now` in monotonic seconds."""
-        change = self.sources.offloads(now=now)
-        if change is not None:
-            self._note(change)
-            if self._blocks.holders is not None:
-                self._infer(list(self._blocks.holders.keys(FASTEST)))
-
-    @property
-    def learns_from_routing(self) -> bool:
-        """Whether the fastest tier is known from routing alone."""
-        return self.sources.of(FASTEST) is TierSource.ROUTING
-
-    def routed(self, keys: array[int]) -> None:
-        """Renew, or learn from routing, the blocks of a prompt that was sent here."""
-        if self._blocks.holders is None:
-            return
-        if self.learns_from_routing:
-            known = [BlockKey(key) for key in keys]
-            self._blocks.keep(Place(FASTEST, LEARNED_GROUP), known)
-            self._infer(known)
-        self._blocks.holders.touch(keys)
-
-    # -- queries --------------------------------------------------------------------------------------------------
-
-    @property
-    def block_size(self) -> int | None:
-        """Tokens per block, from events or, before the first, from the endpoint's metrics; None while unknown."""
-        return self._blocks.size.in_use
-
-    def layout(self) -> RankLayout | None:
-        """Return the layout of this rank's blocks, None while no block size is known."""
-        if self._layout is None and self._blocks.holders is not None:
-            chunks = tuple(self._chunks.size(TierId(tier)) or 1 for tier in range(len(self._tiers.names)))
-            self._layout = self._blocks.holders.layout(self._groups, chunks)
-        return self._layout
-
-    def set_capacity(self, tier: TierId, n_blocks: int | None) -> int:
-        """Bound the tier; return the blocks evicted. If there were any, later calls may evict more."""
-        is_inferred = self.sources.found(tier) is TierSource.INFERRED
-        return self._blocks.set_capacity(tier, n_blocks, is_inferred=is_inferred)
-
-    def has(self, key: int) -> bool:
-        """Return whether the fastest tier has the block key. Cost: O(groups)."""
-        return self._blocks.holders is not None and self._blocks.holders.has_in(FASTEST, key)
-
-    def capacity(self, tier: TierId) -> int | None:
-        """Return the bound of the tier in blocks, None if only the safety bound applies."""
-        return self._blocks.bounds.blocks.get(tier)
-
-    def residencies(self, tier: TierId) -> int:
-        """Return the number of blocks held in a tier, summed over groups."""
-        return 0 if self._blocks.holders is None else self._blocks.holders.size(tier)
-
-    def chunk_blocks(self, tier: TierId) -> int | None:
-        """Return the blocks that the engine moves together to and from `tier`, None if neither configured nor learned."""
-        return self._chunks.size(tier)
-
-    @property
-    def n_pending(self) -> int:
-        """Number of hashes that have copies but no known key."""
-        return len(self._pending)
-
-    def dump(self, *, now: float) -> SavedLedger:
-        """Return everything learned, to be saved; `now` in monotonic seconds. Cost: O(hashes + residencies)."""
-        return SavedLedger(
-            block_size=self._blocks.size.certain,
-            tells_extra_keys=self._tells_extra_keys,
-            groups=dict(self._groups),
-            sources=self.sources.dump(now=now),
-            hashes=self.hashes.dump(),
-            chunks=self._chunks.dump(),
-            foreign=self._foreign.dump(),
-            pending=self._pending.dump(),
-            holders=() if self._blocks.size.certain is None else self._blocks.known.dump(),
-        )
-
-    def load(self, saved: SavedLedger, *, now: float) -> None:
-        """Load a dump into this ledger, which must be empty, within its own bounds."""
-        for change in self.sources.load(saved.sources, now=now):
-            self._note(change)
-        self._tells_extra_keys = saved.tells_extra_keys
-        self._groups.update(saved.groups)
-        self.hashes.load(saved.hashes)
-        self._chunks.load(saved.chunks)
-        self._foreign.load(saved.foreign)
-        self._pending.load(saved.pending)
-        for engine_hash in self._pending:
-            self.hashes.table.expect(engine_hash)
-        if saved.block_size is not None:
-            self._blocks.settle(saved.block_size)
-            self._blocks.known.load(saved.holders)
+        yield EVENT_COST
 
     # -- stores ---------------------------------------------------------------------------------------------------
 
-    def _stored(self, event: BlockStored) -> None:
+    def _stored(self, event: BlockStored) -> Steps:
         tier = self._tiers.of(event.medium)
         if not self._takes(event, tier):
             return
@@ -226,25 +85,37 @@ class RankLedger:
             self._stored_foreign(event, place)
             return
         if event.hashes and self._may_learn(event, tier):
-            for engine_hash in self.hashes.learn(event):
-                self._adopt(engine_hash)
-        tail = tier != FASTEST and not event.tokens
+            for learned in self.hashes.learn(event):
+                for engine_hash in learned:
+                    yield from self._adopt(engine_hash)
+                yield BLOCK_COST * len(learned)
         if tier != FASTEST:
-            self._learn_chunks(tier, event)
+            yield from self._learn_chunks(tier, event)
         run: list[BlockKey] = []
-        for engine_hash in event.hashes:
-            known = self.hashes.get(engine_hash)
-            if known is None:
-                self.counters.pending_dropped += self._pending.add(engine_hash, Claim(place, tail))
-                self.hashes.table.expect(engine_hash)
-            elif tail:
-                run += self._tail_keys(place, engine_hash)
-            else:
-                run.append(known.key)
+        for hashes in pieces(event.hashes):
+            n_before = len(run)
+            self._take_in(hashes, Claim(place, tail=tier != FASTEST and not event.tokens), run)
+            yield BLOCK_COST * len(hashes) + len(run) - n_before
+            if len(run) > MAX_HASHES:  # chunks: the order of blocks within the event no longer matters
+                self._store(place, run)
+                run.clear()
         if run:
             self._store(place, run)
-        if self._blocks.holders is not None:
-            self.hashes.sweep(self._blocks.holders, n_blocks=len(event.hashes))
+        for hashes in pieces(event.hashes):
+            if self._blocks.holders is not None:
+                yield BLOCK_COST * self.hashes.sweep(self._blocks.holders, n_blocks=len(hashes))
+
+    def _take_in(self, hashes: Sequence[EngineHash], claim: Claim, run: list[BlockKey]) -> None:
+        """Add the keys of known hashes to `run`, in a token-less event those of their chunks, and let others wait."""
+        for engine_hash in hashes:
+            known = self.hashes.get(engine_hash)
+            if known is None:
+                self.counters.pending_dropped += self._pending.add(engine_hash, claim)
+                self.hashes.table.expect(engine_hash)
+            elif claim.tail:
+                run += self._new_chunk(claim.place, engine_hash, 1)
+            else:
+                run.append(known.key)
 
     def _takes(self, event: BlockStored, tier: TierId) -> bool:
         """Return whether the event's tier and group are tracked."""
@@ -287,102 +158,83 @@ class RankLedger:
         self._chunks.learn(place.tier, event.block_size // size - 1)
         self._store(place, keys)
 
-    def _adopt(self, engine_hash: EngineHash) -> None:
+    def _adopt(self, engine_hash: EngineHash) -> Steps:
         """Store the copies that were pending for the hash."""
         known = self.hashes.get(engine_hash)
         for claim, copies in self._pending.pop(engine_hash).items():
-            for _ in range(copies if known else 0):
-                assert known is not None  # noqa: S101 - just learned
-                if claim.tail:
-                    self._learn_chunk(claim.place.tier, known.depth)
-                    self._store(claim.place, self._tail_keys(claim.place, engine_hash))
-                else:
-                    self._store(claim.place, [known.key])
+            if known is not None and claim.tail:
+                yield from self._learn_chunk(claim.place.tier, known.depth)
+                keys = self._new_chunk(claim.place, engine_hash, copies)
+                self._store(claim.place, keys)
+                yield len(keys)
+            elif known is not None:
+                yield from self._store_copies(claim.place, known.key, copies)
 
-    def _store(self, place: Place, keys: Sequence[BlockKey]) -> None:
-        self._note(self.sources.usable_event(place.tier))
-        self._blocks.store(place, keys)
-        if place.tier == FASTEST:
-            self._infer(keys)
-
-    def _infer(self, keys: Sequence[BlockKey]) -> None:
-        """Copy blocks of the fastest tier to the tiers for which the engine sends no events."""
-        for tier in map(TierId, range(1, len(self._tiers.names))):
-            if keys and self.sources.of(tier) is TierSource.INFERRED:
-                self._blocks.keep(Place(tier, LEARNED_GROUP), keys)
+    def _store_copies(self, place: Place, key: BlockKey, copies: int) -> Steps:
+        while copies > 0:
+            n_now = min(copies, PIECE)
+            self._store(place, [key] * n_now)
+            copies -= n_now
+            yield BLOCK_COST * n_now
 
     # -- offload chunks -------------------------------------------------------------------------------------------
 
-    def _tail_keys(self, place: Place, engine_hash: EngineHash) -> list[BlockKey]:
-        """Return the keys to store for a token-less event, which names only the last block of the moved chunk."""
-        self._chunks.add_tail(place, engine_hash)
-        return self._chunks.keys(place.tier, engine_hash)
+    def _new_chunk(self, place: Place, tail: EngineHash, copies: int) -> list[BlockKey]:
+        """Record a token-less event, which names only the last block; return the chunk's keys if they are to be stored."""
+        return self._chunks.keys(place.tier, tail) if self._chunks.add_tail(place, tail, copies) else []
 
-    def _learn_chunks(self, tier: TierId, event: BlockStored) -> None:
+    def _learn_chunks(self, tier: TierId, event: BlockStored) -> Steps:
         # in a token-less event every hash ends a chunk; in one with tokens only the last does
-        for engine_hash in event.hashes[-1:] if event.tokens else event.hashes:
-            if (end := self.hashes.get(engine_hash)) is not None:
-                self._learn_chunk(tier, end.depth)
+        for hashes in pieces(event.hashes[-1:] if event.tokens else event.hashes):
+            for engine_hash in hashes:
+                if (end := self.hashes.get(engine_hash)) is not None:
+                    yield from self._learn_chunk(tier, end.depth)
+            yield BLOCK_COST * len(hashes)
 
-    def _learn_chunk(self, tier: TierId, depth: int) -> None:
+    def _learn_chunk(self, tier: TierId, depth: int) -> Steps:
         """Correct the chunk size by one more chunk end, and the blocks stored under the old size."""
-        if not self._chunks.corrects(tier, depth):
+        old = self._chunks.n_blocks(tier)
+        if not self._chunks.learn(tier, depth) or self._chunks.n_blocks(tier) == old:
             return
-        moved = [
-            (place, self._chunks.keys(tier, tail), tail, n) for place, tail, n in self._chunks.tails(tier)
-        ]
-        self._chunks.learn(tier, depth)
-        for place, keys, _, copies in moved:
-            for _ in range(copies):
-                self._blocks.remove(place, keys)
-        for place, _, tail, copies in moved:
-            for _ in range(copies):
-                self._store(place, self._chunks.keys(tier, tail))
+        for place, tail in self._chunks.tails(tier):
+            before, after = self.hashes.table.chain(tail, old), self._chunks.keys(place.tier, tail)
+            self._blocks.remove(place, before)
+            self._store(place, after)
+            yield len(before) + len(after)
 
     # -- removals -------------------------------------------------------------------------------------------------
 
-    def _removed(self, event: BlockRemoved) -> None:
+    def _removed(self, event: BlockRemoved) -> Steps:
         place = Place(self._tiers.of(event.medium), event.group)
         if not self.sources.believes_events(place.tier):
             return
         run: list[BlockKey] = []
-        for engine_hash in event.hashes:
-            known = self.hashes.get(engine_hash)
-            if known is not None and self._chunks.drop_tail(place, engine_hash):
-                self._blocks.remove(place, self._chunks.keys(place.tier, engine_hash))
-            elif known is not None:
-                run.append(known.key)
-            elif (chunk := self._foreign.forget(engine_hash)) is not None:
-                run += chunk
-            elif not self._pending.remove(engine_hash, place):
-                self.counters.unknown_removals += 1
+        for hashes in pieces(event.hashes):
+            for engine_hash in hashes:
+                known = self.hashes.get(engine_hash)
+                if known is not None and self._chunks.has_tail(place, engine_hash):
+                    yield self._remove_chunk(place, engine_hash)
+                elif known is not None:
+                    run.append(known.key)
+                elif (chunk := self._foreign.forget(engine_hash)) is not None:
+                    run += chunk
+                    yield len(chunk)
+                elif not self._pending.remove(engine_hash, place):
+                    self.counters.unknown_removals += 1
+            yield BLOCK_COST * len(hashes)
         if run:
             self._blocks.remove(place, run)
+
+    def _remove_chunk(self, place: Place, tail: EngineHash) -> int:
+        """Remove one copy of a chunk by its tail; return the cost."""
+        if not self._chunks.drop_tail(place, tail):
+            return 1  # copies are left
+        keys = self._chunks.keys(place.tier, tail)
+        self._blocks.remove(place, keys)
+        return len(keys)
 
     def _clear(self, tier: TierId) -> None:
         if self._blocks.holders is not None:
             self._blocks.holders.clear(tier)
         self._chunks.clear(tier)
         self._pending.drop(tier)
-
-    # -- changes --------------------------------------------------------------------------------------------------
-
-    def _note(self, change: SourceChange | None) -> None:
-        """Handle a tier's new source: blocks learned without events are dropped."""
-        if change is None:
-            return
-        if self._blocks.holders is not None:
-            self._blocks.holders.close_place(Place(change.tier, LEARNED_GROUP))
-        if self.capacity(change.tier) is None or change.tier in self._blocks.bounds.followers():
-            # an inferred tier borrows the fastest tier's bound only while it is inferred
-            self.set_capacity(change.tier, None)
-        self._on_source(change)
-
-    def _changed(self) -> None:
-        """Invalidate the layout and the routes of the native core."""
-        self._version += 1
-        self._layout = None
-        self._on_layout()
-
-    def _new_table(self, seed: int) -> HashTable:  # noqa: ARG002 - the native table needs it
-        return DictTable()

@@ -19,8 +19,10 @@ from .groups import LEARNED_GROUP
 from .hash_table import HashColumns, HashTable, Known
 from .holders import FASTEST, Place, RankHolders
 from .index import HolderId
+from .keys import BlockKey
 from .ledger import RankLedger
 from .native_index import NativeIndex
+from .steps import BLOCKS_PER_COST, Steps
 from .tiers import TierId, TierSource
 
 
@@ -32,6 +34,12 @@ class _Kind(NamedTuple):
     cache_kind: str | None
     window: int | None
 
+
+_NATIVE_PIECE = 8192
+"""Blocks and events that the core applies in one step, about a millisecond."""
+
+_MAX_ROUTES = 64
+"""Routes kept; the core searches them for each event. Engines need one per tier and group, others may send any medium."""
 
 _EXPECTED_SLACK = 1024
 """Outdated expected hashes that are tolerated before they are dropped."""
@@ -50,6 +58,10 @@ class NativeTable:
         """See `HashTable.get`."""
         row = self._core.get(engine_hash)
         return None if row is None else Known(*row)
+
+    def chain(self, engine_hash: EngineHash, n_blocks: int) -> list[BlockKey]:
+        """See `HashTable.chain`."""
+        return [BlockKey(key) for key in array("Q", self._core.chain(engine_hash, n_blocks))]
 
     def put(self, engine_hash: EngineHash, known: Known) -> None:
         """See `HashTable.put`."""
@@ -85,28 +97,28 @@ class NativeLedger(RankLedger):
     _routes: set[_Kind]
     _routed_state: object = None
 
-    def apply_batch(self, batch: Iterable[Event]) -> None:
-        """See `RankLedger.apply_batch`."""
+    def steps(self, batch: Iterable[Event]) -> Steps:
+        """See `RankLedger.steps`."""
         if not isinstance(batch, NativeBatch):
-            super().apply_batch(batch)
+            yield from super().steps(batch)
             return
         position = 0
         while True:
+            if self._core.n_expected() > _EXPECTED_SLACK:
+                yield from self._tidy_expected()
             self._renew_routes()
-            position, n_evicted, n_unknown = self._core.apply(batch.native, position)
+            position, n_evicted, n_unknown, n_blocks = self._core.apply(batch.native, position, _NATIVE_PIECE)
             self.counters.evicted += n_evicted
             self.counters.unknown_removals += n_unknown
             if position == batch.n_sent:
                 return
-            event = batch.event(position)
+            yield n_blocks // BLOCKS_PER_COST
+            if n_blocks >= _NATIVE_PIECE:
+                continue
+            event = yield from self._apply_at(batch, position)
             position += 1
-            if event is not None:
-                self.apply(event)
             if isinstance(event, BlockStored):
-                kind = _Kind(event.medium, event.group, event.kind, event.window)
-                if kind not in self._routes:
-                    self._renew_routes()
-                    self._route(kind)
+                self._route_like(event)
 
     def reset(self) -> None:
         """See `RankLedger.reset`."""
@@ -120,7 +132,6 @@ class NativeLedger(RankLedger):
 
     def _renew_routes(self) -> None:
         """Rebuild the routes if anything that they depend on has changed."""
-        self._tidy_expected()
         holders, block_size = self._blocks.holders, self._blocks.size.certain
         state = (self._version, self.sources.version, self._tells_extra_keys)
         if holders is None or block_size is None or state == self._routed_state:
@@ -135,11 +146,19 @@ class NativeLedger(RankLedger):
         for kind in kinds:
             self._route(kind)
 
-    def _tidy_expected(self) -> None:
+    def _tidy_expected(self) -> Steps:
         """Drop expected hashes for which nothing waits any more; they would only slow events down."""
-        n_waiting = len(self._pending) + len(self.hashes.parents_awaited)
-        if self._core.n_expected() > 2 * n_waiting + _EXPECTED_SLACK:
-            self._core.expect_only(array("Q", [*self._pending, *self.hashes.parents_awaited]))
+        n_waiting, n_expected = len(self._pending) + self.hashes.n_parents_awaited, self._core.n_expected()
+        if n_expected > 2 * n_waiting + _EXPECTED_SLACK:
+            self._core.expect_only(self._pending.hashes + self.hashes.parents_awaited)
+            yield n_expected // BLOCKS_PER_COST
+
+    def _route_like(self, event: BlockStored) -> None:
+        """Let the core apply events like one that was applied."""
+        kind = _Kind(event.medium, event.group, event.kind, event.window if event.kind else None)
+        if kind not in self._routes and len(self._routes) < _MAX_ROUTES:
+            self._renew_routes()
+            self._route(kind)
 
     def _route(self, kind: _Kind) -> None:
         """Let the core apply events of a kind, if all that such an event needs exists."""

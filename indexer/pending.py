@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from array import array
-from collections import OrderedDict
-from collections.abc import Iterator
+from collections import OrderedDict, defaultdict
 from typing import NamedTuple
 
 from ..events.model import EngineHash
 from .columns import Column, Saved, check_columns
+from .hash_keys import hash_column, hash_key, hash_of
 from .holders import Place
 from .tiers import TierId
 
@@ -49,54 +49,72 @@ class Pending:
     """Claims that wait for a key, by hash."""
 
     def __init__(self) -> None:
-        self._claims: OrderedDict[EngineHash, dict[Claim, int]] = OrderedDict()
+        self._claims: OrderedDict[bytes, dict[Claim, int]] = OrderedDict()
+        self._in_tier: defaultdict[TierId, set[bytes]] = defaultdict(set)
+        """The hashes with claims in each tier."""
 
     def __len__(self) -> int:
         return len(self._claims)
 
-    def __iter__(self) -> Iterator[EngineHash]:
-        return iter(self._claims)
+    @property
+    def hashes(self) -> array[int]:
+        """All hashes, in the order in which they are dropped."""
+        return hash_column(self._claims)
 
     def add(self, engine_hash: EngineHash, claim: Claim) -> int:
         """Add one copy; return the number of hashes dropped for it."""
-        claims = self._claims.setdefault(engine_hash, {})
-        claims[claim] = claims.get(claim, 0) + 1
+        key = hash_key(engine_hash)
+        claims = self._claims.setdefault(key, {})
+        if claim not in claims:
+            claims[claim] = 0
+            self._in_tier[claim.place.tier].add(key)
+        claims[claim] += 1
         if len(self._claims) <= MAX_PENDING_HASHES:
             return 0
-        self._claims.popitem(last=False)
+        self._forget(*self._claims.popitem(last=False))
         return 1
 
     def remove(self, engine_hash: EngineHash, place: Place) -> bool:
         """Remove one copy; return whether there was one."""
-        claims = self._claims.get(engine_hash, {})
-        claim = next((claim for claim in claims if claim.place == place), None)
+        key = hash_key(engine_hash)
+        claims = self._claims.get(key, {})
+        claim = next((claim for tail in (False, True) if (claim := Claim(place, tail)) in claims), None)
         if claim is None:
             return False
         claims[claim] -= 1
         if not claims[claim]:
             del claims[claim]
+            if all(other.place.tier != place.tier for other in claims):
+                self._in_tier[place.tier].discard(key)
         if not claims:
-            del self._claims[engine_hash]
+            del self._claims[key]
         return True
 
     def pop(self, engine_hash: EngineHash) -> dict[Claim, int]:
         """Remove and return the hash's claims with their copies."""
-        return self._claims.pop(engine_hash, {})
+        key = hash_key(engine_hash)
+        return self._forget(key, self._claims.pop(key, {}))
 
     def drop(self, tier: TierId) -> None:
-        """Drop all claims on an emptied tier."""
-        for engine_hash, claims in list(self._claims.items()):
+        """Drop all claims on an emptied tier. Cost: O(claims dropped)."""
+        for key in self._in_tier.pop(tier, ()):
+            claims = self._claims[key]
             for claim in [claim for claim in claims if claim.place.tier == tier]:
                 del claims[claim]
             if not claims:
-                del self._claims[engine_hash]
+                del self._claims[key]
+
+    def _forget(self, key: bytes, claims: dict[Claim, int]) -> dict[Claim, int]:
+        for claim in claims:
+            self._in_tier[claim.place.tier].discard(key)
+        return claims
 
     def dump(self) -> PendingColumns:
         """Return all claims, to be saved."""
         kinds: dict[Claim, int] = {}
         rows = [
-            (engine_hash, kinds.setdefault(claim, len(kinds)), copies)
-            for engine_hash, claims in self._claims.items()
+            (hash_of(key), kinds.setdefault(claim, len(kinds)), copies)
+            for key, claims in self._claims.items()
             for claim, copies in claims.items()
         ]
         hashes, numbers, copies = zip(*rows, strict=True) if rows else ((), (), ())
@@ -107,8 +125,11 @@ class Pending:
     def load(self, saved: PendingColumns) -> None:
         """Load a dump."""
         for engine_hash, number, copies in zip(saved.hashes, saved.claims, saved.copies, strict=True):
-            self._claims.setdefault(EngineHash(engine_hash), {})[saved.kinds[number]] = copies
+            key, claim = hash_key(EngineHash(engine_hash)), saved.kinds[number]
+            self._claims.setdefault(key, {})[claim] = copies
+            self._in_tier[claim.place.tier].add(key)
 
     def clear(self) -> None:
         """Drop all claims."""
         self._claims.clear()
+        self._in_tier.clear()

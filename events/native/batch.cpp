@@ -17,7 +17,9 @@ namespace {
 
 constexpr uint64_t kCountEnd = uint64_t{1} << 31;
 constexpr size_t kMaxNameLength = 256;
-constexpr size_t kMinEventBytes = 8;  // engines send none smaller on average; they would need many times their size
+constexpr size_t kMinEventBytes = 8;  // engines send none smaller on average
+constexpr size_t kMaxEvents = 131'072, kMaxEventBytes = size_t{768} << 10, kMaxHashes = 65'536;  // wire.py has the reasons
+constexpr size_t kMaxArrays = 64;  // in an event of an unknown kind that is not decoded
 
 enum Field : uint8_t { kHashes, kParent, kTokens, kBlockSize, kLoraId, kMedium, kLoraName, kExtraKeys, kGroup, kCacheKind, kWindow, kNoField };
 
@@ -51,10 +53,15 @@ public:
         const char* begin = in_.at();
         const size_t n_hashes = batch_.hashes_.size(), n_tokens = batch_.tokens_.size();
         event_ = {};
-        if (!fields() || !extras()) {
+        if (!fields() || !extras() || static_cast<size_t>(in_.at() - begin) > kMaxEventBytes) {
             event_ = {};
             batch_.hashes_.resize(n_hashes);
             batch_.tokens_.resize(n_tokens);
+            in_.go_to(begin);
+            if (is_unknown() && static_cast<size_t>(in_.at() - begin) <= kMaxEventBytes) {
+                ++batch_.n_unknown_;
+                return true;
+            }
             in_.go_to(begin);
             if (!in_.skip()) return false;
         }
@@ -75,6 +82,42 @@ private:
         if (event_.kind == EventKind::kOther) return false;
         if (!(head.kind == Kind::kMap ? named(head.value - 1) : ordered(head.value - 1))) return false;
         return (seen_ & 1u << kHashes) != 0;
+    }
+
+    // Returns whether the next item is an event of an unknown kind, whose content events/wire.py would decode without
+    // errors, and reads it.
+    bool is_unknown() {
+        const Item head = in_.next();
+        const bool is_map = head.kind == Kind::kMap;
+        if ((head.kind != Kind::kArray && !is_map) || head.value == 0) return false;
+        if (is_map && !is_text(in_.next(), "type")) return false;
+        const Item tag = in_.next();
+        if (tag.kind != Kind::kText || !is_ascii(tag.data) || is_known(tag.data)) return false;
+        for (uint64_t n_fields = head.value - 1; n_fields > 0; --n_fields) {
+            if (is_map) {
+                const Item name = in_.next();
+                if (name.kind != Kind::kText || !is_ascii(name.data) || name.data == "type") return false;
+            }
+            if (!skip_plain()) return false;
+        }
+        return true;
+    }
+
+    static bool is_known(std::string_view tag) {
+        return tag == "BlockStored" || tag == "BlockRemoved" || tag == "AllBlocksCleared";
+    }
+
+    // Skips a value of numbers, ASCII texts, bytes and a few arrays; returns false for any other.
+    bool skip_plain() {
+        uint64_t n_arrays = 0;
+        for (uint64_t n_left = 1; n_left > 0; --n_left) {
+            const Item item = in_.next();
+            if (item.kind == Kind::kBroken || item.kind == Kind::kMap || item.kind == Kind::kExtension) return false;
+            if (item.kind == Kind::kText && !is_ascii(item.data)) return false;
+            if (item.kind == Kind::kArray && ++n_arrays > kMaxArrays) return false;
+            if (item.kind == Kind::kArray) n_left += item.value;
+        }
+        return true;
     }
 
     std::span<const Field> order() const {
@@ -131,7 +174,7 @@ private:
 
     bool hashes() {
         const Item head = in_.next();
-        if (head.kind != Kind::kArray) return false;
+        if (head.kind != Kind::kArray || head.value > kMaxHashes) return false;
         event_.hashes_at = batch_.hashes_.size();
         event_.n_hashes = head.value;
         batch_.hashes_.resize(event_.hashes_at + head.value);
@@ -232,8 +275,8 @@ std::optional<Batch> Batch::decode(std::string_view payload) {
     }
     if (!std::isfinite(batch.timestamp_)) batch.timestamp_ = 0;
     const Item events = in.next();
-    if (events.kind != Kind::kArray || events.value > payload.size() / kMinEventBytes) return std::nullopt;
-    batch.events_.reserve(events.value);
+    if (events.kind != Kind::kArray || events.value > kMaxEvents) return std::nullopt;
+    batch.events_.reserve(std::min(events.value, payload.size() / kMinEventBytes));
     EventReader reader(batch, in);
     for (size_t i = 0; i < events.value; ++i) {
         if (!reader.read()) return std::nullopt;

@@ -31,6 +31,8 @@ public:
     double timestamp() const { return timestamp_; }
     std::optional<uint32_t> rank() const { return rank_; }
     const std::vector<Event>& events() const { return events_; }
+    size_t n_unknown() const { return n_unknown_; }  // events of kinds that nobody here knows; they are not in `events`
+    size_t n_bytes() const { return events_.capacity() * sizeof(Event) + hashes_.capacity() * 8 + tokens_.capacity() * 4; }
     std::span<const uint64_t> hashes(const Event& event) const { return {hashes_.data() + event.hashes_at, event.n_hashes}; }
     std::span<const uint32_t> tokens(const Event& event) const { return {tokens_.data() + event.tokens_at, event.n_tokens}; }
 
@@ -39,6 +41,7 @@ private:
 
     double timestamp_ = 0;
     std::optional<uint32_t> rank_;
+    size_t n_unknown_ = 0;
     std::vector<Event> events_;
     std::vector<uint64_t> hashes_;
     std::vector<uint32_t> tokens_;

@@ -1,10 +1,9 @@
 // kvatlas.events._native: decodes payloads to batches. _native.pyi is its interface.
 
-#include <algorithm>
 #include <optional>
 #include <string_view>
+#include <unordered_set>
 #include <utility>
-#include <vector>
 
 #include "owned_batch.h"
 
@@ -37,10 +36,11 @@ PyObject* decode_batch(PyObject*, Call call) {
         }
         if (!batch) Py_RETURN_NONE;
         const double timestamp = batch->timestamp();
+        const auto n_unknown = static_cast<Py_ssize_t>(batch->n_unknown()), n_bytes = static_cast<Py_ssize_t>(batch->n_bytes());
         Reference rank(batch->rank() ? number(*batch->rank()) : Py_NewRef(Py_None));
         Reference others(positions_of_others(*batch));
         Reference wrapped(wrap(batch_type, new OwnedBatch(payload, std::move(*batch))));
-        return Py_BuildValue("(OdOO)", wrapped.get(), timestamp, rank.get(), others.get());
+        return Py_BuildValue("(OdOOnn)", wrapped.get(), timestamp, rank.get(), others.get(), n_unknown, n_bytes);
     }, nullptr);
 }
 
@@ -57,16 +57,20 @@ PyObject* event_bytes(PyObject* self, Call call) {
 
 PyObject* batch_size(PyObject* self, PyObject*) { return number(value_of<OwnedBatch>(self).batch.events().size()); }
 
-// Returns one text of all events of a kind, each value once, as sent.
+constexpr size_t kMaxTexts = 256;  // engines send a handful; wire.py has the same bound
+
+// Returns one text of all events of a kind, each value once, as sent; further ones are left out.
 template <EventKind kind, std::string_view Event::*text>
 PyObject* texts(PyObject* self, PyObject*) {
     return guarded([&]() -> PyObject* {
         Reference found(PyList_New(0));
-        std::vector<std::string_view> seen;
+        std::unordered_set<std::string_view> seen;
+        std::string_view last;
         for (const Event& event : value_of<OwnedBatch>(self).batch.events()) {
             const std::string_view sent = event.*text;
-            if (event.kind != kind || std::ranges::find(seen, sent) != seen.end()) continue;
-            seen.push_back(sent);
+            if (event.kind != kind || (!seen.empty() && sent == last) || !seen.insert(sent).second) continue;
+            last = sent;
+            if (seen.size() > kMaxTexts) break;
             Reference shown(PyUnicode_FromStringAndSize(sent.data(), static_cast<Py_ssize_t>(sent.size())));
             if (PyList_Append(found.get(), shown.get()) < 0) throw Raised();
         }

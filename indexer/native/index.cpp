@@ -5,7 +5,7 @@
 
 namespace kvatlas {
 
-Index::Index() : mixer_(reinterpret_cast<std::uintptr_t>(this)), table_(mixer_) {}
+Index::Index() : table_(mixer_) {}
 
 Index::Holder& Index::require(HolderId holder) const {
     if (holder >= holders_.size() || holders_[holder] == nullptr) throw UnknownHolder();
@@ -145,6 +145,19 @@ bool Index::has(HolderId holder, uint64_t key) const {
 size_t Index::size(HolderId holder) const {
     const std::shared_lock lock(table_lock_);
     return require(holder).n_keys;
+}
+
+size_t Index::total(std::span<const HolderId> holders) const {
+    const std::shared_lock lock(table_lock_);
+    size_t n_keys = 0;
+    for (const HolderId holder : holders) n_keys += require(holder).n_keys;
+    return n_keys;
+}
+
+bool Index::any_has(std::span<const HolderId> holders, uint64_t key) const {
+    const std::shared_lock lock(table_lock_);
+    const SetId set = table_.find(key);
+    return set != kEmptySet && std::ranges::any_of(holders, [&](HolderId holder) { return sets_.has(set, require(holder).slot); });
 }
 
 Presence Index::presence(KeySpan keys) const {

@@ -76,6 +76,8 @@ public:
     size_t set_capacity(HolderId holder, std::optional<size_t> n_blocks);
     bool has(HolderId holder, uint64_t key) const;
     size_t size(HolderId holder) const;
+    size_t total(std::span<const HolderId> holders) const;                  // sum of their sizes
+    bool any_has(std::span<const HolderId> holders, uint64_t key) const;  // one read of the table
     Presence presence(KeySpan keys) const;
 
     // Fills `page` with the next rows, up to `n_rows`. Throws HolderChanged if the holder changed since the last page.

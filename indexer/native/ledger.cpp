@@ -27,7 +27,7 @@ KeySpan span_of(const std::vector<uint64_t>& keys) { return {keys.data(), keys.s
 
 }  // namespace
 
-Ledger::Ledger(uint64_t seed) : seed_(seed), hashes_(pool_, Mixer(reinterpret_cast<std::uintptr_t>(this))) {}
+Ledger::Ledger(uint64_t seed) : seed_(seed), hashes_(pool_, Mixer()) {}
 
 // -- engine hashes ------------------------------------------------------------------------------------------------
 
@@ -63,6 +63,17 @@ std::vector<HashRow> Ledger::rows() {
     rows.reserve(hashes_.size());
     hashes_.read(std::nullopt, hashes_.size(), rows);
     return rows;
+}
+
+std::vector<uint64_t> Ledger::chain(uint64_t hash, size_t n_blocks) {
+    const std::lock_guard lock(lock_);
+    std::vector<uint64_t> keys;
+    for (const HashRow* row = hashes_.find(hash); row != nullptr && keys.size() < n_blocks;) {
+        keys.push_back(row->block_key);
+        row = row->depth == 0 ? nullptr : hashes_.find(row->parent);
+    }
+    std::ranges::reverse(keys);
+    return keys;
 }
 
 void Ledger::clear() {
@@ -109,23 +120,29 @@ void Ledger::forget_routes() {
     routes_.clear();
 }
 
-Applied Ledger::apply(const Batch& batch, size_t begin) {
+Applied Ledger::apply(const Batch& batch, size_t begin, size_t n_blocks) {
     const std::lock_guard lock(lock_);
     Applied done{begin};
     const auto& events = batch.events();
-    for (; index_ != nullptr && done.position < events.size(); ++done.position) {
+    for (; index_ != nullptr && done.position < events.size() && done.n_blocks < n_blocks; ++done.position) {
         const Event& event = events[done.position];
         if (event.kind == EventKind::kStored ? !take_stored(batch, event, done) : !take_removed(batch, event, done)) break;
+        done.n_blocks += 1 + event.n_hashes;
     }
     return done;
 }
 
-const Route* Ledger::find_route(const Event& event, bool is_removal) const {
-    for (const Route& route : routes_) {
-        if (route.group != event.group || !is_same_medium(event.medium, route.medium)) continue;
-        if (is_removal || (route.window == event.window && is_same(event.cache_kind, route.cache_kind))) return &route;
-    }
-    return nullptr;
+const Route* Ledger::find_route(const Event& event, bool is_removal) {
+    const auto fits = [&](const Route& route) {
+        if (route.group != event.group || !is_same_medium(event.medium, route.medium)) return false;
+        if (is_removal || (!route.cache_kind && event.cache_kind.data() == nullptr)) return true;
+        return route.window == event.window && is_same(event.cache_kind, route.cache_kind);
+    };
+    if (last_route_ < routes_.size() && !is_removal && fits(routes_[last_route_])) return &routes_[last_route_];
+    const auto found = std::ranges::find_if(routes_, fits);
+    if (found == routes_.end()) return nullptr;
+    if (!is_removal) last_route_ = static_cast<size_t>(found - routes_.begin());
+    return &*found;
 }
 
 bool Ledger::take_stored(const Batch& batch, const Event& event, Applied& done) {
@@ -215,17 +232,11 @@ bool Ledger::take_removed(const Batch& batch, const Event& event, Applied& done)
 
 void Ledger::sweep(size_t n_blocks) {
     if (hashes_.size() <= kSlack) return;
-    size_t n_resident = 0;
-    for (const HolderId holder : own_) n_resident += index_->size(holder);
-    for (size_t n_left = kSweptPerBlock * n_blocks; n_left > 0 && hashes_.size() > kSlack + 2 * n_resident; --n_left) {
+    const size_t limit = kSlack + 2 * index_->total(own_);
+    for (size_t n_left = kSweptPerBlock * n_blocks; n_left > 0 && hashes_.size() > limit; --n_left) {
         const HashRow oldest = hashes_.pop_front();
-        if (is_held(oldest.block_key)) hashes_.push_back(oldest);
+        if (index_->any_has(own_, oldest.block_key) || index_->any_has(shared_, oldest.block_key)) hashes_.push_back(oldest);
     }
-}
-
-bool Ledger::is_held(uint64_t key) const {
-    const auto has = [&](HolderId holder) { return index_->has(holder, key); };
-    return std::any_of(own_.begin(), own_.end(), has) || std::any_of(shared_.begin(), shared_.end(), has);
 }
 
 // The counterpart of `root_key` in keys.py.

@@ -34,9 +34,9 @@ struct Route {
     std::vector<HolderId> copies;  // holders of inferred tiers, which copy this one
 };
 
-// The result of `apply`: the position where it stopped, and counts.
+// The result of `apply`: the position where it stopped, and counts. `n_blocks`: blocks of the events applied.
 struct Applied {
-    size_t position = 0, n_evicted = 0, n_unknown = 0;
+    size_t position = 0, n_evicted = 0, n_unknown = 0, n_blocks = 0;
 };
 
 class Ledger {
@@ -50,6 +50,9 @@ public:
     std::optional<HashRow> pop_oldest();
     size_t n_hashes();
     std::vector<HashRow> rows();
+
+    // The keys of the block of `hash` and of up to `n_blocks` - 1 blocks before it, as far as known, in prompt order.
+    std::vector<uint64_t> chain(uint64_t hash, size_t n_blocks);
     void clear();
 
     // Expected hashes have waiting events or copies, so events that define them are not plain.
@@ -64,14 +67,14 @@ public:
     void add_route(Route route);
     void forget_routes();
 
-    // Applies events from `begin` on, up to the first that is not plain.
-    Applied apply(const Batch& batch, size_t begin);
+    // Applies events from `begin` on, up to the first that is not plain, or until `n_blocks` are done; an event is one more.
+    Applied apply(const Batch& batch, size_t begin, size_t n_blocks);
 
 private:
     static constexpr size_t kSlack = 16384;     // hashmap.py, SLACK
     static constexpr size_t kSweptPerBlock = 4;  // hashmap.py, SWEPT_PER_BLOCK
 
-    const Route* find_route(const Event& event, bool is_removal) const;
+    const Route* find_route(const Event& event, bool is_removal);
     bool take_stored(const Batch& batch, const Event& event, Applied& done);
     bool take_removed(const Batch& batch, const Event& event, Applied& done);
     bool may_learn(const Event& event, const Route& route, bool& learns) const;
@@ -79,18 +82,18 @@ private:
     bool learn(const Batch& batch, const Event& event);
     bool keeps_chunk(const Event& event, const Route& route, uint64_t last_hash);
     void sweep(size_t n_blocks);
-    bool is_held(uint64_t key) const;
     std::optional<uint64_t> root_of(const Event& event) const;
 
     const uint64_t seed_;
     std::mutex lock_;
     ChunkPool<HashRow> pool_;
     OrderedKeys<HashRow> hashes_;
-    std::unordered_set<uint64_t> expected_;
+    std::unordered_set<uint64_t, Mixer> expected_;
     Index* index_ = nullptr;
     uint32_t block_size_ = 0;
     std::vector<HolderId> own_, shared_;
     std::vector<Route> routes_;
+    size_t last_route_ = 0;  // most events take the same route as the one before
     std::vector<uint64_t> keys_;  // of the current event
 };
 

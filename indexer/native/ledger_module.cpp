@@ -89,6 +89,13 @@ PyObject* n_hashes(PyObject* self, PyObject*) {
     return guarded([&] { return number(ledger_of(self).n_hashes()); }, nullptr);
 }
 
+PyObject* chain(PyObject* self, Call call) {
+    return guarded([&]() -> PyObject* {
+        const auto args = call.arguments({"engine_hash", "n_blocks"});
+        return bytes_of(ledger_of(self).chain(hash_of(args[0]), as_count(args[1], 0, "n_blocks")));
+    }, nullptr);
+}
+
 template <class Item, class Get>
 PyObject* column_of(const std::vector<HashRow>& rows, Get get) {
     std::vector<Item> column;
@@ -216,16 +223,16 @@ PyObject* add_route(PyObject* self, Call call) {
 
 PyObject* apply(PyObject* self, Call call) {
     return guarded([&]() -> PyObject* {
-        const auto args = call.arguments({"batch", "begin"});
+        const auto args = call.arguments({"batch", "begin", "n_blocks"});
         const Batch& batch = checked<OwnedBatch>(args[0], batch_type, "batch must be a Batch").batch;
-        const size_t begin = as_count(args[1], 0, "begin");
+        const size_t begin = as_count(args[1], 0, "begin"), n_blocks = as_count(args[2], 0, "n_blocks");
         Applied done;
         {
             const WithoutGil released;
-            done = ledger_of(self).apply(batch, begin);
+            done = ledger_of(self).apply(batch, begin, n_blocks);
         }
-        return Py_BuildValue("(nnn)", static_cast<Py_ssize_t>(done.position), static_cast<Py_ssize_t>(done.n_evicted),
-                             static_cast<Py_ssize_t>(done.n_unknown));
+        return Py_BuildValue("(nnnn)", static_cast<Py_ssize_t>(done.position), static_cast<Py_ssize_t>(done.n_evicted),
+                             static_cast<Py_ssize_t>(done.n_unknown), static_cast<Py_ssize_t>(done.n_blocks));
     }, nullptr);
 }
 
@@ -234,6 +241,7 @@ PyMethodDef ledger_methods[] = {
     method<put_hash>("put"),
     {"pop_oldest", pop_oldest, METH_NOARGS, nullptr},
     {"n_hashes", n_hashes, METH_NOARGS, nullptr},
+    method<chain>("chain"),
     {"columns", columns, METH_NOARGS, nullptr},
     method<put_columns>("put_columns"),
     method<expect_hash>("expect"),

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <new>
+#include <random>
 #include <utility>
 
 namespace kvatlas {
@@ -87,14 +88,23 @@ private:
     size_t size_ = 0;
 };
 
-// Hashes keys for tables. The salt prevents deliberate collisions; no result depends on it.
+// Hashes keys for tables. Engines choose their hashes, so both secrets are random: with a known factor, or a salt of which
+// some bits can be guessed, keys could be chosen that collide. No result depends on them.
 class Mixer {
 public:
-    explicit Mixer(uint64_t salt) : salt_(salt) {}
-    uint64_t operator()(uint64_t key) const { return (key ^ salt_) * 0x9E3779B97F4A7C15; }
+    Mixer() : salt_(random()), factor_(random() | 1) {}
+    uint64_t operator()(uint64_t key) const {
+        const auto product = static_cast<unsigned __int128>(key ^ salt_) * factor_;
+        return static_cast<uint64_t>(product >> 64) ^ static_cast<uint64_t>(product);
+    }
 
 private:
-    uint64_t salt_;
+    static uint64_t random() {
+        std::random_device device;
+        return uint64_t{device()} << 32 | device();
+    }
+
+    uint64_t salt_, factor_;
 };
 
 // Maps a hash onto [0, n) in the order of the hashes.

@@ -30,8 +30,7 @@ def told(batch: Batch) -> object:
     return (
         repr(batch.timestamp),
         batch.rank,
-        batch.rejected,
-        batch.size_bytes,
+        sorted(batch.rejected),
         list(batch),
         len(batch),
         batch.removed_media,

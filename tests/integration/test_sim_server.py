@@ -14,8 +14,8 @@ import zmq
 import zmq.asyncio
 from prometheus_client.parser import text_string_to_metric_families
 
-from kvatlas.events.model import BlockStored, EventBatch
-from kvatlas.events.wire import decode_batch
+from kvatlas.events.model import BlockStored
+from kvatlas.events.wire import WireBatch, decode_batch
 from kvatlas.sim.demo_model import MODEL_NAME, write_demo_model
 from kvatlas.sim.model_text import TokenizerText
 from kvatlas.sim.server import SimServer
@@ -380,5 +380,5 @@ async def _metric(session: aiohttp.ClientSession, name: str) -> float:
     return found
 
 
-def _first_store(batches: list[EventBatch]) -> BlockStored:
+def _first_store(batches: list[WireBatch]) -> BlockStored:
     return next(event for batch in batches for event in batch.events if isinstance(event, BlockStored))

@@ -17,10 +17,9 @@ from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_s
 
 from kvatlas.events.errors import WireError
 from kvatlas.events.limits import StreamLimits
-from kvatlas.events.model import EventBatch
 from kvatlas.events.position import StreamPosition
 from kvatlas.events.stream import Action, Apply, PublisherStream, RequestReplay, Reset, Trust
-from kvatlas.events.wire import decode_batch
+from kvatlas.events.wire import WireBatch, decode_batch
 from kvatlas.indexer.atlas import Atlas
 from kvatlas.indexer.factory import REFERENCE
 from kvatlas.indexer.prefix import Prefix
@@ -56,7 +55,7 @@ class EventPlane(RuleBasedStateMachine):
         self.unknown_before = 0
         self.start_engine()
 
-    def make_stream(self, position: StreamPosition | None) -> PublisherStream[EventBatch]:
+    def make_stream(self, position: StreamPosition | None) -> PublisherStream[WireBatch]:
         return PublisherStream(can_replay=True, limits=StreamLimits(max_held=10_000), position=position)
 
     def make_atlas(self) -> Atlas:
@@ -199,7 +198,7 @@ class EventPlane(RuleBasedStateMachine):
         if ended and self.request is None:
             self.do(self.stream.replay_end(now=self.now()))
 
-    def do(self, actions: list[Action[EventBatch]]) -> None:
+    def do(self, actions: list[Action[WireBatch]]) -> None:
         for action in actions:
             match action:
                 case Apply(item=batch):

@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from xxhash import xxh3_64_intdigest
 
-from kvatlas.events.model import BlockStored, EngineHash, EventBatch, MediumName, MultimodalKey
+from kvatlas.events.model import BlockStored, EngineHash, MediumName, MultimodalKey
 from kvatlas.events.position import StreamPosition
 from kvatlas.events.stream import PublisherStream
-from kvatlas.events.wire import decode_batch
+from kvatlas.events.wire import WireBatch, decode_batch
 from kvatlas.indexer.atlas import Atlas
 from kvatlas.indexer.chunks import TailColumns
 from kvatlas.indexer.columns import HolderColumns
@@ -314,7 +314,7 @@ def test_whatever_a_publisher_says_can_be_written_and_read(
 ) -> None:
     first, second = make_atlas(), make_atlas()
     batch = decode_batch(msgspec.msgpack.encode([ts, events]))
-    stream = PublisherStream[EventBatch](can_replay=False)
+    stream = PublisherStream[WireBatch](can_replay=False)
     stream.live(seq, batch, ts=ts)
     first.apply("a", 0, batch.events)
     snapshot = load(saved(first, {"a": 1}, position=stream.position()), second)

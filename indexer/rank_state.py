@@ -1,0 +1,224 @@
+"""The state of one publisher: what its events have taught, what is known without them, and queries."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Sequence
+
+from ..events.model import EngineHash
+from .chunks import Chunks
+from .counters import LedgerCounters
+from .foreign import ForeignChunks
+from .groups import LEARNED_GROUP, Groups
+from .hash_table import DictTable, HashTable
+from .hashmap import HashMap
+from .holders import FASTEST, Place, SharedHolders
+from .index import BlockIndex
+from .keys import BlockKey, PrefixKeys
+from .match import RankLayout
+from .pending import Pending
+from .rank_blocks import RankBlocks
+from .saved import SavedLedger
+from .sources import SourceChange, Sources
+from .tiers import TierId, TierSource, TierTable
+
+
+class RankState:
+    """State of one publisher (an endpoint's data-parallel rank).
+
+    Args:
+        tiers: tier table shared by the fleet.
+        seed: seed of the block keys.
+        make_keys: computes block keys.
+        index_for: block size -> the index for blocks of that size.
+        shared: holders of tiers that belong to no server.
+        on_source: called when the source of a tier changes.
+        on_layout: called when `layout` changes.
+    """
+
+    def __init__(
+        self,
+        *,
+        tiers: TierTable,
+        seed: int,
+        make_keys: PrefixKeys,
+        index_for: Callable[[int], BlockIndex],
+        shared: SharedHolders,
+        on_source: Callable[[SourceChange], None],
+        on_layout: Callable[[], None],
+    ) -> None:
+        self.counters = LedgerCounters()
+        self.hashes = HashMap(seed=seed, make_keys=make_keys, table=self._new_table(seed))
+        self.sources = Sources(tiers)
+        self._tiers, self._on_source, self._on_layout = tiers, on_source, on_layout
+        self._blocks = RankBlocks(
+            tiers=tiers,
+            index_for=index_for,
+            shared=shared,
+            counters=self.counters,
+            on_change=self._changed,
+        )
+        self._groups = Groups()
+        self._version = 0
+        self._layout: RankLayout | None = None
+        self._chunks = Chunks(tiers, self.hashes, on_change=self._changed)
+        self._foreign = ForeignChunks(seed=seed, make_keys=make_keys)
+        self._pending = Pending()
+        self._tells_extra_keys: bool = False
+
+    def reset(self) -> None:
+        """Forget everything: the publisher started a new life."""
+        self._blocks.size.certain = None
+        self._blocks.reopen()
+        self.hashes.clear()
+        self.sources.clear()
+        for tier in self._blocks.bounds.followers():
+            self.set_capacity(tier, None)
+        self._groups.clear()
+        self._chunks.clear()
+        self._foreign.clear()
+        self._pending.clear()
+        self._tells_extra_keys = False
+
+    # -- knowledge without events ----------------------------------------------------------------------------------
+
+    def use_block_size(self, block_size: int) -> None:
+        """Set the block size from the endpoint's metrics: for good if it learns from routing, else until events show one."""
+        before, self._blocks.size.expected = self.block_size, block_size
+        if self.learns_from_routing:
+            self._blocks.size.settle()
+        if self.block_size != before:
+            self._blocks.reopen()
+
+    def without_events(self) -> None:
+        """Learn from routing, since the endpoint has no event stream."""
+        self._note(self.sources.no_events())
+        if self.learns_from_routing:
+            self._blocks.size.settle()
+
+    def offloads(self, *, now: float) -> None:
+        """Record that the engine's metrics show offloading; `now` in monotonic seconds."""
+        change = self.sources.offloads(now=now)
+        if change is not None:
+            self._note(change)
+            if self._blocks.holders is not None:
+                self._infer(list(self._blocks.holders.keys(FASTEST)))
+
+    @property
+    def learns_from_routing(self) -> bool:
+        """Whether the fastest tier is known from routing alone."""
+        return self.sources.of(FASTEST) is TierSource.ROUTING
+
+    def routed(self, keys: array[int]) -> None:
+        """Renew, or learn from routing, the blocks of a prompt that was sent here."""
+        if self._blocks.holders is None:
+            return
+        if self.learns_from_routing:
+            known = [BlockKey(key) for key in keys]
+            self._blocks.keep(Place(FASTEST, LEARNED_GROUP), known)
+            self._infer(known)
+        self._blocks.holders.touch(keys)
+
+    # -- queries --------------------------------------------------------------------------------------------------
+
+    @property
+    def block_size(self) -> int | None:
+        """Tokens per block, from events or, before the first, from the endpoint's metrics; None while unknown."""
+        return self._blocks.size.in_use
+
+    def layout(self) -> RankLayout | None:
+        """Return the layout of this rank's blocks, None while no block size is known."""
+        if self._layout is None and self._blocks.holders is not None:
+            chunks = tuple(self._chunks.size(TierId(tier)) or 1 for tier in range(len(self._tiers.names)))
+            self._layout = self._blocks.holders.layout(self._groups, chunks)
+        return self._layout
+
+    def set_capacity(self, tier: TierId, n_blocks: int | None) -> int:
+        """Bound the tier; return the blocks evicted. If there were any, later calls may evict more."""
+        is_inferred = self.sources.found(tier) is TierSource.INFERRED
+        return self._blocks.set_capacity(tier, n_blocks, is_inferred=is_inferred)
+
+    def has(self, key: int) -> bool:
+        """Return whether the fastest tier has the block key. Cost: O(groups)."""
+        return self._blocks.holders is not None and self._blocks.holders.has_in(FASTEST, key)
+
+    def capacity(self, tier: TierId) -> int | None:
+        """Return the bound of the tier in blocks, None if only the safety bound applies."""
+        return self._blocks.bounds.blocks.get(tier)
+
+    def residencies(self, tier: TierId) -> int:
+        """Return the number of blocks held in a tier, summed over groups."""
+        return 0 if self._blocks.holders is None else self._blocks.holders.size(tier)
+
+    def chunk_blocks(self, tier: TierId) -> int | None:
+        """Return the blocks that the engine moves together to and from `tier`, None if neither configured nor learned."""
+        return self._chunks.size(tier)
+
+    @property
+    def n_pending(self) -> int:
+        """Number of hashes that have copies but no known key."""
+        return len(self._pending)
+
+    def dump(self, *, now: float) -> SavedLedger:
+        """Return everything learned, to be saved; `now` in monotonic seconds. Cost: O(hashes + residencies)."""
+        return SavedLedger(
+            block_size=self._blocks.size.certain,
+            tells_extra_keys=self._tells_extra_keys,
+            groups=dict(self._groups),
+            sources=self.sources.dump(now=now),
+            hashes=self.hashes.dump(),
+            chunks=self._chunks.dump(),
+            foreign=self._foreign.dump(),
+            pending=self._pending.dump(),
+            holders=() if self._blocks.size.certain is None else self._blocks.known.dump(),
+        )
+
+    def load(self, saved: SavedLedger, *, now: float) -> None:
+        """Load a dump into this ledger, which must be empty, within its own bounds."""
+        for change in self.sources.load(saved.sources, now=now):
+            self._note(change)
+        self._tells_extra_keys = saved.tells_extra_keys
+        self._groups.update(saved.groups)
+        self.hashes.load(saved.hashes)
+        self._chunks.load(saved.chunks)
+        self._foreign.load(saved.foreign)
+        self._pending.load(saved.pending)
+        for engine_hash in self._pending.hashes:
+            self.hashes.table.expect(EngineHash(engine_hash))
+        if saved.block_size is not None:
+            self._blocks.settle(saved.block_size)
+            self._blocks.known.load(saved.holders)
+
+    # -- changes --------------------------------------------------------------------------------------------------
+
+    def _note(self, change: SourceChange | None) -> None:
+        """Handle a tier's new source: blocks learned without events are dropped."""
+        if change is None:
+            return
+        if self._blocks.holders is not None:
+            self._blocks.holders.close_place(Place(change.tier, LEARNED_GROUP))
+        if self.capacity(change.tier) is None or change.tier in self._blocks.bounds.followers():
+            # an inferred tier borrows the fastest tier's bound only while it is inferred
+            self.set_capacity(change.tier, None)
+        self._on_source(change)
+
+    def _changed(self) -> None:
+        """Invalidate the layout and the routes of the native core."""
+        self._version += 1
+        self._layout = None
+        self._on_layout()
+
+    def _new_table(self, seed: int) -> HashTable:  # noqa: ARG002 - the native table needs it
+        return DictTable()
+
+    def _store(self, place: Place, keys: Sequence[BlockKey]) -> None:
+        self._note(self.sources.usable_event(place.tier))
+        self._blocks.store(place, keys)
+        if place.tier == FASTEST:
+            self._infer(keys)
+
+    def _infer(self, keys: Sequence[BlockKey]) -> None:
+        """Copy blocks of the fastest tier to the tiers for which the engine sends no events."""
+        for tier in map(TierId, range(1, len(self._tiers.names))):
+            if keys and self.sources.of(tier) is TierSource.INFERRED:
+                self._blocks.keep(Place(tier, LEARNED_GROUP), keys)
