@@ -9,11 +9,11 @@ import sys
 import threading
 import time
 from collections.abc import Generator
-from types import FrameType
 
 from prometheus_client import CollectorRegistry, Gauge
 
 from ..fleet.tallies import Times
+from .stacks import where
 
 log = logging.getLogger(__name__)
 
@@ -110,14 +110,3 @@ class Watchdog:
             # Nothing else returns another thread's stack.
             frame = sys._current_frames().get(watched)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
             log.error("the event loop has been held for %.1f s, in %s", late_s, where(frame))
-
-
-def where(frame: FrameType | None) -> str:
-    """Return the calls of kvatlas that lead to a frame, innermost first, without any value."""
-    calls: list[str] = []
-    while frame is not None:
-        module = str(frame.f_globals.get("__name__"))
-        if module.startswith("kvatlas."):
-            calls.append(f"{module}:{frame.f_lineno} {frame.f_code.co_name}")
-        frame = frame.f_back
-    return " < ".join(calls) or "no code of kvatlas (the process may have been stopped)"

@@ -16,8 +16,8 @@ from .workers.supervisor import END
 from .workers.workers import Workers
 
 
-def run_worker(config: KVAtlasConfig, files: ConfigFiles, sockets: WorkerSockets, worker: int) -> None:
-    """Run the worker of that number until it is signalled to end. To be called in a process of its own.
+def run_worker(config: KVAtlasConfig, files: ConfigFiles, sockets: WorkerSockets, worker: int) -> int:
+    """Run the worker of that number until it is signalled to end, and return its exit status. To be called in a process of its own.
 
     Args:
         config: of all workers.
@@ -30,13 +30,13 @@ def run_worker(config: KVAtlasConfig, files: ConfigFiles, sockets: WorkerSockets
     """
     own = worker_config(config, worker)
 
-    async def run() -> None:
+    async def run() -> int:
         async with sockets.link(worker) as link:
             workers = Workers(link, own)
             await workers.meet()
-            await App(own, files, workers=workers).run(ends=(END,))
+            return await App(own, files, workers=workers).run(ends=(END,))
 
-    uvloop.run(run())
+    return uvloop.run(run())
 
 
 def worker_config(config: KVAtlasConfig, worker: int) -> KVAtlasConfig:

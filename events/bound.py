@@ -12,8 +12,9 @@ import zmq.asyncio
 
 from .errors import FrameError, SubscriptionError, TopicError
 from .message import Unreadable, read_message
-from .sockets import bound_address, open_socket, receive_all, spawn
+from .sockets import bound_address, open_socket, receive_all
 from .subscription import SubscriberOptions, Subscription
+from .tasks import keep
 from .topics import TopicDirectory
 
 log = logging.getLogger(__name__)
@@ -62,7 +63,7 @@ class BoundSocket:
                 "stop the process that listens there, or set events.bind to another address"
             ) from None
         self.address = bound_address(self._socket)
-        self._task = spawn(receive_all(self._socket, self._take), f"events {self.address}")
+        self._task = keep(lambda: receive_all(self._socket, self._take), "events", of=self.address)
 
     def route(self, publisher: BoundPublisher, subscription: Subscription) -> Route:
         """Pass the publisher's messages to `subscription`."""

@@ -10,8 +10,9 @@ from zmq.utils.monitor import recv_monitor_message
 
 from .errors import FrameError, SubscriptionError
 from .message import read_message
-from .sockets import open_monitor, open_socket, receive_all, spawn
+from .sockets import open_monitor, open_socket, receive_all
 from .subscription import SubscriberOptions, Subscription
+from .tasks import keep
 
 
 class Connection:
@@ -69,8 +70,8 @@ class ConnectedSource:
         self._connection = connection
         self._decode, self._subscription = options.decode, subscription
         self._tasks = [
-            spawn(receive_all(connection.socket, self._take), f"events {address}"),
-            spawn(self._watch(), f"connection {address}"),
+            keep(lambda: receive_all(connection.socket, self._take), "events", of=address),
+            keep(self._watch, "connection", of=address),
         ]
 
     def stop(self) -> None:

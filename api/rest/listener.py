@@ -11,6 +11,7 @@ from collections.abc import Generator
 import uvicorn
 from starlette.types import ASGIApp
 
+from ...events.tasks import spawn
 from ..errors import ListenError
 from ..tls.mismatches import OnMismatch, ignore, is_tls
 
@@ -80,14 +81,14 @@ class HttpListener:
             ListenError: the address is taken or not one of this machine's.
         """
         listening = self._bind(host, port)
-        self._task = asyncio.create_task(self._server.serve([listening]), name=self._setting)
+        self._task = spawn(self._server.serve([listening]), "listener", of=self._setting, vital=True)
         return int(listening.getsockname()[1])
 
     async def stop(self) -> None:
         """Stop; requests in flight get at most five seconds."""
         if self._task is not None:
             self._server.should_exit = True
-            await self._task
+            await asyncio.wait([self._task])
 
     def _bind(self, host: str, port: int) -> socket.socket:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET

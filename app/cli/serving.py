@@ -54,10 +54,9 @@ def run_server(
     if loaded.config.server.workers > 1:
         return _run_workers(loaded.config, files, log_level)
     try:
-        uvloop.run(App(loaded.config, files).run())
+        return uvloop.run(App(loaded.config, files).run())
     except KVAtlasError as error:
         fail(str(error))
-    return 0
 
 
 def _run_workers(config: KVAtlasConfig, files: ConfigFiles, log_level: str) -> int:
@@ -67,11 +66,10 @@ def _run_workers(config: KVAtlasConfig, files: ConfigFiles, log_level: str) -> i
     def run(worker: int) -> int:
         log_to_stderr(log_level, who=f"worker {worker} ")
         try:
-            run_worker(config, files, sockets, worker)
+            return run_worker(config, files, sockets, worker)
         except KVAtlasError as error:
             say_on_stderr(str(error))
             return WRONG_USE
-        return 0
 
     try:
         return Supervisor(config.server.workers, run, gives_up=WRONG_USE).serve()

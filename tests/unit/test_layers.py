@@ -37,7 +37,7 @@ KNOWS_NO_KVATLAS = Path("fleet/kubernetes/client")
 CORE = frozenset({"events", "indexer", "scorers"})
 SHELLS_IN_CORE = {
     Path(f"events/{name}.py"): f"kvatlas.events.{name}"
-    for name in ("subscriber", "subscription", "connected", "bound", "replay", "sockets")
+    for name in ("subscriber", "subscription", "connected", "bound", "replay", "sockets", "tasks")
 }
 CORE_LIBRARIES = frozenset({"msgspec", "xxhash"})
 
