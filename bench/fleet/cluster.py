@@ -34,6 +34,8 @@ from ..common.tables import Table
 HERE = Path(__file__).parent
 BODY = b'{"model": "m", "messages": [{"role": "user", "content": "hello"}], "max_tokens": 1}'
 BETWEEN_DECISIONS_S = 0.02
+RATES = 50, 500
+"""Changes per second: a usual rate, in which each change also wakes an idle process, and one of a large rollout."""
 SETTLING_S = 3.0
 """Time for the first scrapes of new endpoints, and for measuring an idle process."""
 _COUNT = re.compile(r"the cluster has (\d+) endpoint")
@@ -137,8 +139,8 @@ class Figures:
     start_cpu_s: float
     created_cpu_s: float
     decisions_ms: tuple[float, float, float]
-    ready_ms: float
-    unread_ms: float
+    ready_ms: tuple[float, ...]
+    unread_ms: tuple[float, ...]
     pod_kb: float
 
 
@@ -147,8 +149,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--pods", type=int, nargs="+", default=[10, 100, 1000, 5000], help="(10 100 1000 5000)"
     )
-    parser.add_argument("--changes", type=int, default=250, help="of each kind (250)")
-    parser.add_argument("--rate", type=int, default=50, help="changes per second (50)")
+    parser.add_argument("--seconds", type=int, default=5, help="of changes of each kind, at each rate (5)")
     parser.add_argument(
         "--events", action="store_true", help="the pods announce KV events, where nothing listens"
     )
@@ -164,12 +165,12 @@ def run(options: argparse.Namespace) -> list[Table]:
         headings=(
             "pods",
             "all created at once, s",
-            "change of readiness, ms",
-            "change that nothing reads, ms",
+            *(f"change of readiness at {rate}/s, ms" for rate in RATES),
+            *(f"change that nothing reads at {rate}/s, ms" for rate in RATES),
             "start with them, s",
         ),
         rows=tuple(
-            (n, each.created_cpu_s, each.ready_ms, each.unread_ms, each.start_cpu_s)
+            (n, each.created_cpu_s, *each.ready_ms, *each.unread_ms, each.start_cpu_s)
             for n, each in found.items()
         ),
     )
@@ -234,13 +235,17 @@ async def _created(api: Api, picker: Picker, n_pods: int) -> tuple[float, float]
     return spent_s, (rss_bytes(picker.process.pid) - memory) / n_pods / 1000
 
 
-async def _changes_ms(api: Api, picker: Picker, kind: str, idle: float, options: argparse.Namespace) -> float:
-    """Return the CPU time per change of this kind."""
-    begun, cpu = time.monotonic(), picker.cpu_s
-    await api.do(kind, options.changes, options.rate)
-    await asyncio.sleep(SETTLING_S)
-    n: int = options.changes
-    return 1000 * (picker.cpu_s - cpu - idle * (time.monotonic() - begun)) / n
+async def _changes_ms(
+    api: Api, picker: Picker, kind: str, idle: float, options: argparse.Namespace
+) -> tuple[float, ...]:
+    """Return the CPU time per change of this kind, at each of `RATES`."""
+    found: list[float] = []
+    for rate in RATES:
+        begun, cpu, n = time.monotonic(), picker.cpu_s, options.seconds * rate
+        await api.do(kind, n, rate)
+        await asyncio.sleep(SETTLING_S)
+        found.append(1000 * (picker.cpu_s - cpu - idle * (time.monotonic() - begun)) / n)
+    return tuple(found)
 
 
 async def _decisions_ms(api: Api, picker: Picker, n_pods: int) -> tuple[float, float, float]:

@@ -11,6 +11,7 @@ import base64
 import ssl
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Protocol, cast
 from urllib.parse import quote, unquote, urlsplit
 
@@ -44,6 +45,7 @@ class Destination:
     head: tuple[str, str]
 
     @classmethod
+    @lru_cache(maxsize=4096)  # a pod that becomes ready again has the same URL
     def of(cls, url: str) -> Destination:
         """Parse an http or https URL; user and password in it are sent as basic authorization."""
         parts = urlsplit(url)
