@@ -88,7 +88,9 @@ class App:
         self._workers = workers
         self._registry = CollectorRegistry()
         ProcessCollector(registry=self._registry)
-        self._watchdog = Watchdog(LoopMetrics(self._registry))
+        self._watchdog = Watchdog(
+            LoopMetrics(self._registry), on_beat=workers.on_beat if workers is not None else None
+        )
         self._task_failures = TaskFailures(self._registry, on_fatal=self._fail)
         self._end, self._status = asyncio.Event(), 0
         self.live = LiveConfig(

@@ -8,7 +8,7 @@ import logging
 import sys
 import threading
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 
 from prometheus_client import CollectorRegistry, Gauge
 
@@ -63,11 +63,14 @@ class Watchdog:
 
     Args:
         metrics: counts the lateness of each heartbeat.
+        on_beat: called with each heartbeat.
         hung_s: time without a heartbeat that is logged.
     """
 
-    def __init__(self, metrics: LoopMetrics, *, hung_s: float = HUNG_S) -> None:
-        self._metrics, self._hung_s = metrics, hung_s
+    def __init__(
+        self, metrics: LoopMetrics, *, on_beat: Callable[[], None] | None = None, hung_s: float = HUNG_S
+    ) -> None:
+        self._metrics, self._on_beat, self._hung_s = metrics, on_beat, hung_s
         self._due = 0.0
         self._stopped = threading.Event()
 
@@ -81,6 +84,8 @@ class Watchdog:
             nonlocal timer
             now = time.monotonic()
             self._metrics.held(max(0.0, now - self._due))
+            if self._on_beat is not None:
+                self._on_beat()
             self._due = now + BEAT_S
             timer = loop.call_later(BEAT_S, beat)
 

@@ -13,6 +13,7 @@ from ...events.errors import KVAtlasError
 from ...routing.plan.config_files import ConfigFiles
 from ..app import App
 from ..worker import run_worker
+from ..workers.heartbeats import Heartbeats
 from ..workers.link import WorkerSockets
 from ..workers.supervisor import Supervisor
 from .exit_status import WRONG_USE, fail, load_or_fail, say_on_stderr
@@ -61,18 +62,25 @@ def run_server(
 
 def _run_workers(config: KVAtlasConfig, files: ConfigFiles, log_level: str) -> int:
     """Serve in several workers on successive ports, and return the exit status."""
-    sockets = WorkerSockets(config.server.workers)
+    n_workers = config.server.workers
+    sockets, heartbeats = WorkerSockets(n_workers), Heartbeats(n_workers)
 
     def run(worker: int) -> int:
         log_to_stderr(log_level, who=f"worker {worker} ")
         try:
-            return run_worker(config, files, sockets, worker)
+            return run_worker(config, files, sockets, heartbeats, worker)
         except KVAtlasError as error:
             say_on_stderr(str(error))
             return WRONG_USE
 
     try:
-        return Supervisor(config.server.workers, run, gives_up=WRONG_USE).serve()
+        return Supervisor(
+            n_workers,
+            run,
+            gives_up=WRONG_USE,
+            heartbeats=heartbeats,
+            timeout_s=config.server.worker_timeout,
+        ).serve()
     finally:
         sockets.close()
 

@@ -32,7 +32,7 @@ async def is_ready(process: LocalProcess) -> bool:
 
 
 async def test_process_is_not_ready_until_a_failed_task_runs_again(caplog: pytest.LogCaptureFixture) -> None:
-    secrets, runs = [{"secret": "prompt"}], []
+    secrets, runs = ["prompt"], list[bool]()
 
     async def work() -> None:
         if secrets:
