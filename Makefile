@@ -10,6 +10,7 @@ PYTHON ?=
 ARGS ?=
 FUZZ_SECONDS ?= 60
 SOAK_MINUTES ?= 10
+HOSTILE_SECONDS ?= 60
 
 # Twice quiet: warnings of the build backend are for its authors, errors still show.
 PIP := -m pip --disable-pip-version-check -qq --no-input
@@ -27,7 +28,7 @@ export PYTHON
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: test-programs docs schema sanitize paper vllm-check help setup demo test lint types check slow fuzz soak cov bench format wheel proto constraints clean
+.PHONY: hostile test-programs docs schema sanitize paper vllm-check help setup demo test lint types check slow fuzz soak cov bench format wheel proto constraints clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-13s %s\n", $$1, $$2}' Makefile
@@ -72,6 +73,9 @@ fuzz: $(INSTALLED) ## Broken and odd events made by a coverage-guided fuzzer, fo
 	@$(BIN)/python $(PIP) install -c constraints.txt --upgrade --target $(FUZZ)/lib --group fuzz
 	PYTHONPATH=$(FUZZ)/lib:tests $(BIN)/python tests/fuzz/fuzz_wire.py $(FUZZ)/corpus \
 		-max_total_time=$(FUZZ_SECONDS) -artifact_prefix=$(FUZZ)/ $(ARGS)
+
+hostile: $(INSTALLED) ## Hostile bodies, events and frames against a running server, each for HOSTILE_SECONDS
+	PYTHONPATH=tests $(BIN)/python -m hostile.run --seconds $(HOSTILE_SECONDS) $(ARGS)
 
 bench: $(INSTALLED) ## The index beside Dynamo's if installed, then writes docs/benchmarks.md; ARGS=--list shows others
 	$(BIN)/python -m bench $(ARGS)
