@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import re
 import signal
 import sys
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -88,8 +89,9 @@ async def serving(
     ready: bool = True,
     end: int = signal.SIGTERM,
     killed_by: int | None = None,
+    environment: Mapping[str, str] | None = None,
 ) -> AsyncGenerator[Served]:
-    """Run `kvatlas serve` with `config` on free ports; signal `end` stops it.
+    """Run `kvatlas serve` with `config` on free ports; signal `end` stops it. `environment` adds variables.
 
     It must end with status 0, except after SIGKILL or if signal `killed_by` killed it meanwhile.
     """
@@ -104,6 +106,7 @@ async def serving(
         str(file),
         *flags,
         stderr=asyncio.subprocess.PIPE,
+        env={**os.environ, **(environment or {})},
     )
     log: list[str] = []
     ports: dict[str, int] = {}
