@@ -1,6 +1,8 @@
 # kvatlas as an image: the wheel and its C++ core are built in one stage, and only what runs is in the other.
-#   docker build -t REGISTRY/kvatlas:0.1.0 .
-ARG PYTHON=3.12.8-slim-bookworm
+#   docker build --pull -t REGISTRY/kvatlas:0.1.0 .
+# The tag of Python names no patch release: each build with --pull has the newest one and the fixes of Debian, libnghttp2 included.
+# So build again at least monthly, and for a fixed base: --build-arg PYTHON=3.12-slim-trixie@sha256:DIGEST.
+ARG PYTHON=3.12-slim-trixie
 
 FROM python:${PYTHON} AS build
 # The suite keeps one version of a package, so a pinned one would be gone with the next mend.

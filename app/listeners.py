@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import resource
 from collections.abc import Iterator
 
 from prometheus_client import CollectorRegistry
@@ -14,6 +15,7 @@ from ..api.extproc.configured import make_ext_proc
 from ..api.extproc.health import HealthService
 from ..api.extproc.listener import GrpcListener
 from ..api.extproc.stream import StreamReports
+from ..api.http2.library import installed_library
 from ..api.rest.answers import OwnAnswers
 from ..api.rest.app import metrics_app, rest_app
 from ..api.rest.feed import LiveFeed
@@ -28,7 +30,7 @@ from ..api.tls.http import http_context
 from ..api.tls.metrics import tls_families
 from ..api.tls.mismatches import Mismatches
 from ..configs.address import HostPort
-from ..configs.listeners import ServerConfig
+from ..configs.listeners import RestConfig, ServerConfig
 from ..fleet.registered import Registry
 from ..routing.feedback import Feedback
 from ..routing.observers.observers import Observers
@@ -37,6 +39,9 @@ from ..routing.plan.live import LiveConfig
 from .workers.workers import Workers
 
 log = logging.getLogger(__name__)
+
+_DESCRIPTORS_PER_RANK = 5
+"""Open files of one followed rank: four of its connection, and its share in those of replays."""
 
 
 class Listeners:
@@ -89,6 +94,7 @@ class Listeners:
                 "ext-proc runs on grpc.aio, at several times the cost of http2: libnghttp2.so.14 (Debian: libnghttp2-14) "
                 "or the part of kvatlas that is built with a C++20 compiler is missing"
             )
+        _warn_of_old_library(self._ext_proc.transport)
         self._health = GrpcListener("server.health", (health.handler(),))
         rest_metrics = RestMetrics(registry)
         self._feed = LiveFeed(
@@ -105,7 +111,7 @@ class Listeners:
             answers=workers.join(answers, live) if workers is not None else answers,
             observers=observers,
             live=live,
-            instances=Registry(picker.fleet),
+            instances=Registry(picker.fleet, max_ranks=_max_registered(live.in_force.rest)),
             model_names=model_names,
             registry=registry,
             metrics=rest_metrics,
@@ -159,3 +165,20 @@ class Listeners:
         on_mismatch = self._mismatches.at(setting)
         tls = http_context(server.tls, self._certificates, on_mismatch)
         return HttpListener(setting, app, tls, on_mismatch=on_mismatch)
+
+
+def _warn_of_old_library(transport: str) -> None:
+    library = installed_library() if transport == "http2" else None
+    if library is not None and library.unfixed:
+        log.warning(
+            "libnghttp2 %s is open to %s: update it to 1.61 or later, or to the security update of the distribution",
+            library.version,
+            " and ".join(library.unfixed),
+        )
+
+
+def _max_registered(rest: RestConfig) -> int:
+    """Return the bound on registered ranks: the other half of the open files is for connections and other endpoints."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    is_bounded = soft != resource.RLIM_INFINITY
+    return min(rest.max_registered, soft // 2 // _DESCRIPTORS_PER_RANK) if is_bounded else rest.max_registered

@@ -12,7 +12,8 @@ from .cluster import KubernetesConfig
 from .endpoints import endpoint_addresses
 from .engines import AUTO, ENGINES, Selector
 from .errors import KeyPath, Problem, path_text
-from .listeners import ExtProcConfig, ServerConfig, TlsConfig
+from .listeners import ExtProcConfig, RestConfig, ServerConfig, TlsConfig
+from .networks import parse_network
 from .schema import (
     EndpointsConfig,
     EventsConfig,
@@ -27,6 +28,7 @@ from .schema import (
     WeightsConfig,
 )
 from .scraping import EngineConfig, MetricsScrapeConfig
+from .secrets import masked_message
 from .words import nearest
 
 MIN_WORKER_TIMEOUT_S = 1.0
@@ -38,6 +40,7 @@ def check_config(config: KVAtlasConfig) -> list[Problem]:
     return [
         *_server_problems(config.server),
         *_ext_proc_problems(config.ext_proc),
+        *_rest_problems(config.rest),
         *_admission_problems(config),
         *_bind_problems(config),
         *_malformed(("events", "bind"), config.events.bind, check_bind_address),
@@ -113,6 +116,11 @@ def _bind_problems(config: KVAtlasConfig) -> Iterator[Problem]:
     if config.events.mode == "bind" and config.server.workers > 1:
         message = "found 'bind' with several workers, which cannot listen on one address; use connect, or one worker"
         yield Problem(message, ("events", "mode"))
+
+
+def _rest_problems(rest: RestConfig) -> Iterator[Problem]:
+    for number, text in enumerate(rest.register_allow):
+        yield from _malformed(("rest", "registerAllow", number), text, parse_network)
 
 
 def _server_problems(server: ServerConfig) -> Iterator[Problem]:
@@ -344,7 +352,7 @@ def _malformed(path: KeyPath, text: str, parse: Callable[[str], object]) -> Iter
     try:
         parse(text)
     except ValueError as error:
-        yield Problem(str(error), path)
+        yield Problem(masked_message(str(error)), path)
 
 
 def _repeated(values: Iterable[tuple[KeyPath, str]], noun: str) -> Iterator[Problem]:

@@ -10,6 +10,11 @@ from .paths import PathText
 from .section import Section
 from .units import Duration
 
+HostPattern: TypeAlias = Annotated[
+    str, Meta(pattern=r"^(\*|(\*\.)?[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9_])?)$", max_length=253)
+]
+"""Name of a host; `*.` in front: every name below it; `*`: every name."""
+
 
 class TlsConfig(Section, frozen=True):
     """Certificate of the listeners. Its files may be replaced while the process runs; without a certificate there is no TLS."""
@@ -30,7 +35,7 @@ class AuthConfig(Section, frozen=True):
     """Authorization of REST calls."""
 
     bearer_token_file: PathText = ""
-    """File with the token that calls which change state require; reloaded when it changes; empty: no token required."""
+    """File with the token that calls which change state require; reloaded when it changes; empty: they must come from this machine."""
     protect_reads: bool = False
     """Whether all other calls require it too, except `/healthz` and `/readyz`."""
     metrics_token_file: PathText = ""
@@ -85,6 +90,13 @@ class ExtProcConfig(Section, frozen=True):
 
 class RestConfig(Section, frozen=True):
     """Limits of REST calls."""
+
+    allowed_hosts: tuple[HostPattern, ...] = ()
+    """Names under which browsers and clients reach `rest`, beside IP addresses, names without dots and `*.svc`; `*.corp.example`: all below."""
+    register_allow: tuple[str, ...] = ()
+    """Networks of the addresses that `/register` accepts, such as 10.0.0.0/8; a name is then refused. Empty: any address."""
+    max_registered: Annotated[int, Meta(ge=0, le=100000)] = 1024
+    """Registered ranks of all instances; one more gets 503. They take at most half of the open files that the process may have."""
 
     max_body_bytes: Annotated[int, Meta(ge=1, le=1073741824)] = 16777216
     """Longest request body; a longer one gets 413. The default fits two million token ids."""

@@ -3,6 +3,7 @@
 KVAtlasError
 └── FleetError
     ├── AlreadyRegisteredError  an instance or rank is registered with different data
+    ├── TooManyRegisteredError  no more ranks can be registered
     ├── NotRegisteredError      an instance or rank is not registered
     └── ConfigRefusedError      a configuration cannot be applied while the process runs
 """
@@ -18,6 +19,10 @@ class FleetError(KVAtlasError):
 
 class AlreadyRegisteredError(FleetError):
     """An instance or rank is registered with different data."""
+
+
+class TooManyRegisteredError(FleetError):
+    """No more ranks can be registered."""
 
 
 class NotRegisteredError(FleetError):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from ..configs.endpoints import EndpointAddresses, RankAddresses
 from ..events.errors import SubscriptionError
-from .errors import AlreadyRegisteredError, NotRegisteredError
+from .errors import AlreadyRegisteredError, NotRegisteredError, TooManyRegisteredError
 from .fleet import Fleet
 from .instance import Instance
 
@@ -41,10 +41,11 @@ class Registry:
 
     Args:
         fleet: gets the endpoints.
+        max_ranks: bound on the registered ranks of all instances, each of which takes sockets.
     """
 
-    def __init__(self, fleet: Fleet) -> None:
-        self._fleet = fleet
+    def __init__(self, fleet: Fleet, *, max_ranks: int) -> None:
+        self._fleet, self._max_ranks = fleet, max_ranks
         self._ranks: dict[str, dict[int, Registration]] = {}
 
     def of(self, endpoint: str) -> Mapping[int, Registration]:
@@ -61,6 +62,7 @@ class Registry:
 
         Raises:
             AlreadyRegisteredError: the instance or rank exists with different data.
+            TooManyRegisteredError: `max_ranks` are registered.
             SubscriptionError: ZMQ cannot use an address, or there are too many sockets; nothing is added.
         """
         name, rank = registration.instance.endpoint, registration.addresses
@@ -68,6 +70,11 @@ class Registry:
         if ranks.get(rank.rank) == registration:
             return False
         self._check(registration)
+        if sum(map(len, self._ranks.values())) >= self._max_ranks:
+            raise TooManyRegisteredError(
+                f"{self._max_ranks} ranks are registered, which is rest.maxRegistered or what half of the open files "
+                "allow (ulimit -n); unregister some that are gone, or raise the limit"
+            )
         if ranks:
             self._fleet.add_rank(name, rank)
         else:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ...configs.schema import ModelConfig
+from ...configs.secrets import masked_text
 from ...events.errors import TopicError
 from ...events.topics import parse_topic
 from ...tokenization.configured import chat_options, own_renderer
@@ -38,7 +39,9 @@ def _tokenizers(deployment: Deployment) -> Iterator[Finding]:
         elif (
             not model.tokenizer or deployment.fleet is not None
         ):  # a process does not start with an unusable one
-            yield Finding(State.OK, f"{_name(model)}: {model.tokenizer or model.remote_tokenizer.url}")
+            yield Finding(
+                State.OK, f"{_name(model)}: {model.tokenizer or masked_text(model.remote_tokenizer.url)}"
+            )
         else:
             yield from _loaded(model)
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from ipaddress import ip_address
 
-from ...configs.address import HostPort
 from ...configs.endpoints import endpoint_addresses
 from ..errors import AuthError, TlsError
+from ..http2.library import installed_library
 from ..tls.certificates import Certificates
 from ..tls.mismatches import REMEDIES, Spoken
 from ..tokens import TokenFiles
@@ -58,23 +57,21 @@ def _ports(deployment: Deployment) -> Iterator[Finding]:
 
 
 def _guarded(deployment: Deployment) -> Iterator[Finding]:
-    server = deployment.config.server
-    if server.rest and not server.auth.bearer_token_file and not _is_local(server.rest):
+    server, rest = deployment.config.server, deployment.config.rest
+    if "*" in rest.allowed_hosts and not (server.auth.bearer_token_file and server.auth.protect_reads):
         yield Finding(
             State.WARN,
-            f"server.rest listens on {server.rest}, and whoever reaches it may change weights and endpoints",
-            "server.auth.bearerTokenFile: a file with a token; or server.rest: 127.0.0.1:8080",
+            "rest.allowedHosts has '*', so that a page of any site can call kvatlas through an operator's browser",
+            "rest.allowedHosts: the names of kvatlas alone; or server.auth: {bearerTokenFile: FILE, protectReads: true}",
         )
+    elif not server.rest:
+        yield Finding(State.OK, "REST is off")
+    elif server.auth.bearer_token_file:
+        yield Finding(State.OK, "changes need the token of server.auth.bearerTokenFile")
+    elif server.tls.client_ca_file and server.tls.http:
+        yield Finding(State.OK, "changes need a client certificate")
     else:
-        yield Finding(State.OK, "calls that change something are guarded")
-
-
-def _is_local(address: str) -> bool:
-    host = HostPort.parse(address, lowest_port=0).host
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
+        yield Finding(State.OK, "without a token, changes are accepted from this machine alone")
 
 
 def _secrets(deployment: Deployment) -> Iterator[Finding]:
@@ -127,6 +124,21 @@ def _fast(deployment: Deployment) -> Iterator[Finding]:
         )
 
 
+def _http2(deployment: Deployment) -> Iterator[Finding]:
+    library = installed_library() if deployment.config.ext_proc.transport != "grpc" else None
+    if library is None:
+        yield Finding(State.OK, "ext-proc does not use libnghttp2")
+        return
+    for attack in library.unfixed:
+        yield Finding(
+            State.WARN,
+            f"libnghttp2 {library.version} is open to {attack}",
+            "libnghttp2 1.61 or later, or the security update of the distribution; then a restart",
+        )
+    if not library.unfixed:
+        yield Finding(State.OK, f"libnghttp2 {library.version} has the fixes of known attacks")
+
+
 def _recorded(deployment: Deployment) -> Iterator[Finding]:
     counts = deployment.counts
     folder = deployment.config.recorder.folder
@@ -172,8 +184,8 @@ CHECKS = (
     ),
     Check(
         "changes-guarded",
-        "Do calls that change something need a token?",
-        "anybody in the network can change where requests go",
+        "Are changes accepted from the operator alone?",
+        "others can change where requests go",
         _guarded,
         needs_process=False,
     ),
@@ -195,6 +207,13 @@ CHECKS = (
         "Does the index run in C++?",
         "matching and taking events need many times the CPU time",
         _fast,
+    ),
+    Check(
+        "http2-library",
+        "Does libnghttp2 have the fixes of known attacks?",
+        "one connection to the ext-proc port can take most of the CPU",
+        _http2,
+        needs_process=False,
     ),
     Check(
         "traces-written",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from importlib.metadata import version
 
 from fastapi import FastAPI, Response
@@ -10,7 +11,9 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.routing import Route
 
-from ...configs.listeners import AuthConfig, RestConfig
+from ...configs.listeners import AuthConfig
+from ...configs.networks import parse_network
+from ...configs.schema import KVAtlasConfig
 from ...fleet.registered import Registry
 from ...routing.observers.observers import Observers
 from ...routing.picker import Picker
@@ -25,14 +28,17 @@ from .doctor import doctor_routes
 from .endpoints import endpoint_routes
 from .errors import install_error_handlers
 from .feed import LiveFeed
+from .hosts import HostNames
 from .index import index_routes
 from .limits import BodyLimit, CallLimit
 from .live import live_routes
 from .metrics import RestMetrics
 from .models import ErrorOut
+from .open_calls import OpenCalls
 from .openapi import describe
 from .process import ProcessState, process_routes
 from .recorder import recorder_routes
+from .reference import reference_routes
 from .registration import registration_routes
 from .reviewed import MetricsReviews, ReviewAuth
 from .score import score_routes
@@ -79,14 +85,17 @@ def rest_app(
         title="kvatlas",
         version=version("kvatlas"),
         description="Where KV-cache blocks are, and which endpoint should take a request.",
+        docs_url=None,  # the library's pages load scripts from other sites
+        redoc_url=None,
         responses={"4XX": {"model": ErrorOut}, "5XX": {"model": ErrorOut}},
     )
     install_error_handlers(app)
     tokens = Tokens(live.in_force.server.auth)
-    _guard(app, live.in_force.rest, tokens, metrics)
+    _guard(app, live.in_force, tokens, metrics)
     if reviews is not None:
         app.add_middleware(ReviewAuth, reviews=reviews)
-    app.include_router(registration_routes(picker.fleet, instances))
+    networks = [parse_network(text) for text in live.in_force.rest.register_allow]
+    app.include_router(registration_routes(picker.fleet, instances, allowed=networks, metrics=metrics))
     app.include_router(standard_routes(picker.fleet, instances, model_names=model_names))
     app.include_router(score_routes(picker))
     app.include_router(decision_routes(answers))
@@ -103,14 +112,23 @@ def rest_app(
     app.include_router(process_routes(registry, state.why_not_ready))
     app.include_router(ui_routes())
     describe(app, tokens)
+    app.include_router(reference_routes(app.openapi))
     return app
 
 
-def _guard(app: FastAPI, limits: RestConfig, tokens: Tokens, metrics: RestMetrics) -> None:
+def _guard(app: FastAPI, config: KVAtlasConfig, tokens: Tokens, metrics: RestMetrics) -> None:
     """Add the middleware that a call passes; the last added comes first."""
+    limits, tls = config.rest, config.server.tls
     app.add_middleware(BodyLimit, max_bytes=limits.max_body_bytes, metrics=metrics)
     if tokens:
         app.add_middleware(BearerAuth, wanted=tokens.wanted, metrics=metrics)
+    app.add_middleware(
+        OpenCalls,
+        wanted=tokens.wanted,
+        hosts=HostNames(limits.allowed_hosts, own=(socket.gethostname(),)),
+        has_certificates=bool(tls.client_ca_file) and tls.http,
+        metrics=metrics,
+    )
     app.add_middleware(CallLimit, max_calls=limits.max_pending_requests, metrics=metrics)
 
 

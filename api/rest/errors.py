@@ -12,7 +12,12 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from ...events.errors import SocketLimitError
-from ...fleet.errors import AlreadyRegisteredError, ConfigRefusedError, NotRegisteredError
+from ...fleet.errors import (
+    AlreadyRegisteredError,
+    ConfigRefusedError,
+    NotRegisteredError,
+    TooManyRegisteredError,
+)
 from ...tokenization.errors import RequestError
 from ..errors import ApiError
 
@@ -38,6 +43,7 @@ _STATUS = {
     NotRegisteredError: HTTPStatus.NOT_FOUND,
     AlreadyRegisteredError: HTTPStatus.CONFLICT,
     ConfigRefusedError: HTTPStatus.CONFLICT,
+    TooManyRegisteredError: HTTPStatus.SERVICE_UNAVAILABLE,
     SocketLimitError: HTTPStatus.SERVICE_UNAVAILABLE,
     UnavailableError: HTTPStatus.SERVICE_UNAVAILABLE,
 }

@@ -66,7 +66,13 @@ class HttpListener:
     ) -> None:
         self._setting = setting
         config = uvicorn.Config(
-            app, log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=5
+            app,
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            timeout_graceful_shutdown=5,
+            proxy_headers=False,  # X-Forwarded-For is not trusted from anybody
+            server_header=False,
         )
         config.load()
         config.http_protocol_class = _reporting(config.http_protocol_class, on_mismatch)

@@ -23,5 +23,5 @@ class RestMetrics:
         )
 
     def refused(self, reason: str) -> None:
-        """Count a refused call: unauthorized, forbidden, not_reviewed, too_many, too_many_viewers or too_long."""
+        """Count a refused call, by a reason of docs/metrics.md."""
         self._refusals.labels(reason).inc()

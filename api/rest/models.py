@@ -22,7 +22,8 @@ def _unicode(text: str) -> str:
 
 Text = Annotated[str, AfterValidator(_unicode)]
 Name = Annotated[str, Field(min_length=1, max_length=256, pattern=r"^[^\x00-\x1f\x7f]+$")]
-InstanceId = Annotated[int, Strict()] | Name
+InstanceId = Annotated[int, Strict(), Field(ge=-(2**63), lt=2**64)] | Name
+Address = Annotated[str, Field(max_length=512)]
 Rank = Annotated[int, Field(ge=0, lt=1024)]
 ListenerStatus = Literal["failed", "pending", "active", "paused"]
 _MODEL_NAMES = AliasChoices("model", "model_name", "modelname")
@@ -89,8 +90,8 @@ class RegisterRequest(Standard):
     """Body of `/register`."""
 
     instance_id: InstanceId = Field(description="the instance, unique within its tenant")
-    endpoint: str = Field(description="ZMQ PUB address of its events, `tcp://HOST:PORT`")
-    replay_endpoint: str | None = Field(None, description="ZMQ ROUTER address of its replay")
+    endpoint: Address = Field(description="ZMQ PUB address of its events, `tcp://HOST:PORT`")
+    replay_endpoint: Address | None = Field(None, description="ZMQ ROUTER address of its replay")
     type: Name | None = Field(None, description="kind of publisher, such as vLLM; shown, not used")
     model: Name = Field(description="model it serves", validation_alias=_MODEL_NAMES)
     lora_name: Name | None = Field(

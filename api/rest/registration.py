@@ -5,18 +5,23 @@ Source: Mooncake RFC #1403; `/workers`, 201 and 409 as Dynamo's standalone index
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from fastapi import APIRouter, Response
 
 from ...configs.address import ZmqAddress
 from ...configs.endpoints import RankAddresses
+from ...configs.networks import Network, allows
 from ...events.errors import SocketLimitError, SubscriptionError
 from ...events.stream import Trust
 from ...events.subscription import Subscription
 from ...fleet.endpoint import Endpoint
+from ...fleet.errors import TooManyRegisteredError
 from ...fleet.fleet import Fleet
 from ...fleet.instance import Instance
 from ...fleet.registered import Registration, Registry
 from .errors import BadRequestError
+from .metrics import RestMetrics
 from .models import (
     ErrorOut,
     Listener,
@@ -29,8 +34,17 @@ from .models import (
 )
 
 
-def registration_routes(fleet: Fleet, registry: Registry) -> APIRouter:
-    """Return the routes of `/register`, `/unregister` and `/workers`."""
+def registration_routes(
+    fleet: Fleet, registry: Registry, *, allowed: Sequence[Network], metrics: RestMetrics
+) -> APIRouter:
+    """Return the routes of `/register`, `/unregister` and `/workers`.
+
+    Args:
+        fleet: has the instances.
+        registry: registers them.
+        allowed: networks of the addresses that may be registered; none: all addresses.
+        metrics: counts refusals.
+    """
     router = APIRouter(tags=["standard"])
 
     @router.post(
@@ -52,7 +66,10 @@ def registration_routes(fleet: Fleet, registry: Registry) -> APIRouter:
         Registered instances are matched and shown, but get no requests: they have no serving address.
         """
         try:
-            created = await registry.register(_registration(request))
+            created = await registry.register(_registration(request, allowed))
+        except TooManyRegisteredError:
+            metrics.refused("too_many_registered")
+            raise
         except SocketLimitError:
             raise
         except SubscriptionError as error:
@@ -81,7 +98,7 @@ def registration_routes(fleet: Fleet, registry: Registry) -> APIRouter:
     return router
 
 
-def _registration(request: RegisterRequest) -> Registration:
+def _registration(request: RegisterRequest, allowed: Sequence[Network]) -> Registration:
     return Registration(
         instance=Instance(
             name=str(request.instance_id),
@@ -92,8 +109,8 @@ def _registration(request: RegisterRequest) -> Registration:
         given_id=request.instance_id,
         addresses=RankAddresses(
             rank=request.dp_rank,
-            events=_zmq_address("endpoint", request.endpoint),
-            replay=_zmq_address("replay_endpoint", request.replay_endpoint)
+            events=_tcp_address("endpoint", request.endpoint, allowed),
+            replay=_tcp_address("replay_endpoint", request.replay_endpoint, allowed)
             if request.replay_endpoint
             else None,
         ),
@@ -103,11 +120,26 @@ def _registration(request: RegisterRequest) -> Registration:
     )
 
 
-def _zmq_address(field: str, text: str) -> str:
+def _tcp_address(field: str, text: str, allowed: Sequence[Network]) -> str:
+    """Return an address that kvatlas may connect to for a client; files of this machine are not for clients.
+
+    Raises:
+        BadRequestError: no tcp address, or none in the allowed networks.
+    """
     try:
-        return ZmqAddress.parse(text).text
+        address = ZmqAddress.parse(text)
     except ValueError as error:
         raise BadRequestError(f"{field}: {error}") from None
+    if address.tcp is None:
+        raise BadRequestError(
+            f"{field}: found an ipc path, expected tcp://HOST:PORT such as tcp://10.0.0.1:5557"
+        )
+    if allowed and not allows(allowed, address.tcp.host):
+        raise BadRequestError(
+            f"{field}: {address.tcp.host} is no IP address in the networks of rest.registerAllow: "
+            f"{', '.join(map(str, allowed))}"
+        )
+    return address.text
 
 
 def _worker(endpoint: Endpoint, fleet: Fleet, registry: Registry) -> Worker:

@@ -27,7 +27,7 @@ _POLICY = (
 )
 """Content security policy: no other origin, nothing inline, no frames."""
 
-_HEADERS = {
+PAGE_HEADERS = {
     "Content-Security-Policy": _POLICY,
     "Cache-Control": "no-cache",
     "Referrer-Policy": "no-referrer",
@@ -77,7 +77,7 @@ def _file(body: bytes, media_type: str) -> _File:
 
 
 def _answer(file: _File, request: Request) -> Response:
-    headers = _HEADERS | {"ETag": file.tag}
+    headers = PAGE_HEADERS | {"ETag": file.tag}
     if request.headers.get("if-none-match") == file.tag:
         return Response(status_code=304, headers=headers)
     return Response(file.body, media_type=file.media_type, headers=headers)

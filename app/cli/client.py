@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, ValidationError
 
 from ...api.rest.models import ErrorOut
+from ...configs.secrets import masked_text
 from ..errors import AskError
 
 TIMEOUT_S = 10.0
@@ -49,12 +50,16 @@ class Client:
         url: REST address such as `http://localhost:8080`.
         credentials: files to authenticate with; they are read here.
 
+    Attributes:
+        url: the address for display, without secrets.
+
     Raises:
         AskError: the address or a file cannot be used.
     """
 
     def __init__(self, url: str, credentials: Credentials) -> None:
-        self.url = url.rstrip("/")
+        self._base = url.rstrip("/")
+        self.url = masked_text(self._base)
         self._headers = _authorization(credentials.token_file)
         try:
             self._tls = ssl.create_default_context(cafile=credentials.ca_file)
@@ -91,7 +96,7 @@ class Client:
             AskError: as `get`; or the stream ends without an event.
         """
         url = f"{self.url}{path}"
-        with self._response("GET", url) as response:
+        with self._response("GET", path) as response:
             if response.status != HTTPStatus.OK:
                 raise _refusal(url, response.status, response.read())
             for line in response:
@@ -105,12 +110,12 @@ class Client:
         Raises:
             AskError: no response.
         """
-        with self._response("GET", f"{self.url}{path}") as response:
+        with self._response("GET", path) as response:
             return response.read().decode() if response.status == HTTPStatus.OK else None
 
     def _decoded(self, method: str, path: str, body: object, kind: type[Answer]) -> Answer | None:
         url = f"{self.url}{path}"
-        with self._response(method, url, body) as response:
+        with self._response(method, path, body) as response:
             data = response.read()
         if response.status == HTTPStatus.OK:
             return _decode(url, response.status, data, kind)
@@ -120,7 +125,7 @@ class Client:
         raise refusal
 
     @contextmanager
-    def _response(self, method: str, url: str, body: object = None) -> Generator[HTTPResponse]:
+    def _response(self, method: str, path: str, body: object = None) -> Generator[HTTPResponse]:
         """Yield the response, its body unread.
 
         A ValueError here is an address that is none.
@@ -130,11 +135,13 @@ class Client:
             headers, data = {**headers, "Content-Type": "application/json"}, json.dumps(body).encode()
         connection: HTTPConnection | None = None
         try:
-            connection, target = self._connection(url)
+            connection, target = self._connection(self._base + path)
             connection.request(method, target, body=data, headers=headers)
             yield connection.getresponse()
         except (OSError, HTTPException, ValueError) as error:
-            raise AskError(f"{url}: {type(error).__name__}: {error}; is kvatlas there? see --url") from error
+            raise AskError(
+                f"{self.url}{path}: {type(error).__name__}: {error}; is kvatlas there? see --url"
+            ) from error
         finally:
             if connection is not None:
                 connection.close()

@@ -33,17 +33,18 @@ def config_check(file: FileArgument, *, ignore_unknown_plugins: IgnoreUnknown = 
 
 @app.command("show")
 def config_show(file: FileArgument, *, ignore_unknown_plugins: IgnoreUnknown = False) -> None:
-    """Print a file as kvatlas understands it, defaults included. Status 1: not valid."""
+    """Print a file as kvatlas understands it, defaults included and secrets masked. Status 1: not valid."""
     import msgspec
 
     from ...configs.plain import plain
+    from ...configs.secrets import masked
     from ...routing.plan.load import load_scheduled
     from ...routing.plan.plan import make_plan
 
     loaded = load_or_fail(
         lambda: load_scheduled(file, ignore_unknown=ignore_unknown_plugins), refused=NOT_GOOD
     )
-    sys.stdout.write(msgspec.yaml.encode(plain(make_plan(loaded.config).config)).decode())
+    sys.stdout.write(msgspec.yaml.encode(masked(plain(make_plan(loaded.config).config))).decode())
 
 
 @app.command("schema")

@@ -17,6 +17,7 @@ from urllib.parse import quote, unquote, urlsplit
 
 import httptools
 
+from ...configs.secrets import masked_text
 from .errors import ScrapeError
 
 MAX_BODY_BYTES = 8 * 1024 * 1024
@@ -31,7 +32,7 @@ class Destination:
     """Address of one endpoint's metrics.
 
     Attributes:
-        shown: URL for display, without user and password.
+        shown: URL for display, without secrets.
         host: name or address to connect to.
         port: port to connect to.
         is_tls: whether to use TLS, with a checked certificate.
@@ -65,7 +66,7 @@ class Destination:
             target += f"?{quote(parts.query, safe=_SAFE)}"
         end = " HTTP/1.1\r\n" + "\r\n".join(lines) + "\r\n\r\n"
         return cls(
-            shown=parts._replace(netloc=place).geturl(),
+            shown=masked_text(parts._replace(netloc=place).geturl()),
             host=parts.hostname or "",
             port=parts.port or (443 if is_tls else 80),
             is_tls=is_tls,

@@ -66,7 +66,11 @@ async def test_command_reads_a_running_process_with_its_token(tmp_path: Path) ->
             {"endpoints": {"static": [{"name": "a", "address": "h:1", "dataParallelSize": 2}]}},
             "ports-apart", "fail", "a: tcp://h:5558 is one rank's events and another's replay", id="ports",
         ),
-        pytest.param({}, "changes-guarded", "warn", "0.0.0.0:8080", id="unguarded"),
+        pytest.param({}, "changes-guarded", "ok", "from this machine alone", id="no_token_for_changes"),
+        pytest.param(
+            {"rest": {"allowedHosts": ["*"]}}, "changes-guarded", "warn", "a page of any site", id="any_host"
+        ),
+        pytest.param({}, "http2-library", "ok", "libnghttp2 1.", id="library"),
         pytest.param(
             {"server": {"auth": {"bearerTokenFile": "nowhere"}}}, "secrets-usable", "fail", "nowhere", id="no_token"
         ),

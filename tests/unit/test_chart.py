@@ -319,7 +319,8 @@ def test_pods_are_those_of_the_standalone_charts_selector() -> None:
 def test_picker_of_another_is_left_alone_when_kvatlas_is_beside_it() -> None:
     manifests = helm(SHAPES["beside another picker"])
     assert sorted(each["kind"] for each in manifests) == [
-        "ConfigMap", "Deployment", "PodDisruptionBudget", "Role", "RoleBinding", "Service", "ServiceAccount"
+        "ConfigMap", "Deployment", "NetworkPolicy", "PodDisruptionBudget", "Role", "RoleBinding", "Secret", "Service",
+        "ServiceAccount",
     ]  # fmt: skip
     args = serve_arguments(only(manifests, "Deployment"), "epp")
     assert (args["pool_name"], args["ha_enable_leader_election"]) == ("theirs", "false")

@@ -161,10 +161,12 @@ def instructions() -> list[tuple[str, str]]:
     return [(line.split()[0], line.split(maxsplit=1)[1]) for line in text.splitlines() if line.strip()]
 
 
-def test_image_is_pinned_small_and_runs_as_an_unprivileged_user() -> None:
+def test_image_is_small_and_runs_as_an_unprivileged_user() -> None:
     lines = instructions()
     arguments = dict(rest.split("=") for word, rest in lines if word == "ARG")
-    assert re.fullmatch(r"3\.\d+\.\d+-slim-\w+", arguments["PYTHON"])
+    assert re.fullmatch(
+        r"3\.\d+-slim-\w+", arguments["PYTHON"]
+    )  # a patch release would be without later fixes
     assert [rest for word, rest in lines if word == "FROM"] == [
         "python:${PYTHON} AS build",
         "python:${PYTHON}",

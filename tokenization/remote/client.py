@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import aiohttp
 from cachetools import TTLCache
 
+from ...configs.secrets import masked_text
 from ..chats.conversation import has_media
 from ..errors import RemoteError
 from ..model import ChatPrompt, NoPrefixReason, NoPrompt, ParsedRequest, TextPrompt, TokenPrompt
@@ -186,7 +187,7 @@ class RemoteTokenizer:
                 raise
             else:
                 if breaker.is_open:
-                    log.info("%s returns token ids again", target)
+                    log.info("%s returns token ids again", masked_text(target))
                 breaker.succeeded(permit)
                 return "answered", found
         return outcome, None
@@ -212,7 +213,7 @@ class RemoteTokenizer:
         if breaker.is_open and not was_open:
             log.warning(
                 "%s returns no token ids (%s: %s); skipped for %g s, its requests are routed without prefix",
-                target, outcome, why, self.options.cooldown_s,
+                masked_text(target), outcome, masked_text(why), self.options.cooldown_s,
             )  # fmt: skip
 
     async def _post(self, target: str, wanted: RemoteRequest) -> TokenPrompt:

@@ -31,6 +31,16 @@
 {{- $elects := eq "true" (include "kvatlas.flag" (list $epp.flags "ha-enable-leader-election" (and $routes (gt (int $epp.replicas) 1) $epp.leaderElection))) -}}
 {{- $lease := dig "leaderElection" "leaseName" "" $values.config | default (trimSuffix "-" (printf "kvatlas-%s" $followed)) -}}
 {{- $name := printf "%s-epp" (.Release.Name | trunc 40 | trimSuffix "-") -}}
+{{- $tokenFile := "/var/run/secrets/kvatlas/token" -}}
+{{- $hasToken := and (not (hasKey (dig "server" "auth" dict $values.config) "bearerTokenFile")) (or $values.restToken.existingSecret $values.restToken.create) -}}
+{{- $config := deepCopy $values.config -}}
+{{- $tokenSecret := "" -}}
+{{- if $hasToken -}}
+{{- $tokenSecret = $values.restToken.existingSecret | default (printf "%s-token" $name) -}}
+{{- $config = mergeOverwrite (dict "server" (dict "auth" (dict "bearerTokenFile" $tokenFile))) $config -}}
+{{- end -}}
+{{- $hosts := append (dig "rest" "allowedHosts" list $config) (printf "%s.%s" $name .Release.Namespace) -}}
+{{- $config = mergeOverwrite $config (dict "rest" (dict "allowedHosts" $hosts)) -}}
 {{- $labels := dict "app.kubernetes.io/name" "kvatlas" "app.kubernetes.io/instance" .Release.Name -}}
 {{- if and $routes (not $selector) }}{{ fail "router.modelServers.matchLabels (or inferencePool.modelServers.matchLabels) is empty: it chooses the model servers" }}{{ end -}}
 {{- if and $pool.create $routes (not $matchLabels) }}{{ fail "router.modelServers.matchLabels is empty, and an InferencePool is made from it alone" }}{{ end -}}
@@ -47,6 +57,9 @@
   "poolMeta" (dict "name" .Release.Name "namespace" .Release.Namespace "labels" $labels)
   "labels" $labels
   "epp" $epp
+  "config" $config
+  "tokenSecret" $tokenSecret
+  "tokenFile" $tokenFile
   "builtIn" $builtIn
   "matchLabels" $matchLabels
   "selector" $selector

@@ -14,6 +14,7 @@ from fastapi import FastAPI
 from prometheus_client import CollectorRegistry
 
 from kvatlas.api.rest.errors import install_error_handlers
+from kvatlas.api.rest.metrics import RestMetrics
 from kvatlas.api.rest.registration import registration_routes
 from kvatlas.api.rest.standard import standard_routes
 from kvatlas.configs.address import HostPort
@@ -103,10 +104,12 @@ async def rest(model_names: frozenset[str]) -> AsyncGenerator[Rest]:
         metrics=FleetMetrics(CollectorRegistry()),
         settings=fleet_settings(KVAtlasConfig(api_version="kvatlas/v1")),
     )
-    registry = Registry(fleet)
+    registry = Registry(fleet, max_ranks=100)
     app = FastAPI()
     install_error_handlers(app)
-    app.include_router(registration_routes(fleet, registry))
+    app.include_router(
+        registration_routes(fleet, registry, allowed=(), metrics=RestMetrics(CollectorRegistry()))
+    )
     app.include_router(standard_routes(fleet, registry, model_names=model_names))
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as client:
         yield Rest(client, fleet)
@@ -199,7 +202,9 @@ async def test_configured_endpoint_is_neither_replaced_nor_removed(rest: Rest) -
         pytest.param({"endpoint": "tcp://*:5557"}, 400, "'tcp://*:5557'", id="engine_side"),
         pytest.param({"endpoint": ""}, 400, "endpoint: found ''", id="empty"),
         pytest.param({"replay_endpoint": "x"}, 400, "replay_endpoint: found 'x'", id="replay"),
-        pytest.param({"endpoint": "ipc://" + "x" * 200}, 400, "at most 107 bytes", id="ipc_too_long"),
+        pytest.param({"endpoint": "ipc:///tmp/x"}, 400, "found an ipc path", id="ipc"),
+        pytest.param({"endpoint": "tcp://" + "x" * 600 + ":1"}, 422, "at most 512 characters", id="too_long"),
+        pytest.param({"instance_id": 10**30}, 422, "instance_id", id="instance_is_a_huge_number"),
         pytest.param({"block_size": 0}, 422, "block_size", id="block_size"),
         pytest.param({"dp_rank": -1}, 422, "dp_rank", id="rank"),
         pytest.param({"instance_id": True}, 422, "instance_id", id="instance_is_no_truth_value"),
@@ -220,7 +225,7 @@ async def test_impossible_registration_is_refused_and_leaves_nothing(
 
 async def test_impossible_second_rank_leaves_the_first(rest: Rest) -> None:
     await rest.register()
-    assert (await rest.register(dp_rank=1, endpoint="ipc://" + "x" * 200))[0] == 400
+    assert (await rest.register(dp_rank=1, endpoint="ipc:///tmp/x"))[0] == 400
     assert [[*worker["listeners"]] for worker in await rest.workers()] == [["0"]]
     assert (await rest.register(dp_rank=1))[0] == 201
 
