@@ -5,9 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from random import Random
 
+import pytest
+
 from hostile.generators.bodies import inputs
 from support.ext_proc import BUFFERED, DUPLEX
 from support.hostile import attacked
+
+pytestmark = pytest.mark.slow
 
 N_BODIES = 300
 

@@ -25,6 +25,8 @@ from support.recording import player
 from support.serve import Served, serving
 from support.waiting import until
 
+pytestmark = pytest.mark.slow
+
 FAKETIME = Path(sys.executable).parent / "libfaketimeMT.so.1"
 
 

@@ -14,6 +14,8 @@ from support.cluster import PODS, POOLS, access, pod, pool
 from support.serve import Served, serving
 from support.waiting import until
 
+pytestmark = pytest.mark.slow
+
 N_ROUNDS = 3
 FIRST = "127.0.0.1:9"
 """Address of the pod that is there all the time."""

@@ -7,9 +7,13 @@ import re
 import signal
 from pathlib import Path
 
+import pytest
+
 from support.fleets import make_endpoint
 from support.serve import ANY_PORTS, Served, serving
 from support.waiting import until
+
+pytestmark = pytest.mark.slow
 
 TIMEOUT_S = 2
 
