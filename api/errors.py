@@ -39,7 +39,7 @@ class TlsError(ApiError):
 class ExtProcError(ApiError):
     """A peer's ext-proc stream cannot be served.
 
-    `reason` is a short bounded word for counters: `not_protobuf` or `out_of_order`.
+    `reason` is a short bounded word for counters: `not_protobuf`, `too_large` or `out_of_order`.
     """
 
     grpc_status: ClassVar[grpc.StatusCode] = grpc.StatusCode.INVALID_ARGUMENT
@@ -58,9 +58,11 @@ class Status(NamedTuple):
 
 _STATUS: Mapping[RefusalCode, Status] = {
     RefusalCode.BAD_REQUEST: Status(400, grpc.StatusCode.INVALID_ARGUMENT),
+    RefusalCode.REQUEST_TIMEOUT: Status(408, grpc.StatusCode.DEADLINE_EXCEEDED),
     RefusalCode.PRECONDITION_FAILED: Status(412, grpc.StatusCode.FAILED_PRECONDITION),
     RefusalCode.PAYLOAD_TOO_LARGE: Status(413, grpc.StatusCode.RESOURCE_EXHAUSTED),
     RefusalCode.RESOURCE_EXHAUSTED: Status(429, grpc.StatusCode.RESOURCE_EXHAUSTED),
+    RefusalCode.HEADERS_TOO_LARGE: Status(431, grpc.StatusCode.INVALID_ARGUMENT),
     RefusalCode.INTERNAL: Status(500, grpc.StatusCode.INTERNAL),
     RefusalCode.SERVICE_UNAVAILABLE: Status(503, grpc.StatusCode.UNAVAILABLE),
 }

@@ -55,6 +55,11 @@ def tokenization_families(tokenizations: Sequence[Tokenization]) -> Iterator[Met
             sum(each.refusals for each in counters),
         ),
         (
+            "slices_dropped",
+            "Slices of text not encoded, since nobody waited for them any more.",
+            sum(each.pool.dropped_slices for each in tokenizations),
+        ),
+        (
             "cache_evictions",
             "Segments given up to stay within the cache's bound.",
             sum(each.evictions for each in caches),
@@ -64,6 +69,11 @@ def tokenization_families(tokenizations: Sequence[Tokenization]) -> Iterator[Met
         family.add_metric([], value)
         yield family
     for name, text, value in (
+        (
+            "tokenizer_queued_chars",
+            "Characters that wait for a thread or are being encoded.",
+            sum(each.pool.queued_chars for each in tokenizations),
+        ),
         (
             "tokenizer_cache_bytes",
             "Memory of segments with their ids.",

@@ -80,6 +80,8 @@ class ExtProcConfig(Section, frozen=True):
     """Bytes of bodies held by all streams; a request above the limit is routed at once, without its prefix."""
     max_pending_requests: Annotated[int, Meta(ge=1)] = 10000
     """Requests whose body is being received or which are being routed; one more is routed at once, without its prefix."""
+    request_timeout: Duration = Duration(30.0)
+    """Longest time from a request's headers to the end of its body; after it the request is routed at once, without its prefix."""
     read_usage: bool = True
     """Whether token counts are read from the responses that the gateway sends to kvatlas."""
     transport: ExtProcTransport = "auto"

@@ -12,7 +12,7 @@ from .listeners import ExtProcConfig, RestConfig, ServerConfig
 from .observers import CapacityCurveConfig, RecorderConfig, ShadowConfig
 from .paths import PathText
 from .scraping import MetricsScrapeConfig
-from .section import BlockCount, Port, Section, Weight
+from .section import BlockCount, ModelName, Port, Section, Weight
 from .units import Duration
 
 
@@ -72,14 +72,16 @@ class AdmissionConfig(Section, frozen=True):
 class ModelConfig(Section, frozen=True):
     """Model that endpoints serve."""
 
-    names: tuple[str, ...] = ()
+    names: tuple[ModelName, ...] = ()
     """Served names and aliases."""
-    adapters: tuple[str, ...] = ()
+    adapters: tuple[ModelName, ...] = ()
     """Names of LoRA adapters, required with several models; with one model, any other name counts as an adapter."""
     endpoint_labels: dict[str, str] = {}
     """Labels of the endpoints that serve it; empty: all endpoints."""
     tokenizer: PathText = ""
     """Folder with tokenizer.json (and tokenizer_config.json, chat_template.jinja), or one file; empty: no prefix keys."""
+    max_model_len: Annotated[int, Meta(ge=1)] | Literal["auto"] = "auto"
+    """Length of the context in tokens (`--max-model-len`), with which too long texts are recognized; auto: the most that config.json allows."""
     kv_bytes_per_token: Annotated[int, Meta(ge=1)] | Literal["auto"] = "auto"  # noqa: S105 - a size
     """Bytes of KV state per token, on all GPUs of a server together; auto: from config.json next to the tokenizer."""
     chat: ChatConfig = ChatConfig()
@@ -95,6 +97,10 @@ class TokenizationConfig(Section, frozen=True):
     """Longest time that a request waits for its token ids; after it the request is routed without prefix."""
     threads: Annotated[int, Meta(ge=1, le=64)] = 2
     """Threads that encode new text."""
+    max_queued_chars: Annotated[int, Meta(ge=65536, le=2**30)] = 16 * 2**20
+    """New text that waits for a thread or is being encoded, in characters; longer prompts, and those with more new text than is left, get no prefix."""
+    max_piece_bytes: Annotated[int, Meta(ge=4096, le=2**27)] = 2**20
+    """Longest text without a place to cut, such as one word, that is encoded; 1 MiB takes 0.3 s and 140 MiB in each thread."""
     cache_mebibytes: Annotated[int, Meta(ge=1)] = 256
     """Memory for the ids of known text, in MiB; a conversation of 30,000 tokens takes about a quarter of one MiB."""
     reload_interval: Duration = Duration(10.0)

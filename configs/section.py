@@ -12,6 +12,10 @@ class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Base of every section: camelCase keys, unknown keys are errors."""
 
 
+MAX_NAME_CHARS = 512
+"""Longest name of a model. vLLM uses paths as names; a longer one in a request belongs to no model."""
+
+ModelName = Annotated[str, Meta(max_length=MAX_NAME_CHARS)]
 Port = Annotated[int, Meta(ge=1, le=65535)]
 Weight = Annotated[float, Meta(ge=0)]
 BlockCount = Annotated[int, Meta(ge=1)]

@@ -62,7 +62,7 @@ class Decider:
             return None
         return msgspec.structs.replace(
             policy.profile.decide(view, candidates, rng=rng if rng is not None else self._rng),
-            no_prefix_reason=prompt.reason if prompt is not None else overload,
+            no_prefix_reason=overload if overload is not None or prompt is None else prompt.reason,
             cut_reason=prompt.cut if prompt is not None else None,
             n_prompts=prompt.n_prompts if prompt is not None else 1,
             config_generation=policy.generation,

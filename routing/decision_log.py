@@ -15,8 +15,11 @@ from ..scorers.core.decision import Decision
 from .control_headers import MAX_ID_CHARS
 
 DECISION_BYTES, CANDIDATE_BYTES, TERM_BYTES = 3500, 560, 100
-"""Upper bounds of the memory of a decision, of each candidate with its own load, and of each term of a candidate. A
-test measures them. Most decisions take less, since they share loads."""
+"""Upper bounds of the memory of a decision without its model's name, of each candidate with its own load, and of each
+term of a candidate. A test measures them. Most decisions take less, since they share loads."""
+
+CHAR_BYTES = 4
+"""Largest memory of a character."""
 
 PREFIX_BYTES, PART_BYTES = 600, 96
 """Upper bounds of the memory of a candidate's match, and of each of its runs and ranks. Candidates without a match
@@ -141,6 +144,7 @@ def size_bytes(decision: Decision) -> int:
     n_terms = len(decision.candidates) * len(decision.columns)
     return (
         DECISION_BYTES
+        + len(decision.model) * CHAR_BYTES
         + len(decision.candidates) * CANDIDATE_BYTES
         + n_terms * TERM_BYTES
         + n_held * PREFIX_BYTES

@@ -7,8 +7,10 @@ from typing import Protocol
 import msgspec
 from msgspec import Raw
 
+from ..configs.section import MAX_NAME_CHARS
+from ..tokenization.requests.beginning import model_of_beginning
 from .control_headers import model_rewrite
-from .refusals import NOT_REWRITTEN
+from .refusals import NAME_TOO_LONG, NOT_REWRITTEN, unread
 from .router import ModelRewrite, Refusal, RoutingRequest
 
 
@@ -39,14 +41,18 @@ class ModelRules(Protocol):
 def rewrite_of(request: RoutingRequest, rules: ModelRules | None) -> ModelRewrite | Refusal | None:
     """Return what changes in a request, by its headers or else by the rules; None if nothing does.
 
-    A request past a limit, whose body is not read, is refused if it would have to change.
+    A request past a limit, of whose body only the beginning is known, is refused if it would have to change.
     """
     target = model_rewrite(request.headers)
     applying = rules if rules is not None and request.has_body and rules.has_rules else None
     if not target and applying is None:
         return None
+    if len(target) > MAX_NAME_CHARS:
+        return NAME_TOO_LONG
     if request.overload is not None:
-        return NOT_REWRITTEN
+        model = "" if target else model_of_beginning(request.body)
+        is_kept = model and applying is not None and applying.target(model) in ("", model)
+        return None if is_kept else unread(NOT_REWRITTEN, request.overload)
     if not target and applying is not None:
         target = target_by_rules(request.body, applying)
     return rewritten(request.body, target) if target and request.body else None
@@ -78,4 +84,6 @@ def rewritten(body: bytes, target: str) -> ModelRewrite | None:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
     members["model"] = Raw(msgspec.json.encode(target))
+    # A long name would be written into every event of the response.
+    asked_for = asked_for if len(asked_for) <= MAX_NAME_CHARS else ""
     return ModelRewrite(msgspec.json.encode(members), asked_for, target)

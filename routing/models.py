@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from ..configs.schema import KVAtlasConfig, ModelConfig
 from ..tokenization.configured import make_remote
 from ..tokenization.eventual import Eventual, Known
-from ..tokenization.model import NoPrefixReason, ParsedRequest, Prompt
+from ..tokenization.model import NoPrefixReason, NoPrompt, ParsedRequest, Prompt
 from ..tokenization.remote.client import OnOutcome
 from ..tokenization.service import Tokenization
 
@@ -75,6 +75,8 @@ class ServedModels:
         served = self._find(request.model)
         if served is not None:
             return served.tokenization.pipeline.tokenize(request)
+        known = request.prompt
+        is_too_long = isinstance(known, NoPrompt) and known.reason is NoPrefixReason.NAME_TOO_LONG
         prompt = Prompt(
             model=request.model,
             tokens=None,
@@ -82,7 +84,7 @@ class ServedModels:
             cache_salt=request.cache_salt,
             stream=request.stream,
             n_prompts=request.n_prompts,
-            reason=NoPrefixReason.UNKNOWN_MODEL,
+            reason=NoPrefixReason.NAME_TOO_LONG if is_too_long else NoPrefixReason.UNKNOWN_MODEL,
             detail=f"no model is configured that is called {request.model!r}, and none has an adapter of that name",
         )
         return Known(prompt)

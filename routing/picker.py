@@ -13,6 +13,7 @@ from ..scorers.core.decision import Decision, Origin
 from ..tokenization.errors import RequestError
 from ..tokenization.eventual import Eventual, Known
 from ..tokenization.model import ParsedRequest, Prompt
+from ..tokenization.requests.beginning import model_of_beginning
 from ..tokenization.requests.request import parse_body
 from .control_headers import only_if_cached
 from .decider import Decider, EndpointLabels, request_view, usable_tokens
@@ -22,7 +23,7 @@ from .origin import origin_of
 from .policy import Policy
 from .prefixes import prefix_of_prompt
 from .records import Records
-from .refusals import MODEL_NOT_READ, NO_CANDIDATES, NONE_LEFT, NOT_CACHED
+from .refusals import MODEL_NOT_READ, NO_CANDIDATES, NONE_LEFT, NOT_CACHED, unread
 from .router import ModelRewrite, Refusal, RefusalCode, Router, RoutingRequest, RoutingResult
 
 
@@ -112,14 +113,13 @@ class Picker(Router):
         refusal = self.policy.admission.check(priority, self.fleet)
         if refusal is not None:
             return refusal
-        rewrite = rewrite_of(request, self._options.rules)
-        if rewrite is None and request.overload is not None and self._options.endpoint_labels is not None:
-            return MODEL_NOT_READ
-        return rewrite
+        return rewrite_of(request, self._options.rules)
 
     def _prompt(self, request: RoutingRequest, rewrite: ModelRewrite | None) -> Eventual[Prompt | None]:
-        if not request.has_body or request.overload is not None:
+        if not request.has_body:
             return Known(None)
+        if request.overload is not None:
+            return Known(Prompt(model=model_of_beginning(request.body), tokens=None))
         body = rewrite.body if rewrite is not None else request.body
         return self.pipeline.tokenize(parse_body(request.path, body))
 
@@ -128,8 +128,14 @@ class Picker(Router):
     ) -> RoutingResult:
         """Decide and dispatch in one step, by one policy and the fleet as it is."""
         policy, records = self.policy, self.records
+        if (
+            request.overload is not None
+            and self._options.endpoint_labels is not None
+            and not _model_of(prompt)
+        ):
+            return unread(MODEL_NOT_READ, request.overload)
         prefix = prefix_of_prompt(prompt, self.fleet.atlas)
-        view = request_view(prompt.model if prompt is not None else "", prefix, request.headers)
+        view = request_view(_model_of(prompt), prefix, request.headers)
         draws = records.draws(self._rng)
         decision = self._decider.decide(
             policy,
@@ -149,3 +155,7 @@ class Picker(Router):
         if not decision.picked:
             return NONE_LEFT
         return self._dispatcher.dispatch(policy.profile, view, prefix, decision, rewrite, draws)
+
+
+def _model_of(prompt: Prompt | None) -> str:
+    return prompt.model if prompt is not None else ""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from .router import Refusal, RefusalCode
+from ..configs.section import MAX_NAME_CHARS
+from .router import Overload, Refusal, RefusalCode
 
 NO_CANDIDATES = Refusal(
     RefusalCode.SERVICE_UNAVAILABLE,
@@ -31,9 +32,26 @@ NOT_CACHED = Refusal(RefusalCode.PRECONDITION_FAILED, "no decode worker has the 
 NOT_REWRITTEN = Refusal(
     RefusalCode.SERVICE_UNAVAILABLE, "too much load to rewrite the model of a request; try again"
 )
-"""Past a limit the body is not read, so the model cannot be rewritten, and the original model would be wrong."""
+"""Past a limit the body is not kept, so the model cannot be rewritten, and the original model would be wrong."""
 
 MODEL_NOT_READ = Refusal(
     RefusalCode.SERVICE_UNAVAILABLE, "too much load to see which model a request is for; try again"
 )
-"""Past a limit the body is not read, so the endpoints that serve its model are unknown."""
+"""Past a limit only the beginning of a body is read; if it does not name the model, its endpoints are unknown."""
+
+TOO_SLOW = Refusal(RefusalCode.REQUEST_TIMEOUT, "the request's body did not come in time")
+"""As the two above, of a request past the limit of time."""
+
+NAME_TOO_LONG = Refusal(
+    RefusalCode.BAD_REQUEST,
+    f"the header that replaces the model names one of more than {MAX_NAME_CHARS} characters",
+)
+"""There is no such model, and the model in the body would be wrong."""
+
+TOO_MANY_HEADERS = Refusal(RefusalCode.HEADERS_TOO_LARGE, "the request has too many headers")
+"""Headers that were not read could not be removed."""
+
+
+def unread(refusal: Refusal, overload: Overload) -> Refusal:
+    """Return the refusal of a request past a limit."""
+    return TOO_SLOW if overload is Overload.UPLOAD_TIME else refusal

@@ -244,7 +244,7 @@ async def _refusals(request: web.Request, handler: _Handler) -> web.StreamRespon
 def _object(body: bytes) -> Json:
     try:
         return msgspec.json.decode(body, type=Json)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise RequestRefusedError(f"JSON decode error: {error}") from error
 
 

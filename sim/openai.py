@@ -45,7 +45,7 @@ def parse_generate(body: bytes) -> GenerateBody:
         fields = _DECODER.decode(body)
     except msgspec.ValidationError as error:
         raise RequestRefusedError(str(error)) from error
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise RequestRefusedError(f"JSON decode error: {error}") from error
     for name in ("max_tokens", "max_completion_tokens"):
         value: int | None = getattr(fields, name)

@@ -9,11 +9,12 @@
         ├── TokenizerLoadError       the configured tokenizer cannot be used
         ├── RenderError              a chat template cannot be compiled, or fails on a chat
         ├── EncodeError              the tokenizer rejects the text
+        │   └── TextTooLongError     the text, or a part of it that cannot be cut, is too long
         ├── EncodeTimeoutError       the text was not encoded in time
         ├── EncoderBusyError         too much text is waiting to be encoded
         └── RemoteError              an engine did not return the token ids of a request
 
-The last five never leave this package: each becomes a reason for having no prefix, since the engine may still accept
+The last six never leave this package: each becomes a reason for having no prefix, since the engine may still accept
 the request.
 """
 
@@ -52,6 +53,10 @@ class RenderError(TokenizationError):
 
 class EncodeError(TokenizationError):
     """A text that the tokenizer rejects."""
+
+
+class TextTooLongError(EncodeError):
+    """A text above the limit of a text, or with a part above the limit that cannot be cut."""
 
 
 class EncodeTimeoutError(TokenizationError):

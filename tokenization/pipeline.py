@@ -15,7 +15,14 @@ from .encoding.encoding_pool import EncodingPool
 from .encoding.segment_encoder import SegmentEncoder
 from .encoding.tokenizer import ModelTokenizer
 from .encoding.truncation import prompt_of, texts_of
-from .errors import EncodeError, EncoderBusyError, EncodeTimeoutError, RenderError, TokenizationError
+from .errors import (
+    EncodeError,
+    EncoderBusyError,
+    EncodeTimeoutError,
+    RenderError,
+    TextTooLongError,
+    TokenizationError,
+)
 from .eventual import Eventual, Known, Later, recovered
 from .model import (
     AnyPrompt,
@@ -32,6 +39,7 @@ from .requests.request import parse_body
 
 _REASONS: Mapping[type[TokenizationError], NoPrefixReason] = {
     EncodeError: NoPrefixReason.ENCODE_FAILED,
+    TextTooLongError: NoPrefixReason.TOO_LONG,
     EncodeTimeoutError: NoPrefixReason.TOKENIZE_TIMEOUT,
     EncoderBusyError: NoPrefixReason.TOKENIZER_BUSY,
 }
@@ -50,6 +58,8 @@ class _Encoding(msgspec.Struct, frozen=True, gc=False):
 
     def _encoded(self, pool: EncodingPool) -> Eventual[TokenPrompt | NoPrompt]:
         (text, adds), *others = texts_of(self.prompt)
+        if self.prompt.truncation is None:
+            self.encoder.check_fits(text)
         if others:
             return Later(self._all_encoded(pool))
         tokens = pool.tokens(self.encoder, text, add_special_tokens=adds)
@@ -60,13 +70,19 @@ class _Encoding(msgspec.Struct, frozen=True, gc=False):
             return await pool.tokens(self.encoder, text, add_special_tokens=adds)
 
         # All at once, so that they share one time budget.
-        works = (encoded(text, adds=adds) for text, adds in texts_of(self.prompt))
-        return prompt_of(self.prompt, await asyncio.gather(*works))
+        works = [asyncio.ensure_future(encoded(text, adds=adds)) for text, adds in texts_of(self.prompt)]
+        try:
+            return prompt_of(self.prompt, await asyncio.gather(*works))
+        finally:
+            for work in works:  # after an error of one, nobody waits for the others
+                work.cancel()
 
     def run(self) -> TokenPrompt | NoPrompt:
         """Return the ids that the engine will compute, however long it takes."""
         encode = self.encoder.tokens
         try:
+            if self.prompt.truncation is None:
+                self.encoder.check_fits(self.prompt.text)
             encoded = [encode(text, add_special_tokens=adds) for text, adds in texts_of(self.prompt)]
             return prompt_of(self.prompt, encoded)
         except EncodeError as error:
@@ -201,7 +217,7 @@ class PromptPipeline:
     def _prompt(self, request: ParsedRequest, outcome: TokenPrompt | NoPrompt) -> Prompt:
         known = outcome if isinstance(outcome, TokenPrompt) else None
         missing = outcome if isinstance(outcome, NoPrompt) else None
-        source = request.prompt
+        source = request.prompt if missing and not self._is_too_long(request, missing) else None
         return Prompt(
             model=request.model,
             tokens=known.tokens if known else None,
@@ -213,8 +229,13 @@ class PromptPipeline:
             cut=known.cut if known else None,
             reason=missing.reason if missing else None,
             detail=missing.detail if missing else "",
-            unencoded=source if missing and isinstance(source, TextPrompt | ChatPrompt) else None,
+            unencoded=source if isinstance(source, TextPrompt | ChatPrompt) else None,
         )
+
+    def _is_too_long(self, request: ParsedRequest, missing: NoPrompt) -> bool:
+        """Return whether the bytes of a prompt without ids are too many to make keys of them."""
+        n_bytes = len(request.raw.body) if request.raw is not None else 0
+        return missing.reason is NoPrefixReason.TOO_LONG or n_bytes > self._pool.max_chars
 
     def _lora(self, model: str) -> str | None:
         """Return the adapter that a model's name stands for: an unconfigured name, or `MODEL:ADAPTER` as in SGLang."""

@@ -9,8 +9,9 @@ from pathlib import Path
 from ..configs.schema import ModelConfig, TokenizationConfig
 from .chats.template_process import TemplateProcess
 from .configured import chat_options, check_renderer, own_renderer
+from .encoding.context import context_tokens
 from .encoding.encoding_pool import EncodingPool
-from .encoding.segment_encoder import SegmentEncoder
+from .encoding.segment_encoder import EncodingLimits, SegmentEncoder
 from .encoding.tokenizer_files import TokenizerFiles
 from .errors import TokenizerLoadError
 from .pipeline import PromptPipeline
@@ -38,7 +39,9 @@ class Tokenization:
         check_renderer(own, remote)
         self._model, self.remote = model, remote
         self.files = _files(model, config) if own is None or not own.texts else None
-        self.pool = EncodingPool(threads=config.threads, timeout_s=config.timeout)
+        self.pool = EncodingPool(
+            threads=config.threads, timeout_s=config.timeout, queue_chars=config.max_queued_chars
+        )
         self._template_process = TemplateProcess() if model.chat.trust_request_template else None
         self.pipeline = PromptPipeline(
             self.files.tokenizer if self.files else None,
@@ -80,6 +83,12 @@ class Tokenization:
 def _files(model: ModelConfig, config: TokenizationConfig) -> TokenizerFiles | None:
     if not model.tokenizer:
         return None
+    path = Path(model.tokenizer)
+    given = model.max_model_len
+    length = context_tokens(path if path.is_dir() else path.parent) if given == "auto" else given
     return TokenizerFiles(
-        Path(model.tokenizer), chat=chat_options(model.chat), cache_bytes=config.cache_mebibytes * 2**20
+        path,
+        chat=chat_options(model.chat),
+        cache_bytes=config.cache_mebibytes * 2**20,
+        limits=EncodingLimits(config.max_piece_bytes, length),
     )

@@ -36,8 +36,10 @@ _WHY_NO_PREFIX: Mapping[str, str] = {
     "unknown_model": "models[].names: the name that requests have",
     "tokenize_timeout": "tokenization.threads: more, or tokenization.timeout: longer",
     "tokenizer_busy": "tokenization.threads: more",
+    "too_long": "model.maxModelLen: that of the engines, if they serve longer prompts than the model's files say",
     "overload_requests": "extProc.maxPendingRequests: more, or another replica of kvatlas",
     "overload_bytes": "extProc.maxHeldBytes: more, or another replica of kvatlas",
+    "overload_time": "extProc.requestTimeout: longer, if clients upload slowly",
     "unknown_path": "the gateway must send bodies: processing_mode.request_body_mode FULL_DUPLEX_STREAMED or BUFFERED",
 }
 """Reason, as in docs/tokenization.md -> remedy. The other reasons lie in the requests themselves."""

@@ -10,18 +10,25 @@ from collections import deque
 from google.protobuf.message import DecodeError
 from grpc import StatusCode
 
-from ...routing.router import Refusal, RefusalCode, RoutingRequest, RoutingResult
+from ...routing.router import Overload, Refusal, RefusalCode, RoutingRequest, RoutingResult
 from ...tokenization.eventual import Later, recovered
 from ..errors import ExtProcError, place_of
 from ..http2.call import Responder
 from . import ext_proc_pb2 as pb
+from .body_frame import is_body
 from .machine import ExtProcMachine
 from .stream import Step, StreamContext
 
 _log = logging.getLogger(__name__)
 
+MAX_MESSAGE_OVERHEAD_BYTES = 1024 * 1024
+"""Budget for headers and metadata around a body, so that the body limit is reached before gRPC's message limit."""
+
 MAX_WAITING = 1024
 """Messages accepted while a request is routed; a gateway waits for the reply after a few."""
+
+MAX_WAITING_BYTES = 1024 * 1024
+"""Length of these messages together: they are no bodies of requests."""
 
 _ROUTER_FAILED = Refusal(RefusalCode.INTERNAL, "the endpoint picker failed on this request")
 
@@ -36,9 +43,10 @@ class ExtProcCall:
 
     def __init__(self, context: StreamContext, responder: Responder) -> None:
         self._context, self._responder = context, responder
-        self._machine = ExtProcMachine(context.options)
+        self._machine = ExtProcMachine(context.options, self._revoked)
         self._routing: asyncio.Task[None] | None = None
         self._waiting: deque[bytes | None] = deque()
+        self._n_waiting_bytes = 0
         self._is_over = False
 
     def received(self, message: bytes) -> None:
@@ -47,10 +55,8 @@ class ExtProcCall:
             return
         if self._routing is None:
             self._take(message)
-        elif len(self._waiting) < MAX_WAITING:
-            self._waiting.append(message)
         else:
-            self._end(StatusCode.RESOURCE_EXHAUSTED, f"more than {MAX_WAITING} messages before an answer")
+            self._wait_with(message)
 
     def ended(self) -> None:
         """See `Call`."""
@@ -63,9 +69,23 @@ class ExtProcCall:
         """See `Call`."""
         self._end(StatusCode.CANCELLED)
 
+    def _wait_with(self, message: bytes) -> None:
+        self._n_waiting_bytes += len(message)
+        if len(self._waiting) < MAX_WAITING and self._n_waiting_bytes <= MAX_WAITING_BYTES:
+            self._waiting.append(message)
+        else:
+            limits = f"{MAX_WAITING} messages or {MAX_WAITING_BYTES} bytes"
+            self._end(StatusCode.RESOURCE_EXHAUSTED, f"more than {limits} before an answer")
+
+    def _revoked(self, reason: Overload) -> None:
+        """Route the request without waiting for more of its body."""
+        step = self._machine.revoked(reason)
+        if step.route is not None:
+            self._route(step.route)
+
     def _take(self, message: bytes) -> None:
         try:
-            step = self._machine.receive(_parse(message), now=time.monotonic())
+            step = self._machine.receive(_parse(message), n_bytes=len(message), now=time.monotonic())
         except ExtProcError as error:
             self._context.reports.on_error(error.reason)
             self._end(error.grpc_status, str(error))
@@ -95,6 +115,7 @@ class ExtProcCall:
         self._routing = None
         self._act(step)
         waiting, self._waiting = self._waiting, deque()
+        self._n_waiting_bytes = 0
         for message in waiting:
             if message is None:
                 self.ended()
@@ -135,13 +156,18 @@ class ExtProcCall:
     def _failed(self, error: Exception, request: RoutingRequest) -> Refusal:
         self._context.reports.on_error("router")
         _log.error(
-            "router failed with %s (request_id=%s)\n%s",
+            "router failed with %s (request_id=%r)\n%s",
             type(error).__name__, request.request_id, place_of(error),
         )  # fmt: skip
         return _ROUTER_FAILED
 
 
 def _parse(message: bytes) -> pb.ProcessingRequest:
+    if len(message) > MAX_MESSAGE_OVERHEAD_BYTES and not is_body(message, MAX_MESSAGE_OVERHEAD_BYTES):
+        raise ExtProcError(
+            "too_large",
+            f"message of {len(message)} bytes has more than {MAX_MESSAGE_OVERHEAD_BYTES} bytes beside a body",
+        )
     try:
         return pb.ProcessingRequest.FromString(message)
     except DecodeError as error:

@@ -42,7 +42,11 @@ def make_ext_proc(
         reports: further callbacks; each is called after its event was counted.
         on_mismatch: see `ExtProcServer`.
     """
-    intake = Intake(max_requests=config.max_pending_requests, max_bytes=config.max_held_bytes)
+    intake = Intake(
+        max_requests=config.max_pending_requests,
+        max_bytes=config.max_held_bytes,
+        max_seconds=config.request_timeout,
+    )
     return ExtProcServer(
         router,
         health,

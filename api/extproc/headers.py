@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import islice
 
 from google.protobuf.struct_pb2 import Struct, Value
 
-from ...routing.control_headers import DESTINATION_HEADER
+from ...routing.control_headers import (
+    CONTROL_HEADERS,
+    DESTINATION_HEADER,
+    MAX_ID_CHARS,
+    REQUEST_ID_HEADER,
+)
 from . import ext_proc_pb2 as pb
 
 LB_NAMESPACE = "envoy.lb"
 """Dynamic metadata of load balancing: carries the destination out, and the endpoint that served back."""
+
+MAX_HEADERS = 1000
+"""Most headers of one message. Envoy accepts 100 unless it is configured otherwise."""
+
+_ESSENTIAL = CONTROL_HEADERS | {":path", "prefer", "traceparent", REQUEST_ID_HEADER}
 
 _SERVED_KEY = f"{DESTINATION_HEADER}-served"
 _ATTRIBUTES_NAMESPACE = "envoy.filters.http.ext_proc"
@@ -21,14 +32,23 @@ def read_headers(headers: pb.HeaderMap) -> dict[str, str]:
     """Return lower-case name -> value, the last of repeated ones.
 
     Envoy fills `raw_value`, other peers may fill `value`. Bytes that are not UTF-8 are replaced. A destination from the
-    client is left out: only the picker chooses.
+    client is left out: only the picker chooses. Headers after `MAX_HEADERS` are left out too.
     """
     read = {
         header.key.lower(): header.raw_value.decode("utf-8", "replace") or header.value
-        for header in headers.headers
+        for header in islice(headers.headers, MAX_HEADERS)
     }
     read.pop(DESTINATION_HEADER, None)
     return read
+
+
+def essential(headers: Mapping[str, str]) -> dict[str, str]:
+    """Return the headers that routing itself reads, without long values; those that only plugins read are left out."""
+    return {
+        name: value
+        for name, value in headers.items()
+        if name in _ESSENTIAL and (len(value) <= MAX_ID_CHARS or name == ":path")
+    }
 
 
 def read_served(message: pb.ProcessingRequest) -> str | None:
@@ -40,7 +60,7 @@ def read_served(message: pb.ProcessingRequest) -> str | None:
     served = field(message.metadata_context.filter_metadata, LB_NAMESPACE, _SERVED_KEY)
     if served is None:
         served = field(message.attributes, _ATTRIBUTES_NAMESPACE, _UPSTREAM_ATTRIBUTE)
-    return served.string_value or None if served is not None else None
+    return served.string_value[:MAX_ID_CHARS] or None if served is not None else None
 
 
 def field(structs: Mapping[str, Struct], namespace: str, key: str) -> Value | None:

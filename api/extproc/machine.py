@@ -9,20 +9,22 @@ one of three ways to reply to the request phase:
     HEADERS_ONLY  routed               unchanged                     unchanged
 
 In DUPLEX the replies are the headers with the destination, then the whole body again, then the trailers. Headers that
-end the stream (no body) are routed at once in every mode. A request past a limit of the intake is routed at once too,
-without its body, which passes through as it comes. The response phase passes through message by message.
+end the stream (no body) are routed at once in every mode. A request past a limit of the intake is routed as soon as
+anything of its body has come, and the rest passes through as it comes. The response phase passes through message by message.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from typing import assert_never
 
 import msgspec
 
 from ...routing.outcome import Completion, Outcome, ResponseBegun
-from ...routing.router import Route, RoutingResult
+from ...routing.router import ModelRewrite, Overload, Route, RoutingResult
 from ..errors import ExtProcError
 from . import ext_proc_pb2 as pb
+from .intake import OnRevoked
 from .request_phase import Mode, RequestPhase
 from .response_phase import FULL_DUPLEX_STREAMED, ResponsePhase
 from .stream import Step, StreamOptions
@@ -35,11 +37,12 @@ class ExtProcMachine:
 
     Args:
         options: shared by all streams.
+        on_revoked: called when the request must be routed without waiting for more of its body; `revoked` does so.
     Cost: the request body is held until it is routed; afterwards each message costs its own reply.
     """
 
-    def __init__(self, options: StreamOptions) -> None:
-        self._share = options.intake.share()
+    def __init__(self, options: StreamOptions, on_revoked: OnRevoked) -> None:
+        self._share = options.intake.share(on_revoked)
         self._request = RequestPhase(options, self._share)
         self._response = ResponsePhase(options, self._share)
         self._is_configured = False
@@ -47,9 +50,13 @@ class ExtProcMachine:
         self._routed_at: float | None = None
         self._is_complete = False
 
-    def receive(self, message: pb.ProcessingRequest, *, now: float) -> Step:
+    def receive(self, message: pb.ProcessingRequest, *, n_bytes: int, now: float) -> Step:
         """Return the actions after the next message.
 
+        Args:
+            message: as decoded.
+            n_bytes: its length as received.
+            now: monotonic seconds.
         Raises:
             ExtProcError: the message is not allowed here; the stream cannot continue.
         """
@@ -65,7 +72,8 @@ class ExtProcMachine:
                 return self._responded(self._response.trailers(), now)
             case "request_headers":
                 self._request.read_metadata(message)
-                return self._request.headers(message.request_headers)
+                step = self._request.headers(message.request_headers, n_bytes=n_bytes, now=now)
+                return self._requested(step, now)
             case "request_body":
                 self._request.read_metadata(message)
                 return self._requested(self._request.body(message.request_body), now)
@@ -79,9 +87,15 @@ class ExtProcMachine:
 
     def routed(self, result: RoutingResult, *, now: float) -> Step:
         """Return the actions after routing the request of the last step."""
+        step = self._request.routed(result)
         if isinstance(result, Route):
-            self._route, self._routed_at = result, now
-        return self._requested(self._request.routed(result), now)
+            rewrite = result.rewrite
+            self._route, self._routed_at = _without_body(result, rewrite) if rewrite else result, now
+        return self._requested(step, now)
+
+    def revoked(self, reason: Overload) -> Step:
+        """Return the actions of a request that must not wait for more of its body."""
+        return self._request.revoked(reason)
 
     def close(self, *, now: float) -> Completion | None:
         """End the stream and release what it holds; returns the request's end unless that was reported before."""
@@ -139,3 +153,8 @@ class ExtProcMachine:
         self._is_complete = True
         response = self._response.seen(routed_at=self._routed_at, now=now)
         return Completion(self._request.request_id, self._route, outcome, self._response.served, response)
+
+
+def _without_body(route: Route, rewrite: ModelRewrite) -> Route:
+    """Return the route without the new body, which must not stay in memory while the response is waited for."""
+    return msgspec.structs.replace(route, rewrite=dataclasses.replace(rewrite, body=b""))

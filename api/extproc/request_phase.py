@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from enum import Enum, auto
 
-from ...routing.control_headers import CONTROL_HEADERS, REQUEST_ID_HEADER
+from ...routing.control_headers import CONTROL_HEADERS, MAX_ID_CHARS, REQUEST_ID_HEADER
+from ...routing.refusals import TOO_MANY_HEADERS
 from ...routing.router import Overload, Refusal, RefusalCode, Route, RoutingRequest, RoutingResult
 from ..errors import ExtProcError
 from . import ext_proc_pb2 as pb
 from . import replies
-from .headers import read_headers
+from .headers import MAX_HEADERS, essential, read_headers
 from .intake import Share
 from .replies import NO_EDITS, HeaderEdits
 from .stream import Step, StreamOptions
@@ -42,6 +43,12 @@ class _ReplyForm(Enum):
     BODY = auto()
     TRAILERS = auto()
 
+
+FREE_HEADER_BYTES = 4096
+"""Headers up to this length count as part of the pending request, longer ones are held bytes too."""
+
+MAX_BEGINNING_BYTES = 1024 * 1024
+"""Longest beginning of a body that is passed to the router if there is no room or no time for the rest."""
 
 _NO_HEADERS = pb.HeaderMap()
 _NOTHING = Step()
@@ -85,21 +92,26 @@ class RequestPhase:
             subset = self._options.dialect.subset(message.metadata_context)
             self._subset = self._subset if subset is None else subset
 
-    def headers(self, message: pb.HttpHeaders) -> Step:
-        """Return the actions after the headers."""
+    def headers(self, message: pb.HttpHeaders, *, n_bytes: int, now: float) -> Step:
+        """Return the actions after the headers.
+
+        Args:
+            message: with the headers.
+            n_bytes: length of the message as received.
+            now: monotonic seconds.
+        """
         if self._phase is not _Phase.HEADERS:
             raise ExtProcError("out_of_order", "request_headers came twice on one stream")
         self._phase = _Phase.BODY
-        self._take_headers(message.headers)
         self.is_bare = message.end_of_stream
+        if len(message.headers.headers) > MAX_HEADERS:
+            return self.routed(TOO_MANY_HEADERS)
+        self._take_headers(message.headers)
         if self.is_bare:
             return self._ask(_ReplyForm.HEADERS)
         if self.mode is Mode.HEADERS_ONLY:
             return self._ask(_ReplyForm.HEADERS, is_whole=False)
-        if not self._share.admit():
-            self._overload = Overload.PENDING_REQUESTS
-            return self._ask(_ReplyForm.HEADERS, is_whole=False)
-        return _HEADERS_UNCHANGED if self.mode is Mode.BUFFERED else _NOTHING
+        return self._await_body(n_bytes, now)
 
     def body(self, message: pb.HttpBody) -> Step:
         """Return the actions after a piece of the body."""
@@ -112,6 +124,7 @@ class RequestPhase:
         if body:
             self._collect(body)
         if self.mode is Mode.BUFFERED:
+            self._admit()
             return self._ask(_ReplyForm.BODY)
         if message.end_of_stream or self._overload is not None:
             return self._ask(_ReplyForm.HEADERS_BODY, is_whole=message.end_of_stream)
@@ -126,6 +139,16 @@ class RequestPhase:
         return self._ask(
             _ReplyForm.TRAILERS if self.mode is Mode.BUFFERED else _ReplyForm.HEADERS_BODY_TRAILERS
         )
+
+    def revoked(self, overload: Overload) -> Step:
+        """Return the actions after the intake needs the room, or the body took too long."""
+        self._overload = overload
+        if self.mode is not Mode.BUFFERED:
+            return self._ask(_ReplyForm.HEADERS_BODY, is_whole=False)
+        # The gateway has its reply to the headers, and expects the next one after the body.
+        self._shed_headers()
+        self._share.release()
+        return _NOTHING
 
     def routed(self, result: RoutingResult) -> Step:
         """Return the actions after routing the request of the last step."""
@@ -153,16 +176,39 @@ class RequestPhase:
         self._headers = headers = read_headers(header_map)
         if not CONTROL_HEADERS.isdisjoint(headers):
             self._edits = HeaderEdits(remove=tuple(sorted(CONTROL_HEADERS & headers.keys())))
-        self.request_id = headers.get(REQUEST_ID_HEADER, "")
+        self.request_id = headers.get(REQUEST_ID_HEADER, "")[:MAX_ID_CHARS]
         if not self.request_id:
             self.request_id = self._options.new_request_id()
             new = (REQUEST_ID_HEADER, self.request_id.encode())
             self._edits = HeaderEdits(set=(new,), remove=self._edits.remove)
 
+    def _await_body(self, n_bytes: int, now: float) -> Step:
+        """Begin to collect the body.
+
+        In BUFFERED the gateway holds the body until it is whole: the request is not pending before. Past a limit, the
+        first piece of the body is awaited all the same, since it may name the model.
+        """
+        if self.mode is not Mode.BUFFERED:
+            self._admit()
+        if n_bytes > FREE_HEADER_BYTES and not self._share.hold(n_bytes):
+            self._overload = Overload.HELD_BYTES
+        if self._overload is not None:
+            self._shed_headers()
+        if self.mode is not Mode.BUFFERED or n_bytes > FREE_HEADER_BYTES:
+            self._share.collect(now=now)
+        return _HEADERS_UNCHANGED if self.mode is Mode.BUFFERED else _NOTHING
+
+    def _shed_headers(self) -> None:
+        self._header_map, self._headers = _NO_HEADERS, essential(self._headers)
+
+    def _admit(self) -> None:
+        if self._overload is None and not self._share.admit():
+            self._overload = Overload.PENDING_REQUESTS
+
     def _collect(self, body: bytes) -> None:
         """Keep a piece of the body. A body in one piece, as Envoy sends it, is never copied."""
         if not self._share.hold(len(body)):
-            self._overload = Overload.HELD_BYTES
+            self._overload = self._overload or Overload.HELD_BYTES
         if not self._collected:
             self._collected = body
             return
@@ -195,13 +241,14 @@ class RequestPhase:
 
     def _ask(self, form: _ReplyForm, *, is_whole: bool = True) -> Step:
         self._phase = _Phase.ROUTING
+        self._share.settle()
         self._form, self._is_whole = form, is_whole
         self._body, self._collected = bytes(self._collected), b""
         headers, self._headers = self._headers, {}
         return Step(
             route=RoutingRequest(
                 path=headers.get(":path", ""),
-                body=self._body if self._overload is None else b"",
+                body=self._body if self._overload is None else self._body[:MAX_BEGINNING_BYTES],
                 has_body=bool(self._body) or self._overload is not None,
                 headers=headers,
                 subset=self._subset,

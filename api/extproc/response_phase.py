@@ -136,7 +136,8 @@ class ResponsePhase:
             body = self._model_name.restored(body, end=end)
         if self._collected is not None:
             self._collected += body
-            if not end and self._share.hold(len(body)):
+            fits = len(self._collected) <= self._options.max_body_bytes
+            if not end and fits and self._share.hold(len(body)):
                 return ()
             body, self._collected = bytes(self._collected), None
         return replies.response_body_chunks(body, end_of_stream=end_of_stream)

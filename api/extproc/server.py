@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING
@@ -15,7 +17,7 @@ from ..http2.call import OpenCall
 from ..http2.native import has_http2
 from ..tls.certificates import Certificates
 from ..tls.mismatches import OnMismatch, ignore
-from .call import ExtProcCall
+from .call import MAX_MESSAGE_OVERHEAD_BYTES, ExtProcCall
 from .grpc_call import call_handlers
 from .health import EXT_PROC_SERVICE, HEALTH_SERVICE, HealthService
 from .listener import GrpcListener, reflection
@@ -24,8 +26,8 @@ from .stream import StreamContext, StreamOptions, StreamReports
 if TYPE_CHECKING:
     from ..http2.listener import Http2Listener
 
-_MESSAGE_OVERHEAD_BYTES = 1024 * 1024
-"""Budget for headers and metadata around a body, so that the body limit is reached before gRPC's message limit."""
+EXPIRY_SECONDS = 0.5
+"""Time between two looks for uploads that take too long."""
 
 _PROCESS = "Process"
 
@@ -61,6 +63,8 @@ class ExtProcServer:
     ) -> None:
         self._health, self._on_mismatch = health, on_mismatch
         options = options or StreamOptions()
+        self._intake = options.intake
+        self._expiry: asyncio.TimerHandle | None = None
         context = StreamContext(options, router, reports or StreamReports())
         self.transport: ExtProcTransport = _usable_transport(transport)
         """Carries the calls."""
@@ -70,7 +74,7 @@ class ExtProcServer:
         self._listener = self._make_listener(
             partial(ExtProcCall, context),
             handlers,
-            max_message_bytes=options.max_body_bytes + _MESSAGE_OVERHEAD_BYTES,
+            max_message_bytes=options.max_body_bytes + MAX_MESSAGE_OVERHEAD_BYTES,
             certificates=certificates,
         )
 
@@ -80,12 +84,24 @@ class ExtProcServer:
         Raises:
             ListenError: the address is taken or not one of this machine's.
         """
-        return await self._listener.start(host, port)
+        bound = await self._listener.start(host, port)
+        self._expire()
+        return bound
 
     async def stop(self, grace_s: float) -> None:
         """Take no new requests, and wait at most `grace_s` seconds for those in flight, responses included."""
         self._health.end_watches()
         await self._listener.stop(grace_s)
+        if self._expiry is not None:
+            self._expiry.cancel()
+
+    def _expire(self) -> None:
+        loop = asyncio.get_running_loop()
+        more = False
+        try:
+            more = self._intake.expire(time.monotonic())
+        finally:
+            self._expiry = loop.call_later(0 if more else EXPIRY_SECONDS, self._expire)
 
     def _make_listener(
         self,

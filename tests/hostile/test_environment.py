@@ -18,7 +18,6 @@ import pytest
 from support.api_server import ApiServerDouble
 from support.cluster import PODS, POOLS, access, pod, pool
 from support.ext_proc import BUFFERED
-from support.fleets import make_endpoint
 from support.hostile import Target, attacked
 from support.publishing import stored
 from support.recording import player
@@ -104,27 +103,33 @@ async def wrote_after(served: Served, writes: float) -> bool:
 
 async def test_full_disk_costs_files_alone_until_there_is_space(tmp_path: Path) -> None:
     file = tmp_path / "snapshot"
-    config: dict[str, Any] = {
-        "endpoints": {"static": [make_endpoint("a", events="")]},
-        "snapshot": {"file": str(file), "interval": "100ms"},
-    }
-    async with serving(config, tmp_path) as served:
+    snapshot, recorder = {"file": str(file), "interval": "100ms"}, {"folder": str(tmp_path / "traces")}
+    async with attacked(tmp_path, snapshot=snapshot, recorder=recorder) as target:
+        served = target.served
         await until(file.exists, what="a snapshot")
         limit(served, resource.RLIMIT_FSIZE, 0)  # each write fails, as on a full disk
+        await completion(target, b"some words that are recorded")
 
         async def fails() -> bool:
-            return await value(served, "kvatlas_snapshot_failures_total") >= 2
+            failures = await value(served, "kvatlas_snapshot_failures_total")
+            return failures >= 2 and await value(served, "kvatlas_recorder_failing") == 1
 
-        await until(fails, what="snapshots that fail")
+        await until(fails, what="files that cannot be written")
         assert await serves(served)
-        before, writes = file.read_bytes(), await value(served, "kvatlas_snapshot_writes_total")
+        assert await asyncio.to_thread(file.read_bytes)
+        writes = await value(served, "kvatlas_snapshot_writes_total")
         limit(served, resource.RLIMIT_FSIZE, -1)
-        await until(lambda: wrote_after(served, writes), what="snapshots with space")
+        await completion(target, b"other words that are recorded")
+
+        async def recovers() -> bool:
+            return await wrote_after(served, writes) and await value(served, "kvatlas_recorder_failing") == 0
+
+        await until(recovers, what="files with space")
         left = await asyncio.to_thread(lambda: [each.name for each in tmp_path.glob("snapshot?*")])
 
-    assert before
     assert left == []
-    assert sum("snapshot" in line and "cannot be written" in line for line in served.log) == 1
+    for subject in ("snapshot", "the trace"):
+        assert sum(subject in line and "cannot be written" in line for line in served.log) == 1
 
 
 async def test_no_descriptors_left_keeps_open_connections_and_recovers(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from kvatlas.api.extproc import ext_proc_pb2 as pb
 from kvatlas.api.extproc.health import EXT_PROC_SERVICE, HealthService
-from kvatlas.api.extproc.intake import Intake, Share
+from kvatlas.api.extproc.intake import Intake, OnRevoked, Share
 from kvatlas.api.extproc.server import ExtProcServer
 from kvatlas.api.extproc.stream import StreamOptions, StreamReports
 from kvatlas.routing.outcome import Completion
@@ -64,9 +64,9 @@ class CountingIntake(Intake):
 
     n_streams = 0
 
-    def share(self) -> Share:
+    def share(self, on_revoked: OnRevoked = lambda _: None) -> Share:
         self.n_streams += 1
-        return super().share()
+        return super().share(on_revoked)
 
 
 @dataclass

@@ -7,6 +7,7 @@ import json
 import pytest
 from msgspec.structs import replace
 
+from kvatlas.configs.section import MAX_NAME_CHARS
 from kvatlas.fleet.kubernetes.pool_objects import PoolReference
 from kvatlas.fleet.kubernetes.rewrites import (
     InferenceModelRewrite,
@@ -19,7 +20,15 @@ from kvatlas.fleet.kubernetes.rewrites import (
     RuleTarget,
 )
 from kvatlas.routing.model_rewrite import target_by_rules
-from kvatlas.routing.refusals import MODEL_NOT_READ, NO_CANDIDATES, NOT_CACHED, NOT_REWRITTEN, SHED
+from kvatlas.routing.refusals import (
+    MODEL_NOT_READ,
+    NAME_TOO_LONG,
+    NO_CANDIDATES,
+    NOT_CACHED,
+    NOT_REWRITTEN,
+    SHED,
+    TOO_SLOW,
+)
 from kvatlas.routing.router import Overload, Refusal, Route, RoutingRequest
 from kvatlas.scorers.core.decision import Origin
 from support.picker_parts import PickerParts, picker_parts
@@ -55,9 +64,20 @@ async def test_request_past_a_limit_is_refused_when_endpoints_have_different_mod
         return {"model": model}
 
     async with picker_parts({"a": 0}, endpoint_labels=labels) as made:
-        answer = await made.picker.route(replace(CHAT, overload=Overload.PENDING_REQUESTS))
+        unread = replace(CHAT, body=b'{"messages":[{"role":"', overload=Overload.PENDING_REQUESTS)
 
-        assert answer is MODEL_NOT_READ
+        assert await made.picker.route(unread) is MODEL_NOT_READ
+        assert await made.picker.route(replace(unread, overload=Overload.UPLOAD_TIME)) is TOO_SLOW
+
+
+async def test_request_past_a_limit_goes_to_its_model_if_the_beginning_names_it() -> None:
+    def labels(model: str) -> dict[str, str]:
+        return {"model": model}
+
+    async with picker_parts({"a": 0}, endpoint_labels=labels) as made:
+        named = replace(CHAT, body=b'{"model":"m","messages":[', overload=Overload.PENDING_REQUESTS)
+
+        assert await made.picker.route(named) is not MODEL_NOT_READ
 
 
 async def test_equal_fallbacks_come_in_any_order() -> None:
@@ -162,8 +182,17 @@ async def test_request_goes_to_the_model_that_a_rule_puts_in_its_place(
 
 async def test_request_past_a_limit_never_goes_to_a_model_that_a_rule_forbids() -> None:
     async with picker_parts({"a": 0}, rules=rules_for("m", "other")) as made:
-        request = replace(CHAT, body=b"", overload=Overload.PENDING_REQUESTS)
-        assert await made.picker.route(request) is NOT_REWRITTEN
+        for body in (b"", b'{"model":"m"'):
+            request = replace(CHAT, body=body, overload=Overload.PENDING_REQUESTS)
+            assert await made.picker.route(request) is NOT_REWRITTEN
+        kept = replace(CHAT, body=b'{"model":"x"', overload=Overload.PENDING_REQUESTS)
+        assert (await routed(made, kept)).decision.model == "x"
+
+
+async def test_header_that_names_no_possible_model_is_refused() -> None:
+    async with picker_parts({"a": 0}) as made:
+        request = replace(CHAT, headers={"x-llm-d-model-name-rewrite": "x" * (MAX_NAME_CHARS + 1)})
+        assert await made.picker.route(request) is NAME_TOO_LONG
 
 
 @pytest.mark.parametrize("body", [b"{", b"[]", b'{"model": 4}'])

@@ -33,7 +33,7 @@ def folder(golden: Path, tmp_path: Path) -> Path:
 
 def config(folder: Path, **tokenization: Any) -> dict[str, Any]:
     return {
-        "model": {"names": ["tiny"], "tokenizer": str(folder)},
+        "model": {"names": ["tiny"], "tokenizer": str(folder), "maxModelLen": 1_000_000},
         "tokenization": tokenization,
         "endpoints": {"static": [ENDPOINT]},
     }

@@ -10,9 +10,17 @@ from kvatlas.api.extproc import ext_proc_pb2 as pb
 from kvatlas.api.extproc.dialect import Dialect, Proposal
 from kvatlas.api.extproc.intake import Intake
 from kvatlas.api.extproc.machine import ExtProcMachine
-from kvatlas.api.extproc.stream import StreamOptions
+from kvatlas.api.extproc.stream import Step, StreamOptions
 from kvatlas.routing.outcome import Completion, ResponseBegun
-from kvatlas.routing.router import ModelRewrite, Refusal, Route, Router, RoutingRequest, RoutingResult
+from kvatlas.routing.router import (
+    ModelRewrite,
+    Overload,
+    Refusal,
+    Route,
+    Router,
+    RoutingRequest,
+    RoutingResult,
+)
 from kvatlas.scorers.core.decision import Decision
 from kvatlas.tokenization.eventual import Eventual, Known
 
@@ -189,6 +197,7 @@ class MachineDriver:
         read_usage: bool = True,
     ) -> None:
         self.intake = intake or Intake()
+        self.revoked: list[Overload] = []
         self.machine = ExtProcMachine(
             StreamOptions(
                 new_request_id=lambda: request_id,
@@ -196,7 +205,8 @@ class MachineDriver:
                 intake=self.intake,
                 max_body_bytes=max_body_bytes,
                 read_usage=read_usage,
-            )
+            ),
+            self.revoked.append,
         )
         self.answer = answer
         self.now = 0.0
@@ -210,17 +220,25 @@ class MachineDriver:
         """Send `messages`, and return the replies."""
         received: list[pb.ProcessingResponse] = []
         for message in messages:
-            step = self.machine.receive(message, now=self.now)
-            if step.begun is not None:
-                self.begun.append(step.begun)
-            if step.route is not None:
-                assert not step.replies
-                self.requests.append(step.route)
-                step = self.machine.routed(self.answer, now=self.now)
-            if step.completion is not None:
-                self.completions.append(step.completion)
-            received.extend(pb.ProcessingResponse.FromString(reply) for reply in step.replies)
-            self.ended = step.end
+            step = self.machine.receive(message, n_bytes=message.ByteSize(), now=self.now)
+            received += self._carried_out(step)
+        return received
+
+    def carry_out_revocation(self) -> list[pb.ProcessingResponse]:
+        """Do what the intake called for, and return the replies."""
+        return self._carried_out(self.machine.revoked(self.revoked.pop()))
+
+    def _carried_out(self, step: Step) -> list[pb.ProcessingResponse]:
+        if step.begun is not None:
+            self.begun.append(step.begun)
+        if step.route is not None:
+            assert not step.replies
+            self.requests.append(step.route)
+            step = self.machine.routed(self.answer, now=self.now)
+        if step.completion is not None:
+            self.completions.append(step.completion)
+        received = [pb.ProcessingResponse.FromString(reply) for reply in step.replies]
+        self.ended = step.end
         self.replies.extend(received)
         return received
 

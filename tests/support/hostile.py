@@ -9,6 +9,7 @@ import time
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from kvatlas.api.extproc import ext_proc_pb2 as pb
 from kvatlas.sim.demo_model import write_demo_model
@@ -87,13 +88,14 @@ class Target:
 
 
 @contextlib.asynccontextmanager
-async def attacked(folder: Path) -> AsyncGenerator[Target]:
+async def attacked(folder: Path, **sections: dict[str, Any]) -> AsyncGenerator[Target]:
     """Run a server with its default limits, a model and one engine; its files go into `folder`."""
     await asyncio.to_thread(write_demo_model, folder / "model")
     async with player() as engine:
-        config = {
+        config: dict[str, Any] = {
             "model": {"names": [MODEL], "tokenizer": str(folder / "model")},
             "endpoints": {"static": [make_endpoint("a", events=engine.events, replay=engine.replay)]},
+            **sections,
         }
         async with (
             serving(config, folder) as served,

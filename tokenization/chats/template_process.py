@@ -63,10 +63,13 @@ class TemplateProcess:
         """Render the text of `chat`, and its fork if it has media, as `ChatRenderer.render` does.
 
         Raises:
-            RenderError: the template failed, or exceeded its time or memory limit.
+            RenderError: the template failed or exceeded its time or memory limit, or the chat is nested too deeply.
         Cost: two copies through pipes; 0.2 s more if the process must be started.
         """
-        request = msgspec.json.encode(chat)
+        try:
+            request = msgspec.json.encode(chat)
+        except (UnicodeEncodeError, RecursionError) as error:
+            raise RenderError(f"chat cannot be passed on to be rendered: {type(error).__name__}") from error
         with self._lock:
             data = self._exchange(self._running(), request, limit_s=self._render_s)
         result = msgspec.msgpack.decode(data, type=RenderResult)

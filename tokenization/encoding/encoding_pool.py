@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from array import array
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from asyncio import FIRST_EXCEPTION
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
 
-from ..errors import EncoderBusyError, EncodeTimeoutError
+from ..errors import EncoderBusyError, EncodeTimeoutError, TextTooLongError
 from ..eventual import Eventual, Known, Later
 from .segment_cache import Ids
 from .segment_encoder import Draft, SegmentEncoder
+from .slices import Outcome, SliceQueue, timed
 
 INLINE_CHARS = 4096
 """New text up to this length is encoded on the event loop itself: 1 ms with a vocabulary of 32,000.
@@ -25,11 +25,11 @@ Measured with tokenizers 0.23: 0.3 µs per character. Passing a text to a thread
 QUICK_CHARS = 32_768
 """As INLINE_CHARS, for texts that the native encoder supports: 1 ms if no word is cached."""
 
-SLICE_CHARS = 32_768
-"""A thread takes whole segments of about this many characters at a time: 10 ms of work."""
+DRAFT_CHARS = 2**20
+"""Texts up to this length are split into segments on the event loop: 0.7 ms, and 11 ms for the worst ones."""
 
 QUEUE_CHARS = 16 * 2**20
-"""Limit of the queued text: 5 s of work for one thread."""
+"""Default limit of the queued text: 5 s of work for one thread."""
 
 THREADS = 2
 TIMEOUT_S = 0.4
@@ -54,48 +54,55 @@ class EncodingCounters:
     refusals: int = 0
 
 
-_Encode = Callable[[Sequence[str]], Mapping[str, Ids]]
-
-
-class _Outcome(NamedTuple):
-    encoded: Mapping[str, Ids]
-    seconds: float
-
-
-class _Key(NamedTuple):
-    """Key of one segment to encode; concurrent prompts share the work of equal keys."""
-
-    encoder: SegmentEncoder
-    adds: bool
-    segment: str
-
-
 class EncodingPool:
     """A few threads that encode for one event loop.
 
     Args:
         threads: number of slices that are encoded at the same time.
-        timeout_s: longest wait for a prompt. Its encoding continues after that, for the next prompt with the same text.
-        queue_chars: new text is rejected while this much text is queued or being encoded.
+        timeout_s: longest wait for a prompt. After it, slices that no other prompt waits for are dropped, unless a thread
+            has begun them.
+        queue_chars: limit of the text that is queued or being encoded, and of one text. Past it, the longest prompts give
+            way to shorter ones.
     """
 
     def __init__(
         self, *, threads: int = THREADS, timeout_s: float = TIMEOUT_S, queue_chars: int = QUEUE_CHARS
     ) -> None:
-        self._executor = ThreadPoolExecutor(threads, thread_name_prefix="encode")
-        self._timeout_s = timeout_s
-        self._in_flight: dict[_Key, asyncio.Future[_Outcome]] = {}
-        self._max_queued_chars, self._queued_chars = queue_chars, 0
+        self._timeout_s, self.max_chars = timeout_s, queue_chars
+        self._queue = SliceQueue(threads, self._count)
+        # Apart from the others, so that known text is found however much new text is queued.
+        self._drafting = ThreadPoolExecutor(1, thread_name_prefix="draft")
         self.counters = EncodingCounters()
+
+    @property
+    def queued_chars(self) -> int:
+        """Characters that are queued or being encoded."""
+        return self._queue.n_chars
+
+    @property
+    def dropped_slices(self) -> int:
+        """Slices that were not encoded, since nobody waited for them any more."""
+        return self._queue.n_dropped
 
     def tokens(self, encoder: SegmentEncoder, text: str, *, add_special_tokens: bool) -> Eventual[array[int]]:
         """Return the token ids of `text`, `array('I')`; at once if little text is new.
 
+        Args:
+            encoder: of the text.
+            text: the prompt.
+            add_special_tokens: whether the tokenizer adds its special tokens.
+
         Raises:
             EncodeError: the tokenizer rejects the text.
+            TextTooLongError: the text, or a part of it that cannot be cut, is longer than the limit.
             EncodeTimeoutError: the text was not encoded in time; only if awaited.
             EncoderBusyError: the queue is full; only if awaited.
         """
+        if len(text) > self.max_chars:
+            raise TextTooLongError(f"the text has more than {self.max_chars} characters")
+        if len(text) > DRAFT_CHARS:
+            drafted = partial(_drafted, encoder, text, add_special_tokens=add_special_tokens)
+            return Later(self._long(encoder, drafted))
         draft = encoder.draft(text, add_special_tokens=add_special_tokens)
         self.counters.cached_tokens += draft.n_known
         missing = draft.missing()
@@ -106,79 +113,83 @@ class EncodingPool:
         if sum(map(len, missing)) > INLINE_CHARS:
             return Later(self._in_threads(encoder, draft, missing, encoded))
         if missing:
-            encoded = {
-                **encoded,
-                **self._counted(partial(encoder.encode_by_library, adds=draft.adds), missing),
-            }
+            encoded = {**encoded, **self._counted(encoder.encode_by_library, missing, adds=draft.adds)}
         return Known(draft.tokens(encoded))
 
     def close(self) -> None:
         """Drop the queued text, and wait for the threads to finish their current slices."""
-        self._executor.shutdown(cancel_futures=True)
+        self._queue.close()
+        self._drafting.shutdown(cancel_futures=True)
+
+    async def _long(
+        self, encoder: SegmentEncoder, drafted: Callable[[], tuple[Draft, list[str]]]
+    ) -> array[int]:
+        begun = asyncio.get_running_loop().time()
+        try:
+            draft, missing = await asyncio.wait_for(
+                asyncio.wrap_future(self._drafting.submit(drafted)), self._timeout_s
+            )
+        except TimeoutError:
+            raise self._timeout() from None
+        self.counters.cached_tokens += draft.n_known
+        if not missing:
+            return draft.tokens({})
+        return await self._in_threads(encoder, draft, missing, {}, begun)
 
     async def _in_threads(
-        self, encoder: SegmentEncoder, draft: Draft, missing: Sequence[str], known: Mapping[str, Ids]
+        self,
+        encoder: SegmentEncoder,
+        draft: Draft,
+        missing: Sequence[str],
+        known: Mapping[str, Ids],
+        begun: float | None = None,
     ) -> array[int]:
-        keys = [_Key(encoder, draft.adds, segment) for segment in missing]
-        new = [key for key in keys if key not in self._in_flight]
-        if new and self._queued_chars >= self._max_queued_chars:
+        queue = self._queue
+        in_flight = queue.in_flight(encoder, adds=draft.adds)
+        new = [segment for segment in missing if segment not in in_flight]
+        slices = {in_flight[segment] for segment in missing if segment in in_flight}
+        if new and not queue.make_room(sum(map(len, new)), self.max_chars):
             self.counters.refusals += 1
-            raise EncoderBusyError(f"{self._queued_chars} characters wait for a thread")
-        for part in _slices(new):
-            self._submit(part)
-        futures = {self._in_flight[key] for key in keys}
-        done, pending = await asyncio.wait(futures, timeout=self._timeout_s)
-        if pending:
-            self.counters.timeouts += 1
-            raise EncodeTimeoutError(f"tokenization took longer than {self._timeout_s:g} s")
+            raise EncoderBusyError(f"{queue.n_chars} characters wait for a thread")
+        slices.update(queue.add(encoder, new, adds=draft.adds))
+        queue.join(slices)
         encoded = dict(known)
-        for future in done:
-            encoded.update(future.result().encoded)
+        try:
+            done, pending = await asyncio.wait(
+                {each.done for each in slices}, timeout=self._left_s(begun), return_when=FIRST_EXCEPTION
+            )
+            for future in done:
+                encoded.update(future.result().encoded)
+        except EncoderBusyError:
+            self.counters.refusals += 1
+            raise
+        finally:
+            queue.leave(slices)
+        if pending:
+            raise self._timeout()
         return draft.tokens(encoded)
 
-    def _submit(self, part: list[_Key]) -> None:
-        encoder, adds, _ = part[0]
-        segments = [key.segment for key in part]
-        n_chars = sum(map(len, segments))
-        loop = asyncio.get_running_loop()
-        future = loop.run_in_executor(self._executor, _timed, partial(encoder.encode, adds=adds), segments)
+    def _left_s(self, begun: float | None) -> float:
+        if begun is None:
+            return self._timeout_s
+        return max(0.0, begun + self._timeout_s - asyncio.get_running_loop().time())
 
-        def settle(done: asyncio.Future[_Outcome]) -> None:
-            self._queued_chars -= n_chars
-            for key in part:
-                del self._in_flight[key]
-            # Reading the exception also keeps asyncio from logging it if no prompt waits for the result.
-            if not done.cancelled() and done.exception() is None:
-                self._count(done.result())
+    def _timeout(self) -> EncodeTimeoutError:
+        self.counters.timeouts += 1
+        return EncodeTimeoutError(f"tokenization took longer than {self._timeout_s:g} s")
 
-        self._queued_chars += n_chars
-        self._in_flight |= dict.fromkeys(part, future)
-        future.add_done_callback(settle)
-
-    def _counted(self, encode: _Encode, segments: Sequence[str]) -> Mapping[str, Ids]:
-        outcome = _timed(encode, segments)
+    def _counted(
+        self, encode: Callable[..., Mapping[str, Ids]], segments: Sequence[str], **options: bool
+    ) -> Mapping[str, Ids]:
+        outcome = timed(encode, segments, **options)
         self._count(outcome)
         return outcome.encoded
 
-    def _count(self, outcome: _Outcome) -> None:
+    def _count(self, outcome: Outcome) -> None:
         self.counters.encode_seconds += outcome.seconds
         self.counters.encoded_tokens += sum(map(len, outcome.encoded.values())) // array("I").itemsize
 
 
-def _slices(keys: Sequence[_Key]) -> Iterator[list[_Key]]:
-    part: list[_Key] = []
-    n_chars = 0
-    for key in keys:
-        part.append(key)
-        n_chars += len(key.segment)
-        if n_chars >= SLICE_CHARS:
-            yield part
-            part, n_chars = [], 0
-    if part:
-        yield part
-
-
-def _timed(encode: _Encode, segments: Sequence[str]) -> _Outcome:
-    started = time.thread_time()
-    encoded = encode(segments)
-    return _Outcome(encoded, time.thread_time() - started)
+def _drafted(encoder: SegmentEncoder, text: str, *, add_special_tokens: bool) -> tuple[Draft, list[str]]:
+    draft = encoder.draft(text, add_special_tokens=add_special_tokens)
+    return draft, draft.missing()

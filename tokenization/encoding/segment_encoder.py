@@ -6,13 +6,13 @@ import logging
 from array import array
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import msgspec
 from tokenizers import Tokenizer
 
-from ..errors import EncodeError
+from ..errors import EncodeError, TextTooLongError
 from .byte_pairs import BytePairEncoder, byte_pair_encoder
 from .cuts import SEGMENT_CHARS, WHOLE, Cuts, proven_cuts
 from .probes import probe_texts
@@ -23,6 +23,31 @@ log = logging.getLogger(__name__)
 
 
 ID_BYTES = array("I").itemsize
+
+PIECE_BYTES = 2**20
+"""Default length of the longest segment that the library encodes. It takes 0.3 s and 140 MiB for 1 MiB of one word, and
+cannot be stopped; the time limit of a prompt is 0.4 s. 1 MiB is a prompt of about 300,000 tokens without a place to cut.
+"""
+
+COMPOSED = 2
+"""Most characters that a normal form composes into one, by byte of the latter: three marks and letters into two bytes."""
+
+NATIVE_PIECES = 4
+"""The native encoder gets segments this many times as long: it takes 16 bytes per byte, and 5 ns, or 75 ns for the worst
+words."""
+
+
+@dataclass(frozen=True, slots=True)
+class EncodingLimits:
+    """Limits of the texts of one tokenizer.
+
+    Attributes:
+        piece_bytes: longest segment that is passed to the library, in UTF-8; longer ones get no ids.
+        context_tokens: length of the model's context; None if it is not known.
+    """
+
+    piece_bytes: int = PIECE_BYTES
+    context_tokens: int | None = None
 
 
 class Frame(NamedTuple):
@@ -43,12 +68,14 @@ class Draft(msgspec.Struct, frozen=True, gc=False):
         ids: of each segment; None for segments that are not cached.
         frame: ids to add around those of the segments.
         adds: whether the tokenizer must add its special tokens itself, since they do not form a frame.
+        piece_bytes: longest segment that the library encodes.
     """
 
     segments: list[str]
     ids: list[Ids | None]
     frame: Frame
     adds: bool
+    piece_bytes: int
 
     @property
     def n_known(self) -> int:
@@ -69,11 +96,15 @@ class Draft(msgspec.Struct, frozen=True, gc=False):
 
         Raises:
             EncodeError: a missing segment is not in `encoded`.
+            TextTooLongError: the same, since the segment is too long.
         """
         pairs = zip(self.segments, self.ids, strict=True)
         try:
             parts = [encoded[segment] if ids is None else ids for segment, ids in pairs]
-        except KeyError:
+        except KeyError as error:
+            if exceeds(error.args[0], self.piece_bytes):
+                why = f"a part of the text that cannot be cut has more than {self.piece_bytes} bytes"
+                raise TextTooLongError(why) from None
             raise EncodeError("the tokenizer rejects the text") from None
         return array("I", b"".join((self.frame.before, *parts, self.frame.after)))
 
@@ -86,6 +117,7 @@ class SegmentEncoder:
         cache_bytes: memory limit of the cache.
         segment_chars: a segment ends at the first possible place after this many characters.
         cuts: places at which texts can be cut; None for the proven ones. They are tested in either case.
+        limits: of the texts; None for the defaults.
     """
 
     def __init__(
@@ -95,8 +127,11 @@ class SegmentEncoder:
         cache_bytes: int = CACHE_BYTES,
         segment_chars: int = SEGMENT_CHARS,
         cuts: Cuts | None = None,
+        limits: EncodingLimits | None = None,
     ) -> None:
         self._tokenizer, self._segment_chars = tokenizer, segment_chars
+        limits = limits or EncodingLimits()
+        self._piece_bytes = limits.piece_bytes
         self.cache = SegmentCache(cache_bytes)
         fields = tokenizer_fields(tokenizer)
         wanted = cuts or proven_cuts(fields)
@@ -106,6 +141,12 @@ class SegmentEncoder:
         """Whether all test texts got the same ids in segments as whole; otherwise texts are cut at fewer places."""
         native = byte_pair_encoder(fields)
         self._native = native and _agreeing(tokenizer, native, [*texts, native.sample])
+        self._max_chars: int | None = None
+        if limits.context_tokens is not None and self.is_native:
+            # Only a tokenizer that drops no characters gives each token at most the characters of the longest one.
+            self._max_chars = limits.context_tokens * _longest_token(
+                tokenizer, is_normalized=bool(fields.normalizers)
+            )
         if not self.is_segmented:
             log.warning(
                 "this tokenizer gives other ids for segments of a text than for the whole text, so long prompts will be "
@@ -117,16 +158,28 @@ class SegmentEncoder:
         """Whether the native encoder supports most texts; the library takes ten to thirty times as long."""
         return self._native is not None
 
+    def check_fits(self, text: str) -> None:
+        """Check that `text` may fit into the model's context.
+
+        Raises:
+            TextTooLongError: it does not, even if each of its tokens is the longest of the vocabulary.
+        """
+        if self._max_chars is not None and len(text) > self._max_chars:
+            raise TextTooLongError(
+                f"the text has more than {self._max_chars} characters, which cannot fit into the model's context"
+            )
+
     def draft(self, text: str, *, add_special_tokens: bool) -> Draft:
         """Split `text` into segments and look up their ids.
 
         Cost: 0.7 ns per character, twice that if some are not ASCII.
         """
         if add_special_tokens and self._frame is None:
-            return Draft([text], [None], NO_FRAME, adds=True)
+            return Draft([text], [None], NO_FRAME, adds=True, piece_bytes=self._piece_bytes)
         segments = self._cuts.segments(text, self._segment_chars)
         frame = self._frame if add_special_tokens and self._frame is not None else NO_FRAME
-        return Draft(segments, self.cache.find(segments), frame, adds=False)
+        found = self.cache.find(segments)
+        return Draft(segments, found, frame, adds=False, piece_bytes=self._piece_bytes)
 
     def encode_quickly(self, segments: Sequence[str]) -> dict[str, Ids]:
         """Return the ids of those segments that the native encoder supports. Not for drafts that `adds`.
@@ -135,13 +188,14 @@ class SegmentEncoder:
         """
         if self._native is None:
             return {}
+        segments = _within(segments, NATIVE_PIECES * self._piece_bytes)
         found = zip(segments, self._native.encode(segments), strict=True)
         encoded = {segment: ids for segment, ids in found if ids is not None}
         self.cache.put(encoded.items())
         return encoded
 
     def encode(self, segments: Sequence[str], *, adds: bool) -> dict[str, Ids]:
-        """Return the ids of missing segments of a draft; segments that the tokenizer rejects are omitted.
+        """Return the ids of missing segments of a draft; those that are too long or that the tokenizer rejects are omitted.
 
         Args:
             segments: of the draft.
@@ -154,6 +208,7 @@ class SegmentEncoder:
 
     def encode_by_library(self, segments: Sequence[str], *, adds: bool) -> dict[str, Ids]:
         """Encode as `encode` does, for segments that `encode_quickly` does not support."""
+        segments = _within(segments, self._piece_bytes)
         try:
             encoded = dict(zip(segments, encode_texts(self._tokenizer, segments, adds=adds), strict=True))
         except EncodeError:
@@ -193,6 +248,26 @@ def encode_texts(tokenizer: Tokenizer, texts: Sequence[str], *, adds: bool) -> l
         # The library raises its base class for every failure of a model, and its panics do not derive from `Exception`.
         raise EncodeError(f"the tokenizer raised {type(error).__name__}") from error
     return [array("I", encoding.ids).tobytes() for encoding in encodings]
+
+
+def exceeds(text: str, n_bytes: int) -> bool:
+    """Return whether `text` is longer than this in UTF-8. Cost: a copy of the text if it has nearly this length."""
+    if len(text) > n_bytes or text.isascii() or 4 * len(text) <= n_bytes:
+        return len(text) > n_bytes
+    return len(text.encode(errors="surrogatepass")) > n_bytes
+
+
+def _longest_token(tokenizer: Tokenizer, *, is_normalized: bool) -> int:
+    """Return the most characters of a text that one token of a byte-level tokenizer stands for."""
+    longest = max(map(len, tokenizer.get_vocab(with_added_tokens=True)), default=1)
+    return COMPOSED * longest if is_normalized else longest
+
+
+def _within(segments: Sequence[str], n_bytes: int) -> Sequence[str]:
+    """Return the segments that are not too long."""
+    if 4 * max(map(len, segments), default=0) <= n_bytes:
+        return segments
+    return [segment for segment in segments if not exceeds(segment, n_bytes)]
 
 
 def _tested(tokenizer: Tokenizer, wanted: Cuts, texts: Sequence[str]) -> tuple[Cuts, Frame | None]:

@@ -13,7 +13,7 @@ from ..chats.chat_files import load_chat
 from ..errors import TokenizerLoadError
 from .converted import SOURCES, convert
 from .segment_cache import CACHE_BYTES
-from .segment_encoder import SegmentEncoder, encode_texts
+from .segment_encoder import EncodingLimits, SegmentEncoder, encode_texts
 
 TOKENIZER_FILE = "tokenizer.json"
 MAX_FILES_NAMED = 10
@@ -44,7 +44,11 @@ class ModelTokenizer:
 
 
 def load_tokenizer(
-    path: str | Path, *, chat: ChatOptions | None = None, cache_bytes: int = CACHE_BYTES
+    path: str | Path,
+    *,
+    chat: ChatOptions | None = None,
+    cache_bytes: int = CACHE_BYTES,
+    limits: EncodingLimits | None = None,
 ) -> ModelTokenizer:
     """Load the tokenizer at `path`: a model folder, or a `tokenizer.json`, which then has no chat template.
 
@@ -55,34 +59,35 @@ def load_tokenizer(
         path: local folder or file.
         chat: the engine's options for chat templates; None for its defaults.
         cache_bytes: memory limit of the cache of encoded segments.
+        limits: of the texts; None for the defaults.
 
     Raises:
         TokenizerLoadError: a file is missing or broken; the message says which and what to do.
     Cost: 5 µs per vocabulary entry, mostly with the GIL held, and 0.1 s once in a process.
     """
     path = Path(path)
+
+    def made(encoder: Tokenizer, chat: ChatRenderer | None) -> ModelTokenizer:
+        encoder.no_truncation()
+        encoder.no_padding()
+        return ModelTokenizer(encoder, chat, SegmentEncoder(encoder, cache_bytes=cache_bytes, limits=limits))
+
     if path.is_file():
-        return _made(_load_encoder(path), None, cache_bytes)
+        return made(_load_encoder(path), None)
     if not path.is_dir():
         raise TokenizerLoadError(
             f"tokenizer path {path} does not exist; set model.tokenizer to a local folder with {TOKENIZER_FILE}, "
             f"or to that file"
         )
     if (path / TOKENIZER_FILE).is_file():
-        return _made(_load_encoder(path / TOKENIZER_FILE), load_chat(path, options=chat), cache_bytes)
+        return made(_load_encoder(path / TOKENIZER_FILE), load_chat(path, options=chat))
     if not any((path / name).is_file() for name in SOURCES):
         raise TokenizerLoadError(
             f"tokenizer folder {path} has no {TOKENIZER_FILE} (it has {_listing(path)}); copy it there from the "
             f"model's repository, or create it with transformers: AutoTokenizer.from_pretrained(...).save_pretrained(...)"
         )
     encoder, special_tokens = convert(path)
-    return _made(encoder, load_chat(path, options=chat, special_tokens=special_tokens), cache_bytes)
-
-
-def _made(encoder: Tokenizer, chat: ChatRenderer | None, cache_bytes: int) -> ModelTokenizer:
-    encoder.no_truncation()
-    encoder.no_padding()
-    return ModelTokenizer(encoder, chat, SegmentEncoder(encoder, cache_bytes=cache_bytes))
+    return made(encoder, load_chat(path, options=chat, special_tokens=special_tokens))
 
 
 def _listing(folder: Path) -> str:

@@ -10,6 +10,7 @@ from ..chats.chat import ChatOptions
 from ..chats.chat_files import MORE_TEMPLATES
 from ..errors import TokenizerLoadError
 from .segment_cache import CACHE_BYTES
+from .segment_encoder import EncodingLimits
 from .tokenizer import ModelTokenizer, load_tokenizer
 
 log = logging.getLogger(__name__)
@@ -25,6 +26,7 @@ class TokenizerFiles:
         path: local folder or file.
         chat: the engine's options for chat templates; None for its defaults.
         cache_bytes: memory limit of the cache of encoded segments.
+        limits: of the texts; None for the defaults.
 
     Attributes:
         tokenizer: as first loaded.
@@ -36,9 +38,14 @@ class TokenizerFiles:
     """
 
     def __init__(
-        self, path: Path, *, chat: ChatOptions | None = None, cache_bytes: int = CACHE_BYTES
+        self,
+        path: Path,
+        *,
+        chat: ChatOptions | None = None,
+        cache_bytes: int = CACHE_BYTES,
+        limits: EncodingLimits | None = None,
     ) -> None:
-        self._path, self._chat, self._cache_bytes = path, chat, cache_bytes
+        self._path, self._chat, self._cache_bytes, self._limits = path, chat, cache_bytes, limits
         self._watch = FileWatch(path, path / MORE_TEMPLATES, suffixes=SUFFIXES)
         self._watch.mark()
         self.tokenizer = self._load()
@@ -63,4 +70,4 @@ class TokenizerFiles:
         return tokenizer
 
     def _load(self) -> ModelTokenizer:
-        return load_tokenizer(self._path, chat=self._chat, cache_bytes=self._cache_bytes)
+        return load_tokenizer(self._path, chat=self._chat, cache_bytes=self._cache_bytes, limits=self._limits)

@@ -82,6 +82,13 @@ def remote_request(api: RemoteApi, request: ParsedRequest) -> RemoteRequest | No
 
     Cost: one pass over the body.
     """
+    try:
+        return _request(api, request)
+    except (UnicodeEncodeError, RecursionError):  # a lone surrogate, or variables nested too deeply
+        return None
+
+
+def _request(api: RemoteApi, request: ParsedRequest) -> RemoteRequest | None:
     prompt, raw = request.prompt, request.raw
     if isinstance(prompt, TextPrompt):
         return _text_request(api, request.model, prompt)
@@ -114,7 +121,7 @@ def read_response(path: str, body: bytes) -> TokenPrompt:
         if path == "/tokenize":
             return TokenPrompt(array("I", _tokenized(body).tokens))
         rendered = _rendered_list(body)[0] if path.startswith(COMPLETIONS_PATH) else _rendered(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, IndexError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, IndexError) as error:
         raise RemoteError("malformed", f"the response of {path} does not have vLLM's format") from error
     media = media_spans(rendered.features, len(rendered.token_ids)) if rendered.features else ()
     if media is None or not rendered.token_ids:
@@ -132,10 +139,7 @@ def _text_request(api: RemoteApi, model: str, prompt: TextPrompt) -> RemoteReque
         if not prompt.truncation.spares_added:
             fields["truncation_side"] = prompt.truncation.side
     path = "/tokenize" if api is RemoteApi.TOKENIZE else f"{COMPLETIONS_PATH}/render"
-    try:
-        return RemoteRequest(path, _encode(fields))
-    except UnicodeEncodeError:
-        return None
+    return RemoteRequest(path, _encode(fields))
 
 
 def _render_request(raw: RawRequest) -> RemoteRequest:

@@ -13,6 +13,7 @@ from typing import TypeVar
 import msgspec
 from msgspec import Raw
 
+from ...configs.section import MAX_NAME_CHARS
 from ..chats.conversation import Message
 from ..errors import BodyFormatError, ModelMissingError, PromptMissingError
 from ..model import AnyPrompt, NoPrefixReason, NoPrompt, ParsedRequest, RawRequest, TextPrompt
@@ -182,6 +183,9 @@ def _read(api: _Api, body: bytes) -> ParsedRequest:
     if found is None:
         raise PromptMissingError(api.missing)
     prompt = found.prompt
+    if model and len(model) > MAX_NAME_CHARS:
+        detail = f"the model's name has {len(model)} characters, more than {MAX_NAME_CHARS}"
+        model, prompt = "", NoPrompt(NoPrefixReason.NAME_TOO_LONG, detail)
     cache_salt = None
     if head.cache_salt is not ABSENT:
         cache_salt = _string(head.cache_salt)
@@ -239,11 +243,11 @@ def direct_request(
 
 
 def _raw_chat(model: str, messages: object) -> RawRequest | None:
-    """Return the HTTP request with the same prompt; None if its text is not valid Unicode."""
+    """Return the HTTP request with the same prompt; None if it cannot be written as JSON."""
     fields = {"model": model, "messages": messages} if model else {"messages": messages}
     try:
         return RawRequest("/v1/chat/completions", _encode(fields))
-    except UnicodeEncodeError:
+    except (UnicodeEncodeError, RecursionError):
         return None
 
 

@@ -11,7 +11,8 @@ import msgspec
 
 from .errors import Failure, MalformedError
 
-DECODE_ERRORS = (msgspec.MsgspecError, UnicodeDecodeError)
+DECODE_ERRORS = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+"""All that decoding raises for bytes from outside; the last for values that are nested too deeply."""
 
 
 class Wire(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

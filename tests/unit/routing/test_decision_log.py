@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from kvatlas.configs.section import MAX_NAME_CHARS
 from kvatlas.indexer.match import PrefixMatch, RankMatch
 from kvatlas.routing.control_headers import MAX_ID_CHARS
 from kvatlas.routing.decision_log import DecisionLog, decision_families, size_bytes
@@ -73,7 +74,8 @@ def test_decision_takes_no_more_memory_than_it_is_counted_with(
     rows = [[(number + term) / 1000 for term in range(n_scorers)] for number in range(n_endpoints)]
     candidates = fleet(n_endpoints, n_runs=n_runs, n_ranks=n_ranks)
     longest = ("x" * MAX_ID_CHARS, "y" * MAX_ID_CHARS, "z" * MAX_ID_CHARS, 1000, "w" * MAX_ID_CHARS)
-    decision = replace(decided(rows, [1.0] * n_scorers, candidates=candidates), origin=Origin(*longest))
+    decision = decided(rows, [1.0] * n_scorers, candidates=candidates)
+    decision = replace(decision, model="\N{GRINNING FACE}" * MAX_NAME_CHARS, origin=Origin(*longest))
     log = DecisionLog(max_count=1, max_bytes=2**30)
     log.add(decision, request_id="x" * MAX_ID_CHARS, at=0.5)
 

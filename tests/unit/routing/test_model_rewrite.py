@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kvatlas.configs.section import MAX_NAME_CHARS
 from kvatlas.routing.model_rewrite import rewritten
 
 NAMES = st.text(min_size=1, max_size=20)
@@ -61,3 +62,12 @@ def test_all_but_the_model_stays(members: dict[str, object], target: str) -> Non
 
     assert rewrite is not None
     assert json.loads(rewrite.body) == members | {"model": target}
+
+
+def test_name_that_is_too_long_is_not_written_into_responses() -> None:
+    body = json.dumps({"model": "q" * (MAX_NAME_CHARS + 1)}).encode()
+
+    rewrite = rewritten(body, "t")
+
+    assert rewrite is not None
+    assert (rewrite.body, rewrite.asked_for) == (b'{"model":"t"}', "")

@@ -51,6 +51,8 @@ async def test_figures_tell_what_was_encoded_and_what_was_known(models: dict[str
         "encoded_tokens_total": 3,
         "timeouts_total": 0,
         "refusals_total": 0,
+        "queued_chars": 0,
+        "slices_dropped_total": 0,
         "cache_evictions_total": 0,
         "cache_segments": 2,
         "reloads_total used": 0,
@@ -69,14 +71,18 @@ async def test_figures_are_zero_when_no_tokenizer_is_configured() -> None:
 
 
 async def test_limits_are_those_of_the_configuration(models: dict[str, Path]) -> None:
-    model = ModelConfig(tokenizer=str(models["tiny"]))
+    model = ModelConfig(tokenizer=str(models["tiny"]), max_model_len=100_000)
     config = TokenizationConfig(timeout=Duration(1e-9), cache_mebibytes=1)
     with closing(Tokenization(model, config)) as tokenization:
-        late = await tokenization.pipeline.prompt(PATH, body(" word ".join(map(str, range(60_000)))))
-        await until(lambda: figures(tokenization)["cache_evictions_total"] > 0, what="a full cache")
+        text = " word ".join(map(str, range(60_000)))
+        late = await tokenization.pipeline.prompt(PATH, body(text))
+        assert tokenization.encoder is not None
+        tokenization.encoder.tokens(text, add_special_tokens=True)
         found = figures(tokenization)
     assert late.reason == "tokenize_timeout"
     assert found["timeouts_total"] == 1
+    assert found["cache_evictions_total"] > 0
+    assert found["slices_dropped_total"] > 0
     assert found["cache_bytes"] <= 2**20
 
 

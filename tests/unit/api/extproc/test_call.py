@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import time
 from dataclasses import dataclass, field
 
 import pytest
 from grpc import StatusCode
 
 from kvatlas.api.extproc import ext_proc_pb2 as pb
-from kvatlas.api.extproc.call import MAX_WAITING, ExtProcCall
+from kvatlas.api.extproc.call import MAX_WAITING, MAX_WAITING_BYTES, ExtProcCall
 from kvatlas.api.extproc.intake import Intake
 from kvatlas.api.extproc.stream import StreamContext, StreamOptions, StreamReports
 from kvatlas.routing.outcome import Completion, Outcome
 from kvatlas.routing.router import Route, Router, RoutingRequest, RoutingResult
 from kvatlas.tokenization.eventual import Eventual, Later
-from support.ext_proc import DUPLEX, make_route, request_body, request_headers
+from support.ext_proc import DUPLEX, make_route, request_body, request_headers, streamed
 
 ROUTE = make_route("10.0.0.1:8000")
 REQUEST = (request_headers(config=DUPLEX), request_body(b"{}", end=True))
@@ -121,12 +122,37 @@ async def test_request_ends_once_when_its_client_leaves_in_the_same_breath(
     assert len(gateway.completions) == 1
 
 
-async def test_gateway_that_goes_on_and_on_is_stopped() -> None:
+@pytest.mark.parametrize(
+    "more",
+    [
+        pytest.param([request_body(b"x")] * (MAX_WAITING + 1), id="messages"),
+        pytest.param([request_body(b"x" * (MAX_WAITING_BYTES // 2))] * 2, id="bytes"),
+    ],
+)
+async def test_gateway_that_goes_on_and_on_is_stopped(more: list[pb.ProcessingRequest]) -> None:
     gateway, router = Gateway(), WaitingRouter()
     call = call_on(gateway, router)
 
-    send(call, *REQUEST, *[request_body(b"x")] * (MAX_WAITING + 1))
+    send(call, *REQUEST, *more)
     await turns()
 
     assert gateway.ended == [StatusCode.RESOURCE_EXHAUSTED]
     assert [each.outcome for each in gateway.completions] == [Outcome.ABORTED]
+
+
+async def test_upload_past_the_time_limit_is_routed_at_once() -> None:
+    gateway, router, intake = Gateway(), WaitingRouter(), Intake(max_seconds=0)
+    router.may_answer.set()
+    call = call_on(gateway, router, intake)
+    send(call, request_headers(config=DUPLEX), request_body(b"ab"))
+    assert gateway.sent == []
+
+    intake.expire(time.monotonic())
+    await turns()
+    send(call, request_body(b"cd", end=True))
+
+    replies = [pb.ProcessingResponse.FromString(reply) for reply in gateway.sent]
+    assert streamed(replies, "request_body") == [(b"ab", False), (b"cd", True)]
+    call.gone()
+    intake.expire(time.monotonic())
+    assert (intake.n_streams, intake.n_requests, intake.n_bytes) == (0, 0, 0)

@@ -6,10 +6,11 @@ import pytest
 
 from kvatlas.api.errors import ExtProcError
 from kvatlas.api.extproc import ext_proc_pb2 as pb
-from kvatlas.api.extproc.intake import Intake
+from kvatlas.api.extproc.headers import MAX_HEADERS
+from kvatlas.api.extproc.intake import SLOW_SECONDS, Intake
 from kvatlas.api.extproc.replies import MAX_CHUNK_BYTES
 from kvatlas.routing.outcome import Outcome
-from kvatlas.routing.router import Overload, Refusal, RefusalCode
+from kvatlas.routing.router import ModelRewrite, Overload, Refusal, RefusalCode
 from support.ext_proc import (
     BUFFERED,
     DUPLEX,
@@ -49,14 +50,16 @@ def full(intake: Intake) -> Intake:
 def test_duplex_request_past_the_pending_limit_passes_as_it_comes(body: list[pb.ProcessingRequest]) -> None:
     driver = MachineDriver(ROUTE, intake=full(Intake(max_requests=2)))
 
-    (header,) = driver.send(request_headers(config=DUPLEX))
-    assert metadata_destination(header) == "10.0.0.1:8000"
+    assert driver.send(request_headers(config=DUPLEX)) == []
     for message in body:
-        chunks = streamed(driver.send(message), "request_body")
+        replies = driver.send(message)
+        if message is body[0]:
+            assert metadata_destination(replies[0]) == "10.0.0.1:8000"
+        chunks = streamed(replies, "request_body")
         assert b"".join(chunk for chunk, _ in chunks) == message.request_body.body
         assert [end for _, end in chunks][-1:] == [message.request_body.end_of_stream]
     assert [(asked.overload, asked.has_body, asked.body) for asked in driver.requests] == [
-        (Overload.PENDING_REQUESTS, True, b"")
+        (Overload.PENDING_REQUESTS, True, body[0].request_body.body)
     ]
 
 
@@ -71,14 +74,14 @@ def test_duplex_request_past_the_pending_limit_passes_with_its_trailers() -> Non
     assert streamed(replies, "request_body") == [(b"ab", False)]
 
 
-def test_buffered_request_past_the_pending_limit_is_routed_on_its_headers() -> None:
+def test_buffered_request_past_the_pending_limit_is_routed_without_prefix() -> None:
     driver = MachineDriver(ROUTE, intake=full(Intake(max_requests=1)))
 
     replies = driver.send(request_headers(config=BUFFERED), request_body(b"ab", end=True))
 
-    assert metadata_destination(replies[0]) == "10.0.0.1:8000"
-    assert replies[1] == pb.ProcessingResponse(request_body=pb.BodyResponse())
-    assert driver.requests[0].overload is Overload.PENDING_REQUESTS
+    assert replies[0] == pb.ProcessingResponse(request_headers=pb.HeadersResponse())
+    assert metadata_destination(replies[1]) == "10.0.0.1:8000"
+    assert (driver.requests[0].overload, driver.requests[0].body) == (Overload.PENDING_REQUESTS, b"ab")
 
 
 def test_duplex_request_without_room_goes_on_from_where_it_is() -> None:
@@ -91,7 +94,7 @@ def test_duplex_request_without_room_goes_on_from_where_it_is() -> None:
     assert metadata_destination(replies[0]) == "10.0.0.1:8000"
     assert streamed(replies, "request_body") == [(b"abcdef", False)]
     assert streamed(rest, "request_body") == [(b"ghi", False), (b"", True)]
-    assert (driver.requests[0].overload, driver.requests[0].body) == (Overload.HELD_BYTES, b"")
+    assert (driver.requests[0].overload, driver.requests[0].body) == (Overload.HELD_BYTES, b"abcdef")
     assert driver.intake.n_bytes == 0
 
 
@@ -116,7 +119,9 @@ def test_room_is_given_back_once_a_request_is_routed(config: pb.ProtocolConfigur
     for _ in range(3):
         driver = MachineDriver(ROUTE, intake=intake)
         driver.send(request_headers(config=config))
-        assert intake.n_requests == 1
+        assert intake.n_requests == (
+            config is DUPLEX
+        )  # otherwise the gateway holds the body until it is whole
         driver.send(request_body(b"abcde", end=True))
         assert (intake.n_requests, intake.n_bytes) == (0, 0)
         assert driver.requests[0].overload is None
@@ -150,3 +155,81 @@ def test_room_is_given_back_when_a_request_is_refused() -> None:
     driver.send(request_headers(config=DUPLEX), request_body(b"x" * 10), request_body(b"x"))
     assert driver.close().outcome is Outcome.REFUSED
     assert (driver.intake.n_requests, driver.intake.n_bytes) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    "begun",
+    [
+        pytest.param([request_headers(config=DUPLEX)], id="headers_alone"),
+        pytest.param([request_headers(config=DUPLEX), request_body(b"abc")], id="amid_the_body"),
+    ],
+)
+def test_upload_past_the_time_limit_goes_on_without_prefix(begun: list[pb.ProcessingRequest]) -> None:
+    intake = Intake(max_seconds=30)
+    driver = MachineDriver(ROUTE, intake=intake)
+    driver.send(*begun)
+
+    assert not intake.expire(29.9)
+    assert driver.revoked == []
+    intake.expire(30.0)
+    replies = driver.carry_out_revocation()
+    replies += driver.send(request_body(b"def", end=True))
+
+    assert metadata_destination(replies[0]) == "10.0.0.1:8000"
+    assert b"".join(chunk for chunk, _ in streamed(replies, "request_body")) == b"abcdef"[-3 * len(begun) :]
+    assert driver.requests[0].overload is Overload.UPLOAD_TIME
+    assert (intake.n_requests, intake.n_bytes) == (0, 0)
+
+
+LARGE_HEADER = ("x-large", "x" * 10_000)
+
+
+def test_large_headers_of_a_body_that_never_comes_are_dropped_when_others_need_the_room() -> None:
+    intake = Intake(max_bytes=25_000)
+    driver = MachineDriver(ROUTE, intake=intake)
+    driver.send(request_headers(LARGE_HEADER, ("x-session-id", "s"), config=BUFFERED))
+    assert intake.n_bytes > 10_000
+    intake.expire(SLOW_SECONDS)
+
+    assert not intake.hold(20_000)
+    assert driver.carry_out_revocation() == []
+    assert intake.hold(20_000)
+    (reply,) = driver.send(request_body(b"{}", end=True))
+
+    assert metadata_destination(reply) == "10.0.0.1:8000"
+    assert driver.requests[0].overload is Overload.HELD_BYTES
+    assert driver.requests[0].headers.keys() == {":path", "x-request-id"}
+
+
+@both_modes
+def test_large_headers_without_room_cost_the_request_its_prefix_alone(
+    config: pb.ProtocolConfiguration,
+) -> None:
+    driver = MachineDriver(ROUTE, intake=Intake(max_bytes=100))
+
+    driver.send(request_headers(LARGE_HEADER, config=config), request_body(b"{}", end=True))
+
+    assert driver.requests[0].overload is Overload.HELD_BYTES
+    assert metadata_destination(driver.replies[config is BUFFERED]) == "10.0.0.1:8000"
+    assert (driver.intake.n_requests, driver.intake.n_bytes) == (0, 0)
+
+
+def test_more_headers_than_are_read_are_refused() -> None:
+    driver = MachineDriver(ROUTE)
+
+    (reply,) = driver.send(request_headers(*[("x", "y")] * (MAX_HEADERS + 1), config=DUPLEX))
+
+    assert reply.immediate_response.status.code == 431
+    assert driver.close().outcome is Outcome.REFUSED
+
+
+def test_new_body_is_not_kept_during_the_response() -> None:
+    route = make_route("10.0.0.1:8000", rewrite=ModelRewrite(b"new", "asked", "target"))
+    driver = MachineDriver(route)
+
+    replies = driver.send(request_headers(config=DUPLEX), request_body(b"old", end=True))
+
+    assert streamed(replies, "request_body") == [(b"new", True)]
+    kept = driver.close().route
+    assert kept is not None
+    assert kept.rewrite == ModelRewrite(b"", "asked", "target")

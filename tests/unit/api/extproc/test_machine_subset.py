@@ -6,6 +6,7 @@ import pytest
 from google.protobuf.struct_pb2 import ListValue, Struct, Value
 
 from kvatlas.api.extproc import ext_proc_pb2 as pb
+from kvatlas.api.extproc.dialect import MAX_SUBSET, Dialect, LlmD, Proposal
 from support.ext_proc import (
     BUFFERED,
     DUPLEX,
@@ -89,3 +90,15 @@ def test_subset_of_a_later_message_wins() -> None:
     )
 
     assert driver.requests[0].subset == frozenset({B})
+
+
+MANY = [f"10.0.{number >> 8}.{number & 255}:80" for number in range(MAX_SUBSET + 1)]
+
+
+@pytest.mark.parametrize("dialect", [Proposal(), LlmD()], ids=["proposal", "llm_d"])
+@pytest.mark.parametrize("hint", [MANY, Value(string_value=",".join(MANY))], ids=["list", "text"])
+def test_addresses_beyond_the_limit_are_not_allowed(dialect: Dialect, hint: Value | list[str]) -> None:
+    allowed = dialect.subset(subset_hint(hint))
+
+    assert allowed is None or len(allowed) == MAX_SUBSET
+    assert (allowed is None) == (isinstance(dialect, LlmD) and isinstance(hint, Value))

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvatlas.api.extproc.intake import Intake
-from kvatlas.api.extproc.usage import MAX_HELD_BYTES, usage_reader
+from kvatlas.api.extproc.usage import FREE_LINE_BYTES, MAX_HELD_BYTES, usage_reader
 from kvatlas.routing.outcome import Usage, UsageGap
 
 JSON, EVENTS = "application/json", "text/event-stream"
@@ -218,3 +218,22 @@ def test_line_too_long_to_hold_costs_itself(size: int) -> None:
 
     assert read(*pieces, DONE, kind=EVENTS) is UsageGap.TOO_LONG
     assert read(*pieces, CHAT_STREAM, kind=EVENTS) == TOLD
+
+
+@pytest.mark.parametrize(
+    ("length", "max_bytes", "expected"),
+    [
+        pytest.param(FREE_LINE_BYTES, 0, TOLD, id="ordinary_line_needs_no_room"),
+        pytest.param(100_000, 100_000, TOLD, id="room"),
+        pytest.param(100_000, 50_000, UsageGap.OVERLOAD, id="no_room"),
+    ],
+)
+def test_line_that_does_not_end_is_held_within_the_budget(
+    length: int, max_bytes: int, expected: Usage | UsageGap
+) -> None:
+    line = event({"usage": CACHED, "x": ""}).rstrip()
+    line = line[:-2] + b"x" * (length - len(line)) + line[-2:]
+    pieces = [line[start : start + 1000] for start in range(0, length, 1000)]
+
+    assert read(*pieces, *pieces, b"\n", kind=EVENTS, max_bytes=0) is UsageGap.OVERLOAD
+    assert read(*pieces, b"\n", *pieces, b"\n", kind=EVENTS, max_bytes=max_bytes) == expected

@@ -218,6 +218,15 @@ def test_error_says_what_is_wrong_when_the_template_is(
     assert outcome(unlimited, ECHO) == "[hi]"
 
 
+def test_error_says_so_when_the_chat_is_nested_too_deeply(unlimited: TemplateProcess) -> None:
+    deep: object = None
+    for _ in range(100_000):
+        deep = [deep]
+    with pytest.raises(RenderError, match="RecursionError"):
+        unlimited.render(foreign(variables={"deep": deep}))
+    assert outcome(unlimited, ECHO) == "[hi]"
+
+
 async def test_each_chat_gets_its_own_text_when_many_come_at_once(unlimited: TemplateProcess) -> None:
     chats = [foreign(f"{number % 5} {ECHO}", f"{number}") for number in range(50)]
     prompts = await asyncio.gather(*map(unlimited.rendered, chats))

@@ -6,11 +6,22 @@ from collections.abc import Iterator
 from contextlib import closing
 
 import pytest
-from tokenizers import normalizers
+from tokenizers import Tokenizer, normalizers
 
-from kvatlas.tokenization.encoding.encoding_pool import INLINE_CHARS, QUICK_CHARS, SLICE_CHARS, EncodingPool
-from kvatlas.tokenization.encoding.segment_encoder import SegmentEncoder
-from kvatlas.tokenization.errors import EncodeError, EncoderBusyError, EncodeTimeoutError
+from kvatlas.tokenization.encoding.encoding_pool import (
+    DRAFT_CHARS,
+    INLINE_CHARS,
+    QUICK_CHARS,
+    EncodingPool,
+)
+from kvatlas.tokenization.encoding.segment_encoder import EncodingLimits, SegmentEncoder
+from kvatlas.tokenization.encoding.slices import SLICE_CHARS
+from kvatlas.tokenization.errors import (
+    EncodeError,
+    EncoderBusyError,
+    EncodeTimeoutError,
+    TextTooLongError,
+)
 from support.tokenizer_families import CHATML, LLAMA3, QWEN2, byte_level, metaspace, template, token
 from support.waiting import until
 
@@ -96,17 +107,19 @@ async def test_text_that_needs_no_library_is_encoded_on_the_event_loop_when_it_i
             await pool.tokens(encoder, text, add_special_tokens=False)
 
 
-async def test_timeout_error_is_raised_when_the_time_is_up_and_the_text_is_known_later(
+async def test_text_is_dropped_when_the_time_is_up_except_for_what_a_thread_has_begun(
     encoder: SegmentEncoder,
 ) -> None:
-    with closing(EncodingPool(timeout_s=0)) as pool:
+    with closing(EncodingPool(threads=1, timeout_s=0)) as pool:
         with pytest.raises(EncodeTimeoutError, match="longer than 0 s"):
             await pool.tokens(encoder, LONG, add_special_tokens=True)
-        await until(
-            lambda: not encoder.draft(LONG, add_special_tokens=True).missing(), what="the ids in the cache"
-        )
-        assert await pool.tokens(encoder, LONG, add_special_tokens=True) == whole(LONG)
+        n_slices = len(LONG) // SLICE_CHARS + 1
+        assert n_slices - 1 <= pool.dropped_slices <= n_slices
+        assert pool.queued_chars <= SLICE_CHARS + 2 * 2048
+        await until(lambda: not pool.queued_chars, what="the end of the slice that was begun")
         assert pool.counters.timeouts == 1
+    known = encoder.draft(LONG, add_special_tokens=True)
+    assert sum(map(len, known.missing())) >= len(LONG) - SLICE_CHARS - 2048
 
 
 async def test_text_is_encoded_once_when_several_requests_have_it(
@@ -122,27 +135,85 @@ async def test_text_is_encoded_once_when_several_requests_have_it(
     assert pool.counters.encoded_tokens == sum(map(len, once)) // 4
 
 
-async def test_parts_of_a_long_text_are_known_before_all_of_it_is(encoder: SegmentEncoder) -> None:
-    text = "".join(f"part {number}\n{LONG}" for number in range(10))
-    with closing(EncodingPool(threads=1, timeout_s=0)) as pool, pytest.raises(EncodeTimeoutError):
-        await pool.tokens(encoder, text, add_special_tokens=True)
-    draft = encoder.draft(text, add_special_tokens=True)
-    assert 0 < len(draft.missing()) < len(draft.segments)
-    assert len(text) > 10 * SLICE_CHARS
+async def test_longest_prompt_gives_way_when_a_shorter_one_does_not_fit(encoder: SegmentEncoder) -> None:
+    with closing(EncodingPool(threads=1, timeout_s=60, queue_chars=len(LONG) + 30_000)) as pool:
+        texts = [LONG, LONG[:28_000].replace("line", "row"), LONG[:18_000].replace("line", "column")]
+        long, middle, short = (
+            asyncio.ensure_future(pool.tokens(encoder, text, add_special_tokens=True)) for text in texts
+        )
+        with pytest.raises(EncoderBusyError, match="shorter prompts came first"):
+            await long
+        assert [await middle, await short] == [whole(text) for text in texts[1:]]
+        assert (pool.counters.refusals, pool.queued_chars) == (1, 0)
 
 
-async def test_busy_error_is_raised_when_too_much_text_waits(encoder: SegmentEncoder) -> None:
-    with closing(EncodingPool(threads=1, timeout_s=60, queue_chars=1)) as pool:
+async def test_busy_error_is_raised_when_a_text_does_not_fit_beside_shorter_ones(
+    encoder: SegmentEncoder,
+) -> None:
+    with closing(EncodingPool(threads=1, timeout_s=60, queue_chars=len(LONG))) as pool:
         first = asyncio.ensure_future(pool.tokens(encoder, LONG, add_special_tokens=True))
         await asyncio.sleep(0)
         with pytest.raises(EncoderBusyError, match=r"1\d{5} characters wait"):
-            await pool.tokens(encoder, "other " * 1000, add_special_tokens=True)
+            await pool.tokens(encoder, LONG.replace("line", "row"), add_special_tokens=True)
         # The same text needs no more work, and short ones no thread.
         assert await pool.tokens(encoder, LONG, add_special_tokens=True) == whole(LONG)
         assert await pool.tokens(encoder, "short", add_special_tokens=True) == whole("short")
         assert await first == whole(LONG)
         assert await pool.tokens(encoder, "other " * 1000, add_special_tokens=True) == whole("other " * 1000)
         assert pool.counters.refusals == 1
+
+
+async def test_text_is_refused_before_it_is_queued_when_it_alone_is_above_the_limit(
+    encoder: SegmentEncoder,
+) -> None:
+    with (
+        closing(EncodingPool(queue_chars=len(LONG) - 1)) as pool,
+        pytest.raises(TextTooLongError, match=f"more than {len(LONG) - 1} characters"),
+    ):
+        pool.tokens(encoder, LONG, add_special_tokens=True)
+    assert pool.counters.encode_seconds == 0
+
+
+@pytest.mark.parametrize("tokenizer", [TOKENIZER, byte_level(QWEN2)], ids=["library", "native"])
+@pytest.mark.parametrize("piece", ["x", "\u4f60"])
+async def test_piece_without_a_cut_gets_ids_up_to_the_limit_in_bytes(
+    tokenizer: Tokenizer, piece: str
+) -> None:
+    n_bytes = 30_000
+    n_chars = n_bytes // len(piece.encode())
+    encoder = SegmentEncoder(tokenizer, limits=EncodingLimits(piece_bytes=n_bytes))
+    with closing(EncodingPool(timeout_s=60)) as pool:
+        text = "line by " + piece * (n_chars - len("line by "))  # too short at the cut for a segment
+        got = await pool.tokens(encoder, text, add_special_tokens=True)
+        assert got == array("I", tokenizer.encode(text).ids)
+        for n_more in (n_chars, 9 * n_chars):
+            with pytest.raises(TextTooLongError, match="cannot be cut has more than 30000 bytes"):
+                await pool.tokens(encoder, text + piece * n_more, add_special_tokens=True)
+
+
+async def test_short_text_is_encoded_before_a_long_one_that_came_first(encoder: SegmentEncoder) -> None:
+    with closing(EncodingPool(threads=1, timeout_s=60)) as pool:
+        long = asyncio.ensure_future(
+            pool.tokens(encoder, "".join(f"part {n}\n{LONG}" for n in range(20)), add_special_tokens=True)
+        )
+        await asyncio.sleep(0)
+        n_long = pool.queued_chars
+        await pool.tokens(encoder, "other " * 1000, add_special_tokens=True)
+        assert not long.done()
+        assert pool.queued_chars > n_long - 5 * SLICE_CHARS
+        await long
+
+
+async def test_very_long_text_is_split_in_a_thread_and_gets_the_same_ids() -> None:
+    tokenizer = byte_level(QWEN2)
+    encoder = SegmentEncoder(tokenizer)
+    text = LONG * (DRAFT_CHARS // len(LONG) + 1)
+    with closing(EncodingPool(timeout_s=60)) as pool:
+        for _ in ("new", "known"):
+            waiting = pool.tokens(encoder, text, add_special_tokens=True)
+            assert await waiting == array("I", tokenizer.encode(text).ids)
+    with closing(EncodingPool(timeout_s=0)) as pool, pytest.raises(EncodeTimeoutError):
+        await pool.tokens(encoder, text, add_special_tokens=True)
 
 
 async def test_encode_error_is_raised_for_the_request_with_the_bad_text_alone(
@@ -158,17 +229,24 @@ async def test_encode_error_is_raised_for_the_request_with_the_bad_text_alone(
         await bad
 
 
-async def test_work_goes_on_when_the_request_is_cancelled(
-    pool: EncodingPool, encoder: SegmentEncoder
+async def test_work_is_dropped_when_the_last_request_that_waits_for_it_is_cancelled(
+    encoder: SegmentEncoder,
 ) -> None:
-    request = asyncio.ensure_future(pool.tokens(encoder, LONG, add_special_tokens=True))
-    await asyncio.sleep(0)
-    request.cancel()
-    await asyncio.wait([request])
-    assert request.cancelled()
-    await until(
-        lambda: not encoder.draft(LONG, add_special_tokens=True).missing(), what="the ids in the cache"
-    )
+    with closing(EncodingPool(threads=1, timeout_s=60)) as pool:
+        requests = [
+            asyncio.ensure_future(pool.tokens(encoder, LONG, add_special_tokens=True)) for _ in range(2)
+        ]
+        await asyncio.sleep(0)
+        requests[0].cancel()
+        await asyncio.wait(requests[:1])
+        assert pool.dropped_slices == 0
+        requests[1].cancel()
+        await asyncio.wait(requests)
+        assert pool.dropped_slices > 0
+        assert pool.queued_chars <= SLICE_CHARS + 2 * 2048
+        # What was dropped is encoded for the next request that has it.
+        assert await pool.tokens(encoder, LONG, add_special_tokens=True) == whole(LONG)
+        assert pool.queued_chars == 0
 
 
 async def test_work_of_another_tokenizer_is_not_taken_for_the_same(

@@ -15,8 +15,8 @@ from tokenizers import Tokenizer, models, processors
 
 from kvatlas.tokenization.encoding.cuts import Cuts
 from kvatlas.tokenization.encoding.probes import PATTERNS, probe_texts
-from kvatlas.tokenization.encoding.segment_encoder import SegmentEncoder
-from kvatlas.tokenization.errors import EncodeError
+from kvatlas.tokenization.encoding.segment_encoder import EncodingLimits, SegmentEncoder, exceeds
+from kvatlas.tokenization.errors import EncodeError, TextTooLongError
 from support.tokenizer_families import (
     FAMILIES,
     LLAMA3,
@@ -67,6 +67,52 @@ def test_ids_are_those_of_the_whole_text_whatever_the_text(
     for _ in ("new", "known"):
         got = segmented(encoder(name, segment_chars), text, add_special_tokens=add_special_tokens)
         assert got == wanted
+
+
+@pytest.mark.parametrize("name", ["llama3", "qwen2", "o200k", "nfkc", "normalized_tokens", "ordinary_tokens"])
+@given(text=TEXTS)
+def test_no_text_is_too_long_for_a_context_of_as_many_tokens_as_it_has(name: str, text: str) -> None:
+    ids = whole(family(name), text, add_special_tokens=False)
+    assert encoder(name, 12).is_native
+    if ids is not None:
+        limited(name, len(ids)).check_fits(text)
+
+
+@cache
+def limited(name: str, context_tokens: int) -> SegmentEncoder:
+    return SegmentEncoder(family(name), limits=EncodingLimits(context_tokens=context_tokens))
+
+
+@pytest.mark.parametrize(
+    ("name", "longest"), [pytest.param("llama3", 13, id="native"), pytest.param("llama2", None, id="library")]
+)
+def test_text_is_too_long_when_tokens_of_the_greatest_length_do_not_fit(
+    name: str, longest: int | None
+) -> None:
+    assert longest is None or max(map(len, family(name).get_vocab())) == longest
+    if longest is None:  # this tokenizer may stand for several characters by one unknown token
+        limited(name, 10).check_fits("x" * 1000)
+        return
+    limited(name, 10).check_fits("x" * 10 * longest)
+    with pytest.raises(
+        TextTooLongError, match="more than 130 characters, which cannot fit into the model's context"
+    ):
+        limited(name, 10).check_fits("x" * (10 * longest + 1))
+
+
+@pytest.mark.parametrize(
+    ("text", "n_bytes", "is_longer"),
+    [
+        pytest.param("x" * 10, 10, False, id="equal"),
+        pytest.param("x" * 11, 10, True, id="ascii"),
+        pytest.param("\u00e9" * 5, 10, False, id="equal_in_bytes"),
+        pytest.param("\u00e9" * 6, 10, True, id="longer_in_bytes"),
+        pytest.param("\ud800" * 4, 10, True, id="surrogates"),
+        pytest.param("", 0, False, id="empty"),
+    ],
+)
+def test_length_is_compared_in_bytes(text: str, n_bytes: int, *, is_longer: bool) -> None:
+    assert exceeds(text, n_bytes) is is_longer
 
 
 @pytest.mark.parametrize("name", FAMILIES)

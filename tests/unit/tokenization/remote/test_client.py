@@ -153,6 +153,7 @@ async def test_answers_are_kept_only_as_far_as_memory_is_given(cache_bytes: int)
         pytest.param(status(503), "unusable", True, id="unavailable"),
         pytest.param(status(302), "unusable", True, id="redirect"),
         pytest.param(status(200, "[]"), "malformed", True, id="malformed"),
+        pytest.param(status(200, '{"more": ' + "[" * 100_000), "malformed", True, id="nested_deeply"),
     ],
 )
 async def test_a_server_is_left_alone_only_when_it_is_its_fault(

@@ -268,6 +268,8 @@ def test_ids_and_media_are_read_from_a_response(path: str, answer: object, promp
         pytest.param("/tokenize", b"", id="empty"),
         pytest.param("/tokenize", b"\xff", id="bytes"),
         pytest.param("/tokenize", b'{"tokens": [[1]]}', id="lists_of_ids"),
+        pytest.param("/tokenize", b'{"more": ' + b"[" * 100_000, id="nested_deeply"),
+        pytest.param(f"{CHAT}/render", b'{"features": ' + b'{"a": ' * 100_000, id="nested_deeply_render"),
         pytest.param("/tokenize", b'{"tokens": [-1]}', id="negative_id"),
         pytest.param("/v1/completions/render", b"[]", id="no_prompt"),
         pytest.param("/v1/completions/render", b'{"token_ids": [1]}', id="no_list"),

@@ -229,6 +229,7 @@ def test_lease_is_read_when_it_is_one() -> None:
         "a", leaseDurationSeconds=4
     )
     assert read_lease(b'{"metadata": 4}') is None
+    assert read_lease(b'{"metadata": {"a": ' + b"[" * 100_000) is None
 
 
 class Processes(RuleBasedStateMachine):

@@ -186,6 +186,9 @@ def test_copy_keeps_what_it_knew_when_a_listed_object_is_unreadable() -> None:
     ("data", "reason"),
     [
         pytest.param(b"nonsense\n", "malformed", id="no_json"),
+        pytest.param(
+            b'{"type": "ADDED", "object": ' + b"[" * 100_000 + b"\n", "malformed", id="nested_deeply"
+        ),
         pytest.param(b'{"type": "ADDED"}\n', "malformed", id="no_object"),
         pytest.param(b'{"type": "ADDED", "object": {}}\n', "malformed", id="no_metadata"),
         pytest.param(line("ADDED", {"metadata": {}}), "malformed", id="no_name"),
@@ -335,6 +338,7 @@ def test_pauses_are_spread_when_several_pickers_fail_together(draw: float, waite
     "body",
     [
         pytest.param(b"{", id="cut"),
+        pytest.param(b'{"metadata": {}, "more": ' + b"[" * 100_000, id="nested_deeply"),
         pytest.param(b'{"metadata": {}, "items": []}', id="no_position"),
         pytest.param(page({"metadata": {}}), id="no_name"),
         pytest.param(page({"size": "big"}), id="no_metadata"),
