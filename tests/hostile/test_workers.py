@@ -33,6 +33,12 @@ async def is_ready(served: Served, port: int) -> bool:
         return answer.status == 200
 
 
+async def beats(served: Served, port: int) -> bool:
+    """Return whether the event loop of a worker had a heartbeat: before that, its parent takes it to be starting."""
+    async with served.session.get(f"http://127.0.0.1:{port}/metrics") as answer:
+        return "kvatlas_loop_held_seconds_count 0.0" not in await answer.text()
+
+
 async def test_frozen_worker_is_started_again_while_the_other_serves(tmp_path: Path) -> None:
     config = {
         "server": ANY_PORTS | {"workers": 2, "workerTimeout": f"{TIMEOUT_S}s"},
@@ -44,6 +50,7 @@ async def test_frozen_worker_is_started_again_while_the_other_serves(tmp_path: P
         first, second = children(parent)
         await until(lambda: is_ready(served, rest_ports(served, 1)[0]), what="the second worker")
 
+        await until(lambda: beats(served, rest_ports(served, 1)[0]), what="its first heartbeat")
         os.kill(second, signal.SIGSTOP)
         await until(lambda: len(rest_ports(served, 1)) == 2, what="the second worker again")
         assert await is_ready(served, rest_ports(served, 0)[0])
