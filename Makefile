@@ -10,6 +10,7 @@ PYTHON ?=
 ARGS ?=
 FUZZ_SECONDS ?= 60
 SOAK_MINUTES ?= 10
+HOSTILE_SECONDS ?= 60
 
 # Twice quiet: warnings of the build backend are for its authors, errors still show.
 PIP := -m pip --disable-pip-version-check -qq --no-input
@@ -21,13 +22,13 @@ PROTO_TOOLS := grpcio-tools==1.66.2 mypy-protobuf==3.6.0
 PROTO_VENV := build/proto
 FUZZ := build/fuzz
 CORE := events/*,indexer/*,scorers/*,configs/*
-SHELLS_IN_CORE := events/subscriber.py,events/subscription.py,events/connected.py,events/bound.py,events/replay.py,events/sockets.py
+SHELLS_IN_CORE := events/subscriber.py,events/subscription.py,events/connected.py,events/bound.py,events/replay.py,events/sockets.py,events/tasks.py
 
 export PYTHON
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 
 .DEFAULT_GOAL := help
-.PHONY: test-programs docs schema sanitize tsan paper vllm-check help setup demo test lint types check slow fuzz soak cov bench format wheel proto constraints clean
+.PHONY: hostile test-programs docs schema sanitize tsan paper vllm-check help setup demo test lint types check slow fuzz soak cov bench format wheel proto constraints clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-13s %s\n", $$1, $$2}' Makefile
@@ -49,7 +50,7 @@ demo: $(INSTALLED) ## Simulated servers, kvatlas and Envoy on this machine
 test: $(INSTALLED) test-programs ## All tests
 	$(BIN)/pytest -n auto --dist loadfile $(ARGS)
 
-test-programs: $(INSTALLED) ## Chromium and promtool from Debian, for tests (make test does it itself)
+test-programs: $(INSTALLED) ## Chromium, promtool and libfaketime from Debian, for tests (make test does it itself)
 	@scripts/test_programs.sh $(BIN)
 
 docs: $(INSTALLED) ## The documentation as a site in build/site, without dead links or pages outside its navigation
@@ -72,6 +73,9 @@ fuzz: $(INSTALLED) ## Broken and odd events made by a coverage-guided fuzzer, fo
 	@$(BIN)/python $(PIP) install -c constraints.txt --upgrade --target $(FUZZ)/lib --group fuzz
 	PYTHONPATH=$(FUZZ)/lib:tests $(BIN)/python tests/fuzz/fuzz_wire.py $(FUZZ)/corpus \
 		-max_total_time=$(FUZZ_SECONDS) -artifact_prefix=$(FUZZ)/ $(ARGS)
+
+hostile: $(INSTALLED) ## Hostile bodies, events and frames against a running server, each for HOSTILE_SECONDS
+	PYTHONPATH=tests $(BIN)/python -m hostile.run --seconds $(HOSTILE_SECONDS) $(ARGS)
 
 bench: $(INSTALLED) ## The index beside Dynamo's if installed, then writes docs/benchmarks.md; ARGS=--list shows others
 	$(BIN)/python -m bench $(ARGS)

@@ -17,7 +17,7 @@ from ..api.extproc.health import HealthService
 from ..api.rest.process import ProcessState
 from ..configs.decisions import DecisionsConfig
 from ..configs.schema import KVAtlasConfig
-from ..events.sockets import spawn
+from ..events.tasks import keep
 from ..fleet.audit_metrics import audit_families
 from ..fleet.configured import ConfiguredFleet
 from ..fleet.families import StateCollector
@@ -42,6 +42,7 @@ from ..tokenization.remote.metrics import RemoteMetrics
 from .housekeeping import keep_house, sweep
 from .listeners import Listeners
 from .readiness import POLL_S, Readiness
+from .tasks import TaskFailures
 from .tokenization_metrics import tokenization_families
 from .watchdog import LoopMetrics, Watchdog
 from .workers.workers import Workers
@@ -87,7 +88,11 @@ class App:
         self._workers = workers
         self._registry = CollectorRegistry()
         ProcessCollector(registry=self._registry)
-        self._watchdog = Watchdog(LoopMetrics(self._registry))
+        self._watchdog = Watchdog(
+            LoopMetrics(self._registry), on_beat=workers.on_beat if workers is not None else None
+        )
+        self._task_failures = TaskFailures(self._registry, on_fatal=self._fail)
+        self._end, self._status = asyncio.Event(), 0
         self.live = LiveConfig(
             config,
             paths=files.paths if files is not None else (),
@@ -126,7 +131,9 @@ class App:
             environment=os.environ,
         )
         self._health = HealthService(elects=config.leader_election.enabled)
-        self._readiness = Readiness(self.fleet, self._cluster, self._health, self._registry)
+        self._readiness = Readiness(
+            self.fleet, self._cluster, self._health, self._registry, self._task_failures
+        )
         self._observers = Observers(config, self.fleet)
         self._picker = Picker(
             pipeline=self._models,
@@ -168,6 +175,7 @@ class App:
             ListenError: an address is taken; nothing is left listening.
             SubscriptionError: an event address cannot be used; nothing is left running.
         """
+        asyncio.get_running_loop().set_exception_handler(self._task_failures.handle)
         try:
             self.ports.update(await self._listeners.start(self.live.in_force.server))
             await self._models.start()
@@ -182,11 +190,11 @@ class App:
         await self._cluster.start()
         self._observers.start()
         self._tasks = [
-            spawn(self._settle_in(), "readiness"),
-            spawn(keep_house(self.fleet, self._readiness), "housekeeping"),
-            spawn(sweep(self.fleet), "sweep"),
+            keep(self._settle_in, "readiness"),
+            keep(lambda: keep_house(self.fleet, self._readiness), "housekeeping"),
+            keep(lambda: sweep(self.fleet), "sweep"),
             *self._configuration_tasks(),
-            spawn(self._models.watch(), "tokenizer files"),
+            keep(self._models.watch, "tokenizer files"),
         ]
 
     async def stop(self, *, grace_s: float = DRAIN_S) -> None:
@@ -213,24 +221,33 @@ class App:
         await self._configured.stop()
         await self._models.stop()
 
-    async def run(self, *, ends: Sequence[signal.Signals] = (signal.SIGTERM, signal.SIGINT)) -> None:
-        """Serve until one of the signals `ends`, then drain and stop. A second signal stops at once; SIGHUP reloads the files."""
-        stop = asyncio.Event()
+    async def run(self, *, ends: Sequence[signal.Signals] = (signal.SIGTERM, signal.SIGINT)) -> int:
+        """Serve until one of the signals `ends`, then drain and stop. A second signal stops at once; SIGHUP reloads the files.
+
+        Returns:
+            the exit status: 1 if a task failed that only a restart of the process brings back, else 0.
+        """
         loop = asyncio.get_running_loop()
         for number in ends:
-            loop.add_signal_handler(number, stop.set)
+            loop.add_signal_handler(number, self._end.set)
         loop.add_signal_handler(signal.SIGHUP, self._reload.set)
         await self.start()
         _collect_rarely()
         log.info("following %d endpoint(s)", len(self.fleet))
         with self._watchdog.watching():
-            await stop.wait()
+            await self._end.wait()
             for number in ends:
                 loop.remove_signal_handler(number)
                 signal.signal(number, signal.SIG_DFL)
             log.info("stopping: finishing requests in flight, at most %.0f s", DRAIN_S)
             await self.stop()
         log.info("stopped")
+        return self._status
+
+    def _fail(self) -> None:
+        """Stop, to be started again."""
+        self._status = 1
+        self._end.set()
 
     def _wanted(self, name: str) -> Wanted | None:
         """Return an endpoint of the configuration or the cluster; None for a registered one."""
@@ -263,9 +280,9 @@ class App:
     def _configuration_tasks(self) -> Iterator[asyncio.Task[None]]:
         """Yield the tasks that follow the files; of several workers only the leader has them."""
         if self._workers is None or self._workers.leads:
-            yield spawn(self._follower.watch(self._reload), "configuration")
+            yield keep(lambda: self._follower.watch(self._reload), "configuration")
         if self._workers is not None and self._workers.leads:
-            yield spawn(self._workers.lead(), "workers")
+            yield keep(self._workers.lead, "workers")
 
     async def _prepare(self, plan: Plan) -> None:
         await self._configured.prepare(plan.config)

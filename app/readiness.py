@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry, Gauge
 from ..api.extproc.health import HealthService
 from ..fleet.fleet import Fleet
 from ..fleet.kubernetes.cluster import Cluster
+from .tasks import TaskFailures
 
 log = logging.getLogger(__name__)
 
@@ -28,14 +29,21 @@ class Readiness:
         fleet: its event history is awaited.
         cluster: may be not ready for reasons of its own.
         health: reports readiness to gateways.
+        tasks: failed ones, without which this process is not ready.
         registry: shows readiness as a metric.
     """
 
     def __init__(
-        self, fleet: Fleet, cluster: Cluster, health: HealthService, registry: CollectorRegistry
+        self,
+        fleet: Fleet,
+        cluster: Cluster,
+        health: HealthService,
+        registry: CollectorRegistry,
+        tasks: TaskFailures,
     ) -> None:
         self._fleet, self._cluster = fleet, cluster
-        self._health = health
+        self._health, self._tasks = health, tasks
+        tasks.on_change = self.update
         self._shown = Gauge("kvatlas_ready", "1 when requests should be sent here.", registry=registry)
         self._settled = self._draining = False
 
@@ -67,11 +75,14 @@ class Readiness:
         reasons = list(self._cluster.why_not_ready())
         if self._cluster.is_synced and not self._settled:
             reasons.append("the endpoints' event history is still being fetched")
+        reasons.extend(f"a bug ended the task {task}, which starts again" for task in self._tasks.down())
         return reasons or ["this process has just started"]
 
     def update(self) -> None:
         """Update health checks and the metric if readiness has changed."""
-        ready = self._settled and self._cluster.is_ready and not self._draining
+        ready = (
+            self._settled and self._cluster.is_ready and not self._draining and not any(self._tasks.down())
+        )
         if ready != self._health.ready:
             self._health.ready = ready
             self._shown.set(ready)

@@ -8,12 +8,12 @@ import logging
 import sys
 import threading
 import time
-from collections.abc import Generator
-from types import FrameType
+from collections.abc import Callable, Generator
 
 from prometheus_client import CollectorRegistry, Gauge
 
 from ..fleet.tallies import Times
+from .stacks import where
 
 log = logging.getLogger(__name__)
 
@@ -63,11 +63,14 @@ class Watchdog:
 
     Args:
         metrics: counts the lateness of each heartbeat.
+        on_beat: called with each heartbeat.
         hung_s: time without a heartbeat that is logged.
     """
 
-    def __init__(self, metrics: LoopMetrics, *, hung_s: float = HUNG_S) -> None:
-        self._metrics, self._hung_s = metrics, hung_s
+    def __init__(
+        self, metrics: LoopMetrics, *, on_beat: Callable[[], None] | None = None, hung_s: float = HUNG_S
+    ) -> None:
+        self._metrics, self._on_beat, self._hung_s = metrics, on_beat, hung_s
         self._due = 0.0
         self._stopped = threading.Event()
 
@@ -81,6 +84,8 @@ class Watchdog:
             nonlocal timer
             now = time.monotonic()
             self._metrics.held(max(0.0, now - self._due))
+            if self._on_beat is not None:
+                self._on_beat()
             self._due = now + BEAT_S
             timer = loop.call_later(BEAT_S, beat)
 
@@ -110,14 +115,3 @@ class Watchdog:
             # Nothing else returns another thread's stack.
             frame = sys._current_frames().get(watched)  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
             log.error("the event loop has been held for %.1f s, in %s", late_s, where(frame))
-
-
-def where(frame: FrameType | None) -> str:
-    """Return the calls of kvatlas that lead to a frame, innermost first, without any value."""
-    calls: list[str] = []
-    while frame is not None:
-        module = str(frame.f_globals.get("__name__"))
-        if module.startswith("kvatlas."):
-            calls.append(f"{module}:{frame.f_lineno} {frame.f_code.co_name}")
-        frame = frame.f_back
-    return " < ".join(calls) or "no code of kvatlas (the process may have been stopped)"

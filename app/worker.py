@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import msgspec
 import uvloop
 
@@ -11,18 +13,22 @@ from ..configs.observers import RecorderConfig
 from ..configs.schema import KVAtlasConfig, SnapshotConfig
 from ..routing.plan.config_files import ConfigFiles
 from .app import App
+from .workers.heartbeats import Heartbeats
 from .workers.link import WorkerSockets
 from .workers.supervisor import END
 from .workers.workers import Workers
 
 
-def run_worker(config: KVAtlasConfig, files: ConfigFiles, sockets: WorkerSockets, worker: int) -> None:
-    """Run the worker of that number until it is signalled to end. To be called in a process of its own.
+def run_worker(
+    config: KVAtlasConfig, files: ConfigFiles, sockets: WorkerSockets, heartbeats: Heartbeats, worker: int
+) -> int:
+    """Run the worker of that number until it is signalled to end, and return its exit status. To be called in a process of its own.
 
     Args:
         config: of all workers.
         files: its source.
         sockets: between the workers.
+        heartbeats: of all workers.
         worker: counted from 0.
 
     Raises:
@@ -30,13 +36,13 @@ def run_worker(config: KVAtlasConfig, files: ConfigFiles, sockets: WorkerSockets
     """
     own = worker_config(config, worker)
 
-    async def run() -> None:
+    async def run() -> int:
         async with sockets.link(worker) as link:
-            workers = Workers(link, own)
+            workers = Workers(link, own, on_beat=partial(heartbeats.beat, worker))
             await workers.meet()
-            await App(own, files, workers=workers).run(ends=(END,))
+            return await App(own, files, workers=workers).run(ends=(END,))
 
-    uvloop.run(run())
+    return uvloop.run(run())
 
 
 def worker_config(config: KVAtlasConfig, worker: int) -> KVAtlasConfig:

@@ -38,6 +38,9 @@ from .scraping import EngineConfig, MetricsScrapeConfig
 from .secrets import masked_message
 from .words import nearest
 
+MIN_WORKER_TIMEOUT_S = 1.0
+"""A busy machine stops a process for some tenths of a second."""
+
 
 def check_config(config: KVAtlasConfig) -> list[Problem]:
     """Return every contradiction in a configuration whose types are valid."""
@@ -158,6 +161,9 @@ def _server_problems(server: ServerConfig) -> Iterator[Problem]:
             taken.append((path, text))
     yield from _repeated(taken, "address")
     yield from _worker_problems(server.workers, taken)
+    if server.worker_timeout < MIN_WORKER_TIMEOUT_S:
+        message = f"found {server.worker_timeout}, expected at least {MIN_WORKER_TIMEOUT_S:g}s"
+        yield Problem(f"{message}; a busy worker would be killed", ("server", "workerTimeout"))
     yield from _tls_problems(server.tls)
     if server.auth.protect_reads and not server.auth.bearer_token_file:
         message = "found none together with protectReads, expected the file with the token"

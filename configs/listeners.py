@@ -57,6 +57,8 @@ class ServerConfig(Section, frozen=True):
     """Prometheus `/metrics`, also served on `rest`."""
     workers: Annotated[int, Meta(ge=1, le=64)] = 1
     """Processes, one per core, each with its own index, on successive ports of every listener."""
+    worker_timeout: Duration = Duration(30.0)
+    """Time after which a worker whose event loop no longer runs is killed and started again; as long as kubelet's probes wait."""
     tls: TlsConfig = TlsConfig()
     """TLS."""
     auth: AuthConfig = AuthConfig()

@@ -16,7 +16,8 @@ from zmq.utils.z85 import encode
 
 from .errors import SubscriptionError, describe
 from .receiver import Receiver
-from .sockets import open_monitor, open_socket, spawn
+from .sockets import open_monitor, open_socket
+from .tasks import keep
 from .turns import Turns
 
 log = logging.getLogger(__name__)
@@ -150,7 +151,7 @@ class Admission:
         self._requests.bind(_ADDRESS)
         self._monitor = open_monitor(socket, _MONITORED)
         self._receiver = Receiver(self._requests, turns, self, max_queued_bytes=1 << 20)
-        self._watching = spawn(self._watch(), "connections of publishers")
+        self._watching = keep(self._watch, "admission")
 
     def close(self) -> None:
         """Admit nobody any more; call it before the socket is closed."""

@@ -11,8 +11,9 @@ from zmq.utils.monitor import recv_monitor_message
 from .errors import FrameError, SubscriptionError
 from .message import read_message
 from .receiver import Receiver
-from .sockets import open_monitor, open_socket, spawn
+from .sockets import open_monitor, open_socket
 from .subscription import SubscriberOptions, Subscription
+from .tasks import keep
 from .turns import Turns
 
 
@@ -79,7 +80,7 @@ class ConnectedSource:
         self._receiver = Receiver(
             connection.socket, turns, self, max_queued_bytes=options.limits.max_held_bytes
         )
-        self._watching = spawn(self._watch(), f"connection {address}")
+        self._watching = keep(self._watch, "connection", of=address)
         self.dropped, self.failed = subscription.dropped, subscription.failed
 
     def stop(self) -> None:

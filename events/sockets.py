@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from typing import cast
 
 import zmq
@@ -12,8 +11,6 @@ import zmq.asyncio
 
 from .errors import SocketLimitError
 from .wire import MAX_PAYLOAD_BYTES
-
-log = logging.getLogger(__name__)
 
 MAX_MESSAGE_BYTES = 2 * MAX_PAYLOAD_BYTES
 """ZMQ disconnects a peer that sends more in one message; a payload between both limits is rejected with a reason."""
@@ -61,19 +58,6 @@ def open_monitor(socket: zmq.asyncio.Socket, events: int) -> zmq.asyncio.Socket:
         return socket.get_monitor_socket(events)
     except zmq.ZMQError as error:
         raise _too_many(error) from None
-
-
-def spawn(coroutine: Coroutine[None, None, None], name: str) -> asyncio.Task[None]:
-    """Start a task that nobody awaits; if a bug ends it, that is logged."""
-    task = asyncio.create_task(coroutine, name=name)
-    task.add_done_callback(_log_bug)
-    return task
-
-
-def _log_bug(task: asyncio.Task[None]) -> None:
-    bug = None if task.cancelled() else task.exception()
-    if bug is not None:
-        log.critical("%s: a bug ended this task, and its work has stopped", task.get_name(), exc_info=bug)
 
 
 def bound_address(socket: zmq.asyncio.Socket) -> str:

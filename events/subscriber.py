@@ -16,8 +16,8 @@ from .connected import ConnectedSource, Connection
 from .errors import SubscriptionError
 from .position import StreamPosition
 from .replay import ReplayServer
-from .sockets import spawn
 from .subscription import EventSink, SubscriberOptions, Subscription
+from .tasks import keep
 from .turns import Turns
 
 
@@ -168,7 +168,7 @@ class Subscriber:
     def _add(self, subscription: Subscription) -> Subscription:
         self._subscriptions.add(subscription)
         if self._ticker is None:
-            self._ticker = spawn(self._tick(), "events ticker")
+            self._ticker = keep(self._tick, "events ticker")
         return subscription
 
     async def _tick(self) -> None:

@@ -16,8 +16,8 @@ from .message import Unreadable, read_message
 from .model import Batch
 from .position import StreamPosition
 from .replay import ReplayServer
-from .sockets import spawn
 from .stream import Action, Apply, PublisherStream, RequestReplay, Reset, Trust
+from .tasks import spawn
 from .turns import Turns
 from .wire import decode_batch
 
@@ -253,7 +253,7 @@ class Subscription:
 
     def _start_replay(self, start: int) -> None:
         self._cancel_replay()
-        self._replay_task = spawn(self._fetch(start), f"replay {self.replay}")
+        self._replay_task = spawn(self._fetch(start), "replay", of=str(self.replay))
 
     def _cancel_replay(self) -> None:
         task, self._replay_task = self._replay_task, None

@@ -6,7 +6,7 @@ import asyncio
 from time import perf_counter
 from typing import Protocol
 
-from .sockets import spawn
+from .tasks import keep
 
 TURN_S = 0.002
 """Work on event messages between two turns of other tasks. A turn of the loop itself takes about 0.05 ms."""
@@ -41,7 +41,7 @@ class Turns:
         self._waiting[work] = None
         self._has_work.set()
         if self._task is None:
-            self._task = spawn(self._run(), "event messages")
+            self._task = keep(self._run, "event messages")
 
     def remove(self, work: Work) -> None:
         """Give `work` no further turns."""

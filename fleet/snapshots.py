@@ -22,7 +22,7 @@ import msgspec
 
 from ..configs.endpoints import EndpointAddresses
 from ..configs.schema import SnapshotConfig
-from ..events.sockets import spawn
+from ..events.tasks import keep
 from ..indexer.errors import SnapshotError
 from ..indexer.snapshot import (
     MAX_FILE_BYTES,
@@ -125,8 +125,8 @@ class Snapshots:
                 "; left out: " if left_out else "", ", ".join(left_out),
             )  # fmt: skip
             self._snapshot = None
-        if self._config.file:
-            self._task = spawn(self._keep(), "snapshots")
+        if self._config.file and self._task is None:
+            self._task = keep(self._keep, "snapshots")
 
     async def stop(self) -> None:
         """Write a last time, if writing has begun."""

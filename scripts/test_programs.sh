@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Gets the programs of Debian that tests need and that are missing: a headless Chromium is installed, promtool is put
-# into DIR, libnghttp2's header into the folder include beside DIR. If one cannot be had, says so and exits with 0: its tests are then skipped.
+# Gets the programs of Debian that tests need and that are missing: a headless Chromium is installed, promtool and
+# libfaketime are put into DIR, libnghttp2's header into the folder include beside DIR. If one cannot be had, says so and
+# exits with 0: its tests are then skipped.
 #
 # Use: scripts/test_programs.sh DIR
 set -euo pipefail
@@ -46,10 +47,24 @@ add_nghttp2_header() {
     say "nghttp2.h is missing: it is not compared with kvatlas's declarations; install libnghttp2-dev to do so"
 }
 
+# Shifts the clock of one process, for tests of clocks that jump.
+add_faketime() {
+    local dir=$1 multiarch
+    if [ -e "$dir/libfaketimeMT.so.1" ]; then
+        return
+    fi
+    multiarch=$(gcc -print-multiarch)
+    if is_here apt-get && apt_extract libfaketime "usr/lib/$multiarch/faketime/libfaketimeMT.so.1" "$dir"; then
+        return
+    fi
+    say "libfaketime is missing: tests of clocks that jump are skipped; they need the package libfaketime"
+}
+
 main() {
     add_chromium
     add_promtool "$1"
     add_nghttp2_header "$(dirname "$1")/include"
+    add_faketime "$1"
 }
 
 main "$@"

@@ -13,6 +13,7 @@ from typing import Any, cast
 import uvicorn
 from starlette.types import ASGIApp
 
+from ...events.tasks import spawn
 from ..errors import ListenError
 from ..tls.mismatches import OnMismatch, ignore
 from .connections import BACKLOG, Acceptor, ConnectionLimits
@@ -94,14 +95,14 @@ class HttpListener:
         """
         listening = self._bind(host, port)
         self._server = _Server(self._config, partial(self._accept, listening))
-        self._task = asyncio.create_task(self._server.serve(), name=self._setting)
+        self._task = spawn(self._server.serve(), "listener", of=self._setting, vital=True)
         return int(listening.getsockname()[1])
 
     async def stop(self) -> None:
         """Stop; requests in flight get at most five seconds."""
         if self._task is not None and self._server is not None:
             self._server.should_exit = True
-            await self._task
+            await asyncio.wait([self._task])
 
     def _accept(self, listening: socket.socket, server: _Server) -> Acceptor:
         def make(opened: Opened) -> asyncio.Protocol:

@@ -14,6 +14,7 @@ from ...events.errors import KVAtlasError
 from ...routing.plan.config_files import ConfigFiles
 from ..app import App
 from ..worker import run_worker
+from ..workers.heartbeats import Heartbeats
 from ..workers.link import WorkerSockets
 from ..workers.supervisor import Supervisor
 from .exit_status import WRONG_USE, fail, load_or_fail, say_on_stderr
@@ -56,27 +57,32 @@ def run_server(
     if loaded.config.server.workers > 1:
         return _run_workers(loaded.config, files, log_level)
     try:
-        uvloop.run(App(loaded.config, files).run())
+        return uvloop.run(App(loaded.config, files).run())
     except KVAtlasError as error:
         fail(str(error))
-    return 0
 
 
 def _run_workers(config: KVAtlasConfig, files: ConfigFiles, log_level: str) -> int:
     """Serve in several workers on successive ports, and return the exit status."""
-    sockets = WorkerSockets(config.server.workers)
+    n_workers = config.server.workers
+    sockets, heartbeats = WorkerSockets(n_workers), Heartbeats(n_workers)
 
     def run(worker: int) -> int:
         log_to_stderr(log_level, who=f"worker {worker} ")
         try:
-            run_worker(config, files, sockets, worker)
+            return run_worker(config, files, sockets, heartbeats, worker)
         except KVAtlasError as error:
             say_on_stderr(str(error))
             return WRONG_USE
-        return 0
 
     try:
-        return Supervisor(config.server.workers, run, gives_up=WRONG_USE).serve()
+        return Supervisor(
+            n_workers,
+            run,
+            gives_up=WRONG_USE,
+            heartbeats=heartbeats,
+            timeout_s=config.server.worker_timeout,
+        ).serve()
     finally:
         sockets.close()
 

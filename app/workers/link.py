@@ -15,7 +15,8 @@ from typing import Self, cast
 import zmq
 import zmq.asyncio
 
-from ...events.sockets import receive_all, spawn
+from ...events.sockets import receive_all
+from ...events.tasks import keep
 from ...scorers.core.model import InFlightLoad
 from .request_reply import TIMEOUT_S, RequestReply
 from .sibling_loads import SiblingLoads
@@ -115,8 +116,8 @@ class WorkerLink:
             if worker != self.worker:
                 self._outgoing[worker] = self._connect(address)
         self._tasks = [
-            spawn(receive_all(incoming, self._receive), "messages of other workers"),
-            spawn(self._send_full_states(), "in flight of this worker"),
+            keep(lambda: receive_all(incoming, self._receive), "messages of other workers"),
+            keep(self._send_full_states, "in flight of this worker"),
         ]
         return self
 

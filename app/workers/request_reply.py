@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Container, Iterable, Sequence
 import msgspec
 
 from ...events.errors import KVAtlasError
-from ...events.sockets import spawn
+from ...events.tasks import spawn
 
 log = logging.getLogger(__name__)
 
@@ -101,7 +101,7 @@ class RequestReply:
         except msgspec.DecodeError:
             return
         if message.topic:
-            task = spawn(self._reply(message), f"reply to worker {message.sender}")
+            task = spawn(self._reply(message), "reply to worker", of=str(message.sender))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
             return

@@ -1,4 +1,4 @@
-"""The parent process of several workers: starts, restarts and ends them."""
+"""The parent process of several workers: starts, restarts and ends them, and kills one that hangs."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from collections.abc import Callable
 from types import FrameType
 from typing import NoReturn
 
+from .heartbeats import Heartbeats
+
 log = logging.getLogger(__name__)
 
 PAUSE_S = 1.0
@@ -21,6 +23,9 @@ END = signal.SIGUSR1
 """Signal that ends a worker. Workers ignore SIGTERM and SIGINT: terminals and some service managers send them to every
 process of a group, and a second signal would end a worker before its requests are finished."""
 
+_LOOK_S = 0.1
+"""Interval at which the parent looks for workers that have ended or hang."""
+
 _ENDS = (signal.SIGTERM, signal.SIGINT)
 _PASSED_ON = (*_ENDS, signal.SIGHUP)
 _PR_SET_PDEATHSIG = 1
@@ -29,16 +34,28 @@ _PR_SET_PDEATHSIG = 1
 class Supervisor:
     """Runs each worker in a process of its own until a signal ends them.
 
-    A worker that ends by itself is restarted. A worker that ends with the status `gives_up` ends all of them.
+    A worker that ends by itself is restarted. A worker that ends with the status `gives_up` ends all of them. A worker
+    whose heartbeats stop is killed and restarted.
 
     Args:
         n_workers: number of workers.
         run: runs the worker of a number, and returns its exit status; called in its process.
         gives_up: exit status of a worker that a restart would not help.
+        heartbeats: of the workers.
+        timeout_s: time without a heartbeat after which a worker is killed.
     """
 
-    def __init__(self, n_workers: int, run: Callable[[int], int], *, gives_up: int) -> None:
+    def __init__(
+        self,
+        n_workers: int,
+        run: Callable[[int], int],
+        *,
+        gives_up: int,
+        heartbeats: Heartbeats,
+        timeout_s: float,
+    ) -> None:
         self._n_workers, self._run, self._gives_up = n_workers, run, gives_up
+        self._heartbeats, self._timeout_s = heartbeats, timeout_s
         self._workers: dict[int, int] = {}
         """Process id -> number of the worker."""
         self._is_ending = False
@@ -55,7 +72,11 @@ class Supervisor:
             self._start(worker)
         status = 0
         while self._workers:
-            pid, wait_status = os.wait()
+            pid, wait_status = os.waitpid(-1, os.WNOHANG)
+            if pid == 0:
+                time.sleep(_LOOK_S)
+                self._kill_hung()
+                continue
             worker = self._workers.pop(pid)
             code = os.waitstatus_to_exitcode(wait_status)
             if code == self._gives_up and not self._is_ending:
@@ -71,9 +92,19 @@ class Supervisor:
         if not self._is_ending:
             self._start(worker)
 
+    def _kill_hung(self) -> None:
+        """Kill workers that have been silent for too long; `serve` starts them again."""
+        for pid, worker in self._workers.items():
+            silent_s = self._heartbeats.silent_s(worker, passed_s=_LOOK_S)
+            if silent_s >= self._timeout_s:
+                log.error("worker %d has not responded for %.0f s; it is killed", worker, silent_s)
+                os.kill(pid, signal.SIGKILL)
+                self._heartbeats.started(worker)
+
     def _start(self, worker: int) -> None:
         # A signal between the fork and the child's own handlers would run the parent's handler in the child.
         signal.pthread_sigmask(signal.SIG_BLOCK, _PASSED_ON)
+        self._heartbeats.started(worker)
         pid = os.fork()
         if pid == 0:
             self._become(worker)

@@ -6,7 +6,7 @@ Worker 0 leads: it follows the files, takes changes over REST and numbers the co
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import msgspec
 
@@ -38,9 +38,11 @@ class Workers:
     Args:
         link: to the others.
         config: of this worker at its start.
+        on_beat: called while this worker's event loop runs.
     """
 
-    def __init__(self, link: WorkerLink, config: KVAtlasConfig) -> None:
+    def __init__(self, link: WorkerLink, config: KVAtlasConfig, *, on_beat: Callable[[], None]) -> None:
+        self.on_beat = on_beat
         self._link, self._requests, self._config = link, link.requests, config
         self._live: LiveConfig | None = None
         self.present: ConfigState | None = None

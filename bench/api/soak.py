@@ -1,9 +1,9 @@
 """Mixed traffic with faults through a real Envoy; fails if anything is left behind.
 
 Simulated engines, `kvatlas serve` and Envoy run side by side. Clients send chats with and without streaming, token ids, bodies
-of megabytes, bad and odd requests, and leave at any moment; engines restart, the configuration is reloaded, and peers
-of kvatlas's own port break the protocol. At the end nothing may be in flight or held, streams and requests must add up to what
-Envoy counted, no request may have been answered 500, and memory and open files must have stayed where they were. Ends with
+of megabytes, bad, odd and hostile requests, and leave at any moment; engines restart, one publishes hostile events, the
+configuration is reloaded, and peers of kvatlas's own ports break the protocols. At the end nothing may be in flight or held, streams and requests must add up to what
+Envoy counted, no request may have been answered 500, no task may have failed, and memory and open files must have stayed where they were. Ends with
 status 1 if not. `make soak` runs it.
 """
 
@@ -18,11 +18,10 @@ import os
 import random
 import re
 import signal
-import statistics
 import tempfile
 import time
 from collections import Counter
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -43,6 +42,8 @@ from kvatlas.sim.model_text import TokenizerText
 
 from ..common.benchmark import Benchmark
 from ..common.tables import Table
+from .soak_hostile import MadEngine, half_requests, inputs, send_bodies, send_frames
+from .soak_memory import grown
 
 HOST = "127.0.0.1"
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
@@ -50,12 +51,9 @@ N_PROMPTS = 200
 """Different prompts; caches of text and blocks are full after a while, whatever their bound."""
 
 SAMPLE_S = 1.0
-FAULT_S = 3.0
+FAULT_S = 1.0
 QUIET_S = 60.0
 """Time for requests in flight to end after the last request."""
-
-GROWTH, GROWTH_BYTES, MORE_FILES = 0.05, 16 * 2**20, 8
-"""Allowed growth from the second quarter to the last: share and bytes of memory, and open files."""
 
 ANSWERS = frozenset(
     {"200", "400", "404", "412", "503 connection termination", "503 remote connection failure", "504"}
@@ -74,6 +72,8 @@ class Rig:
     rest: aiohttp.ClientSession
     channel: grpc.aio.Channel
     envoy: EnvoyProcess
+    bodies: Iterator[tuple[str, bytes]]
+    mad: MadEngine
     answers: Counter[str] = field(default_factory=Counter[str])
     n_direct: int = 0
     """Streams that did not come through Envoy."""
@@ -112,7 +112,11 @@ async def running(folder: Path, seed: int) -> AsyncGenerator[Rig]:
         )
         channel = await stack.enter_async_context(grpc.aio.insecure_channel("{}:{}".format(*picker)))
         session = await stack.enter_async_context(aiohttp.ClientSession(kvatlas.rest_url))
-        yield Rig(random.Random(seed), fleet, kvatlas, client, session, channel, envoy)
+        mad = MadEngine(session, seed)
+        stack.callback(mad.close)
+        await mad.register()
+        bodies = inputs("bodies", seed)
+        yield Rig(random.Random(seed), fleet, kvatlas, client, session, channel, envoy, bodies, mad)
 
 
 async def status_of(asked: AbstractAsyncContextManager[aiohttp.ClientResponse]) -> str:
@@ -228,7 +232,26 @@ async def operator_looks(rig: Rig) -> None:
             await answer.read()
 
 
-FAULTS = (engine_starts_again, configuration_is_loaded_again, peer_breaks_the_protocol, operator_looks)
+async def clients_are_hostile(rig: Rig) -> None:
+    """Send hostile bodies through Envoy."""
+    rig.n_leavers += await send_bodies(rig.client, rig.bodies)
+
+
+async def engine_is_mad(rig: Rig) -> None:
+    """Publish hostile events."""
+    await rig.mad.publish()
+
+
+async def peers_are_hostile(rig: Rig) -> None:
+    """Send broken HTTP/2 and half requests."""
+    await send_frames(rig.kvatlas.addresses["extProc"], rig.rng)
+    await half_requests(rig.kvatlas.addresses["rest"], rig.rng)
+
+
+FAULTS = (
+    engine_starts_again, configuration_is_loaded_again, peer_breaks_the_protocol, operator_looks, clients_are_hostile,
+    engine_is_mad, peers_are_hostile,
+)  # fmt: skip
 
 
 async def keep_failing(rig: Rig, until: float) -> None:
@@ -301,19 +324,17 @@ async def miscounted(rig: Rig) -> list[str]:
     return problems
 
 
-def grown(memory: list[float], files: list[float]) -> list[str]:
-    """Return what has grown."""
-    quarter = len(memory) // 4
-    if not quarter:
-        return ["the run is too short to tell whether memory grows"]
-    medians = [statistics.median(memory[start : start + quarter]) for start in range(0, 4 * quarter, quarter)]
-    print("memory by quarters:", ", ".join(f"{each / 2**20:.0f}" for each in medians), "MiB")
-    _, before, _, after = medians
-    problems: list[str] = []
-    if after > before * (1 + GROWTH) + GROWTH_BYTES:
-        problems.append(f"memory grew from {before / 2**20:.0f} to {after / 2**20:.0f} MiB")
-    if statistics.median(files[-quarter:]) > statistics.median(files[quarter : 2 * quarter]) + MORE_FILES:
-        problems.append(f"open files grew to {files[-1]:.0f}")
+async def lost(rig: Rig) -> list[str]:
+    """Return tasks that failed and readiness that did not come back, and print for how long the loop was held."""
+    metrics = await samples(rig)
+    print(f"loop held for {metrics['kvatlas_loop_held_longest_seconds'] * 1000:.0f} ms at most")
+    failed = {
+        key: value for key, value in metrics.items() if key.startswith("kvatlas_tasks_failed_total") and value
+    }
+    problems = [f"{key} is {value:g}" for key, value in failed.items()]
+    async with rig.rest.get("/readyz") as answer:
+        if answer.status != HTTPStatus.OK:
+            problems.append(f"not ready: {await answer.text()}")
     return problems
 
 
@@ -333,7 +354,7 @@ async def soak(minutes: float, n_clients: int, seed: int) -> list[str]:
             unexpected = [each for each in rig.answers if each[0].isdigit() and each not in ANSWERS]
             problems = [f"{rig.answers[each]} requests were answered {each}" for each in unexpected]
             problems += await left_behind(rig)
-            return problems + await miscounted(rig) + grown(memory, files)
+            return problems + await lost(rig) + await miscounted(rig) + grown(memory, files, every_s=SAMPLE_S)
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from prometheus_client.metrics_core import Metric
 
 from ...configs.schema import EventsConfig, KVAtlasConfig
-from ...events.sockets import spawn
+from ...events.tasks import keep
 from ..fleet import Fleet
 from ..roster import Wanted
 from ..snapshots import Snapshots
@@ -141,9 +141,9 @@ class Cluster:
         if self._server is None:
             return
         await self._server.start()
-        self._tasks.append(spawn(self._discovered.run(), "discovery release"))
+        self._tasks.append(keep(self._discovered.run, "discovery release"))
         if self._discovery is not None:
-            self._tasks.append(spawn(self._discovery.run(), "discovery"))
+            self._tasks.append(keep(self._discovery.run, "discovery"))
         if self._leadership is not None:
             self._leadership.start()
 

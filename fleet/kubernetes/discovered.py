@@ -76,6 +76,7 @@ class DiscoveredEndpoints:
 
     async def run(self) -> None:
         """Free the sockets of removed endpoints, and add those that `change` left out; until cancelled."""
+        self._has_work.set()  # run again after a failure, this may have left work
         while True:
             await self._has_work.wait()
             self._has_work.clear()

@@ -241,6 +241,7 @@ class Discovery:
 
     async def _take_slices(self) -> None:
         """Report what a single slice leaves; decisions run between the slices."""
+        self._has_more.set()  # run again after a failure, this may have left a slice
         while True:
             await self._has_more.wait()
             self._has_more.clear()

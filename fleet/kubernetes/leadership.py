@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from prometheus_client.metrics_core import Metric
 
 from ...configs.schema import KVAtlasConfig
-from ...events.sockets import spawn
+from ...events.tasks import keep
 from .client.api_server import ApiServer
 from .client.election import Elector
 from .client.lease import LeaseElection, Terms
@@ -95,8 +95,8 @@ class Leadership:
 
     def start(self) -> None:
         """Start to take part."""
-        self._tasks.append(spawn(self._elector.run(), "election"))
-        self._tasks.append(spawn(self._elector.watch(CHECK_EVERY_S), "lead"))
+        self._tasks.append(keep(self._elector.run, "election"))
+        self._tasks.append(keep(lambda: self._elector.watch(CHECK_EVERY_S), "lead"))
 
     async def hand_over(self, *, notice_s: float) -> None:
         """Give the lead to another process, and stay ready for `notice_s` more, until gateways have found that one.

@@ -235,6 +235,7 @@ REFUSALS, FAULTS = (
 HELD, BOUND = (
     f'kvatlas_{name}_blocks{{endpoint="a",tier="cpu"}}' for name in ("observed_capacity", "capacity")
 )
+TASKS = 'kvatlas_tasks_failed_total{task="events"}'
 HELD_LOOP = "kvatlas_loop_held_seconds"
 SNAPSHOTS, CERTIFICATE = "kvatlas_snapshot_failures_total", "kvatlas_tls_certificate_end_seconds"
 DAY_S = 86400
@@ -269,6 +270,7 @@ FIRING_AND_SILENT: dict[str, tuple[dict[str, str], dict[str, str]]] = {
         {f"{HELD_LOOP}_count": rising(6000), f'{HELD_LOOP}_bucket{{le="0.05"}}': rising(5999)},
         {f"{HELD_LOOP}_count": rising(6000), f'{HELD_LOOP}_bucket{{le="0.05"}}': rising(6000)},
     ),
+    "KvatlasTasksFail": ({TASKS: rising(1)}, {TASKS: flat(7)}),
     "KvatlasRefusals": ({REFUSALS: rising(10), PICKS: rising(90)}, {REFUSALS: rising(1), PICKS: rising(90)}),
     "KvatlasPluginFaults": ({FAULTS: rising(1)}, {FAULTS: flat(7)}),
     "KvatlasConfigurationRefused": ({"kvatlas_config_refused": flat(1)}, {"kvatlas_config_refused": flat(0)}),

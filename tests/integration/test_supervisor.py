@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import sys
@@ -31,11 +32,14 @@ def run(worker):
     {body}
     signal.signal(supervisor.END, stop)
     signal.signal(signal.SIGHUP, lambda *_: show("hup", worker))
+    beats.beat(worker)
     show("waits", worker)
     while True:
-        time.sleep(60)
+        beats.beat(worker)
+        time.sleep(0.05)
 
-sys.exit(supervisor.Supervisor(2, run, gives_up=2).serve())
+beats = supervisor.Heartbeats(2)
+sys.exit(supervisor.Supervisor(2, run, gives_up=2, heartbeats=beats, timeout_s=1).serve())
 """
 
 
@@ -69,13 +73,14 @@ async def supervised(body: str = "pass") -> AsyncGenerator[Running]:
         "-c",
         PROGRAM.replace("{body}", body),
         stdout=asyncio.subprocess.PIPE,
+        start_new_session=True,
     )
     try:
         yield Running(process)
     finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)  # stopped ones too
+        await process.wait()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -130,3 +135,30 @@ async def test_workers_end_with_a_parent_that_is_killed() -> None:
 
         # their end of the pipe closes with them
         assert await asyncio.wait_for(running.process.stdout.read(), PATIENCE_S) == b""
+
+
+async def test_worker_that_hangs_is_killed_and_started_again_and_the_other_stays() -> None:
+    async with supervised() as running:
+        await running.until("waits 0", "waits 1")
+        before = dict(running.pids)
+        os.kill(before[1], signal.SIGSTOP)
+        await running.until("waits 1")
+
+        assert running.pids[0] == before[0]
+        assert running.pids[1] != before[1]
+
+
+async def test_workers_that_were_stopped_together_with_their_parent_stay() -> None:
+    async with supervised() as running:
+        await running.until("waits 0", "waits 1")
+        everyone = [running.process.pid, *running.pids.values()]
+        for pid in everyone:
+            os.kill(pid, signal.SIGSTOP)
+        await asyncio.sleep(1.5)  # longer than the time-out
+        for pid in everyone:
+            os.kill(pid, signal.SIGCONT)
+        running.process.send_signal(signal.SIGHUP)
+        await running.until("hup 0", "hup 1")
+        running.process.terminate()
+
+        assert await asyncio.wait_for(running.process.wait(), PATIENCE_S) == 0

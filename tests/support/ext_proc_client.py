@@ -16,6 +16,9 @@ from kvatlas.api.extproc import ext_proc_pb2 as pb
 METHOD = "/envoy.service.ext_proc.v3.ExternalProcessor/Process"
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 MAX_WINDOW = 2**31 - 1
+DEFAULT_WINDOW, MAX_FRAME, INITIAL_WINDOW = 2**16 - 1, 2**14, 4
+"""Values of HTTP/2 where no setting says otherwise, and the number of a setting."""
+
 STATUS_OK = (b"\x0bgrpc-status\x010", b"\x88\x9a\xca\xc8\xb2\x12\x34\xda\x8f\x010")
 """The literal header of a good end, as HPACK writes it where no table may be used: its name as it is, or by Huffman code."""
 
@@ -75,6 +78,11 @@ class ExtProcClient(asyncio.Protocol):
         self._headers = header_block(authority)
         self._open: dict[int, Conversation] = {}
         self._next_stream, self._received = 1, bytearray()
+        self._unsent: dict[int, list[bytes]] = {}
+        """Stream of `request` -> what waits for the server's windows."""
+        self._initial_window = DEFAULT_WINDOW
+        self._windows: dict[int, int] = {0: DEFAULT_WINDOW}
+        """Stream, 0 for the connection -> bytes that may be sent; `converse` does not count."""
         self.transport: asyncio.Transport | None = None
 
     def converse(
@@ -97,6 +105,18 @@ class ExtProcClient(asyncio.Protocol):
             _frame(Frame.HEADERS, self._headers, stream, Flag.END_HEADERS)
             + _frame(Frame.DATA, _messages(request), stream)
         )
+        return conversation
+
+    def request(self, messages: Sequence[pb.ProcessingRequest]) -> Conversation:
+        """Open a stream that ends, on this side, with the last message of the request."""
+        stream, self._next_stream = self._next_stream, self._next_stream + 2
+        conversation = self._open[stream] = Conversation()
+        data = _messages(messages)
+        pieces = [data[at : at + MAX_FRAME] for at in range(0, len(data), MAX_FRAME)]
+        self._write(_frame(Frame.HEADERS, self._headers, stream, Flag.END_HEADERS))
+        self._unsent[stream] = pieces
+        self._windows[stream] = self._initial_window
+        self._send_more()
         return conversation
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -132,7 +152,13 @@ class ExtProcClient(asyncio.Protocol):
                 self._end(stream, None if any(each in payload for each in STATUS_OK) else repr(payload))
             case Frame.RST_STREAM:
                 self._end(stream, f"reset with {int.from_bytes(payload)}")
+            case Frame.WINDOW_UPDATE:
+                if stream in self._windows:
+                    self._windows[stream] += int.from_bytes(payload)
+                    self._send_more()
             case Frame.SETTINGS | Frame.PING if not flags & Flag.ACK:
+                if kind == Frame.SETTINGS:
+                    self._set(payload)
                 self._write(_frame(Frame(kind), payload if kind == Frame.PING else b"", 0, Flag.ACK))
             case Frame.GOAWAY:
                 for open_stream in list(self._open):
@@ -140,7 +166,27 @@ class ExtProcClient(asyncio.Protocol):
             case _:
                 pass
 
+    def _set(self, payload: bytes) -> None:
+        for key, value in struct.iter_unpack(">HI", payload):
+            if key == INITIAL_WINDOW:
+                for stream in self._windows.keys() - {0}:
+                    self._windows[stream] += value - self._initial_window
+                self._initial_window = value
+        self._send_more()
+
+    def _send_more(self) -> None:
+        for stream, pieces in tuple(self._unsent.items()):
+            while pieces and len(pieces[0]) <= min(self._windows[0], self._windows[stream]):
+                piece = pieces.pop(0)
+                self._windows[0] -= len(piece)
+                self._windows[stream] -= len(piece)
+                self._write(_frame(Frame.DATA, piece, stream, 0 if pieces else Flag.END_STREAM))
+            if not pieces:
+                del self._unsent[stream], self._windows[stream]
+
     def _end(self, stream: int, wrong: str | None) -> None:
+        self._unsent.pop(stream, None)
+        self._windows.pop(stream, None)
         conversation = self._open.pop(stream, None)
         if conversation is not None:
             conversation.end(wrong)

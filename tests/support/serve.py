@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import re
 import resource
 import signal
 import sys
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -91,8 +92,9 @@ async def serving(
     end: int = signal.SIGTERM,
     killed_by: int | None = None,
     descriptors: int | None = None,
+    environment: Mapping[str, str] | None = None,
 ) -> AsyncGenerator[Served]:
-    """Run `kvatlas serve` with `config` on free ports; signal `end` stops it.
+    """Run `kvatlas serve` with `config` on free ports; signal `end` stops it. `environment` adds variables.
 
     With `descriptors`, it may open only so many. It must end with status 0, except after SIGKILL or if signal `killed_by` killed it meanwhile.
     """
@@ -108,6 +110,7 @@ async def serving(
         *flags,
         stderr=asyncio.subprocess.PIPE,
         preexec_fn=partial(_limit_descriptors, descriptors) if descriptors is not None else None,
+        env={**os.environ, **(environment or {})},
     )
     log: list[str] = []
     ports: dict[str, int] = {}

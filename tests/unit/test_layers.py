@@ -45,6 +45,7 @@ SHELLS_IN_CORE = {
         "replay",
         "receiver",
         "sockets",
+        "tasks",
         "turns",
         "admission",
     )

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from ....configs.observers import CapacityCurveConfig
-from ....events.sockets import spawn
+from ....events.tasks import keep
 from ....fleet.endpoint import Endpoint
 from ....fleet.fleet import Fleet
 from ....indexer.prefix import Prefix
@@ -124,7 +124,7 @@ class CapacityCurve:
 
     def start(self) -> None:
         """Start updating `latest`."""
-        self._task = spawn(self._keep(), "capacity curve")
+        self._task = keep(self._keep, "capacity curve")
 
     async def stop(self) -> None:
         """Stop updating `latest`."""

@@ -12,7 +12,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from ....configs.observers import RecorderConfig
-from ....events.sockets import spawn
+from ....events.tasks import keep
 from ....indexer.prefix import Prefix
 from ....scorers.core.decision import Decision
 from ...outcome import Completion, Usage
@@ -96,7 +96,7 @@ class Recorder:
 
     def start(self) -> None:
         """Start writing."""
-        self._task = spawn(self._keep(), "recorder")
+        self._task = keep(self._keep, "recorder")
 
     async def stop(self) -> None:
         """Write the waiting requests, and stop."""
@@ -141,8 +141,8 @@ class Recorder:
                 stopped = await asyncio.wait_for(self._stopping.wait(), FLUSH_S)
             if self._waiting:
                 batch, self._waiting = self._waiting, []
-                await asyncio.to_thread(self._write, batch)
                 self._n_waiting_keys -= sum(len(each.arrival.keys) for each in batch)
+                await asyncio.to_thread(self._write, batch)
 
     def _write(self, batch: list[_Ended]) -> None:
         for number, each in enumerate(batch):

@@ -16,7 +16,7 @@ from ....configs.errors import ConfigError
 from ....configs.file_watch import FileWatch
 from ....configs.observers import ShadowConfig
 from ....configs.schema import KVAtlasConfig
-from ....events.sockets import spawn
+from ....events.tasks import keep
 from ....scorers.core.base import Rng
 from ....scorers.core.decision import Decision, PluginFault
 from ....scorers.core.model import RequestView
@@ -94,7 +94,7 @@ class Shadow:
 
     def start(self) -> None:
         """Start following the file."""
-        self._task = spawn(self._follow(), "shadow")
+        self._task = keep(self._follow, "shadow")
 
     async def stop(self) -> None:
         """Stop following the file."""

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import logging
-import re
 import threading
 import time
 
 import pytest
 from prometheus_client import CollectorRegistry
-from prometheus_client.metrics_core import Metric
 
 from kvatlas.app import watchdog
-from kvatlas.app.watchdog import LoopMetrics, Watchdog, where
-from kvatlas.fleet.families import StateCollector
+from kvatlas.app.watchdog import LoopMetrics, Watchdog
 from support.waiting import until
 
 
@@ -62,17 +58,3 @@ async def test_nothing_is_left_when_watching_ends() -> None:
         assert "watchdog" in {thread.name for thread in threading.enumerate()}
 
     assert "watchdog" not in {thread.name for thread in threading.enumerate()}
-
-
-def test_where_names_calls_of_kvatlas_alone() -> None:
-    found: list[str] = []
-
-    def families() -> list[Metric]:
-        found.append(where(inspect.currentframe()))
-        return []
-
-    list(StateCollector(families).collect())
-
-    assert re.fullmatch(r"kvatlas\.fleet\.families:\d+ collect", found[0])
-    assert where(inspect.currentframe()).startswith("no code of kvatlas")
-    assert where(None).startswith("no code of kvatlas")

@@ -256,6 +256,11 @@ from support.config_files import HEAD, message_of
             id="workers_that_stand_against_each_other",
         ),
         pytest.param(
+            "server: {workerTimeout: 500ms}",
+            "line 3, server.workerTimeout: found 500ms, expected at least 1s; a busy worker would be killed",
+            id="timeout_of_workers_too_short",
+        ),
+        pytest.param(
             "server: {workers: 2}",
             "line 3, server.health: found '0.0.0.0:9003': with 2 workers, port 9003 is also one of server.extProc",
             id="ports_of_workers_meet",

@@ -68,7 +68,7 @@ class Kvatlas:
         stack = AsyncExitStack()
         link = await stack.enter_async_context(self.sockets.link(worker))
         config = load_scheduled(self.path, None).config
-        workers = Workers(link, config)
+        workers = Workers(link, config, on_beat=lambda: None)
         await workers.meet()
         live = LiveConfig(
             config,

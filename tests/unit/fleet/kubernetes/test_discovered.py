@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry
 
 from kvatlas.configs.schema import SnapshotConfig
 from kvatlas.events.model import BlockStored, EngineHash
-from kvatlas.events.sockets import spawn
+from kvatlas.events.tasks import keep
 from kvatlas.fleet.fleet import Fleet
 from kvatlas.fleet.kubernetes.discovered import DiscoveredEndpoints
 from kvatlas.fleet.kubernetes.tasks import end
@@ -33,7 +33,7 @@ def make_discovered(
 @asynccontextmanager
 async def running(discovered: DiscoveredEndpoints) -> AsyncGenerator[DiscoveredEndpoints]:
     """Run its background work."""
-    tasks = [spawn(discovered.run(), "discovered")]
+    tasks = [keep(discovered.run, "discovered")]
     try:
         yield discovered
     finally:

@@ -1,0 +1,40 @@
+"""Heartbeats of the workers, in memory that they share with their parent."""
+
+from __future__ import annotations
+
+import mmap
+
+_SIZE = 8
+
+
+class Heartbeats:
+    """One counter for each worker. To be made before the workers are forked.
+
+    Args:
+        n_workers: number of workers.
+    """
+
+    def __init__(self, n_workers: int) -> None:
+        self._counts = memoryview(mmap.mmap(-1, _SIZE * n_workers)).cast("Q")
+        self._seen = [0] * n_workers
+        self._silent_s = [0.0] * n_workers
+
+    def beat(self, worker: int) -> None:
+        """Count one heartbeat. Called in the worker, by its event loop."""
+        self._counts[worker] += 1
+
+    def started(self, worker: int) -> None:
+        """Expect nothing until the first heartbeat, since a start takes its time. Called in the parent."""
+        self._counts[worker] = self._seen[worker] = 0
+        self._silent_s[worker] = 0.0
+
+    def silent_s(self, worker: int, *, passed_s: float) -> float:
+        """Return for how long the worker has been silent, of which `passed_s` passed since the last call.
+
+        The caller counts time, since a clock would also count time in which worker and parent were both stopped.
+        """
+        count = self._counts[worker]
+        is_silent = count != 0 and count == self._seen[worker]
+        self._silent_s[worker] = self._silent_s[worker] + passed_s if is_silent else 0.0
+        self._seen[worker] = count
+        return self._silent_s[worker]
