@@ -181,5 +181,7 @@ async def test_reply_past_its_time_is_cut_off() -> None:
         playing.history += [one.parts for one in frames(*range(5000))]
         subscription = subscriber.subscribe(playing.events, playing.replay, sink)
         await until(lambda: subscription.stream.counters.replay_cuts == 1)
-        assert subscription.trust in (Trust.PARTIAL, Trust.DARK), "dark on a busy machine: nothing came in time"
+        assert subscription.trust in (Trust.PARTIAL, Trust.DARK), (
+            "dark on a busy machine: nothing came in time"
+        )
     await subscriber.close()
