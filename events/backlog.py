@@ -4,25 +4,20 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from .message import Unreadable
 from .model import Batch
 
+_END = object()
+
 
 class ApplyBatch(Protocol):
-    """Applies a batch, one slice per step, and raises nothing."""
+    """Applies a batch in slices, and raises nothing."""
 
-    def __call__(self, content: Batch | Unreadable, *, live: bool) -> Iterator[None]:
-        """Apply `content`."""
+    def __call__(self, content: Batch | Unreadable, *, live: bool) -> Iterator[None] | None:
+        """Apply the first slice; return an iterator that applies another with each item, None if that was all."""
         ...
-
-
-class _Waiting(NamedTuple):
-    seq: int
-    content: Batch | Unreadable
-    live: bool
-    size_bytes: int
 
 
 class Backlog:
@@ -38,7 +33,8 @@ class Backlog:
 
     def __init__(self, apply: ApplyBatch, *, clock: Callable[[], float]) -> None:
         self._apply, self._clock = apply, clock
-        self._waiting: deque[_Waiting] = deque()
+        self._waiting: deque[tuple[int, Batch | Unreadable, bool]] = deque()
+        """Number, content and whether it is live."""
         self._slices: Iterator[None] | None = None
         """The rest of a batch that is no longer among the waiting ones."""
         self.size_bytes = 0
@@ -49,7 +45,7 @@ class Backlog:
     @property
     def first(self) -> int | None:
         """Number of the first batch of which nothing is applied, None if there is none."""
-        return self._waiting[0].seq if self._waiting else None
+        return self._waiting[0][0] if self._waiting else None
 
     @property
     def is_amid_batch(self) -> bool:
@@ -58,9 +54,8 @@ class Backlog:
 
     def add(self, seq: int, content: Batch | Unreadable, *, live: bool) -> None:
         """Add the next batch."""
-        size = 0 if isinstance(content, Unreadable) else content.size_bytes
-        self._waiting.append(_Waiting(seq, content, live, size))
-        self.size_bytes += size
+        self._waiting.append((seq, content, live))
+        self.size_bytes += content.size_bytes
 
     def work(self, until: float) -> bool:
         """Apply at least one slice, and no further after `until`; return whether there are more."""
@@ -84,11 +79,9 @@ class Backlog:
         if self._slices is None:
             if not self._waiting:
                 return False
-            _, content, live, size = self._waiting.popleft()
-            self.size_bytes -= size
+            _, content, live = self._waiting.popleft()
+            self.size_bytes -= content.size_bytes
             self._slices = self._apply(content, live=live)
-        try:
-            next(self._slices)
-        except StopIteration:
+        elif next(self._slices, _END) is _END:
             self._slices = None
         return True

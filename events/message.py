@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from .errors import FAILED, FrameError, WireError, describe
 from .model import Batch
@@ -25,10 +25,12 @@ class Unreadable:
     Attributes:
         reason: of the `WireError`, one bounded word for counters.
         detail: its message, for the log.
+        size_bytes: of what is kept of it.
     """
 
     reason: str
     detail: str
+    size_bytes: ClassVar[int] = 0
 
 
 class Message(NamedTuple):

@@ -78,6 +78,12 @@ class BatchOrder(Generic[ItemT]):
         self.held.put(seq, batch)
         return True
 
+    def release(self, seq: int, ts: float) -> None:
+        """Note that batch `seq`, the next one, is released."""
+        self._stamps.add(seq, ts, believable=ts <= self.latest)
+        self.next_seq = seq + 1
+        self._counters.applied += 1
+
     def ready(self) -> Iterator[tuple[int, ItemT]]:
         """Release held batches in order, up to the first hole; give up holes while too much is held."""
         while True:
@@ -87,9 +93,7 @@ class BatchOrder(Generic[ItemT]):
                 self.give_up_to(self.held.first)
             seq = self.next_seq or 0
             batch = self.held.pop(seq)
-            self._stamps.add(seq, batch.ts, believable=batch.ts <= self.latest)
-            self.next_seq = seq + 1
-            self._counters.applied += 1
+            self.release(seq, batch.ts)
             yield seq, batch.item
 
     def give_up_to(self, seq: int) -> None:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
+from functools import partial
+from math import inf
 from time import perf_counter
 from typing import Protocol, cast
 
@@ -17,6 +20,9 @@ MAX_PARTS = 16
 
 _COLLECT_S = 0.002
 """Time in which messages are moved to the queue, or dropped, at the end of a turn."""
+
+_BURST_S = 0.1
+"""Time in which messages may wait in ZMQ's queue. Most bursts are handled until then without being moved."""
 
 _SKIPPED = 1000
 """Parts that are too many, received at once, in less than a millisecond."""
@@ -68,8 +74,12 @@ class Receiver:
         self._socket = cast("zmq.Socket[bytes]", zmq.Socket.shadow(socket))  # pyright: ignore[reportUnknownMemberType]
         self._turns, self._taker = turns, taker
         self._max_queued_bytes = max_queued_bytes
+        self._part = partial(self._socket.recv, int(zmq.NOBLOCK))
+        self._has_more = partial(self._socket.getsockopt, int(zmq.RCVMORE))
         self._queue: deque[list[bytes]] = deque()
         self._queued_bytes = 0
+        self._busy_since = inf
+        """Time at which the first message came that was followed by others without end."""
         self._skipping = False
         """The rest of a message with too many parts is yet to be received."""
         self._loop = asyncio.get_running_loop()
@@ -87,9 +97,11 @@ class Receiver:
     def work(self, until: float) -> bool:
         """See `Work.work`."""
         taker = self._taker
+        self._busy_since = min(self._busy_since, perf_counter())
         while taker.is_ready():
             frames = self._next()
             if frames is None:
+                self._busy_since = inf
                 return self._skipping
             try:
                 taker.take(frames)
@@ -97,7 +109,8 @@ class Receiver:
                 taker.failed(error)
             if perf_counter() >= until:
                 break
-        self._collect()
+        if perf_counter() >= self._busy_since + _BURST_S:
+            self._collect()
         return True
 
     def _next(self) -> list[bytes] | None:
@@ -105,13 +118,13 @@ class Receiver:
             frames = self._queue.popleft()
             self._queued_bytes -= _size(frames)
             return frames
-        return self._receive()
+        return self._receive(self._part)
 
     def _collect(self) -> None:
         end = perf_counter() + _COLLECT_S
         while perf_counter() < end:
             is_full = self._queued_bytes >= self._max_queued_bytes
-            frames = self._receive(whole=not is_full)
+            frames = self._receive(self._shown_part if is_full else self._part)
             if frames is None:
                 return
             if is_full and not self._taker.dropped(frames, "queue_full"):
@@ -119,18 +132,18 @@ class Receiver:
             self._queue.append(frames)
             self._queued_bytes += _size(frames)
 
-    def _receive(self, *, whole: bool = True) -> list[bytes] | None:
-        """Receive one message, without its large parts unless `whole`; None if there is none, or if the socket fails."""
+    def _receive(self, part: Callable[[], bytes]) -> list[bytes] | None:
+        """Receive one message, each part of it by `part`; None if there is none, or if the socket fails."""
         try:
             while True:
                 if self._skipping and not self._skip():
                     return None
-                frames = [self._part(whole=whole)]
-                while self._socket.getsockopt(zmq.RCVMORE):
+                frames = [part()]
+                while self._has_more():
                     if len(frames) == MAX_PARTS:
                         self._skipping = True
                         break
-                    frames.append(self._part(whole=whole))
+                    frames.append(part())
                 if not self._skipping:
                     return frames
                 self._taker.dropped(frames, "too_many_parts")
@@ -140,17 +153,16 @@ class Receiver:
             self._taker.failed(error)
             return None
 
-    def _part(self, *, whole: bool) -> bytes:
-        if whole:
-            return self._socket.recv(zmq.NOBLOCK)
+    def _shown_part(self) -> bytes:
+        """Receive a part of a message that is dropped, empty if it is large."""
         part = self._socket.recv(zmq.NOBLOCK, copy=False)
         return part.bytes if len(part) <= _SHOWN_BYTES else b""
 
     def _skip(self) -> bool:
         """Receive more of the parts that are too many; return whether these were all."""
         for _ in range(_SKIPPED):
-            self._socket.recv(zmq.NOBLOCK)
-            if not self._socket.getsockopt(zmq.RCVMORE):
+            self._part()
+            if not self._has_more():
                 self._skipping = False
                 return True
         return False

@@ -197,6 +197,10 @@ class PublisherStream(Generic[ItemT]):
             return [*self.connected(), *self.live(seq, item, ts=ts, latest=latest, size_bytes=size_bytes)]
         self._connected = True
         self._order.latest = latest
+        if seq == self._order.next_seq and self._replay is None and not self._held:
+            self._doubt.n_in_a_row = 0
+            self._order.release(seq, ts)
+            return [Apply(Seq(seq), item)]
         verdict = self._order.judge(seq, ts, strict=self._can_replay)
         if verdict is Verdict.NEW_LIFE:
             return [

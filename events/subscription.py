@@ -341,17 +341,30 @@ class Subscription:
         else:
             self._report_trust()
 
-    def _apply(self, content: Batch | Unreadable, *, live: bool) -> Iterator[None]:
+    def _apply(self, content: Batch | Unreadable, *, live: bool) -> Iterator[None] | None:
+        if isinstance(content, Unreadable):
+            self.stream.damaged()
+            self.reject(content.reason, content.detail)
+            return None
         try:
-            if isinstance(content, Unreadable):
-                self.stream.damaged()
-                self.reject(content.reason, content.detail)
-                return
-            yield from self._sink.apply(content, live=live) or ()
-            if not HARMLESS.issuperset(content.rejected):  # not before: it would decode all events at once
-                self.stream.damaged()
+            slices = self._sink.apply(content, live=live)
+            if slices is not None:
+                return self._apply_rest(content, slices)
+            self._applied(content)
         except Exception as error:  # noqa: BLE001 - the batches after it are applied all the same
             self.failed(error)
+        return None
+
+    def _apply_rest(self, content: Batch, slices: Iterator[None]) -> Iterator[None]:
+        try:
+            yield from slices
+            self._applied(content)
+        except Exception as error:  # noqa: BLE001 - as above
+            self.failed(error)
+
+    def _applied(self, content: Batch) -> None:
+        if not HARMLESS.issuperset(content.rejected):
+            self.stream.damaged()
 
     def _report_trust(self) -> None:
         trust = self._current_trust()

@@ -69,7 +69,7 @@ class RankLedger(RankState):
             case AllBlocksCleared():
                 for tier, spec in enumerate(self._tiers.specs):
                     if tier == FASTEST or spec.cleared_on_reset:
-                        self._clear(TierId(tier))
+                        yield from self._clear(TierId(tier))
             case _:
                 assert_never(event)
         yield EVENT_COST
@@ -233,8 +233,9 @@ class RankLedger(RankState):
         self._blocks.remove(place, keys)
         return len(keys)
 
-    def _clear(self, tier: TierId) -> None:
+    def _clear(self, tier: TierId) -> Steps:
         if self._blocks.holders is not None:
             self._blocks.holders.clear(tier)
         self._chunks.clear(tier)
-        self._pending.drop(tier)
+        for n_dropped in self._pending.drop(tier):
+            yield BLOCK_COST * n_dropped

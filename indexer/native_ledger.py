@@ -150,7 +150,9 @@ class NativeLedger(RankLedger):
         """Drop expected hashes for which nothing waits any more; they would only slow events down."""
         n_waiting, n_expected = len(self._pending) + self.hashes.n_parents_awaited, self._core.n_expected()
         if n_expected > 2 * n_waiting + _EXPECTED_SLACK:
-            self._core.expect_only(self._pending.hashes + self.hashes.parents_awaited)
+            waiting = self._pending.hashes + self.hashes.parents_awaited
+            yield len(waiting) // BLOCKS_PER_COST
+            self._core.expect_only(waiting)
             yield n_expected // BLOCKS_PER_COST
 
     def _route_like(self, event: BlockStored) -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from array import array
 from collections import OrderedDict, defaultdict
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from ..events.model import EngineHash
 from .columns import Column, Saved, check_columns
 from .hash_keys import hash_column, hash_key, hash_of
 from .holders import Place
+from .steps import PIECE
 from .tiers import TierId
 
 MAX_PENDING_HASHES = 65_536
@@ -95,14 +97,18 @@ class Pending:
         key = hash_key(engine_hash)
         return self._forget(key, self._claims.pop(key, {}))
 
-    def drop(self, tier: TierId) -> None:
-        """Drop all claims on an emptied tier. Cost: O(claims dropped)."""
-        for key in self._in_tier.pop(tier, ()):
-            claims = self._claims[key]
-            for claim in [claim for claim in claims if claim.place.tier == tier]:
-                del claims[claim]
-            if not claims:
-                del self._claims[key]
+    def drop(self, tier: TierId) -> Iterator[int]:
+        """Drop all claims on an emptied tier, and yield the hashes of each `PIECE`."""
+        while keys := self._in_tier.get(tier):
+            n_dropped = min(PIECE, len(keys))
+            for _ in range(n_dropped):
+                key = keys.pop()
+                claims = {claim: n for claim, n in self._claims[key].items() if claim.place.tier != tier}
+                if claims:
+                    self._claims[key] = claims
+                else:
+                    del self._claims[key]
+            yield n_dropped
 
     def _forget(self, key: bytes, claims: dict[Claim, int]) -> dict[Claim, int]:
         for claim in claims:

@@ -7,20 +7,24 @@ from itertools import count
 
 from kvatlas.events.backlog import Backlog
 from kvatlas.events.message import Unreadable
-from kvatlas.events.model import Batch, EventBatch
+from kvatlas.events.model import Batch
+from support.batches import EventBatch
 
 
 def make_backlog(n_batches: int, *, n_slices: int = 0) -> tuple[Backlog, list[float]]:
     """Return a backlog under a clock that advances by one with every look, and what it has applied."""
     applied: list[float] = []
 
-    def apply(content: Batch | Unreadable, *, live: bool) -> Iterator[None]:
+    def apply(content: Batch | Unreadable, *, live: bool) -> Iterator[None] | None:
         assert live
         assert isinstance(content, EventBatch)
         applied.append(content.timestamp)
+        return rest(content.timestamp) if n_slices else None
+
+    def rest(timestamp: float) -> Iterator[None]:
         for _ in range(n_slices):
+            applied.append(timestamp + 0.5)
             yield
-            applied.append(content.timestamp + 0.5)
 
     ticks = count()
     backlog = Backlog(apply, clock=lambda: float(next(ticks)))

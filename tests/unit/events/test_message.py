@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from kvatlas.events.errors import FrameError
-from kvatlas.events.message import END_OF_REPLAY, Unreadable, read_message
-from kvatlas.events.model import AllBlocksCleared
+from kvatlas.events.errors import FAILED, FrameError, describe
+from kvatlas.events.message import END_OF_REPLAY, MAX_SEQ, Unreadable, read_message
+from kvatlas.events.model import AllBlocksCleared, Batch
 from kvatlas.events.wire import decode_batch
 
 SEVEN = (7).to_bytes(8, "big")
@@ -61,3 +61,19 @@ def test_batch_is_readable_when_all_its_events_are_rejected_and_its_time_is_0() 
 def test_message_is_refused_when_its_parts_are_wrong(frames: list[bytes], message: str) -> None:
     with pytest.raises(FrameError, match=message):
         read_message(frames, decode_batch)
+
+
+def test_bug_of_the_decoder_makes_the_message_unreadable_without_its_values() -> None:
+    def decode(payload: bytes) -> Batch:
+        raise KeyError(payload)
+
+    seq, content = read_message([SEVEN, b"secret"], decode)
+    assert isinstance(content, Unreadable)
+    assert (seq, content.reason, content.size_bytes) == (7, FAILED, 0)
+    assert content.detail.startswith("KeyError in decode (events/test_message.py:")
+    assert describe(KeyError("secret")) == "KeyError"
+
+
+def test_number_that_no_publisher_reaches_is_refused() -> None:
+    with pytest.raises(FrameError, match="49 bits"):
+        read_message([MAX_SEQ.to_bytes(8, "big"), PAYLOAD], decode_batch)

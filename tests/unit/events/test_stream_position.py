@@ -100,3 +100,12 @@ def test_restored_stream_takes_batches_before_its_stamps_for_duplicates_unless_t
     assert (shell.resets, stream.counters.duplicates) == ([], 1)
     live(stream, shell, 3, life=2)
     assert len(shell.resets) == 1
+
+
+def test_position_before_a_batch_has_the_stamps_before_it() -> None:
+    before, shell = joined()
+    live(before, shell, *range(5))
+    position = before.position()
+    earlier = position.before(3)
+    assert (earlier.next_seq, earlier.stamps) == (3, position.stamps[:3])
+    assert not position.before(0).stamps

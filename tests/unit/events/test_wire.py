@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvatlas.events.errors import WireError
+from kvatlas.events.lazy_batch import MAX_NAMES
 from kvatlas.events.model import (
     AllBlocksCleared,
     BlockRemoved,
@@ -20,7 +21,7 @@ from kvatlas.events.model import (
     MediumName,
     MultimodalKey,
 )
-from kvatlas.events.wire import MAX_PAYLOAD_BYTES, decode_batch
+from kvatlas.events.wire import MAX_EVENT_BYTES, MAX_EVENTS, MAX_PAYLOAD_BYTES, decode_batch
 from support.recording import read_frames, read_lines
 
 RUNS = ["run1", "run3", "run4", "run5", "run5_then_run6_restart", "run6", "run7_dp", "run8"]
@@ -147,11 +148,24 @@ def test_field_is_read_in_every_form(field: str, value: object, attribute: str, 
         pytest.param(STORED | {"extra_keys": [[["item", 2**63]]]}, "bad_extra_keys", id="absurd_offset"),
         pytest.param(STORED | {"extra_keys": [[["item", True]]]}, "bad_extra_keys", id="boolean_offset"),
         pytest.param(STORED | {"group_idx": -1}, "bad_group", id="negative_group"),
+        pytest.param(STORED | {"more": bytes(MAX_EVENT_BYTES)}, "event_too_large", id="event_too_large"),
+        pytest.param(STORED | {"block_hashes": [7] * 65_537}, "too_many_hashes", id="too_many_hashes"),
     ],
 )
 def test_bad_event_costs_only_itself(event: object, reason: str) -> None:
     batch = decode_batch(pack(STORED, event, {"type": "AllBlocksCleared"}))
     assert (len(batch.events), batch.rejected) == (2, (reason,))
+
+
+def test_media_and_adapters_are_reported_up_to_a_bound() -> None:
+    names = [f"m{number}" for number in range(MAX_NAMES + 10)]
+    removals: list[object] = [["BlockRemoved", [1], name] for name in names]
+    batch = decode_batch(pack(*removals, *(STORED | {"lora_name": name} for name in names)))
+    assert (len(batch), len(batch.removed_media), len(batch.adapters)) == (
+        2 * len(names),
+        MAX_NAMES,
+        MAX_NAMES,
+    )
 
 
 def test_event_with_broken_text_costs_only_itself() -> None:
@@ -196,6 +210,9 @@ def test_short_removal_and_clear_are_read() -> None:
         pytest.param(msgspec.msgpack.encode([1.5]), "not_a_batch", id="no_events"),
         pytest.param(msgspec.msgpack.encode(["now", []]), "not_a_batch", id="text_timestamp"),
         pytest.param(bytes(MAX_PAYLOAD_BYTES + 1), "too_large", id="too_large"),
+        pytest.param(
+            msgspec.msgpack.encode([1.5, [0] * (MAX_EVENTS + 1)]), "too_many_events", id="too_many_events"
+        ),
     ],
 )
 def test_payload_that_is_no_batch_is_refused_with_its_reason(payload: bytes, reason: str) -> None:

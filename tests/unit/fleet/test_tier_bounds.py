@@ -12,7 +12,6 @@ import pytest
 
 from kvatlas.configs.endpoints import RankAddresses
 from kvatlas.configs.schema import KVAtlasConfig
-from kvatlas.events.model import EventBatch
 from kvatlas.events.wire import decode_batch
 from kvatlas.fleet.observed_capacity import capacity_summary
 from kvatlas.fleet.scrape.report import EngineFacts
@@ -28,6 +27,7 @@ from support.audited_engine import (
     documents,
     simulated_engine,
 )
+from support.batches import EventBatch
 from support.fleets import NOWHERE, make_config, make_fleet
 from support.recording import read_frames, read_truth
 

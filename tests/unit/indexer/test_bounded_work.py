@@ -108,6 +108,24 @@ def test_resets_do_not_look_at_what_waits_in_other_tiers(ledger: RankLedger, cor
     assert ledger.n_pending == 30_000
 
 
+def test_reset_drops_what_waits_in_steps(ledger: RankLedger) -> None:
+    ledger.apply(chain(1))
+    ledger.apply(bare(*range(1000, 31_000), medium=GPU))
+    left = [ledger.n_pending for _ in ledger.steps([AllBlocksCleared()])]
+    assert left[-1] == 0
+    assert all(before - after <= 256 for before, after in pairwise([30_000, *left]))
+
+
+def test_publisher_may_be_forgotten_between_the_steps_of_a_reset(ledger: RankLedger) -> None:
+    ledger.apply(chain(1))
+    ledger.apply(bare(*range(1000, 3000), medium=GPU))
+    steps = ledger.steps([AllBlocksCleared()])
+    next(steps)
+    ledger.reset()
+    list(steps)
+    assert ledger.n_pending == 0
+
+
 def test_copies_that_wait_in_a_cleared_tier_are_dropped_and_others_kept(ledger: RankLedger) -> None:
     ledger.apply(chain(1))
     for event in (bare(7, medium=GPU), bare(7), bare(8, medium=GPU), bare(9), bare(9, medium=GPU)):
