@@ -149,7 +149,9 @@ async def test_worker_that_hangs_is_killed_and_started_again_and_the_other_stays
         assert running.pids[1] != before[1]
 
 
-async def test_worker_that_hangs_before_its_first_heartbeat_is_killed_and_started_again(tmp_path: Path) -> None:
+async def test_worker_that_hangs_before_its_first_heartbeat_is_killed_and_started_again(
+    tmp_path: Path,
+) -> None:
     mark = f"{tmp_path}/mark"
     body = f"if worker and not Path({mark!r}).exists(): Path({mark!r}).touch(), os.kill(os.getpid(), signal.SIGSTOP)"
     async with supervised(body, start_s=1.5) as running:
