@@ -61,6 +61,7 @@ async def test_positions_that_expire_in_a_circle_and_half_lines_lose_nothing(
 ) -> None:
     async with serving(access(double, tmp_path), tmp_path) as served:
         for number in range(N_ROUNDS):
+            await until(partial(double.is_watched, PODS), what="a watch that can break")
             n_lists = double.requests["list", PODS]
             double.put(PODS, f"pod{number}", pod(number + 2))
             double.compact()
