@@ -59,9 +59,7 @@ async def probed(served: Served) -> tuple[bool, int, int]:
     return await is_serving(served), await served.status("/healthz"), await served.status("/readyz")
 
 
-@pytest.mark.parametrize(
-    "listeners", [("rest", "metrics"), ("extProc",), ("health",), tuple(ANY_PORTS)], ids="+".join
-)
+@pytest.mark.parametrize("listeners", [("extProc",), ("health",), tuple(ANY_PORTS)], ids="+".join)
 async def test_probes_are_answered_while_peers_open_more_connections_than_there_are_descriptors(
     tmp_path: Path, listeners: tuple[str, ...]
 ) -> None:
