@@ -66,6 +66,7 @@ async def test_probes_are_answered_while_peers_open_more_connections_than_there_
     async with serving(CONFIG, tmp_path, descriptors=LIMIT) as served:
         with flooded(served, *listeners):
             during = [await probed(served) for _ in range(3)]
+            n_open = len(list(Path(f"/proc/{served.process.pid}/fd").iterdir()))  # noqa: ASYNC240
         await until(lambda: is_serving(served), what="the health listener again")
         async with connected(served.ports["extProc"]) as client:
             conversation = client.request([request_headers(end=True)])
@@ -74,6 +75,7 @@ async def test_probes_are_answered_while_peers_open_more_connections_than_there_
         told = [line for line in served.log if "descriptors" in line]
 
     assert during == [(True, 200, 200)] * 3
+    assert n_open < LIMIT - 10
     assert after == [200] * 3
     assert len(told) == 1
     assert "server.extProc 40, server.rest 40, server.metrics 40" in told[0]
