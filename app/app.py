@@ -194,7 +194,7 @@ class App:
             keep(lambda: keep_house(self.fleet, self._readiness), "housekeeping"),
             keep(lambda: sweep(self.fleet), "sweep"),
             *self._configuration_tasks(),
-            keep(self._models.watch, "tokenizer files"),
+            keep(self._models.watch, "tokenizer files", needed=False),
         ]
 
     async def stop(self, *, grace_s: float = DRAIN_S) -> None:
@@ -280,7 +280,7 @@ class App:
     def _configuration_tasks(self) -> Iterator[asyncio.Task[None]]:
         """Yield the tasks that follow the files; of several workers only the leader has them."""
         if self._workers is None or self._workers.leads:
-            yield keep(lambda: self._follower.watch(self._reload), "configuration")
+            yield keep(lambda: self._follower.watch(self._reload), "configuration", needed=False)
         if self._workers is not None and self._workers.leads:
             yield keep(self._workers.lead, "workers")
 

@@ -95,6 +95,7 @@ class Listeners:
             transport_metrics=transport_metrics,
             reports=StreamReports(on_begun=feedback.begun, on_complete=feedback.ended),
             on_mismatch=self._mismatches.at("server.extProc"),
+            max_connections=self._budget.connections.get("server.extProc", ext_proc.max_connections),
         )
         if self._ext_proc.transport == "grpc" and ext_proc.transport == "auto":
             log.warning(

@@ -67,7 +67,7 @@ class TaskFailures:
             self._down_until[failure.task] = float("inf")
             self.on_change()
             self._on_fatal()
-        elif failure.pause_s:
+        elif failure.pause_s and failure.needed:
             self._down_until[failure.task] = time.monotonic() + failure.pause_s
             self.on_change()
 

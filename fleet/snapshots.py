@@ -126,7 +126,7 @@ class Snapshots:
             )  # fmt: skip
             self._snapshot = None
         if self._config.file and self._task is None:
-            self._task = keep(self._keep, "snapshots")
+            self._task = keep(self._keep, "snapshots", needed=False)
 
     async def stop(self) -> None:
         """Write a last time, if writing has begun."""

@@ -32,6 +32,7 @@ def make_ext_proc(
     transport_metrics: TransportMetrics,
     reports: StreamReports,
     on_mismatch: OnMismatch,
+    max_connections: int,
 ) -> ExtProcServer:
     """Return a server that counts how its streams end.
 
@@ -45,10 +46,11 @@ def make_ext_proc(
         transport_metrics: see `ExtProcServer`.
         reports: further callbacks; each is called after its event was counted.
         on_mismatch: see `ExtProcServer`.
+        max_connections: at most as many as configured, and as there are descriptors for.
     """
     limits = Limits(
         message_limit(config.max_body_bytes),
-        max_connections=config.max_connections,
+        max_connections=max_connections,
         max_streams=config.max_streams,
         # All requests that wait for an answer may be given up at once: their clients had the same time limit.
         max_early_ends=config.max_pending_requests,

@@ -8,7 +8,7 @@ _SIZE = 8
 
 
 class Heartbeats:
-    """One counter for each worker. To be made before the workers are forked.
+    """One counter of heartbeats for each worker. To be made before the workers are forked.
 
     Args:
         n_workers: number of workers.
@@ -24,9 +24,13 @@ class Heartbeats:
         self._counts[worker] += 1
 
     def started(self, worker: int) -> None:
-        """Expect nothing until the first heartbeat, since a start takes its time. Called in the parent."""
+        """Count anew for a worker that starts. Called in the parent."""
         self._counts[worker] = self._seen[worker] = 0
         self._silent_s[worker] = 0.0
+
+    def is_starting(self, worker: int) -> bool:
+        """Return whether the worker has had no heartbeat since its start."""
+        return self._seen[worker] == 0
 
     def silent_s(self, worker: int, *, passed_s: float) -> float:
         """Return for how long the worker has been silent, of which `passed_s` passed since the last call.
@@ -34,7 +38,6 @@ class Heartbeats:
         The caller counts time, since a clock would also count time in which worker and parent were both stopped.
         """
         count = self._counts[worker]
-        is_silent = count != 0 and count == self._seen[worker]
-        self._silent_s[worker] = self._silent_s[worker] + passed_s if is_silent else 0.0
+        self._silent_s[worker] = self._silent_s[worker] + passed_s if count == self._seen[worker] else 0.0
         self._seen[worker] = count
         return self._silent_s[worker]

@@ -19,6 +19,9 @@ log = logging.getLogger(__name__)
 PAUSE_S = 1.0
 """Pause before a worker is restarted, so that one that cannot run does not keep a core busy."""
 
+START_S = 300.0
+"""Longest time until a worker's first heartbeat, as kubelet's startup probe of the chart waits; a large tokenizer takes a while."""
+
 END = signal.SIGUSR1
 """Signal that ends a worker. Workers ignore SIGTERM and SIGINT: terminals and some service managers send them to every
 process of a group, and a second signal would end a worker before its requests are finished."""
@@ -35,7 +38,7 @@ class Supervisor:
     """Runs each worker in a process of its own until a signal ends them.
 
     A worker that ends by itself is restarted. A worker that ends with the status `gives_up` ends all of them. A worker
-    whose heartbeats stop is killed and restarted.
+    whose heartbeats stop, or do not begin within `START_S`, is killed and restarted.
 
     Args:
         n_workers: number of workers.
@@ -96,7 +99,8 @@ class Supervisor:
         """Kill workers that have been silent for too long; `serve` starts them again."""
         for pid, worker in self._workers.items():
             silent_s = self._heartbeats.silent_s(worker, passed_s=_LOOK_S)
-            if silent_s >= self._timeout_s:
+            is_starting = self._heartbeats.is_starting(worker)
+            if silent_s >= (max(START_S, self._timeout_s) if is_starting else self._timeout_s):
                 log.error("worker %d has not responded for %.0f s; it is killed", worker, silent_s)
                 os.kill(pid, signal.SIGKILL)
                 self._heartbeats.started(worker)

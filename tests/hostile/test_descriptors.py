@@ -8,13 +8,19 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import grpc.aio
+import pytest
 from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
 
-from support.serve import Served, serving
+from support.ext_proc import request_headers
+from support.ext_proc_client import connected
+from support.serve import ANY_PORTS, Served, serving
 from support.waiting import until
 
-LIMIT = 200
+LIMIT = 256
 """Descriptors, of which the process needs about 25 itself."""
+
+FLOOD = 300
+"""Connections to one listener."""
 
 CONFIG = {
     "endpoints": {"static": [{"name": "a", "address": "127.0.0.1:1", "events": "", "replay": ""}]},
@@ -24,10 +30,10 @@ CONFIG = {
 
 @contextmanager
 def flooded(served: Served, *listeners: str) -> Generator[None]:
-    """Hold more connections to each listener than there are descriptors."""
+    """Hold `FLOOD` connections to each listener, which say nothing of use."""
     with ExitStack() as stack:
         for listener in listeners:
-            for _ in range(LIMIT + 20):
+            for _ in range(FLOOD):
                 address = ("127.0.0.1", served.ports[listener])
                 stack.enter_context(socket.create_connection(address, timeout=30)).sendall(b"P")
         yield
@@ -48,21 +54,28 @@ async def is_serving(served: Served) -> bool:
     return bool(answer.status == HealthCheckResponse.SERVING)
 
 
+async def probed(served: Served) -> tuple[bool, int, int]:
+    """Probe the process in each way, every time by a connection of its own."""
+    return await is_serving(served), await served.status("/healthz"), await served.status("/readyz")
+
+
+@pytest.mark.parametrize("listeners", [("extProc",), ("health",), tuple(ANY_PORTS)], ids="+".join)
 async def test_probes_are_answered_while_peers_open_more_connections_than_there_are_descriptors(
-    tmp_path: Path,
+    tmp_path: Path, listeners: tuple[str, ...]
 ) -> None:
     async with serving(CONFIG, tmp_path, descriptors=LIMIT) as served:
-        with flooded(served, "rest", "metrics"):
-            rest = [await served.status(path) for path in ("/healthz", "/readyz", "/healthz")]
-            healthy = await is_serving(served)
-        with flooded(served, "health"):
-            # The library takes every descriptor but the spare ones.
-            spared = [await served.status(path) for path in ("/healthz", "/readyz", "/healthz")]
+        with flooded(served, *listeners):
+            during = [await probed(served) for _ in range(3)]
+            n_open = len(list(Path(f"/proc/{served.process.pid}/fd").iterdir()))  # noqa: ASYNC240
         await until(lambda: is_serving(served), what="the health listener again")
+        async with connected(served.ports["extProc"]) as client:
+            conversation = client.request([request_headers(end=True)])
+            assert await conversation.ended is None
+        after = [await served.status(path) for path in ("/healthz", "/readyz", "/metrics")]
         told = [line for line in served.log if "descriptors" in line]
 
-    assert rest == [200] * 3
-    assert healthy
-    assert spared == [200] * 3
+    assert during == [(True, 200, 200)] * 3
+    assert n_open < LIMIT - 10
+    assert after == [200] * 3
     assert len(told) == 1
-    assert "server.rest 21" in told[0]
+    assert "server.extProc 40, server.rest 40, server.metrics 40" in told[0]

@@ -57,11 +57,6 @@ async def total(served: Served, metric: str) -> float:
     return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(metric))
 
 
-def resident_mib(served: Served) -> float:
-    pages = int(Path(f"/proc/{served.process.pid}/statm").read_text().split()[1])
-    return pages * 4096 / MIB
-
-
 async def test_endless_replay_is_cut_off_while_others_are_served(tmp_path: Path) -> None:
     with hostile_engine(endless()) as engine:
         async with following(engine, tmp_path, maxReplayBatches=3000) as served:
@@ -80,10 +75,10 @@ async def test_process_ends_in_the_middle_of_an_endless_replay(tmp_path: Path) -
 async def test_replay_faster_than_its_application_takes_bounded_memory(tmp_path: Path) -> None:
     with hostile_engine(endless(n_bytes=4 * MIB)) as engine:
         async with following(engine, tmp_path, maxQueuedBytes=32 * MIB, maxReplayBatches=300) as served:
-            before = resident_mib(served)
+            before = served.resident_mib()
             most = before
             while not await total(served, "kvatlas_stream_replay_cuts_total"):
-                most = max(most, resident_mib(served))
+                most = max(most, served.resident_mib())
     assert most - before < 600, f"{before:.0f} to {most:.0f} MiB for 300 batches of 4 MiB"
 
 

@@ -55,6 +55,21 @@ async def test_process_is_not_ready_until_a_failed_task_runs_again(caplog: pytes
     assert "prompt" not in caplog.text
 
 
+async def test_process_stays_ready_when_a_task_fails_without_which_requests_are_served() -> None:
+    async def work() -> None:
+        raise KeyError
+
+    async with local_process(make_endpoint("a", events="")) as process:
+        await until(lambda: is_ready(process), what="readiness")
+        task = keep(work, "probe", needed=False)
+        await asyncio.sleep(0)
+        n_failed, status = await failed(process, "probe"), (await readiness(process))[0]
+        task.cancel()
+
+    assert n_failed == 1
+    assert status == 200
+
+
 async def test_failed_callback_is_counted_without_its_values(caplog: pytest.LogCaptureFixture) -> None:
     def fail(_: str) -> None:
         raise ValueError("a prompt")

@@ -20,6 +20,7 @@ import os, signal, sys, time
 from pathlib import Path
 from kvatlas.app.workers import supervisor
 supervisor.PAUSE_S = 0.01
+supervisor.START_S = {start_s}
 
 def show(*words):
     os.write(1, (" ".join(map(str, words)) + "\n").encode())  # whole lines, beside another process
@@ -67,11 +68,11 @@ class Running:
 
 
 @asynccontextmanager
-async def supervised(body: str = "pass") -> AsyncGenerator[Running]:
+async def supervised(body: str = "pass", *, start_s: float = 300.0) -> AsyncGenerator[Running]:
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-c",
-        PROGRAM.replace("{body}", body),
+        PROGRAM.replace("{body}", body).replace("{start_s}", str(start_s)),
         stdout=asyncio.subprocess.PIPE,
         start_new_session=True,
     )
@@ -146,6 +147,25 @@ async def test_worker_that_hangs_is_killed_and_started_again_and_the_other_stays
 
         assert running.pids[0] == before[0]
         assert running.pids[1] != before[1]
+
+
+async def test_worker_that_hangs_before_its_first_heartbeat_is_killed_and_started_again(
+    tmp_path: Path,
+) -> None:
+    mark = f"{tmp_path}/mark"
+    body = f"if worker and not Path({mark!r}).exists(): Path({mark!r}).touch(), os.kill(os.getpid(), signal.SIGSTOP)"
+    async with supervised(body, start_s=1.5) as running:
+        await running.until("waits 0", "waits 1")
+
+
+async def test_worker_that_takes_longer_to_start_than_the_time_out_stays() -> None:
+    async with supervised("time.sleep(2)") as running:  # twice the time-out
+        await running.until("waits 0")
+        first = running.pids[0]
+        running.process.send_signal(signal.SIGHUP)
+        await running.until("hup 0")
+
+        assert running.pids[0] == first
 
 
 async def test_workers_that_were_stopped_together_with_their_parent_stay() -> None:

@@ -62,6 +62,11 @@ class Served:
         async with self.session.get(self._url("/metrics")) as answer:
             return await answer.text()
 
+    def resident_mib(self) -> float:
+        """Return the memory that the process has."""
+        pages = int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+
     async def until_applied(self, endpoint: str, seq: int) -> None:
         """Wait until the endpoint's first rank has applied batch `seq`."""
 

@@ -124,7 +124,7 @@ class CapacityCurve:
 
     def start(self) -> None:
         """Start updating `latest`."""
-        self._task = keep(self._keep, "capacity curve")
+        self._task = keep(self._keep, "capacity curve", needed=False)
 
     async def stop(self) -> None:
         """Stop updating `latest`."""

@@ -96,7 +96,7 @@ class Recorder:
 
     def start(self) -> None:
         """Start writing."""
-        self._task = keep(self._keep, "recorder")
+        self._task = keep(self._keep, "recorder", needed=False)
 
     async def stop(self) -> None:
         """Write the waiting requests, and stop."""

@@ -94,7 +94,7 @@ class Shadow:
 
     def start(self) -> None:
         """Start following the file."""
-        self._task = keep(self._follow, "shadow")
+        self._task = keep(self._follow, "shadow", needed=False)
 
     async def stop(self) -> None:
         """Stop following the file."""

@@ -38,8 +38,28 @@ async def test_work_starts_again_after_each_exception_until_it_returns(failures:
     await task
 
     assert [type(each.error) for each in failures] == [ValueError, RecursionError, MemoryError]
-    assert {(each.task, each.of, each.pause_s) for each in failures} == {("events", "tcp://a", 0.01)}
+    assert {(each.task, each.of, each.pause_s) for each in failures} == {
+        ("events", "tcp://a", pause_s) for pause_s in (0.01, 0.02, 0.04)
+    }
     assert task.get_name() == "events tcp://a"
+
+
+async def test_pause_doubles_with_each_failure_in_a_row_up_to_the_longest(
+    failures: list[TaskFailure], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tasks, "LONGEST_RESTART_S", 0.05)
+
+    async def work() -> None:
+        if len(failures) == 5:
+            return
+        if len(failures) == 4:
+            await asyncio.sleep(0.06)  # works for a while
+        raise KeyError
+
+    await keep(work, "snapshots", needed=False)
+
+    assert [each.pause_s for each in failures] == [0.01, 0.02, 0.04, 0.05, 0.01]
+    assert not any(each.needed for each in failures)
 
 
 async def test_kept_task_ends_when_it_is_cancelled(failures: list[TaskFailure]) -> None:
