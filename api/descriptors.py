@@ -15,9 +15,6 @@ OWN = 64
 HEALTH = 64
 """Connections of `server.health`, whose library has no limit of its own."""
 
-EXT_PROC = 1024
-"""Connections of `server.extProc`: a gateway opens one per thread."""
-
 PER_RANK = 5
 """Descriptors of one followed rank: four of its connection, and its share in those of replays."""
 
@@ -65,7 +62,7 @@ def wanted_connections(config: KVAtlasConfig) -> dict[str, int]:
     """Return the configured number of connections of each listener that is on."""
     server = config.server
     wanted = {
-        "server.extProc": (server.ext_proc, EXT_PROC),
+        "server.extProc": (server.ext_proc, config.ext_proc.max_connections),
         "server.rest": (server.rest, config.rest.max_connections),
         "server.metrics": (server.metrics, config.rest.max_connections),
     }

@@ -92,6 +92,7 @@ class Listeners:
             registry,
             services=make_services(picker),
             certificates=self._certificates,
+            max_connections=self._budget.connections.get("server.extProc", ext_proc.max_connections),
             transport_metrics=transport_metrics,
             reports=StreamReports(on_begun=feedback.begun, on_complete=feedback.ended),
             on_mismatch=self._mismatches.at("server.extProc"),

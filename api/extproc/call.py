@@ -169,9 +169,10 @@ class ExtProcCall:
         if self._is_over:  # the client left after the request was routed, but before this step
             self._close()
             return
-        for i, reply in enumerate(step.replies):
+        replies = iter(step.replies)
+        for reply in replies:
             if isinstance(reply, LongReply):
-                self._begin(self._send_long(reply, step.replies[i + 1 :]))
+                self._begin(self._send_long(reply, tuple(replies)))
                 return
             self._responder.send(reply)
         if step.end:

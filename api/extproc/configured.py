@@ -29,6 +29,7 @@ def make_ext_proc(
     *,
     services: Mapping[str, grpc.GenericRpcHandler],
     certificates: Certificates | None,
+    max_connections: int,
     transport_metrics: TransportMetrics,
     reports: StreamReports,
     on_mismatch: OnMismatch,
@@ -42,13 +43,14 @@ def make_ext_proc(
         registry: shows the metrics.
         services: see `ExtProcServer`.
         certificates: see `ExtProcServer`.
+        max_connections: as configured, or as many as the process has descriptors for.
         transport_metrics: see `ExtProcServer`.
         reports: further callbacks; each is called after its event was counted.
         on_mismatch: see `ExtProcServer`.
     """
     limits = Limits(
         message_limit(config.max_body_bytes),
-        max_connections=config.max_connections,
+        max_connections=max_connections,
         max_streams=config.max_streams,
         # All requests that wait for an answer may be given up at once: their clients had the same time limit.
         max_early_ends=config.max_pending_requests,

@@ -55,6 +55,9 @@ async def test_probes_are_answered_while_peers_open_more_connections_than_there_
         with flooded(served, "rest", "metrics"):
             rest = [await served.status(path) for path in ("/healthz", "/readyz", "/healthz")]
             healthy = await is_serving(served)
+        with flooded(served, "extProc"):
+            beside = [await served.status(path) for path in ("/healthz", "/readyz", "/healthz")]
+            full = [line for line in (await served.metrics()).splitlines() if 'reason="full"' in line]
         with flooded(served, "health"):
             # The library takes every descriptor but the spare ones.
             spared = [await served.status(path) for path in ("/healthz", "/readyz", "/healthz")]
@@ -63,6 +66,8 @@ async def test_probes_are_answered_while_peers_open_more_connections_than_there_
 
     assert rest == [200] * 3
     assert healthy
+    assert beside == [200] * 3
+    assert full[0].startswith("kvatlas_extproc_connections_closed_total")
     assert spared == [200] * 3
     assert len(told) == 1
     assert "server.rest 21" in told[0]
