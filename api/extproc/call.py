@@ -134,9 +134,8 @@ class ExtProcCall:
                 n_bytes += len(message)
                 if n_bytes >= SENT_AT_ONCE_BYTES:
                     n_bytes = 0
-                    await asyncio.sleep(
-                        0
-                    )  # others are served; a message may be long, and sending it copies it
+                    # Others are served first: the message may be long, and sending it copies it.
+                    await asyncio.sleep(0)
                     await self._responder.drained()
                     if self._is_over:
                         break
