@@ -92,10 +92,10 @@ class Listeners:
             registry,
             services=make_services(picker),
             certificates=self._certificates,
+            max_connections=self._budget.connections.get("server.extProc", ext_proc.max_connections),
             transport_metrics=transport_metrics,
             reports=StreamReports(on_begun=feedback.begun, on_complete=feedback.ended),
             on_mismatch=self._mismatches.at("server.extProc"),
-            max_connections=self._budget.connections.get("server.extProc", ext_proc.max_connections),
         )
         if self._ext_proc.transport == "grpc" and ext_proc.transport == "auto":
             log.warning(

@@ -8,6 +8,7 @@ from ...configs.endpoints import endpoint_addresses
 from ..descriptors import process_budget
 from ..errors import AuthError, TlsError
 from ..http2.library import installed_library
+from ..http2.native import obstacle
 from ..tls.certificates import Certificates
 from ..tls.mismatches import REMEDIES, Spoken
 from ..tokens import TokenFiles
@@ -138,14 +139,22 @@ def _descriptors(deployment: Deployment) -> Iterator[Finding]:
         yield Finding(
             State.WARN,
             f"{budget.limit} descriptors, and {budget.needed} are needed at most",
-            "raise the limit (ulimit -n, LimitNOFILE), or rest.maxConnections: fewer",
+            "raise the limit (ulimit -n, LimitNOFILE), or rest.maxConnections and extProc.maxConnections: fewer",
         )
 
 
 def _http2(deployment: Deployment) -> Iterator[Finding]:
-    library = installed_library() if deployment.config.ext_proc.transport != "grpc" else None
-    if library is None:
+    if deployment.config.ext_proc.transport == "grpc":
         yield Finding(State.OK, "ext-proc does not use libnghttp2")
+        return
+    missing = obstacle()
+    library = installed_library()
+    if missing is not None or library is None:
+        yield Finding(
+            State.WARN,
+            f"ext-proc runs on grpc.aio, at several times the cost: {missing}",
+            "libnghttp2.so.14 (Debian: libnghttp2-14), and pip install kvatlas where a C++20 compiler is",
+        )
         return
     for attack in library.unfixed:
         yield Finding(

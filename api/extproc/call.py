@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from collections import deque
+from collections.abc import Coroutine
 
 from google.protobuf.message import DecodeError
 from grpc import StatusCode
@@ -14,9 +15,10 @@ from ...routing.router import Overload, Refusal, RefusalCode, RoutingRequest, Ro
 from ...tokenization.eventual import Later, recovered
 from ..errors import ExtProcError, place_of
 from ..http2.call import Responder
+from . import body_frame
 from . import ext_proc_pb2 as pb
-from .body_frame import is_body
 from .machine import ExtProcMachine
+from .replies import LongReply, Replies
 from .stream import Step, StreamContext
 
 _log = logging.getLogger(__name__)
@@ -24,8 +26,11 @@ _log = logging.getLogger(__name__)
 MAX_MESSAGE_OVERHEAD_BYTES = 1024 * 1024
 """Budget for headers and metadata around a body, so that the body limit is reached before gRPC's message limit."""
 
+SENT_AT_ONCE_BYTES = 256 * 1024
+"""Piece of a long reply that is sent at once, in a fraction of a millisecond."""
+
 MAX_WAITING = 1024
-"""Messages accepted while a request is routed; a gateway waits for the reply after a few."""
+"""Messages accepted while a request is routed or a long reply is sent; a gateway waits for the reply after a few."""
 
 MAX_WAITING_BYTES = 1024 * 1024
 """Length of these messages together: they are no bodies of requests."""
@@ -44,7 +49,8 @@ class ExtProcCall:
     def __init__(self, context: StreamContext, responder: Responder) -> None:
         self._context, self._responder = context, responder
         self._machine = ExtProcMachine(context.options, self._revoked)
-        self._routing: asyncio.Task[None] | None = None
+        self._task: asyncio.Task[None] | None = None
+        """Routes the request, or sends a long reply; messages wait for its end."""
         self._waiting: deque[bytes | None] = deque()
         self._n_waiting_bytes = 0
         self._is_over = False
@@ -53,14 +59,14 @@ class ExtProcCall:
         """See `Call`."""
         if self._is_over:
             return
-        if self._routing is None:
+        if self._task is None:
             self._take(message)
         else:
             self._wait_with(message)
 
     def ended(self) -> None:
         """See `Call`."""
-        if self._routing is None:
+        if self._task is None:
             self._end(StatusCode.OK)
         else:
             self._waiting.append(None)
@@ -85,7 +91,8 @@ class ExtProcCall:
 
     def _take(self, message: bytes) -> None:
         try:
-            step = self._machine.receive(_parse(message), n_bytes=len(message), now=time.monotonic())
+            parsed, body = _parse(message)
+            step = self._machine.receive(parsed, n_bytes=len(message), now=time.monotonic(), body=body)
         except ExtProcError as error:
             self._context.reports.on_error(error.reason)
             self._end(error.grpc_status, str(error))
@@ -101,10 +108,13 @@ class ExtProcCall:
             Exception, lambda error: self._failed(error, request), self._context.router.route, request
         )
         if isinstance(result, Later):
-            self._responder.pause_reading()
-            self._routing = asyncio.get_running_loop().create_task(self._wait(result))
+            self._begin(self._wait(result))
         else:
             self._act(self._machine.routed(result.value, now=time.monotonic()))
+
+    def _begin(self, work: Coroutine[None, None, None]) -> None:
+        self._responder.pause_reading()
+        self._task = asyncio.get_running_loop().create_task(work)
 
     async def _wait(self, result: Later[RoutingResult]) -> None:
         # Nothing may wait between the decision and its step: a stream cancelled there would lose the decision.
@@ -113,7 +123,33 @@ class ExtProcCall:
         except asyncio.CancelledError:
             self._close()
             raise
-        self._routing = None
+        self._go_on(step)
+
+    async def _send_long(self, reply: LongReply, others: Replies) -> None:
+        intake = self._context.options.intake
+        intake.carry(reply.n_bytes)
+        n_bytes = 0
+        try:
+            for message in reply.messages:
+                n_bytes += len(message)
+                if n_bytes >= SENT_AT_ONCE_BYTES:
+                    n_bytes = 0
+                    # Others are served first: the message may be long, and sending it copies it.
+                    await asyncio.sleep(0)
+                    await self._responder.drained()
+                    if self._is_over:
+                        break
+                self._responder.send(message)
+        except asyncio.CancelledError:
+            self._close()
+            raise
+        finally:
+            intake.carry(-reply.n_bytes)
+        self._go_on(Step(others))
+
+    def _go_on(self, step: Step) -> None:
+        """Act after the task, and take the messages that waited for it."""
+        self._task = None
         self._responder.resume_reading()
         self._act(step)
         waiting, self._waiting = self._waiting, deque()
@@ -132,7 +168,11 @@ class ExtProcCall:
         if self._is_over:  # the client left after the request was routed, but before this step
             self._close()
             return
-        for reply in step.replies:
+        replies = iter(step.replies)
+        for reply in replies:
+            if isinstance(reply, LongReply):
+                self._begin(self._send_long(reply, tuple(replies)))
+                return
             self._responder.send(reply)
         if step.end:
             self._end(StatusCode.OK)
@@ -143,12 +183,12 @@ class ExtProcCall:
         self._is_over = True
         self._waiting.clear()
         self._responder.finish(status, text)
-        if self._routing is None:
+        if self._task is None:
             self._close()
         else:
             # The task closes the stream. It is cancelled after its first step: without that step, Python warns of a
             # coroutine that was never awaited.
-            asyncio.get_running_loop().call_soon(self._routing.cancel)
+            asyncio.get_running_loop().call_soon(self._task.cancel)
 
     def _close(self) -> None:
         completion = self._machine.close(now=time.monotonic())
@@ -164,15 +204,21 @@ class ExtProcCall:
         return _ROUTER_FAILED
 
 
-def _parse(message: bytes) -> pb.ProcessingRequest:
-    if len(message) > MAX_MESSAGE_OVERHEAD_BYTES and not is_body(message, MAX_MESSAGE_OVERHEAD_BYTES):
-        raise ExtProcError(
-            "too_large",
-            f"message of {len(message)} bytes has more than {MAX_MESSAGE_OVERHEAD_BYTES} bytes beside a body",
-        )
+def _parse(message: bytes) -> tuple[pb.ProcessingRequest, bytes | None]:
+    """Return the decoded message, and the body of a long one, which is no more in the message."""
+    body = None
+    n_bytes = len(message)
+    if n_bytes > MAX_MESSAGE_OVERHEAD_BYTES:
+        parts = body_frame.split(message, MAX_MESSAGE_OVERHEAD_BYTES)
+        if parts is None:
+            raise ExtProcError(
+                "too_large",
+                f"message of {n_bytes} bytes has more than {MAX_MESSAGE_OVERHEAD_BYTES} bytes beside a body",
+            )
+        message, body = parts
     try:
-        return pb.ProcessingRequest.FromString(message)
+        return pb.ProcessingRequest.FromString(message), body
     except DecodeError as error:
         raise ExtProcError(
-            "not_protobuf", f"message of {len(message)} bytes is not an ext-proc ProcessingRequest"
+            "not_protobuf", f"message of {n_bytes} bytes is not an ext-proc ProcessingRequest"
         ) from error

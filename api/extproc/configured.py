@@ -29,10 +29,10 @@ def make_ext_proc(
     *,
     services: Mapping[str, grpc.GenericRpcHandler],
     certificates: Certificates | None,
+    max_connections: int,
     transport_metrics: TransportMetrics,
     reports: StreamReports,
     on_mismatch: OnMismatch,
-    max_connections: int,
 ) -> ExtProcServer:
     """Return a server that counts how its streams end.
 
@@ -43,10 +43,10 @@ def make_ext_proc(
         registry: shows the metrics.
         services: see `ExtProcServer`.
         certificates: see `ExtProcServer`.
+        max_connections: as configured, or as many as the process has descriptors for.
         transport_metrics: see `ExtProcServer`.
         reports: further callbacks; each is called after its event was counted.
         on_mismatch: see `ExtProcServer`.
-        max_connections: at most as many as configured, and as there are descriptors for.
     """
     limits = Limits(
         message_limit(config.max_body_bytes),

@@ -186,10 +186,12 @@ class Share:
 
     def release(self) -> None:
         """Return held bytes and the pending request: what is held later belongs to the response."""
-        self.settle()
+        if self._is_collecting:
+            self.settle()
         self._is_routed = True
-        self._intake.carry(-self._n_bytes)
-        self._n_bytes = 0
+        if self._n_bytes:
+            self._intake.n_bytes -= self._n_bytes
+            self._n_bytes = 0
         if self._is_pending:
             self._intake.n_requests -= 1
             self._is_pending = False

@@ -25,6 +25,7 @@ from ...routing.router import ModelRewrite, Overload, Route, RoutingResult
 from ..errors import ExtProcError
 from . import ext_proc_pb2 as pb
 from .intake import OnRevoked
+from .replies import Replies
 from .request_phase import Mode, RequestPhase
 from .response_phase import FULL_DUPLEX_STREAMED, ResponsePhase
 from .stream import Step, StreamOptions
@@ -50,13 +51,16 @@ class ExtProcMachine:
         self._routed_at: float | None = None
         self._is_complete = False
 
-    def receive(self, message: pb.ProcessingRequest, *, n_bytes: int, now: float) -> Step:
+    def receive(
+        self, message: pb.ProcessingRequest, *, n_bytes: int, now: float, body: bytes | None = None
+    ) -> Step:
         """Return the actions after the next message.
 
         Args:
             message: as decoded.
             n_bytes: its length as received.
             now: monotonic seconds.
+            body: the body that the message had; None if it is still in the message.
         Raises:
             ExtProcError: the message is not allowed here; the stream cannot continue.
         """
@@ -65,7 +69,7 @@ class ExtProcMachine:
         kind = message.WhichOneof("request")
         match kind:
             case "response_body":
-                return self._response_body(message.response_body, now)
+                return self._response_body(message.response_body, body, now)
             case "response_headers":
                 return self._responded((self._response_headers(message),), now)
             case "response_trailers":
@@ -76,7 +80,7 @@ class ExtProcMachine:
                 return self._requested(step, now)
             case "request_body":
                 self._request.read_metadata(message)
-                return self._requested(self._request.body(message.request_body), now)
+                return self._requested(self._request.body(message.request_body, body), now)
             case "request_trailers":
                 self._request.read_metadata(message)
                 return self._request.trailers()
@@ -127,9 +131,9 @@ class ExtProcMachine:
         counts_tokens = self._route is not None and not self._request.is_bare
         return self._response.headers(message, self._route, counts_tokens=counts_tokens)
 
-    def _response_body(self, message: pb.HttpBody, now: float) -> Step:
+    def _response_body(self, message: pb.HttpBody, body: bytes | None, now: float) -> Step:
         had_content = self._response.has_content
-        step = self._responded(self._response.body(message, now=now), now)
+        step = self._responded(self._response.body(message, body, now=now), now)
         if had_content or self._route is None or not self._response.has_content:
             return step
         is_first_token = self._response.shows_tokens
@@ -141,7 +145,7 @@ class ExtProcMachine:
             return step
         return Step(step.replies, end=True, completion=self._completion(Outcome.REFUSED, now))
 
-    def _responded(self, replies: tuple[bytes, ...], now: float) -> Step:
+    def _responded(self, replies: Replies, now: float) -> Step:
         """Make a step of the response. The end of a response without a decision is reported when the stream closes."""
         if self._route is None or self._is_complete or not self._response.has_ended:
             return Step(replies)

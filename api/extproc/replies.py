@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeAlias
 
 from google.protobuf.struct_pb2 import Struct, Value
 
@@ -12,6 +13,7 @@ from ...routing.control_headers import DESTINATION_HEADER, DROPPED_REASON_HEADER
 from ...routing.router import Refusal
 from ..errors import refusal_text, status_of
 from . import ext_proc_pb2 as pb
+from .body_frame import field
 from .headers import LB_NAMESPACE
 
 MAX_CHUNK_BYTES = 62_000
@@ -37,6 +39,26 @@ RESPONSE_TRAILERS_UNCHANGED = pb.ProcessingResponse(
 ).SerializeToString()
 
 
+MAX_AT_ONCE_BYTES = 1024 * 1024
+"""Longest body whose replies are made at once, in about a millisecond."""
+
+
+@dataclass(frozen=True, slots=True)
+class LongReply:
+    """Messages that return a long body, each made when it is sent: all at once would keep everything else waiting.
+
+    Attributes:
+        n_bytes: held until the last message is made.
+        messages: in their order, to be read once.
+    """
+
+    n_bytes: int
+    messages: Iterator[bytes]
+
+
+Replies: TypeAlias = tuple[bytes | LongReply, ...]
+
+
 class HeaderEdits(NamedTuple):
     """Changes of a request's headers beside the destination."""
 
@@ -57,10 +79,12 @@ def destination_on_headers(destination: str, edits: HeaderEdits = NO_EDITS) -> b
 
 def destination_on_body(
     destination: str, edits: HeaderEdits = NO_EDITS, new_body: bytes | None = None
-) -> bytes:
+) -> bytes | LongReply:
     """Return the reply to a BUFFERED body, with the destination; `new_body` replaces the body."""
     if edits == NO_EDITS and new_body is None:
         return _routed_body(destination)
+    if new_body is not None and len(new_body) > MAX_AT_ONCE_BYTES:
+        return LongReply(2 * len(new_body), _on_long_body(destination, edits, new_body))
     return _on_body(destination, edits, new_body)
 
 
@@ -71,7 +95,7 @@ def destination_on_trailers(destination: str) -> bytes:
     ).SerializeToString()
 
 
-def request_body_chunks(body: bytes, *, end_of_stream: bool) -> tuple[bytes, ...]:
+def request_body_chunks(body: bytes, *, end_of_stream: bool) -> Replies:
     """Return the request body to Envoy, in chunks. The last chunk ends the stream if `end_of_stream`.
 
     An empty body makes a chunk only to end the stream.
@@ -79,9 +103,14 @@ def request_body_chunks(body: bytes, *, end_of_stream: bool) -> tuple[bytes, ...
     return _chunks("request_body", body, end_of_stream=end_of_stream) if body or end_of_stream else ()
 
 
-def response_body_chunks(body: bytes, *, end_of_stream: bool) -> tuple[bytes, ...]:
+def response_body_chunks(body: bytes, *, end_of_stream: bool) -> Replies:
     """Return the response body to Envoy, in chunks. An empty body makes an empty chunk."""
     return _chunks("response_body", body, end_of_stream=end_of_stream)
+
+
+def response_body_messages(body: bytes, *, end_of_stream: bool) -> Iterator[bytes]:
+    """Return the same, each message made when it is asked for."""
+    return _messages("response_body", body, end_of_stream=end_of_stream)
 
 
 def response_headers_with(headers: HeaderFields) -> bytes:
@@ -103,6 +132,12 @@ def refused(refusal: Refusal) -> bytes:
             body=refusal_text(refusal).encode(),
         )
     ).SerializeToString()
+
+
+def pieces(body: bytes) -> Iterator[tuple[bytes, bool]]:
+    """Yield pieces of a body that fit into a chunk, and whether each is the last."""
+    starts = range(0, max(1, len(body)), MAX_CHUNK_BYTES)
+    return ((body[start : start + MAX_CHUNK_BYTES], start == starts[-1]) for start in starts)
 
 
 @lru_cache(REMEMBERED)
@@ -131,6 +166,18 @@ def _on_body(destination: str, edits: HeaderEdits, new_body: bytes | None) -> by
     ).SerializeToString()
 
 
+def _on_long_body(destination: str, edits: HeaderEdits, new_body: bytes) -> Iterator[bytes]:
+    """Make the message of `_on_body` with one copy of the body; protobuf makes several."""
+    n_bytes = len(new_body)
+    head = field(pb.BodyMutation.BODY_FIELD_NUMBER, n_bytes)
+    head = field(pb.CommonResponse.BODY_MUTATION_FIELD_NUMBER, len(head) + n_bytes) + head
+    head = _routed(destination, edits).SerializeToString() + head
+    head = field(pb.BodyResponse.RESPONSE_FIELD_NUMBER, len(head) + n_bytes) + head
+    head = field(pb.ProcessingResponse.REQUEST_BODY_FIELD_NUMBER, len(head) + n_bytes) + head
+    metadata = pb.ProcessingResponse(dynamic_metadata=_metadata(destination)).SerializeToString()
+    yield b"%b%b%b" % (head, new_body, metadata)
+
+
 def _routed(destination: str, edits: HeaderEdits) -> pb.CommonResponse:
     headers = ((DESTINATION_HEADER, destination.encode()), *edits.set)
     mutation = pb.HeaderMutation(set_headers=_options(headers), remove_headers=edits.remove)
@@ -149,15 +196,16 @@ def _metadata(destination: str) -> Struct:
     return Struct(fields={LB_NAMESPACE: Value(struct_value=picked)})
 
 
-def _chunks(kind: _BodyKind, body: bytes, *, end_of_stream: bool) -> tuple[bytes, ...]:
+def _chunks(kind: _BodyKind, body: bytes, *, end_of_stream: bool) -> Replies:
     if len(body) <= MAX_CHUNK_BYTES:
         return (_chunk(kind, body, end_of_stream=end_of_stream),)
-    starts = range(0, len(body), MAX_CHUNK_BYTES)
-    last = starts[-1]
-    return tuple(
-        _chunk(kind, body[start : start + MAX_CHUNK_BYTES], end_of_stream=end_of_stream and start == last)
-        for start in starts
-    )
+    messages = _messages(kind, body, end_of_stream=end_of_stream)
+    return (LongReply(len(body), messages),) if len(body) > MAX_AT_ONCE_BYTES else tuple(messages)
+
+
+def _messages(kind: _BodyKind, body: bytes, *, end_of_stream: bool) -> Iterator[bytes]:
+    for piece, is_last in pieces(body):
+        yield _chunk(kind, piece, end_of_stream=end_of_stream and is_last)
 
 
 def _chunk(kind: _BodyKind, body: bytes, *, end_of_stream: bool) -> bytes:

@@ -13,7 +13,7 @@ from . import ext_proc_pb2 as pb
 from . import replies
 from .headers import MAX_HEADERS, essential, read_headers
 from .intake import Share
-from .replies import NO_EDITS, HeaderEdits
+from .replies import NO_EDITS, HeaderEdits, Replies
 from .stream import Step, StreamOptions
 
 
@@ -111,12 +111,12 @@ class RequestPhase:
             return self._ask(_ReplyForm.HEADERS, is_whole=False)
         return self._await_body(n_bytes, now)
 
-    def body(self, message: pb.HttpBody) -> Step:
-        """Return the actions after a piece of the body."""
+    def body(self, message: pb.HttpBody, body: bytes | None = None) -> Step:
+        """Return the actions after a piece of the body; `body` is None if it is still in the message."""
+        body = message.body if body is None else body  # each access copies
         if self._phase is _Phase.PASSING:
-            return self._pass(message)
+            return self._pass(body, end_of_stream=message.end_of_stream)
         self._expect_body("request_body")
-        body = message.body  # each access copies
         if len(self._collected) + len(body) > self._options.max_body_bytes:
             return self._too_long()
         if body:
@@ -214,12 +214,12 @@ class RequestPhase:
             self._collected = bytearray(self._collected)
         self._collected += body
 
-    def _pass(self, message: pb.HttpBody) -> Step:
-        if message.end_of_stream:
+    def _pass(self, body: bytes, *, end_of_stream: bool) -> Step:
+        if end_of_stream:
             self._phase = _Phase.ENDED
         if self.mode is not Mode.DUPLEX:
             return _BODY_UNCHANGED
-        return Step(replies.request_body_chunks(message.body, end_of_stream=message.end_of_stream))
+        return Step(replies.request_body_chunks(body, end_of_stream=end_of_stream))
 
     def _too_long(self) -> Step:
         self._collected = b""
@@ -255,7 +255,7 @@ class RequestPhase:
             )
         )
 
-    def _replies(self, route: Route) -> tuple[bytes, ...]:
+    def _replies(self, route: Route) -> Replies:
         destination = ",".join(route.addresses)
         body, new_body = self._body, None
         if route.rewrite is not None:

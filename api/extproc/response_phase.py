@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 from ...routing.outcome import Response
 from ...routing.router import Route
@@ -11,6 +12,7 @@ from . import replies
 from .headers import read_headers, read_served
 from .intake import Share
 from .model_name import ModelName
+from .replies import Replies
 from .stream import StreamOptions
 from .usage import UsageReader, is_encoded, is_event_stream, usage_reader
 
@@ -86,11 +88,11 @@ class ResponsePhase:
             fields += tuple((name, value.encode()) for name, value in route.response_headers.items())
         return replies.response_headers_with(fields) if fields else replies.RESPONSE_HEADERS_UNCHANGED
 
-    def body(self, message: pb.HttpBody, *, now: float) -> tuple[bytes, ...]:
-        """Return the replies to a piece of the body."""
+    def body(self, message: pb.HttpBody, body: bytes | None, *, now: float) -> Replies:
+        """Return the replies to a piece of the body; `body` is None if it is still in the message."""
         self.has_begun = True
         end = self.has_ended = message.end_of_stream
-        body = message.body  # each access copies
+        body = message.body if body is None else body  # each access copies
         if body:
             if self._first_byte_at is None:
                 self._first_byte_at = now
@@ -100,7 +102,7 @@ class ResponsePhase:
             return (replies.RESPONSE_BODY_UNCHANGED,)
         return self._forwarded(body, end=end, end_of_stream=end)
 
-    def trailers(self) -> tuple[bytes, ...]:
+    def trailers(self) -> Replies:
         """Return the replies to the trailers, which end the response; held bytes of the body go first."""
         self.has_begun = self.has_ended = True
         if self._model_name is None and self._collected is None:
@@ -131,13 +133,25 @@ class ResponsePhase:
         if self._options.dialect.collects_bodies and not self._is_event_stream:
             self._collected = bytearray()
 
-    def _forwarded(self, body: bytes, *, end: bool, end_of_stream: bool) -> tuple[bytes, ...]:
+    def _forwarded(self, body: bytes, *, end: bool, end_of_stream: bool) -> Replies:
         if self._model_name is not None:
+            if len(body) > replies.MAX_AT_ONCE_BYTES and self._collected is None:
+                messages = self._restored(self._model_name, body, end=end, end_of_stream=end_of_stream)
+                return (replies.LongReply(len(body), messages),)
             body = self._model_name.restored(body, end=end)
         if self._collected is not None:
+            if end and not self._collected:
+                self._collected = None
+                return replies.response_body_chunks(body, end_of_stream=end_of_stream)
             self._collected += body
             fits = len(self._collected) <= self._options.max_body_bytes
             if not end and fits and self._share.hold(len(body)):
                 return ()
             body, self._collected = bytes(self._collected), None
         return replies.response_body_chunks(body, end_of_stream=end_of_stream)
+
+    @staticmethod
+    def _restored(model_name: ModelName, body: bytes, *, end: bool, end_of_stream: bool) -> Iterator[bytes]:
+        for piece, is_last in replies.pieces(body):
+            restored = model_name.restored(piece, end=end and is_last)
+            yield from replies.response_body_messages(restored, end_of_stream=end_of_stream and is_last)

@@ -11,6 +11,7 @@ from ...routing.outcome import Completion, ResponseBegun
 from ...routing.router import Router, RoutingRequest
 from .dialect import Dialect, Proposal
 from .intake import Intake
+from .replies import Replies
 
 DEFAULT_MAX_BODY_BYTES = 64 * 1024 * 1024
 """Limit of what one stream can hold. A prompt of 1 M tokens has about 4 MB of text; the rest is for images."""
@@ -79,14 +80,14 @@ class Step(NamedTuple):
     A named tuple at a third of a frozen dataclass's cost, since one is made per token of a streamed response.
 
     Attributes:
-        replies: serialized ProcessingResponses to send.
+        replies: to send, in this order.
         route: a request to route; its result goes to `routed` before the next message is read.
         end: whether the stream is over.
         begun: a response that began with the message, to report.
         completion: the end of the request, to report.
     """
 
-    replies: tuple[bytes, ...] = ()
+    replies: Replies = ()
     route: RoutingRequest | None = None
     end: bool = False
     begun: ResponseBegun | None = None

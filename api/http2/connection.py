@@ -71,15 +71,14 @@ class Connection(asyncio.Protocol):
         self._on_open, self._on_lost = on_open, on_lost
         limits = context.limits
         self._session = Session(
-            max_streams=limits.max_streams,
-            max_message_bytes=limits.max_message_bytes,
-            max_early_ends=limits.max_early_ends,
-        )
+            max_streams=limits.max_streams, max_message_bytes=limits.max_message_bytes, max_early_ends=limits.max_early_ends
+        )  # fmt: skip
         self._loop = asyncio.get_running_loop()
         self._calls: dict[int, Call] = {}
         self._deadlines: dict[int, asyncio.TimerHandle] = {}
         self._waiting: dict[int, list[asyncio.Future[None]]] = {}
         self._first_messages = FirstMessages(self._late)
+        self._silent = self._first_messages.since
         self._events: deque[Event] = deque()
         self._is_flush_due = self._is_paused = self._is_in_line = self._has_ended = self._is_lost = False
         self._is_reading = True
@@ -200,32 +199,40 @@ class Connection(asyncio.Protocol):
     def _work(self, data: bytes) -> None:
         """Take a piece of the input, and wait for another turn if that is not all."""
         self._is_flush_due = True  # one flush after all events
-        events = self._events
-        if not events:
-            try:
-                events.extend(self._session.receive(data, monotonic(), self._context.room()))
-            except ValueError:
-                # Not HTTP/2
-                if is_tls(data):
-                    self._context.on_mismatch("tls")
-                self._end("protocol")
-                return
-            self._count_held()  # a whole message is its call's from here on
-        turns = self._turns
+        if self._events or self._receive(data):
+            self._take_events()
+        if self._has_ended:
+            return
+        if self._ends_after_pong is not None and self._session.n_pongs() >= self._ends_after_pong:
+            self._refuse_new()
+        if self._events or self._session.has_input():
+            self._stand_in_line()
+        self._read_or_not()
+        self._flush()
+
+    def _receive(self, data: bytes) -> bool:
+        """Turn input into events; returns whether there is time for them."""
+        try:
+            self._events.extend(self._session.receive(data, monotonic(), self._context.room()))
+        except ValueError:  # not HTTP/2
+            if is_tls(data):
+                self._context.on_mismatch("tls")
+            self._end("protocol")
+            return False
+        self._count_held()  # a whole message is its call's from here on
+        # A long message may have been copied; its call copies it again, in the next turn.
+        return monotonic() < self._turns.ends_at
+
+    def _take_events(self) -> None:
+        events, ends_at = self._events, self._turns.ends_at
         while events:
             event = events.popleft()
             try:
                 self._take(event)
             except Exception as error:  # noqa: BLE001 - a fault in one call must cost that call alone
                 self._fail(event[1], error)
-            if events and monotonic() >= turns.ends_at:
+            if monotonic() >= ends_at:
                 break
-        if self._ends_after_pong is not None and self._session.n_pongs() >= self._ends_after_pong:
-            self._refuse_new()
-        if events or self._session.has_input():
-            self._stand_in_line()
-        self._read_or_not()
-        self._flush()
 
     def _end(self, reason: str) -> None:
         """Count the reason, send what is left, the GOAWAY above all, and close the connection after a moment.
@@ -263,7 +270,8 @@ class Connection(asyncio.Protocol):
         elif (call := self._calls.get(stream)) is None:
             pass  # the service has ended it
         elif kind == _MESSAGE:
-            self._first_messages.came(stream)
+            if self._silent:
+                self._silent.pop(stream, None)
             call.received(cast("tuple[int, int, bytes]", event)[2])
         elif kind == _ENDED:
             call.ended()
@@ -315,28 +323,30 @@ class Connection(asyncio.Protocol):
             self._deadlines[stream] = self._loop.call_later(limit, self._expire, stream)
         self._calls[stream] = opens(CallResponder(self, stream))
         context.n_calls += 1
-        self._first_messages.expect(stream)
+        if not self._events or self._events[0][1] != stream:
+            self._first_messages.expect(stream)
 
     def _expire(self, stream: int) -> None:
         self._cancel(stream, StatusCode.DEADLINE_EXCEEDED, "the call took longer than its deadline")
-        self._flush_soon()
 
     def _late(self, stream: int) -> None:
         self._context.metrics.refused("first_message")
         self._cancel(stream, StatusCode.DEADLINE_EXCEEDED, "no message came on the call")
-        self._flush_soon()
 
     def _cancel(self, stream: int, status: StatusCode, text: str) -> None:
         self._drop(stream)
         self._session.finish(stream, _NUMBER[status], text)
+        self._flush_soon()
 
     def _forget(self, stream: int) -> None:
         del self._calls[stream]
         self._context.n_calls -= 1
-        self._first_messages.came(stream)
-        if (deadline := self._deadlines.pop(stream, None)) is not None:
+        if self._silent:
+            self._silent.pop(stream, None)
+        if self._deadlines and (deadline := self._deadlines.pop(stream, None)) is not None:
             deadline.cancel()
-        self._wake(stream)
+        if self._waiting:
+            self._wake(stream)
 
     def _wake(self, stream: int) -> None:
         for waiting in self._waiting.pop(stream, ()):
@@ -369,8 +379,7 @@ class Connection(asyncio.Protocol):
 
     def _write(self) -> None:
         for _ in range(MAX_OUTPUTS):
-            output = self._session.output(OUTPUT_BYTES)
-            if output:
+            if output := self._session.output(OUTPUT_BYTES):
                 self._transport.write(output)
             if len(output) < OUTPUT_BYTES or self._is_paused:
                 return

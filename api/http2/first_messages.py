@@ -20,35 +20,34 @@ class FirstMessages:
 
     Args:
         on_late: called with a stream whose first message did not come in time.
+
+    Attributes:
+        since: stream -> time from which its first message is waited for; take the stream out when its message comes.
     """
 
     def __init__(self, on_late: Callable[[int], None]) -> None:
         self._on_late = on_late
-        self._since: dict[int, float] = {}
+        self.since: dict[int, float] = {}
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
 
     def expect(self, stream: int) -> None:
         """Begin to wait for the stream's first message."""
-        self._since[stream] = self._loop.time()
+        self.since[stream] = self._loop.time()
         if self._timer is None:
             self._timer = self._loop.call_later(FIRST_MESSAGE_S, self._check)
 
-    def came(self, stream: int) -> None:
-        """Take note of a message, or of the end of the call. Calls after the first change nothing."""
-        self._since.pop(stream, None)
-
     def stop(self) -> None:
         """Wait for nothing more."""
-        self._since.clear()
+        self.since.clear()
         if self._timer is not None:
             self._timer.cancel()
 
     def _check(self) -> None:
         limit = self._loop.time() - FIRST_MESSAGE_S
-        late = [stream for stream, since in islice(self._since.items(), _AT_ONCE) if since <= limit]
+        late = [stream for stream, since in islice(self.since.items(), _AT_ONCE) if since <= limit]
         for stream in late:
-            self.came(stream)
+            del self.since[stream]
             self._on_late(stream)
         wait_s = _MOMENT_S if len(late) == _AT_ONCE else FIRST_MESSAGE_S / 2
-        self._timer = self._loop.call_later(wait_s, self._check) if self._since else None
+        self._timer = self._loop.call_later(wait_s, self._check) if self.since else None

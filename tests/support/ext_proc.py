@@ -10,6 +10,7 @@ from kvatlas.api.extproc import ext_proc_pb2 as pb
 from kvatlas.api.extproc.dialect import Dialect, Proposal
 from kvatlas.api.extproc.intake import Intake
 from kvatlas.api.extproc.machine import ExtProcMachine
+from kvatlas.api.extproc.replies import LongReply, Replies
 from kvatlas.api.extproc.stream import Step, StreamOptions
 from kvatlas.routing.outcome import Completion, ResponseBegun
 from kvatlas.routing.router import (
@@ -156,6 +157,15 @@ def metadata_destination(response: pb.ProcessingResponse) -> str:
     return namespace.fields["x-gateway-destination-endpoint"].string_value
 
 
+def messages(replies: Replies) -> list[bytes]:
+    """Return the messages of replies, the long ones too."""
+    return [
+        message
+        for reply in replies
+        for message in (reply.messages if isinstance(reply, LongReply) else (reply,))
+    ]
+
+
 def streamed(responses: Sequence[pb.ProcessingResponse], kind: str) -> list[tuple[bytes, bool]]:
     """Return (body, end of stream) of every streamed chunk among the replies of one kind."""
     chunks: list[tuple[bytes, bool]] = []
@@ -237,7 +247,7 @@ class MachineDriver:
             step = self.machine.routed(self.answer, now=self.now)
         if step.completion is not None:
             self.completions.append(step.completion)
-        received = [pb.ProcessingResponse.FromString(reply) for reply in step.replies]
+        received = [pb.ProcessingResponse.FromString(reply) for reply in messages(step.replies)]
         self.ended = step.end
         self.replies.extend(received)
         return received

@@ -16,7 +16,7 @@ from kvatlas.api.descriptors import (
     process_budget,
     wanted_connections,
 )
-from kvatlas.configs.listeners import RestConfig, ServerConfig
+from kvatlas.configs.listeners import ExtProcConfig, RestConfig, ServerConfig
 from kvatlas.configs.schema import KVAtlasConfig
 
 VERSION: Literal["kvatlas/v1"] = "kvatlas/v1"
@@ -56,6 +56,12 @@ def test_listeners_that_are_off_want_nothing() -> None:
     config = KVAtlasConfig(api_version=VERSION, server=server, rest=RestConfig(max_connections=9))
 
     assert wanted_connections(config) == {"server.rest": 9}
+
+
+def test_gateways_want_as_many_connections_as_are_configured() -> None:
+    config = KVAtlasConfig(api_version=VERSION, ext_proc=ExtProcConfig(max_connections=7))
+
+    assert wanted_connections(config)["server.extProc"] == 7
 
 
 def test_budget_of_the_process_counts_the_given_fleet() -> None:

@@ -11,13 +11,13 @@ import pytest
 from grpc import StatusCode
 
 from kvatlas.api.extproc import ext_proc_pb2 as pb
-from kvatlas.api.extproc.call import MAX_WAITING, MAX_WAITING_BYTES, ExtProcCall
+from kvatlas.api.extproc.call import MAX_WAITING, MAX_WAITING_BYTES, SENT_AT_ONCE_BYTES, ExtProcCall
 from kvatlas.api.extproc.intake import Intake
 from kvatlas.api.extproc.stream import StreamContext, StreamOptions, StreamReports
 from kvatlas.routing.outcome import Completion, Outcome
 from kvatlas.routing.router import Route, Router, RoutingRequest, RoutingResult
 from kvatlas.tokenization.eventual import Eventual, Later
-from support.ext_proc import DUPLEX, make_route, request_body, request_headers, streamed
+from support.ext_proc import DUPLEX, FixedRouter, make_route, request_body, request_headers, streamed
 
 ROUTE = make_route("10.0.0.1:8000")
 REQUEST = (request_headers(config=DUPLEX), request_body(b"{}", end=True))
@@ -47,6 +47,7 @@ class Gateway:
     ended: list[StatusCode] = field(default_factory=list[StatusCode])
     completions: list[Completion] = field(default_factory=list[Completion])
     is_paused: bool = False
+    may_send: asyncio.Event = field(default_factory=asyncio.Event)
 
     def send(self, message: bytes) -> None:
         self.sent.append(message)
@@ -55,7 +56,7 @@ class Gateway:
         self.ended.append(status)
 
     async def drained(self) -> None:
-        raise AssertionError("nobody waits for that here")
+        await self.may_send.wait()
 
     def pause_reading(self) -> None:
         assert not self.is_paused
@@ -65,8 +66,10 @@ class Gateway:
         self.is_paused = False
 
 
-def call_on(gateway: Gateway, router: Router, intake: Intake | None = None) -> ExtProcCall:
-    options = StreamOptions(intake=intake or Intake(), max_body_bytes=1000)
+def call_on(
+    gateway: Gateway, router: Router, intake: Intake | None = None, *, max_body_bytes: int = 1000
+) -> ExtProcCall:
+    options = StreamOptions(intake=intake or Intake(), max_body_bytes=max_body_bytes)
     reports = StreamReports(on_complete=gateway.completions.append)
     return ExtProcCall(StreamContext(options, router, reports), gateway)
 
@@ -146,6 +149,53 @@ async def test_gateway_that_goes_on_and_on_is_stopped(more: list[pb.ProcessingRe
 
     assert gateway.ended == [StatusCode.RESOURCE_EXHAUSTED]
     assert [each.outcome for each in gateway.completions] == [Outcome.ABORTED]
+
+
+LONG = b"x" * (5 * SENT_AT_ONCE_BYTES)
+
+
+async def test_long_body_is_returned_piece_by_piece_as_the_gateway_takes_it() -> None:
+    gateway, intake = Gateway(), Intake()
+    call = call_on(gateway, FixedRouter(ROUTE), intake, max_body_bytes=len(LONG))
+    send(
+        call,
+        REQUEST[0],
+        request_body(LONG, end=True),
+        pb.ProcessingRequest(response_headers=pb.HttpHeaders()),
+    )
+    await turns()
+
+    assert 0 < sum(map(len, gateway.sent)) <= SENT_AT_ONCE_BYTES + 1000
+    assert (gateway.is_paused, intake.n_bytes) == (True, len(LONG))
+
+    gateway.may_send.set()
+    await turns(50)
+
+    replies = [pb.ProcessingResponse.FromString(each) for each in gateway.sent]
+    chunks = streamed(replies, "request_body")
+    assert b"".join(chunk for chunk, _ in chunks) == LONG
+    assert [end for _, end in chunks] == [False] * (len(chunks) - 1) + [True]
+    assert [reply.WhichOneof("response") for reply in replies[:: len(replies) - 1]] == [
+        "request_headers",
+        "response_headers",
+    ]
+    assert (gateway.is_paused, intake.n_bytes) == (False, 0)
+
+
+async def test_long_body_goes_no_further_when_its_client_leaves() -> None:
+    gateway, intake = Gateway(), Intake()
+    call = call_on(gateway, FixedRouter(ROUTE), intake, max_body_bytes=len(LONG))
+    send(call, REQUEST[0], request_body(LONG, end=True))
+    await turns()
+    n_sent = len(gateway.sent)
+
+    gateway.may_send.set()
+    call.gone()
+    await turns(50)
+
+    assert len(gateway.sent) == n_sent
+    assert [each.outcome for each in gateway.completions] == [Outcome.ABORTED]
+    assert (intake.n_streams, intake.n_requests, intake.n_bytes) == (0, 0, 0)
 
 
 async def test_upload_past_the_time_limit_is_routed_at_once() -> None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvatlas.api.extproc.intake import Intake
-from kvatlas.api.extproc.usage import FREE_LINE_BYTES, MAX_HELD_BYTES, usage_reader
+from kvatlas.api.extproc.usage import FREE_LINE_BYTES, MAX_EVENTS_BYTES, MAX_HELD_BYTES, usage_reader
 from kvatlas.routing.outcome import Usage, UsageGap
 
 JSON, EVENTS = "application/json", "text/event-stream"
@@ -211,7 +211,14 @@ def test_json_answer_without_room_is_ignored_and_its_room_given_back() -> None:
     assert intake.n_bytes == 0
 
 
-@pytest.mark.parametrize("size", [1_000, 500_000])
+def test_piece_of_events_too_long_to_read_at_once_costs_itself() -> None:
+    piece = b'data: {"usage": {"prompt_tokens": 1}}\n\n' * (MAX_EVENTS_BYTES // 30)
+
+    assert read(piece, b'"}\n\n', DONE, kind=EVENTS) is UsageGap.TOO_LONG
+    assert read(piece, b'"}\n\n', CHAT_STREAM, kind=EVENTS) == TOLD
+
+
+@pytest.mark.parametrize("size", [1_000, 250_000])
 def test_line_too_long_to_hold_costs_itself(size: int) -> None:
     line = b'data: {"usage": ' + b"x" * MAX_HELD_BYTES + b"\n\n"
     pieces = [line[start : start + size] for start in range(0, len(line), size)]
