@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 from uuid import uuid4
@@ -74,12 +74,13 @@ class StreamContext:
 
 
 class Step(NamedTuple):
-    """Actions after one message, in the order of begun, completion, route, replies, end.
+    """Actions after one message, in the order of begun, completion, route, replies, long replies, end.
 
     A named tuple at a third of a frozen dataclass's cost, since one is made per token of a streamed response.
 
     Attributes:
         replies: serialized ProcessingResponses to send.
+        long_replies: further ones, too long to be made and sent at once; None if there are none.
         route: a request to route; its result goes to `routed` before the next message is read.
         end: whether the stream is over.
         begun: a response that began with the message, to report.
@@ -91,3 +92,4 @@ class Step(NamedTuple):
     end: bool = False
     begun: ResponseBegun | None = None
     completion: Completion | None = None
+    long_replies: Iterator[bytes] | None = None
