@@ -104,7 +104,7 @@ class RestConfig(Section, frozen=True):
     max_registered: Annotated[int, Meta(ge=0, le=100000)] = 1024
     """Registered ranks of all instances; one more gets 503. They take at most half of the open files that the process may have."""
 
-    max_body_bytes: Annotated[int, Meta(ge=1, le=1073741824)] = 16777216
+    max_body_bytes: Annotated[int, Meta(ge=1, le=1073741824)] = 8388608
     """Longest body of `/query`, `/query_by_hash` and `/v1/score`; a longer one gets 413. The default fits the million token ids that `tokenization.maxReadingCost` allows; other calls: 256 KiB."""
     max_held_bytes: Annotated[int, Meta(ge=1)] = 268435456
     """Bytes of all bodies; above it, the body that has been coming for longest gets 503."""

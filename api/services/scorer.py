@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from functools import partial
 
 import grpc
@@ -65,7 +66,7 @@ def _query(request: pb.ScoreRequest, n_bytes: int, max_cost: int) -> PromptQuery
         model=request.model,
         text=request.prompt if given == "prompt" else None,
         messages=_json(request.messages, max_cost) if given == "messages" else None,
-        token_ids=list(request.token_ids.ids) if given == "token_ids" else None,
+        token_ids=array("I", request.token_ids.ids) if given == "token_ids" else None,
         keys=keys_of(request.keys.keys) if given == "keys" else None,
         block_size=request.keys.block_size or None,
         cache_salt=request.cache_salt or None,

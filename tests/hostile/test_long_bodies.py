@@ -114,7 +114,7 @@ async def test_question_of_too_many_values_is_refused_and_a_wrong_value_named(tm
     n_before = 40_000
     async with server(tmp_path) as served:
         for path, field, unit in QUESTIONS:
-            body = b'{"' + field + b'":' + filled(unit, 15 * MEBIBYTE) + b"}"
+            body = b'{"' + field + b'":' + filled(unit, 7 * MEBIBYTE) + b"}"
             status, answer = await ask(served, path, body)
             assert (path, status) == (path, 413)
             assert "tokenization.maxReadingCost" in answer["error"]["message"]

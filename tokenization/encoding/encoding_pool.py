@@ -167,7 +167,9 @@ class EncodingPool:
             queue.leave(slices)
         if pending:
             raise self._timeout()
-        return draft.tokens(encoded)
+        if begun is None:
+            return draft.tokens(encoded)
+        return await asyncio.wrap_future(self._drafting.submit(draft.tokens, encoded))  # up to 64 MiB of ids
 
     def _left_s(self, begun: float | None) -> float:
         if begun is None:

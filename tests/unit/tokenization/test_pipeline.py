@@ -22,6 +22,7 @@ from kvatlas.tokenization.encoding.tokenizer import ModelTokenizer, load_tokeniz
 from kvatlas.tokenization.errors import ModelMissingError
 from kvatlas.tokenization.model import NoPrefixReason
 from kvatlas.tokenization.pipeline import PromptPipeline
+from kvatlas.tokenization.reading import Reader
 from kvatlas.tokenization.requests.request import parse_body
 from support.tree import ROOT
 
@@ -168,8 +169,9 @@ async def test_reason_is_template_failed_when_a_template_does_not_end(
     """Of the request, and of the model, in which case a loop depends on what the client sends."""
     request = encoded({"model": "m", "messages": MESSAGES, "chat_template": LOOP})
     foreign = PromptPipeline(tiny, template_process=template_process)
+    reader = Reader()
     loop = "{% for a in messages %}" * 4 + "{% endfor %}" * 4
-    own = PromptPipeline(replace(tiny, chat=ChatRenderer({"default": ChatTemplate(loop)}, {})))
+    own = PromptPipeline(replace(tiny, chat=ChatRenderer({"default": ChatTemplate(loop)}, {})), reader=reader)
     for pipeline, body in ((foreign, request), (own, encoded({"model": "m", "messages": MESSAGES * 500}))):
         prompts = [await pipeline.prompt(CHAT, body), pipeline.tokenize_inline(parse_body(CHAT, body))]
         for prompt in prompts:
@@ -177,6 +179,7 @@ async def test_reason_is_template_failed_when_a_template_does_not_end(
             assert prompt.detail == "chat template took longer than 0.25 s in line 1"
     good = await foreign.prompt(CHAT, encoded({"model": "m", "messages": MESSAGES, "chat_template": "hello"}))
     assert good.tokens == array("I", [418])
+    reader.close()
 
 
 async def test_reason_is_no_chat_template_when_the_tokenizer_is_one_file(models: dict[str, Path]) -> None:
