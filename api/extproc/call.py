@@ -118,10 +118,7 @@ class ExtProcCall:
         except asyncio.CancelledError:
             self._close()
             raise
-        self._routing = None
-        self._act(step)
-        if self._routing is None:
-            self._read_on()
+        self._read_on(step)
 
     async def _send_in_turns(self, replies: Iterator[bytes]) -> None:
         n_bytes = 0
@@ -135,12 +132,13 @@ class ExtProcCall:
         except asyncio.CancelledError:
             self._close()
             raise
-        self._routing = None
-        self._read_on()
+        self._read_on(Step())
 
-    def _read_on(self) -> None:
-        """Take the messages that waited, and further ones."""
+    def _read_on(self, step: Step) -> None:
+        """Carry out the step, then take the messages that waited for it."""
+        self._routing = None
         self._responder.resume_reading()
+        self._act(step)
         waiting, self._waiting = self._waiting, deque()
         self._n_waiting_bytes = 0
         for message in waiting:

@@ -200,7 +200,8 @@ class Connection(asyncio.Protocol):
     def _work(self, data: bytes) -> None:
         """Take a piece of the input, and wait for another turn if that is not all."""
         self._is_flush_due = True  # one flush after all events
-        events = self._events
+        turns, events = self._turns, self._events
+        is_late = False
         if not events:
             try:
                 events.extend(self._session.receive(data, monotonic(), self._context.room()))
@@ -211,15 +212,15 @@ class Connection(asyncio.Protocol):
                 self._end("protocol")
                 return
             self._count_held()  # a whole message is its call's from here on
-        turns = self._turns
-        while events:
+            # A long message takes its time to be put together: its call gets the next turn.
+            is_late = monotonic() >= turns.ends_at
+        while events and not is_late:
             event = events.popleft()
             try:
                 self._take(event)
             except Exception as error:  # noqa: BLE001 - a fault in one call must cost that call alone
                 self._fail(event[1], error)
-            if events and monotonic() >= turns.ends_at:
-                break
+            is_late = monotonic() >= turns.ends_at
         if self._ends_after_pong is not None and self._session.n_pongs() >= self._ends_after_pong:
             self._refuse_new()
         if events or self._session.has_input():

@@ -6,12 +6,13 @@ import asyncio
 import gc
 import time
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import pytest
 from grpc import StatusCode
 
 from kvatlas.api.extproc import ext_proc_pb2 as pb
-from kvatlas.api.extproc.call import MAX_WAITING, MAX_WAITING_BYTES, ExtProcCall
+from kvatlas.api.extproc.call import MAX_WAITING, MAX_WAITING_BYTES, TURN_BYTES, ExtProcCall
 from kvatlas.api.extproc.intake import Intake
 from kvatlas.api.extproc.stream import StreamContext, StreamOptions, StreamReports
 from kvatlas.routing.outcome import Completion, Outcome
@@ -20,6 +21,7 @@ from kvatlas.tokenization.eventual import Eventual, Later
 from support.ext_proc import DUPLEX, make_route, request_body, request_headers, streamed
 
 ROUTE = make_route("10.0.0.1:8000")
+MAX_BODY_BYTES = 64 * 2**20
 REQUEST = (request_headers(config=DUPLEX), request_body(b"{}", end=True))
 
 
@@ -66,7 +68,7 @@ class Gateway:
 
 
 def call_on(gateway: Gateway, router: Router, intake: Intake | None = None) -> ExtProcCall:
-    options = StreamOptions(intake=intake or Intake(), max_body_bytes=1000)
+    options = StreamOptions(intake=intake or Intake(), max_body_bytes=MAX_BODY_BYTES)
     reports = StreamReports(on_complete=gateway.completions.append)
     return ExtProcCall(StreamContext(options, router, reports), gateway)
 
@@ -164,3 +166,34 @@ async def test_upload_past_the_time_limit_is_routed_at_once() -> None:
     call.gone()
     intake.expire(time.monotonic())
     assert (intake.n_streams, intake.n_requests, intake.n_bytes) == (0, 0, 0)
+
+
+@pytest.mark.parametrize("leaves", [False, True], ids=["stays", "leaves"])
+async def test_long_body_is_sent_back_in_turns_before_anything_else(leaves: bool) -> None:
+    gateway, router, intake = Gateway(), WaitingRouter(), Intake()
+    router.may_answer.set()
+    call = call_on(gateway, router, intake)
+    body = bytes(range(256)) * (8 * TURN_BYTES // 256)
+    send(call, REQUEST[0], request_body(body, end=True))
+    in_each_turn = [0]
+    while (n_sent := sum(map(len, gateway.sent))) < len(body):
+        if len(in_each_turn) == 3:
+            send(call, pb.ProcessingRequest(response_headers=pb.HttpHeaders()))
+        in_each_turn.append(n_sent)
+        if leaves and len(in_each_turn) > 3:
+            break
+        await turns(1)
+    call.gone() if leaves else call.ended()
+    await turns()
+
+    steps = [after - before for before, after in pairwise(in_each_turn)]
+    assert max(steps) < 2 * TURN_BYTES
+    if leaves:
+        assert gateway.ended == [StatusCode.CANCELLED]
+        assert sum(map(len, gateway.sent)) < len(body)
+    else:
+        replies = [pb.ProcessingResponse.FromString(each) for each in gateway.sent]
+        assert b"".join(chunk for chunk, _ in streamed(replies, "request_body")) == body
+        assert replies[-1].WhichOneof("response") == "response_headers"
+    assert (intake.n_streams, intake.n_requests, intake.n_bytes) == (0, 0, 0)
+    assert len(gateway.completions) == 1
