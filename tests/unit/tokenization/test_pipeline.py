@@ -20,6 +20,7 @@ from kvatlas.tokenization.chats.template_process import TemplateProcess
 from kvatlas.tokenization.encoding.encoding_pool import EncodingPool
 from kvatlas.tokenization.encoding.tokenizer import ModelTokenizer, load_tokenizer
 from kvatlas.tokenization.errors import ModelMissingError
+from kvatlas.tokenization.eventual import Known, Later
 from kvatlas.tokenization.model import NoPrefixReason
 from kvatlas.tokenization.pipeline import PromptPipeline
 from kvatlas.tokenization.reading import Reader
@@ -277,3 +278,22 @@ async def test_ids_are_those_of_the_new_tokenizer_when_it_is_replaced(
     pipeline.tokenizer = tokenizers["bos"]
     after = await pipeline.prompt(TEXT, body)
     assert (before.tokens, after.tokens) == (array("I", [418, 390]), array("I", [0, 418, 390]))
+
+
+async def test_chat_is_rendered_in_the_thread_when_its_template_is_slow(
+    tiny: ModelTokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop = "{% for a in range(2000) %}{% endfor %}hello"
+    reader = Reader(timeout_s=30)
+    pipeline = PromptPipeline(
+        replace(tiny, chat=ChatRenderer({"default": ChatTemplate(loop)}, {})), reader=reader
+    )
+    request = parse_body(CHAT, encoded({"model": "m", "messages": MESSAGES}))
+    at_once = pipeline.tokenize(request)
+    assert isinstance(at_once, Known)
+
+    monkeypatch.setattr("kvatlas.tokenization.pipeline.INLINE_RENDER_S", 1e-9)
+    later = pipeline.tokenize(request)
+    assert isinstance(later, Later)
+    assert (await later).tokens == at_once.value.tokens == array("I", [418])
+    reader.close()
