@@ -170,7 +170,7 @@ async def test_reason_is_template_failed_when_a_template_does_not_end(
     """Of the request, and of the model, in which case a loop depends on what the client sends."""
     request = encoded({"model": "m", "messages": MESSAGES, "chat_template": LOOP})
     foreign = PromptPipeline(tiny, template_process=template_process)
-    reader = Reader()
+    reader = Reader(timeout_s=30)
     loop = "{% for a in messages %}" * 4 + "{% endfor %}" * 4
     own = PromptPipeline(replace(tiny, chat=ChatRenderer({"default": ChatTemplate(loop)}, {})), reader=reader)
     for pipeline, body in ((foreign, request), (own, encoded({"model": "m", "messages": MESSAGES * 500}))):
