@@ -84,7 +84,7 @@ async def test_replay_faster_than_its_application_takes_bounded_memory(tmp_path:
             most = before
             while not await total(served, "kvatlas_stream_replay_cuts_total"):
                 most = max(most, resident_mib(served))
-    assert most - before < 300, f"{before:.0f} to {most:.0f} MiB for 300 batches of 4 MiB"
+    assert most - before < 600, f"{before:.0f} to {most:.0f} MiB for 300 batches of 4 MiB"
 
 
 async def test_honest_history_of_ten_thousand_batches_is_applied_in_turns(tmp_path: Path) -> None:

@@ -61,7 +61,8 @@ async def test_positions_that_expire_in_a_circle_and_half_lines_lose_nothing(
 ) -> None:
     async with serving(access(double, tmp_path), tmp_path) as served:
         for number in range(N_ROUNDS):
-            n_lists = double.requests["list", "pods"]
+            await until(partial(double.is_watched, PODS), what="a watch that can break")
+            n_lists = double.requests["list", PODS]
             double.put(PODS, f"pod{number}", pod(number + 2))
             double.compact()
             double.break_watches(("mid_line", "error", "reset")[number])
@@ -107,7 +108,7 @@ async def test_odd_pods_cost_themselves_alone(double: ApiServerDouble, tmp_path:
 
 
 def came_again(double: ApiServerDouble, n_lists: int) -> bool:
-    return double.requests["list", "pods"] > n_lists
+    return double.requests["list", PODS] > n_lists
 
 
 async def is_there(served: Served, name: str) -> bool:

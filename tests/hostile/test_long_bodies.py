@@ -40,7 +40,7 @@ def chat(content: bytes = b'"hello"', more: bytes = b"", then: bytes = b"") -> b
 async def server(folder: Path) -> AsyncGenerator[Served]:
     endpoint = {"name": "a", "address": "127.0.0.1:1", "events": "", "replay": ""}
     config = {
-        "model": {"names": ["tiny"], "tokenizer": str(TINY)},
+        "model": {"names": ["tiny"], "tokenizer": str(TINY), "maxModelLen": 10_000_000},
         "tokenization": {"timeout": "30s"},  # another test may have the cores
         "endpoints": {"static": [endpoint]},
     }

@@ -89,8 +89,7 @@ async def test_late_join_fetches_the_whole_history_before_any_new_message() -> N
     async with listening() as bound, player(connect=bound.address) as playing:
         await playing.publish(*frames(*range(300), topic=TOPIC_A))
         subscription, sink = bound.expect("engine-a", replay=playing.replay)
-        await until(lambda: len(sink.numbers) == 300)
-        assert subscription.trust is Trust.LIVE
+        await until(lambda: len(sink.numbers) == 300 and subscription.trust is Trust.LIVE)
         await playing.publish(*frames(300, 301, topic=TOPIC_A))
         await until(lambda: len(sink.numbers) == 302)
         assert sink.numbers == [*range(302)]

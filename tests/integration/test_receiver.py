@@ -180,6 +180,7 @@ async def test_reply_past_its_time_is_cut_off() -> None:
     async with player() as playing:
         playing.history += [one.parts for one in frames(*range(5000))]
         subscription = subscriber.subscribe(playing.events, playing.replay, sink)
-        await until(lambda: subscription.stream.counters.replay_cuts == 1)
-        assert subscription.trust is Trust.PARTIAL
+        # on a busy machine the first reply may be cut before any batch was received
+        await until(lambda: subscription.trust is Trust.PARTIAL)
+        assert subscription.stream.counters.replay_cuts > 0
     await subscriber.close()

@@ -126,6 +126,9 @@ class ApiServerDouble:
     def n_watches(self) -> int:
         return len(self._watches)
 
+    def is_watched(self, collection: str) -> bool:
+        return any(watching.collection == collection for watching in self._watches)
+
     async def start(self, tls: ssl.SSLContext | None = None) -> None:
         """Listen, always on the same port."""
         app = web.Application()

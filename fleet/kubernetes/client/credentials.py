@@ -83,9 +83,7 @@ class Credentials:
             self._tls = _context(self._access)
         except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
             if self._tls is None:
-                raise AccessError(
-                    f"the certificates for {self._access.url} cannot be used: {error}"
-                ) from error
+                raise AccessError(f"the certificates for the API server cannot be used: {error}") from error
 
 
 def _is_old(since: float | None, now: float) -> bool:
