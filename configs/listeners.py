@@ -74,7 +74,7 @@ class ExtProcConfig(Section, frozen=True):
 
     fallback_endpoints: Annotated[int, Meta(ge=0, le=64)] = 0
     """Further endpoints in the response, best first, for retries of the gateway."""
-    max_body_bytes: Annotated[int, Meta(ge=1, le=1073741824)] = 67108864
+    max_body_bytes: Annotated[int, Meta(ge=1, le=1073741824)] = 33554432
     """Longest request body in bytes; a longer one gets 413."""
     max_held_bytes: Annotated[int, Meta(ge=1)] = 536870912
     """Bytes of bodies, partial messages and unsent answers held for all streams; a request above the limit is routed at once, without its prefix."""

@@ -32,7 +32,7 @@ MAX_WAITING_BYTES = 1024 * 1024
 """Length of these messages together: they are no bodies of requests."""
 
 TURN_BYTES = 2 * 1024 * 1024
-"""Replies of one stream in one turn of the event loop, so that a body of 64 MiB does not hold it: 2 ms."""
+"""Replies of one stream in one turn of the event loop, so that a long body does not hold it: 2 ms."""
 
 _ROUTER_FAILED = Refusal(RefusalCode.INTERNAL, "the endpoint picker failed on this request")
 

@@ -12,8 +12,9 @@ from ...routing.router import Router, RoutingRequest
 from .dialect import Dialect, Proposal
 from .intake import Intake
 
-DEFAULT_MAX_BODY_BYTES = 64 * 1024 * 1024
-"""Limit of what one stream can hold. A prompt of 1 M tokens has about 4 MB of text; the rest is for images."""
+DEFAULT_MAX_BODY_BYTES = 32 * 1024 * 1024
+"""Limit of what one stream can hold, and of Anthropic's API. A prompt of 1 M tokens has about 4 MB of text; the rest is for
+images. Each copy of a longer body, or decoding it, would hold the event loop for too long."""
 
 
 def _new_request_id() -> str:
