@@ -6,7 +6,6 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Iterator
 
 from google.protobuf.message import DecodeError
 from grpc import StatusCode
@@ -31,9 +30,6 @@ MAX_WAITING = 1024
 MAX_WAITING_BYTES = 1024 * 1024
 """Length of these messages together: they are no bodies of requests."""
 
-TURN_BYTES = 2 * 1024 * 1024
-"""Replies of one stream in one turn of the event loop, so that a long body does not hold it: 2 ms."""
-
 _ROUTER_FAILED = Refusal(RefusalCode.INTERNAL, "the endpoint picker failed on this request")
 
 
@@ -49,7 +45,6 @@ class ExtProcCall:
         self._context, self._responder = context, responder
         self._machine = ExtProcMachine(context.options, self._revoked)
         self._routing: asyncio.Task[None] | None = None
-        """Waits for the route, or sends a long body back."""
         self._waiting: deque[bytes | None] = deque()
         self._n_waiting_bytes = 0
         self._is_over = False
@@ -118,24 +113,6 @@ class ExtProcCall:
         except asyncio.CancelledError:
             self._close()
             raise
-        self._read_on(step)
-
-    async def _send_in_turns(self, replies: Iterator[bytes]) -> None:
-        n_bytes = 0
-        try:
-            for reply in replies:
-                self._responder.send(reply)
-                n_bytes += len(reply)
-                if n_bytes >= TURN_BYTES:
-                    n_bytes = 0
-                    await asyncio.sleep(0)
-        except asyncio.CancelledError:
-            self._close()
-            raise
-        self._read_on(Step())
-
-    def _read_on(self, step: Step) -> None:
-        """Carry out the step, then take the messages that waited for it."""
         self._routing = None
         self._responder.resume_reading()
         self._act(step)
@@ -157,9 +134,6 @@ class ExtProcCall:
             return
         for reply in step.replies:
             self._responder.send(reply)
-        if step.long_replies is not None:
-            self._responder.pause_reading()
-            self._routing = asyncio.get_running_loop().create_task(self._send_in_turns(step.long_replies))
         if step.end:
             self._end(StatusCode.OK)
 

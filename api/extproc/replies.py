@@ -71,8 +71,8 @@ def destination_on_trailers(destination: str) -> bytes:
     ).SerializeToString()
 
 
-def request_body_chunks(body: bytes, *, end_of_stream: bool) -> Iterable[bytes]:
-    """Return the request body to Envoy, in chunks that are made one by one. The last chunk ends the stream if `end_of_stream`.
+def request_body_chunks(body: bytes, *, end_of_stream: bool) -> tuple[bytes, ...]:
+    """Return the request body to Envoy, in chunks. The last chunk ends the stream if `end_of_stream`.
 
     An empty body makes a chunk only to end the stream.
     """
@@ -81,7 +81,7 @@ def request_body_chunks(body: bytes, *, end_of_stream: bool) -> Iterable[bytes]:
 
 def response_body_chunks(body: bytes, *, end_of_stream: bool) -> tuple[bytes, ...]:
     """Return the response body to Envoy, in chunks. An empty body makes an empty chunk."""
-    return tuple(_chunks("response_body", body, end_of_stream=end_of_stream))
+    return _chunks("response_body", body, end_of_stream=end_of_stream)
 
 
 def response_headers_with(headers: HeaderFields) -> bytes:
@@ -149,12 +149,12 @@ def _metadata(destination: str) -> Struct:
     return Struct(fields={LB_NAMESPACE: Value(struct_value=picked)})
 
 
-def _chunks(kind: _BodyKind, body: bytes, *, end_of_stream: bool) -> Iterable[bytes]:
+def _chunks(kind: _BodyKind, body: bytes, *, end_of_stream: bool) -> tuple[bytes, ...]:
     if len(body) <= MAX_CHUNK_BYTES:
         return (_chunk(kind, body, end_of_stream=end_of_stream),)
     starts = range(0, len(body), MAX_CHUNK_BYTES)
     last = starts[-1]
-    return (
+    return tuple(
         _chunk(kind, body[start : start + MAX_CHUNK_BYTES], end_of_stream=end_of_stream and start == last)
         for start in starts
     )

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from enum import Enum, auto
-from itertools import chain
 
 from ...routing.control_headers import CONTROL_HEADERS, MAX_ID_CHARS, REQUEST_ID_HEADER
 from ...routing.refusals import TOO_MANY_HEADERS
@@ -49,9 +47,6 @@ class _ReplyForm(Enum):
 
 FREE_HEADER_BYTES = 4096
 """Headers up to this length count as part of the pending request, longer ones are held bytes too."""
-
-SHORT_BODY_BYTES = 2**20
-"""A body up to this length is sent back at once, 0.5 ms."""
 
 _NO_HEADERS = pb.HeaderMap()
 _NOTHING = Step()
@@ -161,7 +156,7 @@ class RequestPhase:
             refusal = self._options.dialect.refusal(result, has_body=not self.is_bare)
             step = Step(replies=(replies.refused(refusal),), end=True)
         else:
-            step = self._answer(result)
+            step = Step(replies=self._replies(result))
         self._body = b""
         self._header_map = _NO_HEADERS
         return step
@@ -224,7 +219,7 @@ class RequestPhase:
             self._phase = _Phase.ENDED
         if self.mode is not Mode.DUPLEX:
             return _BODY_UNCHANGED
-        return Step(tuple(replies.request_body_chunks(message.body, end_of_stream=message.end_of_stream)))
+        return Step(replies.request_body_chunks(message.body, end_of_stream=message.end_of_stream))
 
     def _too_long(self) -> Step:
         self._collected = b""
@@ -260,7 +255,7 @@ class RequestPhase:
             )
         )
 
-    def _answer(self, route: Route) -> Step:
+    def _replies(self, route: Route) -> tuple[bytes, ...]:
         destination = ",".join(route.addresses)
         body, new_body = self._body, None
         if route.rewrite is not None:
@@ -268,27 +263,24 @@ class RequestPhase:
         edits = self._all_edits(body, rewritten=new_body is not None)
         match self._form:
             case _ReplyForm.HEADERS:
-                return Step((replies.destination_on_headers(destination, edits),))
+                return (replies.destination_on_headers(destination, edits),)
             case _ReplyForm.HEADERS_BODY:
                 chunks = replies.request_body_chunks(body, end_of_stream=self._is_whole)
-                return _with_body(replies.destination_on_headers(destination, edits), chunks, len(body))
+                return (replies.destination_on_headers(destination, edits), *chunks)
             case _ReplyForm.HEADERS_BODY_TRAILERS:
                 chunks = replies.request_body_chunks(body, end_of_stream=False)
-                chunks = chain(chunks, (replies.REQUEST_TRAILERS_UNCHANGED,))
-                return _with_body(replies.destination_on_headers(destination, edits), chunks, len(body))
+                return (
+                    replies.destination_on_headers(destination, edits),
+                    *chunks,
+                    replies.REQUEST_TRAILERS_UNCHANGED,
+                )
             case _ReplyForm.BODY:
-                return Step((replies.destination_on_body(destination, edits, new_body),))
+                return (replies.destination_on_body(destination, edits, new_body),)
             case _ReplyForm.TRAILERS:
-                return Step((replies.destination_on_trailers(destination),))
+                return (replies.destination_on_trailers(destination),)
 
     def _all_edits(self, body: bytes, *, rewritten: bool) -> HeaderEdits:
         if not body or not self._is_whole:
             return self._edits
         more = self._options.dialect.request_fields(self._header_map, body, rewritten=rewritten)
         return HeaderEdits(self._edits.set + more, self._edits.remove) if more else self._edits
-
-
-def _with_body(first: bytes, chunks: Iterable[bytes], n_bytes: int) -> Step:
-    if n_bytes <= SHORT_BODY_BYTES:
-        return Step((first, *chunks))
-    return Step((first,), long_replies=iter(chunks))

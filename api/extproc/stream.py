@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 from uuid import uuid4
@@ -12,9 +12,8 @@ from ...routing.router import Router, RoutingRequest
 from .dialect import Dialect, Proposal
 from .intake import Intake
 
-DEFAULT_MAX_BODY_BYTES = 32 * 1024 * 1024
-"""Limit of what one stream can hold, and of Anthropic's API. A prompt of 1 M tokens has about 4 MB of text; the rest is for
-images. Each copy of a longer body, or decoding it, would hold the event loop for too long."""
+DEFAULT_MAX_BODY_BYTES = 64 * 1024 * 1024
+"""Limit of what one stream can hold. A prompt of 1 M tokens has about 4 MB of text; the rest is for images."""
 
 
 def _new_request_id() -> str:
@@ -75,13 +74,12 @@ class StreamContext:
 
 
 class Step(NamedTuple):
-    """Actions after one message, in the order of begun, completion, route, replies, long replies, end.
+    """Actions after one message, in the order of begun, completion, route, replies, end.
 
     A named tuple at a third of a frozen dataclass's cost, since one is made per token of a streamed response.
 
     Attributes:
         replies: serialized ProcessingResponses to send.
-        long_replies: further ones, too long to be made and sent at once; None if there are none.
         route: a request to route; its result goes to `routed` before the next message is read.
         end: whether the stream is over.
         begun: a response that began with the message, to report.
@@ -93,4 +91,3 @@ class Step(NamedTuple):
     end: bool = False
     begun: ResponseBegun | None = None
     completion: Completion | None = None
-    long_replies: Iterator[bytes] | None = None

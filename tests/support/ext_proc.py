@@ -237,9 +237,7 @@ class MachineDriver:
             step = self.machine.routed(self.answer, now=self.now)
         if step.completion is not None:
             self.completions.append(step.completion)
-        received = [
-            pb.ProcessingResponse.FromString(reply) for reply in (*step.replies, *(step.long_replies or ()))
-        ]
+        received = [pb.ProcessingResponse.FromString(reply) for reply in step.replies]
         self.ended = step.end
         self.replies.extend(received)
         return received
