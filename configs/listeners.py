@@ -74,7 +74,7 @@ class ExtProcConfig(Section, frozen=True):
 
     fallback_endpoints: Annotated[int, Meta(ge=0, le=64)] = 0
     """Further endpoints in the response, best first, for retries of the gateway."""
-    max_body_bytes: Annotated[int, Meta(ge=1, le=1073741824)] = 67108864
+    max_body_bytes: Annotated[int, Meta(ge=1, le=1073741824)] = 33554432
     """Longest request body in bytes; a longer one gets 413."""
     max_held_bytes: Annotated[int, Meta(ge=1)] = 536870912
     """Bytes of bodies, partial messages and unsent answers held for all streams; a request above the limit is routed at once, without its prefix."""
@@ -104,7 +104,7 @@ class RestConfig(Section, frozen=True):
     max_registered: Annotated[int, Meta(ge=0, le=100000)] = 1024
     """Registered ranks of all instances; one more gets 503. They take at most half of the open files that the process may have."""
 
-    max_body_bytes: Annotated[int, Meta(ge=1, le=1073741824)] = 16777216
+    max_body_bytes: Annotated[int, Meta(ge=1, le=1073741824)] = 8388608
     """Longest body of `/query`, `/query_by_hash` and `/v1/score`; a longer one gets 413. The default fits the million token ids that `tokenization.maxReadingCost` allows; other calls: 256 KiB."""
     max_held_bytes: Annotated[int, Meta(ge=1)] = 268435456
     """Bytes of all bodies; above it, the body that has been coming for longest gets 503."""

@@ -6,7 +6,9 @@ from array import array
 from dataclasses import dataclass
 from functools import partial
 
+from ..configs.section import MAX_NAME_CHARS
 from ..scorers.core.decision import Decision
+from ..tokenization.errors import BodyFormatError
 from ..tokenization.requests.cost import LIGHT_BYTES, heavy
 from ..tokenization.requests.request import direct_request
 from .picker import Picker
@@ -21,7 +23,7 @@ class PromptQuery:
         model: name, or the name of a LoRA adapter.
         text: as the prompt of a completion.
         messages: as decoded JSON.
-        token_ids: as decoded JSON.
+        token_ids: as decoded JSON, or an array of ids.
         keys: chained block keys.
         block_size: tokens per block of the keys, None for every size in use.
         cache_salt: as in a request; ignored for keys.
@@ -42,10 +44,12 @@ async def dry_run(picker: Picker, query: PromptQuery) -> Decision | None:
     """Return the decision that the prompt would get; None if there is no endpoint.
 
     Raises:
-        RequestError: there is no prompt, or it has the wrong form.
+        RequestError: there is no prompt, or it has the wrong form, or the model's name is too long.
         NotReadError: the question is long, and was not read in time.
     """
     atlas = picker.fleet.atlas
+    if len(query.model) > MAX_NAME_CHARS:
+        raise BodyFormatError(f"the model's name has more than {MAX_NAME_CHARS} characters")
     if query.keys is not None:
         return picker.decide(model=query.model, prefix=prefix_of_keys(query.keys, query.block_size, atlas))
     ask = partial(

@@ -9,6 +9,7 @@
     ├── NotReadError             the request was not read in time
         ├── TokenizerLoadError       the configured tokenizer cannot be used
         ├── RenderError              a chat template cannot be compiled, or fails on a chat
+        │   └── RenderTimeoutError   it takes too long
         ├── EncodeError              the tokenizer rejects the text
         │   └── TextTooLongError     the text, or a part of it that cannot be cut, is too long
         ├── EncodeTimeoutError       the text was not encoded in time
@@ -54,6 +55,10 @@ class TokenizerLoadError(TokenizationError):
 
 class RenderError(TokenizationError):
     """A chat template that cannot be compiled, or that fails on a chat."""
+
+
+class RenderTimeoutError(RenderError):
+    """A chat template that takes too long."""
 
 
 class EncodeError(TokenizationError):

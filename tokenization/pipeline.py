@@ -12,6 +12,7 @@ import msgspec
 from .chats.chat import ForeignChat
 from .chats.own_renderer import OwnRenderer
 from .chats.template_process import TemplateProcess
+from .chats.time_bound import INLINE_RENDER_S, render_limit
 from .encoding.encoding_pool import EncodingPool
 from .encoding.segment_encoder import SegmentEncoder
 from .encoding.tokenizer import ModelTokenizer
@@ -22,6 +23,7 @@ from .errors import (
     EncodeTimeoutError,
     NotReadError,
     RenderError,
+    RenderTimeoutError,
     TextTooLongError,
     TokenizationError,
 )
@@ -162,17 +164,35 @@ class PromptPipeline:
         While an engine computes the ids, the text is encoded here too: the engine may not respond in time.
         """
         ids: Eventual[TokenPrompt | NoPrompt]
-        if request.is_heavy and isinstance(request.prompt, ChatPrompt):
-            heavy = Later(self._rendered_in_thread(request))
-            ids = heavy.then(lambda rendered: self._rendered_ids(request, rendered))
+        rendered = self._rendered_inline(request)
+        if rendered is None:
+            in_thread = Later(self._rendered_in_thread(request))
+            ids = in_thread.then(lambda known: self._rendered_ids(request, known))
         else:
-            ids = self._rendered_ids(request, self._rendered(request.prompt))
+            ids = self._rendered_ids(request, rendered)
         return ids.map(lambda found: self._prompt(request, found))
 
     def tokenize_inline(self, request: ParsedRequest) -> Prompt:
         """Return the prompt of `request`, encoded by the calling thread."""
-        outcome = self._rendered(request.prompt)
+        try:
+            outcome = self._rendered(request.prompt)
+        except RenderTimeoutError as error:
+            outcome = _failed(error)
         return self._prompt(request, outcome.run() if isinstance(outcome, _Encoding | _Foreign) else outcome)
+
+    def _rendered_inline(
+        self, request: ParsedRequest
+    ) -> TokenPrompt | NoPrompt | _Encoding | _Foreign | None:
+        """Return the rendered prompt, None if rendering takes too long for the event loop."""
+        if not isinstance(request.prompt, ChatPrompt):
+            return self._rendered(request.prompt)
+        if request.is_heavy:
+            return None
+        try:
+            with render_limit(INLINE_RENDER_S):
+                return self._rendered(request.prompt)
+        except RenderTimeoutError:
+            return None
 
     async def _rendered_in_thread(
         self, request: ParsedRequest
@@ -180,6 +200,8 @@ class PromptPipeline:
         n_bytes = len(request.raw.body) if request.raw is not None else 0
         try:
             return await self._reader.run(partial(self._rendered, request.prompt), n_bytes=n_bytes)
+        except RenderTimeoutError as error:
+            return _failed(error)
         except NotReadError as error:
             return NoPrompt(NoPrefixReason.TOKENIZE_TIMEOUT, str(error))
 
@@ -232,6 +254,8 @@ class PromptPipeline:
             if foreign is not None and process is not None:
                 return _Foreign(process, tokenizer.segments, foreign)
             return _Encoding(tokenizer.segments, tokenizer.chat.render(prompt))
+        except RenderTimeoutError:
+            raise
         except RenderError as error:
             return _failed(error)
 

@@ -99,7 +99,9 @@ def rest_app(
     app.include_router(registration_routes(picker.fleet, instances, allowed=networks, metrics=metrics))
     question = question_route(picker.reader, metrics)
     app.include_router(
-        standard_routes(picker.fleet, instances, model_names=model_names, route_class=question)
+        standard_routes(
+            picker.fleet, instances, model_names=model_names, reader=picker.reader, route_class=question
+        )
     )
     app.include_router(score_routes(picker, route_class=question))
     app.include_router(decision_routes(answers))

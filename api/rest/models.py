@@ -19,6 +19,7 @@ from .numbers import checked_hashes, checked_token_ids
 
 TokenId = Annotated[int, Field(ge=0, lt=2**32)]
 Hash = Annotated[int, Field(ge=-(2**63), lt=2**64, description="64-bit hash, signed or unsigned")]
+# Lists in JSON, and arrays once they are checked.
 TokenIds = Annotated[list[TokenId], Field(fail_fast=True), WrapValidator(checked_token_ids)]
 Hashes = Annotated[list[Hash], Field(fail_fast=True), WrapValidator(checked_hashes)]
 
@@ -181,7 +182,9 @@ class ScoreRequest(Own):
 
     model: Text = Field("", description="model name, or the name of a LoRA adapter")
     prompt: Text | None = Field(None, description="text, tokenized as a completion prompt")
-    messages: list[dict[str, Any]] | None = Field(None, description="chat messages, rendered and tokenized")
+    messages: Annotated[list[dict[str, Any]], Field(fail_fast=True)] | None = Field(
+        None, description="chat messages, rendered and tokenized"
+    )
     token_ids: TokenIds | None = None
     keys: Hashes | None = Field(
         None, description="chained block keys; needs block_size when several are known"

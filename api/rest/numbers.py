@@ -9,25 +9,23 @@ from pydantic import ValidatorFunctionWrapHandler
 
 
 def checked_token_ids(value: object, check_each: ValidatorFunctionWrapHandler) -> object:
-    """Check a list of token ids at once, a tenth of the cost of checking each; each is checked if one is wrong."""
-    return value if _fits(value, "I") else check_each(value)
+    """Return a list of token ids as an array, at a tenth of the cost of checking each; each is checked if one is wrong."""
+    return _as_array(value, "I") or check_each(value)
 
 
 def checked_hashes(value: object, check_each: ValidatorFunctionWrapHandler) -> object:
-    """Check a list of 64-bit hashes, as `checked_token_ids` does; signed ones become unsigned."""
-    if _fits(value, "Q"):
-        return value
-    if _fits(value, "q"):
-        return array("Q", array("q", cast("list[int]", value)).tobytes()).tolist()
-    return check_each(value)
+    """Return a list of 64-bit hashes as an array, as `checked_token_ids` does; signed ones become unsigned."""
+    unsigned = _as_array(value, "Q")
+    if unsigned is None and (signed := _as_array(value, "q")) is not None:
+        unsigned = array("Q", memoryview(signed).cast("B").cast("Q"))
+    return unsigned or check_each(value)
 
 
-def _fits(value: object, code: str) -> bool:
-    """Return whether `value` is a list of integers that fit in an array of that type."""
+def _as_array(value: object, code: str) -> array[int] | None:
+    """Return `value` as an array of that type, None unless it is a list of integers that fit."""
     if not isinstance(value, list):
-        return False
+        return None
     try:
-        array(code, cast("list[int]", value))
+        return array(code, cast("list[int]", value))
     except (TypeError, OverflowError):
-        return False
-    return True
+        return None

@@ -18,6 +18,9 @@ log = logging.getLogger(__name__)
 TIMEOUT_S = 1.0
 """Wait for a reply. A worker that is busy for longer replies to nobody else either."""
 
+UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""Errors of decoding a message that no worker sends."""
+
 Handler = Callable[[bytes], Awaitable[bytes]]
 """Returns the reply to a request. A KVAtlasError is no reply: the requester counts the worker as silent."""
 
@@ -98,7 +101,7 @@ class RequestReply:
         """Take in a message; one that cannot be decoded is ignored."""
         try:
             message = self._decode(data)
-        except msgspec.DecodeError:
+        except UNDECODABLE:
             return
         if message.topic:
             task = spawn(self._reply(message), "reply to worker", of=str(message.sender))

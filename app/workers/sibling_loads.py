@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import msgspec
 
 from ...scorers.core.model import IDLE, InFlightLoad
+from .request_reply import UNDECODABLE
 
 ENDPOINTS_PER_MESSAGE = 500
 """Endpoints per message, so that no message of long names holds the loop."""
@@ -89,7 +90,7 @@ class SiblingLoads:
         """Take in a message of another worker; one that cannot be decoded is ignored."""
         try:
             message = self._decode(data)
-        except msgspec.DecodeError:
+        except UNDECODABLE:
             return
         sibling = self._siblings.get(message.worker)
         if sibling is None or sibling.life != message.life:

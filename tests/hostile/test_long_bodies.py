@@ -114,7 +114,7 @@ async def test_question_of_too_many_values_is_refused_and_a_wrong_value_named(tm
     n_before = 40_000
     async with server(tmp_path) as served:
         for path, field, unit in QUESTIONS:
-            body = b'{"' + field + b'":' + filled(unit, 15 * MEBIBYTE) + b"}"
+            body = b'{"' + field + b'":' + filled(unit, 7 * MEBIBYTE) + b"}"
             status, answer = await ask(served, path, body)
             assert (path, status) == (path, 413)
             assert "tokenization.maxReadingCost" in answer["error"]["message"]
@@ -123,6 +123,10 @@ async def test_question_of_too_many_values_is_refused_and_a_wrong_value_named(tm
             status, answer = await ask(served, path, body)
             assert (value, status) == (value, 422)
             assert answer["error"]["detail"][0]["field"] == f"{field.decode()}.{n_before}"
+        status, answer = await ask(served, "/v1/score", b'{"messages":' + filled(b"3", MEBIBYTE) + b"}")
+        assert (status, len(answer["error"]["detail"])) == (422, 1)
+        status, answer = await ask(served, "/v1/score", b'{"model":"' + b"m" * 513 + b'","prompt":"hello"}')
+        assert (status, len(str(answer)) < 500) == (400, True)
         long, _ = await ask(served, "/query", b'{"token_ids":' + filled(b"1", MEBIBYTE) + b"}")
         counts = (await served.metrics()).splitlines()
 

@@ -74,8 +74,8 @@ class ChatTemplate:
         """Render the template with these variables.
 
         Raises:
-            RenderError: the template failed, raised an error, took longer than `MAX_RENDER_S`, or wrote more than
-                `MAX_RENDERED_CHARS`. The message has the kind of failure and the line, but not the template's own
+            RenderError: the template failed, raised an error, took longer than the limit of `time_bound`, or wrote more
+                than `MAX_RENDERED_CHARS`. The message has the kind of failure and the line, but not the template's own
                 message, which may contain parts of the prompt.
         """
         pieces: list[str] = []
@@ -87,7 +87,7 @@ class ChatTemplate:
                 if n_chars > MAX_RENDERED_CHARS:
                     break
         except RenderError as error:
-            raise RenderError(f"{error}{_place(error)}") from error
+            raise type(error)(f"{error}{_place(error)}") from error
         except Exception as error:
             # A template is a program: it can raise any exception.
             raise RenderError(f"chat template raised {type(error).__name__}{_place(error)}") from error

@@ -9,20 +9,25 @@ from __future__ import annotations
 
 import ast
 import time
-from collections.abc import Callable, Iterable, Iterator, MutableMapping
+from collections.abc import Callable, Generator, Iterable, Iterator, MutableMapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from itertools import chain, compress, repeat
 from types import CodeType
 from typing import TYPE_CHECKING, TypeVar
 
 from jinja2.runtime import Context
 
-from ..errors import RenderError
+from ..errors import RenderTimeoutError
 
 if TYPE_CHECKING:
     from jinja2 import Environment
 
 MAX_RENDER_S = 0.25
 """CPU time of one rendering. The golden templates take up to 0.1 s for 4,000 messages with three million characters."""
+
+INLINE_RENDER_S = 0.02
+"""The same for a chat that the event loop renders. Past it, a thread renders the chat, from its beginning."""
 
 STEPS_PER_CHECK = 512
 """Steps between two checks of the clock. A step of an ordinary template takes 0.5 µs, a check 0.2 µs."""
@@ -33,15 +38,29 @@ macros, and without a reference cycle it is freed, with the prompt in it, right 
 
 T = TypeVar("T")
 
+_limit_s: ContextVar[float | None] = ContextVar("limit_s", default=None)
+
+
+@contextmanager
+def render_limit(limit_s: float) -> Generator[None]:
+    """Limit the CPU time of each rendering that begins within the context."""
+    before = _limit_s.set(limit_s)
+    try:
+        yield
+    finally:
+        _limit_s.reset(before)
+
 
 class Stopwatch:
     """The time limit of one rendering."""
 
-    __slots__ = ("_end", "_steps", "_wall_end")
+    __slots__ = ("_end", "_limit_s", "_steps", "_wall_end")
 
     def __init__(self) -> None:
         # Wall time is read ten times faster than CPU time, and is never less.
-        self._wall_end, self._end = time.monotonic() + MAX_RENDER_S, time.thread_time() + MAX_RENDER_S
+        self._limit_s = _limit_s.get() or MAX_RENDER_S
+        self._wall_end = time.monotonic() + self._limit_s
+        self._end = time.thread_time() + self._limit_s
         self._steps = STEPS_PER_CHECK  # left until the next check
 
     def timed(self, items: Iterable[T]) -> Iterable[T]:
@@ -55,7 +74,7 @@ class Stopwatch:
         """Count one step.
 
         Raises:
-            RenderError: the time limit is exceeded.
+            RenderTimeoutError: the time limit is exceeded.
         """
         self._steps -= 1
         if self._steps <= 0:
@@ -64,7 +83,7 @@ class Stopwatch:
     def _check(self) -> Iterator[bool]:
         """Check the clock, and return one True per step until the next check."""
         if time.monotonic() > self._wall_end and time.thread_time() > self._end:
-            raise RenderError(f"chat template took longer than {MAX_RENDER_S:g} s")
+            raise RenderTimeoutError(f"chat template took longer than {self._limit_s:g} s")
         self._steps = STEPS_PER_CHECK
         return repeat(True, STEPS_PER_CHECK)
 

@@ -133,8 +133,12 @@ class EncodingPool:
             raise self._timeout() from None
         self.counters.cached_tokens += draft.n_known
         if not missing:
-            return draft.tokens({})
+            return await self._joined(draft, {})
         return await self._in_threads(encoder, draft, missing, {}, begun)
+
+    async def _joined(self, draft: Draft, encoded: Mapping[str, Ids]) -> array[int]:
+        """Join the ids of a long text in the thread: up to 64 MiB."""
+        return await asyncio.wrap_future(self._drafting.submit(draft.tokens, encoded))
 
     async def _in_threads(
         self,
@@ -167,7 +171,9 @@ class EncodingPool:
             queue.leave(slices)
         if pending:
             raise self._timeout()
-        return draft.tokens(encoded)
+        if begun is None:
+            return draft.tokens(encoded)
+        return await self._joined(draft, encoded)
 
     def _left_s(self, begun: float | None) -> float:
         if begun is None:

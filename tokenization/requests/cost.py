@@ -11,6 +11,7 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from ..chats.conversation import Message
+from ..chats.sandbox import MAX_RENDERED_CHARS
 from ..model import ChatPrompt, NoPrefixReason, NoPrompt, ParsedRequest
 
 CONTAINER = 32
@@ -74,15 +75,27 @@ def too_complex(cost: int, max_cost: int) -> NoPrompt:
 
 
 def heavy(request: ParsedRequest, max_cost: int) -> ParsedRequest:
-    """Return `request` to be rendered in a thread, without prompt if its tool arguments cost too much.
+    """Return `request` to be rendered in a thread, without prompt if its texts or tool arguments cost too much.
 
     The arguments are JSON within texts, which the engine decodes for the template.
     """
     if isinstance(request.prompt, ChatPrompt):
+        if request.raw is not None and len(request.raw.body) > MAX_RENDERED_CHARS:
+            n_chars = sum(map(_text_chars, request.prompt.messages))
+            if n_chars > MAX_RENDERED_CHARS:
+                detail = f"the chat has {n_chars} characters, more than {MAX_RENDERED_CHARS}"
+                return replace(request, prompt=NoPrompt(NoPrefixReason.TOO_LONG, detail))
         cost = sum(map(_arguments_cost, request.prompt.messages))
         if cost > max_cost:
             return replace(request, prompt=too_complex(cost, max_cost))
     return replace(request, is_heavy=True)
+
+
+def _text_chars(message: Message) -> int:
+    if not isinstance(message.content, list):
+        return len(message.content or "")
+    texts = (part if isinstance(part, str) else part.get("text") for part in message.content)
+    return sum(len(text) for text in texts if isinstance(text, str))
 
 
 def _arguments_cost(message: Message) -> int:

@@ -6,9 +6,10 @@ wrong type is routed without prefix; the engine reports the error.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from array import array
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import msgspec
 from msgspec import Raw
@@ -236,7 +237,7 @@ def direct_request(
         model: as in a body.
         text: prompt of a completion.
         messages: conversation as decoded JSON; the assistant's turn is opened at its end.
-        token_ids: as decoded JSON.
+        token_ids: as decoded JSON, or an array of ids.
         cache_salt: as in a body.
 
     Raises:
@@ -246,7 +247,7 @@ def direct_request(
     prompt: AnyPrompt | None = TextPrompt(text, add_special_tokens=True) if text else None
     try:
         if token_ids is not None:
-            prompt = token_prompt(msgspec.convert(token_ids, list[TokenId]))
+            prompt = token_prompt(_checked_ids(token_ids))
         elif messages is not None:
             found = chat_prompt(ChatBody(messages=msgspec.convert(messages, list[Message])))
             if found is not None:
@@ -258,6 +259,12 @@ def direct_request(
             "invalid request: must have one of prompt, messages and token_ids, and it must not be empty"
         )
     return ParsedRequest(model=model, prompt=prompt, cache_salt=cache_salt, raw=raw)
+
+
+def _checked_ids(token_ids: object) -> Sequence[int]:
+    if isinstance(token_ids, array):
+        return cast("array[int]", token_ids)
+    return msgspec.convert(token_ids, list[TokenId])
 
 
 def _raw_chat(model: str, messages: object) -> RawRequest | None:

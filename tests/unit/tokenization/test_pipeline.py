@@ -20,8 +20,10 @@ from kvatlas.tokenization.chats.template_process import TemplateProcess
 from kvatlas.tokenization.encoding.encoding_pool import EncodingPool
 from kvatlas.tokenization.encoding.tokenizer import ModelTokenizer, load_tokenizer
 from kvatlas.tokenization.errors import ModelMissingError
+from kvatlas.tokenization.eventual import Known, Later
 from kvatlas.tokenization.model import NoPrefixReason
 from kvatlas.tokenization.pipeline import PromptPipeline
+from kvatlas.tokenization.reading import Reader
 from kvatlas.tokenization.requests.request import parse_body
 from support.tree import ROOT
 
@@ -168,8 +170,9 @@ async def test_reason_is_template_failed_when_a_template_does_not_end(
     """Of the request, and of the model, in which case a loop depends on what the client sends."""
     request = encoded({"model": "m", "messages": MESSAGES, "chat_template": LOOP})
     foreign = PromptPipeline(tiny, template_process=template_process)
+    reader = Reader(timeout_s=30)
     loop = "{% for a in messages %}" * 4 + "{% endfor %}" * 4
-    own = PromptPipeline(replace(tiny, chat=ChatRenderer({"default": ChatTemplate(loop)}, {})))
+    own = PromptPipeline(replace(tiny, chat=ChatRenderer({"default": ChatTemplate(loop)}, {})), reader=reader)
     for pipeline, body in ((foreign, request), (own, encoded({"model": "m", "messages": MESSAGES * 500}))):
         prompts = [await pipeline.prompt(CHAT, body), pipeline.tokenize_inline(parse_body(CHAT, body))]
         for prompt in prompts:
@@ -177,6 +180,7 @@ async def test_reason_is_template_failed_when_a_template_does_not_end(
             assert prompt.detail == "chat template took longer than 0.25 s in line 1"
     good = await foreign.prompt(CHAT, encoded({"model": "m", "messages": MESSAGES, "chat_template": "hello"}))
     assert good.tokens == array("I", [418])
+    reader.close()
 
 
 async def test_reason_is_no_chat_template_when_the_tokenizer_is_one_file(models: dict[str, Path]) -> None:
@@ -274,3 +278,22 @@ async def test_ids_are_those_of_the_new_tokenizer_when_it_is_replaced(
     pipeline.tokenizer = tokenizers["bos"]
     after = await pipeline.prompt(TEXT, body)
     assert (before.tokens, after.tokens) == (array("I", [418, 390]), array("I", [0, 418, 390]))
+
+
+async def test_chat_is_rendered_in_the_thread_when_its_template_is_slow(
+    tiny: ModelTokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop = "{% for a in range(2000) %}{% endfor %}hello"
+    reader = Reader(timeout_s=30)
+    pipeline = PromptPipeline(
+        replace(tiny, chat=ChatRenderer({"default": ChatTemplate(loop)}, {})), reader=reader
+    )
+    request = parse_body(CHAT, encoded({"model": "m", "messages": MESSAGES}))
+    at_once = pipeline.tokenize(request)
+    assert isinstance(at_once, Known)
+
+    monkeypatch.setattr("kvatlas.tokenization.pipeline.INLINE_RENDER_S", 1e-9)
+    later = pipeline.tokenize(request)
+    assert isinstance(later, Later)
+    assert (await later).tokens == at_once.value.tokens == array("I", [418])
+    reader.close()

@@ -34,6 +34,7 @@ from kvatlas.fleet.settings import fleet_settings
 from kvatlas.indexer.atlas import Atlas
 from kvatlas.indexer.factory import REFERENCE
 from kvatlas.indexer.tiers import TierSpec, TierTable
+from kvatlas.tokenization.reading import Reader
 from support.waiting import until
 
 NOWHERE = "tcp://127.0.0.1:1"
@@ -110,7 +111,7 @@ async def rest(model_names: frozenset[str]) -> AsyncGenerator[Rest]:
     app.include_router(
         registration_routes(fleet, registry, allowed=(), metrics=RestMetrics(CollectorRegistry()))
     )
-    app.include_router(standard_routes(fleet, registry, model_names=model_names))
+    app.include_router(standard_routes(fleet, registry, model_names=model_names, reader=Reader()))
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as client:
         yield Rest(client, fleet)
     for endpoint in list(fleet):

@@ -109,7 +109,9 @@ async def test_late_reply_changes_nothing() -> None:
     assert await network.workers[0].request("echo", b"?", to=[1]) == {1: b"\1?"}
 
 
-@pytest.mark.parametrize("message", [b"", b"\x93\1\2\3", b"\x95\1\2\xa1a\5\xc4\0"])
+@pytest.mark.parametrize(
+    "message", [b"", b"\x93\1\2\3", b"\x95\1\2\xa1a\5\xc4\0", b"\x96\1\2\xa1a\xc3\xc4\0" + b"\x91" * 100_000]
+)
 async def test_message_that_cannot_be_decoded_is_ignored(message: bytes) -> None:
     network = Network()
     network.workers[0].receive(message)

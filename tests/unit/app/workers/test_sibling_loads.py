@@ -74,6 +74,7 @@ def test_message_that_cannot_be_read_is_ignored() -> None:
     other = SiblingLoads(1, life=1)
 
     other.receive(b"\xc1", now=0.0)
+    other.receive(b"\x95\0\1\xc2\x80" + b"\x91" * 100_000, now=0.0)
 
     assert other.of("e") == IDLE
 

@@ -15,7 +15,14 @@ from tokenizers import Tokenizer, models, processors
 
 from kvatlas.tokenization.encoding.cuts import Cuts
 from kvatlas.tokenization.encoding.probes import PATTERNS, probe_texts
-from kvatlas.tokenization.encoding.segment_encoder import EncodingLimits, SegmentEncoder, exceeds
+from kvatlas.tokenization.encoding.segment_encoder import (
+    JOINED_AT_ONCE,
+    Draft,
+    EncodingLimits,
+    Frame,
+    SegmentEncoder,
+    exceeds,
+)
 from kvatlas.tokenization.errors import EncodeError, TextTooLongError
 from support.tokenizer_families import (
     FAMILIES,
@@ -263,3 +270,12 @@ def test_probes_are_hard_and_hold_the_tokenizers_own_tokens() -> None:
     for content in ("<|endoftext|>", "<|im_end|>", "<think>", "\n\n"):
         assert any(content in text for text in texts)
     assert probe_texts(trained(added=[]))[0] == "hello world"
+
+
+def test_ids_are_the_same_when_many_segments_are_joined() -> None:
+    n_segments = 2 * JOINED_AT_ONCE
+    texts = [str(number) for number in range(n_segments)]
+    ids = [array("I", [number]).tobytes() for number in range(n_segments)]
+    frame = Frame(array("I", [7]).tobytes(), array("I", [8]).tobytes())
+    draft = Draft(texts, [None, *ids[1:]], frame, adds=False, piece_bytes=100)
+    assert draft.tokens({"0": ids[0]}) == array("I", [7, *range(n_segments), 8])

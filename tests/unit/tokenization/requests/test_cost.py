@@ -8,6 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kvatlas.tokenization.chats.sandbox import MAX_RENDERED_CHARS
+from kvatlas.tokenization.model import ChatPrompt, NoPrompt
 from kvatlas.tokenization.requests.cost import (
     CONTAINER,
     LIGHT_BYTES,
@@ -15,8 +17,10 @@ from kvatlas.tokenization.requests.cost import (
     MAX_LIGHT_BYTES,
     cost_by_library,
     decoding_cost,
+    heavy,
     is_light,
 )
+from kvatlas.tokenization.requests.request import parse_body
 
 LONG = 2 * LIGHT_BYTES
 
@@ -63,3 +67,23 @@ def test_estimate_of_the_library_is_never_less(value: object) -> None:
 )
 def test_body_is_light_if_it_is_short_or_has_few_values(body: bytes, light: bool) -> None:
     assert is_light(body) is light
+
+
+LONG_TEXT = "a" * (MAX_RENDERED_CHARS + 1)
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        pytest.param(LONG_TEXT, "too_long", id="text"),
+        pytest.param([{"type": "text", "text": LONG_TEXT}], "too_long", id="part"),
+        pytest.param([{"type": "image_url", "image_url": {"url": LONG_TEXT}}], None, id="image"),
+    ],
+)
+def test_chat_that_cannot_be_rendered_for_its_length_has_no_prompt(
+    content: object, reason: str | None
+) -> None:
+    body = {"model": "m", "messages": [{"role": "user", "content": content}]}
+    prompt = heavy(parse_body("/v1/chat/completions", json.dumps(body).encode()), 1_000_000).prompt
+    assert isinstance(prompt, NoPrompt | ChatPrompt)
+    assert (prompt.reason if isinstance(prompt, NoPrompt) else None) == reason
