@@ -345,11 +345,11 @@ async def soak(minutes: float, n_clients: int, seed: int) -> list[str]:
             until = time.monotonic() + minutes * 60
             memory: list[float] = []
             files: list[float] = []
-            await asyncio.gather(
-                *(keep_sending(rig, until) for _ in range(n_clients)),
-                keep_failing(rig, until),
-                keep_sampling(rig, until, memory, files),
-            )
+            async with asyncio.TaskGroup() as tasks:  # it cancels the others, so that a failure ends the run
+                for _ in range(n_clients):
+                    tasks.create_task(keep_sending(rig, until))
+                tasks.create_task(keep_failing(rig, until))
+                tasks.create_task(keep_sampling(rig, until, memory, files))
             print(f"{sum(rig.answers.values())} requests: {dict(rig.answers)}")
             unexpected = [each for each in rig.answers if each[0].isdigit() and each not in ANSWERS]
             problems = [f"{rig.answers[each]} requests were answered {each}" for each in unexpected]
