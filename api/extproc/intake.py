@@ -17,8 +17,14 @@ SMALL_BYTES = 1024 * 1024
 SLOW_SECONDS = 1.0
 """Age of an upload that gives way to new requests. Bursts of ordinary uploads are younger, and none of them gives way."""
 
+MUCH_LARGER = 16
+"""An upload that holds so many times as much as another needs gives way to it, however young it is."""
+
 MAX_REVOKED = 16
 """Most uploads that give way at once: each is routed at that moment, in about 0.1 ms."""
+
+MAX_COMPARED = 256
+"""Most uploads looked at for those that give way, in about 0.02 ms."""
 
 OnRevoked = Callable[[Overload], None]
 """Called with the reason when a stream must route its request without waiting for more of its body."""
@@ -32,8 +38,8 @@ class Intake:
     """Counts pending requests and held bytes over all streams, and limits both.
 
     A request is pending while its body is collected in pieces, and until it is routed. If there is no room, the oldest
-    uploads give way, if they are slow. Streams whose bodies or responses are large share three quarters of the bytes.
-    For one event loop; no locks.
+    uploads give way, if they are slow or hold far more than is asked for. Streams whose bodies or responses are large, and what transports hold, have three
+    quarters of the bytes; small bodies find the last quarter free, whatever the others hold. For one event loop; no locks.
 
     Args:
         max_requests: pending requests at once.
@@ -44,6 +50,8 @@ class Intake:
         n_streams: open streams.
         n_requests: pending requests.
         n_bytes: held bytes.
+        n_small_bytes: those of small bodies.
+        n_spare_bytes: those that small bodies alone may use.
     """
 
     def __init__(
@@ -54,13 +62,13 @@ class Intake:
         max_seconds: float = DEFAULT_MAX_SECONDS,
     ) -> None:
         self._max_requests, self._max_bytes, self._max_seconds = max_requests, max_bytes, max_seconds
-        self._max_large_bytes = max_bytes - max_bytes // 4
+        self.n_spare_bytes = max_bytes // 4
         self._collecting: dict[Share, float] = {}
         """Uploads -> when they began, oldest first."""
         self._now = 0.0
         self.n_streams = 0
         self.n_requests = 0
-        self.n_bytes = 0
+        self.n_bytes = self.n_small_bytes = 0
 
     def share(self, on_revoked: OnRevoked = _ignore) -> Share:
         """Return the share of a new stream, empty at first. Close it with the stream."""
@@ -75,17 +83,16 @@ class Intake:
             is_large: whether they belong to a large body or a response.
             asking: the share that holds them, None outside of ext-proc streams.
         """
-        limit = self._max_large_bytes if is_large else self._max_bytes
-        if self.n_bytes + n_bytes > limit and not self._make_room(
-            Overload.HELD_BYTES, asking, lambda: self.n_bytes + n_bytes <= limit
+        if not self._fits(n_bytes, is_large=is_large) and not self._make_room(
+            Overload.HELD_BYTES, asking, n_bytes, lambda: self._fits(n_bytes, is_large=is_large)
         ):
             return False
         self.n_bytes += n_bytes
         return True
 
     def room(self) -> int:
-        """Return the bytes that are free, negative past the limit."""
-        return self._max_bytes - self.n_bytes
+        """Return the bytes that are free for everybody, negative past the limit."""
+        return self._max_bytes - self.n_spare_bytes - self.n_bytes
 
     def carry(self, n_bytes: int) -> None:
         """Count bytes that the transport holds, negative for those that it holds no more; never refuses."""
@@ -94,7 +101,7 @@ class Intake:
     def admit(self, asking: Share | None = None) -> bool:
         """Admit a pending request, unless the limit is reached."""
         if self.n_requests >= self._max_requests and not self._make_room(
-            Overload.PENDING_REQUESTS, asking, lambda: self.n_requests < self._max_requests
+            Overload.PENDING_REQUESTS, asking, 0, lambda: self.n_requests < self._max_requests
         ):
             return False
         self.n_requests += 1
@@ -119,14 +126,28 @@ class Intake:
             share.revoke(Overload.UPLOAD_TIME)
         return len(oldest) == MAX_REVOKED
 
-    def _make_room(self, reason: Overload, asking: Share | None, fits: Callable[[], bool]) -> bool:
-        """Revoke the oldest of the slow uploads until `fits()`. If `asking` is the oldest, nobody gives way to it."""
-        for share, since in list(islice(self._collecting.items(), MAX_REVOKED)):
-            if share is asking or self._now - since < SLOW_SECONDS:
+    def _fits(self, n_bytes: int, *, is_large: bool) -> bool:
+        n_free = self.room() - n_bytes
+        if is_large:
+            return n_free >= 0
+        return n_free + self.n_spare_bytes >= 0 or self.n_small_bytes + n_bytes <= self.n_spare_bytes
+
+    def _make_room(
+        self, reason: Overload, asking: Share | None, n_bytes: int, fits: Callable[[], bool]
+    ) -> bool:
+        """Revoke uploads, oldest first, until `fits()`: slow ones older than `asking`, and those that hold much more."""
+        much = MUCH_LARGER * (n_bytes + (asking.n_bytes if asking else 0)) if n_bytes else None
+        is_older = True
+        n_revoked = 0
+        for share, since in list(islice(self._collecting.items(), MAX_COMPARED)):
+            is_older = is_older and share is not asking and self._now - since >= SLOW_SECONDS
+            if is_older or (much is not None and share.n_bytes >= much):
+                share.revoke(reason)
+                if fits():
+                    return True
+                n_revoked += 1
+            if n_revoked == MAX_REVOKED or (much is None and not is_older):
                 return False
-            share.revoke(reason)
-            if fits():
-                return True
         return False
 
 
@@ -136,24 +157,27 @@ class Share:
     Args:
         intake: of all streams.
         on_revoked: see `OnRevoked`; not called after `close`.
+
+    Attributes:
+        n_bytes: held bytes.
     """
 
     __slots__ = (
         "_intake",
         "_is_collecting",
+        "_is_large",
         "_is_open",
         "_is_pending",
-        "_is_routed",
-        "_n_bytes",
         "_on_revoked",
+        "n_bytes",
     )
 
     def __init__(self, intake: Intake, on_revoked: OnRevoked) -> None:
         self._intake, self._on_revoked = intake, on_revoked
         self._is_open = True
         self._is_pending = self._is_collecting = False
-        self._is_routed = False
-        self._n_bytes = 0
+        self._is_large = False
+        self.n_bytes = 0
 
     def admit(self) -> bool:
         """Become a pending request, unless the limit is reached."""
@@ -178,20 +202,27 @@ class Share:
 
     def hold(self, n_bytes: int) -> bool:
         """Hold more bytes, unless they exceed the limit."""
-        is_large = self._is_routed or self._n_bytes + n_bytes > SMALL_BYTES
+        is_large = self._is_large or self.n_bytes + n_bytes > SMALL_BYTES
         if not self._intake.hold(n_bytes, is_large=is_large, asking=self):
             return False
-        self._n_bytes += n_bytes
+        self.n_bytes += n_bytes
+        if not is_large:
+            self._intake.n_small_bytes += n_bytes
+        elif not self._is_large:
+            self._is_large = True
+            self._intake.n_small_bytes -= self.n_bytes - n_bytes
         return True
 
     def release(self) -> None:
         """Return held bytes and the pending request: what is held later belongs to the response."""
         if self._is_collecting:
             self.settle()
-        self._is_routed = True
-        if self._n_bytes:
-            self._intake.n_bytes -= self._n_bytes
-            self._n_bytes = 0
+        if self.n_bytes:
+            self._intake.n_bytes -= self.n_bytes
+            if not self._is_large:
+                self._intake.n_small_bytes -= self.n_bytes
+            self.n_bytes = 0
+        self._is_large = True
         if self._is_pending:
             self._intake.n_requests -= 1
             self._is_pending = False

@@ -71,7 +71,8 @@ class Connection(asyncio.Protocol):
         self._on_open, self._on_lost = on_open, on_lost
         limits = context.limits
         self._session = Session(
-            max_streams=limits.max_streams, max_message_bytes=limits.max_message_bytes, max_early_ends=limits.max_early_ends
+            max_streams=limits.max_streams, max_message_bytes=limits.max_message_bytes,
+            max_early_ends=limits.max_early_ends, spare_bytes=context.account.n_spare_bytes,
         )  # fmt: skip
         self._loop = asyncio.get_running_loop()
         self._calls: dict[int, Call] = {}
@@ -213,7 +214,7 @@ class Connection(asyncio.Protocol):
     def _receive(self, data: bytes) -> bool:
         """Turn input into events; returns whether there is time for them."""
         try:
-            self._events.extend(self._session.receive(data, monotonic(), self._context.room()))
+            self._events.extend(self._session.receive(data, monotonic(), self._context.room(self._n_held)))
         except ValueError:  # not HTTP/2
             if is_tls(data):
                 self._context.on_mismatch("tls")

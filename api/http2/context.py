@@ -20,10 +20,16 @@ Resolve = Callable[[str], OpenCall | None]
 
 
 class Account(Protocol):
-    """Bytes held by all connections together."""
+    """Bytes held by all connections together.
+
+    Attributes:
+        n_spare_bytes: bytes beside the room, for calls that hold little.
+    """
+
+    n_spare_bytes: int
 
     def room(self) -> int:
-        """Return the bytes that are free, negative past the limit."""
+        """Return the bytes that are free for everybody, negative past the limit."""
         ...
 
     def carry(self, n_bytes: int) -> None:
@@ -78,10 +84,10 @@ class ConnectionContext:
     def __post_init__(self) -> None:
         self.turns = Turns(self.metrics.deferred)
 
-    def room(self) -> int:
-        """Return the bytes that one connection may hold: as many as are free, so that others still find some.
+    def room(self, n_held: int) -> int:
+        """Return the bytes that a connection may hold: those that it holds and those that are free.
 
         Two messages of the longest kind fit beside a full account: its limit routes requests without their prefix, and
         must not refuse them here.
         """
-        return max(0, self.account.room() + 2 * self.limits.max_message_bytes)
+        return max(0, n_held + self.account.room() + 2 * self.limits.max_message_bytes)

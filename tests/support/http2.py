@@ -47,11 +47,18 @@ ALL = 1 << 62
 
 
 def session(
-    *, max_streams: int = 100, max_message_bytes: int = 4 << 20, max_early_ends: int = 1000
+    *,
+    max_streams: int = 100,
+    max_message_bytes: int = 4 << 20,
+    max_early_ends: int = 1000,
+    spare_bytes: int = 0,
 ) -> Session:
     """Return the server's side of a connection."""
     return Session(
-        max_streams=max_streams, max_message_bytes=max_message_bytes, max_early_ends=max_early_ends
+        max_streams=max_streams,
+        max_message_bytes=max_message_bytes,
+        max_early_ends=max_early_ends,
+        spare_bytes=spare_bytes,
     )
 
 

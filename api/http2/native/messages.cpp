@@ -43,7 +43,7 @@ void Session::data(int32_t stream_id, std::string_view bytes) {
         const bool must_wait = stream->is_paused || !stream->inbound.empty();
         const size_t n = must_wait ? 0 : take_messages(stream_id, *stream, bytes);
         if (n < bytes.size() && !stream->is_broken) {
-            if (!has_room(bytes.size() - n)) {
+            if (!has_room(*stream, bytes.size() - n)) {
                 break_off(stream_id, *stream, RESOURCE_EXHAUSTED, NO_ROOM, "held_bytes");
             } else {
                 if (!must_wait) ready_.push_back(stream_id);
@@ -84,7 +84,7 @@ size_t Session::take_messages(int32_t stream_id, Stream& stream, std::string_vie
     while (!bytes.empty() && n_work_ < MAX_WORK) {
         if (!take_prefix(stream_id, stream, bytes)) return n_given - bytes.size();
         const size_t n = std::min(bytes.size(), stream.n_message - stream.message.size());
-        if (!has_room(n)) {
+        if (!has_room(stream, n)) {
             break_off(stream_id, stream, RESOURCE_EXHAUSTED, NO_ROOM, "held_bytes");
             return n_given - bytes.size();
         }

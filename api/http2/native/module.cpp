@@ -15,12 +15,14 @@ using http2::Session;
 
 PyObject* new_session(PyTypeObject* type, PyObject* args, PyObject* named) {
     return guarded([&]() -> PyObject* {
-        static const char* const names[] = {"max_streams", "max_message_bytes", "max_early_ends", nullptr};
+        static const char* const names[] = {"max_streams", "max_message_bytes", "max_early_ends", "spare_bytes", nullptr};
         unsigned int n_streams = 0;
-        unsigned long long n_message_bytes = 0, n_early_ends = 0;
-        if (PyArg_ParseTupleAndKeywords(args, named, "IKK", const_cast<char**>(names), &n_streams, &n_message_bytes, &n_early_ends) == 0)
+        unsigned long long n_message_bytes = 0, n_early_ends = 0, n_spare_bytes = 0;
+        if (PyArg_ParseTupleAndKeywords(args, named, "IKKK", const_cast<char**>(names), &n_streams, &n_message_bytes, &n_early_ends,
+                                        &n_spare_bytes) == 0)
             throw Raised();
-        return wrap(type, new Session({n_streams, static_cast<size_t>(n_message_bytes), static_cast<size_t>(n_early_ends)}));
+        return wrap(type, new Session({n_streams, static_cast<size_t>(n_message_bytes), static_cast<size_t>(n_early_ends),
+                                       static_cast<size_t>(n_spare_bytes)}));
     }, nullptr);
 }
 

@@ -202,7 +202,7 @@ void Session::resume(int32_t stream_id) {
 bool Session::send(int32_t stream_id, std::string_view message) {
     Stream* const stream = find(stream_id);
     if (stream == nullptr || stream->is_finished || stream->is_broken) return true;
-    if (stream->n_unsent() != 0 && !has_room(PREFIX_BYTES + message.size())) {
+    if (stream->n_unsent() != 0 && !has_room(*stream, PREFIX_BYTES + message.size())) {
         stream->is_broken = true;
         forget_messages(*stream);
         held_ -= stream->outbound.size();

@@ -24,10 +24,14 @@ constexpr size_t MAX_WORK = 128;
 // Most memory reserved for the length in a prefix, which costs the client nothing; a longer message grows as it comes.
 constexpr size_t MAX_RESERVED = 1 << 16;
 
+// Most bytes of a stream that holds little.
+constexpr size_t MAX_SMALL = 1 << 20;
+
 struct Limits {
     uint32_t n_streams;
     size_t n_message_bytes;
     size_t n_early_ends;  // streams that may end at once without an answer; a tenth of them per second in the long run
+    size_t n_spare_bytes;  // held beyond `may_hold` for streams that hold little, so that large ones cannot crowd them out
 };
 
 enum class EventKind : int {
@@ -135,7 +139,10 @@ private:
     size_t take_messages(int32_t stream_id, Stream& stream, std::string_view bytes);
     bool take_prefix(int32_t stream_id, Stream& stream, std::string_view& bytes);
     void forget_messages(Stream& stream);
-    bool has_room(size_t n) const { return held() + n <= may_hold_; }
+    bool has_room(const Stream& stream, size_t n) const {
+        const size_t n_spare = stream.n_held() + n <= MAX_SMALL ? limits_.n_spare_bytes : 0;
+        return held() + n <= may_hold_ + n_spare;
+    }
     void renew_window(int32_t stream_id, Stream& stream);
     void break_off(int32_t stream_id, Stream& stream, int status, std::string text, const char* reason);
     void end(const char* excess);

@@ -83,6 +83,8 @@ class IntakeMachine(RuleBasedStateMachine):
         assert self.intake.n_streams == self.n_open
         assert self.intake.n_requests == len(self.pending) <= MAX_REQUESTS
         assert self.intake.n_bytes == sum(self.held.values()) <= MAX_BYTES
+        small = sum(n_bytes for share, n_bytes in self.held.items() if share not in self.routed)
+        assert self.intake.n_small_bytes == small
 
 
 TestIntake = IntakeMachine.TestCase
@@ -155,3 +157,30 @@ def test_large_bodies_and_responses_leave_a_quarter_to_small_bodies() -> None:
     assert not answered.hold(1)
     assert small.hold(SMALL_BYTES)
     assert not small.hold(1)
+
+
+def test_young_upload_gives_way_to_requests_that_need_far_less() -> None:
+    intake = Intake(max_bytes=10_000)
+    small, middle, large = [Upload(intake, since=0.0, n_bytes=n) for n in (100, 3900, 6000)]
+
+    assert not intake.share().hold(500)
+    newcomer = intake.share()
+    assert newcomer.hold(100)
+    assert (small.reasons, middle.reasons, large.reasons) == ([], [Overload.HELD_BYTES], [])
+    assert newcomer.hold(3800)
+    assert not newcomer.hold(100)
+    assert not large.reasons
+
+
+def test_small_bodies_find_their_quarter_free_whatever_transports_hold() -> None:
+    intake = Intake(max_bytes=4 * SMALL_BYTES)
+    small, grown = intake.share(), intake.share()
+    intake.carry(9 * SMALL_BYTES)
+
+    assert grown.hold(SMALL_BYTES)
+    assert not small.hold(1)
+    assert not grown.hold(1)
+    grown.release()
+    assert small.hold(SMALL_BYTES)
+    small.close()
+    assert intake.n_small_bytes == 0

@@ -144,6 +144,22 @@ def test_partial_messages_are_held_and_refused_when_there_is_no_room() -> None:
     assert client.session.held() == 0
 
 
+def test_calls_that_hold_little_find_room_beside_those_that_hold_much() -> None:
+    client = Client(session(spare_bytes=2_000_000), takes=False)
+    large, small, second = client.open(), client.open(), client.open()
+    client.pump()
+    client.may_hold = 3_000_000
+
+    assert client.send(large, framed(b"x" * 3_000_000)[:-1]) == []
+    assert client.send(small, framed(b"x" * 1000)[:-1]) == []
+    assert client.session.held() == 3_000_000 - 1 + 1000 - 1
+    assert [client.session.send(small, b"x" * 1000) for _ in range(3)] == [True] * 3
+    assert client.send(small, b"x") == [(MESSAGE, small, b"x" * 1000)]
+
+    events = client.send(second, framed(b"x" * 1_500_000)[:-1])
+    assert [event[-1] for event in events] == ["held_bytes"]
+
+
 def test_answers_are_held_and_the_call_is_reset_when_there_is_no_room() -> None:
     client = Client(session(), takes=False)
     stream = client.open()
