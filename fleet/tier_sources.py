@@ -20,6 +20,9 @@ def log_source(tiers: TierTable, endpoint: str, rank: int, change: SourceChange)
     """Log the new source of a tier, and what would make it exact."""
     name, old = tiers.specs[change.tier].name, change.old.value if change.old else "none"
     advice = f"; {DARK_ADVICE}" if change.new is TierSource.INFERRED else ""
-    level = logging.WARNING if change.new is TierSource.INFERRED else logging.INFO
+    if change.new is TierSource.INFERRED:
+        level = logging.WARNING
+    else:
+        level = logging.INFO if change.old else logging.DEBUG  # a thousand pods start with the same source
     log.log(level, "%s rank %d: source of tier %s is %s (was %s): %s%s",
             endpoint, rank, name, change.new.value, old, change.why, advice)  # fmt: skip

@@ -100,7 +100,7 @@ public:
 
 private:
     static uint64_t random() {
-        std::random_device device;
+        thread_local std::random_device device;  // opening one costs more than a new table
         return uint64_t{device()} << 32 | device();
     }
 
