@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-import time
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
 from functools import partial
 from multiprocessing.connection import Connection
 
@@ -22,28 +20,14 @@ from kvatlas.routing.router import Route, Router, RoutingRequest, RoutingResult
 from kvatlas.scorers.core.decision import Decision
 from kvatlas.tokenization.eventual import Eventual, Known
 
-HOST = "127.0.0.1"
+from .extproc_load import HOST
+
 _ANSWER = bytes(300)
 """As long as the answer with a destination."""
 
 
-@dataclass(frozen=True)
-class Work:
-    """Work of a server so far: requests it answered, and seconds of CPU time."""
-
-    n_requests: int
-    cpu_s: float
-
-    def since(self, before: Work) -> Work:
-        """Return the work since then."""
-        return Work(self.n_requests - before.n_requests, self.cpu_s - before.cpu_s)
-
-
 class NoOp:
     """A server that reads a gateway's messages and sends two, without looking at any: the cost of gRPC itself."""
-
-    def __init__(self) -> None:
-        self.n_requests = 0
 
     async def start(self) -> int:
         """Start to listen; returns the port."""
@@ -60,7 +44,6 @@ class NoOp:
             if n_left:
                 await context.write(_ANSWER)
                 n_left -= 1
-        self.n_requests += 1
 
 
 class Protocol(Router):
@@ -76,7 +59,6 @@ class Protocol(Router):
             model="", n_tokens=0, candidates=(), columns=(), totals=(), picked=("a",), tie=False
         )
         self._route = Route(("10.0.0.1:8000",), decision)
-        self.n_requests = 0
 
     async def start(self) -> int:
         """Start to listen; returns the port."""
@@ -85,7 +67,6 @@ class Protocol(Router):
 
     def route(self, request: RoutingRequest) -> Eventual[RoutingResult]:  # noqa: ARG002 (Router)
         """See `Router.route`."""
-        self.n_requests += 1
         return Known(self._route)
 
 
@@ -97,19 +78,14 @@ SERVERS: dict[str, Callable[[], NoOp | Protocol]] = {
 
 
 def serve(pipe: Connection, name: str, cpu: int) -> None:
-    """Run a server on one core: sends its port, then its `Work` for every message, until the pipe closes."""
+    """Run a server on one core: sends its port and its process, then runs until a message comes."""
     os.sched_setaffinity(0, {cpu})
     uvloop.run(_serve(pipe, name))
 
 
 async def _serve(pipe: Connection, name: str) -> None:
-    server = SERVERS[name]()
-    pipe.send(await server.start())
-    asked = asyncio.Event()
-    asyncio.get_running_loop().add_reader(pipe.fileno(), asked.set)
-    while True:
-        await asked.wait()
-        asked.clear()
-        if pipe.recv() is None:
-            os._exit(0)  # nothing here is worth a drain
-        pipe.send(Work(server.n_requests, time.process_time()))
+    pipe.send((await SERVERS[name]().start(), os.getpid()))
+    told = asyncio.Event()
+    asyncio.get_running_loop().add_reader(pipe.fileno(), told.set)
+    await told.wait()
+    os._exit(0)  # nothing here is worth a drain

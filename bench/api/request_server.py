@@ -1,6 +1,6 @@
 """A running server under growing chats at a fixed rate: CPU time and latency.
 
-The server follows 8 publishers that hold the conversations' blocks. Requests come over ext-proc as Envoy sends them: full
+The server follows publishers, one per endpoint, that hold the conversations' blocks. Requests come over ext-proc as Envoy sends them: full
 duplex, the body in chunks, the whole body back. Each request is its conversation with one turn more than last time. They
 are sent at their times, whether earlier ones are answered or not. CPU time is the server's own figure.
 """
@@ -20,8 +20,10 @@ import aiohttp
 import grpc.aio
 
 from ..common.benchmark import Benchmark
+from ..common.fleet_sizes import add_fleet_sizes
+from ..common.processes import raise_file_limit
 from ..common.server import CHANNEL, GrowingChat, Server, metric, send
-from ..common.tables import Table
+from ..common.tables import Cell, Table
 
 _CPU, _TOKENS, _USABLE = (
     "process_cpu_seconds_total",
@@ -46,6 +48,7 @@ class Figures:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of this benchmark."""
+    add_fleet_sizes(parser)
     parser.add_argument("--rate", type=float, default=100, help="requests per second (100)")
     parser.add_argument("--tokens", type=int, default=100_000, help="per conversation, at first (100000)")
     parser.add_argument("--seconds", type=float, default=10, help="length of the run (10)")
@@ -54,33 +57,33 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> list[Table]:
-    """Measure one server."""
-    return [_table(asyncio.run(_with_server(options)))]
+    """Measure one server after the other."""
+    raise_file_limit()
+    figures = [asyncio.run(_with_server(n_endpoints, options)) for n_endpoints in options.endpoints]
+    headings = ("", *(f"{n:,} endpoints" for n in options.endpoints))
+    columns = [_column(each) for each in figures]
+    rows = tuple((name, *(column[name] for column in columns)) for name in columns[0])
+    return [Table(name="server", title="A running server", headings=headings, rows=rows)]
 
 
-def _table(figures: Figures) -> Table:
+def _column(figures: Figures) -> dict[str, Cell]:
     n_requests, cpu_s, seconds = figures.n_requests, figures.cpu_s, figures.seconds
     ordered = sorted(figures.latencies)
     p99 = ordered[int(n_requests * 0.99)]
-    return Table(
-        name="server",
-        title="A running server",
-        headings=("", "figure"),
-        rows=(
-            ("requests per second", n_requests / seconds),
-            ("tokens per request", round(figures.n_tokens / n_requests)),
-            ("usable prefix, % of the tokens", 100 * figures.usable / figures.n_tokens),
-            ("requests routed without prefix", int(figures.without_prefix)),
-            ("cores of the server", cpu_s / seconds),
-            ("CPU time per request, ms", cpu_s / n_requests * 1e3),
-            ("latency, ms: median (p99)", (statistics.median(ordered) * 1e3, p99 * 1e3)),
-        ),
-    )
+    return {
+        "requests per second": n_requests / seconds,
+        "tokens per request": round(figures.n_tokens / n_requests),
+        "usable prefix, % of the tokens": 100 * figures.usable / figures.n_tokens,
+        "requests routed without prefix": int(figures.without_prefix),
+        "cores of the server": cpu_s / seconds,
+        "CPU time per request, ms": cpu_s / n_requests * 1e3,
+        "latency, ms: median (p99)": (statistics.median(ordered) * 1e3, p99 * 1e3),
+    }
 
 
-async def _with_server(options: argparse.Namespace) -> Figures:
+async def _with_server(n_endpoints: int, options: argparse.Namespace) -> Figures:
     with tempfile.TemporaryDirectory() as folder:
-        server = Server(Path(folder))
+        server = Server(Path(folder), n_servers=n_endpoints)
         async with (
             server.running(),
             aiohttp.ClientSession(server.rest) as session,

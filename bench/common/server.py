@@ -57,9 +57,15 @@ def _entries(messages: Sequence[Message]) -> str:
 
 
 class Server:
-    """A running kvatlas and the publishers that it follows."""
+    """A running kvatlas and the publishers that it follows.
 
-    def __init__(self, folder: Path, *, n_servers: int = N_SERVERS) -> None:
+    Args:
+        folder: for its configuration and log.
+        n_servers: how many endpoints it has.
+        metrics: URL of the load of all endpoints, read once; without it no load is known.
+    """
+
+    def __init__(self, folder: Path, *, n_servers: int = N_SERVERS, metrics: str = "") -> None:
         self.publishers = [Publisher("kv") for _ in range(n_servers)]
         static = [
             {
@@ -67,7 +73,7 @@ class Server:
                 "address": f"127.0.0.1:{9000 + i}",
                 "events": f"tcp://127.0.0.1:{publisher.port}",
                 "replay": f"tcp://127.0.0.1:{publisher.replay_port}",
-                "metrics": "",
+                "metrics": metrics,
             }
             for i, publisher in enumerate(self.publishers)
         ]
@@ -82,6 +88,7 @@ class Server:
             },
             "model": {"names": [MODEL], "tokenizer": str(model_folder())},
             "tokenization": {"timeout": "60s"},
+            "metricsScrape": {"interval": "1h", "staleAfter": "2h", "timeout": "60s"},
             "endpoints": {"static": static},
         }
         file = folder / "kvatlas.yaml"

@@ -1,8 +1,8 @@
 """Many engines' `/metrics` in one process: real HTTP, a recorded exposition of vLLM whose numbers change all the time.
 
-Use: python bench/fleet/scrape_servers.py --servers 100 --body FILE [--waiting 3] [--filter]
+Use: python bench/fleet/scrape_servers.py --servers 100 --body FILE [--waiting 3 [--busy 30]] [--filter]
 
-Prints the ports, and ends when its standard input ends. With `--filter` a request that names series (`name[]=...`) gets these
+Prints the ports, and ends when its standard input ends. With `--busy` the first ones show a queue, the others none. With `--filter` a request that names series (`name[]=...`) gets these
 alone, as the Prometheus client library answers where a server passes the parameter on; vLLM up to 0.32 does not.
 """
 
@@ -13,6 +13,8 @@ import asyncio
 import random
 import re
 import sys
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import cast
 from urllib.parse import parse_qs, urlsplit
@@ -86,10 +88,10 @@ class Server(asyncio.Protocol):
             self._transport.write(self._engines.answer(request.split(b" ", 2)[1], self._number))
 
 
-async def serve(n_servers: int, engines: Engines) -> None:
+async def serve(fleet: Sequence[Engines]) -> None:
     """Serve until standard input ends."""
     loop = asyncio.get_running_loop()
-    servers = [await loop.create_server(lambda: Server(engines), "127.0.0.1", 0) for _ in range(n_servers)]
+    servers = [await loop.create_server(partial(Server, engines), "127.0.0.1", 0) for engines in fleet]
     print(*(server.sockets[0].getsockname()[1] for server in servers), flush=True)
     await loop.run_in_executor(None, sys.stdin.read)
 
@@ -100,10 +102,13 @@ def main() -> None:
     parser.add_argument("--servers", type=int, required=True)
     parser.add_argument("--body", type=Path, required=True)
     parser.add_argument("--waiting", type=int, default=0, help="largest queue shown; 0: idle")
+    parser.add_argument("--busy", type=int, help="how many show a queue (all)")
     parser.add_argument("--filter", action="store_true")
     options = parser.parse_args()
-    engines = Engines(options.body.read_bytes(), waiting=options.waiting, filters=options.filter)
-    uvloop.run(serve(options.servers, engines))
+    body, n_busy = options.body.read_bytes(), options.servers if options.busy is None else options.busy
+    busy = Engines(body, waiting=options.waiting, filters=options.filter)
+    idle = Engines(body, waiting=0, filters=options.filter)
+    uvloop.run(serve([busy] * n_busy + [idle] * (options.servers - n_busy)))
 
 
 if __name__ == "__main__":

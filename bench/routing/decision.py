@@ -27,6 +27,7 @@ from kvatlas.scorers.core.model import Candidate, Load, RequestView
 from kvatlas.scorers.weights import default_profile
 
 from ..common.benchmark import Benchmark
+from ..common.fleet_sizes import add_fleet_sizes
 from ..common.tables import Cell, Table
 from ..common.timing import microseconds
 
@@ -92,17 +93,27 @@ def memory(n_endpoints: int, n_decisions: int) -> tuple[float, float]:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of this benchmark."""
-    parser.add_argument("--endpoints", type=int, default=64, help="candidates (64)")
-    parser.add_argument("--rounds", type=int, default=300, help="of each kind (300)")
+    add_fleet_sizes(parser)
+    parser.add_argument("--rounds", type=int, default=100, help="of each kind (100)")
     parser.add_argument("--batch", type=int, default=50, help="decisions per round (50)")
 
 
 def run(options: argparse.Namespace) -> list[Table]:
-    """Measure decisions with and without keeping."""
+    """Measure decisions with and without keeping, by every number of candidates."""
     random.seed(1)
+    figures = [_figures(n_endpoints, options) for n_endpoints in options.endpoints]
+    units = ("us", "us", "us", "KiB", "KiB", "")
+    rows = tuple(
+        (name, unit, *(each[name] for each in figures)) for name, unit in zip(figures[0], units, strict=True)
+    )
+    headings = ("", "unit", *(f"{n:,} endpoints" for n in options.endpoints))
+    return [Table(name="keeping", title=f"{len(PROFILE.scorers)} scorers", headings=headings, rows=rows)]
+
+
+def _figures(n_endpoints: int, options: argparse.Namespace) -> dict[str, Cell]:
     limits = DecisionsConfig()
     log = DecisionLog(max_count=limits.max_count, max_bytes=limits.max_mebibytes * 2**20)
-    fleet = Fleet(options.endpoints)
+    fleet = Fleet(n_endpoints)
 
     def keep() -> None:
         log.add(fleet.decide(), request_id="00000000-0000-0000-0000-000000000000", at=time.time())
@@ -119,16 +130,15 @@ def run(options: argparse.Namespace) -> list[Table]:
             times.append(microseconds(step, options.batch))
     added = [after - before for before, after in zip(plain, kept, strict=True)]
     newest = log.page(limit=1)[0]
-    taken, counted = memory(options.endpoints, 200)
-    rows: tuple[tuple[Cell, ...], ...] = (
-        ("candidates and decision", "us", statistics.median(plain)),
-        ("keeping adds", "us", statistics.median(added)),
-        ("explaining one", "us", microseconds(lambda: decision_out(newest), 20)),
-        ("memory of a kept one", "KiB", taken / 1024),
-        ("as the bound counts it", "KiB", counted / 1024),
-    )
-    title = f"{options.endpoints} endpoints, {len(PROFILE.scorers)} scorers, {len(log)} decisions kept"
-    return [Table(name="keeping", title=title, headings=("", "unit", "figure"), rows=rows)]
+    taken, counted = memory(n_endpoints, 200)
+    return {
+        "candidates and decision": statistics.median(plain),
+        "keeping adds": statistics.median(added),
+        "explaining one": microseconds(lambda: decision_out(newest), 20),
+        "memory of a kept one": taken / 1024,
+        "as the bound counts it": counted / 1024,
+        "decisions kept": len(log),
+    }
 
 
 BENCHMARK = Benchmark(name="decision", about=__doc__, add_options=add_options, run=run)
