@@ -7,7 +7,6 @@ import io
 import re
 import signal
 import socket
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from kvatlas.api.extproc import ext_proc_pb2 as pb
 from kvatlas.api.extproc.health import EXT_PROC_SERVICE
 from kvatlas.app.app import DRAIN_S
 from support.ext_proc import DUPLEX, request_headers
+from support.forks import fork
 from support.recording import player, read_frames, send
 from support.serve import serving
 from support.waiting import PATIENCE_S, until
@@ -35,13 +35,10 @@ async def run_serve(config: str, tmp_path: Path, *flags: str) -> tuple[int, str]
     """Run a `kvatlas serve` that ends by itself; return exit status and stderr."""
     file = tmp_path / "kvatlas.yaml"
     file.write_text(config)
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "kvatlas.app.cli.main", "serve", "--config", str(file), *flags,
-        stderr=asyncio.subprocess.PIPE,
-    )  # fmt: skip
-    _, stderr = await asyncio.wait_for(process.communicate(), timeout=PATIENCE_S)
-    assert process.returncode is not None
-    return process.returncode, stderr.decode()
+    process = await fork("serve", "--config", str(file), *flags)
+    async with asyncio.timeout(PATIENCE_S):
+        stderr = await process.stderr.read()
+        return await process.wait(), stderr.decode()
 
 
 HEAD = "apiVersion: kvatlas/v1\nkind: KVAtlasConfig\n"

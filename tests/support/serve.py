@@ -19,6 +19,7 @@ import aiohttp
 import msgspec
 
 from kvatlas.app.app import DRAIN_S
+from support.forks import Fork, fork
 from support.waiting import PATIENCE_S, until
 
 ANY_PORTS = dict.fromkeys(("extProc", "health", "rest", "metrics"), "127.0.0.1:0")
@@ -31,7 +32,7 @@ class Served:
 
     ports: dict[str, int]
     session: aiohttp.ClientSession
-    process: asyncio.subprocess.Process
+    process: asyncio.subprocess.Process | Fork
     log: list[str]
 
     async def get(self, path: str) -> Any:
@@ -105,18 +106,16 @@ async def serving(
     """
     file = folder / "kvatlas.yaml"
     file.write_bytes(config_text(config))
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "kvatlas.app.cli.main",
-        "serve",
-        "--config",
-        str(file),
-        *flags,
-        stderr=asyncio.subprocess.PIPE,
-        preexec_fn=partial(_limit_descriptors, descriptors) if descriptors is not None else None,
-        env={**os.environ, **(environment or {})},
-    )
+    arguments = ("serve", "--config", str(file), *flags)
+    if descriptors is None and environment is None:
+        process: asyncio.subprocess.Process | Fork = await fork(*arguments)
+    else:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "kvatlas.app.cli.main", *arguments),
+            stderr=asyncio.subprocess.PIPE,
+            preexec_fn=partial(_limit_descriptors, descriptors) if descriptors is not None else None,
+            env={**os.environ, **(environment or {})},
+        )
     log: list[str] = []
     ports: dict[str, int] = {}
     reader = asyncio.create_task(_read(process, log, ports))
@@ -151,7 +150,7 @@ async def _is_ok(served: Served) -> bool:
 
 
 def _listening(
-    process: asyncio.subprocess.Process, ports: dict[str, int], log: list[str]
+    process: asyncio.subprocess.Process | Fork, ports: dict[str, int], log: list[str]
 ) -> Callable[[], Awaitable[bool]]:
     async def check() -> bool:
         assert process.returncode is None, "kvatlas serve ended: " + "\n".join(log)
@@ -160,7 +159,7 @@ def _listening(
     return check
 
 
-async def _read(process: asyncio.subprocess.Process, log: list[str], ports: dict[str, int]) -> None:
+async def _read(process: asyncio.subprocess.Process | Fork, log: list[str], ports: dict[str, int]) -> None:
     assert process.stderr is not None
     async for raw in process.stderr:
         line = raw.decode().rstrip()
