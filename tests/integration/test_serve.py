@@ -21,7 +21,7 @@ from kvatlas.app.app import DRAIN_S
 from support.ext_proc import DUPLEX, request_headers
 from support.forks import fork
 from support.recording import player, read_frames, send
-from support.serve import serving
+from support.serve import ANY_PORTS, Served, serving
 from support.waiting import PATIENCE_S, until
 
 DOC = Path(__file__).parents[2] / "docs" / "metrics.md"
@@ -166,7 +166,7 @@ async def test_health_checks_are_answered_until_a_gateway_can_notice_the_shutdow
     tmp_path: Path,
 ) -> None:
     async with (
-        serving({}, tmp_path) as served,
+        serving({"server": ANY_PORTS}, tmp_path) as served,
         grpc.aio.insecure_channel(f"127.0.0.1:{served.ports['extProc']}") as channel,
     ):
         check = channel.unary_unary(
@@ -185,6 +185,23 @@ async def test_health_checks_are_answered_until_a_gateway_can_notice_the_shutdow
         for _ in range(20):
             assert (await first_answer(channel)).immediate_response.status.code == 503
         await served.process.wait()
+
+
+async def test_requests_are_taken_until_the_time_of_notice_is_over(tmp_path: Path) -> None:
+    async with (
+        serving({"server": ANY_PORTS | {"drainNotice": "1h"}}, tmp_path, killed_by=signal.SIGTERM) as served,
+        grpc.aio.insecure_channel(f"127.0.0.1:{served.ports['extProc']}") as channel,
+    ):
+        assert (await first_answer(channel)).immediate_response.status.code == 503
+        served.process.terminate()
+        await until(lambda: status_is(served, 503), what="the end")
+        for _ in range(20):
+            assert (await first_answer(channel)).immediate_response.status.code == 503
+        served.process.terminate()  # a second signal ends it at once
+
+
+async def status_is(served: Served, status: int) -> bool:
+    return await served.status("/readyz") == status
 
 
 async def test_empty_fleet_is_ready_and_responds_that_it_has_no_endpoint(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ class Fork:
 
     def __init__(self, pid: int, status: asyncio.StreamReader, stderr: asyncio.StreamReader) -> None:
         self.pid, self.stderr = pid, stderr
-        self._status = asyncio.create_task(status.readexactly(NUMBER.size))
+        self._status = asyncio.create_task(status.read())  # to the end, which closes the pipe
 
     @property
     def returncode(self) -> int | None:

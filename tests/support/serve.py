@@ -23,6 +23,8 @@ from support.forks import Fork, fork
 from support.waiting import PATIENCE_S, until
 
 ANY_PORTS = dict.fromkeys(("extProc", "health", "rest", "metrics"), "127.0.0.1:0")
+ENDS_AT_ONCE = {"drainNotice": "1ms"}
+"""For servers whose gateways need not notice that they end."""
 _LISTENS = re.compile(r"(\w+) listens on 127\.0\.0\.1:(\d+)")
 
 
@@ -140,8 +142,8 @@ def _limit_descriptors(limit: int) -> None:
 
 
 def config_text(config: dict[str, Any]) -> bytes:
-    """Return the configuration file that `serving` starts with."""
-    head = {"apiVersion": "kvatlas/v1", "kind": "KVAtlasConfig", "server": ANY_PORTS}
+    """Return the configuration file that `serving` starts with; without a section of its own for the server it ends at once."""
+    head = {"apiVersion": "kvatlas/v1", "kind": "KVAtlasConfig", "server": ANY_PORTS | ENDS_AT_ONCE}
     return msgspec.yaml.encode(head | config)
 
 
