@@ -131,8 +131,14 @@ async def serving(
     finally:
         if process.returncode is None:
             process.send_signal(end)
-        status = await asyncio.wait_for(process.wait(), timeout=DRAIN_S + PATIENCE_S)
-        await reader
+        try:
+            status = await asyncio.wait_for(process.wait(), timeout=DRAIN_S + PATIENCE_S)
+        except TimeoutError:
+            process.kill()  # neither it nor its pipes outlast the test
+            await process.wait()
+            raise
+        finally:
+            await reader
     killed_by = end if end == signal.SIGKILL else killed_by
     assert status == (0 if killed_by is None else -killed_by), "\n".join(log)
 
