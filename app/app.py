@@ -49,10 +49,6 @@ from .workers.workers import Workers
 
 log = logging.getLogger(__name__)
 
-NOTICE_S = 2.5
-"""Time for gateways to notice the drain before new requests are refused: two and a half health-check intervals
-of the shipped Envoy configurations."""
-
 DRAIN_S = 30.0
 """Longest wait for requests in flight when the process stops."""
 
@@ -109,6 +105,7 @@ class App:
         config = self.live.in_force
         self.ports: dict[str, int] = {}
         """Ports of the listeners by configuration key; a listener that is off is absent."""
+        self._notice_s = config.server.drain_notice
         self._configured = ConfiguredFleet(
             config, FleetMetrics(self._registry), siblings=workers.loads if workers is not None else None
         )
@@ -206,7 +203,7 @@ class App:
             grace_s: longest wait for requests in flight.
         """
         if grace_s:
-            await self._cluster.hand_over(notice_s=NOTICE_S)
+            await self._cluster.hand_over(notice_s=self._notice_s)
         self._readiness.drain()
         for task in self._tasks:
             task.cancel()
@@ -214,7 +211,7 @@ class App:
         await self._cluster.resign()
         await self._snapshots.stop()  # first: a process that drains for long may be killed
         if (self._feedback.has_come or self._health.is_used) and grace_s:
-            await asyncio.sleep(NOTICE_S)
+            await asyncio.sleep(self._notice_s)
         await self._listeners.drain(grace_s)
         await self._observers.stop()
         await self._listeners.stop()

@@ -59,6 +59,8 @@ class ServerConfig(Section, frozen=True):
     """Processes, one per core, each with its own index, on successive ports of every listener."""
     worker_timeout: Duration = Duration(30.0)
     """Time after which a worker whose event loop no longer runs is killed and started again; as long as kubelet's probes wait."""
+    drain_notice: Duration = Duration(2.5)
+    """Time in which a process that ends still takes new requests, for gateways to notice; two and a half health-check intervals of the shipped ones."""
     tls: TlsConfig = TlsConfig()
     """TLS."""
     auth: AuthConfig = AuthConfig()

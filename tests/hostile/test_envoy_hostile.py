@@ -244,7 +244,11 @@ async def rig(mode: Mode, folder: Path) -> AsyncGenerator[Rig]:
         )
         made = Rig(envoy, client, picker)
         await pickers_in_use(envoy, client, 1)
-        yield made
+        try:
+            yield made
+        finally:
+            for _, writer in made.connections:
+                writer.close()
 
 
 async def is_zero(at: Rig, *names: str) -> bool:
@@ -258,9 +262,13 @@ async def test_honest_requests_keep_their_prefix_amid_hostile_clients_and_server
     async with rig(mode, tmp_path) as at:
         attacking = asyncio.create_task(attack(at))
         statuses: list[int] = []
-        while not attacking.done() or len(statuses) < 50:
-            statuses.append(await at.ask())
-        await attacking
+        try:
+            while not attacking.done() or len(statuses) < 50:
+                statuses.append(await at.ask())
+        finally:
+            attacking.cancel()  # of no effect on one that has ended
+            await asyncio.wait([attacking])
+        attacking.result()
 
         assert set(statuses) == {200}
         kept = (await at.picker.get("/v1/decisions?limit=1000"))["decisions"]

@@ -50,12 +50,10 @@ def example_package(tmp_path: Path) -> Path:
 
 
 @pytest.mark.slow
-async def test_example_package_is_installed_and_decides(
-    example_package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PYTHONPATH", str(example_package))
+async def test_example_package_is_installed_and_decides(example_package: Path, tmp_path: Path) -> None:
+    config = profile("zone-scorer", zone_scorer={"zone": "b"})
 
-    async with serving(profile("zone-scorer", zone_scorer={"zone": "b"}), tmp_path) as served:
+    async with serving(config, tmp_path, environment={"PYTHONPATH": str(example_package)}) as served:
         answer = await served.post("/v1/score", {"model": "m", "token_ids": [1, 2, 3]})
 
     assert answer["picked"] == ["b"]
@@ -69,13 +67,12 @@ async def test_example_package_is_installed_and_decides(
 
 @pytest.mark.slow
 async def test_faulty_plugins_are_named_counted_and_cost_no_request(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
     install_faulty(tmp_path / "site")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "site"))
     config = profile("broken", "not-finite", "raises", "active-request-scorer", "nobody")
 
-    async with serving(config, tmp_path) as served:
+    async with serving(config, tmp_path, environment={"PYTHONPATH": str(tmp_path / "site")}) as served:
         answer = await served.post("/v1/score", {"model": "m", "token_ids": [1, 2, 3]})
 
     assert answer["picked"] == ["b"]

@@ -7,7 +7,6 @@ import io
 import re
 import signal
 import socket
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +19,9 @@ from kvatlas.api.extproc import ext_proc_pb2 as pb
 from kvatlas.api.extproc.health import EXT_PROC_SERVICE
 from kvatlas.app.app import DRAIN_S
 from support.ext_proc import DUPLEX, request_headers
+from support.forks import fork
 from support.recording import player, read_frames, send
-from support.serve import serving
+from support.serve import ANY_PORTS, Served, serving
 from support.waiting import PATIENCE_S, until
 
 DOC = Path(__file__).parents[2] / "docs" / "metrics.md"
@@ -35,13 +35,10 @@ async def run_serve(config: str, tmp_path: Path, *flags: str) -> tuple[int, str]
     """Run a `kvatlas serve` that ends by itself; return exit status and stderr."""
     file = tmp_path / "kvatlas.yaml"
     file.write_text(config)
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "kvatlas.app.cli.main", "serve", "--config", str(file), *flags,
-        stderr=asyncio.subprocess.PIPE,
-    )  # fmt: skip
-    _, stderr = await asyncio.wait_for(process.communicate(), timeout=PATIENCE_S)
-    assert process.returncode is not None
-    return process.returncode, stderr.decode()
+    process = await fork("serve", "--config", str(file), *flags)
+    async with asyncio.timeout(PATIENCE_S):
+        stderr = await process.stderr.read()
+        return await process.wait(), stderr.decode()
 
 
 HEAD = "apiVersion: kvatlas/v1\nkind: KVAtlasConfig\n"
@@ -169,7 +166,7 @@ async def test_health_checks_are_answered_until_a_gateway_can_notice_the_shutdow
     tmp_path: Path,
 ) -> None:
     async with (
-        serving({}, tmp_path) as served,
+        serving({"server": ANY_PORTS}, tmp_path) as served,
         grpc.aio.insecure_channel(f"127.0.0.1:{served.ports['extProc']}") as channel,
     ):
         check = channel.unary_unary(
@@ -188,6 +185,23 @@ async def test_health_checks_are_answered_until_a_gateway_can_notice_the_shutdow
         for _ in range(20):
             assert (await first_answer(channel)).immediate_response.status.code == 503
         await served.process.wait()
+
+
+async def test_requests_are_taken_until_the_time_of_notice_is_over(tmp_path: Path) -> None:
+    async with (
+        serving({"server": ANY_PORTS | {"drainNotice": "1h"}}, tmp_path, killed_by=signal.SIGTERM) as served,
+        grpc.aio.insecure_channel(f"127.0.0.1:{served.ports['extProc']}") as channel,
+    ):
+        assert (await first_answer(channel)).immediate_response.status.code == 503
+        served.process.terminate()
+        await until(lambda: status_is(served, 503), what="the end")
+        for _ in range(20):
+            assert (await first_answer(channel)).immediate_response.status.code == 503
+        served.process.terminate()  # a second signal ends it at once
+
+
+async def status_is(served: Served, status: int) -> bool:
+    return await served.status("/readyz") == status
 
 
 async def test_empty_fleet_is_ready_and_responds_that_it_has_no_endpoint(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from kvatlas.sim.envoy import EnvoyProcess, find_envoy, gateway_config
 from kvatlas.sim.fleet import Fleet
 from kvatlas.sim.model_text import TokenizerText
 from kvatlas.sim.server import ServerConfig
-from support.serve import Served, serving
+from support.serve import ANY_PORTS, Served, serving
 from support.waiting import until
 
 Mode = Literal["duplex", "buffered"]
@@ -103,6 +103,7 @@ async def whole_path(model: Path, folder: Path, mode: Mode) -> AsyncGenerator[Wh
             for server in fleet.servers
         ]
         config = {"model": {"names": [MODEL_NAME], "tokenizer": str(model)}, "endpoints": {"static": static}}
+        config["server"] = ANY_PORTS  # gateways must have the time to notice its end
         async with serving(config, folder) as served:
             envoy_config = gateway_config(
                 mode,

@@ -12,6 +12,8 @@ from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
+from .forks import lasting
+
 GRACE_S = 20.0
 _POLL_S = 0.01
 
@@ -80,14 +82,18 @@ def no_new_processes(*, grace_s: float = GRACE_S) -> Generator[None]:
 
 
 def _children() -> set[int]:
-    """Return the process ids of the children that any thread of this process started."""
+    """Return the ids of the children of this process, by any thread, and of its lasting children instead of those."""
     children: set[int] = set()
-    for listing in Path("/proc/self/task").glob("*/children"):
-        try:
-            children.update(int(pid) for pid in listing.read_text().split())
-        except (FileNotFoundError, ProcessLookupError):  # the thread ended between the listing and the read
-            continue
-    return children
+    for parent in ("self", *lasting()):
+        for listing in Path(f"/proc/{parent}/task").glob("*/children"):
+            try:
+                children.update(int(pid) for pid in listing.read_text().split())
+            except (
+                FileNotFoundError,
+                ProcessLookupError,
+            ):  # the thread ended between the listing and the read
+                continue
+    return children - lasting()
 
 
 def _command(pid: int) -> str:

@@ -9,7 +9,6 @@ import json
 import os
 import re
 import signal
-import sys
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +22,7 @@ from kvatlas.app.app import DRAIN_S
 from kvatlas.sim.held_port import HeldPort
 from support.api_server import ApiServerDouble
 from support.cluster import access
+from support.forks import Fork, fork
 from support.tree import ROOT
 from support.waiting import PATIENCE_S, until
 
@@ -109,7 +109,7 @@ class Picker:
     """A running picker."""
 
     rendering: Rendering
-    process: asyncio.subprocess.Process
+    process: Fork
     ports: dict[str, int] = field(default_factory=dict[str, int])
     log: list[str] = field(default_factory=list[str])
 
@@ -133,7 +133,6 @@ class Picker:
         await until(is_ready, what="readiness")
 
     async def read(self) -> None:
-        assert self.process.stderr is not None
         async for raw in self.process.stderr:
             line = raw.decode().rstrip()
             self.log.append(line)
@@ -173,13 +172,12 @@ async def picking(
     for name, text in rendering.data["config"].items():
         (folder / name).write_text(text)
     access(double, folder)
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "kvatlas.app.cli.main", "serve"),
+    process = await fork(
+        "serve",
         *rendering.arguments(folder, target_port),
-        env=os.environ
+        environment=os.environ
         | rendering.environment(f"my-pool-epp-{replica}")
         | {"KUBECONFIG": str(folder / "kubeconfig")},
-        stderr=asyncio.subprocess.PIPE,
     )
     picker = Picker(rendering, process)
     reader = asyncio.create_task(picker.read())

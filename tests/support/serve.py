@@ -19,9 +19,12 @@ import aiohttp
 import msgspec
 
 from kvatlas.app.app import DRAIN_S
+from support.forks import Fork, fork
 from support.waiting import PATIENCE_S, until
 
 ANY_PORTS = dict.fromkeys(("extProc", "health", "rest", "metrics"), "127.0.0.1:0")
+ENDS_AT_ONCE = {"drainNotice": "1ms"}
+"""For servers whose gateways need not notice that they end."""
 _LISTENS = re.compile(r"(\w+) listens on 127\.0\.0\.1:(\d+)")
 
 
@@ -31,7 +34,7 @@ class Served:
 
     ports: dict[str, int]
     session: aiohttp.ClientSession
-    process: asyncio.subprocess.Process
+    process: asyncio.subprocess.Process | Fork
     log: list[str]
 
     async def get(self, path: str) -> Any:
@@ -105,18 +108,16 @@ async def serving(
     """
     file = folder / "kvatlas.yaml"
     file.write_bytes(config_text(config))
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "kvatlas.app.cli.main",
-        "serve",
-        "--config",
-        str(file),
-        *flags,
-        stderr=asyncio.subprocess.PIPE,
-        preexec_fn=partial(_limit_descriptors, descriptors) if descriptors is not None else None,
-        env={**os.environ, **(environment or {})},
-    )
+    arguments = ("serve", "--config", str(file), *flags)
+    if descriptors is None and environment is None:
+        process: asyncio.subprocess.Process | Fork = await fork(*arguments)
+    else:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "kvatlas.app.cli.main", *arguments),
+            stderr=asyncio.subprocess.PIPE,
+            preexec_fn=partial(_limit_descriptors, descriptors) if descriptors is not None else None,
+            env={**os.environ, **(environment or {})},
+        )
     log: list[str] = []
     ports: dict[str, int] = {}
     reader = asyncio.create_task(_read(process, log, ports))
@@ -130,8 +131,14 @@ async def serving(
     finally:
         if process.returncode is None:
             process.send_signal(end)
-        status = await asyncio.wait_for(process.wait(), timeout=DRAIN_S + PATIENCE_S)
-        await reader
+        try:
+            status = await asyncio.wait_for(process.wait(), timeout=DRAIN_S + PATIENCE_S)
+        except TimeoutError:
+            process.kill()  # neither it nor its pipes outlast the test
+            await process.wait()
+            raise
+        finally:
+            await reader
     killed_by = end if end == signal.SIGKILL else killed_by
     assert status == (0 if killed_by is None else -killed_by), "\n".join(log)
 
@@ -141,8 +148,8 @@ def _limit_descriptors(limit: int) -> None:
 
 
 def config_text(config: dict[str, Any]) -> bytes:
-    """Return the configuration file that `serving` starts with."""
-    head = {"apiVersion": "kvatlas/v1", "kind": "KVAtlasConfig", "server": ANY_PORTS}
+    """Return the configuration file that `serving` starts with; without a section of its own for the server it ends at once."""
+    head = {"apiVersion": "kvatlas/v1", "kind": "KVAtlasConfig", "server": ANY_PORTS | ENDS_AT_ONCE}
     return msgspec.yaml.encode(head | config)
 
 
@@ -151,7 +158,7 @@ async def _is_ok(served: Served) -> bool:
 
 
 def _listening(
-    process: asyncio.subprocess.Process, ports: dict[str, int], log: list[str]
+    process: asyncio.subprocess.Process | Fork, ports: dict[str, int], log: list[str]
 ) -> Callable[[], Awaitable[bool]]:
     async def check() -> bool:
         assert process.returncode is None, "kvatlas serve ended: " + "\n".join(log)
@@ -160,7 +167,7 @@ def _listening(
     return check
 
 
-async def _read(process: asyncio.subprocess.Process, log: list[str], ports: dict[str, int]) -> None:
+async def _read(process: asyncio.subprocess.Process | Fork, log: list[str], ports: dict[str, int]) -> None:
     assert process.stderr is not None
     async for raw in process.stderr:
         line = raw.decode().rstrip()
