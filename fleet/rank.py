@@ -117,7 +117,8 @@ class Rank:
         yield from ledger.steps(batch)
         # a removal of an unknown block is no evidence that a tier is full: this process may have missed the store
         self._gauge(batch.removed_media if counters.unknown_removals == n_unknown else frozenset())
-        self._name_adapters(batch.adapters - self.adapters)
+        if (adapters := batch.adapters) and not adapters <= self.adapters:
+            self._name_adapters(adapters - self.adapters)
         if (shown := ledger.block_size) is not None and shown != block_size:
             self.predictions.resized(self.endpoint, shown)
         self.predictions.confirm(self.endpoint, ledger)
@@ -198,10 +199,10 @@ class Rank:
         self.metrics.trust_changed(new.value)
 
     def _gauge(self, removed: frozenset[MediumName]) -> None:
-        replaced = {self.atlas.tiers.of(medium) for medium in removed}
-        for number in range(len(self.atlas.tiers.names)):
-            tier = TierId(number)
-            self.gauges[tier].observe(self.ledger.residencies(tier), replaced=tier in replaced)
+        tiers, residencies = self.atlas.tiers, self.ledger.residencies
+        replaced = [tiers.of(medium) for medium in removed]
+        for tier in tiers.configured:
+            self.gauges[tier].observe(residencies(tier), replaced=tier in replaced)
 
     def awaits_history(self, *, waited_s: float) -> bool:
         """Return whether the publisher's history may still come, `waited_s` after the endpoint was added.

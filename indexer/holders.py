@@ -252,7 +252,8 @@ class RankHolders:
 
     def size(self, tier: TierId) -> int:
         """Return this rank's blocks in a tier, summed over groups; 0 for a shared tier."""
-        return sum(map(self._index.size, self._of(tier)))
+        holders = self._by_tier.get(tier)
+        return sum(map(self._index.size, holders)) if holders else 0
 
     def total(self) -> int:
         """Return this rank's blocks in all tiers."""
