@@ -26,6 +26,10 @@ enum Field : uint8_t { kHashes, kParent, kTokens, kBlockSize, kLoraId, kMedium, 
 constexpr std::array<std::string_view, kNoField> kNames = {
     "block_hashes", "parent_block_hash", "token_ids", "block_size", "lora_id", "medium", "lora_name", "extra_keys",
     "group_idx", "kv_cache_spec_kind", "kv_cache_spec_sliding_window"};
+// The same as they are sent: a length below 32, then the text.
+constexpr std::array<std::string_view, kNoField> kSentNames = {
+    "\xac" "block_hashes", "\xb1" "parent_block_hash", "\xa9" "token_ids", "\xaa" "block_size", "\xa7" "lora_id", "\xa6" "medium",
+    "\xa9" "lora_name", "\xaa" "extra_keys", "\xa9" "group_idx", "\xb2" "kv_cache_spec_kind", "\xbc" "kv_cache_spec_sliding_window"};
 constexpr std::array<Field, 11> kStoredOrder = {kHashes, kParent, kTokens, kBlockSize, kLoraId, kMedium, kLoraName, kExtraKeys,
                                                 kGroup, kCacheKind, kWindow};
 constexpr std::array<Field, 3> kRemovedOrder = {kHashes, kMedium, kGroup};
@@ -134,6 +138,10 @@ private:
         const auto fields = order();
         size_t expected = 0;  // engines send the fields in this order
         for (; n_fields > 0; --n_fields) {
+            if (expected < fields.size() && in_.take(kSentNames[fields[expected]])) {
+                if (!read(fields[expected++])) return false;
+                continue;
+            }
             const Item name = in_.next();
             if (name.kind != Kind::kText) return false;
             while (expected < fields.size() && kNames[fields[expected]] != name.data) ++expected;
@@ -179,7 +187,7 @@ private:
         event_.n_hashes = head.value;
         batch_.hashes_.resize(event_.hashes_at + head.value);
         auto* out = batch_.hashes_.data() + event_.hashes_at;
-        for (size_t i = 0; i < head.value; ++i) {
+        for (size_t i = in_.read_longs(out, head.value); i < head.value; ++i) {
             if (!as_hash(in_.next(), out[i])) return false;
         }
         return true;
@@ -218,8 +226,8 @@ private:
     }
 
     bool name(std::string_view& out) {
+        if (in_.take_nil()) return true;
         const Item item = in_.next();
-        if (item.kind == Kind::kNil) return true;
         if (item.kind != Kind::kText || item.data.size() > kMaxNameLength || !is_ascii(item.data)) return false;
         out = item.data;
         return true;
@@ -236,8 +244,8 @@ private:
         if (blocks.kind != Kind::kArray) return false;
         event_.has_extras = true;
         for (size_t block = 0; block < blocks.value; ++block) {
+            if (in.take_nil()) continue;
             const Item items = in.next();
-            if (items.kind == Kind::kNil) continue;
             if (items.kind != Kind::kArray) return false;
             for (size_t i = 0; i < items.value; ++i) {
                 if (!extra(in.next(), block)) return false;
