@@ -74,7 +74,7 @@ class Receiver:
         self._socket = cast("zmq.Socket[bytes]", zmq.Socket.shadow(socket))  # pyright: ignore[reportUnknownMemberType]
         self._turns, self._taker = turns, taker
         self._max_queued_bytes = max_queued_bytes
-        self._part: Callable[[], zmq.Frame] = partial(self._socket.recv, int(zmq.NOBLOCK), copy=False)
+        self._part = cast("Callable[[], zmq.Frame]", partial(self._socket.recv, int(zmq.NOBLOCK), copy=False))
         self._queue: deque[list[bytes]] = deque()
         self._queued_bytes = 0
         self._busy_since = inf

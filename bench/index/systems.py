@@ -22,7 +22,6 @@ from .columns import Answer, Column, Matcher
 from .fleet import BLOCK_SIZE, SEED, Blocks
 from .publisher import Load, Phase
 
-
 N_SLICES = 20
 """Slices of a phase; each has enough messages that other work on the machine does not show."""
 
