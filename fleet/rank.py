@@ -199,10 +199,10 @@ class Rank:
         self.metrics.trust_changed(new.value)
 
     def _gauge(self, removed: frozenset[MediumName]) -> None:
-        tiers, residencies = self.atlas.tiers, self.ledger.residencies
+        tiers = self.atlas.tiers
         replaced = [tiers.of(medium) for medium in removed]
-        for tier in tiers.configured:
-            self.gauges[tier].observe(residencies(tier), replaced=tier in replaced)
+        for tier, n_blocks in zip(tiers.configured, self.ledger.sizes(), strict=True):
+            self.gauges[tier].observe(n_blocks, replaced=tier in replaced)
 
     def awaits_history(self, *, waited_s: float) -> bool:
         """Return whether the publisher's history may still come, `waited_s` after the endpoint was added.

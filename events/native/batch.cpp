@@ -26,10 +26,9 @@ enum Field : uint8_t { kHashes, kParent, kTokens, kBlockSize, kLoraId, kMedium, 
 constexpr std::array<std::string_view, kNoField> kNames = {
     "block_hashes", "parent_block_hash", "token_ids", "block_size", "lora_id", "medium", "lora_name", "extra_keys",
     "group_idx", "kv_cache_spec_kind", "kv_cache_spec_sliding_window"};
-// The same as they are sent: a length below 32, then the text.
-constexpr std::array<std::string_view, kNoField> kSentNames = {
-    "\xac" "block_hashes", "\xb1" "parent_block_hash", "\xa9" "token_ids", "\xaa" "block_size", "\xa7" "lora_id", "\xa6" "medium",
-    "\xa9" "lora_name", "\xaa" "extra_keys", "\xa9" "group_idx", "\xb2" "kv_cache_spec_kind", "\xbc" "kv_cache_spec_sliding_window"};
+constexpr std::array<msgpack::ShortText, kNoField> kSentNames = {kNames[0], kNames[1], kNames[2], kNames[3], kNames[4], kNames[5],
+                                                                kNames[6], kNames[7], kNames[8], kNames[9], kNames[10]};
+constexpr msgpack::ShortText kSentType("type"), kSentStored("BlockStored"), kSentRemoved("BlockRemoved");
 constexpr std::array<Field, 11> kStoredOrder = {kHashes, kParent, kTokens, kBlockSize, kLoraId, kMedium, kLoraName, kExtraKeys,
                                                 kGroup, kCacheKind, kWindow};
 constexpr std::array<Field, 3> kRemovedOrder = {kHashes, kMedium, kGroup};
@@ -81,8 +80,8 @@ private:
         const Item head = in_.next();
         if (head.kind != Kind::kArray && head.kind != Kind::kMap) return false;
         if (head.value == 0) return false;
-        if (head.kind == Kind::kMap && !is_text(in_.next(), "type")) return false;
-        event_.kind = kind_of(in_.next());
+        if (head.kind == Kind::kMap && !in_.take(kSentType) && !is_text(in_.next(), "type")) return false;
+        event_.kind = in_.take(kSentStored) ? EventKind::kStored : in_.take(kSentRemoved) ? EventKind::kRemoved : kind_of(in_.next());
         if (event_.kind == EventKind::kOther) return false;
         if (!(head.kind == Kind::kMap ? named(head.value - 1) : ordered(head.value - 1))) return false;
         return (seen_ & 1u << kHashes) != 0;

@@ -1,6 +1,7 @@
 // A msgpack reader, one item at a time and without copies; it never reads outside the given bytes.
 #pragma once
 
+#include <array>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
@@ -19,6 +20,20 @@ struct Item {
     std::string_view data = {};
 };
 
+// A text of up to 31 bytes as msgpack encodes it, to be compared without a call.
+struct ShortText {
+    constexpr ShortText(std::string_view text) : n_bytes(text.size() + 1) {
+        std::array<uint8_t, 32> bytes{}, known{};
+        bytes[0] = static_cast<uint8_t>(0xa0 + text.size());
+        for (size_t i = 0; i < text.size(); ++i) bytes[i + 1] = static_cast<uint8_t>(text[i]);
+        for (size_t i = 0; i < n_bytes; ++i) known[i] = 0xff;
+        words = std::bit_cast<std::array<uint64_t, 4>>(bytes);
+        masks = std::bit_cast<std::array<uint64_t, 4>>(known);
+    }
+    size_t n_bytes;
+    std::array<uint64_t, 4> words, masks;
+};
+
 class Reader {
 public:
     explicit Reader(std::string_view bytes) : at_(bytes.data()), end_(bytes.data() + bytes.size()) {}
@@ -27,10 +42,14 @@ public:
     bool is_at_end() const { return at_ == end_; }
     void go_to(const char* position) { at_ = position; }
 
-    // Skips `encoded` if it comes next; otherwise reads nothing and returns false.
-    bool take(std::string_view encoded) {
-        if (n_left() < encoded.size() || std::memcmp(at_, encoded.data(), encoded.size()) != 0) return false;
-        at_ += encoded.size();
+    // Skips `text` if it comes next; otherwise reads nothing and returns false. May return false at the end of the bytes.
+    bool take(const ShortText& text) {
+        if (n_left() < sizeof text.words) return false;
+        uint64_t words[4], differences = 0;
+        std::memcpy(words, at_, sizeof words);
+        for (size_t i = 0; i < 4; ++i) differences |= (words[i] ^ text.words[i]) & text.masks[i];
+        if (differences != 0) return false;
+        at_ += text.n_bytes;
         return true;
     }
 

@@ -13,8 +13,9 @@
 
 namespace kvatlas {
 
-// One row of the hash table (`Known` in indexer/hash_table.py). `key` is the engine hash; `parent` is valid if `depth` is not 0.
-struct HashRow {
+// One row of the hash table (`Known` in indexer/hash_table.py), without padding. `key` is the engine hash; `parent` is valid if
+// `depth` is not 0.
+struct __attribute__((packed)) HashRow {
     uint64_t key, block_key, parent;
     uint32_t depth;
 };
