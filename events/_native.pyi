@@ -3,7 +3,7 @@
 class Batch:
     def size(self) -> int: ...
     def event_bytes(self, position: int) -> bytes: ...
-    def adapters(self) -> list[str]: ...  # each name once; "" stands for events without an adapter
+    def adapters(self) -> list[str]: ...  # each name once
     def removed_media(
         self,
     ) -> list[str]: ...  # each medium once, as sent; "" stands for events without a medium

@@ -57,6 +57,13 @@ class Backlog:
         self._waiting.append((seq, content, live))
         self.size_bytes += content.size_bytes
 
+    def start(self, seq: int, content: Batch | Unreadable, *, live: bool) -> None:
+        """Add the next batch; if none waits before it, apply its first slice."""
+        if self:
+            self.add(seq, content, live=live)
+        else:
+            self._slices = self._apply(content, live=live)
+
     def work(self, until: float) -> bool:
         """Apply at least one slice, and no further after `until`; return whether there are more."""
         while self._step():

@@ -60,7 +60,8 @@ class LazyBatch(ABC):
         """Return the bytes of an event."""
 
     def __len__(self) -> int:
-        self._note_all()
+        if self._lazy:
+            self._note_all()
         return self.n_sent + self._n_unknown - len(self._rejected)
 
     def __iter__(self) -> Iterator[Event]:
@@ -74,7 +75,8 @@ class LazyBatch(ABC):
     @property
     def rejected(self) -> tuple[str, ...]:
         """See `Batch.rejected`."""
-        self._note_all()
+        if self._lazy:
+            self._note_all()
         return tuple(self._rejected)
 
     @property

@@ -8,6 +8,12 @@ from .model import DEFAULT_MEDIUM, Batch, MediumName
 from .wire import MAX_PAYLOAD_BYTES, decode_event
 from .wire import decode_batch as decode_in_python
 
+_NO_MEDIA = frozenset[MediumName]()
+
+
+def _medium(sent: str) -> MediumName:
+    return MediumName(sent.upper()) if sent else DEFAULT_MEDIUM
+
 
 class NativeBatch(LazyBatch):
     """A decoded payload. Implements `Batch`; events of the usual forms become Python values only on iteration.
@@ -23,7 +29,6 @@ class NativeBatch(LazyBatch):
     def __init__(
         self,
         native: _native.Batch,
-        *,
         timestamp: float,
         rank: int | None,
         unusual: list[int],
@@ -36,13 +41,14 @@ class NativeBatch(LazyBatch):
     @property
     def removed_media(self) -> frozenset[MediumName]:
         """See `Batch.removed_media`. Cost: O(events), 1 ns each."""
-        usual = {MediumName(sent.upper()) if sent else DEFAULT_MEDIUM for sent in self.native.removed_media()}
-        return frozenset(usual) | super().removed_media if self._lazy else frozenset(usual)
+        sent = self.native.removed_media()
+        usual = _NO_MEDIA if not sent else frozenset(map(_medium, sent))
+        return usual | super().removed_media if self._lazy else usual
 
     @property
     def adapters(self) -> frozenset[str]:
         """See `Batch.adapters`. Cost: O(events), 1 ns each."""
-        usual = frozenset(name for name in self.native.adapters() if name)
+        usual = frozenset(self.native.adapters())
         return usual | super().adapters if self._lazy else usual
 
     def _raw(self, position: int) -> bytes:
@@ -55,11 +61,4 @@ def decode_batch(payload: bytes) -> Batch:
     if decoded is None:
         return decode_in_python(payload)
     native, timestamp, rank, unusual, n_unknown, n_bytes = decoded
-    return NativeBatch(
-        native,
-        timestamp=timestamp,
-        rank=rank,
-        unusual=unusual,
-        n_unknown=n_unknown,
-        size_bytes=len(payload) + n_bytes,
-    )
+    return NativeBatch(native, timestamp, rank, unusual, n_unknown, len(payload) + n_bytes)

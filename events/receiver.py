@@ -74,8 +74,7 @@ class Receiver:
         self._socket = cast("zmq.Socket[bytes]", zmq.Socket.shadow(socket))  # pyright: ignore[reportUnknownMemberType]
         self._turns, self._taker = turns, taker
         self._max_queued_bytes = max_queued_bytes
-        self._part = partial(self._socket.recv, int(zmq.NOBLOCK))
-        self._has_more = partial(self._socket.getsockopt, int(zmq.RCVMORE))
+        self._part = cast("Callable[[], zmq.Frame]", partial(self._socket.recv, int(zmq.NOBLOCK), copy=False))
         self._queue: deque[list[bytes]] = deque()
         self._queued_bytes = 0
         self._busy_since = inf
@@ -118,13 +117,13 @@ class Receiver:
             frames = self._queue.popleft()
             self._queued_bytes -= _size(frames)
             return frames
-        return self._receive(self._part)
+        return self._receive()
 
     def _collect(self) -> None:
         end = perf_counter() + _COLLECT_S
         while perf_counter() < end:
             is_full = self._queued_bytes >= self._max_queued_bytes
-            frames = self._receive(self._shown_part if is_full else self._part)
+            frames = self._receive(_SHOWN_BYTES) if is_full else self._receive()
             if frames is None:
                 return
             if is_full and not self._taker.dropped(frames, "queue_full"):
@@ -132,18 +131,22 @@ class Receiver:
             self._queue.append(frames)
             self._queued_bytes += _size(frames)
 
-    def _receive(self, part: Callable[[], bytes]) -> list[bytes] | None:
-        """Receive one message, each part of it by `part`; None if there is none, or if the socket fails."""
+    def _receive(self, shown_bytes: float = inf) -> list[bytes] | None:
+        """Receive one message; None if there is none, or if the socket fails. Longer parts than `shown_bytes` are empty."""
+        receive = self._part
         try:
             while True:
                 if self._skipping and not self._skip():
                     return None
-                frames = [part()]
-                while self._has_more():
+                # a part knows whether more follow; asking the socket costs more than the copy
+                part = receive()
+                frames = [part.bytes if len(part) <= shown_bytes else b""]
+                while part.more:
                     if len(frames) == MAX_PARTS:
                         self._skipping = True
                         break
-                    frames.append(part())
+                    part = receive()
+                    frames.append(part.bytes if len(part) <= shown_bytes else b"")
                 if not self._skipping:
                     return frames
                 self._taker.dropped(frames, "too_many_parts")
@@ -153,16 +156,10 @@ class Receiver:
             self._taker.failed(error)
             return None
 
-    def _shown_part(self) -> bytes:
-        """Receive a part of a message that is dropped, empty if it is large."""
-        part = self._socket.recv(zmq.NOBLOCK, copy=False)
-        return part.bytes if len(part) <= _SHOWN_BYTES else b""
-
     def _skip(self) -> bool:
         """Receive more of the parts that are too many; return whether these were all."""
         for _ in range(_SKIPPED):
-            self._part()
-            if not self._has_more():
+            if not self._part().more:
                 self._skipping = False
                 return True
         return False

@@ -178,6 +178,20 @@ class PublisherStream(Generic[ItemT]):
         """Lower the trust: a part of an applied batch could not be used."""
         self._order.lost = True
 
+    def follows(self, seq: int, ts: float, *, latest: float = inf) -> bool:
+        """Return whether a live batch is the next one and nothing waits before it; then it is to be applied at once.
+
+        `live` does the same, and handles all others. Arguments are those of `live`.
+        """
+        order = self._order
+        if seq != order.next_seq or self._replay is not None or self._held or not self._connected:
+            return False
+        self._has_received = True
+        self._doubt.n_in_a_row = 0
+        order.latest = latest
+        order.release(seq, ts)
+        return True
+
     def live(
         self, seq: int, item: ItemT, *, ts: float, latest: float = inf, size_bytes: int = 0
     ) -> list[Action[ItemT]]:
@@ -192,15 +206,13 @@ class PublisherStream(Generic[ItemT]):
             latest: newest time stamp that can be true.
             size_bytes: payload size.
         """
+        if self.follows(seq, ts, latest=latest):
+            return [Apply(Seq(seq), item)]
         self._has_received = True
         if not self._connected and self._order.next_seq is not None:
             return [*self.connected(), *self.live(seq, item, ts=ts, latest=latest, size_bytes=size_bytes)]
         self._connected = True
         self._order.latest = latest
-        if seq == self._order.next_seq and self._replay is None and not self._held:
-            self._doubt.n_in_a_row = 0
-            self._order.release(seq, ts)
-            return [Apply(Seq(seq), item)]
         verdict = self._order.judge(seq, ts, strict=self._can_replay)
         if verdict is Verdict.NEW_LIFE:
             return [

@@ -233,6 +233,10 @@ class Subscription:
             self.reject("queue_full", "a message was dropped")
             return
         latest = time.time() + MAX_CLOCK_SKEW_S
+        if self.stream.follows(seq, content.timestamp, latest=latest):
+            self._backlog.start(seq, content, live=True)
+            self._work()
+            return
         actions = self.stream.live(seq, content, ts=content.timestamp, latest=latest, size_bytes=size)
         self._do(actions, live=True)
 
@@ -334,9 +338,12 @@ class Subscription:
                     self._sink.reset(reason)
                 case RequestReplay(start=start):
                     self._start_replay(start)
-        if not self.stream.awaits_answer:
+        self._work()
+
+    def _work(self) -> None:
+        if self._replay_task is not None and not self.stream.awaits_answer:
             self._cancel_replay()  # the request was given up: free its slot
-        if self._backlog.work(self._turns.until):
+        if self._backlog and self._backlog.work(self._turns.until):
             self._turns.add(self)
         else:
             self._report_trust()

@@ -60,9 +60,10 @@ class Turns:
             self.until = perf_counter() + TURN_S
             while self._waiting and perf_counter() < self.until:
                 self._turn(next(iter(self._waiting)))
-            if not self._waiting:
+            if self._waiting:
+                await asyncio.sleep(0)
+            else:
                 self._has_work.clear()
-            await asyncio.sleep(0)
 
     def _turn(self, work: Work) -> None:
         self._waiting.pop(work)  # it comes last, also if it adds itself while it works

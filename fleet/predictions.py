@@ -59,6 +59,8 @@ class Predictions:
 
     def confirm(self, endpoint: str, ledger: RankLedger) -> None:
         """End the predictions that a rank's events have made true; call it after a batch was applied."""
+        if not self._predicted.has(endpoint):
+            return
         size, has = ledger.block_size, ledger.has
         self._predicted.confirm(endpoint, lambda each: each.block_size == size and has(each.last_key))
 

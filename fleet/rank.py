@@ -19,7 +19,6 @@ from ..indexer.holders import FASTEST
 from ..indexer.learned_bound import LearnedBound
 from ..indexer.ledger import RankLedger
 from ..indexer.snapshot import SavedRank
-from ..indexer.steps import Steps
 from ..indexer.tiers import TierId, TierSource
 from .metrics import FleetMetrics
 from .predictions import Predictions
@@ -99,7 +98,9 @@ class Rank:
 
     def _slices(self, batch: Batch) -> Iterator[None]:
         total = since = 0
-        for cost in self._steps(batch):
+        ledger = self.ledger
+        n_unknown, block_size = ledger.counters.unknown_removals, ledger.block_size
+        for cost in ledger.steps(batch):
             total, since = total + cost, since + cost
             if total > MAX_MESSAGE_COST:
                 self.rejected("too_slow")
@@ -109,21 +110,16 @@ class Rank:
             if since >= SLICE_COST:
                 since = 0
                 yield
-
-    def _steps(self, batch: Batch) -> Steps:
-        ledger = self.ledger
-        counters, block_size = ledger.counters, ledger.block_size
-        n_unknown = counters.unknown_removals
-        yield from ledger.steps(batch)
         # a removal of an unknown block is no evidence that a tier is full: this process may have missed the store
-        self._gauge(batch.removed_media if counters.unknown_removals == n_unknown else frozenset())
-        self._name_adapters(batch.adapters - self.adapters)
+        self._gauge(batch.removed_media if ledger.counters.unknown_removals == n_unknown else frozenset())
+        if (adapters := batch.adapters) and not adapters <= self.adapters:
+            self._name_adapters(adapters - self.adapters)
         if (shown := ledger.block_size) is not None and shown != block_size:
             self.predictions.resized(self.endpoint, shown)
         self.predictions.confirm(self.endpoint, ledger)
         self.metrics.batch_applied(self.endpoint, len(batch))
-        if batch.rejected:
-            for reason, n_events in Counter(batch.rejected).items():
+        if rejected := batch.rejected:
+            for reason, n_events in Counter(rejected).items():
                 self.rejected(reason, n_events)
 
     def _name_adapters(self, fresh: frozenset[str]) -> None:
@@ -198,10 +194,10 @@ class Rank:
         self.metrics.trust_changed(new.value)
 
     def _gauge(self, removed: frozenset[MediumName]) -> None:
-        replaced = {self.atlas.tiers.of(medium) for medium in removed}
-        for number in range(len(self.atlas.tiers.names)):
-            tier = TierId(number)
-            self.gauges[tier].observe(self.ledger.residencies(tier), replaced=tier in replaced)
+        tiers = self.atlas.tiers
+        replaced = [tiers.of(medium) for medium in removed]
+        for tier, n_blocks in zip(tiers.configured, self.ledger.sizes(), strict=True):
+            self.gauges[tier].observe(n_blocks, replaced=tier in replaced)
 
     def awaits_history(self, *, waited_s: float) -> bool:
         """Return whether the publisher's history may still come, `waited_s` after the endpoint was added.

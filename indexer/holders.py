@@ -252,7 +252,13 @@ class RankHolders:
 
     def size(self, tier: TierId) -> int:
         """Return this rank's blocks in a tier, summed over groups; 0 for a shared tier."""
-        return sum(map(self._index.size, self._of(tier)))
+        holders = self._by_tier.get(tier)
+        return sum(map(self._index.size, holders)) if holders else 0
+
+    def sizes(self) -> list[int]:
+        """Return `size` of each configured tier, fastest first."""
+        size, held = self._index.size, self._by_tier.get
+        return [sum(map(size, holders)) if (holders := held(tier)) else 0 for tier in self._tiers.configured]
 
     def total(self) -> int:
         """Return this rank's blocks in all tiers."""

@@ -183,6 +183,10 @@ class PredictedPrefixes:
         """Drop a prediction that the endpoint will not compute after all; a dropped one is ignored."""
         self.counters.withdrawn += self._drop(entry)
 
+    def has(self, endpoint: str) -> bool:
+        """Return whether predictions of the endpoint are open."""
+        return endpoint in self._by_endpoint
+
     def confirm(self, endpoint: str, has_block: Callable[[Prediction], bool]) -> None:
         """Drop the predictions of an endpoint that its events have made true.
 

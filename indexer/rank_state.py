@@ -150,6 +150,11 @@ class RankState:
         """Return the number of blocks held in a tier, summed over groups."""
         return 0 if self._blocks.holders is None else self._blocks.holders.size(tier)
 
+    def sizes(self) -> Sequence[int]:
+        """Return `residencies` of each configured tier, fastest first."""
+        holders = self._blocks.holders
+        return [0] * len(self._tiers.configured) if holders is None else holders.sizes()
+
     def chunk_blocks(self, tier: TierId) -> int | None:
         """Return the blocks that the engine moves together to and from `tier`, None if neither configured nor learned."""
         return self._chunks.size(tier)

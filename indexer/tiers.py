@@ -58,6 +58,8 @@ class TierTable:
     def __init__(self, specs: Sequence[TierSpec]) -> None:
         self.specs = list(specs)
         self._n_configured = len(self.specs)
+        self.configured = tuple(map(TierId, range(len(self.specs))))
+        """The configured tiers, fastest first."""
         self._by_medium = {
             MediumName(medium.upper()): TierId(tier)
             for tier, spec in enumerate(specs)

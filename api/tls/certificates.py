@@ -5,15 +5,14 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 from pathlib import Path
-
-from cryptography import x509
-from cryptography.exceptions import UnsupportedAlgorithm
-from cryptography.hazmat.primitives import serialization
+from typing import TYPE_CHECKING
 
 from ...configs.file_watch import FileWatch
 from ...configs.listeners import TlsConfig
 from ..errors import TlsError
-from .self_signed import self_signed
+
+if TYPE_CHECKING:
+    from cryptography import x509  # at run time it is imported with the first certificate: 7 MB
 
 log = logging.getLogger(__name__)
 
@@ -70,7 +69,7 @@ class Certificates:
         names = (config.key_file, config.cert_file, config.client_ca_file)
         self._watch = FileWatch(*(Path(name) for name in names if name))
         self._config = config
-        self._made = None if config.cert_file else self_signed()
+        self._made = None if config.cert_file else _self_signed()
         self._watch.mark()
         self._identity = self._load()
 
@@ -115,8 +114,16 @@ def _read(setting: str, name: str) -> bytes:
         raise TlsError(f"server.tls.{setting}: cannot read {name}: {error.strerror}") from None
 
 
+def _self_signed() -> tuple[bytes, bytes]:
+    from .self_signed import self_signed  # noqa: PLC0415 - see above
+
+    return self_signed()
+
+
 def _parsed(setting: str, name: str, pem: bytes) -> x509.Certificate:
     """Return the first certificate of a file in which every certificate must be complete."""
+    from cryptography import x509  # noqa: PLC0415 - see above
+
     try:
         return x509.load_pem_x509_certificates(pem)[0]
     except ValueError as error:
@@ -126,6 +133,9 @@ def _parsed(setting: str, name: str, pem: bytes) -> x509.Certificate:
 
 
 def _public_key(name: str, pem: bytes) -> object:
+    from cryptography.exceptions import UnsupportedAlgorithm  # noqa: PLC0415 - see above
+    from cryptography.hazmat.primitives import serialization  # noqa: PLC0415
+
     try:
         return serialization.load_pem_private_key(pem, password=None).public_key()
     except (

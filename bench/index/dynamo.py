@@ -180,6 +180,10 @@ class Service:
             if row.host_pinned_blocks
         }
 
+    def slices(self) -> list[float]:
+        """See `System.slices`."""
+        return []
+
     async def residencies(self) -> dict[int, int]:
         """See `System.residencies`. Its snapshot tells GPU blocks alone."""
         snapshot = msgspec.convert(await self._service.indexer_snapshot(), dict[str, _Snapshot])

@@ -82,6 +82,11 @@ class IngestLoad:
         return CONVERSATIONS * (BASE_BLOCKS + 1) + len(PHASES)
 
     @property
+    def is_long(self) -> bool:
+        """Whether tables grow, and are swept, while it is measured: each ledger keeps some 16,000 hashes before it sweeps."""
+        return self.mix == "churn" and self.n_batches * CONVERSATIONS > 20_000
+
+    @property
     def probe(self) -> Blocks:
         """A prompt that every publisher holds whole."""
         return _prompt("shared-0", EVENT_BLOCKS if self.mix == "bulk" else BASE_BLOCKS)

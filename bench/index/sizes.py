@@ -56,7 +56,7 @@ SIZES = {
         paced_rounds=10,
         n_removed=16,
         n_evicting=600,
-        ingest=_ingest((8, 64, 512), n_bulk=512, n_churn=2048),
+        ingest=(*_ingest((8, 64, 512), n_bulk=512, n_churn=2048), IngestLoad("churn", 2, 1500)),
         ingest_rounds=3,
         huge=Shape(512, gpu_blocks=3300, cpu_blocks=16_300),
         huge_runs=2,

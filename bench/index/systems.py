@@ -6,6 +6,7 @@ import asyncio
 import resource
 import time
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Protocol
 
 from kvatlas.events.model import Batch
@@ -21,6 +22,9 @@ from .columns import Answer, Column, Matcher
 from .fleet import BLOCK_SIZE, SEED, Blocks
 from .publisher import Load, Phase
 
+N_SLICES = 20
+"""Slices of a phase; each has enough messages that other work on the machine does not show."""
+
 
 class System(Matcher, Protocol):
     """A system that is measured as a whole."""
@@ -31,6 +35,10 @@ class System(Matcher, Protocol):
 
     async def finished(self, phase: Phase) -> float:
         """Wait for the last event of a phase; returns the CPU seconds of this process up to it."""
+        ...
+
+    def slices(self) -> list[float]:
+        """Return the CPU seconds of each slice of the last phase, equal numbers of messages; empty if it does not tell."""
         ...
 
     async def residencies(self) -> dict[int, int]:
@@ -65,6 +73,9 @@ class Kvatlas:
         )
         self._subscriber = Subscriber(SubscriberOptions(decode=core.decode_batch))
         self._wanted = 0
+        self._slice = 1
+        self._marks: list[float] = []
+        """CPU seconds of the event loop's thread at the ends of slices."""
         self._done = asyncio.Event()
 
     async def follow(self, publisher: int, address: str) -> None:
@@ -75,10 +86,16 @@ class Kvatlas:
     async def finished(self, phase: Phase) -> float:
         """See `System.finished`."""
         self._wanted += self._load.n_messages(phase)
+        self._slice = max(1, self._wanted // N_SLICES)
+        self._marks = []
         self._done.clear()
         if self._wanted:
             await self._done.wait()
         return cpu_s()
+
+    def slices(self) -> list[float]:
+        """See `System.slices`. CPU time of the event loop's thread; receiving into ZMQ's queues is ahead of it."""
+        return [after - before for before, after in pairwise(self._marks)]
 
     async def timed_match(self, prompt: Blocks) -> tuple[float, Answer]:
         """See `Matcher.timed_match`. The prompt's keys are known, as after tokenization."""
@@ -107,6 +124,8 @@ class Kvatlas:
 
     def _count(self) -> None:
         self._wanted -= 1
+        if self._wanted % self._slice == 0:
+            self._marks.append(time.thread_time())
         if not self._wanted:
             self._done.set()
 

@@ -26,6 +26,9 @@ enum Field : uint8_t { kHashes, kParent, kTokens, kBlockSize, kLoraId, kMedium, 
 constexpr std::array<std::string_view, kNoField> kNames = {
     "block_hashes", "parent_block_hash", "token_ids", "block_size", "lora_id", "medium", "lora_name", "extra_keys",
     "group_idx", "kv_cache_spec_kind", "kv_cache_spec_sliding_window"};
+constexpr std::array<msgpack::ShortText, kNoField> kSentNames = {kNames[0], kNames[1], kNames[2], kNames[3], kNames[4], kNames[5],
+                                                                kNames[6], kNames[7], kNames[8], kNames[9], kNames[10]};
+constexpr msgpack::ShortText kSentType("type"), kSentStored("BlockStored"), kSentRemoved("BlockRemoved");
 constexpr std::array<Field, 11> kStoredOrder = {kHashes, kParent, kTokens, kBlockSize, kLoraId, kMedium, kLoraName, kExtraKeys,
                                                 kGroup, kCacheKind, kWindow};
 constexpr std::array<Field, 3> kRemovedOrder = {kHashes, kMedium, kGroup};
@@ -77,8 +80,8 @@ private:
         const Item head = in_.next();
         if (head.kind != Kind::kArray && head.kind != Kind::kMap) return false;
         if (head.value == 0) return false;
-        if (head.kind == Kind::kMap && !is_text(in_.next(), "type")) return false;
-        event_.kind = kind_of(in_.next());
+        if (head.kind == Kind::kMap && !in_.take(kSentType) && !is_text(in_.next(), "type")) return false;
+        event_.kind = in_.take(kSentStored) ? EventKind::kStored : in_.take(kSentRemoved) ? EventKind::kRemoved : kind_of(in_.next());
         if (event_.kind == EventKind::kOther) return false;
         if (!(head.kind == Kind::kMap ? named(head.value - 1) : ordered(head.value - 1))) return false;
         return (seen_ & 1u << kHashes) != 0;
@@ -134,6 +137,10 @@ private:
         const auto fields = order();
         size_t expected = 0;  // engines send the fields in this order
         for (; n_fields > 0; --n_fields) {
+            if (expected < fields.size() && in_.take(kSentNames[fields[expected]])) {
+                if (!read(fields[expected++])) return false;
+                continue;
+            }
             const Item name = in_.next();
             if (name.kind != Kind::kText) return false;
             while (expected < fields.size() && kNames[fields[expected]] != name.data) ++expected;
@@ -179,7 +186,7 @@ private:
         event_.n_hashes = head.value;
         batch_.hashes_.resize(event_.hashes_at + head.value);
         auto* out = batch_.hashes_.data() + event_.hashes_at;
-        for (size_t i = 0; i < head.value; ++i) {
+        for (size_t i = in_.read_longs(out, head.value); i < head.value; ++i) {
             if (!as_hash(in_.next(), out[i])) return false;
         }
         return true;
@@ -218,8 +225,8 @@ private:
     }
 
     bool name(std::string_view& out) {
+        if (in_.take_nil()) return true;
         const Item item = in_.next();
-        if (item.kind == Kind::kNil) return true;
         if (item.kind != Kind::kText || item.data.size() > kMaxNameLength || !is_ascii(item.data)) return false;
         out = item.data;
         return true;
@@ -236,8 +243,8 @@ private:
         if (blocks.kind != Kind::kArray) return false;
         event_.has_extras = true;
         for (size_t block = 0; block < blocks.value; ++block) {
+            if (in.take_nil()) continue;
             const Item items = in.next();
-            if (items.kind == Kind::kNil) continue;
             if (items.kind != Kind::kArray) return false;
             for (size_t i = 0; i < items.value; ++i) {
                 if (!extra(in.next(), block)) return false;

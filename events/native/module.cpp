@@ -59,8 +59,9 @@ PyObject* batch_size(PyObject* self, PyObject*) { return number(value_of<OwnedBa
 
 constexpr size_t kMaxTexts = 256;  // engines send a handful; wire.py has the same bound
 
-// Returns one text of all events of a kind, each value once, as sent; further ones are left out.
-template <EventKind kind, std::string_view Event::*text>
+// Returns one text of all events of a kind, each value once, as sent; further ones are left out. Texts that are empty or were
+// not sent are one value, or none.
+template <EventKind kind, std::string_view Event::*text, bool with_empty>
 PyObject* texts(PyObject* self, PyObject*) {
     return guarded([&]() -> PyObject* {
         Reference found(PyList_New(0));
@@ -68,6 +69,7 @@ PyObject* texts(PyObject* self, PyObject*) {
         std::string_view last;
         for (const Event& event : value_of<OwnedBatch>(self).batch.events()) {
             const std::string_view sent = event.*text;
+            if (!with_empty && sent.empty()) continue;
             if (event.kind != kind || (!seen.empty() && sent == last) || !seen.insert(sent).second) continue;
             last = sent;
             if (seen.size() > kMaxTexts) break;
@@ -80,8 +82,8 @@ PyObject* texts(PyObject* self, PyObject*) {
 
 PyMethodDef batch_methods[] = {
     method<event_bytes>("event_bytes"),
-    {"adapters", texts<EventKind::kStored, &Event::lora>, METH_NOARGS, nullptr},
-    {"removed_media", texts<EventKind::kRemoved, &Event::medium>, METH_NOARGS, nullptr},
+    {"adapters", texts<EventKind::kStored, &Event::lora, false>, METH_NOARGS, nullptr},
+    {"removed_media", texts<EventKind::kRemoved, &Event::medium, true>, METH_NOARGS, nullptr},
     {"size", batch_size, METH_NOARGS, nullptr},
     {nullptr, nullptr, 0, nullptr},
 };

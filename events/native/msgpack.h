@@ -1,6 +1,7 @@
 // A msgpack reader, one item at a time and without copies; it never reads outside the given bytes.
 #pragma once
 
+#include <array>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
@@ -19,6 +20,20 @@ struct Item {
     std::string_view data = {};
 };
 
+// A text of up to 31 bytes as msgpack encodes it, to be compared without a call.
+struct ShortText {
+    constexpr ShortText(std::string_view text) : n_bytes(text.size() + 1) {
+        std::array<uint8_t, 32> bytes{}, known{};
+        bytes[0] = static_cast<uint8_t>(0xa0 + text.size());
+        for (size_t i = 0; i < text.size(); ++i) bytes[i + 1] = static_cast<uint8_t>(text[i]);
+        for (size_t i = 0; i < n_bytes; ++i) known[i] = 0xff;
+        words = std::bit_cast<std::array<uint64_t, 4>>(bytes);
+        masks = std::bit_cast<std::array<uint64_t, 4>>(known);
+    }
+    size_t n_bytes;
+    std::array<uint64_t, 4> words, masks;
+};
+
 class Reader {
 public:
     explicit Reader(std::string_view bytes) : at_(bytes.data()), end_(bytes.data() + bytes.size()) {}
@@ -26,6 +41,34 @@ public:
     const char* at() const { return at_; }
     bool is_at_end() const { return at_ == end_; }
     void go_to(const char* position) { at_ = position; }
+
+    // Skips `text` if it comes next; otherwise reads nothing and returns false. May return false at the end of the bytes.
+    bool take(const ShortText& text) {
+        if (n_left() < sizeof text.words) return false;
+        uint64_t words[4], differences = 0;
+        std::memcpy(words, at_, sizeof words);
+        for (size_t i = 0; i < 4; ++i) differences |= (words[i] ^ text.words[i]) & text.masks[i];
+        if (differences != 0) return false;
+        at_ += text.n_bytes;
+        return true;
+    }
+
+    // Skips a nil if it comes next.
+    bool take_nil() {
+        if (at_ == end_ || static_cast<uint8_t>(*at_) != 0xc0) return false;
+        ++at_;
+        return true;
+    }
+
+    // Reads `n` hashes sent as numbers of 8 bytes; returns how many, before the first in another form.
+    size_t read_longs(uint64_t* out, size_t n) {
+        constexpr size_t kSize = 1 + sizeof(uint64_t);
+        size_t i = 0;
+        for (; i < n && n_left() >= kSize && static_cast<uint8_t>(*at_) == 0xcf; ++i, at_ += kSize) {
+            out[i] = load(at_ + 1);
+        }
+        return i;
+    }
 
     // Reads the next item; of an array or a map only its head. Returns kBroken if the bytes end within the item.
     Item next() {
@@ -54,16 +97,18 @@ public:
     }
 
     // Reads `n` numbers of 0 .. 2**32 - 1; returns false at the first item of another kind or in an unusual encoding.
-    // Like `next` without branches: token ids of 1, 3 and 5 bytes in random order would cost a misprediction each.
+    // Like `next` without branches: token ids of 1, 3 and 5 bytes in random order would cost a misprediction each. Where an item
+    // begins is known only once the one before it is read, so one load serves for the lengths of two.
     bool read_words(uint32_t* out, size_t n) {
-        for (; n > 0 && n_left() >= sizeof(uint64_t); --n, ++out) {
-            const auto lead = static_cast<uint8_t>(*at_);
-            const Word form = lead < 0x80 ? Word{1, 0, 56} : kWords[lead & 0x03];
-            if (lead > 0x7f && (lead < 0xcc || lead > 0xce)) return false;
-            uint64_t bytes;
-            std::memcpy(&bytes, at_, sizeof bytes);
-            *out = static_cast<uint32_t>(from_big_endian(bytes) << form.skipped >> form.dropped);
-            at_ += form.n_bytes;
+        for (; n > 1 && n_left() >= 2 * sizeof(uint64_t); n -= 2, out += 2) {
+            const uint64_t bytes = load(at_), lead = bytes >> 56;
+            if (!is_word(lead)) return false;
+            const uint64_t length = length_of(lead), next_lead = bytes << 8 * length >> 56;
+            if (!is_word(next_lead)) return false;
+            const uint64_t next_length = length_of(next_lead);
+            out[0] = word(bytes, length);
+            out[1] = word(load(at_ + length), next_length);
+            at_ += length + next_length;
         }
         for (; n > 0; --n, ++out) {
             const Item item = next();
@@ -86,11 +131,18 @@ public:
     }
 
 private:
-    // The position of a number in the 8 bytes that start with its lead byte.
-    struct Word {
-        uint8_t n_bytes, skipped, dropped;
-    };
-    static constexpr Word kWords[4] = {{2, 8, 56}, {3, 8, 48}, {5, 8, 32}, {0, 0, 0}};  // 0xcc, 0xcd, 0xce
+    // Of a number up to 2**32 - 1, whose lead byte is below 0x80 or one of 0xcc, 0xcd and 0xce.
+    static bool is_word(uint64_t lead) { return lead < 0x80 || lead - 0xcc < 3; }
+    static uint64_t length_of(uint64_t lead) { return 1 + (lead >> 7 << (lead & 3)); }
+    static uint32_t word(uint64_t bytes, uint64_t length) {
+        return static_cast<uint32_t>(length == 1 ? bytes >> 56 : bytes << 8 >> (72 - 8 * length));
+    }
+
+    static uint64_t load(const char* at) {
+        uint64_t bytes;
+        std::memcpy(&bytes, at, sizeof bytes);
+        return from_big_endian(bytes);
+    }
 
     static uint64_t from_big_endian(uint64_t bytes) {
         return std::endian::native == std::endian::big ? bytes : __builtin_bswap64(bytes);

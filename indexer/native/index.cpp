@@ -84,35 +84,9 @@ void Index::clear(HolderId holder) {
     gone_.push_back(std::move(fresh));
 }
 
-size_t Index::store(HolderId holder, KeySpan keys) { return take_in(holder, keys, true); }
-size_t Index::keep(HolderId holder, KeySpan keys) { return take_in(holder, keys, false); }
-
-size_t Index::remove(HolderId holder, KeySpan keys) {
-    const std::lock_guard write(write_);
-    Holder& state = change(holder);
-    std::array<uint64_t, kBatch> batch, dropped;
-    size_t n_unknown = 0;
-    for (size_t begin = 0; begin < keys.size(); begin += kBatch) {
-        const size_t n_keys = std::min(keys.size() - begin, kBatch);
-        keys.copy(begin, n_keys, batch.data());
-        size_t n_dropped = 0;
-        for (size_t i = 0; i < n_keys; ++i) {
-            state.recency.prefetch(batch[std::min(i + kAhead, n_keys - 1)]);
-            if (CopiesRow* row = state.repeated.find(batch[i])) {
-                take_copy(state, *row);
-            } else if (state.recency.erase(batch[i])) {
-                --state.n_copies;
-                dropped[n_dropped++] = batch[i];
-            } else {
-                ++n_unknown;
-            }
-        }
-        state.n_keys = state.recency.size();
-        drop(state.slot, {dropped.data(), n_dropped});
-    }
-    sweep_some(keys.size() + kBatch);
-    return n_unknown;
-}
+size_t Index::store(HolderId holder, KeySpan keys) { return Writer(*this).store(holder, keys); }
+size_t Index::keep(HolderId holder, KeySpan keys) { return Writer(*this).keep(holder, keys); }
+size_t Index::remove(HolderId holder, KeySpan keys) { return Writer(*this).remove(holder, keys); }
 
 void Index::touch(HolderId holder, KeySpan keys) {
     const std::lock_guard write(write_);
@@ -145,19 +119,6 @@ bool Index::has(HolderId holder, uint64_t key) const {
 size_t Index::size(HolderId holder) const {
     const std::shared_lock lock(table_lock_);
     return require(holder).n_keys;
-}
-
-size_t Index::total(std::span<const HolderId> holders) const {
-    const std::shared_lock lock(table_lock_);
-    size_t n_keys = 0;
-    for (const HolderId holder : holders) n_keys += require(holder).n_keys;
-    return n_keys;
-}
-
-bool Index::any_has(std::span<const HolderId> holders, uint64_t key) const {
-    const std::shared_lock lock(table_lock_);
-    const SetId set = table_.find(key);
-    return set != kEmptySet && std::ranges::any_of(holders, [&](HolderId holder) { return sets_.has(set, require(holder).slot); });
 }
 
 Presence Index::presence(KeySpan keys) const {
@@ -233,10 +194,22 @@ Statistics Index::statistics() {
     return found;
 }
 
+// -- several changes by one writer ---------------------------------------------------------------------------------
+
+size_t Index::Writer::total(std::span<const HolderId> holders) const {
+    size_t n_keys = 0;
+    for (const HolderId holder : holders) n_keys += index_.require(holder).n_keys;
+    return n_keys;
+}
+
+bool Index::Writer::any_has(std::span<const HolderId> holders, uint64_t key) const {
+    const SetId set = index_.table_.find(key);
+    return set != kEmptySet && std::ranges::any_of(holders, [&](HolderId holder) { return index_.sets_.has(set, index_.require(holder).slot); });
+}
+
 // -- steps --------------------------------------------------------------------------------------------------------
 
 size_t Index::take_in(HolderId holder, KeySpan keys, bool counts_copies) {
-    const std::lock_guard write(write_);
     Holder& state = change(holder);
     std::array<uint64_t, kBatch> batch, fresh;
     for (size_t end = keys.size(); end > 0;) {
@@ -260,6 +233,32 @@ size_t Index::take_in(HolderId holder, KeySpan keys, bool counts_copies) {
     const size_t n_evicted = shrink(state, keys.size());
     sweep_some(keys.size() + kBatch);
     return n_evicted;
+}
+
+size_t Index::take_out(HolderId holder, KeySpan keys) {
+    Holder& state = change(holder);
+    std::array<uint64_t, kBatch> batch, dropped;
+    size_t n_unknown = 0;
+    for (size_t begin = 0; begin < keys.size(); begin += kBatch) {
+        const size_t n_keys = std::min(keys.size() - begin, kBatch);
+        keys.copy(begin, n_keys, batch.data());
+        size_t n_dropped = 0;
+        for (size_t i = 0; i < n_keys; ++i) {
+            state.recency.prefetch(batch[std::min(i + kAhead, n_keys - 1)]);
+            if (CopiesRow* row = state.repeated.find(batch[i])) {
+                take_copy(state, *row);
+            } else if (state.recency.erase(batch[i])) {
+                --state.n_copies;
+                dropped[n_dropped++] = batch[i];
+            } else {
+                ++n_unknown;
+            }
+        }
+        state.n_keys = state.recency.size();
+        drop(state.slot, {dropped.data(), n_dropped});
+    }
+    sweep_some(keys.size() + kBatch);
+    return n_unknown;
 }
 
 void Index::add_copy(Holder& holder, uint64_t key) {

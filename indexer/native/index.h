@@ -76,8 +76,6 @@ public:
     size_t set_capacity(HolderId holder, std::optional<size_t> n_blocks);
     bool has(HolderId holder, uint64_t key) const;
     size_t size(HolderId holder) const;
-    size_t total(std::span<const HolderId> holders) const;                  // sum of their sizes
-    bool any_has(std::span<const HolderId> holders, uint64_t key) const;  // one read of the table
     Presence presence(KeySpan keys) const;
 
     // Fills `page` with the next rows, up to `n_rows`. Throws HolderChanged if the holder changed since the last page.
@@ -89,6 +87,21 @@ public:
     size_t sweep(size_t n_keys);
 
     Statistics statistics();
+
+    // Exclusive access for several changes: other writers wait, and reads beside it need no lock, since nobody else writes.
+    class Writer {
+    public:
+        explicit Writer(Index& index) : index_(index), lock_(index.write_) {}
+        size_t store(HolderId holder, KeySpan keys) { return index_.take_in(holder, keys, true); }
+        size_t keep(HolderId holder, KeySpan keys) { return index_.take_in(holder, keys, false); }
+        size_t remove(HolderId holder, KeySpan keys) { return index_.take_out(holder, keys); }
+        size_t total(std::span<const HolderId> holders) const;                // sum of their sizes
+        bool any_has(std::span<const HolderId> holders, uint64_t key) const;  // one read of the table
+
+    private:
+        Index& index_;
+        const std::lock_guard<std::mutex> lock_;
+    };
 
 private:
     struct Holder {
@@ -115,6 +128,7 @@ private:
     SlotId pick_slot(HolderId holder) const;
     void assign_slot(SlotId slot, HolderId meaning);
     size_t take_in(HolderId holder, KeySpan keys, bool counts_copies);
+    size_t take_out(HolderId holder, KeySpan keys);
     void add(Holder& holder, std::span<const uint64_t> keys);
     void drop(SlotId slot, std::span<const uint64_t> keys);
     void add_copy(Holder& holder, uint64_t key);

@@ -123,10 +123,13 @@ void Ledger::forget_routes() {
 Applied Ledger::apply(const Batch& batch, size_t begin, size_t n_blocks) {
     const std::lock_guard lock(lock_);
     Applied done{begin};
+    if (index_ == nullptr) return done;
+    Index::Writer index(*index_);
     const auto& events = batch.events();
-    for (; index_ != nullptr && done.position < events.size() && done.n_blocks < n_blocks; ++done.position) {
+    for (; done.position < events.size() && done.n_blocks < n_blocks; ++done.position) {
         const Event& event = events[done.position];
-        if (event.kind == EventKind::kStored ? !take_stored(batch, event, done) : !take_removed(batch, event, done)) break;
+        const bool is_stored = event.kind == EventKind::kStored;
+        if (is_stored ? !take_stored(index, batch, event, done) : !take_removed(index, batch, event, done)) break;
         done.n_blocks += 1 + event.n_hashes;
     }
     return done;
@@ -145,7 +148,7 @@ const Route* Ledger::find_route(const Event& event, bool is_removal) {
     return &*found;
 }
 
-bool Ledger::take_stored(const Batch& batch, const Event& event, Applied& done) {
+bool Ledger::take_stored(Index::Writer& index, const Batch& batch, const Event& event, Applied& done) {
     const Route* route = find_route(event, false);
     bool learns = false;
     if (route == nullptr || !may_learn(event, *route, learns)) return false;
@@ -154,9 +157,9 @@ bool Ledger::take_stored(const Batch& batch, const Event& event, Applied& done) 
     if (!look_up(hashes) && !(learns && learn(batch, event))) return false;
     if (!route->is_fastest && !keeps_chunk(event, *route, hashes.back())) return false;
     const KeySpan keys = span_of(keys_);
-    done.n_evicted += route->is_shared ? index_->keep(route->holder, keys) : index_->store(route->holder, keys);
-    for (const HolderId copy : route->copies) done.n_evicted += index_->keep(copy, keys);
-    sweep(hashes.size());
+    done.n_evicted += route->is_shared ? index.keep(route->holder, keys) : index.store(route->holder, keys);
+    for (const HolderId copy : route->copies) done.n_evicted += index.keep(copy, keys);
+    sweep(index, hashes.size());
     return true;
 }
 
@@ -222,20 +225,20 @@ bool Ledger::keeps_chunk(const Event& event, const Route& route, uint64_t last_h
     return route.chunk != 0 && (hashes_.find(last_hash)->depth + 1) % route.chunk == 0;
 }
 
-bool Ledger::take_removed(const Batch& batch, const Event& event, Applied& done) {
+bool Ledger::take_removed(Index::Writer& index, const Batch& batch, const Event& event, Applied& done) {
     if (event.kind != EventKind::kRemoved) return false;
     const Route* route = find_route(event, true);
     if (route == nullptr || !route->takes_removals || !look_up(batch.hashes(event))) return false;
-    done.n_unknown += index_->remove(route->holder, span_of(keys_));
+    done.n_unknown += index.remove(route->holder, span_of(keys_));
     return true;
 }
 
-void Ledger::sweep(size_t n_blocks) {
+void Ledger::sweep(const Index::Writer& index, size_t n_blocks) {
     if (hashes_.size() <= kSlack) return;
-    const size_t limit = kSlack + 2 * index_->total(own_);
+    const size_t limit = kSlack + 2 * index.total(own_);
     for (size_t n_left = kSweptPerBlock * n_blocks; n_left > 0 && hashes_.size() > limit; --n_left) {
         const HashRow oldest = hashes_.pop_front();
-        if (index_->any_has(own_, oldest.block_key) || index_->any_has(shared_, oldest.block_key)) hashes_.push_back(oldest);
+        if (index.any_has(own_, oldest.block_key) || index.any_has(shared_, oldest.block_key)) hashes_.push_back(oldest);
     }
 }
 

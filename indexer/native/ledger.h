@@ -13,8 +13,9 @@
 
 namespace kvatlas {
 
-// One row of the hash table (`Known` in indexer/hash_table.py). `key` is the engine hash; `parent` is valid if `depth` is not 0.
-struct HashRow {
+// One row of the hash table (`Known` in indexer/hash_table.py), without padding. `key` is the engine hash; `parent` is valid if
+// `depth` is not 0.
+struct __attribute__((packed)) HashRow {
     uint64_t key, block_key, parent;
     uint32_t depth;
 };
@@ -75,13 +76,13 @@ private:
     static constexpr size_t kSweptPerBlock = 4;  // hashmap.py, SWEPT_PER_BLOCK
 
     const Route* find_route(const Event& event, bool is_removal);
-    bool take_stored(const Batch& batch, const Event& event, Applied& done);
-    bool take_removed(const Batch& batch, const Event& event, Applied& done);
+    bool take_stored(Index::Writer& index, const Batch& batch, const Event& event, Applied& done);
+    bool take_removed(Index::Writer& index, const Batch& batch, const Event& event, Applied& done);
     bool may_learn(const Event& event, const Route& route, bool& learns) const;
     bool look_up(std::span<const uint64_t> hashes);
     bool learn(const Batch& batch, const Event& event);
     bool keeps_chunk(const Event& event, const Route& route, uint64_t last_hash);
-    void sweep(size_t n_blocks);
+    void sweep(const Index::Writer& index, size_t n_blocks);
     std::optional<uint64_t> root_of(const Event& event) const;
 
     const uint64_t seed_;

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
+from dataclasses import asdict
+from itertools import islice
 from pathlib import Path
+from random import Random
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hostile.generators.events import inputs
 from kvatlas.events import wire
 from kvatlas.events.errors import WireError
 from kvatlas.events.model import Batch
-from kvatlas.indexer.factory import index_core
+from kvatlas.indexer.atlas import Atlas
+from kvatlas.indexer.factory import REFERENCE, index_core
+from kvatlas.indexer.tiers import TierSpec, TierTable
 from support.recording import read_frames, read_lines
 
 CORE = index_core()
@@ -129,3 +136,33 @@ TOKENS = st.lists(
 @given(TOKENS)
 def test_token_ids_of_any_size_are_read_alike(tokens: list[int]) -> None:
     assert same(msgspec.msgpack.encode([1.5, [["BlockStored", [1], None, tokens, 1]]]))
+
+
+MANY_TOKENS = msgspec.msgpack.encode(
+    [1.5, [STORED | {"token_ids": [1, 200, 70_000, 300] * 8, "block_size": 16}, REMOVED], 0]
+)
+
+
+@given(st.integers(0, len(MANY_TOKENS) - 1), st.integers(0, 255))
+def test_damaged_lists_of_token_ids_are_read_alike(at: int, byte: int) -> None:
+    assert same(MANY_TOKENS[:at] + bytes([byte]) + MANY_TOKENS[at + 1 :])
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_hostile_payloads_leave_the_same_state_and_counters(seed: int) -> None:
+    atlases = [
+        (
+            core,
+            Atlas(tiers=TierTable([TierSpec("gpu", ("GPU",)), TierSpec("cpu", ("CPU",))]), seed=1, core=core),
+        )
+        for core in (REFERENCE, CORE)
+    ]
+    for _, atlas in atlases:
+        atlas.add("a")
+    for payload in islice(inputs(Random(seed)), 40):
+        for core, atlas in atlases:
+            with contextlib.suppress(WireError):
+                atlas.apply("a", 0, core.decode_batch(payload))
+        first, second = (atlas.ledger("a", 0) for _, atlas in atlases)
+        assert asdict(first.counters) == asdict(second.counters)
+    assert first.dump(now=0.0) == second.dump(now=0.0)

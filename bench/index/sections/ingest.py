@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import statistics
 from collections.abc import Sequence
 from multiprocessing.connection import Connection
 
@@ -14,7 +15,7 @@ from ..columns import SYSTEMS, Answer, Column, compare
 from ..loads import IngestLoad
 from ..measured import make_system
 from ..publisher import PHASES, Publisher, publishing
-from ..results import Row, Samples, Section, Target
+from ..results import Figure, Row, Samples, Section, Target
 from ..sizes import Size
 from ..systems import cpu_s
 
@@ -30,27 +31,40 @@ def measure_ingest(columns: Sequence[Column], size: Size, progress: Progress) ->
     rows: list[Row] = []
     for load in progress.track(size.ingest, description="ingest"):
         taken = Samples()
+        slices: dict[Column, list[list[float]]] = {}
         with publishing(load) as publisher:
             for _ in range(size.ingest_rounds):
                 for column in [c for c in SYSTEMS if c in columns]:
-                    seconds = _run(publisher, column, load)
+                    seconds, shares = _run(publisher, column, load)
                     taken.add(column, seconds / load.n_block_events)
+                    slices.setdefault(column, []).append(shares)
         label = f"{load.mix}, {load.n_publishers} publishers"
-        rows.append(Row(label, "ns", taken.medians(per=_NS), Target(2, Column.SERVICE)))
+        rows.append(Row(label, "ns", taken.medians(per=_NS), Target(4, Column.SERVICE)))
+        if load.is_long:
+            rows.append(Row(f"{label}, slowest slice / median", "ratio", _slowest(slices), Target(2)))
     return Section("ingest", "Ingest, CPU time per block event", rows)
 
 
-def _run(publisher: Publisher, column: Column, load: IngestLoad) -> float:
-    """Return the CPU seconds of the measured phase."""
-    seconds = 0.0
+def _slowest(slices: dict[Column, list[list[float]]]) -> dict[Column, Figure]:
+    """Return the slowest slice of each column as a multiple of its median one.
+
+    Each slice counts as in its fastest round: growth and sweeps come at the same place every time, other work does not.
+    """
+    found = {column: list(map(min, zip(*rounds, strict=True))) for column, rounds in slices.items()}
+    return {column: Figure(max(each) / statistics.median(each)) for column, each in found.items() if each}
+
+
+def _run(publisher: Publisher, column: Column, load: IngestLoad) -> tuple[float, list[float]]:
+    """Return the CPU seconds of the measured phase, and those of its slices."""
+    seconds, slices = 0.0, list[float]()
     with child(consume, column, load, publisher.addresses) as consumer:
         for phase in PHASES:
             receive(consumer)
             publisher.send(phase)
-            seconds = receive(consumer)
+            seconds, slices = receive(consumer)
         residencies, overlap = receive(consumer)
     _check(column, load, residencies, overlap)
-    return seconds
+    return seconds, slices
 
 
 def _check(column: Column, load: IngestLoad, residencies: dict[int, int], overlap: Answer) -> None:
@@ -67,7 +81,7 @@ def _check(column: Column, load: IngestLoad, residencies: dict[int, int], overla
 
 
 def consume(pipe: Connection, column: Column, load: IngestLoad, addresses: list[str]) -> None:
-    """Run the consuming process: send each phase's CPU seconds when it ends, then (residencies, overlap)."""
+    """Run the consuming process: send each phase's CPU seconds and slices when it ends, then (residencies, overlap)."""
     uvloop.run(_consume(pipe, column, load, addresses))
 
 
@@ -79,6 +93,6 @@ async def _consume(pipe: Connection, column: Column, load: IngestLoad, addresses
         for phase in PHASES:
             before = cpu_s()
             pipe.send(None)
-            pipe.send(await system.finished(phase) - before)
+            pipe.send((await system.finished(phase) - before, system.slices()))
         pipe.send((await system.residencies(), (await system.timed_match(load.probe))[1]))
         await system.close()

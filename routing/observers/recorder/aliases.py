@@ -13,10 +13,6 @@ import secrets
 from array import array
 from pathlib import Path
 
-from cryptography.hazmat.primitives.ciphers import Cipher
-from cryptography.hazmat.primitives.ciphers.algorithms import AES
-from cryptography.hazmat.primitives.ciphers.modes import ECB
-
 from ...errors import RecorderError
 
 MIN_SECRET_BYTES = 16
@@ -32,6 +28,11 @@ class BlockAliases:
     """
 
     def __init__(self, secret: bytes) -> None:
+        # 6 MB that a process without a recorder does not need
+        from cryptography.hazmat.primitives.ciphers import Cipher  # noqa: PLC0415
+        from cryptography.hazmat.primitives.ciphers.algorithms import AES  # noqa: PLC0415
+        from cryptography.hazmat.primitives.ciphers.modes import ECB  # noqa: PLC0415
+
         self._cipher = Cipher(AES(secret), ECB())  # noqa: S305 - single blocks need a keyed permutation
 
     def of(self, keys: array[int]) -> tuple[int, ...]:
