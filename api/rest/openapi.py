@@ -8,6 +8,8 @@ from fastapi import FastAPI
 
 from .auth import Tokens
 from .examples import EXAMPLES
+from .limits import QUESTIONS
+from .question_bodies import MSGPACK
 
 Description = dict[str, Any]
 
@@ -32,6 +34,7 @@ def _complete(description: Description, tokens: Tokens) -> None:
         for method, operation in operations.items():
             _correct_streams(operation)
             _give_examples(operation, method, path)
+            _offer_message_pack(operation, path)
             if tokens.wanted(method.upper(), path):
                 operation["security"] = [{"bearer": []}]
                 operation["responses"]["401"] = _ANSWER_401
@@ -52,6 +55,19 @@ def _correct_streams(operation: Description) -> None:
         for kind, media in answer.get("content", {}).items():
             if kind == "text/event-stream":
                 media["schema"].pop("type", None)
+
+
+def _offer_message_pack(operation: Description, path: str) -> None:
+    if path in QUESTIONS:
+        operation["requestBody"]["content"][MSGPACK] = {
+            "schema": {
+                "type": "string",
+                "contentMediaType": MSGPACK,
+                "description": "the same fields; a list of token ids may be binary, 4 bytes each, little endian, and "
+                "one of hashes or keys with 8 bytes each",
+            },
+            "example": "a map in MessagePack",
+        }
 
 
 def _give_examples(operation: Description, method: str, path: str) -> None:
