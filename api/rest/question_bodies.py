@@ -115,7 +115,7 @@ class QuestionBodies(Generic[ModelT]):
         code = self._numbers.type_code(name)
         if code is None:
             raise _invalid("a list of integers alone may be binary", "msgpack_binary", name)
-        numbers = array(code)
+        numbers: array[int] = array(code)
         if len(items) % numbers.itemsize:
             raise _invalid(
                 f"{len(items)} bytes are not whole integers of {numbers.itemsize} bytes",

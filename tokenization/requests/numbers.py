@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 _Cutter = Callable[[bytes, Sequence[str], Sequence[str]], tuple[bytes, list[bytes | None]] | None]
 
@@ -32,7 +33,7 @@ class NumberFields:
     narrow: tuple[str, ...] = ()
     wide: tuple[str, ...] = ()
 
-    def type_code(self, name: str) -> str | None:
+    def type_code(self, name: str) -> Literal["I", "Q"] | None:
         """Return the type of the arrays of the list `name`, None if it is not one of these lists."""
         return "I" if name in self.narrow else "Q" if name in self.wide else None
 

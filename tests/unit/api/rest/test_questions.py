@@ -41,8 +41,7 @@ async def shown(asked: BaseModel, _n_bytes: int = 0) -> Response:
     for name in ("seq_hashes", "block_hashes", "keys"):
         if fields.get(name) is not None:
             fields[name] = [each % 2**64 for each in fields[name]]
-    listed = {name: list(each) if isinstance(each, array) else each for name, each in fields.items()}
-    return Response(json.dumps(listed), media_type=JSON)
+    return Response(json.dumps(fields, default=list[int]), media_type=JSON)
 
 
 @cache
@@ -360,7 +359,7 @@ async def test_message_pack_is_answered_as_json(path: str, value: object, same: 
         pytest.param(b"\x81\xa1x" + b"\x91" * 5000 + b"\x90", 422, "body", id="nested"),
         pytest.param(packed({str(number): 0 for number in range(65)}), 413, None, id="members"),
         pytest.param(b"\xdf\xff\xff\xff\xff", 413, None, id="members_that_do_not_come"),
-        pytest.param(packed({"token_ids": b"", "x": [[]] * 70_000}), 413, None, id="many_values"),
+        pytest.param(packed({"token_ids": b"", "x": [0] * 70_000}), 413, None, id="many_values"),
         pytest.param(packed({"token_ids": bytes(4 * MAX_COST + 4)}), 413, None, id="many_ids"),
     ],
 )
