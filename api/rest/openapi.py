@@ -9,7 +9,7 @@ from fastapi import FastAPI
 from .auth import Tokens
 from .examples import EXAMPLES
 from .limits import QUESTIONS
-from .question_bodies import MSGPACK
+from .question_bodies import JSON, MSGPACK
 
 Description = dict[str, Any]
 
@@ -58,16 +58,13 @@ def _correct_streams(operation: Description) -> None:
 
 
 def _offer_message_pack(operation: Description, path: str) -> None:
+    """Offer the body of a question in MessagePack, whose schema is that of JSON but for binary."""
     if path in QUESTIONS:
-        operation["requestBody"]["content"][MSGPACK] = {
-            "schema": {
-                "type": "string",
-                "contentMediaType": MSGPACK,
-                "description": "the same fields; a list of token ids may be binary, 4 bytes each, little endian, and "
-                "one of hashes or keys with 8 bytes each",
-            },
-            "example": "a map in MessagePack",
-        }
+        body = operation["requestBody"]
+        body["content"][MSGPACK] = dict(body["content"][JSON])
+        body["description"] = (
+            "In MessagePack a list of integers may be binary, little endian: token ids of 4 bytes, hashes and keys of 8."
+        )
 
 
 def _give_examples(operation: Description, method: str, path: str) -> None:

@@ -74,16 +74,17 @@ class QuestionDoor:
         """Return the question, None if the library is to read it."""
         kind = content_type.partition(";")[0].strip().lower()
         if kind == MSGPACK:
-            return await self._in_turn(bodies.unpacked, body)
+            return await self._in_turn(bodies.unpacked, body, at_once=MAX_LIGHT_BYTES)
         if kind == JSON and len(body) <= MAX_LIGHT_BYTES and (asked := bodies.at_once(body)) is not None:
             return asked
         if len(body) <= LIGHT_BYTES or "json" not in content_type:
             return None
-        return await self._in_turn(bodies.decoded, body)
+        return await self._in_turn(bodies.decoded, body, at_once=LIGHT_BYTES)
 
-    async def _in_turn(self, read: Callable[[bytes], BaseModel], body: bytes) -> BaseModel:
+    async def _in_turn(self, read: Callable[[bytes], BaseModel], body: bytes, *, at_once: int) -> BaseModel:
+        """Read a body, in the thread if it has more than `at_once` bytes."""
         try:
-            if len(body) <= LIGHT_BYTES:
+            if len(body) <= at_once:
                 return read(body)
             return await self._reader.run(partial(read, body), n_bytes=len(body))
         except NotReadError as error:
