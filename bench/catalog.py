@@ -17,6 +17,7 @@ MODULES = {
     "observers": "routing.observers",
     "request-server": "api.request_server",
     "extproc": "api.extproc",
+    "query": "index.query",
     "dashboard": "api.dashboard",
     "soak": "api.soak",
 }

@@ -8,6 +8,7 @@ from importlib.metadata import version
 from fastapi import FastAPI, Response
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 from starlette.applications import Starlette
+from starlette.middleware.exceptions import ExceptionMiddleware
 from starlette.requests import Request
 from starlette.routing import Route
 
@@ -37,14 +38,14 @@ from .models import ErrorOut
 from .open_calls import OpenCalls
 from .openapi import describe
 from .process import ProcessState, process_routes
-from .questions import question_route
+from .questions import QuestionDoor
 from .recorder import recorder_routes
 from .reference import reference_routes
 from .registration import registration_routes
 from .reviewed import MetricsReviews, ReviewAuth
-from .score import score_routes
+from .score import Scores, score_routes
 from .shadow import shadow_routes
-from .standard import standard_routes
+from .standard import ModelNames, StandardQueries, standard_routes
 from .ui import ui_routes
 from .weights import weight_routes
 
@@ -91,19 +92,21 @@ def rest_app(
         responses={"4XX": {"model": ErrorOut}, "5XX": {"model": ErrorOut}},
     )
     install_error_handlers(app)
+    queries = StandardQueries(picker.fleet, ModelNames(model_names, instances), picker.reader)
+    scores = Scores(picker)
+    questions = queries.questions | scores.questions
+    app.add_middleware(QuestionDoor, questions=questions, reader=picker.reader, metrics=metrics)
+    # The library handles errors only below its middleware.
+    handlers = {kind: handler for kind, handler in app.exception_handlers.items() if kind is not Exception}
+    app.add_middleware(ExceptionMiddleware, handlers=handlers)
     tokens = Tokens(live.in_force.server.auth)
     _guard(app, live.in_force, tokens, metrics)
     if reviews is not None:
         app.add_middleware(ReviewAuth, reviews=reviews)
     networks = [parse_network(text) for text in live.in_force.rest.register_allow]
     app.include_router(registration_routes(picker.fleet, instances, allowed=networks, metrics=metrics))
-    question = question_route(picker.reader, metrics)
-    app.include_router(
-        standard_routes(
-            picker.fleet, instances, model_names=model_names, reader=picker.reader, route_class=question
-        )
-    )
-    app.include_router(score_routes(picker, route_class=question))
+    app.include_router(standard_routes(queries))
+    app.include_router(score_routes(scores))
     app.include_router(decision_routes(answers))
     app.include_router(audit_routes(answers))
     app.include_router(endpoint_routes(picker.fleet))

@@ -22,7 +22,7 @@ _UNCOUNTED = PROBES | {LIVE_PATH}
 _CLOSE = {"Connection": "close"}
 """Header of a refusal whose body is not read to its end."""
 
-_LONG_QUESTIONS = frozenset({"/query", "/query_by_hash", "/v1/score"})
+QUESTIONS = frozenset({"/query", "/query_by_hash", "/v1/score"})
 """Paths whose bodies may have the full length, and are read in a thread."""
 
 SHORT_BODY_BYTES = 256 * 1024
@@ -84,7 +84,7 @@ class BodyReception:
         """Return the body, None if the client is gone."""
         limit = self._config.max_body_bytes
         setting = "rest.maxBodyBytes of "
-        if scope["path"] not in _LONG_QUESTIONS and limit > SHORT_BODY_BYTES:
+        if scope["path"] not in QUESTIONS and limit > SHORT_BODY_BYTES:
             limit, setting = SHORT_BODY_BYTES, ""
         pieces: list[bytes] = []
         self._uploads[upload] = None

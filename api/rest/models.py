@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import (
     AfterValidator,
@@ -15,6 +15,7 @@ from pydantic import (
 )
 from pydantic.alias_generators import to_camel
 
+from ...tokenization.requests.numbers import NumberFields
 from .numbers import checked_hashes, checked_token_ids
 
 TokenId = Annotated[int, Field(ge=0, lt=2**32)]
@@ -59,6 +60,8 @@ class Standard(BaseModel):
 class QueryRequest(Standard):
     """Body of `/query`."""
 
+    numbers: ClassVar[NumberFields] = NumberFields(narrow=("token_ids",))
+
     token_ids: TokenIds = Field(description="token ids of the whole prompt")
     model: Text | None = Field(
         None,
@@ -76,6 +79,8 @@ class QueryRequest(Standard):
 
 class QueryByHashRequest(Standard):
     """Body of `/query_by_hash`: either chained hashes or local ones."""
+
+    numbers: ClassVar[NumberFields] = NumberFields(wide=("seq_hashes", "block_hashes"))
 
     seq_hashes: Hashes | None = Field(None, description="chained block keys")
     block_hashes: Hashes | None = Field(None, description="un-chained local hashes, chained here")
@@ -179,6 +184,7 @@ class ScoreRequest(Own):
     """Body of `/v1/score`: one of `prompt`, `messages`, `token_ids`, `keys`."""
 
     model_config = ConfigDict(alias_generator=None, extra="forbid")
+    numbers: ClassVar[NumberFields] = NumberFields(narrow=("token_ids",), wide=("keys",))
 
     model: Text = Field("", description="model name, or the name of a LoRA adapter")
     prompt: Text | None = Field(None, description="text, tokenized as a completion prompt")

@@ -22,7 +22,9 @@ def checked_hashes(value: object, check_each: ValidatorFunctionWrapHandler) -> o
 
 
 def _as_array(value: object, code: str) -> array[int] | None:
-    """Return `value` as an array of that type, None unless it is a list of integers that fit."""
+    """Return `value` as an array of that type, None unless it is one, or a list of integers that fit."""
+    if isinstance(value, array) and cast("array[int]", value).typecode == code:
+        return cast("array[int]", value)
     if not isinstance(value, list):
         return None
     try:

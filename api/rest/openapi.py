@@ -8,6 +8,8 @@ from fastapi import FastAPI
 
 from .auth import Tokens
 from .examples import EXAMPLES
+from .limits import QUESTIONS
+from .question_bodies import JSON, MSGPACK
 
 Description = dict[str, Any]
 
@@ -32,6 +34,7 @@ def _complete(description: Description, tokens: Tokens) -> None:
         for method, operation in operations.items():
             _correct_streams(operation)
             _give_examples(operation, method, path)
+            _offer_message_pack(operation, path)
             if tokens.wanted(method.upper(), path):
                 operation["security"] = [{"bearer": []}]
                 operation["responses"]["401"] = _ANSWER_401
@@ -52,6 +55,16 @@ def _correct_streams(operation: Description) -> None:
         for kind, media in answer.get("content", {}).items():
             if kind == "text/event-stream":
                 media["schema"].pop("type", None)
+
+
+def _offer_message_pack(operation: Description, path: str) -> None:
+    """Offer the body of a question in MessagePack, whose schema is that of JSON but for binary."""
+    if path in QUESTIONS:
+        body = operation["requestBody"]
+        body["content"][MSGPACK] = dict(body["content"][JSON])
+        body["description"] = (
+            "In MessagePack a list of integers may be binary, little endian: token ids of 4 bytes, hashes and keys of 8."
+        )
 
 
 def _give_examples(operation: Description, method: str, path: str) -> None:

@@ -1,81 +1,105 @@
-"""Routes of questions, whose bodies may be long: these are decoded and checked in a thread."""
+"""The door of questions, whose bodies may be long: lists of integers are read without an object for each, others in a thread."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
-import msgspec
-from fastapi import Request, Response
-from fastapi.exceptions import RequestValidationError
-from fastapi.routing import APIRoute
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import BaseModel
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ...tokenization.errors import NotReadError
 from ...tokenization.reading import Reader
-from ...tokenization.requests.cost import LIGHT_BYTES, decoding_cost
+from ...tokenization.requests.cost import LIGHT_BYTES, MAX_LIGHT_BYTES
 from .errors import UnavailableError
 from .metrics import RestMetrics
+from .question_bodies import JSON, MSGPACK, QuestionBodies
 
 
-def question_route(reader: Reader, metrics: RestMetrics) -> type[APIRoute]:
-    """Return the class of routes that read long bodies in `reader`'s thread. Short ones are left to the library.
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A POST that changes nothing.
+
+    Attributes:
+        model: of its body.
+        answer: returns the response to a body, from the model and the body's length.
+    """
+
+    model: type[BaseModel]
+    answer: Callable[[Any, int], Awaitable[Response]]
+
+
+class QuestionDoor:
+    """Answers questions before the library comes to them, which gets short bodies that are unusual or invalid.
 
     Args:
-        reader: the thread; its limit of cost applies.
+        app: the library.
+        questions: path -> question.
+        reader: thread for bodies that take long to read; its limit of cost applies.
         metrics: counts refusals.
     """
 
-    class QuestionRoute(APIRoute):
-        def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-            usual = super().get_route_handler()
-            (question,) = self.dependant.body_params
-            model = cast("type[BaseModel]", question.field_info.annotation)
-            decode = partial(_decoded, model, max_cost=reader.max_cost)
-            answers: TypeAdapter[object] = TypeAdapter(self.response_model)
+    def __init__(
+        self, app: ASGIApp, *, questions: Mapping[str, Question], reader: Reader, metrics: RestMetrics
+    ) -> None:
+        self._app, self._reader, self._metrics = app, reader, metrics
+        self._questions = {
+            path: (each.answer, QuestionBodies(each.model, max_cost=reader.max_cost))
+            for path, each in questions.items()
+        }
 
-            async def handle(request: Request) -> Response:
-                body = await request.body()
-                if len(body) <= LIGHT_BYTES or "json" not in request.headers.get("content-type", ""):
-                    return await usual(request)
-                try:
-                    asked = await reader.run(partial(decode, body), n_bytes=len(body))
-                except NotReadError as error:
-                    metrics.refused("not_read")
-                    raise UnavailableError(str(error)) from error
-                except HTTPException:
-                    metrics.refused("too_complex")
-                    raise
-                arguments: dict[str, object] = {question.name: asked}
-                if self.dependant.request_param_name is not None:
-                    arguments[self.dependant.request_param_name] = request
-                answer = await self.endpoint(**arguments)
-                return Response(answers.dump_json(answer, by_alias=True), media_type="application/json")
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one connection event."""
+        found = self._questions.get(scope["path"]) if scope["type"] == "http" else None
+        if found is None or scope["method"] != "POST":
+            await self._app(scope, receive, send)
+            return
+        answer, bodies = found
+        message = await receive()
+        body: bytes = message.get("body", b"")
+        asked = await self._read(bodies, body, Headers(scope=scope).get("content-type", ""))
+        if asked is None:
+            await self._app(scope, _again(message, receive), send)
+            return
+        await (await answer(asked, len(body)))(scope, receive, send)
 
-            return handle
+    async def _read(
+        self, bodies: QuestionBodies[BaseModel], body: bytes, content_type: str
+    ) -> BaseModel | None:
+        """Return the question, None if the library is to read it."""
+        kind = content_type.partition(";")[0].strip().lower()
+        if kind == MSGPACK:
+            return await self._in_turn(bodies.unpacked, body, at_once=MAX_LIGHT_BYTES)
+        if kind == JSON and len(body) <= MAX_LIGHT_BYTES and (asked := bodies.at_once(body)) is not None:
+            return asked
+        if len(body) <= LIGHT_BYTES or "json" not in content_type:
+            return None
+        return await self._in_turn(bodies.decoded, body, at_once=LIGHT_BYTES)
 
-    return QuestionRoute
+    async def _in_turn(self, read: Callable[[bytes], BaseModel], body: bytes, *, at_once: int) -> BaseModel:
+        """Read a body, in the thread if it has more than `at_once` bytes."""
+        try:
+            if len(body) <= at_once:
+                return read(body)
+            return await self._reader.run(partial(read, body), n_bytes=len(body))
+        except NotReadError as error:
+            self._metrics.refused("not_read")
+            raise UnavailableError(str(error)) from error
+        except HTTPException:
+            self._metrics.refused("too_complex")
+            raise
 
 
-def _decoded(model: type[BaseModel], body: bytes, *, max_cost: int) -> BaseModel:
-    """Decode and check a body.
+def _again(message: Message, receive: Receive) -> Receive:
+    """Return a `receive` that returns a message once more first."""
+    messages = [message]
 
-    Raises:
-        HTTPException: it costs too much.
-        RequestValidationError: it is no JSON, or does not fit.
-    """
-    cost = decoding_cost(body)
-    if cost > max_cost:
-        raise HTTPException(
-            413, f"reading the body costs {cost}, and tokenization.maxReadingCost is {max_cost}; ask in parts"
-        )
-    try:
-        return model.model_validate(msgspec.json.decode(body))
-    except ValidationError as error:
-        errors = error.errors(include_url=False, include_context=False, include_input=False)
-        raise RequestValidationError([{**each, "loc": ("body", *each["loc"])} for each in errors]) from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        invalid = {"type": "json_invalid", "loc": ("body",), "msg": "JSON decode error"}
-        raise RequestValidationError([invalid]) from None
+    async def received() -> Message:
+        return messages.pop() if messages else await receive()
+
+    return received

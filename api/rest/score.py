@@ -1,9 +1,12 @@
-"""`/v1/score`: the decision a prompt would get, with its reasons, without routing anything."""
+"""`/v1/score`: the decision a prompt would get, without routing it."""
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Request
-from fastapi.routing import APIRoute
+from array import array
+from typing import cast
+
+from fastapi import APIRouter, Response
+from pydantic import TypeAdapter
 
 from ...indexer.atlas import keys_of
 from ...routing.dry_run import PromptQuery, dry_run
@@ -12,17 +15,31 @@ from .decision_models import ScoreResponse
 from .errors import UnavailableError
 from .explanation import score_response
 from .models import ScoreRequest
+from .question_bodies import JSON
+from .questions import Question
+
+_write = TypeAdapter(ScoreResponse).dump_json
 
 
-def score_routes(picker: Picker, *, route_class: type[APIRoute]) -> APIRouter:
-    """Return the route of `/v1/score`."""
-    router = APIRouter(prefix="/v1", tags=["kvatlas"], route_class=route_class)
+class Scores:
+    """Answers `/v1/score`.
 
-    @router.post("/score", summary="Which endpoint would take this prompt, and why?")
-    async def score(request: ScoreRequest, http: Request) -> ScoreResponse:
-        """Return every endpoint with its prefix, scores, weights and total."""
+    Args:
+        picker: decides.
+    """
+
+    def __init__(self, picker: Picker) -> None:
+        self._picker = picker
+
+    async def of(self, request: ScoreRequest, n_bytes: int = 0) -> Response:
+        """Return every endpoint with its prefix, scores, weights and total; `n_bytes` is the length of the body.
+
+        Raises:
+            RequestError, NotReadError: as of `dry_run`.
+            UnavailableError: there is no endpoint.
+        """
         decision = await dry_run(
-            picker,
+            self._picker,
             PromptQuery(
                 model=request.model,
                 text=request.prompt,
@@ -31,13 +48,32 @@ def score_routes(picker: Picker, *, route_class: type[APIRoute]) -> APIRouter:
                 keys=keys_of(request.keys) if request.keys is not None else None,
                 block_size=request.block_size,
                 cache_salt=request.cache_salt,
-                n_bytes=len(await http.body()),
+                n_bytes=0
+                if isinstance(cast("object", request.token_ids), array)
+                else n_bytes,  # ids are read already
             ),
         )
         if decision is None:
             raise UnavailableError(
                 "there is no endpoint; endpoints.static, endpoints.file or endpoints.kubernetes says where they are"
             )
-        return score_response(decision)
+        return Response(_write(score_response(decision), by_alias=True), media_type=JSON)
+
+    @property
+    def questions(self) -> dict[str, Question]:
+        """It, for the door."""
+        return {"/v1/score": Question(ScoreRequest, self.of)}
+
+
+def score_routes(scores: Scores) -> APIRouter:
+    """Return the route of `/v1/score`."""
+    router = APIRouter(prefix="/v1", tags=["kvatlas"])
+
+    @router.post(
+        "/score", summary="Which endpoint would take this prompt, and why?", response_model=ScoreResponse
+    )
+    async def score(request: ScoreRequest) -> Response:
+        """Return every endpoint with its prefix, scores, weights and total."""
+        return await scores.of(request)
 
     return router

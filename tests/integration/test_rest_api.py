@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ STATIC = [
     {"name": name, "address": f"127.0.0.1:{number}", "events": "", "metrics": ""}
     for number, name in enumerate(("a", "b/c", "d"), 1)
 ]
+HOOKS = Path(__file__).parents[1] / "support" / "schemathesis_hooks.py"
 N_EXAMPLES = "6"
 """Calls made up for each operation."""
 NOT_CHECKED = "positive_data_acceptance"
@@ -51,6 +53,7 @@ async def test_generated_calls_get_responses_of_the_description(tmp_path: Path) 
             *("--mode", "all", "--max-examples", N_EXAMPLES, "--exclude-checks", NOT_CHECKED, "--no-color"),
             stdout=asyncio.subprocess.PIPE,
             cwd=tmp_path,
+            env=os.environ | {"SCHEMATHESIS_HOOKS": str(HOOKS)},
         )
         report, _ = await process.communicate()
         assert process.returncode == 0, report.decode()

@@ -6,6 +6,12 @@ Stage: TypeAlias = tuple[bool, Sequence[Sequence[Element]]]
 
 def json_cost(json: bytes, container: int) -> int: ...
 
+# The text with `[]` in place of each list that was cut, and the lists' numbers in the order of the names (None: not cut). None
+# if nothing was cut, or a decoder must judge the text.
+def json_numbers(
+    json: bytes, narrow: Sequence[str], wide: Sequence[str]
+) -> tuple[bytes, list[bytes | None]] | None: ...
+
 @final
 class Cutter:
     def __new__(cls, *, tokens: Sequence[str], letters: bytes, followers: str) -> Cutter: ...

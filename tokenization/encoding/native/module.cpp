@@ -6,6 +6,7 @@
 #include "cutter.h"
 #include "encoder.h"
 #include "json_cost.h"
+#include "json_numbers.h"
 #include "python.h"
 #include "vocabulary.h"
 
@@ -268,8 +269,35 @@ PyObject* cost_of_json(PyObject*, Call call) {
     }, nullptr);
 }
 
+PyObject* numbers_of_json(PyObject*, Call call) {
+    return guarded([&]() -> PyObject* {
+        const auto args = call.arguments({"json", "narrow", "wide"});
+        const Buffer json(args[0], 1, "B", "json");
+        std::vector<NumberField> fields;
+        for_each(args[1], [&](PyObject* name) { fields.push_back({text_of(name), false}); });
+        for_each(args[2], [&](PyObject* name) { fields.push_back({text_of(name), true}); });
+        NumberCutter cutter({static_cast<const char*>(json.data()), json.n_bytes()}, fields);
+        bool is_cut = false;
+        {
+            std::optional<WithoutGil> others_run;
+            if (json.n_bytes() >= kLongText) others_run.emplace();
+            is_cut = cutter.run();
+        }
+        if (!is_cut) Py_RETURN_NONE;
+        const auto bytes = [](const std::string& text) { return PyBytes_FromStringAndSize(text.data(), static_cast<Py_ssize_t>(text.size())); };
+        Reference lists(PyList_New(0));
+        for (size_t field = 0; field < fields.size(); ++field) {
+            const Reference numbers(cutter.is_cut[field] ? bytes(cutter.numbers[field]) : Py_NewRef(Py_None));
+            if (PyList_Append(lists.get(), numbers.get()) < 0) throw Raised();
+        }
+        const Reference rest(bytes(cutter.rest));
+        return PyTuple_Pack(2, rest.get(), lists.get());
+    }, nullptr);
+}
+
 PyMethodDef module_methods[] = {
     method<cost_of_json>("json_cost"),
+    method<numbers_of_json>("json_numbers"),
     {nullptr, nullptr, 0, nullptr},
 };
 

@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry
 from kvatlas.api.rest.errors import install_error_handlers
 from kvatlas.api.rest.metrics import RestMetrics
 from kvatlas.api.rest.registration import registration_routes
-from kvatlas.api.rest.standard import standard_routes
+from kvatlas.api.rest.standard import ModelNames, StandardQueries, standard_routes
 from kvatlas.configs.address import HostPort
 from kvatlas.configs.endpoints import EndpointAddresses, RankAddresses
 from kvatlas.configs.schema import KVAtlasConfig
@@ -111,7 +111,7 @@ async def rest(model_names: frozenset[str]) -> AsyncGenerator[Rest]:
     app.include_router(
         registration_routes(fleet, registry, allowed=(), metrics=RestMetrics(CollectorRegistry()))
     )
-    app.include_router(standard_routes(fleet, registry, model_names=model_names, reader=Reader()))
+    app.include_router(standard_routes(StandardQueries(fleet, ModelNames(model_names, registry), Reader())))
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as client:
         yield Rest(client, fleet)
     for endpoint in list(fleet):
