@@ -102,7 +102,10 @@ async def whole_path(model: Path, folder: Path, mode: Mode) -> AsyncGenerator[Wh
             }
             for server in fleet.servers
         ]
-        config = {"model": {"names": [MODEL_NAME], "tokenizer": str(model)}, "endpoints": {"static": static}}
+        config: dict[str, Any] = {
+            "model": {"names": [MODEL_NAME], "tokenizer": str(model)},
+            "endpoints": {"static": static},
+        }
         config["server"] = ANY_PORTS  # gateways must have the time to notice its end
         async with serving(config, folder) as served:
             envoy_config = gateway_config(
