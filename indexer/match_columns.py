@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
@@ -80,6 +80,11 @@ class MatchColumns:
         line: NDArray[np.int32] = self.figures[2 * len(self.tiers) + which]
         return line
 
+    def known_rows(self) -> list[int]:
+        """Return the rows whose match is known."""
+        n_rows = self.figures.shape[1]
+        return [row for row in range(n_rows) if self.is_known is None or self.is_known[row]]
+
     def matches(self, rows: list[int]) -> list[PrefixMatch]:
         """Return the matches of some known endpoints. Cost: about 1 us per row."""
         tiers, n_tiers = self.tiers, len(self.tiers)
@@ -92,3 +97,60 @@ class MatchColumns:
             )
             found.append(PrefixMatch(tiers, block_size, n_blocks, held, rank, others(row, {}), predicted))
         return found
+
+    def predict(self, rows: Sequence[int], n_blocks: Sequence[int], *, n_tokens: int) -> None:
+        """Change to what results once endpoints hold leading blocks of the prompt in their fastest tier.
+
+        Args:
+            rows: known endpoints with the same block size, each once.
+            n_blocks: the blocks that each will hold; fewer than it holds already change nothing. Blocks after a gap that
+                they would close, beyond the union prefix, do not count.
+            n_tokens: tokens of the prompt.
+        Cost: O(rows), some ten operations on columns; more for interleaved rows.
+        """
+        at, wanted = np.array(rows, np.intp), np.array(n_blocks, np.int32)
+        is_more = wanted > self.figures[0, at]
+        at, wanted = at[is_more], wanted[is_more]
+        if not at.size:
+            return
+        columns = self.figures[:, at]
+        n_tiers = len(self.tiers)
+        held, union, beside = columns[0], columns[n_tiers : 2 * n_tiers], columns[2 * n_tiers :]
+        beside[PREDICTED] = wanted - held
+        reusable = np.minimum(wanted, max(0, n_tokens - 1) // beside[BLOCK_SIZE])
+        beside[USABLE] = np.maximum(beside[USABLE], reusable)
+        # The first `wanted` blocks of the union are in the fastest tier: each other tier has what comes after them.
+        union[:] = np.minimum(union, np.maximum(union.cumsum(axis=0) - wanted, 0))
+        columns[0] = union[0] = wanted
+        self.figures[:, at] = columns
+        for row in self.interleaved.keys() & set(at.tolist()) if self.interleaved else ():
+            self._predict_interleaved(row, n_tokens=n_tokens)
+
+    def _predict_interleaved(self, row: int, *, n_tokens: int) -> None:
+        column, n_tiers = self.figures[:, row], len(self.tiers)
+        wanted = int(column[0])
+        runs = _with_fastest(self.interleaved[row], wanted)
+        held = RankMatch.from_runs(tuple(column[:n_tiers].tolist()), runs, 0)
+        fastest = runs[0][1]
+        column[0] = fastest
+        column[n_tiers : 2 * n_tiers] = held.union_blocks
+        beside = column[2 * n_tiers :]
+        beside[PREDICTED] += fastest - wanted
+        beside[USABLE] = max(beside[USABLE], min(fastest, max(0, n_tokens - 1) // beside[BLOCK_SIZE]))
+        if held.interleaved:
+            self.interleaved[row] = held.interleaved
+        else:
+            del self.interleaved[row]
+
+
+def _with_fastest(runs: Runs, n_blocks: int) -> Runs:
+    """Return the runs of a union prefix with the first `n_blocks` in tier 0."""
+    rest: list[tuple[int, int]] = []
+    position = 0
+    for tier, n in runs:
+        position += n
+        if position > n_blocks:
+            rest.append((tier, min(n, position - n_blocks)))
+    if rest and rest[0][0] == 0:
+        n_blocks += rest.pop(0)[1]
+    return ((0, n_blocks), *rest)

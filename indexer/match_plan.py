@@ -50,6 +50,9 @@ class MatchPlan:
         tiers: names of the configured tiers, fastest first; every layout has the same number.
         index_for: block size -> the index for blocks of that size.
         endpoints: endpoints by row; None for those of the ranks.
+
+    Attributes:
+        endpoints: as above.
     """
 
     def __init__(
@@ -58,12 +61,13 @@ class MatchPlan:
         *,
         tiers: tuple[str, ...],
         index_for: Callable[[int], BlockIndex],
-        endpoints: Iterable[str] | None = None,
+        endpoints: tuple[str, ...] | None = None,
     ) -> None:
         ranks = list(ranks)
-        names = dict.fromkeys(rank.endpoint for rank in ranks) if endpoints is None else endpoints
-        self._tiers, self._names = tiers, list(names)
-        rows = {name: row for row, name in enumerate(self._names)}
+        if endpoints is None:
+            endpoints = tuple(dict.fromkeys(rank.endpoint for rank in ranks))
+        self._tiers, self.endpoints = tiers, endpoints
+        rows = {name: row for row, name in enumerate(endpoints)}
         lowest: dict[str, PlannedRank] = {}
         for planned in ranks:
             if planned.rank <= lowest.setdefault(planned.endpoint, planned).rank:
@@ -91,11 +95,13 @@ class MatchPlan:
         if len(lowest) < len(rows):
             self._is_known = np.array([name in lowest for name in rows], np.bool_)
 
-    def columns(self, prefix: Prefix) -> MatchColumns:
-        """Match the prompt with the best rank of each endpoint.
+    def columns(self, prefix: Prefix) -> MatchColumns | None:
+        """Match the prompt with the best rank of each endpoint; None without ranks.
 
         Cost: one hash pass and one index walk per distinct block size, then O(1) per rank that holds something.
         """
+        if not self._matchers:
+            return None
         figures = self._nothing.copy()
         sizes: tuple[int, int] | None = None
         sparse: list[SparseMatches] = []
@@ -117,8 +123,10 @@ class MatchPlan:
 
         Endpoints with unknown block size are absent. Cost: as `columns`, and 2 us per endpoint that holds something.
         """
-        columns = self.columns(prefix)
         matches: dict[str, PrefixMatch] = {}
+        columns = self.columns(prefix)
+        if columns is None:
+            return matches
         n_tiers = len(self._tiers)
         nothing = RankMatch((0,) * n_tiers, (0,) * n_tiers, 0)
         for (size, rank), endpoints in self._lowest.items():
@@ -127,7 +135,7 @@ class MatchPlan:
         rows: list[int] = np.flatnonzero(columns.figures[:n_tiers].any(axis=0)).tolist()
         rows += columns.other_ranks.keys() - set(rows)
         for row, match in zip(rows, columns.matches(rows), strict=True):
-            matches[self._names[row]] = match
+            matches[self.endpoints[row]] = match
         return matches
 
 

@@ -57,7 +57,7 @@ class Decider:
             rng: draws in place of the decider's own.
         """
         labels = self._endpoint_labels(view.model) if self._endpoint_labels is not None else None
-        candidates = self._fleet.candidates(prefix, now=view.now, subset=subset, labels=labels)
+        candidates = list(self._fleet.candidates(prefix, now=view.now, subset=subset, labels=labels))
         if not candidates:
             return None
         return msgspec.structs.replace(
