@@ -45,8 +45,10 @@ class FleetTable:
 
     def __init__(self, trust_credit: Mapping[Trust, float]) -> None:
         self._credits = trust_credit
-        self._state: FloatArray = np.empty((N_STATE, 0))
-        self._trust: CodeArray = np.empty(0, np.int8)
+        self._state: FloatArray = np.empty((N_STATE, 1))
+        self._cells = memoryview(self._state)
+        """The same numbers: writing one costs half as much as through numpy."""
+        self._trust: CodeArray = np.empty(1, np.int8)
         self._names: list[str | None] = []
         """Names by row, None for a removed endpoint."""
         self._addresses: list[str | None] = []
@@ -110,10 +112,11 @@ class FleetTable:
         row = self.rows.get(name)
         if row is None:
             return
-        state = self._state
-        state[WAITING, row], state[RUNNING, row] = load.waiting, load.running
-        state[KV_UTILIZATION, row], state[UPDATED_AT, row] = load.kv_utilization, load.updated_at
-        self._oldest = min(self._oldest, load.updated_at)
+        cells = self._cells
+        cells[WAITING, row], cells[RUNNING, row] = load.waiting, load.running
+        cells[KV_UTILIZATION, row], cells[UPDATED_AT, row] = load.kv_utilization, load.updated_at
+        if load.updated_at < self._oldest:  # noqa: PLR1730 - a third of the cost of `min`
+            self._oldest = load.updated_at
         if load.adapters is not self._adapters[row]:
             self._set_adapters(row, load.adapters)
 
@@ -121,7 +124,7 @@ class FleetTable:
         """Show the requests in flight of an endpoint; an unknown name is ignored. Cost: O(1)."""
         row = self.rows.get(name)
         if row is not None:
-            self._state[REQUESTS, row], self._state[TOKENS, row] = load.requests, load.tokens
+            self._cells[REQUESTS, row], self._cells[TOKENS, row] = load.requests, load.tokens
 
     def set_trust(self, name: str, rank: int, trust: Trust | None) -> None:
         """Show the trust in the events of a rank, None if it publishes none. Unknown names are ignored."""
@@ -216,17 +219,17 @@ class FleetTable:
         return TRUST_CODES[trust], self._credits.get(trust, 1.0)
 
     def _show_trust(self, row: int) -> None:
-        self._trust[row], self._state[CREDIT, row] = self._shown(self._trusts[row].get(0))
+        self._trust[row], self._cells[CREDIT, row] = self._shown(self._trusts[row].get(0))
 
     def _set_adapters(self, row: int, adapters: Adapters | None) -> None:
         self._n_adapters += (adapters is not None) - (self._adapters[row] is not None)
         self._adapters[row] = adapters
 
     def _grow(self) -> None:
-        capacity = max(16, 2 * len(self._trust))
+        capacity = 2 * len(self._trust)
         state, trust = np.empty((N_STATE, capacity)), np.empty(capacity, np.int8)
         state[:, : len(self._trust)], trust[: len(self._trust)] = self._state, self._trust
-        self._state, self._trust = state, trust
+        self._state, self._trust, self._cells = state, trust, memoryview(state)
 
     def _close_up(self) -> None:
         kept = [row for row, name in enumerate(self._names) if name is not None]
