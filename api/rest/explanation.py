@@ -33,7 +33,7 @@ def score_response(decision: Decision) -> ScoreResponse:
     return ScoreResponse(
         model=decision.model,
         tokens=decision.n_tokens,
-        blocks=max((each.prefix.n_blocks for each in decision.candidates if each.prefix), default=0),
+        blocks=decision.prefixes.max_blocks if decision.prefixes is not None else 0,
         picked=list(decision.picked),
         tie=decision.tie,
         tied=list(decision.tied),
@@ -90,7 +90,7 @@ def _endpoint(decision: Decision, scored: ScoredCandidate) -> ScoredEndpointOut:
         total=scored.total,
         filtered_by=scored.dropped.by if scored.dropped else None,
         filter_reason=scored.dropped.reason if scored.dropped else None,
-        filters_passed=list(decision.filters_passed(scored)),
+        filters_passed=list(decision.filters_passed(scored.dropped)),
         trust=candidate.trust.value,
         credit=candidate.credit,
         load=_load(candidate.load, decision.at) if candidate.load else None,

@@ -22,6 +22,7 @@ from kvatlas.indexer.match import RankLayout
 from kvatlas.indexer.match_plan import MatchPlan, PlannedRank
 from kvatlas.indexer.prefix import Prefix
 from kvatlas.routing.decision_log import DecisionLog
+from kvatlas.scorers.core.candidates import Candidates
 from kvatlas.scorers.core.decision import Decision
 from kvatlas.scorers.core.model import Candidate, Load, RequestView
 from kvatlas.scorers.weights import default_profile
@@ -68,7 +69,7 @@ class Fleet:
         candidates = [
             Candidate(name, address, {}, load, matches.get(name)) for name, address, load in self._rows
         ]
-        return PROFILE.decide(REQUEST, candidates, rng=random.random)
+        return PROFILE.decide(REQUEST, Candidates.of(candidates), rng=random.random)
 
     def _layout(self, *, held: bool) -> RankLayout:
         """Store an endpoint's blocks: the first of the prompt on its GPU, more of them in its CPU memory."""

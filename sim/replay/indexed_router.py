@@ -16,6 +16,7 @@ from ...indexer.holders import FASTEST
 from ...indexer.prefix import Prefix
 from ...indexer.tiers import TierSource, TierTable
 from ...routing.plan.plan import make_plan
+from ...scorers.core.candidates import Candidates
 from ...scorers.core.decision import Decision
 from ...scorers.core.model import Candidate, RequestView
 from ...scorers.core.profile import Profile
@@ -74,10 +75,10 @@ class IndexedRouter:
         if not decision.picked:
             return None
         picked = decision.picked[0]
-        self.atlas.routed(picked, prefix, decision.first.candidate.prefix)
-        self._predictions.routed(decision.first.candidate, prefix, now=request.now)
+        self.atlas.routed(picked, prefix, decision.best.prefix)
+        self._predictions.routed(decision.best, prefix, now=request.now)
         self._profile.picked(view, decision)
-        tokens = decision.first.candidate.uncached_tokens(view)
+        tokens = decision.best.uncached_tokens(view)
         self._open[request.number] = decision, self.in_flight.book(picked, tokens=tokens, now=request.now)
         return picked
 
@@ -97,9 +98,9 @@ class IndexedRouter:
             self.atlas.apply(server, 0, self._core.decode_batch(self._encode(batch)))
             self._predictions.confirm(server, self.atlas.ledger(server, 0))
 
-    def _candidates(self, request: RouteRequest, prefix: Prefix) -> list[Candidate]:
+    def _candidates(self, request: RouteRequest, prefix: Prefix) -> Candidates:
         matches = self._predictions.matches(prefix, now=request.now)
-        return [
+        return Candidates.of([
             Candidate(
                 name=server,
                 address=server,
@@ -108,7 +109,7 @@ class IndexedRouter:
                 in_flight=self.in_flight.of(server),
             )
             for server, load in request.loads.items()
-        ]
+        ])  # fmt: skip
 
     def _follow(self, server: str, fleet: FleetSpec, source: TierSource | None, fastest: TierConfig) -> None:
         self.atlas.add(server)
