@@ -14,8 +14,8 @@ from ..fleet.families import gauge
 from ..scorers.core.decision import Decision
 from .control_headers import MAX_ID_CHARS
 
-DECISION_BYTES, ARRAY_BYTES, DROP_BYTES = 3600, 200, 250
-"""Upper bounds of the memory of a decision without its model's name and its columns, of an array without its numbers, and of
+DECISION_BYTES, SCORER_BYTES, DROP_BYTES = 4800, 250, 250
+"""Upper bounds of the memory of a decision without its model's name and its columns, of the inputs of a scorer without their numbers, and of
 a dropped candidate with a reason that its filter keeps. A test measures them."""
 
 CHAR_BYTES = 4
@@ -131,14 +131,13 @@ class DecisionLog:
 
 def size_bytes(decision: Decision) -> int:
     """Return an upper bound of the memory of a lasting decision, without what it shares with others. Cost: O(scorers)."""
-    arrays = list(decision.arrays())
     prefix = decision.table.prefix
     n_rows, n_parts = prefix.n_parts if prefix is not None else (0, 0)
     return (
         DECISION_BYTES
         + len(decision.model) * CHAR_BYTES
-        + sum(int(each.nbytes) for each in arrays)
-        + len(arrays) * ARRAY_BYTES
+        + decision.n_bytes
+        + len(decision.scorers) * SCORER_BYTES
         + decision.n_dropped * DROP_BYTES
         + n_rows * PARTS_BYTES
         + n_parts * PART_BYTES

@@ -14,7 +14,7 @@ import time
 import tracemalloc
 from array import array
 
-from kvatlas.api.rest.explanation import decision_out
+from kvatlas.api.rest.explanation import explained
 from kvatlas.configs.decisions import DecisionsConfig
 from kvatlas.configs.schema import WeightsConfig
 from kvatlas.indexer.factory import index_core
@@ -124,7 +124,7 @@ def run(options: argparse.Namespace) -> list[Table]:
     rows: tuple[tuple[Cell, ...], ...] = (
         ("candidates and decision", "us", statistics.median(plain)),
         ("keeping adds", "us", statistics.median(added)),
-        ("explaining one", "us", microseconds(lambda: decision_out(newest), 20)),
+        ("explaining one", "us", microseconds(lambda: explained(newest), 20)),
         ("memory of a kept one", "KiB", taken / 1024),
         ("as the bound counts it", "KiB", counted / 1024),
     )

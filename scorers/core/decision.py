@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from .candidates import Candidates
 from .columns import FloatArray, RowArray, shown
@@ -173,14 +172,17 @@ class Decision(msgspec.Struct, frozen=True, eq=False):
             inputs=tuple(map(_lasting, self.inputs)),
         )
 
-    def arrays(self) -> Iterator[NDArray[Any]]:
-        """Yield the arrays that belong to a lasting decision alone, or may do so."""
-        yield from (self.scores, self.totals, *(each.rows for each in self.drops))
-        yield from (each.raw for each in self.inputs if each is not None and not callable(each.raw))
-        if self.rows is not None:
-            yield self.rows
-        if isinstance(self.table, KeptTable):
-            yield from self.table.arrays()
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of the columns of a lasting decision."""
+        n_bytes = self.scores.nbytes + self.totals.nbytes
+        n_bytes += self.table.n_bytes if isinstance(self.table, KeptTable) else 0
+        for each in self.drops:
+            n_bytes += each.rows.nbytes
+        for inputs in self.inputs:
+            if inputs is not None and not callable(inputs.raw):
+                n_bytes += inputs.raw.nbytes
+        return n_bytes + (self.rows.nbytes if self.rows is not None else 0)
 
     @property
     def candidates(self) -> Candidates:
@@ -248,6 +250,19 @@ class Decision(msgspec.Struct, frozen=True, eq=False):
         """Return the terms of each kept candidate. Cost: O(candidates * scorers)."""
         return self._terms(self.kept, slice(None))
 
+    def rated(self, number: int, kept: Candidates) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Return inputs, scores and ages of the inputs in seconds, by one scorer; an input or age that is unknown is NaN.
+
+        Args:
+            number: position of the scorer in `scorers`.
+            kept: the kept candidates, as `kept` returns them.
+        """
+        scores, inputs = shown(self.scores[number]), self.inputs[number]
+        if inputs is None:
+            nothing = np.full(len(scores), np.nan)
+            return nothing, scores, nothing
+        return shown(inputs.column(kept)), scores, inputs.ages_s(kept, now=self.at)
+
     @property
     def first(self) -> ScoredCandidate:
         """Return `best` with its terms."""
@@ -297,15 +312,10 @@ class Decision(msgspec.Struct, frozen=True, eq=False):
         return list(zip(*columns, strict=True)) if columns else [()] * len(self.totals[rows])
 
     def _ratings(self, number: int, kept: Candidates, rows: slice) -> Iterator[Rating]:
-        scores = shown(self.scores[number, rows]).tolist()
-        inputs = self.inputs[number]
-        if inputs is None:
-            return (Rating(raw=None, score=score) for score in scores)
-        raws = shown(inputs.column(kept)[rows]).tolist()
-        ages = inputs.ages_s(kept, now=self.at)[rows].tolist()
+        columns = (each[rows].tolist() for each in self.rated(number, kept))
         return (
             Rating(raw=known(raw), score=score, age_s=known(age_s))
-            for raw, score, age_s in zip(raws, scores, ages, strict=True)
+            for raw, score, age_s in zip(*columns, strict=True)
         )
 
 

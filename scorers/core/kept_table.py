@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import msgspec
 import numpy as np
@@ -14,6 +13,11 @@ from .columns import CodeArray, FloatArray, RowArray, SmallFloats, shown
 from .prefix_columns import PrefixColumns
 
 Counts: TypeAlias = NDArray[np.uint16 | np.uint32]
+
+MAX_UINT16 = int(np.iinfo(np.uint16).max)
+
+N_SMALL = 32
+"""Candidates up to which it costs less to keep the figures of all prefixes than to find those that are not 0."""
 
 N_COUNTS = 3
 """First rows of `Candidates.state`, which are small numbers: requests waiting, running and in flight."""
@@ -28,8 +32,8 @@ class KeptTable(msgspec.Struct, frozen=True):
         counts: requests waiting, running and in flight; 0 if unknown.
         figures: KV-cache utilization, age of the load in seconds (NaN if unknown), tokens in flight, and credit.
         trust: codes of trust.
-        prefix: prefixes of the rows that hold something, or have another rank than 0; None if the request has no block keys.
-        holding: these rows.
+        prefix: prefixes of the rows in `holding`, None if the request has no block keys.
+        holding: rows that hold something, or have another rank than 0; None for all.
     """
 
     directory: Directory
@@ -48,26 +52,28 @@ class KeptTable(msgspec.Struct, frozen=True):
         figures = np.empty((N_STATE - N_COUNTS, len(candidates)), np.float32)
         figures[:] = state[N_COUNTS:]
         figures[UPDATED_AT - N_COUNTS] = now - candidates.updated_at
-        holding = prefix.holding if prefix is not None else None
+        holding = prefix.holding if prefix is not None and len(candidates) > N_SMALL else None
         return cls(
             candidates.directory,
             candidates.rows,
             _small(counts),
             figures,
             candidates.trust.copy(),
-            prefix.small(holding) if prefix is not None and holding is not None else None,
+            prefix.small(holding) if prefix is not None else None,
             _small(holding) if holding is not None else None,
         )
 
     def __len__(self) -> int:
         return len(self.trust)
 
-    def arrays(self) -> Iterator[NDArray[Any]]:
-        """Yield the arrays of the table, those included that it may share with others."""
-        yield from (self.counts, self.figures, self.trust)
-        yield from (each for each in (self.rows, self.holding) if each is not None)
-        if self.prefix is not None:
-            yield from self.prefix.arrays()
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of all columns, those included that other decisions may share."""
+        n_bytes = self.counts.nbytes + self.figures.nbytes + self.trust.nbytes
+        for each in (self.rows, self.holding):
+            if each is not None:
+                n_bytes += each.nbytes
+        return n_bytes + (self.prefix.n_bytes if self.prefix is not None else 0)
 
     def row(self, name: str) -> int | None:
         """Return the row of a name, None if it is not in the table."""
@@ -84,11 +90,11 @@ class KeptTable(msgspec.Struct, frozen=True):
 
     def prefixes(self) -> PrefixColumns | None:
         """Return the prefixes of all rows, None if the request has no block keys."""
-        if self.prefix is None or self.holding is None:
+        if self.prefix is None:
             return None
-        return self.prefix.spread(self.holding.astype(np.intp), n=len(self))
+        rows = slice(None) if self.holding is None else self.holding.astype(np.intp)
+        return self.prefix.spread(rows, n=len(self))
 
 
 def _small(numbers: FloatArray | RowArray) -> NDArray[np.uint16 | np.uint32]:
-    fits = not numbers.size or numbers.max() <= np.iinfo(np.uint16).max
-    return numbers.astype(np.uint16 if fits else np.uint32)
+    return numbers.astype(np.uint16 if numbers.max(initial=0) <= MAX_UINT16 else np.uint32)

@@ -28,13 +28,14 @@ class MaxScorePicker:
 
         A shuffle before the stable sort makes every order of tied totals equally likely.
         """
-        is_best = totals == totals.max()
+        best = int(totals.argmax())
+        is_best = totals == totals[best]
         tie = bool(np.count_nonzero(is_best) > 1)
         if self._count > 1:
             rows = np.array(shuffled(len(totals), rng))
             return rows[np.argsort(-totals[rows], kind="stable")[: self._count]].tolist(), tie
         if not tie:
             skip_shuffle(len(totals), rng)
-            return [int(is_best.argmax())], tie
+            return [best], tie
         order = shuffled(len(totals), rng)
         return [next(row for row in order if is_best[row])], tie

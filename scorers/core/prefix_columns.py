@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,8 @@ IntArray: TypeAlias = NDArray[np.int32]
 
 Runs: TypeAlias = tuple[tuple[int, int], ...]
 """Union prefix as (tier, blocks), in prompt order."""
+
+MAX_INT16 = int(np.iinfo(np.int16).max)
 
 N_BESIDE_TIERS = 3
 """Rows of `PrefixColumns.figures` after those by tier: usable blocks, rank and predicted blocks."""
@@ -115,6 +117,11 @@ class PrefixColumns:
         figures: IntArray = self.figures[: len(self.tiers)]
         return figures
 
+    def blocks_in(self, tier: str) -> IntArray:
+        """Return the gap-free blocks from block 0 in a configured tier alone."""
+        blocks: IntArray = self.figures[self.tiers.index(tier)]
+        return blocks
+
     @property
     def union_blocks(self) -> IntArray:
         """Blocks of the union prefix by their fastest tier; shape (tiers, n)."""
@@ -172,12 +179,14 @@ class PrefixColumns:
             return figures.astype(np.float64)
         return np.where(self.is_known, figures, np.nan)
 
-    def arrays(self) -> Iterator[NDArray[Any]]:
-        """Yield all arrays."""
-        yield self.figures
-        yield from (each for each in (self.n_blocks, self.block_size) if not isinstance(each, int))
-        if self.is_known is not None:
-            yield self.is_known
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of all columns."""
+        n_bytes = self.figures.nbytes
+        for each in (self.n_blocks, self.block_size):
+            if not isinstance(each, int):
+                n_bytes += each.nbytes
+        return n_bytes + (self.is_known.nbytes if self.is_known is not None else 0)
 
     @property
     def n_parts(self) -> tuple[int, int]:
@@ -198,15 +207,15 @@ class PrefixColumns:
     @property
     def holding(self) -> RowArray:
         """Rows with any figure that is not 0."""
-        return np.flatnonzero(self.figures.any(axis=0))
+        return np.flatnonzero(np.bitwise_or.reduce(self.figures, axis=0))
 
-    def small(self, rows: RowArray) -> PrefixColumns:
-        """Return copies of some rows in as few bytes as they need; `is_known` stays that of all rows."""
-        fits = self.max_blocks <= np.iinfo(np.int16).max
+    def small(self, rows: RowArray | None) -> PrefixColumns:
+        """Return copies of some rows, None for all, in as few bytes as they need; `is_known` stays that of all rows."""
+        dtype = np.int16 if self.max_blocks <= MAX_INT16 else np.int32
         is_known = self.is_known
         return PrefixColumns(
             self.tiers,
-            self.figures[:, rows].astype(np.int16 if fits else np.int32),
+            (self.figures if rows is None else self.figures[:, rows]).astype(dtype),
             self.n_blocks if isinstance(self.n_blocks, int) else self.n_blocks.copy(),
             self.block_size if isinstance(self.block_size, int) else self.block_size.copy(),
             is_known=is_known.copy() if is_known is not None else None,
@@ -214,7 +223,7 @@ class PrefixColumns:
             other_ranks=self.other_ranks,
         )
 
-    def spread(self, rows: RowArray, *, n: int) -> PrefixColumns:
+    def spread(self, rows: RowArray | slice, *, n: int) -> PrefixColumns:
         """Return the columns of all `n` rows, of which `small` kept `rows`."""
         figures = np.zeros((len(self.figures), n), np.int32)
         figures[:, rows] = self.figures

@@ -28,10 +28,7 @@ class OneTier:
 
     def blocks(self, prefix: PrefixColumns) -> FloatArray | IntArray:
         """Return the numbers of whole blocks; 0 without a tier."""
-        if self.tier not in prefix.tiers:
-            return np.zeros(len(prefix))
-        blocks: IntArray = prefix.tier_blocks[prefix.tiers.index(self.tier)]
-        return blocks
+        return prefix.blocks_in(self.tier) if self.tier in prefix.tiers else np.zeros(len(prefix))
 
 
 @dataclass(frozen=True, slots=True)
