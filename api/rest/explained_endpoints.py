@@ -5,7 +5,6 @@ Each structure has the members of the model of the same name in `decision_models
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from itertools import repeat
 
@@ -140,29 +139,37 @@ def _loads(candidates: Candidates, now: float) -> Iterator[SeenLoad | None]:
 
 
 def _prefixes(prefixes: PrefixColumns) -> Iterator[Prefix | None]:
-    tiers, sizes = prefixes.tiers, prefixes.block_size
+    """Yield the prefix of each candidate; those that hold nothing, which are most, share one."""
+    n_tiers = len(prefixes.tiers)
+    holds = np.bitwise_or.reduce(prefixes.figures[: 2 * n_tiers], axis=0) != 0
+    held = _held(prefixes.take(np.flatnonzero(holds)))
+    nothing = {
+        rank: Prefix(rank, 0, 0, dict.fromkeys(prefixes.tiers, 0), [])
+        for rank in set(prefixes.rank[~holds].tolist())
+    }
     known = repeat(True) if prefixes.is_known is None else prefixes.is_known.tolist()
+    for is_known, is_held, rank in zip(known, holds.tolist(), prefixes.rank.tolist(), strict=False):
+        yield (next(held) if is_held else nothing[rank]) if is_known else None
+
+
+def _held(prefixes: PrefixColumns) -> Iterator[Prefix]:
+    tiers, sizes = prefixes.tiers, prefixes.block_size
     columns = zip(
-        known,
         prefixes.rank.tolist(),
         prefixes.usable_tokens.tolist(),
         (prefixes.predicted_blocks * sizes).tolist(),
         (prefixes.tier_blocks * sizes).T.tolist(),
         prefixes.union_blocks.T.tolist(),
-        strict=False,
+        strict=True,
     )
-    for row, (is_known, rank, usable, predicted, tier_tokens, union) in enumerate(columns):
+    for row, (rank, usable, predicted, tier_tokens, union) in enumerate(columns):
         runs: Runs = prefixes.interleaved.get(row, ()) or tuple(enumerate(union))
-        yield (
-            Prefix(
-                rank,
-                usable,
-                predicted,
-                dict(zip(tiers, tier_tokens, strict=True)),
-                [Run(tiers[tier], n_blocks) for tier, n_blocks in runs if n_blocks],
-            )
-            if is_known
-            else None
+        yield Prefix(
+            rank,
+            usable,
+            predicted,
+            dict(zip(tiers, tier_tokens, strict=True)),
+            [Run(tiers[tier], n_blocks) for tier, n_blocks in runs if n_blocks],
         )
 
 
@@ -173,4 +180,8 @@ def _integers(column: FloatArray) -> list[int]:
 
 def _finite(column: FloatArray) -> list[float | None]:
     """Return numbers for JSON: null if one is not finite."""
-    return [number if math.isfinite(number) else None for number in column.tolist()]
+    numbers: list[float | None] = column.tolist()
+    is_finite = np.isfinite(column)
+    if is_finite.all():
+        return numbers
+    return [number if known else None for number, known in zip(numbers, is_finite.tolist(), strict=True)]
