@@ -44,7 +44,7 @@ class Decider:
         origin: Origin | None = None,
         rng: Rng | None = None,
     ) -> Decision | None:
-        """Score all endpoints; None if there is no endpoint.
+        """Score all endpoints; None if there is no endpoint. The decision shares the fleet's columns, which change.
 
         Args:
             policy: filters, scorers and picker.
@@ -57,8 +57,8 @@ class Decider:
             rng: draws in place of the decider's own.
         """
         labels = self._endpoint_labels(view.model) if self._endpoint_labels is not None else None
-        candidates = list(self._fleet.candidates(prefix, now=view.now, subset=subset, labels=labels))
-        if not candidates:
+        candidates = self._fleet.candidates(prefix, now=view.now, subset=subset, labels=labels)
+        if not len(candidates):
             return None
         return msgspec.structs.replace(
             policy.profile.decide(view, candidates, rng=rng if rng is not None else self._rng),

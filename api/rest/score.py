@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Request, Response
 from fastapi.routing import APIRoute
 
 from ...indexer.atlas import keys_of
@@ -10,7 +10,7 @@ from ...routing.dry_run import PromptQuery, dry_run
 from ...routing.picker import Picker
 from .decision_models import ScoreResponse
 from .errors import UnavailableError
-from .explanation import score_response
+from .explanation import score_body
 from .models import ScoreRequest
 
 
@@ -18,8 +18,10 @@ def score_routes(picker: Picker, *, route_class: type[APIRoute]) -> APIRouter:
     """Return the route of `/v1/score`."""
     router = APIRouter(prefix="/v1", tags=["kvatlas"], route_class=route_class)
 
-    @router.post("/score", summary="Which endpoint would take this prompt, and why?")
-    async def score(request: ScoreRequest, http: Request) -> ScoreResponse:
+    @router.post(
+        "/score", summary="Which endpoint would take this prompt, and why?", response_model=ScoreResponse
+    )
+    async def score(request: ScoreRequest, http: Request) -> Response:
         """Return every endpoint with its prefix, scores, weights and total."""
         decision = await dry_run(
             picker,
@@ -38,6 +40,6 @@ def score_routes(picker: Picker, *, route_class: type[APIRoute]) -> APIRouter:
             raise UnavailableError(
                 "there is no endpoint; endpoints.static, endpoints.file or endpoints.kubernetes says where they are"
             )
-        return score_response(decision)
+        return Response(score_body(decision), media_type="application/json")
 
     return router

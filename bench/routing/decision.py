@@ -14,7 +14,7 @@ import time
 import tracemalloc
 from array import array
 
-from kvatlas.api.rest.explanation import decision_out
+from kvatlas.api.rest.explanation import explained
 from kvatlas.configs.decisions import DecisionsConfig
 from kvatlas.configs.schema import WeightsConfig
 from kvatlas.indexer.factory import index_core
@@ -22,6 +22,7 @@ from kvatlas.indexer.match import RankLayout
 from kvatlas.indexer.match_plan import MatchPlan, PlannedRank
 from kvatlas.indexer.prefix import Prefix
 from kvatlas.routing.decision_log import DecisionLog
+from kvatlas.scorers.core.candidates import Candidates
 from kvatlas.scorers.core.decision import Decision
 from kvatlas.scorers.core.model import Candidate, Load, RequestView
 from kvatlas.scorers.weights import default_profile
@@ -68,7 +69,7 @@ class Fleet:
         candidates = [
             Candidate(name, address, {}, load, matches.get(name)) for name, address, load in self._rows
         ]
-        return PROFILE.decide(REQUEST, candidates, rng=random.random)
+        return PROFILE.decide(REQUEST, Candidates.of(candidates), rng=random.random)
 
     def _layout(self, *, held: bool) -> RankLayout:
         """Store an endpoint's blocks: the first of the prompt on its GPU, more of them in its CPU memory."""
@@ -123,7 +124,7 @@ def run(options: argparse.Namespace) -> list[Table]:
     rows: tuple[tuple[Cell, ...], ...] = (
         ("candidates and decision", "us", statistics.median(plain)),
         ("keeping adds", "us", statistics.median(added)),
-        ("explaining one", "us", microseconds(lambda: decision_out(newest), 20)),
+        ("explaining one", "us", microseconds(lambda: explained(newest), 20)),
         ("memory of a kept one", "KiB", taken / 1024),
         ("as the bound counts it", "KiB", counted / 1024),
     )

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
 from ...events.stream import Trust
-from .columns import CodeArray, FloatArray, RowArray
+from .columns import CodeArray, FloatArray, Mask, RowArray
 from .model import Adapters, Candidate, InFlightLoad, Load, RequestView
 from .prefix_columns import PrefixColumns
 
 T = TypeVar("T")
 
-WAITING, RUNNING, KV_UTILIZATION, UPDATED_AT, REQUESTS, TOKENS, CREDIT = range(7)
+WAITING, RUNNING, REQUESTS, KV_UTILIZATION, UPDATED_AT, TOKENS, CREDIT = range(7)
 """Rows of `Candidates.state`."""
 
 N_STATE = 7
@@ -27,6 +27,26 @@ TRUSTS = tuple(Trust)
 
 TRUST_CODES: Mapping[Trust, int] = MappingProxyType({trust: code for code, trust in enumerate(TRUSTS)})
 """Code of a trust."""
+
+
+class LabelColumn(NamedTuple):
+    """The values of one label.
+
+    Attributes:
+        values: distinct values, None for endpoints without the label.
+        codes: position in `values`, one per row.
+    """
+
+    values: tuple[str | None, ...]
+    codes: RowArray
+
+    def mapped(self, function: Callable[[str | None], float]) -> FloatArray:
+        """Return a number per row. Cost: one call per distinct value."""
+        return np.array([function(value) for value in self.values], np.float64)[self.codes]
+
+    def where(self, function: Callable[[str | None], bool]) -> Mask:
+        """Return a mask of rows. Cost: one call per distinct value."""
+        return np.array([function(value) for value in self.values], np.bool_)[self.codes]
 
 
 class Directory:
@@ -44,26 +64,41 @@ class Directory:
         self, names: Sequence[str], addresses: Sequence[str], labels: Sequence[Mapping[str, str]]
     ) -> None:
         self.names, self.addresses, self.labels = tuple(names), tuple(addresses), tuple(labels)
-        self._labelled: dict[str, tuple[str | None, ...]] = {}
+        self._labelled: dict[str, LabelColumn] = {}
         self._rows: dict[str, int] | None = None
 
     def __len__(self) -> int:
         return len(self.names)
 
-    def labelled(self, key: str) -> tuple[str | None, ...]:
-        """Return the value of a label by endpoint, None if it is missing.
+    def labelled(self, key: str) -> LabelColumn:
+        """Return the values of a label.
 
         Cost: O(endpoints) once per key, then O(1). Keys come from the configuration, so there are few.
         """
-        if key not in self._labelled:
-            self._labelled[key] = tuple(labels.get(key) for labels in self.labels)
-        return self._labelled[key]
+        column = self._labelled.get(key)
+        if column is None:
+            values: dict[str | None, int] = {}
+            codes = [values.setdefault(labels.get(key), len(values)) for labels in self.labels]
+            column = self._labelled[key] = LabelColumn(tuple(values), np.array(codes, np.intp))
+        return column
 
-    def row(self, name: str) -> int | None:
-        """Return the position of a name, None if there is no such endpoint. Cost: O(endpoints) once, then O(1)."""
+    def row(self, name: str, rows: RowArray | None = None) -> int | None:
+        """Return the position of a name among these rows, None if it is not there; `rows` is None for all.
+
+        Cost: O(endpoints) once, then O(1), or O(rows).
+        """
         if self._rows is None:
             self._rows = {each: row for row, each in enumerate(self.names)}
-        return self._rows.get(name)
+        place = self._rows.get(name)
+        if place is None or rows is None:
+            return place
+        found = np.flatnonzero(rows == place)
+        return int(found[0]) if len(found) else None
+
+    @staticmethod
+    def select(column: Sequence[T], rows: RowArray | None) -> Sequence[T]:
+        """Return a column of the directory by these rows; `rows` is None for all."""
+        return column if rows is None else [column[row] for row in rows.tolist()]
 
 
 class Candidates:
@@ -73,15 +108,15 @@ class Candidates:
 
     Args:
         directory: names, addresses and labels.
-        state: float64 of shape (7, n): waiting and running requests of the last scrape, part of the GPU blocks that running
-            requests hold (0 to 1), monotonic seconds of that scrape, requests sent by this process that have not ended,
-            uncached prompt tokens of those whose response has not begun, and the credit of prefix scores (0 to 1).
-            The first four are NaN if the load is unknown or stale.
+        state: float64 of shape (7, n): waiting and running requests of the last scrape; requests sent by this process that
+            have not ended; part of the GPU blocks that running requests hold (0 to 1), and monotonic seconds of the scrape;
+            uncached prompt tokens of requests sent by this process whose response has not begun; and the credit of prefix
+            scores (0 to 1). What comes from the scrape is NaN if the load is unknown or stale.
         trust: int8 of length n, trust in the events from which prefixes are known; codes of `TRUSTS`.
         prefix: cached prefixes of the request, None if it has no block keys.
         adapters: LoRA adapters by row of the directory, None if an endpoint does not report them. Without a meaning in rows
             whose load is unknown. Empty if no endpoint reports any.
-        rows: rows of the directory in this table, in its order; None for all.
+        rows: rows of the directory in this table, in its order; None for all. Decisions keep it, so it never changes.
 
     Attributes:
         directory: as above; `names` and the like select its rows.
@@ -132,9 +167,9 @@ class Candidates:
         (
             self.waiting,
             self.running,
+            self.in_flight_requests,
             self.kv_utilization,
             self.updated_at,
-            self.in_flight_requests,
             self.in_flight_tokens,
             self.credit,
         ) = state
@@ -142,14 +177,17 @@ class Candidates:
     @classmethod
     def of(cls, candidates: Sequence[Candidate]) -> Candidates:
         """Return the table of these endpoints. Cost: O(endpoints), slow; for tests, the simulator and reports."""
-        none = (math.nan,) * 4
+        nan = math.nan
         state = np.empty((N_STATE, len(candidates)))
         for row, each in enumerate(candidates):
-            load = each.load
-            scraped = (
-                none if load is None else (load.waiting, load.running, load.kv_utilization, load.updated_at)
-            )
-            state[:, row] = *scraped, each.in_flight.requests, each.in_flight.tokens, each.credit
+            load, flying = each.load, each.in_flight
+            state[:, row] = (
+                (nan, nan, flying.requests, nan, nan, flying.tokens, each.credit)
+                if load is None
+                else (
+                    load.waiting, load.running, flying.requests, load.kv_utilization, load.updated_at, flying.tokens, each.credit
+                )
+            )  # fmt: skip
         return cls(
             Directory(
                 [each.name for each in candidates],
@@ -170,7 +208,7 @@ class Candidates:
 
     def __getitem__(self, row: int) -> Candidate:
         """Return one row as an object, which does not change with the table. Cost: about 4 us."""
-        waiting, running, used, updated_at, requests, tokens, credit = self.state[:, row].tolist()
+        waiting, running, requests, used, updated_at, tokens, credit = self.state[:, row].tolist()
         place = self._place(row)
         directory = self.directory
         load = None
@@ -216,17 +254,14 @@ class Candidates:
             for each, is_known in zip(self._selected(self._adapters), known, strict=True)
         ]
 
-    def labelled(self, key: str) -> Sequence[str | None]:
-        """Return the value of a label by row, None if it is missing. Cost: O(1) if the table is a whole directory."""
-        return self._selected(self.directory.labelled(key))
+    def labelled(self, key: str) -> LabelColumn:
+        """Return the values of a label. Its values may include some that no row of this table has."""
+        column = self.directory.labelled(key)
+        return column if self.rows is None else LabelColumn(column.values, column.codes[self.rows])
 
     def row(self, name: str) -> int | None:
         """Return the row of a name, None if it is not in the table."""
-        place = self.directory.row(name)
-        if place is None or self.rows is None:
-            return place
-        found = np.flatnonzero(self.rows == place)
-        return int(found[0]) if found.size else None
+        return self.directory.row(name, self.rows)
 
     def name(self, row: int) -> str:
         """Return the name in a row. Cost: O(1)."""
@@ -267,4 +302,4 @@ class Candidates:
         return row if self.rows is None else int(self.rows[row])
 
     def _selected(self, column: Sequence[T]) -> Sequence[T]:
-        return column if self.rows is None else [column[row] for row in self.rows.tolist()]
+        return self.directory.select(column, self.rows)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...indexer.match import PrefixMatch, RankMatch
-from .columns import Mask, RowArray
+from .columns import FloatArray, Mask, RowArray
 
 T = TypeVar("T")
 
@@ -18,6 +18,8 @@ IntArray: TypeAlias = NDArray[np.int32]
 
 Runs: TypeAlias = tuple[tuple[int, int], ...]
 """Union prefix as (tier, blocks), in prompt order."""
+
+MAX_INT16 = int(np.iinfo(np.int16).max)
 
 N_BESIDE_TIERS = 3
 """Rows of `PrefixColumns.figures` after those by tier: usable blocks, rank and predicted blocks."""
@@ -33,8 +35,9 @@ class PrefixColumns:
         tiers: names of the configured tiers, fastest first.
         figures: int32 of shape (2 * tiers + 3, n): gap-free blocks by tier, union blocks by tier, usable blocks, number of
             the best rank, predicted blocks. A row of an unknown prefix is 0.
-        n_blocks: int32 of length n, full blocks of the prompt at the endpoint's block size; 0 if the prefix is unknown.
-        block_size: int32 of length n, tokens per block.
+        n_blocks: full blocks of the prompt at the endpoint's block size: int32 of length n, or one number if all are equal.
+            0 in rows of an array whose prefix is unknown.
+        block_size: tokens per block, likewise.
         is_known: whether the endpoint has a prefix at all; None if all have.
         interleaved: row -> runs, for rows whose union prefix is not in the order of tiers.
         other_ranks: row -> rank -> usable tokens, for rows with further ranks that hold something.
@@ -46,8 +49,8 @@ class PrefixColumns:
         self,
         tiers: tuple[str, ...],
         figures: IntArray,
-        n_blocks: IntArray,
-        block_size: IntArray,
+        n_blocks: IntArray | int,
+        block_size: IntArray | int,
         *,
         is_known: Mask | None = None,
         interleaved: Mapping[int, Runs] = _NONE,
@@ -72,18 +75,18 @@ class PrefixColumns:
                 *held.tier_blocks, *held.union_blocks, held.usable_blocks, each.rank, each.predicted_blocks
             )  # fmt: skip
             n_blocks[row], block_size[row] = each.n_blocks, each.block_size
+        sizes = {(each.n_blocks, each.block_size) for _, each in known}
         return cls(
             tiers,
             figures,
-            n_blocks,
-            block_size,
+            *(next(iter(sizes)) if len(sizes) == 1 else (n_blocks, block_size)),
             is_known=None if len(known) == n else np.array([each is not None for each in prefixes]),
             interleaved={row: each.held.interleaved for row, each in known if each.held.interleaved},
             other_ranks={row: each.other_ranks for row, each in known if each.other_ranks},
         )
 
     def __len__(self) -> int:
-        return len(self.n_blocks)
+        return int(self.figures.shape[1])
 
     def __getitem__(self, row: int) -> PrefixMatch | None:
         """Return the match of one row, None if it is unknown."""
@@ -100,8 +103,8 @@ class PrefixColumns:
         )
         return PrefixMatch(
             self.tiers,
-            int(self.block_size[row]),
-            int(self.n_blocks[row]),
+            _in_row(self.block_size, row),
+            _in_row(self.n_blocks, row),
             held,
             rank,
             self.other_ranks.get(row, {}),
@@ -113,6 +116,11 @@ class PrefixColumns:
         """Gap-free blocks from block 0 in each tier alone; shape (tiers, n)."""
         figures: IntArray = self.figures[: len(self.tiers)]
         return figures
+
+    def blocks_in(self, tier: str) -> IntArray:
+        """Return the gap-free blocks from block 0 in a configured tier alone."""
+        blocks: IntArray = self.figures[self.tiers.index(tier)]
+        return blocks
 
     @property
     def union_blocks(self) -> IntArray:
@@ -144,13 +152,98 @@ class PrefixColumns:
         tokens: IntArray = self.usable_blocks * self.block_size
         return tokens
 
+    @property
+    def reused_blocks(self) -> IntArray:
+        """Usable blocks by the fastest tier that has them; shape (tiers, n)."""
+        reused = np.empty_like(self.union_blocks)
+        left = self.usable_blocks
+        for tier, held in enumerate(self.union_blocks):
+            reused[tier] = np.minimum(held, left)
+            left = left - reused[tier]
+        for row, runs in self.interleaved.items():
+            reused[:, row] = 0
+            remaining = int(self.usable_blocks[row])
+            for tier, n_blocks in runs:
+                reused[tier, row] += min(n_blocks, remaining)
+                remaining -= min(n_blocks, remaining)
+        return reused
+
+    def share(self, blocks: FloatArray | IntArray) -> FloatArray:
+        """Return numbers of blocks as shares of the prompt's blocks; 0 for a prompt without a full block."""
+        n_blocks = self.n_blocks
+        return blocks / (max(n_blocks, 1) if isinstance(n_blocks, int) else np.maximum(n_blocks, 1))
+
+    def or_unknown(self, figures: FloatArray | IntArray) -> FloatArray:
+        """Return figures by row, NaN where the prefix is unknown."""
+        if self.is_known is None:
+            return figures.astype(np.float64)
+        return np.where(self.is_known, figures, np.nan)
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of all columns."""
+        n_bytes = self.figures.nbytes
+        for each in (self.n_blocks, self.block_size):
+            if not isinstance(each, int):
+                n_bytes += each.nbytes
+        return n_bytes + (self.is_known.nbytes if self.is_known is not None else 0)
+
+    @property
+    def n_parts(self) -> tuple[int, int]:
+        """Numbers of entries in `interleaved` and `other_ranks`, and of runs and ranks in all of them."""
+        both = (*self.interleaved.values(), *self.other_ranks.values())
+        return len(both), sum(map(len, both))
+
+    @property
+    def max_blocks(self) -> int:
+        """Full blocks of the prompt at the smallest block size in use."""
+        return self.n_blocks if isinstance(self.n_blocks, int) else int(self.n_blocks.max())
+
+    @property
+    def holds_any(self) -> bool:
+        """Whether any tier of any candidate has the first block, predictions included."""
+        return bool(self.tier_blocks.any())
+
+    @property
+    def holding(self) -> RowArray:
+        """Rows with any figure that is not 0."""
+        return np.flatnonzero(np.bitwise_or.reduce(self.figures, axis=0))
+
+    def small(self, rows: RowArray | None) -> PrefixColumns:
+        """Return copies of some rows, None for all, in as few bytes as they need; `is_known` stays that of all rows."""
+        dtype = np.int16 if self.max_blocks <= MAX_INT16 else np.int32
+        is_known = self.is_known
+        return PrefixColumns(
+            self.tiers,
+            (self.figures if rows is None else self.figures[:, rows]).astype(dtype),
+            self.n_blocks if isinstance(self.n_blocks, int) else self.n_blocks.copy(),
+            self.block_size if isinstance(self.block_size, int) else self.block_size.copy(),
+            is_known=is_known.copy() if is_known is not None else None,
+            interleaved=self.interleaved,
+            other_ranks=self.other_ranks,
+        )
+
+    def spread(self, rows: RowArray | slice, *, n: int) -> PrefixColumns:
+        """Return the columns of all `n` rows, of which `small` kept `rows`."""
+        figures = np.zeros((len(self.figures), n), np.int32)
+        figures[:, rows] = self.figures
+        return PrefixColumns(
+            self.tiers,
+            figures,
+            self.n_blocks,
+            self.block_size,
+            is_known=self.is_known,
+            interleaved=self.interleaved,
+            other_ranks=self.other_ranks,
+        )
+
     def take(self, rows: RowArray) -> PrefixColumns:
         """Return the columns of some rows, in their order."""
         return PrefixColumns(
             self.tiers,
             self.figures[:, rows],
-            self.n_blocks[rows],
-            self.block_size[rows],
+            self.n_blocks if isinstance(self.n_blocks, int) else self.n_blocks[rows],
+            self.block_size if isinstance(self.block_size, int) else self.block_size[rows],
             is_known=self.is_known[rows] if self.is_known is not None else None,
             interleaved=_moved(self.interleaved, rows) if self.interleaved else self.interleaved,
             other_ranks=_moved(self.other_ranks, rows) if self.other_ranks else self.other_ranks,
@@ -161,12 +254,16 @@ class PrefixColumns:
         return PrefixColumns(
             self.tiers,
             self.figures.copy(),
-            self.n_blocks.copy(),
-            self.block_size.copy(),
+            self.n_blocks if isinstance(self.n_blocks, int) else self.n_blocks.copy(),
+            self.block_size if isinstance(self.block_size, int) else self.block_size.copy(),
             is_known=self.is_known.copy() if self.is_known is not None else None,
             interleaved=dict(self.interleaved),
             other_ranks=dict(self.other_ranks),
         )
+
+
+def _in_row(sizes: IntArray | int, row: int) -> int:
+    return sizes if isinstance(sizes, int) else int(sizes[row])
 
 
 def _moved(by_row: Mapping[int, T], rows: RowArray) -> dict[int, T]:

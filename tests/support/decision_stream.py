@@ -15,6 +15,7 @@ from kvatlas.events.stream import Trust
 from kvatlas.indexer.match import PrefixMatch
 from kvatlas.scorers.builtin import builtin_registry
 from kvatlas.scorers.core.base import Filter, Picker, Scorer
+from kvatlas.scorers.core.candidates import Candidates
 from kvatlas.scorers.core.decision import Decision, ScoreTerm
 from kvatlas.scorers.core.max_score import MaxScorePicker
 from kvatlas.scorers.core.model import Adapters, Candidate, InFlightLoad, Load, RequestView
@@ -163,7 +164,7 @@ class _Stream:
         )
         has_prefix, busy = chance.random() < 0.8, chance.random() < 0.5
         fleet = [self._now_of(each, n_blocks, has_prefix=has_prefix, busy=busy) for each in self._fleet]
-        decision = profile.decide(view, fleet, rng=chance.random)
+        decision = profile.decide(view, Candidates.of(fleet), rng=chance.random)
         headers: dict[str, str] = {}
         if decision.picked:
             profile.picked(view, decision)

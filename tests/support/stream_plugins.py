@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kvatlas.scorers.core.base import Rng, Verdicts
-from kvatlas.scorers.core.model import Candidate, Rating, Ratings, RequestView
+import numpy as np
+
+from kvatlas.scorers.core.base import Rng
+from kvatlas.scorers.core.candidates import Candidates
+from kvatlas.scorers.core.columns import FloatArray
+from kvatlas.scorers.core.model import RequestView
+from kvatlas.scorers.core.ratings import Inputs, Ratings, Verdicts
 
 
 class FaultyScorer:
@@ -13,20 +18,22 @@ class FaultyScorer:
 
     type = "faulty-scorer"
 
-    def rate(self, request: RequestView, candidates: Sequence[Candidate]) -> Ratings:
-        scores = [len(each.name) % 3 / 3 + each.in_flight.requests / 7 for each in candidates]
+    def rate(self, request: RequestView, candidates: Candidates) -> Ratings:
+        scores = (
+            np.array([len(name) % 3 / 3 for name in candidates.names]) + candidates.in_flight_requests / 7
+        )
         match request.n_tokens % 5:
             case 0:
                 raise LookupError("no such zone")
             case 1:
-                return [Rating(raw=None, score=score) for score in scores[1:]]
+                return Ratings(scores[1:])
             case 2:
-                scores = [float("nan") if score > 1 else score for score in scores]
+                scores = np.where(scores > 1, np.nan, scores)
             case 3:
-                scores = [min(1.0, score) for score in scores]
+                scores = np.minimum(1.0, scores)
             case _:
                 pass
-        return [Rating(raw=score, score=score) for score in scores]
+        return Ratings(scores, Inputs(scores))
 
 
 class FaultyFilter:
@@ -34,20 +41,18 @@ class FaultyFilter:
 
     type = "faulty-filter"
 
-    def judge(self, request: RequestView, candidates: Sequence[Candidate], *, rng: Rng) -> Verdicts:  # noqa: ARG002 (Filter)
-        verdicts = [
-            f"number {number}" if each.in_flight.tokens % 3 == 1 else None
-            for number, each in enumerate(candidates)
-        ]
+    def judge(self, request: RequestView, candidates: Candidates, *, rng: Rng) -> Verdicts:  # noqa: ARG002 (Filter)
+        keep = candidates.in_flight_tokens % 3 != 1
+        reasons = [f"number {number}" for number in np.flatnonzero(~keep).tolist()]
         match request.n_tokens % 7:
             case 0:
                 raise LookupError("no such zone")
             case 1:
-                return verdicts[1:]
+                return Verdicts(keep[1:], lambda _: reasons)
             case 2:
-                return [*verdicts[1:], 3]  # type: ignore[list-item]  # pyright: ignore[reportReturnType]
+                return Verdicts(keep.astype(np.float64), lambda _: reasons)  # pyright: ignore[reportArgumentType]
             case _:
-                return verdicts
+                return Verdicts(keep, lambda _: reasons)
 
 
 class FaultyPicker:
@@ -55,7 +60,7 @@ class FaultyPicker:
 
     type = "faulty-picker"
 
-    def pick(self, totals: Sequence[float], *, rng: Rng) -> tuple[list[int], bool]:
+    def pick(self, totals: FloatArray, *, rng: Rng) -> tuple[Sequence[int], bool]:
         match int(rng() * 5):
             case 0:
                 raise LookupError("no such zone")

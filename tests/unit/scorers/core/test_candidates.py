@@ -26,7 +26,8 @@ def test_taken_rows_are_a_table_of_these_endpoints(fleet: list[Candidate], data:
     assert list(taken) == [fleet[row] for row in order]
     assert list(taken.names) == [fleet[row].name for row in order]
     assert list(taken.addresses) == [fleet[row].address for row in order]
-    assert list(taken.labelled("zone")) == [fleet[row].labels.get("zone") for row in order]
+    values, codes = taken.labelled("zone")
+    assert [values[code] for code in codes] == [fleet[row].labels.get("zone") for row in order]
     assert [taken.row(name) for name in taken.names] == list(range(len(order)))
 
 
