@@ -14,6 +14,7 @@ from .index import BlockIndex, IndexStatistics
 from .keys import Namespace
 from .ledger import RankLedger
 from .match import PrefixMatch
+from .match_columns import MatchColumns
 from .match_plan import MatchPlan, PlannedRank
 from .prefix import MediaSpan, Prefix, words_of
 from .saved import SavedLedger
@@ -215,10 +216,21 @@ class Atlas:
         Cost: one hash pass and one index walk per distinct block size, then O(1) per endpoint; the first call after a
         change of a layout costs O(endpoints) more.
         """
-        if self._plan is None:
-            self._drop_unused_indexes()
-            self._plan = MatchPlan(self._planned_ranks(), tiers=self.tiers.names, index_for=self._index_for)
-        return self._plan.match(prefix)
+        plan = self._plan or self._make_plan(tuple(self._endpoints))
+        return plan.match(prefix)
+
+    def columns(self, prefix: Prefix, endpoints: tuple[str, ...]) -> MatchColumns | None:
+        """Match the prompt with each endpoint, as columns; None if no block size is known.
+
+        Args:
+            prefix: block keys of the prompt.
+            endpoints: all registered endpoints, by row; the same object as long as they stay.
+        Cost: as `match`; a new `endpoints` counts as a change of a layout.
+        """
+        plan = self._plan
+        if plan is None or plan.endpoints is not endpoints:
+            plan = self._make_plan(endpoints)
+        return plan.columns(prefix)
 
     def sweep(self, *, n_keys: int) -> int:
         """Free the memory of up to `n_keys` keys without holder per block size; return how many remain.
@@ -284,6 +296,13 @@ class Atlas:
                 layout, size = ledger.layout(), ledger.block_size
                 if layout is not None and size is not None:
                     yield PlannedRank(endpoint, rank, size, layout)
+
+    def _make_plan(self, endpoints: tuple[str, ...]) -> MatchPlan:
+        self._drop_unused_indexes()
+        self._plan = MatchPlan(
+            self._planned_ranks(), tiers=self.tiers.names, index_for=self._index_for, endpoints=endpoints
+        )
+        return self._plan
 
     def _forget_plan(self) -> None:
         self._plan = None

@@ -10,7 +10,6 @@ import msgspec
 from ..fleet.fleet import Fleet
 from ..indexer.prefix import Prefix
 from ..scorers.core.base import Rng
-from ..scorers.core.candidates import Candidates
 from ..scorers.core.decision import Decision, Origin
 from ..scorers.core.model import RequestView
 from ..tokenization.model import Prompt
@@ -45,7 +44,7 @@ class Decider:
         origin: Origin | None = None,
         rng: Rng | None = None,
     ) -> Decision | None:
-        """Score all endpoints; None if there is no endpoint. The decision shares the fleet's columns, which change.
+        """Score all endpoints; None if there is no endpoint.
 
         Args:
             policy: filters, scorers and picker.
@@ -58,7 +57,7 @@ class Decider:
             rng: draws in place of the decider's own.
         """
         labels = self._endpoint_labels(view.model) if self._endpoint_labels is not None else None
-        candidates = Candidates.of(self._fleet.candidates(prefix, now=view.now, subset=subset, labels=labels))
+        candidates = self._fleet.candidates(prefix, now=view.now, subset=subset, labels=labels)
         if not len(candidates):
             return None
         return msgspec.structs.replace(

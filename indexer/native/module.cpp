@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "figures.h"
 #include "index.h"
 #include "ledger_module.h"
 #include "python.h"
@@ -66,13 +67,24 @@ std::vector<HolderId> holders_of(PyObject* mask) {
 
 Reference item(PyObject* sequence, Py_ssize_t i) { return Reference(PySequence_GetItem(sequence, i)); }
 
+size_t as_row(PyObject* object, const char* what) {
+    const size_t value = as_count(object, 0, what);
+    if (value > 0x7fffffff) raise(PyExc_ValueError, "a row or number of a rank is beyond 32 bits");
+    return value;
+}
+
+Place place_of(PyObject* place) {
+    const bool is_first = PyObject_IsTrue(item(place, 2).get()) == 1, shares_row = PyObject_IsTrue(item(place, 3).get()) == 1;
+    return {as_row(item(place, 0).get(), "row"), as_row(item(place, 1).get(), "number"), is_first, shares_row};
+}
+
 PyObject* new_layouts(PyTypeObject* type, PyObject* args, PyObject* named) {
     return guarded([&]() -> PyObject* {
         if (named != nullptr && PyDict_Size(named) != 0) raise(PyExc_TypeError, "Layouts takes no named arguments");
         expect_arguments(PyTuple_Size(args), 1);
         auto layouts = std::make_unique<Layouts>();
         for_each(PyTuple_GetItem(args, 0), [&](PyObject* row) {
-            layouts->add_rank(as_count(item(row, 1).get(), 1, "chunk"));
+            layouts->add_rank(place_of(item(row, 3).get()), as_count(item(row, 1).get(), 1, "chunk"));
             for_each(item(row, 0).get(), [&](PyObject* mask) { layouts->add_tier(holders_of(mask)); });
             if (layouts->n_tiers(layouts->n_ranks() - 1) == 0) raise(PyExc_ValueError, "a layout needs at least one tier");
             for_each(item(row, 2).get(), [&](PyObject* window) {
@@ -87,7 +99,7 @@ PyObject* new_layouts(PyTypeObject* type, PyObject* args, PyObject* named) {
 PyType_Slot layouts_slots[] = {
     {Py_tp_new, reinterpret_cast<void*>(new_layouts)},
     {Py_tp_dealloc, reinterpret_cast<void*>(deallocate<Layouts>)},
-    {Py_tp_doc, const_cast<char*>("Layouts of several ranks, compiled for Index.match_rows.")},
+    {Py_tp_doc, const_cast<char*>("Layouts of several ranks, compiled for Index.match_into.")},
     {0, nullptr},
 };
 PyType_Spec layouts_spec = {"kvatlas.indexer._native.Layouts", sizeof(Object<Layouts>), 0, Py_TPFLAGS_DEFAULT, layouts_slots};
@@ -212,31 +224,6 @@ PyObject* run_rows(PyObject* self, Call call) {
     }, nullptr);
 }
 
-// The latest decisions keep their matches. These tuples contain only integers and no cycles, so the garbage collector need
-// not visit them.
-template <class Item, class Convert>
-PyObject* tuple_of(const std::vector<Item>& items, Convert convert) {
-    Reference tuple(PyTuple_New(static_cast<Py_ssize_t>(items.size())));
-    for (size_t i = 0; i < items.size(); ++i) {
-        PyTuple_SetItem(tuple.get(), static_cast<Py_ssize_t>(i), Reference(convert(items[i])).release());
-    }
-    PyObject_GC_UnTrack(tuple.get());
-    return tuple.release();
-}
-
-PyObject* row_of(const RankMatch& match) {
-    Reference rank(number(match.rank)), usable(number(match.usable_blocks));
-    Reference prefixes(tuple_of(match.tiers, [](const TierBlocks& tier) { return number(tier.prefix); }));
-    Reference shares(tuple_of(match.tiers, [](const TierBlocks& tier) { return number(tier.share); }));
-    Reference interleaved(tuple_of(match.interleaved, [](const TierRun& tier_run) {
-        Reference tier(number(tier_run.tier)), n_blocks(number(tier_run.n_blocks));
-        Reference run(PyTuple_Pack(2, tier.get(), n_blocks.get()));
-        PyObject_GC_UnTrack(run.get());
-        return run.release();
-    }));
-    return PyTuple_Pack(5, rank.get(), prefixes.get(), shares.get(), usable.get(), interleaved.get());
-}
-
 // No type derives from Layouts, so its destructor identifies it.
 const Layouts& layouts_of(PyObject* object) {
     if (PyType_GetSlot(Py_TYPE(object), Py_tp_dealloc) != reinterpret_cast<void*>(deallocate<Layouts>))
@@ -244,21 +231,58 @@ const Layouts& layouts_of(PyObject* object) {
     return value_of<Layouts>(object);
 }
 
-PyObject* match_rows(PyObject* self, Call call) {
+// The matrix that `match_into` writes: int32 of shape (lines, rows).
+class FigureBuffer {
+public:
+    explicit FigureBuffer(PyObject* object) {
+        if (PyObject_GetBuffer(object, &view_, PyBUF_WRITABLE | PyBUF_FORMAT | PyBUF_C_CONTIGUOUS) < 0) throw Raised();
+        if (view_.ndim == 2 && view_.itemsize == 4 && std::strcmp(view_.format, "i") == 0 && view_.shape[0] > kBesideTiers) return;
+        PyBuffer_Release(&view_);
+        raise(PyExc_TypeError, "figures must be int32 of shape (2 * tiers + 5, rows)");
+    }
+    FigureBuffer(const FigureBuffer&) = delete;
+    FigureBuffer& operator=(const FigureBuffer&) = delete;
+    ~FigureBuffer() { PyBuffer_Release(&view_); }
+
+    size_t n_tiers() const { return static_cast<size_t>(view_.shape[0] - kBesideTiers) / 2; }
+    size_t n_rows() const { return static_cast<size_t>(view_.shape[1]); }
+    Figures figures() const { return Figures(static_cast<int32_t*>(view_.buf), n_tiers(), n_rows()); }
+
+private:
+    static constexpr Py_ssize_t kBesideTiers = 5;
+    Py_buffer view_;
+};
+
+PyObject* row_of(const Interleaved& match) {
+    Reference runs(PyTuple_New(static_cast<Py_ssize_t>(match.runs.size())));
+    for (size_t i = 0; i < match.runs.size(); ++i) {
+        const TierRun& run = match.runs[i];
+        Reference pair(Py_BuildValue("(nn)", static_cast<Py_ssize_t>(run.tier), static_cast<Py_ssize_t>(run.n_blocks)));
+        PyTuple_SetItem(runs.get(), static_cast<Py_ssize_t>(i), pair.release());
+    }
+    return Py_BuildValue("(nnO)", static_cast<Py_ssize_t>(match.row), static_cast<Py_ssize_t>(match.number), runs.get());
+}
+
+PyObject* match_into(PyObject* self, Call call) {
     return guarded([&]() -> PyObject* {
-        const auto args = call.arguments({"keys", "layouts", "n_tokens", "block_size"});
+        const auto args = call.arguments({"keys", "layouts", "n_tokens", "block_size", "figures"});
         const Buffer keys = keys_buffer(args[0]);
         const Layouts& layouts = layouts_of(args[1]);
         const size_t n_tokens = as_count(args[2], 0, "n_tokens"), block_size = as_count(args[3], 1, "block_size");
-        const auto found = run(Py_None, [&] {
+        const FigureBuffer buffer(args[4]);
+        if (!layouts.fit(buffer.n_tiers(), buffer.n_rows())) raise(PyExc_ValueError, "figures have too few tiers or rows for the layouts");
+        Figures figures = buffer.figures();
+        run(Py_None, [&] {
             const Presence presence = value_of<Index>(self).presence(span_of(keys));
-            return Matcher(presence, n_tokens, block_size).match(layouts);
+            Matcher matcher(presence, n_tokens, block_size);
+            figures.fill(layouts, matcher, span_of(keys).size(), block_size);
         });
-        Reference rows(PyList_New(static_cast<Py_ssize_t>(found.size())));
-        for (size_t i = 0; i < found.size(); ++i) {
-            PyList_SetItem(rows.get(), static_cast<Py_ssize_t>(i), Reference(row_of(found[i])).release());
+        Reference interleaved(PyList_New(static_cast<Py_ssize_t>(figures.interleaved.size())));
+        for (size_t i = 0; i < figures.interleaved.size(); ++i) {
+            PyList_SetItem(interleaved.get(), static_cast<Py_ssize_t>(i), Reference(row_of(figures.interleaved[i])).release());
         }
-        return rows.release();
+        Reference shared(bytes_of(figures.shared));
+        return PyTuple_Pack(2, interleaved.get(), shared.get());
     }, nullptr);
 }
 
@@ -318,7 +342,7 @@ PyMethodDef index_methods[] = {
     method<has>("has"),
     method<size>("size"),
     method<run_rows>("run_rows"),
-    method<match_rows>("match_rows"),
+    method<match_into>("match_into"),
     method<page>("page"),
     method<contents_rows>("contents_rows"),
     method<sweep>("sweep"),

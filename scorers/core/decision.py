@@ -111,7 +111,7 @@ class Origin(msgspec.Struct, frozen=True, gc=False):
 class Decision(msgspec.Struct, frozen=True, eq=False):
     """Scores of all candidates, and the picked ones, as columns; objects of single candidates are built on access.
 
-    A new decision shares the arrays of its candidates, which change with the fleet. `lasting` returns one that does not.
+    `lasting` returns a decision with smaller columns of its own, to be kept.
 
     Attributes:
         model: name in the request.

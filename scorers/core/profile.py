@@ -77,7 +77,7 @@ class Profile:
     def decide(self, request: RequestView, candidates: Candidates, *, rng: Rng) -> Decision:
         """Score all candidates and pick; no endpoint is picked if filters dropped all.
 
-        The decision shares the arrays of `candidates`; see `Decision.lasting`.
+        The decision has the arrays of `candidates`; see `Decision.lasting`.
 
         Raises:
             NoCandidatesError: `candidates` is empty.

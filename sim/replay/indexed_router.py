@@ -13,10 +13,11 @@ from ...fleet.settings import tier_specs
 from ...indexer.atlas import Atlas
 from ...indexer.factory import IndexCore
 from ...indexer.holders import FASTEST
+from ...indexer.match import PrefixMatch
 from ...indexer.prefix import Prefix
 from ...indexer.tiers import TierSource, TierTable
 from ...routing.plan.plan import make_plan
-from ...scorers.core.candidates import Candidates
+from ...scorers.core.candidates import Candidates, Directory
 from ...scorers.core.decision import Decision
 from ...scorers.core.model import Candidate, RequestView
 from ...scorers.core.profile import Profile
@@ -61,6 +62,7 @@ class IndexedRouter:
         self.in_flight = InFlight()
         self._open: dict[int, tuple[Decision, Booking]] = {}
         self._wants_events = any(spec.source in (None, TierSource.EVENTS) for spec in specs)
+        self._directory = Directory(fleet.names, fleet.names, [{}] * len(fleet.names))
         self._encode = msgspec.msgpack.Encoder().encode
         for server in fleet.names:
             self._follow(server, fleet, specs[FASTEST].source, plan.config.tiers[FASTEST])
@@ -99,7 +101,7 @@ class IndexedRouter:
             self._predictions.confirm(server, self.atlas.ledger(server, 0))
 
     def _candidates(self, request: RouteRequest, prefix: Prefix) -> Candidates:
-        matches = self._predictions.matches(prefix, now=request.now)
+        matches = self._matches(prefix, now=request.now)
         return Candidates.of([
             Candidate(
                 name=server,
@@ -110,6 +112,15 @@ class IndexedRouter:
             )
             for server, load in request.loads.items()
         ])  # fmt: skip
+
+    def _matches(self, prefix: Prefix, *, now: float) -> dict[str, PrefixMatch]:
+        columns = self._predictions.matches(prefix, self._directory, now=now)
+        if columns is None:
+            return {}
+        rows = columns.known_rows()
+        return {
+            self._directory.names[row]: match for row, match in zip(rows, columns.matches(rows), strict=True)
+        }
 
     def _follow(self, server: str, fleet: FleetSpec, source: TierSource | None, fastest: TierConfig) -> None:
         self.atlas.add(server)

@@ -8,6 +8,7 @@ from array import array
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 
 from kvatlas.indexer.index import BlockIndex, HolderId
@@ -22,6 +23,12 @@ else:
         "kvatlas.indexer._native", reason="the native core was not built: install g++, and run make again"
     ).Layouts
     NativeIndex = pytest.importorskip("kvatlas.indexer.native_index").NativeIndex
+
+FIGURES = np.zeros((7, 2), np.int32)
+"""Of one tier and two rows."""
+
+IN_ROW_2: Any = ([b"\1"], 1, [], (2, 0, True, False))
+TWO_TIERS: Any = ([b"\1", b"\1"], 1, [], (0, 0, True, False))
 
 MANY = 20_000  # more keys than a holder may have to be closed on the spot
 
@@ -242,9 +249,16 @@ def test_writers_of_different_threads_do_not_lose_blocks() -> None:
         pytest.param("has", (0, "key"), TypeError, id="key_text"),
         pytest.param("sweep", (-1,), ValueError, id="negative_sweep"),
         pytest.param("run_rows", (None,), TypeError, id="no_keys"),
-        pytest.param("match_rows", (b"", None, 1, 1), TypeError, id="no_layouts"),
-        pytest.param("match_rows", (b"", Layouts([]), -1, 1), ValueError, id="negative_tokens"),
-        pytest.param("match_rows", (b"", Layouts([]), 1, 0), ValueError, id="block_size"),
+        pytest.param("match_into", (b"", None, 1, 1, FIGURES), TypeError, id="no_layouts"),
+        pytest.param("match_into", (b"", Layouts([]), -1, 1, FIGURES), ValueError, id="negative_tokens"),
+        pytest.param("match_into", (b"", Layouts([]), 1, 0, FIGURES), ValueError, id="block_size"),
+        pytest.param("match_into", (b"", Layouts([]), 1, 1, FIGURES[0]), TypeError, id="one_line"),
+        pytest.param("match_into", (b"", Layouts([]), 1, 1, FIGURES[:5]), TypeError, id="no_tier"),
+        pytest.param("match_into", (b"", Layouts([]), 1, 1, FIGURES.astype("f")), TypeError, id="floats"),
+        pytest.param("match_into", (b"", Layouts([]), 1, 1, FIGURES.T), ValueError, id="wrong_order"),
+        pytest.param("match_into", (b"", Layouts([]), 1, 1, bytes(28)), BufferError, id="read_only"),
+        pytest.param("match_into", (b"", Layouts([IN_ROW_2]), 1, 1, FIGURES), ValueError, id="few_rows"),
+        pytest.param("match_into", (b"", Layouts([TWO_TIERS]), 1, 1, FIGURES), ValueError, id="few_tiers"),
         pytest.param("page", (0, 0, None), ValueError, id="empty_page"),
         pytest.param("page", (0, 1, 5), TypeError, id="cursor_number"),
         pytest.param("page", (0, 1, (1, 2**32)), ValueError, id="cursor_beyond"),
@@ -262,14 +276,19 @@ def test_malformed_arguments_raise(
     assert list(index.items(HolderId(0))) == [(1, 1)]
 
 
+PLACE = (0, 0, True, False)
 MALFORMED_RANKS: dict[str, tuple[Any, type[Exception]]] = {
     "number": (5, TypeError),
     "rank_number": ([5], TypeError),
-    "no_tiers": ([([], 1, [])], ValueError),
-    "chunk_of_nothing": ([([b"\1"], 0, [])], ValueError),
+    "no_tiers": ([([], 1, [], PLACE)], ValueError),
+    "chunk_of_nothing": ([([b"\1"], 0, [], PLACE)], ValueError),
     "no_windows": ([([b"\1"], 1)], IndexError),
-    "mask_text": ([(["x"], 1, [])], TypeError),
-    "negative_window": ([([b"\1"], 1, [(b"\1", -1)])], ValueError),
+    "no_place": ([([b"\1"], 1, [])], IndexError),
+    "negative_row": ([([b"\1"], 1, [], (-1, 0, True, False))], ValueError),
+    "huge_number": ([([b"\1"], 1, [], (0, 2**31, True, False))], ValueError),
+    "short_place": ([([b"\1"], 1, [], (0, 0))], IndexError),
+    "mask_text": ([(["x"], 1, [], PLACE)], TypeError),
+    "negative_window": ([([b"\1"], 1, [(b"\1", -1)], PLACE)], ValueError),
 }
 
 
