@@ -187,10 +187,13 @@ class Profile:
         return scores, tuple(found)
 
     def _totals(self, scores: FloatArray) -> FloatArray:
+        """Add up the weighted scores, one scorer after the other: the order of additions is part of a total."""
+        products = self._weights * scores
+        if scores.shape[1] > 1:
+            summed: FloatArray = np.add.reduce(products, axis=0)
+            return summed
         totals = np.zeros(scores.shape[1])
-        for product in (
-            self._weights * scores
-        ):  # one after the other: the order of additions is part of a total
+        for product in products:  # numpy adds a single column in pairs
             totals += product
         return totals
 
