@@ -44,7 +44,7 @@ class Decider:
         origin: Origin | None = None,
         rng: Rng | None = None,
     ) -> Decision | None:
-        """Score all endpoints; None if there is no endpoint. The decision shares the fleet's columns, which change.
+        """Score all endpoints; None if there is no endpoint.
 
         Args:
             policy: filters, scorers and picker.

@@ -146,7 +146,7 @@ class Picker(Router):
             return NO_CANDIDATES
         if decision.picked and only_if_cached(request.headers) and not usable_tokens(decision):
             return NOT_CACHED
-        repeat = Repeat(decision.candidates.copy(), draws) if draws is not None else None
+        repeat = Repeat(decision.candidates, draws) if draws is not None else None
         decision = decision.lasting()
         records.decided(decision, origin.request_id)
         if not decision.picked:

@@ -104,7 +104,7 @@ class Directory:
 class Candidates:
     """Table of the endpoints that can take one request. Plugins read it; its arrays are not theirs to change.
 
-    The arrays may be those of the fleet, which change after the decision: keep nothing of them but copies.
+    It shows one moment: nothing of it changes with the fleet.
 
     Args:
         directory: names, addresses and labels.
@@ -285,17 +285,6 @@ class Candidates:
             self.prefix.take(rows) if self.prefix is not None else None,
             adapters=self._adapters,
             rows=rows if self.rows is None else self.rows[rows],
-        )
-
-    def copy(self) -> Candidates:
-        """Return a table that does not change with the fleet."""
-        return Candidates(
-            self.directory,
-            self.state.copy(),
-            self.trust.copy(),
-            self.prefix.copy() if self.prefix is not None else None,
-            adapters=tuple(self._adapters),
-            rows=self.rows,
         )
 
     def _place(self, row: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -44,6 +45,21 @@ def rate_by_load(column: FloatArray) -> FloatArray:
 def least_and_most(column: FloatArray) -> tuple[float, float]:
     """Return the lowest and the highest known number, NaN if none is known."""
     return float(np.fmin.reduce(column, initial=np.nan)), float(np.fmax.reduce(column, initial=np.nan))
+
+
+def weighted_sums(scores: FloatArray, weights: Sequence[float]) -> FloatArray:
+    """Return the totals of scores of shape (scorers, candidates).
+
+    Products are added one scorer after the other, since the order of additions is part of a total.
+    """
+    products = np.array(weights, np.float64)[:, np.newaxis] * scores
+    if scores.shape[1] > 1:
+        totals: FloatArray = np.add.reduce(products, axis=0)
+        return totals
+    totals = np.zeros(scores.shape[1])
+    for product in products:  # numpy adds a single column in pairs
+        totals += product
+    return totals
 
 
 SHOWN_DIGITS = 7

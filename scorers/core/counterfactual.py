@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
-from .columns import FloatArray
+from .columns import FloatArray, weighted_sums
 from .decision import Decision
 from .max_score import MaxScorePicker
 
@@ -57,8 +57,10 @@ def smallest_change(decision: Decision) -> WeightChange | None:
     """
     if not decision.picked or decision.picker != MaxScorePicker.type:
         return None
-    for tie in _ties(decision):
-        change = _past(tie, decision)
+    totals = decision.totals
+    total = float(totals[decision.row])
+    for tie in _ties(decision, totals):
+        change = _past(tie, decision, total)
         if change is not None:
             return change
     return None
@@ -77,15 +79,15 @@ def leaders(decision: Decision, weights: Mapping[str, float]) -> tuple[str, ...]
     if not decision.picked or decision.picker != MaxScorePicker.type:
         return None
     changed = [weights.get(name, weight) for name, _, weight in decision.scorers]
-    return decision.leaders(_totals(decision, changed))
+    return decision.leaders(weighted_sums(decision.scores, changed))
 
 
-def _ties(decision: Decision) -> Iterator[_Tie]:
+def _ties(decision: Decision, totals: FloatArray) -> Iterator[_Tie]:
     """Yield the ties with the picked endpoint, the nearest first."""
     found: list[_Tie] = []
-    row, totals = decision.row, decision.totals
+    row = decision.row
     for number, (_, _, weight) in enumerate(decision.scorers):
-        scores = decision.scores[number].astype(np.float64)
+        scores = decision.scores[number]
         slopes = scores - scores[row]
         rivals = np.flatnonzero(slopes)
         changes = (totals[row] - totals[rivals]) / slopes[rivals]
@@ -95,9 +97,9 @@ def _ties(decision: Decision) -> Iterator[_Tie]:
     yield from sorted(found, key=lambda each: each.distance)
 
 
-def _past(tie: _Tie, decision: Decision) -> WeightChange | None:
+def _past(tie: _Tie, decision: Decision, total: float) -> WeightChange | None:
     """Return the nearest weight past the tie at which the picked endpoint loses; None if no finite weight of at least 0 does."""
-    step = max(math.ulp(tie.weight), math.ulp(float(decision.totals[decision.row])) / abs(tie.slope))
+    step = max(math.ulp(tie.weight), math.ulp(total) / abs(tie.slope))
     name, _, before = decision.scorers[tie.term]
     weights = [each.weight for each in decision.scorers]
     for _ in range(MAX_STEPS):
@@ -105,26 +107,8 @@ def _past(tie: _Tie, decision: Decision) -> WeightChange | None:
         if not math.isfinite(weight):
             return None
         weights[tie.term] = weight
-        totals = _totals(decision, weights)
+        totals = weighted_sums(decision.scores, weights)
         if totals[decision.row] < totals.max():
             return WeightChange(name, before, weight, decision.leaders(totals))
         step *= 2
     return None
-
-
-def _totals(decision: Decision, weights: Sequence[float]) -> FloatArray:
-    """Return the totals with other weights, added in the order of the profile.
-
-    Scores of a kept decision have 32 bits, its totals 64. What the scores lack of the totals is added, so that the weights
-    of the decision give exactly its totals.
-    """
-    before = [each.weight for each in decision.scorers]
-    lacking = decision.totals - _summed(decision, before)
-    return _summed(decision, weights) + lacking
-
-
-def _summed(decision: Decision, weights: Sequence[float]) -> FloatArray:
-    totals = np.zeros(len(decision.totals))
-    for weight, scores in zip(weights, decision.scores, strict=True):
-        totals += weight * scores.astype(np.float64)
-    return totals

@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 
 from .candidates import Candidates
-from .columns import FloatArray, RowArray, shown
+from .columns import FloatArray, RowArray, shown, weighted_sums
 from .kept_table import KeptTable
 from .model import Candidate, Rating
 from .prefix_columns import PrefixColumns
@@ -111,7 +111,7 @@ class Origin(msgspec.Struct, frozen=True, gc=False):
 class Decision(msgspec.Struct, frozen=True, eq=False):
     """Scores of all candidates, and the picked ones, as columns; objects of single candidates are built on access.
 
-    A new decision shares the arrays of its candidates, which change with the fleet. `lasting` returns one that does not.
+    `lasting` returns a decision with smaller columns of its own, to be kept.
 
     Attributes:
         model: name in the request.
@@ -120,7 +120,6 @@ class Decision(msgspec.Struct, frozen=True, eq=False):
         scorers: scorers in the profile's order; shared by all decisions of a profile.
         inputs: inputs of each scorer's scores, None if it shows none.
         scores: shape (scorers, kept candidates).
-        totals: totals of the candidates that filters kept, in the fleet's order.
         picked: names, best first; empty if filters dropped every candidate.
         row: position of the first picked among the kept candidates, -1 if none is picked.
         chosen: the first picked candidate as it was, None if none is picked; `best` returns it.
@@ -144,7 +143,6 @@ class Decision(msgspec.Struct, frozen=True, eq=False):
     scorers: tuple[WeightedScorer, ...]
     inputs: tuple[Inputs | None, ...]
     scores: FloatArray
-    totals: FloatArray
     picked: tuple[str, ...]
     row: int
     chosen: Candidate | None
@@ -162,20 +160,22 @@ class Decision(msgspec.Struct, frozen=True, eq=False):
     n_prompts: int = 1
 
     def lasting(self) -> Decision:
-        """Return the decision with columns of its own, in 32 bits but for the totals. Cost: some array copies, about 10 us."""
+        """Return the decision with small columns of its own, in at most 32 bits but for the scores. Cost: about 10 us.
+
+        Scores keep their 64 bits: totals, ties and the effect of other weights depend on the last one.
+        """
         if isinstance(self.table, KeptTable):
             return self
         return msgspec.structs.replace(
             self,
             table=KeptTable.of(self.table, now=self.at),
-            scores=self.scores.astype(np.float32),
             inputs=tuple(map(_lasting, self.inputs)),
         )
 
     @property
     def n_bytes(self) -> int:
         """Bytes of the columns of a lasting decision."""
-        n_bytes = self.scores.nbytes + self.totals.nbytes
+        n_bytes = self.scores.nbytes
         n_bytes += self.table.n_bytes if isinstance(self.table, KeptTable) else 0
         for each in self.drops:
             n_bytes += each.rows.nbytes
@@ -188,6 +188,11 @@ class Decision(msgspec.Struct, frozen=True, eq=False):
     def candidates(self) -> Candidates:
         """Return all candidates, in the fleet's order. Cost: of a lasting decision, about 50 us."""
         return self.table.table(now=self.at) if isinstance(self.table, KeptTable) else self.table
+
+    @property
+    def totals(self) -> FloatArray:
+        """Return the totals of the candidates that filters kept, in the fleet's order. Cost: O(candidates * scorers), 3 us."""
+        return weighted_sums(self.scores, [each.weight for each in self.scorers])
 
     @property
     def kept(self) -> Candidates:
@@ -257,7 +262,8 @@ class Decision(msgspec.Struct, frozen=True, eq=False):
             number: position of the scorer in `scorers`.
             kept: the kept candidates, as `kept` returns them.
         """
-        scores, inputs = shown(self.scores[number]), self.inputs[number]
+        scores: FloatArray = self.scores[number]
+        inputs = self.inputs[number]
         if inputs is None:
             nothing = np.full(len(scores), np.nan)
             return nothing, scores, nothing
@@ -271,7 +277,7 @@ class Decision(msgspec.Struct, frozen=True, eq=False):
     @property
     def runner_up(self) -> ScoredCandidate | None:
         """Return the best kept candidate except the first picked one; None if there is no other."""
-        others = self.totals.copy()
+        others = self.totals
         if self.row >= 0:
             others[self.row] = -np.inf
         return self._scored(int(others.argmax())) if len(others) > 1 else None
@@ -309,7 +315,7 @@ class Decision(msgspec.Struct, frozen=True, eq=False):
             [ScoreTerm(*scorer, rating) for rating in self._ratings(number, kept, rows)]
             for number, scorer in enumerate(self.scorers)
         ]
-        return list(zip(*columns, strict=True)) if columns else [()] * len(self.totals[rows])
+        return list(zip(*columns, strict=True)) if columns else [()] * self.scores[:, rows].shape[1]
 
     def _ratings(self, number: int, kept: Candidates, rows: slice) -> Iterator[Rating]:
         columns = (each[rows].tolist() for each in self.rated(number, kept))

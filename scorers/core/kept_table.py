@@ -23,7 +23,7 @@ N_COUNTS = 3
 """First rows of `Candidates.state`, which are small numbers: requests waiting, running and in flight."""
 
 
-class KeptTable(msgspec.Struct, frozen=True):
+class KeptTable(msgspec.Struct, frozen=True, gc=False):
     """Columns of candidates at one moment; see `Candidates`.
 
     Attributes:

@@ -15,6 +15,9 @@ from .ratings import Inputs, Ratings, Verdicts
 class ScorerOfOne(ABC):
     """Scorer that rates one endpoint at a time."""
 
+    type: str
+    """The plugin type, its name in the configuration."""
+
     @abstractmethod
     def rate_one(self, request: RequestView, candidate: Candidate) -> Rating | float:
         """Return the score, 0 (worst) to 1 (best), or a rating that shows its input too."""
@@ -33,6 +36,9 @@ class ScorerOfOne(ABC):
 
 class FilterOfOne(ABC):
     """Filter that judges one endpoint at a time."""
+
+    type: str
+    """The plugin type, its name in the configuration."""
 
     @abstractmethod
     def judge_one(self, request: RequestView, candidate: Candidate) -> str | None:

@@ -249,18 +249,6 @@ class PrefixColumns:
             other_ranks=_moved(self.other_ranks, rows) if self.other_ranks else self.other_ranks,
         )
 
-    def copy(self) -> PrefixColumns:
-        """Return columns that do not change with these."""
-        return PrefixColumns(
-            self.tiers,
-            self.figures.copy(),
-            self.n_blocks if isinstance(self.n_blocks, int) else self.n_blocks.copy(),
-            self.block_size if isinstance(self.block_size, int) else self.block_size.copy(),
-            is_known=self.is_known.copy() if self.is_known is not None else None,
-            interleaved=dict(self.interleaved),
-            other_ranks=dict(self.other_ranks),
-        )
-
 
 def _in_row(sizes: IntArray | int, row: int) -> int:
     return sizes if isinstance(sizes, int) else int(sizes[row])

@@ -11,7 +11,7 @@ import numpy as np
 from ..errors import NoCandidatesError, ProfileError
 from .base import Filter, LearnsFromAnswers, LearnsFromPicks, MarksResponses, Picker, Rng, Scorer
 from .candidates import Candidates
-from .columns import FloatArray, RowArray
+from .columns import FloatArray, RowArray, weighted_sums
 from .decision import Decision, Drop, PluginFault, WeightedScorer
 from .guard import (
     are_valid,
@@ -57,7 +57,7 @@ class Profile:
                 )
         self._filters, self._scorers, self._picker = tuple(filters), tuple(scorers), picker
         self._weighted = tuple(WeightedScorer(name, each.type, weight) for name, each, weight in scorers)
-        self._weights = np.array([weight for _, _, weight in scorers], np.float64)[:, np.newaxis]
+        self._weights = tuple(weight for _, _, weight in scorers)
         self._filter_names = tuple(name for name, _ in filters)
         self._fallback = MaxScorePicker()
         plugins: list[tuple[str, object]] = [
@@ -77,7 +77,7 @@ class Profile:
     def decide(self, request: RequestView, candidates: Candidates, *, rng: Rng) -> Decision:
         """Score all candidates and pick; no endpoint is picked if filters dropped all.
 
-        The decision shares the arrays of `candidates`; see `Decision.lasting`.
+        The decision has the arrays of `candidates`; see `Decision.lasting`.
 
         Raises:
             NoCandidatesError: `candidates` is empty.
@@ -91,7 +91,7 @@ class Profile:
             self._filtered(request, candidates, rng, drops, faults) if self._filters else (candidates, None)
         )
         scores, inputs = self._rated(request, kept, faults)
-        totals = self._totals(scores)
+        totals = weighted_sums(scores, self._weights)
         picked, tie = self._picked(totals, rng, faults)
         return Decision(
             model=request.model,
@@ -100,7 +100,6 @@ class Profile:
             scorers=self._weighted,
             inputs=inputs,
             scores=scores,
-            totals=totals,
             picked=tuple([kept.name(row) for row in picked]),
             row=picked[0] if picked else -1,
             chosen=kept[picked[0]] if picked else None,
@@ -185,14 +184,6 @@ class Profile:
         if bad:
             faults.extend(bad[name] for name, _, _ in self._scorers if name in bad)
         return scores, tuple(found)
-
-    def _totals(self, scores: FloatArray) -> FloatArray:
-        totals = np.zeros(scores.shape[1])
-        for product in (
-            self._weights * scores
-        ):  # one after the other: the order of additions is part of a total
-            totals += product
-        return totals
 
     def _picked(self, totals: FloatArray, rng: Rng, faults: list[PluginFault]) -> tuple[Sequence[int], bool]:
         if not len(totals):

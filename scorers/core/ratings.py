@@ -46,7 +46,7 @@ KV_UTILIZATION = Inputs(attrgetter("kv_utilization"), is_load=True)
 IN_FLIGHT_REQUESTS = Inputs(attrgetter("in_flight_requests"))
 
 
-class Ratings(msgspec.Struct, frozen=True):
+class Ratings(msgspec.Struct, frozen=True, gc=False):
     """One scorer's view of all candidates.
 
     Attributes:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from kvatlas.scorers.core.candidates import Candidates
 from kvatlas.scorers.core.model import Candidate, RequestView
-from support.candidates import REQUESTS, endpoint, fleets, held, load
+from support.candidates import REQUESTS, fleets
 
 
 @given(fleet=fleets())
@@ -36,16 +36,3 @@ def test_uncached_tokens_are_those_of_each_endpoint(request: RequestView, fleet:
     table = Candidates.of(fleet)
 
     assert table.uncached_tokens(request).tolist() == [each.uncached_tokens(request) for each in fleet]
-
-
-def test_copy_does_not_change_with_the_table() -> None:
-    table = Candidates.of([endpoint("e0", of=load(waiting=3), prefix=held(gpu=4))])
-    copy = table.copy()
-    before = copy[0]
-
-    table.state[:] = 9.0
-    table.trust[:] = 1
-    if table.prefix is not None:
-        table.prefix.figures[:] = 1
-
-    assert copy[0] == before
