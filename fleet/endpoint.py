@@ -54,13 +54,6 @@ class Endpoint:
                 return rank
         return None
 
-    def trust_in(self, number: int) -> Trust | None:
-        """Return the trust in the events of a rank, None if it publishes none."""
-        rank = self.rank(number)
-        if rank is None or rank.subscription is None:
-            return None
-        return rank.subscription.trust
-
     @property
     def trust(self) -> Trust:
         """Trust in the least trusted rank."""

@@ -7,14 +7,14 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 
 from ..configs.endpoints import EndpointAddresses, RankAddresses
-from ..events.stream import Trust
 from ..events.subscriber import Subscriber
 from ..indexer.atlas import Atlas
 from ..indexer.predicted import Prediction
 from ..indexer.prefix import Prefix
 from ..indexer.snapshot import SavedEndpoint, SavedRank
 from ..indexer.tiers import TierSource
-from ..scorers.core.model import IDLE, Candidate, Load
+from ..scorers.core.candidates import Candidates
+from ..scorers.core.model import Candidate, Load
 from .audit import Audit, Audited
 from .endpoint import Endpoint
 from .in_flight import InFlight, Siblings
@@ -28,6 +28,7 @@ from .scrape.scraper import Scraper
 from .scrape.target import ScrapeStatus
 from .settings import FleetSettings
 from .subscriptions import Subscriptions
+from .table import FleetTable
 from .tier_bounds import TierBounds
 
 log = logging.getLogger(__name__)
@@ -62,16 +63,19 @@ class Fleet:
         self._scraper, self._loads, self._metrics = scraper, loads, metrics
         self.forgotten: list[Callable[[str], None]] = []
         """Callbacks, called with the name of every endpoint that is removed."""
+        self._table = FleetTable({})
+        loads.listen(self._table.set_load)
         self.subscriptions = Subscriptions(
-            subscriber, atlas=atlas, predictions=self.predictions, metrics=metrics
+            subscriber, atlas=atlas, predictions=self.predictions, metrics=metrics, table=self._table
         )
-        self.in_flight = InFlight(siblings)
+        self.in_flight = InFlight(siblings, on_change=self._table.set_in_flight)
         self.audit = Audit()
         self._bounds = TierBounds(atlas, settings)
         self.is_from_routing = atlas.tiers.specs[0].source is TierSource.ROUTING
         """Whether the configuration fills the fastest tier from routing and ignores event streams."""
         self.settings = settings
         self._endpoints: dict[str, Endpoint] = {}
+        self._use_credits()
 
     def __iter__(self) -> Iterator[Endpoint]:
         return iter(self._endpoints.values())
@@ -110,6 +114,10 @@ class Fleet:
         self.atlas.add(name, n_ranks=0, space=endpoint.instance.space)
         _warn_of_port_collision(name, addresses)
         self._endpoints[name] = endpoint
+        self._table.add(name, endpoint.address, labels)
+        self._table.set_in_flight(name, self.in_flight.of(name))
+        if (load := self._loads.last(name)) is not None:
+            self._table.set_load(name, load)
         if saved is not None:
             endpoint.started = saved.started
         ranks = {each.rank: each for each in saved.ranks} if saved is not None else {}
@@ -158,6 +166,7 @@ class Fleet:
         self.predictions.forget(name)
         self.in_flight.forget(name)
         self.audit.forget(name)
+        self._table.remove(name)
         self._metrics.forget(name)
         for forget in self.forgotten:
             forget(name)
@@ -177,6 +186,7 @@ class Fleet:
     def relabel(self, name: str, labels: Mapping[str, str]) -> None:
         """Replace the labels of an endpoint; everything else known of it stays."""
         self._endpoints[name].labels = labels
+        self._table.relabel(name, labels)
         self._choose_engines(self._endpoints[name])
 
     # -- requests -------------------------------------------------------------------------------------------------
@@ -188,7 +198,7 @@ class Fleet:
         now: float,
         subset: frozenset[str] | None = None,
         labels: Mapping[str, str] | None = None,
-    ) -> list[Candidate]:
+    ) -> Candidates:
         """Return the endpoints that may take a request, with load and matched prefix, predictions included.
 
         Args:
@@ -196,31 +206,18 @@ class Fleet:
             now: monotonic seconds.
             subset: addresses allowed (`host:port`, or `host` for every port); None allows all.
             labels: labels that an endpoint must have; None or empty allows all.
-        Cost: one match of the prefix, plus O(endpoints).
+        Cost: one match of the prefix, and `FleetTable.candidates`.
         """
-        matches = self.predictions.matches(prefix, now=now)
+        matches = self.predictions.matches(prefix, self._table.directory(), now=now)
         self._settle(now)
-        loads, in_flight = self._loads.believed(now), self.in_flight.loads(self._endpoints)
-        # blocks known from routing do not depend on trust in events
-        worth: Mapping[Trust, float] = {} if self.is_from_routing else self.settings.trust_credit
-        doubts = self.audit.doubts(now=now) if self.settings.audit_lowers_credit else {}
-        found: list[Candidate] = []
-        for name, endpoint in self._endpoints.items():
-            address = endpoint.address
-            if address is None:
-                continue
-            if subset is not None and address not in subset and endpoint.host not in subset:
-                continue
-            if labels and not endpoint.has_labels(labels):
-                continue
-            match = matches.get(name)
-            trust = endpoint.trust_in(match.rank if match is not None else 0)
-            credit = (worth.get(trust, 1.0) if trust is not None else 1.0) * doubts.get(name, 1.0)
-            flying = in_flight.get(name, IDLE)
-            found.append(Candidate(
-                name, address, endpoint.labels, loads.get(name), match, credit, flying, trust or Trust.DARK
-            ))  # fmt: skip
-        return found
+        return self._table.candidates(
+            matches,
+            now=now,
+            stale_after_s=self._loads.stale_after_s,
+            doubts=self.audit.doubts(now=now) if self.settings.audit_lowers_credit else {},
+            subset=subset,
+            labels=labels,
+        )
 
     def routed(self, picked: Candidate, prefix: Prefix | None, *, now: float) -> Prediction | None:
         """Record that a request was sent to the endpoint: renew its blocks' recency and scrape it soon.
@@ -280,6 +277,7 @@ class Fleet:
     def configure(self, settings: FleetSettings) -> None:
         """Replace the settings; `shrinking` then evicts what smaller tiers cannot hold."""
         self.settings = settings
+        self._use_credits()
         self.predictions.ttl_s = settings.predict_s
         self._bounds.configure(settings)
         for endpoint in self:
@@ -313,6 +311,10 @@ class Fleet:
     def _choose_engines(self, endpoint: Endpoint) -> None:
         if endpoint.addresses.metrics is not None:
             self._scraper.rename(endpoint.name, self.settings.engines.of(endpoint.labels))
+
+    def _use_credits(self) -> None:
+        # blocks known from routing do not depend on trust in events
+        self._table.use_credits({} if self.is_from_routing else self.settings.trust_credit)
 
     def _settle(self, now: float) -> None:
         self.in_flight.settle(lambda name: self._loads.get(name, now), now=now)

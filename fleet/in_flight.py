@@ -7,7 +7,7 @@ requests, or until it is too old.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from heapq import heappop, heappush
 from typing import Protocol
 
@@ -31,38 +31,35 @@ class Siblings(Protocol):
         """Send them this process's changed load of the endpoint."""
         ...
 
+    def listen(self, on_change: Callable[[str], None]) -> None:
+        """Call `on_change` with the name of an endpoint whenever the result of `of` changes."""
+        ...
+
 
 class _Account:
     """Bookings of one endpoint, until it is forgotten.
 
     Args:
         endpoint: its name.
-        loads: loads of all endpoints; the account writes its own.
         hiding: accounts with unseen bookings; the account adds itself.
-        siblings: other processes that get its load.
+        on_change: called with the endpoint and its load after every change.
     """
 
-    __slots__ = ("_by_age", "_compared_at", "_endpoint", "_hiding", "_load", "_loads", "_siblings", "unseen")
+    __slots__ = ("_by_age", "_compared_at", "_endpoint", "_hiding", "_load", "_on_change", "unseen")
 
     def __init__(
-        self,
-        endpoint: str,
-        loads: dict[str, InFlightLoad],
-        hiding: dict[str, _Account],
-        siblings: Siblings | None,
+        self, endpoint: str, hiding: dict[str, _Account], on_change: Callable[[str, InFlightLoad], None]
     ) -> None:
         self.unseen: dict[Booking, None] = {}
         self._by_age: list[tuple[float, int, Booking]] = []
         """Heap of all unseen bookings, oldest first; some may have ended."""
         self._compared_at = -math.inf
-        self._endpoint, self._load, self._siblings = endpoint, IDLE, siblings
-        self._loads, self._hiding = loads, hiding
+        self._endpoint, self._load = endpoint, IDLE
+        self._hiding, self._on_change = hiding, on_change
 
     def add(self, requests: int, tokens: int) -> None:
-        load = InFlightLoad(self._load.requests + requests, self._load.tokens + tokens)
-        self._load = self._loads[self._endpoint] = load
-        if self._siblings is not None:
-            self._siblings.publish(self._endpoint, load)
+        self._load = InFlightLoad(self._load.requests + requests, self._load.tokens + tokens)
+        self._on_change(self._endpoint, self._load)
 
     def hide(self, booking: Booking) -> None:
         self.unseen[booking] = None
@@ -71,9 +68,7 @@ class _Account:
 
     def leave(self) -> None:
         """Detach the account from the fleet, because the endpoint was removed."""
-        if self._siblings is not None:
-            self._siblings.publish(self._endpoint, IDLE)
-        self._loads, self._hiding, self._siblings = {}, {}, None
+        self._hiding, self._on_change = {}, _ignore
 
     def expire(self, *, until: float) -> None:
         """End unseen bookings made at or before `until`."""
@@ -134,26 +129,25 @@ class InFlight:
 
     Args:
         siblings: other processes that send requests to the same endpoints; None if there are none.
+        on_change: called with the endpoint and the result of `of` whenever that changes.
     """
 
-    def __init__(self, siblings: Siblings | None = None) -> None:
+    def __init__(
+        self,
+        siblings: Siblings | None = None,
+        *,
+        on_change: Callable[[str, InFlightLoad], None] | None = None,
+    ) -> None:
         self._accounts: dict[str, _Account] = {}
         self._loads: dict[str, InFlightLoad] = {}
         self._hiding: dict[str, _Account] = {}
-        self._siblings = siblings
+        self._siblings, self._on_change = siblings, on_change or _ignore
+        if siblings is not None:
+            siblings.listen(lambda endpoint: self._on_change(endpoint, self.of(endpoint)))
 
     def own(self, endpoint: str) -> InFlightLoad:
         """Return the load sent by this process, zero for an unknown endpoint. Cost: O(1)."""
         return self._loads.get(endpoint, IDLE)
-
-    def loads(self, endpoints: Iterable[str]) -> Mapping[str, InFlightLoad]:
-        """Return `of` each of these endpoints; idle ones may be absent, and others may be included.
-
-        Cost: O(1), with siblings O(endpoints). Valid until the next booking.
-        """
-        if self._siblings is None:
-            return self._loads
-        return {endpoint: self.of(endpoint) for endpoint in endpoints}
 
     def of(self, endpoint: str) -> InFlightLoad:
         """Return the endpoint's load, sent by this process and its siblings. Cost: O(1)."""
@@ -193,7 +187,7 @@ class InFlight:
         """
         account = self._accounts.get(endpoint)
         if account is None:
-            account = self._accounts[endpoint] = _Account(endpoint, self._loads, self._hiding, self._siblings)
+            account = self._accounts[endpoint] = _Account(endpoint, self._hiding, self._changed)
         return Booking(account, tokens, now)
 
     def forget(self, endpoint: str) -> None:
@@ -201,5 +195,19 @@ class InFlight:
         account = self._accounts.pop(endpoint, None)
         if account is not None:
             account.leave()
-            self._loads.pop(endpoint, None)
             self._hiding.pop(endpoint, None)
+            if self._siblings is not None:
+                self._siblings.publish(endpoint, IDLE)
+            self._loads.pop(endpoint, None)
+            self._on_change(endpoint, self.of(endpoint))
+
+    def _changed(self, endpoint: str, load: InFlightLoad) -> None:
+        self._loads[endpoint] = load
+        if self._siblings is not None:
+            self._siblings.publish(endpoint, load)
+            load = self.of(endpoint)
+        self._on_change(endpoint, load)
+
+
+def _ignore(endpoint: str, load: InFlightLoad) -> None:
+    pass

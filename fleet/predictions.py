@@ -9,9 +9,10 @@ from prometheus_client.metrics_core import Metric
 
 from ..indexer.atlas import Atlas
 from ..indexer.ledger import RankLedger
-from ..indexer.match import PrefixMatch
-from ..indexer.predicted import PredictedPrefixes, Prediction, with_predicted
+from ..indexer.match_columns import BLOCK_SIZE, MatchColumns
+from ..indexer.predicted import PredictedPrefixes, Prediction
 from ..indexer.prefix import Prefix
+from ..scorers.core.candidates import Directory
 from ..scorers.core.model import Candidate
 from .families import counter, gauge
 
@@ -28,17 +29,30 @@ class Predictions:
         self._atlas, self.ttl_s = atlas, ttl_s
         self._predicted = PredictedPrefixes()
 
-    def matches(self, prefix: Prefix | None, *, now: float) -> dict[str, PrefixMatch]:
-        """Return what each endpoint holds of the prompt, predictions included; empty without block keys."""
+    def matches(self, prefix: Prefix | None, directory: Directory, *, now: float) -> MatchColumns | None:
+        """Return what each endpoint holds of the prompt, predictions included.
+
+        Args:
+            prefix: block keys of the prompt, None if they are unknown.
+            directory: all endpoints, by row.
+            now: monotonic seconds.
+        Returns:
+            None without block keys, or if no endpoint's block size is known.
+        """
         if prefix is None:
-            return {}
-        matches = self._atlas.match(prefix)
+            return None
+        matches = self._atlas.columns(prefix, directory.names)
         for size in self._predicted.block_sizes:
             predicted = self._predicted.match(prefix.keys(size), block_size=size, now=now)
-            for endpoint, n_blocks in predicted.items():
-                match = matches.get(endpoint)
-                if match is not None and match.block_size == size:
-                    matches[endpoint] = with_predicted(match, n_blocks, n_tokens=prefix.n_tokens)
+            if matches is not None and predicted:
+                sizes = matches.line(BLOCK_SIZE)
+                found = [
+                    (row, n_blocks)
+                    for name, n_blocks in predicted.items()
+                    if (row := directory.row(name)) is not None and sizes[row] == size
+                ]
+                rows, n_blocks = zip(*found, strict=True) if found else ((), ())
+                matches.predict(rows, n_blocks, n_tokens=prefix.n_tokens)
         return matches
 
     def routed(self, picked: Candidate, prefix: Prefix | None, *, now: float) -> Prediction | None:

@@ -6,7 +6,7 @@ import logging
 import math
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from ..events.model import Batch, MediumName
@@ -62,6 +62,8 @@ class Rank:
     ledger: RankLedger
     predictions: Predictions
     metrics: FleetMetrics
+    on_trust: Callable[[str, int, Trust], None]
+    """Called with endpoint, rank and trust when that changes."""
     subscription: Subscription | None = None
     """None if the rank publishes no events."""
     last_batch_at: float | None = None
@@ -192,6 +194,7 @@ class Rank:
         level = logging.WARNING if new in (Trust.PARTIAL, Trust.STALE) else logging.INFO
         log.log(level, "%s rank %d: events %s -> %s", self.endpoint, self.number, old.value, new.value)
         self.metrics.trust_changed(new.value)
+        self.on_trust(self.endpoint, self.number, new)
 
     def _gauge(self, removed: frozenset[MediumName]) -> None:
         tiers = self.atlas.tiers

@@ -17,6 +17,7 @@ from .endpoint import Endpoint
 from .metrics import FleetMetrics
 from .predictions import Predictions
 from .rank import Rank
+from .table import FleetTable
 
 
 class Subscriptions:
@@ -27,13 +28,20 @@ class Subscriptions:
         atlas: the index that events go into.
         predictions: confirmed by events.
         metrics: counters.
+        table: shows the trust in the events of each rank.
     """
 
     def __init__(
-        self, subscriber: Subscriber, *, atlas: Atlas, predictions: Predictions, metrics: FleetMetrics
+        self,
+        subscriber: Subscriber,
+        *,
+        atlas: Atlas,
+        predictions: Predictions,
+        metrics: FleetMetrics,
+        table: FleetTable,
     ) -> None:
         self._subscriber, self._atlas = subscriber, atlas
-        self._predictions, self._metrics = predictions, metrics
+        self._predictions, self._metrics, self._table = predictions, metrics, table
         self._left: list[Subscription] = []
 
     def preparing(self, addresses: EndpointAddresses) -> Iterator[None]:
@@ -70,7 +78,9 @@ class Subscriptions:
         ledger = self._atlas.ledger(name, number)
         if saved is not None:
             ledger.load(saved.books, now=time.monotonic())
-        rank = Rank(name, number, self._atlas, ledger, self._predictions, self._metrics)
+        rank = Rank(
+            name, number, self._atlas, ledger, self._predictions, self._metrics, self._table.set_trust
+        )
         position = saved.position if saved is not None else None
         try:
             rank.subscription = self._subscribe(endpoint, addresses, rank, position)
@@ -78,11 +88,13 @@ class Subscriptions:
             self._atlas.remove_rank(name, number)
             raise
         endpoint.ranks.append(rank)
+        self._table.set_trust(name, number, rank.subscription.trust if rank.subscription else None)
         if rank.subscription is None:
             ledger.without_events()
 
     def leave(self, rank: Rank) -> None:
         """Unsubscribe a rank at once: queued events are dropped. `release` frees the sockets."""
+        self._table.set_trust(rank.endpoint, rank.number, None)
         if rank.subscription is not None:
             self._subscriber.stop(rank.subscription)
             self._left.append(rank.subscription)

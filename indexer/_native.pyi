@@ -12,14 +12,14 @@ from ..events._native import Batch
 from ..events.model import EngineHash
 from .index import HolderId
 from .keys import BlockKey
+from .match_columns import Figures, Runs
 
 _Items: TypeAlias = array[int] | bytes | memoryview
 _Row: TypeAlias = tuple[BlockKey, int, EngineHash | None]
-_Rank: TypeAlias = tuple[Sequence[bytes], int, Sequence[tuple[bytes, int]]]
-_MatchRow: TypeAlias = tuple[int, tuple[int, ...], tuple[int, ...], int, tuple[tuple[int, int], ...]]
 
 class Layouts:
-    def __new__(cls, ranks: Sequence[_Rank], /) -> Self: ...
+    # `RankLayout.packed` of each rank; row, number, is_first and shares_row of each
+    def __new__(cls, packed: Sequence[_Items], places: _Items, /) -> Self: ...
 
 class Index:
     def open(self) -> HolderId: ...
@@ -33,9 +33,10 @@ class Index:
     def has(self, holder: HolderId, key: int) -> bool: ...
     def size(self, holder: HolderId) -> int: ...
     def run_rows(self, keys: _Items) -> list[tuple[int, int]]: ...
-    def match_rows(
-        self, keys: _Items, layouts: Layouts, n_tokens: int, block_size: int
-    ) -> list[_MatchRow]: ...
+    # see `RankMatcher.fill`; returns the fields of `SparseMatches`
+    def match_into(
+        self, keys: _Items, layouts: Layouts, n_tokens: int, block_size: int, figures: Figures
+    ) -> tuple[list[tuple[int, int, Runs]], bytes]: ...
     def page(
         self, holder: HolderId, n_rows: int, cursor: tuple[int, int] | None
     ) -> tuple[bytes, bytes, tuple[int, int] | None]: ...

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from ..events.model import Event
@@ -14,6 +14,7 @@ from .index import BlockIndex, IndexStatistics
 from .keys import Namespace
 from .ledger import RankLedger
 from .match import PrefixMatch
+from .match_columns import MatchColumns
 from .match_plan import MatchPlan, PlannedRank
 from .prefix import MediaSpan, Prefix, words_of
 from .saved import SavedLedger
@@ -65,6 +66,9 @@ class Atlas:
         self._endpoints: dict[str, dict[int, RankLedger]] = {}
         self._plan: MatchPlan | None = None
         """Cache, rebuilt at the first match after a change of any rank's layout."""
+        self._planned: dict[tuple[str, int], PlannedRank] = {}
+        """Ranks with a layout, by endpoint and number, but for those in `_changed`."""
+        self._changed: set[tuple[str, int]] = set()
 
     @property
     def core_name(self) -> str:
@@ -215,10 +219,21 @@ class Atlas:
         Cost: one hash pass and one index walk per distinct block size, then O(1) per endpoint; the first call after a
         change of a layout costs O(endpoints) more.
         """
-        if self._plan is None:
-            self._drop_unused_indexes()
-            self._plan = MatchPlan(self._planned_ranks(), tiers=self.tiers.names, index_for=self._index_for)
-        return self._plan.match(prefix)
+        plan = self._plan or self._make_plan(tuple(self._endpoints))
+        return plan.match(prefix)
+
+    def columns(self, prefix: Prefix, endpoints: tuple[str, ...]) -> MatchColumns | None:
+        """Match the prompt with each endpoint, as columns; None if no block size is known.
+
+        Args:
+            prefix: block keys of the prompt.
+            endpoints: all registered endpoints, by row; the same object as long as they stay.
+        Cost: as `match`; a new `endpoints` counts as a change of a layout.
+        """
+        plan = self._plan
+        if plan is None or plan.endpoints is not endpoints:
+            plan = self._make_plan(endpoints)
+        return plan.columns(prefix)
 
     def sweep(self, *, n_keys: int) -> int:
         """Free the memory of up to `n_keys` keys without holder per block size; return how many remain.
@@ -275,17 +290,27 @@ class Atlas:
             index_for=self._index_for,
             shared=self._shared_of(endpoint),
             on_source=changed,
-            on_layout=self._forget_plan,
+            on_layout=lambda: self._layout_changed(endpoint, rank),
         )
 
-    def _planned_ranks(self) -> Iterator[PlannedRank]:
-        for endpoint, ledgers in self._endpoints.items():
-            for rank, ledger in ledgers.items():
-                layout, size = ledger.layout(), ledger.block_size
-                if layout is not None and size is not None:
-                    yield PlannedRank(endpoint, rank, size, layout)
+    def _make_plan(self, endpoints: tuple[str, ...]) -> MatchPlan:
+        self._drop_unused_indexes()
+        for endpoint, rank in self._changed:
+            self._planned.pop((endpoint, rank), None)
+            ledger = self._endpoints.get(endpoint, {}).get(rank)
+            if ledger is None:
+                continue
+            layout, size = ledger.layout(), ledger.block_size
+            if layout is not None and size is not None:
+                self._planned[endpoint, rank] = PlannedRank(endpoint, rank, size, layout)
+        self._changed.clear()
+        self._plan = MatchPlan(
+            self._planned.values(), tiers=self.tiers.names, index_for=self._index_for, endpoints=endpoints
+        )
+        return self._plan
 
-    def _forget_plan(self) -> None:
+    def _layout_changed(self, endpoint: str, rank: int) -> None:
+        self._changed.add((endpoint, rank))
         self._plan = None
 
     def _shared_of(self, endpoint: str) -> SharedHolders:

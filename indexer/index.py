@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple, NewType, Protocol
 
 from .columns import HolderColumns
-from .match import PresenceRun, RankLayout, RankMatch
+from .match import PresenceRun
+from .match_columns import Figures, MatchedRank, SparseMatches
 
 HolderId = NewType("HolderId", int)
 """Number of one holder of blocks: (endpoint, rank, tier, group). Dense; reused after `close`."""
@@ -35,15 +36,17 @@ class IndexStatistics(NamedTuple):
 class RankMatcher(Protocol):
     """A fixed set of ranks to match with many prompts."""
 
-    def match(self, keys: array[int], *, n_tokens: int) -> dict[int, RankMatch]:
+    def fill(self, keys: array[int], figures: Figures, *, n_tokens: int) -> SparseMatches:
         """Match a prompt with each rank: `measure` of the index's `runs` for every layout.
 
         Args:
             keys: the prompt's full blocks, in order.
+            figures: gets a column per row of the ranks; ranks that hold nothing leave theirs, except for the number of the
+                prompt's blocks. Of several ranks in a row, and what the column shows before, the better one stays.
             n_tokens: tokens of the prompt.
         Returns:
-            position of the rank's layout -> match, in that order; ranks without the first block are absent.
-        Cost: O(blocks + ranks * runs).
+            what does not fit into columns.
+        Cost: O(blocks + ranks that hold something * tiers) for prompts whose blocks the ranks have without many gaps.
         """
         ...
 
@@ -103,11 +106,11 @@ class BlockIndex(Protocol):
         """Return the holders along `keys`, up to the first key without holder, as maximal runs. Cost: O(n)."""
         ...
 
-    def matcher(self, layouts: Sequence[RankLayout], *, block_size: int) -> RankMatcher:
+    def matcher(self, ranks: Sequence[MatchedRank], *, block_size: int) -> RankMatcher:
         """Return a matcher of ranks of this index, valid until a layout changes. Cost: O(ranks).
 
         Args:
-            layouts: one per rank.
+            ranks: their layouts and places.
             block_size: tokens per block of this index.
         Raises:
             ValueError: a layout has no tier, or a chunk below 1 block.

@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from array import array
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
-import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 from .index import BlockIndex, RankMatcher
 from .match import PrefixMatch, RankLayout, RankMatch
+from .match_columns import (
+    BLOCK_SIZE,
+    N_BESIDE_TIERS,
+    RANK,
+    MatchColumns,
+    MatchedRank,
+    SparseMatches,
+)
 from .prefix import Prefix
+
+_NO_RANKS: Mapping[int, Mapping[int, int]] = MappingProxyType({})
 
 
 class PlannedRank(NamedTuple):
@@ -28,14 +42,6 @@ class PlannedRank(NamedTuple):
     layout: RankLayout
 
 
-class _SameSize(NamedTuple):
-    """The ranks of one block size, in the order of `matcher`."""
-
-    block_size: int
-    ranks: list[PlannedRank]
-    matcher: RankMatcher
-
-
 class MatchPlan:
     """A matcher of prompts with a fixed set of ranks, valid until one is added, removed or gets another layout.
 
@@ -43,6 +49,10 @@ class MatchPlan:
         ranks: the ranks.
         tiers: names of the configured tiers, fastest first; every layout has the same number.
         index_for: block size -> the index for blocks of that size.
+        endpoints: endpoints by row; None for those of the ranks.
+
+    Attributes:
+        endpoints: as above.
     """
 
     def __init__(
@@ -51,48 +61,91 @@ class MatchPlan:
         *,
         tiers: tuple[str, ...],
         index_for: Callable[[int], BlockIndex],
+        endpoints: tuple[str, ...] | None = None,
     ) -> None:
-        self._tiers = tiers
-        self._nothing = RankMatch((0,) * len(tiers), (0,) * len(tiers), 0)
-        by_size: dict[int, list[PlannedRank]] = {}
+        ranks = list(ranks)
+        if endpoints is None:
+            endpoints = tuple(dict.fromkeys(rank.endpoint for rank in ranks))
+        self._tiers, self.endpoints = tiers, endpoints
+        rows = {name: row for row, name in enumerate(endpoints)}
         lowest: dict[str, PlannedRank] = {}
         for planned in ranks:
-            by_size.setdefault(planned.block_size, []).append(planned)
             if planned.rank <= lowest.setdefault(planned.endpoint, planned).rank:
                 lowest[planned.endpoint] = planned
-        self._sizes = [
-            _SameSize(size, same, index_for(size).matcher([one.layout for one in same], block_size=size))
-            for size, same in by_size.items()
-        ]
+        n_ranks = Counter(planned.endpoint for planned in ranks)
+        by_size: dict[int, list[MatchedRank]] = {}
+        for planned in ranks:
+            endpoint, number, size, layout = planned
+            place = MatchedRank(
+                rows[endpoint], number, layout, planned is lowest[endpoint], n_ranks[endpoint] > 1
+            )
+            by_size.setdefault(size, []).append(place)
+        self._matchers: dict[int, RankMatcher] = {
+            size: index_for(size).matcher(same, block_size=size) for size, same in by_size.items()
+        }
+        self._nothing = np.zeros((2 * len(tiers) + N_BESIDE_TIERS, len(rows)), np.int32)
+        """What a prompt shows of which nobody holds anything, but for the number of its blocks."""
         self._lowest: dict[tuple[int, int], list[str]] = {}
         """Endpoints by block size and number of their lowest rank."""
         for endpoint, planned in lowest.items():
+            self._nothing[2 * len(tiers) + RANK, rows[endpoint]] = planned.rank
+            self._nothing[2 * len(tiers) + BLOCK_SIZE, rows[endpoint]] = planned.block_size
             self._lowest.setdefault((planned.block_size, planned.rank), []).append(endpoint)
+        self._is_known: NDArray[np.bool_] | None = None
+        if len(lowest) < len(rows):
+            self._is_known = np.array([name in lowest for name in rows], np.bool_)
 
-    def match(self, prefix: Prefix) -> dict[str, PrefixMatch]:
-        """Match the prompt with the best rank of each endpoint: most usable tokens, then lowest number.
+    def columns(self, prefix: Prefix) -> MatchColumns | None:
+        """Match the prompt with the best rank of each endpoint; None without ranks.
 
         Cost: one hash pass and one index walk per distinct block size, then O(1) per rank that holds something.
-        Endpoints that hold nothing share one match.
+        """
+        if not self._matchers:
+            return None
+        figures = self._nothing.copy()
+        sizes: tuple[int, int] | None = None
+        sparse: list[SparseMatches] = []
+        for size, matcher in self._matchers.items():
+            keys = prefix.keys(size)
+            found = matcher.fill(keys, figures, n_tokens=prefix.n_tokens)
+            if found.interleaved or found.shared:
+                sparse.append(found)
+            sizes = (len(keys), size)
+        columns = MatchColumns(
+            self._tiers, figures, self._is_known, sizes if len(self._matchers) == 1 else None, {}, _NO_RANKS
+        )
+        if sparse:
+            _add_sparse(columns, sparse)
+        return columns
+
+    def match(self, prefix: Prefix) -> dict[str, PrefixMatch]:
+        """Match the prompt as `columns` does, with an object per endpoint; those that hold nothing share one.
+
+        Endpoints with unknown block size are absent. Cost: as `columns`, and 2 us per endpoint that holds something.
         """
         matches: dict[str, PrefixMatch] = {}
+        columns = self.columns(prefix)
+        if columns is None:
+            return matches
+        n_tiers = len(self._tiers)
+        nothing = RankMatch((0,) * n_tiers, (0,) * n_tiers, 0)
         for (size, rank), endpoints in self._lowest.items():
-            nothing = PrefixMatch(self._tiers, size, len(prefix.keys(size)), self._nothing, rank)
-            matches.update(dict.fromkeys(endpoints, nothing))
-        for size, ranks, matcher in self._sizes:
-            keys = prefix.keys(size)
-            n_blocks = len(keys)
-            for position, held in matcher.match(keys, n_tokens=prefix.n_tokens).items():
-                endpoint, rank, _, _ = ranks[position]
-                found = PrefixMatch(self._tiers, size, n_blocks, held, rank)
-                before = matches[endpoint]
-                matches[endpoint] = found if before.rank == rank else _better(found, before)
+            shared = PrefixMatch(self._tiers, size, len(prefix.keys(size)), nothing, rank)
+            matches.update(dict.fromkeys(endpoints, shared))
+        rows: list[int] = np.flatnonzero(columns.figures[:n_tiers].any(axis=0)).tolist()
+        rows += columns.other_ranks.keys() - set(rows)
+        for row, match in zip(rows, columns.matches(rows), strict=True):
+            matches[self.endpoints[row]] = match
         return matches
 
 
-def _better(one: PrefixMatch, other: PrefixMatch) -> PrefixMatch:
-    """Return the better of two ranks of an endpoint, with the usable tokens of both."""
-    best = max(one, other, key=lambda match: (match.usable_tokens, -match.rank))
-    usable = {**one.rank_usable_tokens, **other.rank_usable_tokens}
-    usable.pop(best.rank, None)
-    return msgspec.structs.replace(best, other_ranks=usable)
+def _add_sparse(columns: MatchColumns, sparse: list[SparseMatches]) -> None:
+    shown: list[int] = columns.line(RANK).tolist()
+    usable: dict[int, dict[int, int]] = {}
+    for found in sparse:
+        columns.interleaved.update((row, runs) for row, rank, runs in found.interleaved if shown[row] == rank)
+        triples = iter(array("i", found.shared))
+        for row, rank, tokens in zip(triples, triples, triples, strict=True):
+            if shown[row] != rank:
+                usable.setdefault(row, {})[rank] = tokens
+    columns.other_ranks = usable

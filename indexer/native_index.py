@@ -11,7 +11,8 @@ from .columns import HolderColumns
 from .index import HolderId, IndexStatistics
 from .keys import BlockKey, Extras
 from .keys import prefix_keys as python_prefix_keys
-from .match import PresenceRun, RankLayout, RankMatch
+from .match import PresenceRun
+from .match_columns import Figures, MatchedRank, SparseMatches
 
 _ITEMS_AT_ONCE = 4096
 
@@ -24,13 +25,9 @@ class NativeMatcher:
     layouts: _native.Layouts
     block_size: int
 
-    def match(self, keys: array[int], *, n_tokens: int) -> dict[int, RankMatch]:
-        """See `RankMatcher.match`. One pass, without the GIL."""
-        rows = self.index.match_rows(keys, self.layouts, n_tokens, self.block_size)
-        return {
-            rank: RankMatch(tiers, union, usable, interleaved)
-            for rank, tiers, union, usable, interleaved in rows
-        }
+    def fill(self, keys: array[int], figures: Figures, *, n_tokens: int) -> SparseMatches:
+        """See `RankMatcher.fill`. One pass, without the GIL."""
+        return SparseMatches(*self.index.match_into(keys, self.layouts, n_tokens, self.block_size, figures))
 
 
 class NativeIndex(_native.Index):
@@ -46,9 +43,13 @@ class NativeIndex(_native.Index):
         """See `BlockIndex.runs`."""
         return [PresenceRun(end, holders) for end, holders in self.run_rows(keys)]
 
-    def matcher(self, layouts: Sequence[RankLayout], *, block_size: int) -> NativeMatcher:
+    def matcher(self, ranks: Sequence[MatchedRank], *, block_size: int) -> NativeMatcher:
         """See `BlockIndex.matcher`."""
-        return NativeMatcher(self, _native.Layouts([_layout_row(each) for each in layouts]), block_size)
+        places = array("Q")
+        for row, number, _, is_first, shares_row in ranks:
+            places.extend((row, number, is_first, shares_row))
+        layouts = _native.Layouts([rank.layout.packed for rank in ranks], places)
+        return NativeMatcher(self, layouts, block_size)
 
     def items(self, holder: HolderId) -> Iterator[tuple[int, int]]:
         """See `BlockIndex.items`. Raises RuntimeError if the holder changes before the end."""
@@ -88,15 +89,3 @@ def prefix_keys(
     if extras or tokens.typecode != "I" or block_size < 1:
         return python_prefix_keys(tokens, block_size, seed=seed, parent=parent, extras=extras)
     return array("Q", _native.prefix_keys(tokens, block_size, seed, parent))
-
-
-def _layout_row(layout: RankLayout) -> tuple[list[bytes], int, list[tuple[bytes, int]]]:
-    return (
-        [_mask_bytes(holders) for holders in layout.tiers],
-        layout.slow_chunk,
-        [(_mask_bytes(window.holders), window.n_blocks) for window in layout.windows],
-    )
-
-
-def _mask_bytes(holders: int) -> bytes:
-    return holders.to_bytes((holders.bit_length() + 7) // 8, "little")

@@ -13,10 +13,6 @@ from array import array
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import msgspec
-
-from .match import PrefixMatch, RankMatch
-
 MAX_KEYS, MAX_PREDICTIONS = 2_000_000, 100_000
 """Distinct keys (16 MB) and predictions (some 25 MB) at once: 150 new prompts of 100,000 tokens per second for two
 seconds stay below, and so do 50,000 requests per second. Beyond, those that would expire next are dropped."""
@@ -255,38 +251,3 @@ class PredictedPrefixes:
             else:
                 del node.parent.children[node.keys[0]]
         return node.parent
-
-
-def with_predicted(match: PrefixMatch, n_blocks: int, *, n_tokens: int) -> PrefixMatch:
-    """Return the match that results once the endpoint holds the first `n_blocks` of the prompt in its fastest tier.
-
-    Args:
-        match: current match.
-        n_blocks: predicted blocks.
-        n_tokens: tokens of the prompt.
-    Returns:
-        the match with at least those blocks in the fastest tier; `predicted_blocks` of them are not there yet.
-        Blocks after a gap that the prediction would close, beyond the union prefix, do not count.
-    Cost: O(runs).
-    """
-    held = match.held
-    if n_blocks <= held.tier_blocks[0]:
-        return match
-    runs = _with_fastest(held.runs, n_blocks)
-    fastest = runs[0][1]
-    usable = min(fastest, max(0, n_tokens - 1) // match.block_size)
-    figures = RankMatch.from_runs((fastest, *held.tier_blocks[1:]), runs, max(usable, held.usable_blocks))
-    return msgspec.structs.replace(match, held=figures, predicted_blocks=fastest - held.tier_blocks[0])
-
-
-def _with_fastest(runs: tuple[tuple[int, int], ...], n_blocks: int) -> tuple[tuple[int, int], ...]:
-    """Return the runs of a union prefix with the first `n_blocks` in tier 0."""
-    rest: list[tuple[int, int]] = []
-    position = 0
-    for tier, n in runs:
-        position += n
-        if position > n_blocks:
-            rest.append((tier, min(n, position - n_blocks)))
-    if rest and rest[0][0] == 0:
-        n_blocks += rest.pop(0)[1]
-    return ((0, n_blocks), *rest)

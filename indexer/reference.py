@@ -10,7 +10,17 @@ from sys import getsizeof
 
 from .columns import HolderColumns
 from .index import MAX_SURPLUS_EVICTED, HolderId, IndexStatistics
-from .match import PresenceRun, RankLayout, RankMatch, measure
+from .match import PresenceRun, RankMatch, measure
+from .match_columns import (
+    BLOCK_SIZE,
+    N_BESIDE_TIERS,
+    N_BLOCKS,
+    RANK,
+    USABLE,
+    Figures,
+    MatchedRank,
+    SparseMatches,
+)
 
 
 @dataclass(slots=True)
@@ -126,14 +136,14 @@ class ReferenceIndex:
             runs.append(PresenceRun(end, current))
         return runs
 
-    def matcher(self, layouts: Sequence[RankLayout], *, block_size: int) -> ReferenceMatcher:
+    def matcher(self, ranks: Sequence[MatchedRank], *, block_size: int) -> ReferenceMatcher:
         """See `BlockIndex.matcher`."""
-        for layout in layouts:
+        for layout in (rank.layout for rank in ranks):
             if not layout.tiers or layout.slow_chunk < 1:
                 raise ValueError(
                     f"a layout needs at least one tier, and chunks of at least 1 block: {layout}"
                 )
-        return ReferenceMatcher(self, tuple(layouts), block_size)
+        return ReferenceMatcher(self, tuple(ranks), block_size)
 
     def items(self, holder: HolderId) -> Iterator[tuple[int, int]]:
         """See `BlockIndex.items`."""
@@ -203,15 +213,37 @@ class ReferenceMatcher:
     """A `RankMatcher` that measures every layout separately."""
 
     index: ReferenceIndex
-    layouts: tuple[RankLayout, ...]
+    ranks: tuple[MatchedRank, ...]
     block_size: int
 
-    def match(self, keys: array[int], *, n_tokens: int) -> dict[int, RankMatch]:
-        """See `RankMatcher.match`."""
+    def fill(self, keys: array[int], figures: Figures, *, n_tokens: int) -> SparseMatches:
+        """See `RankMatcher.fill`."""
         presence = self.index.runs(keys)
-        first = presence[0].holders if presence else 0
-        return {
-            rank: measure(presence, layout, n_tokens=n_tokens, block_size=self.block_size)
-            for rank, layout in enumerate(self.layouts)
-            if any(holders and first & holders == holders for holders in layout.tiers)
-        }
+        found = SparseMatches([], b"")
+        shared = array("i")
+        lines = figures[len(figures) - N_BESIDE_TIERS :]
+        for row, number, layout, is_first, shares_row in self.ranks:
+            if (
+                is_first and lines[RANK, row] == number
+            ):  # else another rank was found with blocks of another size
+                lines[N_BLOCKS, row] = len(keys)
+            match = measure(presence, layout, n_tokens=n_tokens, block_size=self.block_size)
+            if not any(match.tier_blocks):
+                continue
+            if shares_row:
+                tokens = match.usable_blocks * self.block_size
+                shared.extend((row, number, tokens))
+                shown = (int(lines[USABLE, row]) * int(lines[BLOCK_SIZE, row]), -int(lines[RANK, row]))
+                if (tokens, -number) < shown:
+                    continue
+            self._put(figures, row, number, match, len(keys))
+            if match.interleaved:
+                found.interleaved.append((row, number, match.interleaved))
+        return found._replace(shared=shared.tobytes())
+
+    def _put(self, figures: Figures, row: int, number: int, match: RankMatch, n_blocks: int) -> None:
+        spare = (0,) * ((len(figures) - N_BESIDE_TIERS) // 2 - len(match.tier_blocks))
+        figures[:, row] = (
+            *match.tier_blocks, *spare, *match.union_blocks, *spare,
+            match.usable_blocks, number, 0, n_blocks, self.block_size,
+        )  # fmt: skip

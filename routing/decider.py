@@ -58,7 +58,7 @@ class Decider:
         """
         labels = self._endpoint_labels(view.model) if self._endpoint_labels is not None else None
         candidates = self._fleet.candidates(prefix, now=view.now, subset=subset, labels=labels)
-        if not candidates:
+        if not len(candidates):
             return None
         return msgspec.structs.replace(
             policy.profile.decide(view, candidates, rng=rng if rng is not None else self._rng),

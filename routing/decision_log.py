@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -10,20 +11,18 @@ from prometheus_client.metrics_core import Metric
 
 from ..fleet.audit import Audited
 from ..fleet.families import gauge
-from ..indexer.match import PrefixMatch
 from ..scorers.core.decision import Decision
 from .control_headers import MAX_ID_CHARS
 
-DECISION_BYTES, CANDIDATE_BYTES, TERM_BYTES = 3500, 560, 100
-"""Upper bounds of the memory of a decision without its model's name, of each candidate with its own load, and of each
-term of a candidate. A test measures them. Most decisions take less, since they share loads."""
+DECISION_BYTES, SCORER_BYTES, DROP_BYTES = 4800, 250, 250
+"""Upper bounds of the memory of a decision without its model's name and its columns, of the inputs of a scorer without their numbers, and of
+a dropped candidate with a reason that its filter keeps. A test measures them."""
 
 CHAR_BYTES = 4
 """Largest memory of a character."""
 
-PREFIX_BYTES, PART_BYTES = 600, 96
-"""Upper bounds of the memory of a candidate's match, and of each of its runs and ranks. Candidates without a match
-share one object."""
+PARTS_BYTES, PART_BYTES = 500, 96
+"""Upper bounds of the memory of an endpoint's runs whose tiers alternate or its further ranks, and of each of these."""
 
 NUMBER_STEP = 64
 """Step between decision numbers of one process, so that the numbers of 64 workers all differ."""
@@ -73,13 +72,14 @@ class DecisionLog:
         return len(self._kept)
 
     def add(self, decision: Decision, *, request_id: str, at: float) -> None:
-        """Keep a decision; the oldest leave when a limit is reached. Nothing is copied."""
+        """Keep a decision; the oldest leave when a limit is reached."""
         if not self._max_count:
             return
         self.n_seen += 1
         request_id = request_id[:MAX_ID_CHARS]
         number = int(at * 1e6) // NUMBER_STEP * NUMBER_STEP + self._worker
         self._last_number = max(number, self._last_number + NUMBER_STEP)
+        decision = decision.lasting()
         kept = KeptDecision(self._last_number, request_id, at, decision, size_bytes(decision))
         self._kept.append(kept)
         self._by_id[request_id] = kept
@@ -108,14 +108,16 @@ class DecisionLog:
             limit: most decisions returned.
             endpoint: only decisions that picked this endpoint first; None for all.
             before: only decisions with a smaller number; None for all.
-        Cost: O(decisions kept).
+        Cost: O(decisions returned), with an endpoint O(decisions kept).
         """
         found: list[KeptDecision] = []
-        for kept in reversed(self._kept):
+        end = len(self._kept)
+        if before is not None:
+            end = bisect_left(self._kept, before, key=lambda kept: kept.number)
+        for place in range(end - 1, -1, -1):
             if len(found) == limit:
                 break
-            if before is not None and kept.number >= before:
-                continue
+            kept = self._kept[place]
             if endpoint is None or kept.decision.picked[:1] == (endpoint,):
                 found.append(kept)
         return found
@@ -128,26 +130,16 @@ class DecisionLog:
 
 
 def size_bytes(decision: Decision) -> int:
-    """Return an upper bound of a decision's memory. Cost: O(candidates), 3 us for 64."""
-    n_held = n_parts = 0
-    nothing: PrefixMatch | None = None
-    for candidate in decision.candidates:
-        prefix = candidate.prefix
-        if prefix is nothing or prefix is None:
-            continue
-        held = prefix.held
-        if any(held.union_blocks):
-            n_held += 1
-            n_parts += len(held.interleaved) + len(prefix.other_ranks)
-        else:
-            nothing = prefix
-    n_terms = len(decision.candidates) * len(decision.columns)
+    """Return an upper bound of the memory of a lasting decision, without what it shares with others. Cost: O(scorers)."""
+    prefix = decision.table.prefix
+    n_rows, n_parts = prefix.n_parts if prefix is not None else (0, 0)
     return (
         DECISION_BYTES
         + len(decision.model) * CHAR_BYTES
-        + len(decision.candidates) * CANDIDATE_BYTES
-        + n_terms * TERM_BYTES
-        + n_held * PREFIX_BYTES
+        + decision.n_bytes
+        + len(decision.scorers) * SCORER_BYTES
+        + decision.n_dropped * DROP_BYTES
+        + n_rows * PARTS_BYTES
         + n_parts * PART_BYTES
     )
 

@@ -10,7 +10,7 @@ from ..scorers.core.base import Rng
 from ..scorers.core.decision import Decision
 from ..scorers.core.model import RequestView
 from ..scorers.core.profile import Profile
-from ..scorers.core.shadow import Draws
+from ..scorers.core.shadow import Repeat
 from .records import Records
 from .router import ModelRewrite, Route
 
@@ -36,7 +36,7 @@ class Dispatcher:
         prefix: Prefix | None,
         decision: Decision,
         rewrite: ModelRewrite | None,
-        draws: Draws | None,
+        repeat: Repeat | None,
     ) -> Route:
         """Return the route of a decision, after booking it. There is no pause, so that no booking is lost.
 
@@ -46,7 +46,7 @@ class Dispatcher:
             prefix: block keys of its prompt, None if it has none.
             decision: on the request; at least one endpoint is picked.
             rewrite: what changes in the request, None if nothing does.
-            draws: the draws of the decision, None if no observer needs them.
+            repeat: what an observer needs to decide again, None if none does.
         """
         best = decision.best
         prediction = self._fleet.routed(best, prefix, now=view.now)
@@ -60,7 +60,7 @@ class Dispatcher:
             self._fleet.in_flight.book(best.name, tokens=best.uncached_tokens(view), now=view.now),
             rewrite,
             prediction,
-            self._records.routed(view, decision, prefix, draws),
+            self._records.routed(view, decision, prefix, repeat),
         )
 
     def _addresses(self, decision: Decision) -> tuple[str, ...]:
@@ -68,14 +68,16 @@ class Dispatcher:
         if len(decision.picked) == 1:
             picked: tuple[str, ...] = (decision.best.address,)
         else:
-            addresses = {candidate.name: candidate.address for candidate in decision.candidates}
+            addresses = dict(zip(decision.kept_names, decision.kept_addresses, strict=True))
             picked = tuple(addresses[name] for name in decision.picked)
         if not self._n_fallbacks:
             return picked
         # Draws break ties, so that the load of a failing endpoint is spread over several others.
         others = (
-            (total, self._rng(), candidate.address)
-            for candidate, total in zip(decision.kept, decision.totals, strict=True)
-            if candidate.name not in decision.picked
+            (total, self._rng(), address)
+            for name, address, total in zip(
+                decision.kept_names, decision.kept_addresses, decision.totals.tolist(), strict=True
+            )
+            if name not in decision.picked
         )
         return picked + tuple(address for _, _, address in heapq.nlargest(self._n_fallbacks, others))

@@ -10,6 +10,7 @@ from ..fleet.fleet import Fleet
 from ..indexer.prefix import Prefix
 from ..scorers.core.base import Rng
 from ..scorers.core.decision import Decision, Origin
+from ..scorers.core.shadow import Repeat
 from ..tokenization.eventual import Eventual, Known
 from ..tokenization.model import ParsedRequest, Prompt
 from ..tokenization.reading import Reader
@@ -109,7 +110,8 @@ class Picker(Router):
             prefix: block keys of the prompt, None if it has none.
             prompt: the prompt of the keys, None if the keys were given directly.
         """
-        return self._decider.decide(self.policy, request_view(model, prefix), prefix, prompt=prompt)
+        decision = self._decider.decide(self.policy, request_view(model, prefix), prefix, prompt=prompt)
+        return decision.lasting() if decision is not None else None
 
     def _read(
         self, request: RoutingRequest, origin: Origin, read: ReadRequest | Refusal
@@ -144,10 +146,12 @@ class Picker(Router):
             return NO_CANDIDATES
         if decision.picked and only_if_cached(request.headers) and not usable_tokens(decision):
             return NOT_CACHED
+        repeat = Repeat(decision.candidates, draws) if draws is not None else None
+        decision = decision.lasting()
         records.decided(decision, origin.request_id)
         if not decision.picked:
             return NONE_LEFT
-        return self._dispatcher.dispatch(policy.profile, view, prefix, decision, read.rewrite, draws)
+        return self._dispatcher.dispatch(policy.profile, view, prefix, decision, read.rewrite, repeat)
 
 
 def _model_of(prompt: Prompt | None) -> str:

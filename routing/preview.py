@@ -90,7 +90,7 @@ def preview(
     found, n_terms = Preview(), 0
     for kept in decisions:
         found.add(kept, leaders(kept.decision, weights))
-        n_terms += len(kept.decision.totals) * len(kept.decision.columns)
+        n_terms += kept.decision.scores.size
         if n_terms >= _TERMS_PER_PIECE:
             n_terms = 0
             yield
@@ -99,5 +99,5 @@ def preview(
 
 def _usable(decision: Decision, name: str) -> int:
     """Return the prompt tokens cached on an endpoint."""
-    prefix = next(each.prefix for each in decision.candidates if each.name == name)
-    return prefix.usable_tokens if prefix is not None else 0
+    row, prefixes = decision.table.row(name), decision.prefixes
+    return int(prefixes.usable_tokens[row]) if prefixes is not None and row is not None else 0

@@ -11,7 +11,7 @@ from ..indexer.prefix import Prefix
 from ..scorers.core.base import Rng
 from ..scorers.core.decision import Decision, PluginFault
 from ..scorers.core.model import RequestView
-from ..scorers.core.shadow import Draws
+from ..scorers.core.shadow import Draws, Repeat
 from .decider import usable_tokens
 from .decision_log import DecisionLog
 from .metrics import RoutingMetrics
@@ -47,10 +47,10 @@ class Records:
         self.decisions.add(decision, request_id=request_id, at=time.time())
 
     def routed(
-        self, view: RequestView, decision: Decision, prefix: Prefix | None, draws: Draws | None
+        self, view: RequestView, decision: Decision, prefix: Prefix | None, repeat: Repeat | None
     ) -> Arrival | None:
         """Pass a routed request on to the observers; returns what `ended` needs of it."""
-        return self._observers.routed(view, decision, prefix, draws) if self._observers is not None else None
+        return self._observers.routed(view, decision, prefix, repeat) if self._observers is not None else None
 
     def counted(self, result: RoutingResult, started: float) -> RoutingResult:
         """Count a result and the time since `started`, and return the result."""

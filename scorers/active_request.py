@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Annotated
 
+import numpy as np
 from msgspec import Meta
 
-from .core.model import Candidate, Ratings, RequestView
+from .core.candidates import Candidates
+from .core.model import RequestView
 from .core.params import PluginParams
-from .core.rating_column import RatingColumn
+from .core.ratings import IN_FLIGHT_REQUESTS, Ratings
 from .core.registry import Registry
 
 
@@ -38,11 +39,12 @@ class ActiveRequestScorer:
     def __init__(self, *, idle_threshold: int, max_busy_score: float) -> None:
         self._idle_threshold, self._max_busy_score = idle_threshold, max_busy_score
 
-    def rate(self, request: RequestView, candidates: Sequence[Candidate]) -> Ratings:  # noqa: ARG002 (Scorer)
+    def rate(self, request: RequestView, candidates: Candidates) -> Ratings:  # noqa: ARG002 (Scorer)
         """Return one rating per candidate; raw is the number of requests in flight."""
-        counts = [candidate.in_flight.requests for candidate in candidates]
-        idle, most, best = self._idle_threshold, max(counts, default=0), self._max_busy_score
-        return RatingColumn([1.0 if n <= idle else (most - n) / most * best for n in counts], counts)
+        n, idle = candidates.in_flight_requests, self._idle_threshold
+        most = n.max(initial=1.0)  # at least 1, so that an idle fleet divides by something
+        scores = np.where(n <= idle, 1.0, (most - n) / most * self._max_busy_score)
+        return Ratings(scores, IN_FLIGHT_REQUESTS)
 
 
 def register(registry: Registry) -> None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
 from typing import Annotated, NamedTuple
 
 from msgspec import Meta
 
-from .core.base import Rng, Verdicts
-from .core.model import Candidate, Rating, Ratings, RequestView
+from .core.base import Rng
+from .core.candidates import Candidates
+from .core.model import RequestView
 from .core.params import PluginParams
+from .core.ratings import Inputs, Ratings, Verdicts, keep_all
 from .core.registry import Registry
 
 PLUGIN_TYPE = "context-length-aware"
@@ -36,6 +38,10 @@ class LengthRange(NamedTuple):
     low: int
     high: int
 
+    def distance(self, n_tokens: int) -> int:
+        """Return the tokens between a length and the range, 0 within it."""
+        return max(n_tokens - self.high, self.low - n_tokens, 0)
+
 
 class ContextLengthScorer:
     """Score by the range `low`-`high` in the label, with `width = high - low` and a prompt of n tokens.
@@ -50,24 +56,32 @@ class ContextLengthScorer:
     def __init__(self, label: str) -> None:
         self._label = label
 
-    def rate(self, request: RequestView, candidates: Sequence[Candidate]) -> Ratings:
+    def rate(self, request: RequestView, candidates: Candidates) -> Ratings:
         """Return one rating per candidate; raw is the distance in tokens to its range, None if there is no readable label."""
-        return [self._rating(request.n_tokens, candidate.labels.get(self._label)) for candidate in candidates]
+        labels = candidates.labelled(self._label)
+        scores = labels.mapped(lambda label: _score(request.n_tokens, label))
+        return Ratings(scores, Inputs(labels.mapped(lambda label: _distance(request.n_tokens, label))))
 
-    def _rating(self, n_tokens: int, label: str | None) -> Rating:
-        if label is None:
-            return Rating(raw=None, score=0.5)
-        span = parse_range(label)
-        if span is None:
-            return Rating(raw=None, score=0.0)
-        distance = max(n_tokens - span.high, span.low - n_tokens, 0)
-        if distance:
-            return Rating(raw=float(distance), score=IN_RANGE_FROM / (1 + distance / 1000))
-        width = span.high - span.low
-        if not width:
-            return Rating(raw=0.0, score=1.0)
-        fit = 0.7 / (1 + width / 10_000) + 0.3 * (span.high - n_tokens) / width
-        return Rating(raw=0.0, score=IN_RANGE_FROM + (1 - IN_RANGE_FROM) * fit)
+
+def _score(n_tokens: int, label: str | None) -> float:
+    if label is None:
+        return 0.5
+    span = parse_range(label)
+    if span is None:
+        return 0.0
+    distance = span.distance(n_tokens)
+    if distance:
+        return IN_RANGE_FROM / (1 + distance / 1000)
+    width = span.high - span.low
+    if not width:
+        return 1.0
+    fit = 0.7 / (1 + width / 10_000) + 0.3 * (span.high - n_tokens) / width
+    return IN_RANGE_FROM + (1 - IN_RANGE_FROM) * fit
+
+
+def _distance(n_tokens: int, label: str | None) -> float:
+    span = parse_range(label) if label is not None else None
+    return span.distance(n_tokens) if span is not None else math.nan
 
 
 class ContextLengthFilter:
@@ -83,13 +97,15 @@ class ContextLengthFilter:
     def __init__(self, label: str, *, enabled: bool) -> None:
         self._label, self._enabled = label, enabled
 
-    def judge(self, request: RequestView, candidates: Sequence[Candidate], *, rng: Rng) -> Verdicts:  # noqa: ARG002 (Filter)
+    def judge(self, request: RequestView, candidates: Candidates, *, rng: Rng) -> Verdicts:  # noqa: ARG002 (Filter)
         """Return one verdict per candidate."""
         if not self._enabled:
-            return [None] * len(candidates)
-        return [
-            self._verdict(request.n_tokens, candidate.labels.get(self._label)) for candidate in candidates
-        ]
+            return keep_all(candidates)
+        n_tokens, key = request.n_tokens, self._label
+        return Verdicts(
+            candidates.labelled(key).where(lambda label: self._verdict(n_tokens, label) is None),
+            lambda dropped: [self._verdict(n_tokens, labels.get(key)) or "" for labels in dropped.labels],
+        )
 
     def _verdict(self, n_tokens: int, label: str | None) -> str | None:
         if label is None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import numpy as np
 
-from .core.model import Candidate, Ratings, RequestView
+from .core.candidates import Candidates
+from .core.columns import unknown_as_zero
+from .core.model import RequestView
 from .core.params import NoParams
-from .core.rating_column import RatingColumn
+from .core.ratings import KV_UTILIZATION, Ratings
 from .core.registry import Registry
 
 
@@ -18,11 +20,9 @@ class KVCacheUtilizationScorer:
 
     type = "kv-cache-utilization-scorer"
 
-    def rate(self, request: RequestView, candidates: Sequence[Candidate]) -> Ratings:
+    def rate(self, request: RequestView, candidates: Candidates) -> Ratings:  # noqa: ARG002 (Scorer)
         """Return one rating per candidate; raw is the scraped utilization, 0 to 1."""
-        scraped = [None if each.load is None else each.load.kv_utilization for each in candidates]
-        scores = [0.0 if used is None else min(1.0, max(0.0, 1.0 - used)) for used in scraped]
-        return RatingColumn(scores, scraped, loaded=candidates, now=request.now)
+        return Ratings(unknown_as_zero(np.minimum(1.0, 1.0 - candidates.kv_utilization)), KV_UTILIZATION)
 
 
 def register(registry: Registry) -> None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Annotated
 
+import numpy as np
 from msgspec import Meta
 
-from .core.model import Candidate, Ratings, RequestView
+from .core.candidates import Candidates
+from .core.columns import unknown_as_zero
+from .core.model import RequestView
 from .core.params import PluginParams
-from .core.rating_column import RatingColumn
+from .core.ratings import WAITING, Ratings
 from .core.registry import Registry
 
 
@@ -31,12 +33,10 @@ class LoadAwareScorer:
     def __init__(self, threshold: int) -> None:
         self._threshold = threshold
 
-    def rate(self, request: RequestView, candidates: Sequence[Candidate]) -> Ratings:
+    def rate(self, request: RequestView, candidates: Candidates) -> Ratings:  # noqa: ARG002 (Scorer)
         """Return one rating per candidate; raw is the number of waiting requests."""
         full = self._threshold
-        queues = [None if each.load is None else each.load.waiting for each in candidates]
-        scores = [0.0 if n is None else 0.5 * (1 - min(n, full) / full) for n in queues]
-        return RatingColumn(scores, queues, loaded=candidates, now=request.now)
+        return Ratings(unknown_as_zero(0.5 * (1 - np.minimum(candidates.waiting, full) / full)), WAITING)
 
 
 def register(registry: Registry) -> None:

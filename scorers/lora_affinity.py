@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import numpy as np
 
-from .core.model import UNRATED, Adapters, Candidate, Rating, Ratings, RequestView
+from .core.candidates import Candidates
+from .core.model import Adapters, RequestView
 from .core.params import NoParams
+from .core.ratings import Inputs, Ratings
 from .core.registry import Registry
 
 
@@ -17,19 +19,14 @@ class LoraAffinityScorer:
 
     type = "lora-affinity-scorer"
 
-    def rate(self, request: RequestView, candidates: Sequence[Candidate]) -> Ratings:
+    def rate(self, request: RequestView, candidates: Candidates) -> Ratings:
         """Return one rating per candidate; raw is the number of adapters active or waiting, None if it is unknown."""
-        ratings: list[Rating] = []
-        for candidate in candidates:
-            load = candidate.load
-            if load is None or load.adapters is None:
-                ratings.append(UNRATED)
-                continue
-            adapters = load.adapters
-            n = len(adapters.active) + len(adapters.waiting)
-            score = _score(request.model, adapters)
-            ratings.append(Rating(raw=float(n), score=score, age_s=load.age_s(request.now)))
-        return ratings
+        scores, n_adapters = np.zeros(len(candidates)), np.full(len(candidates), np.nan)
+        for row, adapters in enumerate(candidates.adapters):
+            if adapters is not None:
+                scores[row] = _score(request.model, adapters)
+                n_adapters[row] = len(adapters.active) + len(adapters.waiting)
+        return Ratings(scores, Inputs(n_adapters, is_load=True))
 
 
 def _score(model: str, adapters: Adapters) -> float:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import numpy as np
 
+from .core.candidates import Candidates
 from .core.decision import Decision
-from .core.model import Candidate, Rating, Ratings, RequestView
+from .core.model import RequestView
 from .core.params import PluginParams
+from .core.ratings import Inputs, Ratings
 from .core.registry import Registry
 from .producers import Size
 
@@ -41,23 +43,20 @@ class NoHitLruScorer:
         self._used: dict[str, None] = {}
         """Endpoints that received a cold request, least recently used first."""
 
-    def rate(self, request: RequestView, candidates: Sequence[Candidate]) -> Ratings:  # noqa: ARG002 (Scorer)
+    def rate(self, request: RequestView, candidates: Candidates) -> Ratings:  # noqa: ARG002 (Scorer)
         """Return one rating per candidate; raw is its rank from 0, None if the request is not cold."""
         if not _is_cold(candidates):
-            return [Rating(raw=None, score=0.5)] * len(candidates)
-        names = {candidate.name for candidate in candidates}
+            return Ratings(np.full(len(candidates), 0.5))
+        names = set(candidates.names)
         never = sorted(names - self._used.keys())
-        ranks = {
+        places = {
             name: rank for rank, name in enumerate([*never, *(each for each in self._used if each in names)])
         }
-        last = max(1, len(candidates) - 1)
-        return [
-            Rating(raw=float(ranks[candidate.name]), score=1 - ranks[candidate.name] / last)
-            for candidate in candidates
-        ]
+        ranks = np.array([places[name] for name in candidates.names], np.float64)
+        return Ratings(1 - ranks / max(1, len(candidates) - 1), Inputs(ranks))
 
     def picked(self, request: RequestView, decision: Decision) -> None:  # noqa: ARG002 (LearnsFromPicks)
-        """Remember the endpoint of a cold request. Cost: O(candidates)."""
+        """Remember the endpoint of a cold request."""
         if not _is_cold(decision.kept):
             return
         name = decision.picked[0]
@@ -67,11 +66,9 @@ class NoHitLruScorer:
             del self._used[next(iter(self._used))]
 
 
-def _is_cold(candidates: Iterable[Candidate]) -> bool:
+def _is_cold(candidates: Candidates) -> bool:
     """Return whether no tier of any candidate has the first block of the request."""
-    return not any(
-        candidate.prefix is not None and any(candidate.prefix.held.tier_blocks) for candidate in candidates
-    )
+    return candidates.prefix is None or not candidates.prefix.holds_any
 
 
 def register(registry: Registry) -> None:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Annotated
 
+import numpy as np
 from msgspec import Meta
 
-from .core.model import Candidate, Ratings, RequestView
+from .core.candidates import Candidates
+from .core.columns import FloatArray
+from .core.model import RequestView
 from .core.params import BuildContext, PluginParams
 from .core.prefix_source import ApproxProducer, PrefixSource
-from .core.rating_column import RatingColumn
+from .core.ratings import Inputs, Ratings
 from .core.registry import Registry
 from .producers import ApproxParams, Limit, Size
 
@@ -64,28 +66,25 @@ class PrefixCacheScorer:
     ) -> None:
         self._source = source
         self._length_weight, self._length_scale = length_weight, length_scale_tokens
+        self._inputs = Inputs(self._blocks)
 
-    def rate(self, request: RequestView, candidates: Sequence[Candidate]) -> Ratings:  # noqa: ARG002 (Scorer)
+    def rate(self, request: RequestView, candidates: Candidates) -> Ratings:  # noqa: ARG002 (Scorer)
         """Return one rating per candidate; raw is the number of blocks, None if the request has no block keys."""
-        blocks: list[float | None] = []
-        prefix, n_blocks = None, None
-        for candidate in candidates:
-            if candidate.prefix is not prefix:  # endpoints without cached blocks share one object
-                prefix = candidate.prefix
-                n_blocks = self._source.blocks(prefix) if prefix is not None else None
-            blocks.append(n_blocks)
-        scores = [self._score(each, n) if n else 0.0 for each, n in zip(candidates, blocks, strict=True)]
-        return RatingColumn(scores, blocks)
-
-    def _score(self, candidate: Candidate, blocks: float) -> float:
-        prefix = candidate.prefix
-        if prefix is None or not prefix.n_blocks:
-            return 0.0
-        score = blocks / prefix.n_blocks
+        prefix = candidates.prefix
+        if prefix is None:
+            return Ratings(np.zeros(len(candidates)), self._inputs)
+        blocks = self._source.blocks(prefix)
+        score = prefix.share(blocks)
         if self._length_weight:
-            length = min(1.0, blocks * prefix.block_size / self._length_scale)
+            length = np.minimum(1.0, blocks * prefix.block_size / self._length_scale)
             score = self._length_weight * length * length + (1 - self._length_weight) * score
-        return min(1.0, max(0.0, candidate.credit * score))
+        return Ratings(np.maximum(0.0, np.minimum(1.0, candidates.credit * score)), self._inputs)
+
+    def _blocks(self, candidates: Candidates) -> FloatArray:
+        prefix = candidates.prefix
+        if prefix is None:
+            return np.full(len(candidates), np.nan)
+        return prefix.or_unknown(self._source.blocks(prefix))
 
 
 def register(registry: Registry) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from .core.load_rank import rate_by_load
-from .core.model import Candidate, Ratings, RequestView
+from .core.candidates import Candidates
+from .core.columns import rate_by_load
+from .core.model import RequestView
 from .core.params import NoParams
+from .core.ratings import WAITING, Ratings
 from .core.registry import Registry
 
 
@@ -18,9 +18,9 @@ class QueueScorer:
 
     type = "queue-scorer"
 
-    def rate(self, request: RequestView, candidates: Sequence[Candidate]) -> Ratings:
+    def rate(self, request: RequestView, candidates: Candidates) -> Ratings:  # noqa: ARG002 (Scorer)
         """Return one rating per candidate; raw is the number of waiting requests."""
-        return rate_by_load(candidates, lambda load: load.waiting, now=request.now)
+        return Ratings(rate_by_load(candidates.waiting), WAITING)
 
 
 def register(registry: Registry) -> None:

@@ -7,12 +7,15 @@ import binascii
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal
 
+import numpy as np
 from msgspec import Meta
 
 from .core.base import Scorer
+from .core.candidates import Candidates
 from .core.decision import Decision
-from .core.model import Candidate, Rating, Ratings, RequestView
+from .core.model import RequestView
 from .core.params import BuildContext, PluginParams
+from .core.ratings import Inputs, Ratings
 from .core.registry import Registry
 from .errors import ParametersError
 
@@ -83,7 +86,7 @@ class EncodedEndpointScorer:
     def __init__(self, header: str) -> None:
         self._header = header
 
-    def rate(self, request: RequestView, candidates: Sequence[Candidate]) -> Ratings:
+    def rate(self, request: RequestView, candidates: Candidates) -> Ratings:
         """Return one rating per candidate; raw is 1 for the session's endpoint, None if there is no session."""
         return _pinned(candidates, _decoded(request.headers.get(self._header, "")))
 
@@ -109,7 +112,7 @@ class SessionIdScorer:
         self._sessions: dict[str, tuple[str, float]] = {}
         """Session id -> endpoint and time of the last request, least recently used first."""
 
-    def rate(self, request: RequestView, candidates: Sequence[Candidate]) -> Ratings:
+    def rate(self, request: RequestView, candidates: Candidates) -> Ratings:
         """Return one rating per candidate; raw is 1 for the session's endpoint, None if the session is unknown."""
         endpoint, used_at = self._sessions.get(self._session_id(request), (None, 0.0))
         is_known = endpoint is not None and request.now - used_at <= self._ttl_s
@@ -135,11 +138,14 @@ class SessionIdScorer:
         return next((value for name in self._headers if (value := request.headers.get(name))), "")
 
 
-def _pinned(candidates: Sequence[Candidate], endpoint: str | None) -> Ratings:
+def _pinned(candidates: Candidates, endpoint: str | None) -> Ratings:
+    scores = np.zeros(len(candidates))
     if endpoint is None:
-        return [Rating(raw=None, score=0.0)] * len(candidates)
-    scores = [float(candidate.name == endpoint) for candidate in candidates]
-    return [Rating(raw=score, score=score) for score in scores]
+        return Ratings(scores)
+    row = candidates.row(endpoint)
+    if row is not None:
+        scores[row] = 1.0
+    return Ratings(scores, Inputs(scores))
 
 
 def _decoded(token: str) -> str | None:

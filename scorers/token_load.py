@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Annotated
 
+import numpy as np
 from msgspec import Meta
 
-from .core.model import Candidate, Ratings, RequestView
+from .core.candidates import Candidates
+from .core.model import RequestView
 from .core.params import PluginParams
-from .core.rating_column import RatingColumn
+from .core.ratings import Inputs, Ratings
 from .core.registry import Registry
 
 
@@ -33,11 +34,11 @@ class TokenLoadScorer:
     def __init__(self, threshold_tokens: int) -> None:
         self._threshold = threshold_tokens
 
-    def rate(self, request: RequestView, candidates: Sequence[Candidate]) -> Ratings:
+    def rate(self, request: RequestView, candidates: Candidates) -> Ratings:
         """Return one rating per candidate; raw is the number of tokens."""
         full = self._threshold
-        tokens = [each.in_flight.tokens + each.uncached_tokens(request) for each in candidates]
-        return RatingColumn([1 - min(n, full) / full for n in tokens], tokens)
+        tokens = candidates.in_flight_tokens + candidates.uncached_tokens(request)
+        return Ratings(1 - np.minimum(tokens, full) / full, Inputs(tokens))
 
 
 def register(registry: Registry) -> None:

@@ -12,8 +12,8 @@ from ...routing.decision_log import DecisionLog
 from ...routing.plan.live import LiveConfig
 from ...routing.plan.weights import weights_of
 from .audit_models import AuditOut, EndpointAuditOut
-from .decision_models import DecisionOut, DecisionsOut, DecisionSummaryOut
-from .explanation import decision_out, summary
+from .decision_models import DecisionsOut, DecisionSummaryOut
+from .explanation import Explained, explained, summary
 from .models import WeightsOut
 
 
@@ -45,7 +45,7 @@ class Answers(Protocol):
         """Return the last decisions, newest first."""
         ...
 
-    async def decision(self, request_id: str) -> DecisionOut | None:
+    async def decision(self, request_id: str) -> Explained | None:
         """Return the newest decision on a request of that id, None if it is not kept."""
         ...
 
@@ -89,10 +89,10 @@ class OwnAnswers:
         """See `Answers.decisions`."""
         return page_of(self.newest(query._replace(limit=query.limit + 1)), query.limit)
 
-    async def decision(self, request_id: str) -> DecisionOut | None:
+    async def decision(self, request_id: str) -> Explained | None:
         """See `Answers.decision`."""
         kept = self._log.get(request_id)
-        return decision_out(kept) if kept is not None else None
+        return explained(kept) if kept is not None else None
 
     async def audit(self) -> AuditOut:
         """See `Answers.audit`."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Query, Response
 
 from .answers import Answers, PageQuery
 from .decision_models import DecisionOut, DecisionsOut
@@ -24,14 +24,16 @@ def decision_routes(answers: Answers) -> APIRouter:
         """Return the kept decisions, newest first; `decisions` in the configuration bounds their number."""
         return await answers.decisions(PageQuery(limit, endpoint, cursor))
 
-    @router.get("/decisions/{request_id:path}", summary="Why did this request go there?")
-    async def decision(request_id: str) -> DecisionOut:
+    @router.get(
+        "/decisions/{request_id:path}", summary="Why did this request go there?", response_model=DecisionOut
+    )
+    async def decision(request_id: str) -> Response:
         """Return the newest decision on a request with this `x-request-id`, with its reasons."""
         found = await answers.decision(request_id)
         if found is None:
             raise NotFoundError(
                 f"no decision on request {request_id[:80]!r} is kept; the last ones are, see /v1/decisions"
             )
-        return found
+        return Response(found.body, media_type="application/json")
 
     return router

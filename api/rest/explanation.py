@@ -2,66 +2,51 @@
 
 from __future__ import annotations
 
-import math
 from datetime import UTC, datetime
+from typing import NamedTuple
+
+import msgspec
 
 from ...fleet.audit import Audited
-from ...indexer.match import PrefixMatch
 from ...routing.decision_log import KeptDecision
 from ...scorers.core.counterfactual import WeightChange, smallest_change
-from ...scorers.core.decision import Decision, ScoredCandidate, ScoreTerm
-from ...scorers.core.model import Load
-from .decision_models import (
-    AuditedOut,
-    CounterfactualOut,
-    DecisionOut,
-    DecisionSummaryOut,
-    FaultOut,
-    InFlightOut,
-    PrefixOut,
-    RunOut,
-    ScoredEndpointOut,
-    ScoreOut,
-    ScoreResponse,
-    SeenLoadOut,
-)
+from ...scorers.core.decision import Decision
+from .decision_models import AuditedOut, CounterfactualOut, DecisionSummaryOut
+from .explained_endpoints import explained_endpoints
+
+_encode = msgspec.json.Encoder().encode
 
 
-def score_response(decision: Decision) -> ScoreResponse:
-    """Return a decision with all its reasons."""
-    change = smallest_change(decision)
-    return ScoreResponse(
-        model=decision.model,
-        tokens=decision.n_tokens,
-        blocks=max((each.prefix.n_blocks for each in decision.candidates if each.prefix), default=0),
-        picked=list(decision.picked),
-        tie=decision.tie,
-        tied=list(decision.tied),
-        picker=decision.picker,
-        config_generation=decision.config_generation,
-        no_prefix_reason=decision.no_prefix_reason,
-        cut_reason=decision.cut_reason,
-        counterfactual=_counterfactual(change) if change else None,
-        faults=[
-            FaultOut(name=fault.name, reason=fault.reason, detail=fault.detail) for fault in decision.faults
-        ],
-        endpoints=[_endpoint(decision, scored) for scored in decision.scored],
-    )
+class Explained(NamedTuple):
+    """The decision on a request with its reasons.
+
+    Attributes:
+        at: wall-clock seconds.
+        body: `DecisionOut` in JSON.
+    """
+
+    at: float
+    body: bytes
 
 
-def decision_out(kept: KeptDecision) -> DecisionOut:
-    """Return the decision on a request; otherwise as `score_response`."""
-    reasons, origin = dict(score_response(kept.decision)), kept.decision.origin
-    return DecisionOut(
-        **reasons,
-        request_id=kept.request_id,
-        time=_time(kept),
-        traceparent=origin.traceparent if origin else "",
-        objective=origin.objective if origin else "",
-        priority=origin.priority if origin else 0,
-        fairness_id=origin.fairness_id if origin else "",
-        audited=_audited(kept.audited) if kept.audited else None,
-    )
+def score_body(decision: Decision) -> bytes:
+    """Return a decision with all its reasons: `ScoreResponse` in JSON."""
+    return _encode(_reasons(decision))
+
+
+def explained(kept: KeptDecision) -> Explained:
+    """Return the decision on a request; otherwise as `score_body`."""
+    origin = kept.decision.origin
+    more = {
+        "requestId": kept.request_id,
+        "time": _time(kept),
+        "traceparent": origin.traceparent if origin else "",
+        "objective": origin.objective if origin else "",
+        "priority": origin.priority if origin else 0,
+        "fairnessId": origin.fairness_id if origin else "",
+        "audited": _audited(kept.audited).model_dump(by_alias=True) if kept.audited else None,
+    }
+    return Explained(kept.at, _encode(_reasons(kept.decision) | more))
 
 
 def summary(kept: KeptDecision) -> DecisionSummaryOut:
@@ -82,53 +67,26 @@ def summary(kept: KeptDecision) -> DecisionSummaryOut:
     )
 
 
-def _endpoint(decision: Decision, scored: ScoredCandidate) -> ScoredEndpointOut:
-    candidate = scored.candidate
-    return ScoredEndpointOut(
-        name=candidate.name,
-        address=candidate.address,
-        total=scored.total,
-        filtered_by=scored.dropped.by if scored.dropped else None,
-        filter_reason=scored.dropped.reason if scored.dropped else None,
-        filters_passed=list(decision.filters_passed(scored)),
-        trust=candidate.trust.value,
-        credit=candidate.credit,
-        load=_load(candidate.load, decision.at) if candidate.load else None,
-        in_flight=InFlightOut(requests=candidate.in_flight.requests, tokens=candidate.in_flight.tokens),
-        prefix=_prefix(candidate.prefix) if candidate.prefix else None,
-        scores=[_term(term) for term in scored.terms],
-    )
-
-
-def _load(load: Load, now: float) -> SeenLoadOut:
-    return SeenLoadOut(
-        waiting=load.waiting,
-        running=load.running,
-        kv_utilization=load.kv_utilization,
-        age_seconds=load.age_s(now),
-    )
-
-
-def _prefix(match: PrefixMatch) -> PrefixOut:
-    return PrefixOut(
-        rank=match.rank,
-        usable_tokens=match.usable_tokens,
-        predicted_tokens=match.predicted_blocks * match.block_size,
-        tier_tokens={tier: n_blocks * match.block_size for tier, n_blocks in match.tier_blocks.items()},
-        runs=[RunOut(tier=run.tier, blocks=run.n_blocks) for run in match.runs],
-    )
-
-
-def _term(term: ScoreTerm) -> ScoreOut:
-    return ScoreOut(
-        name=term.name,
-        type=term.type,
-        raw=_finite(term.rating.raw),
-        score=term.rating.score,
-        weight=term.weight,
-        product=term.product,
-        age_seconds=_finite(term.rating.age_s),
-    )
+def _reasons(decision: Decision) -> dict[str, object]:
+    """Return the members of `ScoreResponse`; written by hand, as thousands of endpoints are too many for its checks."""
+    change, prefixes = smallest_change(decision), decision.prefixes
+    return {
+        "model": decision.model,
+        "tokens": decision.n_tokens,
+        "blocks": prefixes.max_blocks if prefixes is not None else 0,
+        "picked": decision.picked,
+        "tie": decision.tie,
+        "tied": decision.tied,
+        "picker": decision.picker,
+        "configGeneration": decision.config_generation,
+        "noPrefixReason": decision.no_prefix_reason,
+        "cutReason": decision.cut_reason,
+        "counterfactual": _counterfactual(change).model_dump(by_alias=True) if change else None,
+        "faults": [
+            {"name": fault.name, "reason": fault.reason, "detail": fault.detail} for fault in decision.faults
+        ],
+        "endpoints": explained_endpoints(decision),
+    }
 
 
 def _audited(audited: Audited) -> AuditedOut:
@@ -145,11 +103,6 @@ def _counterfactual(change: WeightChange) -> CounterfactualOut:
     return CounterfactualOut(
         scorer=change.scorer, weight=change.weight, new_weight=change.new_weight, picks=list(change.picks)
     )
-
-
-def _finite(number: float | None) -> float | None:
-    """Return a plugin's figure for JSON: null if it is not finite."""
-    return number if isinstance(number, float | int) and math.isfinite(number) else None
 
 
 def _time(kept: KeptDecision) -> datetime:

@@ -57,7 +57,7 @@ def live_decision(kept: KeptDecision) -> LiveDecisionOut:
         **dict(summary(kept)),
         terms=_terms(decision.first) if decision.picked else [],
         rival=RivalOut(name=rival.candidate.name, total=rival.total, terms=_terms(rival)) if rival else None,
-        dropped=len(decision.dropped),
+        dropped=decision.n_dropped,
         no_prefix_reason=decision.no_prefix_reason,
         verdict=kept.audited.verdict.value if kept.audited else None,
     )

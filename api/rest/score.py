@@ -6,19 +6,16 @@ from array import array
 from typing import cast
 
 from fastapi import APIRouter, Response
-from pydantic import TypeAdapter
 
 from ...indexer.atlas import keys_of
 from ...routing.dry_run import PromptQuery, dry_run
 from ...routing.picker import Picker
 from .decision_models import ScoreResponse
 from .errors import UnavailableError
-from .explanation import score_response
+from .explanation import score_body
 from .models import ScoreRequest
 from .question_bodies import JSON
 from .questions import Question
-
-_write = TypeAdapter(ScoreResponse).dump_json
 
 
 class Scores:
@@ -57,7 +54,7 @@ class Scores:
             raise UnavailableError(
                 "there is no endpoint; endpoints.static, endpoints.file or endpoints.kubernetes says where they are"
             )
-        return Response(_write(score_response(decision), by_alias=True), media_type=JSON)
+        return Response(score_body(decision), media_type=JSON)
 
     @property
     def questions(self) -> dict[str, Question]:

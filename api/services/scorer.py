@@ -102,7 +102,7 @@ def _response(decision: Decision) -> pb.ScoreResponse:
     return pb.ScoreResponse(
         model=decision.model,
         tokens=decision.n_tokens,
-        blocks=max((each.prefix.n_blocks for each in decision.candidates if each.prefix), default=0),
+        blocks=decision.prefixes.max_blocks if decision.prefixes is not None else 0,
         picked=decision.picked,
         tie=decision.tie,
         no_prefix_reason=decision.no_prefix_reason or "",

@@ -12,8 +12,9 @@ import msgspec
 
 from ...api.rest.answers import Numbered, OwnAnswers, PageQuery, page_of
 from ...api.rest.audit_models import AuditOut, EndpointAuditOut
-from ...api.rest.decision_models import DecisionOut, DecisionsOut, DecisionSummaryOut
+from ...api.rest.decision_models import DecisionsOut, DecisionSummaryOut
 from ...api.rest.errors import UnavailableError
+from ...api.rest.explanation import Explained
 from ...api.rest.models import WeightsOut
 from ...configs.errors import ConfigError, Problem
 from ...fleet.errors import ConfigRefusedError
@@ -66,16 +67,16 @@ class WorkersAnswers:
         newest = merge(self._own.newest(query), *pages, key=lambda each: each.number, reverse=True)
         return page_of(list(newest), query.limit - 1, self._requests.silent(replies))
 
-    async def decision(self, request_id: str) -> DecisionOut | None:
+    async def decision(self, request_id: str) -> Explained | None:
         """See `Answers.decision`; the newest of all workers.
 
         Raises:
             UnavailableError: no worker has it, and not every worker replies.
         """
         replies = await self._requests.request("decision", request_id.encode())
-        found = [DecisionOut.model_validate_json(each) for each in replies.values() if each]
+        found = [msgspec.msgpack.decode(each, type=Explained) for each in replies.values() if each]
         own = await self._own.decision(request_id)
-        newest = max([*found, own] if own else found, key=lambda each: each.time, default=None)
+        newest = max([*found, own] if own else found, key=lambda each: each.at, default=None)
         if newest is None and (silent := self._requests.silent(replies)):
             raise UnavailableError(
                 f"no worker that answers keeps it, and workers {list(silent)} do not answer"
@@ -122,7 +123,7 @@ class WorkersAnswers:
 
     async def _reply_decision(self, request_id: bytes) -> bytes:
         found = await self._own.decision(request_id.decode())
-        return found.model_dump_json(by_alias=True).encode() if found is not None else b""
+        return msgspec.msgpack.encode(found) if found is not None else b""
 
     async def _reply_audit(self, _: bytes) -> bytes:
         return (await self._own.audit()).model_dump_json(by_alias=True).encode()

@@ -7,7 +7,7 @@ import contextlib
 import shutil
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import TracebackType
 from typing import Self, cast
@@ -95,6 +95,10 @@ class WorkerLink:
     def of(self, endpoint: str) -> InFlightLoad:
         """See `Siblings.of`."""
         return self._loads.of(endpoint)
+
+    def listen(self, on_change: Callable[[str], None]) -> None:
+        """See `Siblings.listen`."""
+        self._loads.listen(on_change)
 
     def publish(self, endpoint: str, load: InFlightLoad) -> None:
         """See `Siblings.publish`."""

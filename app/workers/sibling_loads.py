@@ -7,7 +7,7 @@ message or a restarted worker is made good. The load of a worker that falls sile
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import msgspec
 
@@ -54,6 +54,7 @@ class SiblingLoads:
         self._changed: set[str] = set()
         self._siblings: dict[int, _Sibling] = {}
         self._sums: dict[str, InFlightLoad] = {}
+        self._listeners: list[Callable[[str], None]] = []
         self._encode = msgspec.msgpack.Encoder().encode
         self._decode = msgspec.msgpack.Decoder(_Message).decode
 
@@ -65,6 +66,10 @@ class SiblingLoads:
     def of(self, endpoint: str) -> InFlightLoad:
         """See `Siblings.of`."""
         return self._sums.get(endpoint, IDLE)
+
+    def listen(self, on_change: Callable[[str], None]) -> None:
+        """See `Siblings.listen`."""
+        self._listeners.append(on_change)
 
     def publish(self, endpoint: str, load: InFlightLoad) -> None:
         """See `Siblings.publish`."""
@@ -134,3 +139,5 @@ class SiblingLoads:
             self._sums.pop(name, None)
         else:
             self._sums[name] = total
+        for listener in self._listeners:
+            listener(name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 from collections.abc import AsyncIterator, Callable
 from functools import partial
 from multiprocessing.connection import Connection
@@ -17,7 +18,10 @@ from kvatlas.api.extproc.listener import GrpcListener
 from kvatlas.api.extproc.server import ExtProcServer
 from kvatlas.configs.listeners import ExtProcTransport
 from kvatlas.routing.router import Route, Router, RoutingRequest, RoutingResult
-from kvatlas.scorers.core.decision import Decision
+from kvatlas.scorers.core.candidates import Candidates
+from kvatlas.scorers.core.max_score import MaxScorePicker
+from kvatlas.scorers.core.model import Candidate, RequestView
+from kvatlas.scorers.core.profile import Profile
 from kvatlas.tokenization.eventual import Eventual, Known
 
 from .extproc_load import HOST
@@ -55,9 +59,8 @@ class Protocol(Router):
 
     def __init__(self, transport: ExtProcTransport) -> None:
         self._transport: ExtProcTransport = transport
-        decision = Decision(
-            model="", n_tokens=0, candidates=(), columns=(), totals=(), picked=("a",), tie=False
-        )
+        alone = Candidates.of([Candidate("a", "10.0.0.1:8000")])
+        decision = Profile([], MaxScorePicker()).decide(RequestView("", 0.0), alone, rng=random.random)
         self._route = Route(("10.0.0.1:8000",), decision)
 
     async def start(self) -> int:

@@ -5,8 +5,11 @@ from __future__ import annotations
 import time
 from typing import Protocol
 
+import numpy as np
+
 from kvatlas.indexer.factory import index_core
 from kvatlas.indexer.match import RankLayout
+from kvatlas.indexer.match_columns import N_BESIDE_TIERS, MatchedRank
 
 from .columns import Answer, Column, Matcher
 from .fleet import BLOCK_SIZE, N_TIERS, Blocks
@@ -41,11 +44,13 @@ class OurIndex:
     def __init__(self, column: Column, n_endpoints: int) -> None:
         self.index = index_core(column).make_index()
         self.holders = [self.index.open() for _ in range(N_TIERS * n_endpoints)]
-        layouts = [
-            RankLayout((1 << gpu, 1 << cpu), (1, 1))
-            for gpu, cpu in zip(self.holders[::N_TIERS], self.holders[1::N_TIERS], strict=True)
+        pairs = zip(self.holders[::N_TIERS], self.holders[1::N_TIERS], strict=True)
+        ranks = [
+            MatchedRank(row, 0, RankLayout((1 << gpu, 1 << cpu), (1, 1)))
+            for row, (gpu, cpu) in enumerate(pairs)
         ]
-        self._matcher = self.index.matcher(layouts, block_size=BLOCK_SIZE)
+        self._matcher = self.index.matcher(ranks, block_size=BLOCK_SIZE)
+        self._nothing = np.zeros((2 * N_TIERS + N_BESIDE_TIERS, n_endpoints), np.int32)
 
     def store(self, holder: int, blocks: Blocks) -> None:
         """See `MeasuredIndex.store`."""
@@ -67,8 +72,8 @@ class OurIndex:
     async def timed_match(self, prompt: Blocks) -> tuple[float, Answer]:
         """See `Matcher.timed_match`."""
         begin = time.perf_counter()
-        held = self._matcher.match(prompt.keys, n_tokens=prompt.n_tokens)
+        figures = self._nothing.copy()
+        self._matcher.fill(prompt.keys, figures, n_tokens=prompt.n_tokens)
         seconds = time.perf_counter() - begin
-        return seconds, {
-            endpoint: (match.tier_blocks[0], sum(match.union_blocks)) for endpoint, match in held.items()
-        }
+        fastest, union = figures[0].tolist(), figures[N_TIERS : 2 * N_TIERS].sum(axis=0).tolist()
+        return seconds, {row: each for row, each in enumerate(zip(fastest, union, strict=True)) if each[1]}

@@ -1,8 +1,8 @@
-"""Cost of keeping a decision so that it can be explained: time, memory, and time to explain.
+"""Cost of a decision and of keeping it so that it can be explained: time, memory, and time to explain, by size of the fleet.
 
-Rounds with and without keeping alternate in random order, each a batch of decisions by the default profile, matches and
-candidates included, with a log that is full all the time, so that every decision kept drops one. Times are CPU time of
-the thread, garbage collection included.
+Rounds with and without keeping alternate in random order, each a batch of decisions by the default profile: the match of the
+prompt, the table of candidates, the decision, and the booking of the request and of its end. The log is full all the time, so that
+every decision kept drops one. Times are CPU time of the thread, garbage collection included.
 """
 
 from __future__ import annotations
@@ -14,16 +14,18 @@ import time
 import tracemalloc
 from array import array
 
-from kvatlas.api.rest.explanation import decision_out
+from kvatlas.api.rest.explanation import explained
 from kvatlas.configs.decisions import DecisionsConfig
 from kvatlas.configs.schema import WeightsConfig
+from kvatlas.fleet.in_flight import InFlight
+from kvatlas.fleet.table import FleetTable
 from kvatlas.indexer.factory import index_core
 from kvatlas.indexer.match import RankLayout
 from kvatlas.indexer.match_plan import MatchPlan, PlannedRank
 from kvatlas.indexer.prefix import Prefix
 from kvatlas.routing.decision_log import DecisionLog
 from kvatlas.scorers.core.decision import Decision
-from kvatlas.scorers.core.model import Candidate, Load, RequestView
+from kvatlas.scorers.core.model import Load, RequestView
 from kvatlas.scorers.weights import default_profile
 
 from ..common.benchmark import Benchmark
@@ -40,36 +42,38 @@ REQUEST = RequestView(model="m", now=1.0, n_tokens=BLOCK_SIZE * N_BLOCKS)
 
 
 class Fleet:
-    """Endpoints as requests see them: each request gets candidates and matches of its own, loads are shared.
+    """Endpoints as requests see them, with the tables of a real fleet.
 
     Args:
         n_endpoints: how many; every fourth holds something of the prompt.
     """
 
     def __init__(self, n_endpoints: int) -> None:
-        names = [f"vllm-{number}" for number in range(n_endpoints)]
-        self._rows = [
-            (
-                name,
-                f"10.0.0.{number}:8000",
-                Load(random.randrange(9), random.randrange(99), random.random(), 0.9),
-            )
-            for number, name in enumerate(names)
-        ]
         self._index = index_core().make_index()
-        ranks = [
-            PlannedRank(name, 0, BLOCK_SIZE, self._layout(held=not number % 4))
-            for number, name in enumerate(names)
-        ]
+        self._table = FleetTable({})
+        self._in_flight = InFlight(on_change=self._table.set_in_flight)
+        ranks: list[PlannedRank] = []
+        self._names = [f"vllm-{number}" for number in range(n_endpoints)]
+        for number, name in enumerate(self._names):
+            self._table.add(name, f"10.0.0.{number}:8000", {})
+            ranks.append(PlannedRank(name, 0, BLOCK_SIZE, self._layout(held=not number % 4)))
+        self.scraped()
         self._plan = MatchPlan(ranks, tiers=TIERS, index_for=lambda _: self._index)
 
+    def scraped(self) -> None:
+        """Take a new load of every endpoint."""
+        for name in self._names:
+            self._table.set_load(name, Load(random.randrange(9), random.randrange(99), random.random(), 0.9))
+
     def decide(self) -> Decision:
-        """Make one decision of the default profile."""
-        matches = self._plan.match(PROMPT)
-        candidates = [
-            Candidate(name, address, {}, load, matches.get(name)) for name, address, load in self._rows
-        ]
-        return PROFILE.decide(REQUEST, candidates, rng=random.random)
+        """Make one decision of the default profile, and book its request, which ends at once."""
+        matches = self._plan.columns(PROMPT)
+        candidates = self._table.candidates(matches, now=REQUEST.now, stale_after_s=5.0, doubts={})
+        decision = PROFILE.decide(REQUEST, candidates, rng=random.random)
+        best = decision.best
+        booking = self._in_flight.book(best.name, tokens=best.uncached_tokens(REQUEST), now=REQUEST.now)
+        booking.ended()
+        return decision
 
     def _layout(self, *, held: bool) -> RankLayout:
         """Store an endpoint's blocks: the first of the prompt on its GPU, more of them in its CPU memory."""
@@ -82,10 +86,12 @@ class Fleet:
 
 def memory(n_endpoints: int, n_decisions: int) -> tuple[float, float]:
     """Return the bytes that a kept decision takes, and those that the log counts; no two decisions share a load."""
-    log = DecisionLog(max_count=n_decisions, max_bytes=2**40)
+    log, fleet = DecisionLog(max_count=n_decisions, max_bytes=2**40), Fleet(n_endpoints)
+    fleet.decide()
     tracemalloc.start()
     for number in range(n_decisions):
-        log.add(Fleet(n_endpoints).decide(), request_id=f"{number:036}", at=0.0)
+        fleet.scraped()
+        log.add(fleet.decide(), request_id=f"{number:036}", at=0.0)
     taken, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     return taken / n_decisions, log.size_bytes / n_decisions
@@ -98,19 +104,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--batch", type=int, default=50, help="decisions per round (50)")
 
 
-def run(options: argparse.Namespace) -> list[Table]:
-    """Measure decisions with and without keeping, by every number of candidates."""
-    random.seed(1)
-    figures = [_figures(n_endpoints, options) for n_endpoints in options.endpoints]
-    units = ("us", "us", "us", "KiB", "KiB", "")
-    rows = tuple(
-        (name, unit, *(each[name] for each in figures)) for name, unit in zip(figures[0], units, strict=True)
-    )
-    headings = ("", "unit", *(f"{n:,} endpoints" for n in options.endpoints))
-    return [Table(name="keeping", title=f"{len(PROFILE.scorers)} scorers", headings=headings, rows=rows)]
-
-
-def _figures(n_endpoints: int, options: argparse.Namespace) -> dict[str, Cell]:
+def measured(n_endpoints: int, *, rounds: int, batch: int) -> tuple[float, ...]:
+    """Return the figures of one size of the fleet, in the order of `FIGURES`."""
     limits = DecisionsConfig()
     log = DecisionLog(max_count=limits.max_count, max_bytes=limits.max_mebibytes * 2**20)
     fleet = Fleet(n_endpoints)
@@ -123,22 +118,47 @@ def _figures(n_endpoints: int, options: argparse.Namespace) -> dict[str, Cell]:
         keep()
     plain: list[float] = []
     kept: list[float] = []
-    for _ in range(options.rounds):
+    for _ in range(rounds):
         sides = [(plain, fleet.decide), (kept, keep)]
         random.shuffle(sides)
         for times, step in sides:
-            times.append(microseconds(step, options.batch))
+            times.append(microseconds(step, batch))
     added = [after - before for before, after in zip(plain, kept, strict=True)]
     newest = log.page(limit=1)[0]
-    taken, counted = memory(n_endpoints, 200)
-    return {
-        "candidates and decision": statistics.median(plain),
-        "keeping adds": statistics.median(added),
-        "explaining one": microseconds(lambda: decision_out(newest), 20),
-        "memory of a kept one": taken / 1024,
-        "as the bound counts it": counted / 1024,
-        "decisions kept": len(log),
-    }
+    taken, counted = memory(n_endpoints, 50)
+    return (
+        statistics.median(kept),
+        statistics.median(plain),
+        statistics.median(added),
+        microseconds(lambda: explained(newest), 20),
+        taken / 1024,
+        counted / 1024,
+        float(len(log)),
+    )
+
+
+FIGURES = (
+    ("match, decision, booking and keeping", "us"),
+    ("without keeping", "us"),
+    ("keeping adds", "us"),
+    ("explaining one", "us"),
+    ("memory of a kept one", "KiB"),
+    ("as the bound counts it", "KiB"),
+    ("decisions kept", ""),
+)
+
+
+def run(options: argparse.Namespace) -> list[Table]:
+    """Measure decisions with and without keeping."""
+    random.seed(1)
+    by_size = [measured(n, rounds=options.rounds, batch=options.batch) for n in options.endpoints]
+    rows: tuple[tuple[Cell, ...], ...] = tuple(
+        (what, unit, *figures)
+        for (what, unit), figures in zip(FIGURES, zip(*by_size, strict=True), strict=True)
+    )
+    title = f"{len(PROFILE.scorers)} scorers, by number of endpoints"
+    headings = ("", "unit", *(f"{n:,}" for n in options.endpoints))
+    return [Table(name="keeping", title=title, headings=headings, rows=rows)]
 
 
 BENCHMARK = Benchmark(name="decision", about=__doc__, add_options=add_options, run=run)

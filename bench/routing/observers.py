@@ -28,8 +28,7 @@ from kvatlas.routing.observers.recorder.recorder import Recorder
 from kvatlas.routing.observers.shadow.shadow import Shadow
 from kvatlas.routing.outcome import Completion, Outcome, Response, Usage
 from kvatlas.routing.router import Route
-from kvatlas.scorers.core.decision import Decision
-from kvatlas.scorers.core.shadow import Draws
+from kvatlas.scorers.core.shadow import Draws, Repeat
 
 from ..common.benchmark import Benchmark
 from ..common.tables import Cell, Table
@@ -39,7 +38,7 @@ from .decision import PROFILE, REQUEST, Fleet
 BATCH = 20
 N_ENDPOINTS = 64
 BLOCK_SIZE = 16
-DECISION = Decision("", 0, (), (), (), picked=("a",), tie=False)
+DECISION = Fleet(1).decide()
 
 
 def prompts(n_requests: int, n_tokens: int) -> list[Prefix]:
@@ -133,7 +132,7 @@ async def shadow_costs(n_requests: int) -> Table:
     fleet = Fleet(N_ENDPOINTS)
     decisions = [fleet.decide() for _ in range(n_requests)]
     for decision in decisions:
-        shadow.routed(REQUEST, decision, Draws(random.random))
+        shadow.routed(REQUEST, decision, Repeat(decision.candidates, Draws(random.random)))
     begin = time.thread_time_ns()
     await asyncio.sleep(0)
     taken = (time.thread_time_ns() - begin) / n_requests / 1000

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ...scorers.core.model import Load
 
 
@@ -11,20 +13,26 @@ class LoadTable:
     def __init__(self, *, stale_after_s: float) -> None:
         self.stale_after_s = stale_after_s
         self._loads: dict[str, Load] = {}
+        self._listeners: list[Callable[[str, Load], None]] = []
+
+    def listen(self, on_load: Callable[[str, Load], None]) -> None:
+        """Call `on_load` with the name and load of an endpoint whenever there is a new one."""
+        self._listeners.append(on_load)
+
+    def last(self, name: str) -> Load | None:
+        """Return the endpoint's newest load however old it is, None if it was never read."""
+        return self._loads.get(name)
 
     def get(self, name: str, now: float) -> Load | None:
         """Return the endpoint's load, None if it was never read or is too old at `now`, in monotonic seconds."""
         load = self._loads.get(name)
         return None if load is None or load.age_s(now) > self.stale_after_s else load
 
-    def believed(self, now: float) -> dict[str, Load]:
-        """Return loads by endpoint, without those that are too old at `now`. Cost: O(endpoints)."""
-        oldest_s = self.stale_after_s
-        return {name: load for name, load in self._loads.items() if now - load.updated_at <= oldest_s}
-
     def put(self, name: str, load: Load) -> None:
         """Store the newest load of an endpoint."""
         self._loads[name] = load
+        for listener in self._listeners:
+            listener(name, load)
 
     def remove(self, name: str) -> None:
         """Forget an endpoint; unknown names are ignored."""

@@ -4,42 +4,39 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <iterator>
+#include <limits>
 #include <span>
-#include <utility>
 #include <vector>
+
+#include "stretches.h"
 
 namespace kvatlas {
 
-using HolderId = uint32_t;
-
-// Holders along a prompt, as maximal runs of blocks with the same holders; one bit mask of `n_words` words per run.
-struct Presence {
-    size_t n_words = 0;
-    std::vector<size_t> ends;  // block after the last of each run
-    std::vector<uint64_t> words;
-
-    size_t n_runs() const { return ends.size(); }
-    std::span<const uint64_t> mask(size_t run) const { return std::span(words).subspan(run * n_words, n_words); }
-    bool has(size_t run, HolderId holder) const {
-        const size_t word = holder / 64;
-        return word < n_words && (words[run * n_words + word] >> (holder % 64) & 1) != 0;
-    }
+// A rank's place in the columns (MatchedRank in indexer/match_columns.py).
+struct Place {
+    size_t row;
+    size_t number;
+    bool is_first;    // whether the row shows this rank while no rank holds anything
+    bool shares_row;  // whether other ranks have the same row
 };
 
-// The layouts of many ranks (RankLayout in indexer/match.py). Every match reads all of them, mostly from cold caches, so
-// they are a few flat arrays.
+// The layouts of many ranks (RankLayout in indexer/match.py), in flat arrays.
 class Layouts {
 public:
     using Holders = std::span<const HolderId>;
 
     // Starts the next rank; `chunk` is the largest chunk of its slower tiers.
-    void add_rank(size_t chunk) { ranks_.push_back({chunk, n_tiers(), n_tiers(), n_windows(), n_windows()}); }
+    void add_rank(Place place, size_t chunk) {
+        ranks_.push_back({place, chunk, n_tiers(), n_tiers(), n_windows(), n_windows()});
+        rows_end_ = std::max(rows_end_, place.row + 1);
+    }
 
     // Adds a tier, or a window of `n_blocks`, to the last rank.
     void add_tier(Holders holders) {
+        if (!holders.empty()) note_user(holders.front());
         tiers_.push_back(keep(holders));
         ranks_.back().tiers_end = n_tiers();
+        most_tiers_ = std::max(most_tiers_, n_tiers(n_ranks() - 1));
     }
     void add_window(Holders holders, size_t n_blocks) {
         windows_.push_back({keep(holders), n_blocks});
@@ -47,12 +44,21 @@ public:
     }
 
     size_t n_ranks() const { return ranks_.size(); }
+    const Place& place(size_t rank) const { return ranks_[rank].place; }
     size_t chunk(size_t rank) const { return ranks_[rank].chunk; }
     size_t n_tiers(size_t rank) const { return ranks_[rank].tiers_end - ranks_[rank].tiers_begin; }
     size_t n_windows(size_t rank) const { return ranks_[rank].windows_end - ranks_[rank].windows_begin; }
     Holders tier(size_t rank, size_t tier) const { return holders(tiers_[ranks_[rank].tiers_begin + tier]); }
     Holders window(size_t rank, size_t window) const { return holders(windows_[ranks_[rank].windows_begin + window].range); }
     size_t window_blocks(size_t rank, size_t window) const { return windows_[ranks_[rank].windows_begin + window].n_blocks; }
+
+    // Returns whether a matrix has a place for the figures of every rank.
+    bool fit(size_t n_tiers, size_t n_rows) const { return most_tiers_ <= n_tiers && rows_end_ <= n_rows; }
+
+    // Returns the ranks that have no block of a tier without this holder; with repetitions.
+    std::span<const uint32_t> users(HolderId holder) const {
+        return holder < users_.size() ? std::span<const uint32_t>(users_[holder]) : std::span<const uint32_t>();
+    }
 
 private:
     struct Range {
@@ -63,6 +69,7 @@ private:
         size_t n_blocks;
     };
     struct Rank {
+        Place place;
         size_t chunk;
         uint32_t tiers_begin, tiers_end, windows_begin, windows_end;
     };
@@ -77,122 +84,107 @@ private:
         return {begin, static_cast<uint32_t>(holders_.size())};
     }
 
+    void note_user(HolderId holder) {
+        if (holder >= users_.size()) users_.resize(holder + size_t{1});
+        users_[holder].push_back(static_cast<uint32_t>(ranks_.size() - 1));
+    }
+
     std::vector<Rank> ranks_;
     std::vector<Range> tiers_;
     std::vector<Window> windows_;
     std::vector<HolderId> holders_;
+    std::vector<std::vector<uint32_t>> users_;
+    size_t rows_end_ = 0, most_tiers_ = 0;
 };
 
 struct TierRun {
     size_t tier, n_blocks;
 };
 
-struct TierBlocks {
-    size_t prefix;  // gap-free in this tier alone
-    size_t share;   // blocks of the union prefix whose fastest copy is here
-};
-
+// The match of one rank; `tiers` has its stretches, valid until the next one.
 struct RankMatch {
-    size_t rank;  // position of its layout
-    std::vector<TierBlocks> tiers;
+    std::span<const Stretches> tiers;
+    std::span<const TierRun> runs;  // of the union prefix, each block in its fastest tier; neighbours have different tiers
     size_t usable_blocks;
-    std::vector<TierRun> interleaved;  // runs of the union prefix if a tier comes twice or after a slower one
-};
 
-// Stretches of blocks [begin, end) that satisfy a condition, in order, none touching another.
-class Stretches {
-public:
-    void clear() { list_.clear(); }
-
-    void add(size_t begin, size_t end) {
-        if (!list_.empty() && list_.back().end == begin) {
-            list_.back().end = end;
-        } else {
-            list_.push_back({begin, end});
-        }
+    // Whether a tier comes twice or after a slower one.
+    bool is_interleaved() const {
+        return !std::is_sorted(runs.begin(), runs.end(), [](const TierRun& a, const TierRun& b) { return a.tier < b.tier; });
     }
-
-    // Returns the number of gap-free blocks from `block` on.
-    size_t length_from(size_t block) const {
-        const auto found = first_ending_after(block);
-        return found != list_.end() && block >= found->begin ? found->end - block : 0;
-    }
-
-    // Returns the first of the gap-free blocks before `end` > 0; `end` if the block before it is missing.
-    size_t begin_of(size_t end) const {
-        const auto found = first_ending_after(end - 1);
-        return found != list_.end() && end > found->begin ? found->begin : end;
-    }
-
-    // Returns the end of the last stretch at or before `block`, 0 if there is none.
-    size_t last_end(size_t block) const {
-        const auto found = first_ending_after(block);
-        return found == list_.begin() ? 0 : std::prev(found)->end;
-    }
-
-private:
-    struct Stretch {
-        size_t begin, end;
-    };
-
-    std::vector<Stretch>::const_iterator first_ending_after(size_t block) const {
-        return std::upper_bound(list_.begin(), list_.end(), block, [](size_t b, const Stretch& s) { return b < s.end; });
-    }
-
-    std::vector<Stretch> list_;
 };
 
 class Matcher {
 public:
     Matcher(const Presence& presence, size_t n_tokens, size_t block_size)
-        : presence_(presence), n_tokens_(n_tokens), block_size_(block_size) {}
+        : presence_(presence), stretches_(presence), n_tokens_(n_tokens), block_size_(block_size) {}
 
-    // Returns the ranks that hold the first block in any tier.
-    std::vector<RankMatch> match(const Layouts& layouts) {
-        std::vector<RankMatch> found;
-        for (size_t rank = 0; rank < layouts.n_ranks(); ++rank) {
-            std::vector<TierRun> runs = union_runs(layouts, rank);
-            if (runs.empty()) continue;
-            RankMatch& match = found.emplace_back();
-            match.rank = rank;
-            for (size_t tier = 0; tier < n_tiers_; ++tier) match.tiers.push_back({tiers_[tier].length_from(0), 0});
-            for (const TierRun& run : runs) match.tiers[run.tier].share += run.n_blocks;
-            match.usable_blocks = usable(layouts, rank);
-            const auto in_turn = [](const TierRun& a, const TierRun& b) { return a.tier < b.tier; };
-            if (!std::is_sorted(runs.begin(), runs.end(), in_turn)) match.interleaved = std::move(runs);
+    // Calls `visit` with each rank that holds the first block in any tier, in order. Ranks without it cost nothing.
+    template <class Visit>
+    void match(const Layouts& layouts, Visit visit) {
+        for (const size_t rank : ranks_with_first(layouts)) {
+            collect(layouts, rank);
+            if (std::none_of(tiers_.begin(), tiers_.end(), [](Stretches tier) { return tier.has_first(); })) continue;
+            find_runs();
+            visit(rank, RankMatch{tiers_, runs_, usable(layouts, rank)});
+        }
+    }
+
+private:
+    // Returns the ranks that may hold the first block.
+    std::vector<size_t> ranks_with_first(const Layouts& layouts) const {
+        std::vector<size_t> found;
+        if (presence_.n_runs() == 0) return found;
+        std::vector<bool> is_found(layouts.n_ranks());
+        const auto first = presence_.mask(0);
+        for (size_t word = 0; word < first.size(); ++word) {
+            for (uint64_t bits = first[word]; bits != 0; bits &= bits - 1) {
+                const size_t holder = word * 64 + static_cast<size_t>(std::countr_zero(bits));
+                for (const uint32_t rank : layouts.users(static_cast<HolderId>(holder))) {
+                    if (!is_found[rank]) found.push_back(rank);
+                    is_found[rank] = true;
+                }
+            }
+        }
+        std::sort(found.begin(), found.end());
+        return found;
+    }
+
+    void collect(const Layouts& layouts, size_t rank) {
+        tiers_.resize(layouts.n_tiers(rank));
+        if (parts_.size() < tiers_.size()) parts_.resize(tiers_.size());
+        for (size_t tier = 0; tier < tiers_.size(); ++tier) tiers_[tier] = held_by_all(layouts.tier(rank, tier), parts_[tier]);
+    }
+
+    // Returns the blocks that all these holders have, in `memory` if they are several.
+    Stretches held_by_all(Layouts::Holders holders, std::vector<Stretch>& memory) {
+        if (holders.empty()) return {};
+        Stretches found = stretches_.of(holders.front());
+        for (const HolderId holder : holders.subspan(1)) {
+            intersect(found, stretches_.of(holder), spare_);
+            std::swap(memory, spare_);
+            found = Stretches(memory);
         }
         return found;
     }
 
-private:
-    bool holds(Layouts::Holders holders, size_t run) const {
-        return !holders.empty() &&
-               std::all_of(holders.begin(), holders.end(), [&](HolderId h) { return presence_.has(run, h); });
-    }
-
-    // Assigns each block to its fastest tier, up to the first block that no tier has, and records each tier's stretches.
-    // Blocks after the union do not count in any result.
-    std::vector<TierRun> union_runs(const Layouts& layouts, size_t rank) {
-        n_tiers_ = layouts.n_tiers(rank);
-        if (tiers_.size() < n_tiers_) tiers_.resize(n_tiers_);
-        for (Stretches& tier : tiers_) tier.clear();
-        std::vector<TierRun> runs;
-        for (size_t begin = 0, run = 0; run < presence_.n_runs(); begin = presence_.ends[run++]) {
-            const size_t end = presence_.ends[run];
-            size_t fastest = n_tiers_;
-            for (size_t tier = n_tiers_; tier-- > 0;) {
-                if (!holds(layouts.tier(rank, tier), run)) continue;
-                tiers_[tier].add(begin, end);
-                fastest = tier;
+    // Assigns each block to its fastest tier, up to the first block that no tier has.
+    void find_runs() {
+        runs_.clear();
+        next_.clear();
+        for (const Stretches tier : tiers_) next_.push_back(tier.begin());
+        for (size_t block = 0;;) {
+            size_t fastest = 0, end = std::numeric_limits<size_t>::max();
+            for (; fastest < tiers_.size(); ++fastest) {
+                auto& next = next_[fastest];
+                while (next != tiers_[fastest].end() && next->end <= block) ++next;
+                if (next == tiers_[fastest].end()) continue;
+                end = std::min(end, next->begin <= block ? next->end : next->begin);
+                if (next->begin <= block) break;
             }
-            if (fastest == n_tiers_) break;
-            if (!runs.empty() && runs.back().tier == fastest) {
-                runs.back().n_blocks += end - begin;
-            } else {
-                runs.push_back({fastest, end - begin});
-            }
+            if (fastest == tiers_.size()) return;
+            runs_.push_back({fastest, end - block});
+            block = end;
         }
-        return runs;
     }
 
     size_t usable(const Layouts& layouts, size_t rank) {
@@ -204,7 +196,7 @@ private:
         size_t position = first;
         while (position < limit) {
             size_t n_blocks = 0;
-            for (size_t tier = 1; tier < n_tiers_; ++tier)
+            for (size_t tier = 1; tier < tiers_.size(); ++tier)
                 n_blocks = std::max(n_blocks, tiers_[tier].length_from(position) / chunk * chunk);
             if (n_blocks == 0) break;
             position = std::min(position + n_blocks, limit);
@@ -217,12 +209,8 @@ private:
     size_t windowed(size_t longest, const Layouts& layouts, size_t rank) {
         const size_t n_windows = layouts.n_windows(rank);
         windows_.resize(n_windows);
-        for (size_t w = 0; w < n_windows; ++w) {
-            windows_[w].clear();
-            for (size_t begin = 0, run = 0; run < presence_.n_runs(); begin = presence_.ends[run++]) {
-                if (holds(layouts.window(rank, w), run)) windows_[w].add(begin, presence_.ends[run]);
-            }
-        }
+        if (window_parts_.size() < n_windows) window_parts_.resize(n_windows);
+        for (size_t w = 0; w < n_windows; ++w) windows_[w] = held_by_all(layouts.window(rank, w), window_parts_[w]);
         size_t end = longest;
         for (size_t w = 0; end > 0 && w < n_windows;) {
             const size_t n_blocks = layouts.window_blocks(rank, w), begin = windows_[w].begin_of(end);
@@ -238,9 +226,14 @@ private:
     }
 
     const Presence& presence_;
+    const HolderStretches stretches_;
     size_t n_tokens_, block_size_;
-    size_t n_tiers_ = 0;
-    std::vector<Stretches> tiers_, windows_;  // members, so that their memory is reused between ranks
+    // Members, so that their memory is reused between ranks.
+    std::vector<Stretches> tiers_, windows_;
+    std::vector<std::vector<Stretch>> parts_, window_parts_;
+    std::vector<Stretch> spare_;
+    std::vector<TierRun> runs_;
+    std::vector<std::span<const Stretch>::iterator> next_;
 };
 
 }  // namespace kvatlas

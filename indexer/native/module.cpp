@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "figures.h"
 #include "index.h"
 #include "ledger_module.h"
 #include "python.h"
@@ -51,35 +52,59 @@ PyObject* xxh3_64(PyObject*, Call call) {
     }, nullptr);
 }
 
-// -- layouts ------------------------------------------------------------------------------------------------------
+KeySpan span_of(const Buffer& keys) { return {keys.data(), keys.n_bytes() / sizeof(uint64_t)}; }
 
-std::vector<HolderId> holders_of(PyObject* mask) {
-    const Buffer bytes(mask, 1, "B", "holders");
-    const auto* in = static_cast<const uint8_t*>(bytes.data());
-    std::vector<HolderId> holders;
-    for (size_t byte = 0; byte < bytes.n_bytes(); ++byte) {
-        for (unsigned bits = in[byte]; bits != 0; bits &= bits - 1)
-            holders.push_back(static_cast<HolderId>(byte * 8 + static_cast<size_t>(std::countr_zero(bits))));
-    }
-    return holders;
-}
+// -- layouts ------------------------------------------------------------------------------------------------------
 
 Reference item(PyObject* sequence, Py_ssize_t i) { return Reference(PySequence_GetItem(sequence, i)); }
 
+// Reads the numbers of a packed layout (RankLayout.packed in indexer/match.py), one after the other.
+class PackedReader {
+public:
+    explicit PackedReader(KeySpan numbers) : numbers_(numbers) {}
+
+    size_t next(size_t most) {
+        if (at_ == numbers_.size() || numbers_[at_] > most) raise(PyExc_ValueError, "a packed layout ends early, or has an impossible number");
+        return numbers_[at_++];
+    }
+    std::vector<HolderId> holders() {
+        std::vector<HolderId> holders(next(numbers_.size()));
+        for (HolderId& holder : holders) holder = static_cast<HolderId>(next(~HolderId{0} - 1));
+        return holders;
+    }
+    bool is_at_end() const { return at_ == numbers_.size(); }
+
+private:
+    KeySpan numbers_;
+    size_t at_ = 0;
+};
+
+void add_layout(Layouts& layouts, PackedReader packed, PackedReader& places) {
+    constexpr size_t kAny = ~size_t{0}, kMost = 0x7fffffff;
+    const Place place{places.next(kMost), places.next(kMost), places.next(1) != 0, places.next(1) != 0};
+    const size_t chunk = packed.next(kAny), n_tiers = packed.next(kAny), n_windows = packed.next(kAny);
+    if (chunk == 0) raise(PyExc_ValueError, "chunk must be at least 1 block");
+    if (n_tiers == 0) raise(PyExc_ValueError, "a layout needs at least one tier");
+    layouts.add_rank(place, chunk);
+    for (size_t tier = 0; tier < n_tiers; ++tier) layouts.add_tier(packed.holders());
+    for (size_t window = 0; window < n_windows; ++window) {
+        const size_t n_blocks = packed.next(kAny);
+        layouts.add_window(packed.holders(), n_blocks);
+    }
+    if (!packed.is_at_end()) raise(PyExc_ValueError, "a packed layout has more numbers than it describes");
+}
+
 PyObject* new_layouts(PyTypeObject* type, PyObject* args, PyObject* named) {
     return guarded([&]() -> PyObject* {
-        if (named != nullptr && PyDict_Size(named) != 0) raise(PyExc_TypeError, "Layouts takes no named arguments");
-        expect_arguments(PyTuple_Size(args), 1);
+        expect_arguments(PyTuple_Size(args) + (named == nullptr ? 0 : 3 * PyDict_Size(named)), 2);  // none has a name
         auto layouts = std::make_unique<Layouts>();
-        for_each(PyTuple_GetItem(args, 0), [&](PyObject* row) {
-            layouts->add_rank(as_count(item(row, 1).get(), 1, "chunk"));
-            for_each(item(row, 0).get(), [&](PyObject* mask) { layouts->add_tier(holders_of(mask)); });
-            if (layouts->n_tiers(layouts->n_ranks() - 1) == 0) raise(PyExc_ValueError, "a layout needs at least one tier");
-            for_each(item(row, 2).get(), [&](PyObject* window) {
-                const auto holders = holders_of(item(window, 0).get());
-                layouts->add_window(holders, as_count(item(window, 1).get(), 0, "window blocks"));
-            });
+        const Buffer places(PyTuple_GetItem(args, 1), 8, "QL", "places");
+        PackedReader next_place(span_of(places));
+        for_each(PyTuple_GetItem(args, 0), [&](PyObject* packed) {
+            const Buffer numbers(packed, 8, "QL", "packed layouts");
+            add_layout(*layouts, PackedReader(span_of(numbers)), next_place);
         });
+        if (!next_place.is_at_end()) raise(PyExc_ValueError, "there are more places than layouts");
         return wrap(type, layouts.release());
     }, nullptr);
 }
@@ -87,7 +112,7 @@ PyObject* new_layouts(PyTypeObject* type, PyObject* args, PyObject* named) {
 PyType_Slot layouts_slots[] = {
     {Py_tp_new, reinterpret_cast<void*>(new_layouts)},
     {Py_tp_dealloc, reinterpret_cast<void*>(deallocate<Layouts>)},
-    {Py_tp_doc, const_cast<char*>("Layouts of several ranks, compiled for Index.match_rows.")},
+    {Py_tp_doc, const_cast<char*>("Layouts of several ranks, compiled for Index.match_into.")},
     {0, nullptr},
 };
 PyType_Spec layouts_spec = {"kvatlas.indexer._native.Layouts", sizeof(Object<Layouts>), 0, Py_TPFLAGS_DEFAULT, layouts_slots};
@@ -115,8 +140,6 @@ HolderId holder_of(PyObject* object) {
     }
     return static_cast<HolderId>(*value);
 }
-
-KeySpan span_of(const Buffer& keys) { return {keys.data(), keys.n_bytes() / sizeof(uint64_t)}; }
 
 PyObject* new_index(PyTypeObject* type, PyObject* args, PyObject* named) {
     return guarded([&]() -> PyObject* {
@@ -212,31 +235,6 @@ PyObject* run_rows(PyObject* self, Call call) {
     }, nullptr);
 }
 
-// The latest decisions keep their matches. These tuples contain only integers and no cycles, so the garbage collector need
-// not visit them.
-template <class Item, class Convert>
-PyObject* tuple_of(const std::vector<Item>& items, Convert convert) {
-    Reference tuple(PyTuple_New(static_cast<Py_ssize_t>(items.size())));
-    for (size_t i = 0; i < items.size(); ++i) {
-        PyTuple_SetItem(tuple.get(), static_cast<Py_ssize_t>(i), Reference(convert(items[i])).release());
-    }
-    PyObject_GC_UnTrack(tuple.get());
-    return tuple.release();
-}
-
-PyObject* row_of(const RankMatch& match) {
-    Reference rank(number(match.rank)), usable(number(match.usable_blocks));
-    Reference prefixes(tuple_of(match.tiers, [](const TierBlocks& tier) { return number(tier.prefix); }));
-    Reference shares(tuple_of(match.tiers, [](const TierBlocks& tier) { return number(tier.share); }));
-    Reference interleaved(tuple_of(match.interleaved, [](const TierRun& tier_run) {
-        Reference tier(number(tier_run.tier)), n_blocks(number(tier_run.n_blocks));
-        Reference run(PyTuple_Pack(2, tier.get(), n_blocks.get()));
-        PyObject_GC_UnTrack(run.get());
-        return run.release();
-    }));
-    return PyTuple_Pack(5, rank.get(), prefixes.get(), shares.get(), usable.get(), interleaved.get());
-}
-
 // No type derives from Layouts, so its destructor identifies it.
 const Layouts& layouts_of(PyObject* object) {
     if (PyType_GetSlot(Py_TYPE(object), Py_tp_dealloc) != reinterpret_cast<void*>(deallocate<Layouts>))
@@ -244,21 +242,58 @@ const Layouts& layouts_of(PyObject* object) {
     return value_of<Layouts>(object);
 }
 
-PyObject* match_rows(PyObject* self, Call call) {
+// The matrix that `match_into` writes: int32 of shape (lines, rows).
+class FigureBuffer {
+public:
+    explicit FigureBuffer(PyObject* object) {
+        if (PyObject_GetBuffer(object, &view_, PyBUF_WRITABLE | PyBUF_FORMAT | PyBUF_C_CONTIGUOUS) < 0) throw Raised();
+        if (view_.ndim == 2 && view_.itemsize == 4 && std::strcmp(view_.format, "i") == 0 && view_.shape[0] > kBesideTiers) return;
+        PyBuffer_Release(&view_);
+        raise(PyExc_TypeError, "figures must be int32 of shape (2 * tiers + 5, rows)");
+    }
+    FigureBuffer(const FigureBuffer&) = delete;
+    FigureBuffer& operator=(const FigureBuffer&) = delete;
+    ~FigureBuffer() { PyBuffer_Release(&view_); }
+
+    size_t n_tiers() const { return static_cast<size_t>(view_.shape[0] - kBesideTiers) / 2; }
+    size_t n_rows() const { return static_cast<size_t>(view_.shape[1]); }
+    Figures figures() const { return Figures(static_cast<int32_t*>(view_.buf), n_tiers(), n_rows()); }
+
+private:
+    static constexpr Py_ssize_t kBesideTiers = 5;
+    Py_buffer view_;
+};
+
+PyObject* row_of(const Interleaved& match) {
+    Reference runs(PyTuple_New(static_cast<Py_ssize_t>(match.runs.size())));
+    for (size_t i = 0; i < match.runs.size(); ++i) {
+        const TierRun& run = match.runs[i];
+        Reference pair(Py_BuildValue("(nn)", static_cast<Py_ssize_t>(run.tier), static_cast<Py_ssize_t>(run.n_blocks)));
+        PyTuple_SetItem(runs.get(), static_cast<Py_ssize_t>(i), pair.release());
+    }
+    return Py_BuildValue("(nnO)", static_cast<Py_ssize_t>(match.row), static_cast<Py_ssize_t>(match.number), runs.get());
+}
+
+PyObject* match_into(PyObject* self, Call call) {
     return guarded([&]() -> PyObject* {
-        const auto args = call.arguments({"keys", "layouts", "n_tokens", "block_size"});
+        const auto args = call.arguments({"keys", "layouts", "n_tokens", "block_size", "figures"});
         const Buffer keys = keys_buffer(args[0]);
         const Layouts& layouts = layouts_of(args[1]);
         const size_t n_tokens = as_count(args[2], 0, "n_tokens"), block_size = as_count(args[3], 1, "block_size");
-        const auto found = run(Py_None, [&] {
+        const FigureBuffer buffer(args[4]);
+        if (!layouts.fit(buffer.n_tiers(), buffer.n_rows())) raise(PyExc_ValueError, "figures have too few tiers or rows for the layouts");
+        Figures figures = buffer.figures();
+        run(Py_None, [&] {
             const Presence presence = value_of<Index>(self).presence(span_of(keys));
-            return Matcher(presence, n_tokens, block_size).match(layouts);
+            Matcher matcher(presence, n_tokens, block_size);
+            figures.fill(layouts, matcher, span_of(keys).size(), block_size);
         });
-        Reference rows(PyList_New(static_cast<Py_ssize_t>(found.size())));
-        for (size_t i = 0; i < found.size(); ++i) {
-            PyList_SetItem(rows.get(), static_cast<Py_ssize_t>(i), Reference(row_of(found[i])).release());
+        Reference interleaved(PyList_New(static_cast<Py_ssize_t>(figures.interleaved.size())));
+        for (size_t i = 0; i < figures.interleaved.size(); ++i) {
+            PyList_SetItem(interleaved.get(), static_cast<Py_ssize_t>(i), Reference(row_of(figures.interleaved[i])).release());
         }
-        return rows.release();
+        Reference shared(bytes_of(figures.shared));
+        return PyTuple_Pack(2, interleaved.get(), shared.get());
     }, nullptr);
 }
 
@@ -318,7 +353,7 @@ PyMethodDef index_methods[] = {
     method<has>("has"),
     method<size>("size"),
     method<run_rows>("run_rows"),
-    method<match_rows>("match_rows"),
+    method<match_into>("match_into"),
     method<page>("page"),
     method<contents_rows>("contents_rows"),
     method<sweep>("sweep"),

@@ -13,7 +13,7 @@ from ...indexer.prefix import Prefix
 from ...scorers.core.base import Rng
 from ...scorers.core.decision import Decision
 from ...scorers.core.model import RequestView
-from ...scorers.core.shadow import Draws
+from ...scorers.core.shadow import Draws, Repeat
 from ..outcome import Completion
 from ..router import Arrival
 from .capacity.curve import CapacityCurve
@@ -71,11 +71,11 @@ class Observers:
         return self.shadow.draws(rng) if self.shadow is not None else None
 
     def routed(
-        self, view: RequestView, decision: Decision, prefix: Prefix | None, draws: Draws | None
+        self, view: RequestView, decision: Decision, prefix: Prefix | None, repeat: Repeat | None
     ) -> Arrival | None:
         """Observe a routed request; returns what `ended` needs of it."""
-        if self.shadow is not None and draws is not None:
-            self.shadow.routed(view, decision, draws)
+        if self.shadow is not None and repeat is not None:
+            self.shadow.routed(view, decision, repeat)
         if self.capacity is not None:
             self.capacity.routed(decision, prefix)
         return self.recorder.routed(decision, prefix) if self.recorder is not None else None

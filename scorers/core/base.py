@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, runtime_checkable
 
+from .candidates import Candidates
+from .columns import FloatArray
 from .decision import Decision
-from .model import Candidate, Ratings, RequestView
+from .model import RequestView
+from .ratings import Ratings, Verdicts
 
 Rng = Callable[[], float]
 """Uniform draw from [0, 1), passed by the caller so that decisions can be repeated."""
-
-Verdicts = Sequence[str | None]
-"""One verdict per candidate, in their order: None keeps it, a text is the reason why it is dropped."""
 
 
 class Filter(Protocol):
@@ -23,8 +23,8 @@ class Filter(Protocol):
         """Return the plugin type, its name in the configuration."""
         ...
 
-    def judge(self, request: RequestView, candidates: Sequence[Candidate], *, rng: Rng) -> Verdicts:
-        """Return one verdict per candidate, in their order. The result must not depend on that order."""
+    def judge(self, request: RequestView, candidates: Candidates, *, rng: Rng) -> Verdicts:
+        """Return one verdict per candidate, at least one, in their order. The result must not depend on that order."""
         ...
 
 
@@ -36,8 +36,8 @@ class Scorer(Protocol):
         """Return the plugin type, its name in the configuration."""
         ...
 
-    def rate(self, request: RequestView, candidates: Sequence[Candidate]) -> Ratings:
-        """Return one rating per candidate, in their order. The result must not depend on that order."""
+    def rate(self, request: RequestView, candidates: Candidates) -> Ratings:
+        """Return one score per candidate, at least one, in their order. The result must not depend on that order."""
         ...
 
 
@@ -49,7 +49,7 @@ class Picker(Protocol):
         """Return the plugin type, its name in the configuration."""
         ...
 
-    def pick(self, totals: Sequence[float], *, rng: Rng) -> tuple[list[int], bool]:
+    def pick(self, totals: FloatArray, *, rng: Rng) -> tuple[Sequence[int], bool]:
         """Return at least one index, best first, and whether chance decided the first.
 
         Args:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from .decision import Decision, ScoredCandidate, ScoreTerm
+import numpy as np
+
+from .columns import FloatArray, weighted_sums
+from .decision import Decision
 from .max_score import MaxScorePicker
 
 MAX_STEPS = 16
@@ -54,10 +57,10 @@ def smallest_change(decision: Decision) -> WeightChange | None:
     """
     if not decision.picked or decision.picker != MaxScorePicker.type:
         return None
-    kept = [each for each in decision.scored if each.dropped is None]
-    picked = decision.first
-    for tie in sorted(_ties(kept, picked), key=lambda each: each.distance):
-        change = _past(tie, kept, picked)
+    totals = decision.totals
+    total = float(totals[decision.row])
+    for tie in _ties(decision, totals):
+        change = _past(tie, decision, total)
         if change is not None:
             return change
     return None
@@ -75,45 +78,37 @@ def leaders(decision: Decision, weights: Mapping[str, float]) -> tuple[str, ...]
     """
     if not decision.picked or decision.picker != MaxScorePicker.type:
         return None
-    totals = [0.0] * len(decision.totals)
-    for name, _, before, ratings in decision.columns:
-        weight = weights.get(name, before)
-        totals = [total + weight * rating.score for total, rating in zip(totals, ratings, strict=True)]
-    best = max(totals)
-    return tuple(each.name for each, total in zip(decision.kept, totals, strict=True) if total == best)
+    changed = [weights.get(name, weight) for name, _, weight in decision.scorers]
+    return decision.leaders(weighted_sums(decision.scores, changed))
 
 
-def _ties(kept: Sequence[ScoredCandidate], picked: ScoredCandidate) -> Iterator[_Tie]:
-    for number, term in enumerate(picked.terms):
-        for rival in kept:
-            slope = rival.terms[number].rating.score - term.rating.score
-            if not slope:
-                continue
-            change = (picked.total - rival.total) / slope
-            if term.weight + change >= 0:
-                yield _Tie(number, term.weight + change, slope, abs(change))
+def _ties(decision: Decision, totals: FloatArray) -> Iterator[_Tie]:
+    """Yield the ties with the picked endpoint, the nearest first."""
+    found: list[_Tie] = []
+    row = decision.row
+    for number, (_, _, weight) in enumerate(decision.scorers):
+        scores = decision.scores[number]
+        slopes = scores - scores[row]
+        rivals = np.flatnonzero(slopes)
+        changes = (totals[row] - totals[rivals]) / slopes[rivals]
+        possible = weight + changes >= 0
+        for change, slope in zip(changes[possible].tolist(), slopes[rivals][possible].tolist(), strict=True):
+            found.append(_Tie(number, weight + change, slope, abs(change)))
+    yield from sorted(found, key=lambda each: each.distance)
 
 
-def _past(tie: _Tie, kept: Sequence[ScoredCandidate], picked: ScoredCandidate) -> WeightChange | None:
+def _past(tie: _Tie, decision: Decision, total: float) -> WeightChange | None:
     """Return the nearest weight past the tie at which the picked endpoint loses; None if no finite weight of at least 0 does."""
-    step = max(math.ulp(tie.weight), math.ulp(picked.total) / abs(tie.slope))
+    step = max(math.ulp(tie.weight), math.ulp(total) / abs(tie.slope))
+    name, _, before = decision.scorers[tie.term]
+    weights = [each.weight for each in decision.scorers]
     for _ in range(MAX_STEPS):
         weight = max(0.0, tie.weight + math.copysign(step, tie.slope))
         if not math.isfinite(weight):
             return None
-        totals = [_total(each.terms, tie.term, weight) for each in kept]
-        best = max(totals)
-        if _total(picked.terms, tie.term, weight) < best:
-            names = (each.candidate.name for each, total in zip(kept, totals, strict=True) if total == best)
-            term = picked.terms[tie.term]
-            return WeightChange(term.name, term.weight, weight, tuple(names))
+        weights[tie.term] = weight
+        totals = weighted_sums(decision.scores, weights)
+        if totals[decision.row] < totals.max():
+            return WeightChange(name, before, weight, decision.leaders(totals))
         step *= 2
     return None
-
-
-def _total(terms: Sequence[ScoreTerm], changed: int, weight: float) -> float:
-    """Return the total with another weight for one term, added in the order of the profile."""
-    total = 0.0
-    for number, term in enumerate(terms):
-        total += (weight if number == changed else term.weight) * term.rating.score
-    return total

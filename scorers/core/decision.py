@@ -2,29 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import msgspec
+import numpy as np
 
+from .candidates import Candidates
+from .columns import FloatArray, RowArray, shown, weighted_sums
+from .kept_table import KeptTable
 from .model import Candidate, Rating
+from .prefix_columns import PrefixColumns
+from .ratings import Inputs, Reasons
 
 
-class Column(NamedTuple):
-    """One scorer's ratings of the candidates that filters kept, in the fleet's order.
+class WeightedScorer(NamedTuple):
+    """A scorer of a profile.
 
     Attributes:
-        name: the scorer's name in the profile.
+        name: its name in the profile.
         type: its plugin type.
         weight: its weight.
-        ratings: one per candidate.
     """
 
     name: str
     type: str
     weight: float
-    ratings: Sequence[Rating]
 
 
 class ScoreTerm(msgspec.Struct, frozen=True, gc=False):
@@ -46,6 +50,20 @@ class Dropped(msgspec.Struct, frozen=True, gc=False):
 
     by: str
     reason: str
+
+
+class Drop(msgspec.Struct, frozen=True):
+    """The candidates that one filter dropped.
+
+    Attributes:
+        by: name of the filter in the profile.
+        rows: their rows in the table of all candidates.
+        reasons: makes their reasons, from a table of these rows; see `Verdicts`.
+    """
+
+    by: str
+    rows: RowArray
+    reasons: Reasons
 
 
 class ScoredCandidate(msgspec.Struct, frozen=True, gc=False):
@@ -90,21 +108,24 @@ class Origin(msgspec.Struct, frozen=True, gc=False):
     fairness_id: str
 
 
-class Decision(msgspec.Struct, frozen=True):
-    """Scores of all candidates, and the picked ones.
+class Decision(msgspec.Struct, frozen=True, eq=False):
+    """Scores of all candidates, and the picked ones, as columns; objects of single candidates are built on access.
 
-    Ratings are stored by column, as they were computed; the terms of a candidate are built on access. A msgspec struct
-    for the same reason as `Rating`.
+    `lasting` returns a decision with smaller columns of its own, to be kept.
 
     Attributes:
         model: name in the request.
         n_tokens: prompt tokens, 0 without tokenization.
-        candidates: all candidates, in the fleet's order.
-        columns: ratings per scorer, in the profile's order.
-        totals: totals of the candidates that filters kept, in the fleet's order.
+        table: all candidates, in the fleet's order.
+        scorers: scorers in the profile's order; shared by all decisions of a profile.
+        inputs: inputs of each scorer's scores, None if it shows none.
+        scores: shape (scorers, kept candidates).
         picked: names, best first; empty if filters dropped every candidate.
+        row: position of the first picked among the kept candidates, -1 if none is picked.
+        chosen: the first picked candidate as it was, None if none is picked; `best` returns it.
         tie: whether chance decided the first place.
-        dropped: name -> reason, of the candidates that filters dropped.
+        drops: candidates that filters dropped, in the order of the filters.
+        rows: rows of `table` that filters kept, None if they kept all.
         at: monotonic seconds of the request; ages of inputs are relative to it.
         picker: type of the plugin that picked.
         filters: names of the filters, in the order of their calls.
@@ -118,12 +139,16 @@ class Decision(msgspec.Struct, frozen=True):
 
     model: str
     n_tokens: int
-    candidates: Sequence[Candidate]
-    columns: Sequence[Column]
-    totals: Sequence[float]
+    table: Candidates | KeptTable
+    scorers: tuple[WeightedScorer, ...]
+    inputs: tuple[Inputs | None, ...]
+    scores: FloatArray
     picked: tuple[str, ...]
+    row: int
+    chosen: Candidate | None
     tie: bool
-    dropped: Mapping[str, Dropped] = {}
+    drops: tuple[Drop, ...] = ()
+    rows: RowArray | None = None
     at: float = 0.0
     picker: str = ""
     filters: tuple[str, ...] = ()
@@ -134,62 +159,188 @@ class Decision(msgspec.Struct, frozen=True):
     config_generation: int = 1
     n_prompts: int = 1
 
+    def lasting(self) -> Decision:
+        """Return the decision with small columns of its own, in at most 32 bits but for the scores. Cost: about 10 us.
+
+        Scores keep their 64 bits: totals, ties and the effect of other weights depend on the last one.
+        """
+        if isinstance(self.table, KeptTable):
+            return self
+        return msgspec.structs.replace(
+            self,
+            table=KeptTable.of(self.table, now=self.at),
+            inputs=tuple(map(_lasting, self.inputs)),
+        )
+
     @property
-    def kept(self) -> Sequence[Candidate]:
-        """Return the candidates that filters kept, in the order of `totals` and ratings. Cost: O(1) if none was dropped."""
-        if not self.dropped:
-            return self.candidates
-        return [each for each in self.candidates if each.name not in self.dropped]
+    def n_bytes(self) -> int:
+        """Bytes of the columns of a lasting decision."""
+        n_bytes = self.scores.nbytes
+        n_bytes += self.table.n_bytes if isinstance(self.table, KeptTable) else 0
+        for each in self.drops:
+            n_bytes += each.rows.nbytes
+        for inputs in self.inputs:
+            if inputs is not None and not callable(inputs.raw):
+                n_bytes += inputs.raw.nbytes
+        return n_bytes + (self.rows.nbytes if self.rows is not None else 0)
+
+    @property
+    def candidates(self) -> Candidates:
+        """Return all candidates, in the fleet's order. Cost: of a lasting decision, about 50 us."""
+        return self.table.table(now=self.at) if isinstance(self.table, KeptTable) else self.table
+
+    @property
+    def totals(self) -> FloatArray:
+        """Return the totals of the candidates that filters kept, in the fleet's order. Cost: O(candidates * scorers), 3 us."""
+        return weighted_sums(self.scores, [each.weight for each in self.scorers])
+
+    @property
+    def kept(self) -> Candidates:
+        """Return the candidates that filters kept, in the order of `totals` and scores."""
+        return self.candidates if self.rows is None else self.candidates.take(self.rows)
+
+    @property
+    def kept_names(self) -> Sequence[str]:
+        """Return the names of the candidates that filters kept. Cost: O(1) if none was dropped."""
+        return self.table.directory.select(self.table.directory.names, self._places)
+
+    @property
+    def kept_addresses(self) -> Sequence[str]:
+        """Return the addresses of the candidates that filters kept. Cost: O(1) if none was dropped."""
+        return self.table.directory.select(self.table.directory.addresses, self._places)
+
+    @property
+    def prefixes(self) -> PrefixColumns | None:
+        """Return the prefixes of all candidates, None if the request has no block keys."""
+        return self.table.prefixes() if isinstance(self.table, KeptTable) else self.table.prefix
+
+    @property
+    def best(self) -> Candidate:
+        """Return the first picked candidate as it was; `picked` must not be empty."""
+        if self.chosen is None:
+            raise LookupError("no endpoint is picked")
+        return self.chosen
+
+    @property
+    def n_dropped(self) -> int:
+        """Return the number of candidates that filters dropped."""
+        return sum(len(each.rows) for each in self.drops)
+
+    @property
+    def dropped(self) -> dict[str, Dropped]:
+        """Return name -> filter and reason, of the candidates that filters dropped. Cost: each access makes the reasons."""
+        if not self.drops:
+            return {}
+        candidates = self.candidates
+        return {
+            candidates.name(row): Dropped(each.by, reason)
+            for each in self.drops
+            for row, reason in zip(each.rows.tolist(), reasons_of(each, candidates), strict=True)
+        }
 
     @property
     def scored(self) -> tuple[ScoredCandidate, ...]:
         """Return all candidates with their terms, in the fleet's order. Cost: O(candidates * scorers)."""
-        rows = iter(range(len(self.totals)))
+        dropped = self.dropped
+        terms, totals = iter(self.terms), iter(self.totals.tolist())
         return tuple(
-            ScoredCandidate(each, (), 0.0, self.dropped[each.name])
-            if each.name in self.dropped
-            else self._scored(each, next(rows))
+            ScoredCandidate(each, (), 0.0, dropped[each.name])
+            if each.name in dropped
+            else ScoredCandidate(each, next(terms), next(totals))
             for each in self.candidates
         )
 
     @property
-    def best(self) -> Candidate:
-        """Return the first picked candidate; `picked` must not be empty. Cost: O(candidates)."""
-        name = self.picked[0]
-        for each in self.candidates:  # called several times per request, and twice as fast as `next`
-            if each.name == name:
-                return each
-        raise LookupError(f"{name!r} was picked and is no candidate")
+    def terms(self) -> list[tuple[ScoreTerm, ...]]:
+        """Return the terms of each kept candidate. Cost: O(candidates * scorers)."""
+        return self._terms(self.kept, slice(None))
+
+    def rated(self, number: int, kept: Candidates) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Return inputs, scores and ages of the inputs in seconds, by one scorer; an input or age that is unknown is NaN.
+
+        Args:
+            number: position of the scorer in `scorers`.
+            kept: the kept candidates, as `kept` returns them.
+        """
+        scores: FloatArray = self.scores[number]
+        inputs = self.inputs[number]
+        if inputs is None:
+            nothing = np.full(len(scores), np.nan)
+            return nothing, scores, nothing
+        return shown(inputs.column(kept)), scores, inputs.ages_s(kept, now=self.at)
 
     @property
     def first(self) -> ScoredCandidate:
         """Return `best` with its terms."""
-        row = next(row for row, each in enumerate(self.kept) if each.name == self.picked[0])
-        return self._scored(self.kept[row], row)
+        return msgspec.structs.replace(self._scored(self.row), candidate=self.best)
 
     @property
     def runner_up(self) -> ScoredCandidate | None:
-        """Return the best kept candidate except the first picked one; None if there is no other.
-
-        Cost: O(candidates).
-        """
-        kept = self.kept
-        others = (row for row, each in enumerate(kept) if each.name not in self.picked[:1])
-        row = max(others, key=self.totals.__getitem__, default=None)
-        return self._scored(kept[row], row) if row is not None else None
+        """Return the best kept candidate except the first picked one; None if there is no other."""
+        others = self.totals
+        if self.row >= 0:
+            others[self.row] = -np.inf
+        return self._scored(int(others.argmax())) if len(others) > 1 else None
 
     @property
     def tied(self) -> tuple[str, ...]:
         """Return the names of the endpoints with the highest total, in the fleet's order; empty if all were dropped."""
-        best = max(self.totals, default=0.0)
-        return tuple(each.name for each, total in zip(self.kept, self.totals, strict=True) if total == best)
+        return self.leaders(self.totals)
 
-    def filters_passed(self, scored: ScoredCandidate) -> tuple[str, ...]:
-        """Return the names of the filters that kept this candidate, in their order."""
-        if scored.dropped is None:
-            return self.filters
-        return self.filters[: self.filters.index(scored.dropped.by)]
+    def leaders(self, totals: FloatArray) -> tuple[str, ...]:
+        """Return the names of the kept endpoints with the highest of these totals, in the fleet's order."""
+        if not len(totals):
+            return ()
+        names = self.kept_names
+        return tuple(names[row] for row in np.flatnonzero(totals == totals.max()).tolist())
 
-    def _scored(self, candidate: Candidate, row: int) -> ScoredCandidate:
-        terms = (ScoreTerm(name, kind, weight, ratings[row]) for name, kind, weight, ratings in self.columns)
-        return ScoredCandidate(candidate, tuple(terms), self.totals[row])
+    def filters_passed(self, dropped: Dropped | None) -> tuple[str, ...]:
+        """Return the names of the filters that kept a candidate, in their order; `dropped` is None if all did."""
+        return self.filters if dropped is None else self.filters[: self.filters.index(dropped.by)]
+
+    @property
+    def _places(self) -> RowArray | None:
+        """Rows of the directory that filters kept, None for all."""
+        rows = self.table.rows
+        if self.rows is None:
+            return rows
+        return self.rows if rows is None else rows[self.rows]
+
+    def _scored(self, row: int) -> ScoredCandidate:
+        kept = self.kept
+        return ScoredCandidate(kept[row], self._terms(kept, slice(row, row + 1))[0], float(self.totals[row]))
+
+    def _terms(self, kept: Candidates, rows: slice) -> list[tuple[ScoreTerm, ...]]:
+        columns = [
+            [ScoreTerm(*scorer, rating) for rating in self._ratings(number, kept, rows)]
+            for number, scorer in enumerate(self.scorers)
+        ]
+        return list(zip(*columns, strict=True)) if columns else [()] * self.scores[:, rows].shape[1]
+
+    def _ratings(self, number: int, kept: Candidates, rows: slice) -> Iterator[Rating]:
+        columns = (each[rows].tolist() for each in self.rated(number, kept))
+        return (
+            Rating(raw=known(raw), score=score, age_s=known(age_s))
+            for raw, score, age_s in zip(*columns, strict=True)
+        )
+
+
+def reasons_of(drop: Drop, candidates: Candidates) -> Sequence[str]:
+    """Return why a filter dropped these rows of `candidates`. A plugin that fails to say it gives a text that says so."""
+    n = len(drop.rows)
+    try:
+        reasons = list(drop.reasons(candidates.take(drop.rows)))
+    except Exception as error:  # noqa: BLE001 - any exception of a plugin must cost only its own result
+        return [f"unknown: {type(error).__name__}"] * n
+    return reasons if len(reasons) == n else ["unknown"] * n
+
+
+def known(number: float) -> float | None:
+    """Return a number, None if it is NaN, which stands for unknown."""
+    return number if number == number else None  # noqa: PLR0124 - ten times as fast as `isnan`
+
+
+def _lasting(inputs: Inputs | None) -> Inputs | None:
+    if inputs is None or callable(inputs.raw):
+        return inputs
+    return Inputs(inputs.raw.astype(np.float32), is_load=inputs.is_load)

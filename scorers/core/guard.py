@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-import math
 import traceback
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from .base import Filter, MarksResponses, Picker, Rng, Scorer, Verdicts
+import numpy as np
+
+from .base import Filter, MarksResponses, Picker, Rng, Scorer
+from .candidates import Candidates
+from .columns import FloatArray
 from .decision import Decision, PluginFault
-from .model import UNRATED, Candidate, Rating, Ratings, RequestView
-from .rating_column import RatingColumn
+from .model import RequestView
+from .ratings import Inputs, Verdicts
 
 T = TypeVar("T")
 
@@ -27,49 +30,64 @@ def call_plugin(name: str, call: Callable[[], T]) -> T | PluginFault:
 
 
 def checked_verdicts(
-    name: str, plugin: Filter, request: RequestView, candidates: Sequence[Candidate], rng: Rng
-) -> tuple[Verdicts, PluginFault | None]:
-    """Return one verdict per candidate; a filter with an invalid result keeps every candidate."""
-    fault: PluginFault
-    match call_plugin(name, lambda: list(plugin.judge(request, candidates, rng=rng))):
-        case PluginFault() as fault:
-            pass
-        case verdicts if len(verdicts) != len(candidates):
-            fault = PluginFault(
-                name, "wrong_length", f"judged {len(verdicts)} endpoints, want {len(candidates)}"
-            )
-        case verdicts if not all(_is_verdict(verdict) for verdict in verdicts):
-            fault = PluginFault(name, "wrong_answer", "a verdict is neither None nor a text")
-        case verdicts:
-            return verdicts, None
-    return [None] * len(candidates), fault
+    name: str, plugin: Filter, request: RequestView, candidates: Candidates, rng: Rng
+) -> tuple[Verdicts | None, PluginFault | None]:
+    """Return the verdicts, None if every candidate is kept: a filter with an invalid result keeps all."""
+    n = len(candidates)
+    try:
+        verdicts = plugin.judge(request, candidates, rng=rng)
+        keep, reasons = verdicts.keep, verdicts.reasons
+        if len(keep) != n:
+            return None, PluginFault(name, "wrong_length", f"judged {len(keep)} endpoints, want {n}")
+        if keep.dtype != np.bool_ or keep.ndim != 1 or not callable(reasons):
+            return None, PluginFault(name, "wrong_answer", "verdicts are no mask with reasons")
+    except Exception as error:  # noqa: BLE001 - see `call_plugin`; written out, since this is the hot path
+        return None, PluginFault(name, "raised", _description(error))
+    return None if keep.all() else verdicts, None
 
 
 def checked_ratings(
-    name: str, scorer: Scorer, request: RequestView, candidates: Sequence[Candidate]
-) -> tuple[Ratings, Sequence[float], PluginFault | None]:
-    """Return ratings with every score in [0, 1], their scores, and the fault if any was invalid."""
+    name: str, scorer: Scorer, request: RequestView, candidates: Candidates, scores: FloatArray
+) -> tuple[Inputs | None, PluginFault | None]:
+    """Write the scores into `scores`, all 0 if they are invalid, and return their inputs.
+
+    `repaired` must follow: scores may still be outside [0, 1].
+    """
+    n = len(candidates)
     try:
-        ratings, scores = _listed(scorer.rate(request, candidates))
-        outside = [score for score in scores if not 0.0 <= score <= 1.0]
-        if not outside and len(ratings) == len(candidates):
-            return ratings, scores, None
-        n_not_finite = sum(not math.isfinite(score) for score in outside)
+        ratings = scorer.rate(request, candidates)
+        given, inputs = ratings.scores, ratings.inputs
+        if len(given) == n and (inputs is None or callable(inputs.raw) or len(inputs.raw) == n):
+            scores[:] = given
+            return inputs, None
+        detail = f"rated {len(given)} endpoints, want {n}"
+        fault = PluginFault(name, "wrong_length", detail)
     except Exception as error:  # noqa: BLE001 - see `call_plugin`; written out, since this is the hot path
-        return *_unknown(candidates), PluginFault(name, "raised", _description(error))
-    if len(ratings) != len(candidates):
-        detail = f"rated {len(ratings)} endpoints, want {len(candidates)}"
-        return *_unknown(candidates), PluginFault(name, "wrong_length", detail)
+        fault = PluginFault(name, "raised", _description(error))
+    scores[:] = 0.0
+    return None, fault
+
+
+def are_valid(scores: FloatArray) -> bool:
+    """Return whether all are in [0, 1]; NaN is not. At least one."""
+    return bool(np.minimum.reduce(scores, axis=None) >= 0.0 and np.maximum.reduce(scores, axis=None) <= 1.0)
+
+
+def repaired(name: str, scores: FloatArray) -> PluginFault | None:
+    """Bring one scorer's scores into [0, 1], in place; return the fault if any was outside."""
+    if are_valid(scores):
+        return None
+    n, n_not_finite = len(scores), int(np.count_nonzero(~np.isfinite(scores)))
+    n_outside = int(np.count_nonzero(~((scores >= 0.0) & (scores <= 1.0))))
+    scores[:] = np.clip(np.where(np.isfinite(scores), scores, 0.0), 0.0, 1.0)
     if n_not_finite:
-        reason, detail = "not_finite", f"{n_not_finite} of {len(ratings)} scores are not finite, taken as 0"
-    else:
-        reason, detail = "out_of_range", f"{len(outside)} of {len(ratings)} scores outside [0, 1], clamped"
-    return *_listed([_clamped(rating) for rating in ratings]), PluginFault(name, reason, detail)
+        return PluginFault(name, "not_finite", f"{n_not_finite} of {n} scores are not finite, taken as 0")
+    return PluginFault(name, "out_of_range", f"{n_outside} of {n} scores outside [0, 1], clamped")
 
 
 def checked_pick(
-    picker: Picker, totals: Sequence[float], rng: Rng, fallback: Picker
-) -> tuple[list[int], bool, PluginFault | None]:
+    picker: Picker, totals: FloatArray, rng: Rng, fallback: Picker
+) -> tuple[Sequence[int], bool, PluginFault | None]:
     """Return distinct indices into `totals`, best first; `fallback` picks if the result of `picker` is invalid."""
     try:
         picked, by_chance = picker.pick(totals, rng=rng)
@@ -94,33 +112,12 @@ def checked_headers(
     return headers, None
 
 
-def _listed(ratings: Ratings) -> tuple[Ratings, Sequence[float]]:
-    """Return the ratings, copied if the plugin could change them, and their scores."""
-    if isinstance(ratings, RatingColumn):
-        return ratings, ratings.scores
-    own = list(ratings)
-    return own, [rating.score for rating in own]
-
-
-def _unknown(candidates: Sequence[Candidate]) -> tuple[Ratings, Sequence[float]]:
-    return _listed([UNRATED] * len(candidates))
-
-
-def _is_verdict(answer: object) -> bool:
-    return answer is None or isinstance(answer, str)
-
-
 def _is_header_text(answer: object) -> bool:
     return isinstance(answer, str) and answer.isascii() and answer.isprintable()
 
 
 def _is_row(answer: object, n_rows: int) -> bool:
     return isinstance(answer, int) and 0 <= answer < n_rows
-
-
-def _clamped(rating: Rating) -> Rating:
-    score = min(1.0, max(0.0, rating.score)) if math.isfinite(rating.score) else 0.0
-    return Rating(raw=rating.raw, score=score, age_s=rating.age_s)
 
 
 def _description(error: Exception) -> str:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from .base import Rng
-from .shuffle import shuffled
+from .columns import FloatArray
+from .shuffle import shuffled, skip_shuffle
 
 
 class MaxScorePicker:
@@ -20,15 +23,19 @@ class MaxScorePicker:
     def __init__(self, count: int = 1) -> None:
         self._count = count
 
-    def pick(self, totals: Sequence[float], *, rng: Rng) -> tuple[list[int], bool]:
+    def pick(self, totals: FloatArray, *, rng: Rng) -> tuple[Sequence[int], bool]:
         """Return the chosen indices, best first, and whether several share the highest total.
 
         A shuffle before the stable sort makes every order of tied totals equally likely.
         """
+        best = int(totals.argmax())
+        is_best = totals == totals[best]
+        tie = bool(np.count_nonzero(is_best) > 1)
+        if self._count > 1:
+            rows = np.array(shuffled(len(totals), rng))
+            return rows[np.argsort(-totals[rows], kind="stable")[: self._count]].tolist(), tie
+        if not tie:
+            skip_shuffle(len(totals), rng)
+            return [best], tie
         order = shuffled(len(totals), rng)
-        best = max(totals)
-        tie = totals.count(best) > 1
-        if self._count == 1:  # the first of the sorted order, without the sort
-            return [next(row for row in order if totals[row] == best)], tie
-        order.sort(key=lambda index: totals[index], reverse=True)
-        return order[: self._count], tie
+        return [next(row for row in order if is_best[row])], tie

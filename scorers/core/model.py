@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import msgspec
 
@@ -64,7 +64,7 @@ IDLE = InFlightLoad()
 
 
 class Candidate(msgspec.Struct, frozen=True, gc=False):
-    """One endpoint that can take the request; a msgspec struct for the same reason as `Rating`.
+    """One endpoint that can take the request; a row of `Candidates` as an object.
 
     Attributes:
         name: stable name from configuration or discovery.
@@ -111,8 +111,6 @@ class RequestView(msgspec.Struct, frozen=True, gc=False):
 class Rating(msgspec.Struct, frozen=True, gc=False):
     """One scorer's view of one candidate.
 
-    A msgspec struct, at a tenth of the cost of a frozen dataclass: each request makes one per scorer and candidate.
-
     Attributes:
         raw: input of the score, in the scorer's own unit; None if unknown.
         score: 0 (worst) to 1 (best).
@@ -122,10 +120,3 @@ class Rating(msgspec.Struct, frozen=True, gc=False):
     raw: float | None
     score: float
     age_s: float | None = None
-
-
-UNRATED = Rating(raw=None, score=0.0)
-"""Shared rating of an unknown input."""
-
-Ratings = Sequence[Rating]
-"""One rating per candidate, in their order."""

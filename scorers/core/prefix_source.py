@@ -6,14 +6,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from ...indexer.match import PrefixMatch
+import numpy as np
+
+from .columns import FloatArray
+from .prefix_columns import IntArray, PrefixColumns
 
 
 class PrefixSource(Protocol):
-    """Counter of cached blocks in a match."""
+    """Counter of cached blocks."""
 
-    def blocks(self, prefix: PrefixMatch) -> float:
-        """Return the cached blocks, from 0 to `prefix.n_blocks`."""
+    def blocks(self, prefix: PrefixColumns) -> FloatArray | IntArray:
+        """Return the cached blocks of each endpoint, from 0 to `prefix.n_blocks`."""
         ...
 
 
@@ -23,9 +26,9 @@ class OneTier:
 
     tier: str | None
 
-    def blocks(self, prefix: PrefixMatch) -> float:
-        """Return the number of whole blocks; 0 without a tier."""
-        return prefix.blocks_in(self.tier) if self.tier is not None else 0
+    def blocks(self, prefix: PrefixColumns) -> FloatArray | IntArray:
+        """Return the numbers of whole blocks; 0 without a tier."""
+        return prefix.blocks_in(self.tier) if self.tier in prefix.tiers else np.zeros(len(prefix))
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +41,12 @@ class TierCredits:
 
     credits: tuple[float, ...]
 
-    def blocks(self, prefix: PrefixMatch) -> float:
-        """Return the sum of the credits of all blocks of the union prefix."""
-        return prefix.credited_blocks(self.credits)
+    def blocks(self, prefix: PrefixColumns) -> FloatArray | IntArray:
+        """Return the sums of the credits of all blocks of the union prefix; tiers beyond `credits` have credit 0."""
+        credited = np.zeros(len(prefix))
+        for credit, n_blocks in zip(self.credits, prefix.union_blocks, strict=False):
+            credited += credit * n_blocks
+        return credited
 
 
 @dataclass(frozen=True, slots=True)

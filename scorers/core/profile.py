@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 import math
-from array import array
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
+import numpy as np
+
 from ..errors import NoCandidatesError, ProfileError
 from .base import Filter, LearnsFromAnswers, LearnsFromPicks, MarksResponses, Picker, Rng, Scorer
-from .decision import Column, Decision, Dropped, PluginFault
-from .guard import call_plugin, checked_headers, checked_pick, checked_ratings, checked_verdicts
+from .candidates import Candidates
+from .columns import FloatArray, RowArray, weighted_sums
+from .decision import Decision, Drop, PluginFault, WeightedScorer
+from .guard import (
+    are_valid,
+    call_plugin,
+    checked_headers,
+    checked_pick,
+    checked_ratings,
+    checked_verdicts,
+    repaired,
+)
 from .max_score import MaxScorePicker
-from .model import Candidate, RequestView
+from .model import RequestView
+from .ratings import Inputs
 
 
 class Profile:
@@ -44,6 +56,8 @@ class Profile:
                     f"weight of scorer {name!r} is {weight}, want a finite number of at least 0"
                 )
         self._filters, self._scorers, self._picker = tuple(filters), tuple(scorers), picker
+        self._weighted = tuple(WeightedScorer(name, each.type, weight) for name, each, weight in scorers)
+        self._weights = tuple(weight for _, _, weight in scorers)
         self._filter_names = tuple(name for name, _ in filters)
         self._fallback = MaxScorePicker()
         plugins: list[tuple[str, object]] = [
@@ -60,29 +74,38 @@ class Profile:
         """Return (name, scorer, weight) in the order of the terms."""
         return self._scorers
 
-    def decide(self, request: RequestView, candidates: Sequence[Candidate], *, rng: Rng) -> Decision:
+    def decide(self, request: RequestView, candidates: Candidates, *, rng: Rng) -> Decision:
         """Score all candidates and pick; no endpoint is picked if filters dropped all.
+
+        The decision has the arrays of `candidates`; see `Decision.lasting`.
 
         Raises:
             NoCandidatesError: `candidates` is empty.
         Cost: one call of every filter and scorer with all candidates.
         """
-        if not candidates:
+        if not len(candidates):
             raise NoCandidatesError(f"no endpoint to score for model {request.model!r}")
         faults: list[PluginFault] = []
-        dropped = self._filtered(request, candidates, rng, faults) if self._filters else {}
-        kept = [each for each in candidates if each.name not in dropped] if dropped else candidates
-        columns, totals = self._rated(request, kept, faults)
-        rows, tie = self._picked(totals, rng, faults)
+        drops: list[Drop] = []
+        kept, rows = (
+            self._filtered(request, candidates, rng, drops, faults) if self._filters else (candidates, None)
+        )
+        scores, inputs = self._rated(request, kept, faults)
+        totals = weighted_sums(scores, self._weights)
+        picked, tie = self._picked(totals, rng, faults)
         return Decision(
             model=request.model,
             n_tokens=request.n_tokens,
-            candidates=candidates,
-            columns=columns,
-            totals=totals,
-            picked=tuple(kept[row].name for row in rows),
+            table=candidates,
+            scorers=self._weighted,
+            inputs=inputs,
+            scores=scores,
+            picked=tuple([kept.name(row) for row in picked]),
+            row=picked[0] if picked else -1,
+            chosen=kept[picked[0]] if picked else None,
             tie=tie,
-            dropped=dropped,
+            drops=tuple(drops),
+            rows=rows,
             at=request.now,
             picker=self._picker.type,
             filters=self._filter_names,
@@ -117,41 +140,53 @@ class Profile:
         return headers, tuple(faults)
 
     def _filtered(
-        self, request: RequestView, candidates: Sequence[Candidate], rng: Rng, faults: list[PluginFault]
-    ) -> dict[str, Dropped]:
-        """Return candidate name -> filter and reason, of the dropped candidates."""
-        dropped: dict[str, Dropped] = {}
-        kept = candidates
+        self,
+        request: RequestView,
+        candidates: Candidates,
+        rng: Rng,
+        drops: list[Drop],
+        faults: list[PluginFault],
+    ) -> tuple[Candidates, RowArray | None]:
+        """Return the kept candidates and their rows, None for all; add what filters dropped to `drops`."""
+        kept, rows = candidates, None
         for name, plugin in self._filters:
-            if not kept:
-                break
             verdicts, fault = checked_verdicts(name, plugin, request, kept, rng)
             if fault is not None:
                 faults.append(fault)
-            for candidate, reason in zip(kept, verdicts, strict=True):
-                if reason is not None:
-                    dropped[candidate.name] = Dropped(name, reason)
-            kept = [each for each, reason in zip(kept, verdicts, strict=True) if reason is None]
-        return dropped
+            if verdicts is None:
+                continue
+            here = np.flatnonzero(verdicts.keep)
+            dropped = np.flatnonzero(~verdicts.keep)
+            drops.append(Drop(name, dropped if rows is None else rows[dropped], verdicts.reasons))
+            kept, rows = kept.take(here), here if rows is None else rows[here]
+            if not len(here):
+                break
+        return kept, rows
 
     def _rated(
-        self, request: RequestView, candidates: Sequence[Candidate], faults: list[PluginFault]
-    ) -> tuple[list[Column], Sequence[float]]:
-        """Return the ratings per scorer, and the total per candidate."""
-        columns: list[Column] = []
-        totals = [0.0] * len(candidates)
-        for name, scorer, weight in self._scorers if candidates else ():
-            ratings, scores, fault = checked_ratings(name, scorer, request, candidates)
-            columns.append(Column(name, scorer.type, weight, ratings))
-            totals = [total + weight * score for total, score in zip(totals, scores, strict=True)]
+        self, request: RequestView, candidates: Candidates, faults: list[PluginFault]
+    ) -> tuple[FloatArray, tuple[Inputs | None, ...]]:
+        """Return the scores of shape (scorers, candidates), and the inputs of each scorer."""
+        scores = np.empty((len(self._scorers), len(candidates)))
+        if not scores.size:
+            return scores, (None,) * len(self._scorers)
+        found: list[Inputs | None] = []
+        bad: dict[str, PluginFault] = {}
+        for (name, scorer, _), row in zip(self._scorers, scores, strict=True):
+            inputs, fault = checked_ratings(name, scorer, request, candidates, row)
+            found.append(inputs)
             if fault is not None:
-                faults.append(fault)
-        return columns, array("d", totals)
+                bad[name] = fault
+        if not are_valid(scores):
+            for (name, _, _), row in zip(self._scorers, scores, strict=True):
+                if (fault := repaired(name, row)) is not None:
+                    bad[name] = fault
+        if bad:
+            faults.extend(bad[name] for name, _, _ in self._scorers if name in bad)
+        return scores, tuple(found)
 
-    def _picked(
-        self, totals: Sequence[float], rng: Rng, faults: list[PluginFault]
-    ) -> tuple[Sequence[int], bool]:
-        if not totals:
+    def _picked(self, totals: FloatArray, rng: Rng, faults: list[PluginFault]) -> tuple[Sequence[int], bool]:
+        if not len(totals):
             return (), False
         rows, tie, fault = checked_pick(self._picker, totals, rng, self._fallback)
         if fault is not None:

@@ -9,6 +9,7 @@ from functools import partial
 from itertools import chain
 
 from .base import Rng
+from .candidates import Candidates
 from .decision import Decision
 from .model import Candidate
 
@@ -36,6 +37,19 @@ class Draws:
     def replay(self) -> Rng:
         """Return a source of the same draws from the first one on, followed by new draws."""
         return partial(next, chain(self._drawn, iter(self._rng, None)))
+
+
+@dataclass(frozen=True, slots=True)
+class Repeat:
+    """What another profile needs to decide on the same request.
+
+    Attributes:
+        candidates: the candidates as they were.
+        draws: the draws of the decision.
+    """
+
+    candidates: Candidates
+    draws: Draws
 
 
 @dataclass(slots=True)
@@ -133,12 +147,11 @@ class ShadowTally:
 
     def _add_terms(self, live_pick: Candidate, shadow: Decision) -> None:
         """Add the differences of terms, unless the shadow's filters dropped the live pick, which then has no terms."""
-        names = [each.name for each in shadow.kept]
-        if live_pick.name not in names:
+        own, other = shadow.kept.row(live_pick.name), shadow.row
+        if own is None:
             return
-        own, other = names.index(live_pick.name), names.index(shadow.picked[0])
-        for name, _, weight, ratings in shadow.columns:
-            advantage = weight * (ratings[other].score - ratings[own].score)
+        for (name, _, weight), scores in zip(shadow.scorers, shadow.scores, strict=True):
+            advantage = weight * float(scores[other] - scores[own])
             self.terms.setdefault(name, RunningMean()).add(advantage)
 
 

@@ -12,3 +12,9 @@ def shuffled(n: int, rng: Rng) -> list[int]:
         other = int(rng() * (last + 1))
         order[last], order[other] = order[other], order[last]
     return order
+
+
+def skip_shuffle(n: int, rng: Rng) -> None:
+    """Take the draws of a shuffle whose order does not matter, so that later draws do not depend on that."""
+    for _ in range(n - 1):
+        rng()

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from ..core.base import Rng, Verdicts
-from ..core.model import Candidate, RequestView
+from ..core.base import Rng
+from ..core.candidates import Candidates
+from ..core.model import RequestView
 from ..core.params import NoParams
+from ..core.ratings import Verdicts
 from ..core.registry import Registry
 
 ROLE_LABEL = "llm-d.ai/role"
@@ -18,15 +18,16 @@ class DecodeFilter:
 
     type = "decode-filter"
 
-    def judge(self, request: RequestView, candidates: Sequence[Candidate], *, rng: Rng) -> Verdicts:  # noqa: ARG002 (Filter)
+    def judge(self, request: RequestView, candidates: Candidates, *, rng: Rng) -> Verdicts:  # noqa: ARG002 (Filter)
         """Return one verdict per candidate."""
-        return [_verdict(candidate.labels.get(ROLE_LABEL)) for candidate in candidates]
+        keep = candidates.labelled(ROLE_LABEL).where(lambda role: role is None or role in DECODE_ROLES)
+        return Verdicts(keep, _reasons)
 
 
-def _verdict(role: str | None) -> str | None:
-    if role is None or role in DECODE_ROLES:
-        return None
-    return f"label {ROLE_LABEL} is {role!r}, which does not decode"
+def _reasons(dropped: Candidates) -> list[str]:
+    return [
+        f"label {ROLE_LABEL} is {labels[ROLE_LABEL]!r}, which does not decode" for labels in dropped.labels
+    ]
 
 
 def register(registry: Registry) -> None:

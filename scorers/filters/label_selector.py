@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from functools import partial
+from operator import eq
 from typing import Literal
 
+import numpy as np
 from msgspec import field
 
-from ..core.base import Rng, Verdicts
-from ..core.model import Candidate, RequestView
+from ..core.base import Rng
+from ..core.candidates import Candidates
+from ..core.model import RequestView
 from ..core.params import BuildContext, PluginParams
+from ..core.ratings import Verdicts
 from ..core.registry import Registry
 from ..errors import ParametersError
 
@@ -34,6 +39,10 @@ class RequirementParams(PluginParams, frozen=True):
     values: tuple[str, ...] = ()
     """Values for In and NotIn; empty for the others."""
 
+    def holds(self, value: str | None) -> bool:
+        """Return whether the condition accepts a label's value, None if the label is missing."""
+        return _HOLDS[self.operator](value, self.values)
+
 
 class LabelSelectorParams(PluginParams, frozen=True):
     """Parameters of `label-selector-filter`; all conditions must match, and without conditions every endpoint matches."""
@@ -52,19 +61,24 @@ class LabelSelectorFilter:
     def __init__(self, params: LabelSelectorParams) -> None:
         self._params = params
 
-    def judge(self, request: RequestView, candidates: Sequence[Candidate], *, rng: Rng) -> Verdicts:  # noqa: ARG002 (Filter)
+    def judge(self, request: RequestView, candidates: Candidates, *, rng: Rng) -> Verdicts:  # noqa: ARG002 (Filter)
         """Return one verdict per candidate."""
-        return [self._verdict(candidate.labels) for candidate in candidates]
+        keep = np.ones(len(candidates), np.bool_)
+        for key, wanted in self._params.match_labels.items():
+            keep &= candidates.labelled(key).where(partial(eq, wanted))
+        for each in self._params.match_expressions:
+            keep &= candidates.labelled(each.key).where(each.holds)
+        return Verdicts(keep, lambda dropped: [self._reason(labels) for labels in dropped.labels])
 
-    def _verdict(self, labels: Mapping[str, str]) -> str | None:
+    def _reason(self, labels: Mapping[str, str]) -> str:
         for key, wanted in self._params.match_labels.items():
             if labels.get(key) != wanted:
                 return f"label {key} is {labels.get(key)!r}, want {wanted!r}"
         for each in self._params.match_expressions:
-            if not _HOLDS[each.operator](labels.get(each.key), each.values):
+            if not each.holds(labels.get(each.key)):
                 values = f" {', '.join(each.values)}" if each.values else ""
                 return f"label {each.key} is {labels.get(each.key)!r}, want {each.operator}{values}"
-        return None
+        raise LookupError("the labels violate no condition")
 
 
 def register(registry: Registry) -> None:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Annotated, Literal
 
+import numpy as np
 from msgspec import Meta, field
 
-from ..core.base import Rng, Verdicts
-from ..core.model import Candidate, RequestView
+from ..core.base import Rng
+from ..core.candidates import Candidates
+from ..core.columns import FloatArray, Mask
+from ..core.model import RequestView
 from ..core.params import BuildContext, PluginParams
 from ..core.prefix_source import PrefixSource
+from ..core.ratings import Verdicts, keep_all
 from ..core.registry import Registry
 from ..errors import ParametersError
 
@@ -57,36 +60,35 @@ class PrefixCacheAffinityFilter:
     def __init__(self, source: PrefixSource, params: PrefixCacheAffinityParams) -> None:
         self._source, self._params = source, params
 
-    def judge(self, request: RequestView, candidates: Sequence[Candidate], *, rng: Rng) -> Verdicts:  # noqa: ARG002 (Filter)
+    def judge(self, request: RequestView, candidates: Candidates, *, rng: Rng) -> Verdicts:  # noqa: ARG002 (Filter)
         """Return one verdict per candidate."""
-        params, keep_all = self._params, [None] * len(candidates)
+        params = self._params
         if len(candidates) <= 1 or not params.affinity_threshold or rng() < params.exploration_probability:
-            return keep_all
-        shares = [self._share(candidate) for candidate in candidates]
-        is_sticky = [share >= params.affinity_threshold for share in shares]
-        if not any(is_sticky) or all(is_sticky) or self._waits_too_long(candidates, is_sticky):
-            return keep_all
+            return keep_all(candidates)
+        is_sticky = self._shares(candidates) >= params.affinity_threshold
+        if not is_sticky.any() or is_sticky.all() or self._waits_too_long(candidates, is_sticky):
+            return keep_all(candidates)
+        return Verdicts(is_sticky, self._reasons)
+
+    def _reasons(self, dropped: Candidates) -> list[str]:
+        threshold = self._params.affinity_threshold
         return [
-            None
-            if sticky
-            else f"holds {share:.2f} of the prompt, others {params.affinity_threshold:g} or more"
-            for share, sticky in zip(shares, is_sticky, strict=True)
+            f"holds {share:.2f} of the prompt, others {threshold:g} or more"
+            for share in self._shares(dropped)
         ]
 
-    def _share(self, candidate: Candidate) -> float:
-        prefix = candidate.prefix
-        if prefix is None or not prefix.n_blocks:
-            return 0.0
-        return candidate.credit * self._source.blocks(prefix) / prefix.n_blocks
+    def _shares(self, candidates: Candidates) -> FloatArray:
+        prefix = candidates.prefix
+        if prefix is None:
+            return np.zeros(len(candidates))
+        return prefix.share(candidates.credit * self._source.blocks(prefix))
 
-    def _waits_too_long(self, candidates: Sequence[Candidate], is_sticky: Sequence[bool]) -> bool:
+    def _waits_too_long(self, candidates: Candidates, is_sticky: Mask) -> bool:
         if not self._params.max_ttft_penalty_ms:
             return False
-        tokens = [candidate.in_flight.tokens for candidate in candidates]
-        sticky = min(n for n, stays in zip(tokens, is_sticky, strict=True) if stays)
-        other = min(n for n, stays in zip(tokens, is_sticky, strict=True) if not stays)
-        penalty_ms = (sticky - other) / self._params.peak_prefill_throughput * 1000
-        return penalty_ms > self._params.max_ttft_penalty_ms
+        tokens = candidates.in_flight_tokens
+        more = float(tokens[is_sticky].min() - tokens[~is_sticky].min())
+        return more / self._params.peak_prefill_throughput * 1000 > self._params.max_ttft_penalty_ms
 
 
 def register(registry: Registry) -> None:

@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
 from typing import Annotated, Literal
 
+import numpy as np
 from msgspec import Meta
 
-from ..core.base import Rng, Verdicts
-from ..core.model import Candidate, RequestView
+from ..core.base import Rng
+from ..core.candidates import Candidates
+from ..core.columns import FloatArray
+from ..core.model import RequestView
 from ..core.params import PluginParams
+from ..core.ratings import Verdicts, keep_all
 from ..core.registry import Registry
 
 Metric = Literal["active-requests", "running-requests", "waiting-queue", "kv-cache-utilization"]
+
+
+_COLUMNS: Mapping[Metric, Callable[[Candidates], FloatArray]] = {
+    "active-requests": attrgetter("in_flight_requests"),
+    "running-requests": attrgetter("running"),
+    "waiting-queue": attrgetter("waiting"),
+    "kv-cache-utilization": attrgetter("kv_utilization"),
+}
 
 
 class ConditionParams(PluginParams, frozen=True):
@@ -46,31 +59,24 @@ class UtilizationFilter:
     def __init__(self, conditions: Sequence[ConditionParams], *, fallback_on_empty: bool) -> None:
         self._conditions, self._fallback_on_empty = tuple(conditions), fallback_on_empty
 
-    def judge(self, request: RequestView, candidates: Sequence[Candidate], *, rng: Rng) -> Verdicts:  # noqa: ARG002 (Filter)
+    def judge(self, request: RequestView, candidates: Candidates, *, rng: Rng) -> Verdicts:  # noqa: ARG002 (Filter)
         """Return one verdict per candidate."""
-        verdicts = [self._verdict(candidate) for candidate in candidates]
-        return [None] * len(verdicts) if self._fallback_on_empty and None not in verdicts else verdicts
+        keep = np.ones(len(candidates), np.bool_)
+        for each in self._conditions:
+            keep &= ~(
+                _COLUMNS[each.metric](candidates) > each.max_value
+            )  # NaN, which is unknown, exceeds nothing
+        if self._fallback_on_empty and not keep.any():
+            return keep_all(candidates)
+        return Verdicts(keep, self._reasons)
 
-    def _verdict(self, candidate: Candidate) -> str | None:
-        for condition in self._conditions:
-            value = _measured(condition.metric, candidate)
-            if value is not None and value > condition.max_value:
-                return f"{condition.metric} is {value:g}, at most {condition.max_value:g} allowed"
-        return None
-
-
-def _measured(metric: Metric, candidate: Candidate) -> float | None:
-    if metric == "active-requests":
-        return candidate.in_flight.requests
-    load = candidate.load
-    if load is None:
-        return None
-    scraped = {
-        "running-requests": load.running,
-        "waiting-queue": load.waiting,
-        "kv-cache-utilization": load.kv_utilization,
-    }
-    return scraped[metric]
+    def _reasons(self, dropped: Candidates) -> list[str]:
+        reasons = [""] * len(dropped)
+        for each in reversed(self._conditions):  # the first one that is exceeded counts
+            values = _COLUMNS[each.metric](dropped)
+            for row in np.flatnonzero(values > each.max_value).tolist():
+                reasons[row] = f"{each.metric} is {values[row]:g}, at most {each.max_value:g} allowed"
+        return reasons
 
 
 def register(registry: Registry) -> None:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
+import numpy as np
 from msgspec import Meta, field
 
+from ..core.candidates import Candidates
+from ..core.columns import FloatArray
 from ..core.decision import Decision
-from ..core.model import Candidate, Ratings, RequestView
+from ..core.model import RequestView
 from ..core.params import BuildContext, PluginParams
-from ..core.rating_column import RatingColumn
+from ..core.ratings import Inputs, Ratings
 from ..core.registry import Registry
 from .features import FIRST_LOAD, OVERHEAD, PREFILL, QUEUE, features
 from .fit import LinearFit
@@ -95,37 +98,49 @@ class LatencyCostScorer:
         self._priors = (params.overhead_ms, prefill_ms, prefill_ms, *self._load_priors())
         self._fits: dict[str, LinearFit] = {}
 
-    def rate(self, request: RequestView, candidates: Sequence[Candidate]) -> Ratings:
+    def rate(self, request: RequestView, candidates: Candidates) -> Ratings:
         """Return one rating per candidate; raw is the expected milliseconds to first token."""
-        scale_ms = self._params.scale_ms
-        expected_ms = [self._expected_ms(request, candidate) for candidate in candidates]
-        return RatingColumn([1.0 / (1.0 + ms / scale_ms) for ms in expected_ms], expected_ms)
+        expected_ms = self.expected_ms(request, candidates)
+        return Ratings(1.0 / (1.0 + expected_ms / self._params.scale_ms), Inputs(expected_ms))
+
+    def expected_ms(self, request: RequestView, candidates: Candidates) -> FloatArray:
+        """Return the expected milliseconds to first token by endpoint."""
+        expected = np.zeros(len(candidates))
+        quantities = features(request.n_tokens, candidates, n_tiers=len(self._tiers))
+        for cost, quantity in zip(self._costs(candidates), quantities, strict=True):
+            expected += cost * quantity
+        return expected
 
     def answered(self, decision: Decision, *, ttft_s: float) -> None:
         """Learn from an observed time; the expected waits are in the decision."""
         if not self._params.fit:
             return
         candidate = decision.best
-        group = self._group(candidate)
+        group = self._group(candidate.labels.get(self._params.group_label, ""))
         if group not in self._fits:
             self._fits[group] = LinearFit(
                 self._priors,
                 max_factor=self._params.max_factor,
                 half_life=self._params.half_life_observations,
             )
-        self._fits[group].observe(
-            features(decision.n_tokens, candidate, n_tiers=len(self._tiers)), ttft_s * 1000.0
-        )
+        quantities = features(decision.n_tokens, Candidates.of([candidate]), n_tiers=len(self._tiers))
+        self._fits[group].observe([float(each[0]) for each in quantities], ttft_s * 1000.0)
 
     def reports(self) -> list[LatencyReport]:
         """Return the costs of each group seen so far, in order of appearance."""
         return [self._report(group, fit) for group, fit in self._fits.items()]
 
-    def _expected_ms(self, request: RequestView, candidate: Candidate) -> float:
-        quantities = features(request.n_tokens, candidate, n_tiers=len(self._tiers))
-        fit = self._fits.get(self._group(candidate))
-        costs = fit.coefficients if fit is not None else self._priors
-        return sum(map(float.__mul__, costs, quantities))
+    def _costs(self, candidates: Candidates) -> Iterable[FloatArray | float]:
+        """Return the cost of each feature: one number, or one by endpoint if there are groups."""
+        if not self._params.group_label:
+            return self._costs_of("")
+        labels = candidates.labelled(self._params.group_label)
+        costs = np.array([self._costs_of(value or "") for value in labels.values])
+        return costs.reshape(len(labels.values), len(self._priors))[labels.codes].T
+
+    def _costs_of(self, label: str) -> Sequence[float]:
+        fit = self._fits.get(self._group(label))
+        return fit.coefficients if fit is not None else self._priors
 
     def _load_priors(self) -> list[float]:
         given, last = self._params.load_tokens_per_second, len(DEFAULT_LOAD_SPEEDS) - 1
@@ -134,9 +149,8 @@ class LatencyCostScorer:
             for place, tier in enumerate(self._tiers[1:])
         ]
 
-    def _group(self, candidate: Candidate) -> str:
-        label = self._params.group_label
-        group = candidate.labels.get(label, "") if label else ""
+    def _group(self, label: str) -> str:
+        group = label if self._params.group_label else ""
         return group if group in self._fits or len(self._fits) < MAX_GROUPS else ""
 
     def _report(self, group: str, fit: LinearFit) -> LatencyReport:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..core.base import Rng
+from ..core.columns import FloatArray
 from ..core.registry import Registry
 from ..core.shuffle import shuffled
 from .params import PickerParams
@@ -22,7 +23,7 @@ class RandomPicker:
     def __init__(self, count: int = 1) -> None:
         self._count = count
 
-    def pick(self, totals: Sequence[float], *, rng: Rng) -> tuple[list[int], bool]:
+    def pick(self, totals: FloatArray, *, rng: Rng) -> tuple[Sequence[int], bool]:
         """Return the chosen indices, and whether there was more than one to choose from."""
         return shuffled(len(totals), rng)[: self._count], len(totals) > 1
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+import numpy as np
+
 from ..core.base import Rng
+from ..core.columns import FloatArray
 from ..core.registry import Registry
 from ..core.shuffle import shuffled
 from .params import PickerParams
@@ -28,13 +31,15 @@ class WeightedRandomPicker:
     def __init__(self, count: int = 1) -> None:
         self._count = count
 
-    def pick(self, totals: Sequence[float], *, rng: Rng) -> tuple[list[int], bool]:
+    def pick(self, totals: FloatArray, *, rng: Rng) -> tuple[Sequence[int], bool]:
         """Return the chosen indices, largest key first, and whether there was more than one to choose from."""
         # The logarithm of the key has the same order, without underflow for small totals.
-        keys = [math.log(rng() or LEAST_DRAW) / total if total > 0 else -math.inf for total in totals]
+        keys = [
+            math.log(rng() or LEAST_DRAW) / total if total > 0 else -math.inf for total in totals.tolist()
+        ]
         order = shuffled(len(totals), rng)
         order.sort(key=lambda index: keys[index], reverse=True)
-        n_choices = sum(total > 0 for total in totals) or len(totals)
+        n_choices = int(np.count_nonzero(totals > 0)) or len(totals)
         return order[: self._count], n_choices > 1
 
 

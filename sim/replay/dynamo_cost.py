@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import numpy as np
 
+from ...scorers.core.candidates import Candidates
+from ...scorers.core.columns import unknown_as_zero
 from ...scorers.core.max_score import MaxScorePicker
-from ...scorers.core.model import Candidate, Rating, Ratings, RequestView
+from ...scorers.core.model import RequestView
+from ...scorers.core.prefix_source import TierCredits
 from ...scorers.core.profile import Profile
+from ...scorers.core.ratings import Inputs, Ratings
 
-TIER_WEIGHTS = (1.0, 0.75, 0.25)
+_CREDITS = TierCredits((1.0, 0.75, 0.25))
 """Dynamo's default credits per cached block: on the device, else in host memory, else on disk."""
 
 
@@ -30,16 +34,13 @@ class DynamoCostScorer:
     def __init__(self, *, block_size: int, gpu_blocks: int) -> None:
         self._block_size, self._gpu_blocks = block_size, gpu_blocks
 
-    def rate(self, request: RequestView, candidates: Sequence[Candidate]) -> Ratings:
+    def rate(self, request: RequestView, candidates: Candidates) -> Ratings:
         """Rate each candidate; `raw` is the cost in blocks."""
-        return [self._rating(request, candidate) for candidate in candidates]
-
-    def _rating(self, request: RequestView, candidate: Candidate) -> Rating:
-        prefill = (request.n_tokens + candidate.in_flight.tokens) / self._block_size
-        saved = candidate.prefix.credited_blocks(TIER_WEIGHTS) if candidate.prefix is not None else 0.0
-        decode = candidate.load.kv_utilization * self._gpu_blocks if candidate.load is not None else 0.0
-        cost = max(0.0, prefill - saved) + decode
-        return Rating(raw=cost, score=1.0 / (1.0 + cost))
+        prefill = (request.n_tokens + candidates.in_flight_tokens) / self._block_size
+        saved = _CREDITS.blocks(candidates.prefix) if candidates.prefix is not None else 0.0
+        decode = unknown_as_zero(candidates.kv_utilization * self._gpu_blocks)
+        cost = np.maximum(0.0, prefill - saved) + decode
+        return Ratings(1.0 / (1.0 + cost), Inputs(cost))
 
 
 def dynamo_profile(*, block_size: int, gpu_blocks: int) -> Profile:

@@ -13,9 +13,11 @@ from ...fleet.settings import tier_specs
 from ...indexer.atlas import Atlas
 from ...indexer.factory import IndexCore
 from ...indexer.holders import FASTEST
+from ...indexer.match import PrefixMatch
 from ...indexer.prefix import Prefix
 from ...indexer.tiers import TierSource, TierTable
 from ...routing.plan.plan import make_plan
+from ...scorers.core.candidates import Candidates, Directory
 from ...scorers.core.decision import Decision
 from ...scorers.core.model import Candidate, RequestView
 from ...scorers.core.profile import Profile
@@ -60,6 +62,7 @@ class IndexedRouter:
         self.in_flight = InFlight()
         self._open: dict[int, tuple[Decision, Booking]] = {}
         self._wants_events = any(spec.source in (None, TierSource.EVENTS) for spec in specs)
+        self._directory = Directory(fleet.names, fleet.names, [dict[str, str]()] * len(fleet.names))
         self._encode = msgspec.msgpack.Encoder().encode
         for server in fleet.names:
             self._follow(server, fleet, specs[FASTEST].source, plan.config.tiers[FASTEST])
@@ -74,10 +77,10 @@ class IndexedRouter:
         if not decision.picked:
             return None
         picked = decision.picked[0]
-        self.atlas.routed(picked, prefix, decision.first.candidate.prefix)
-        self._predictions.routed(decision.first.candidate, prefix, now=request.now)
+        self.atlas.routed(picked, prefix, decision.best.prefix)
+        self._predictions.routed(decision.best, prefix, now=request.now)
         self._profile.picked(view, decision)
-        tokens = decision.first.candidate.uncached_tokens(view)
+        tokens = decision.best.uncached_tokens(view)
         self._open[request.number] = decision, self.in_flight.book(picked, tokens=tokens, now=request.now)
         return picked
 
@@ -97,9 +100,9 @@ class IndexedRouter:
             self.atlas.apply(server, 0, self._core.decode_batch(self._encode(batch)))
             self._predictions.confirm(server, self.atlas.ledger(server, 0))
 
-    def _candidates(self, request: RouteRequest, prefix: Prefix) -> list[Candidate]:
-        matches = self._predictions.matches(prefix, now=request.now)
-        return [
+    def _candidates(self, request: RouteRequest, prefix: Prefix) -> Candidates:
+        matches = self._matches(prefix, now=request.now)
+        return Candidates.of([
             Candidate(
                 name=server,
                 address=server,
@@ -108,7 +111,16 @@ class IndexedRouter:
                 in_flight=self.in_flight.of(server),
             )
             for server, load in request.loads.items()
-        ]
+        ])  # fmt: skip
+
+    def _matches(self, prefix: Prefix, *, now: float) -> dict[str, PrefixMatch]:
+        columns = self._predictions.matches(prefix, self._directory, now=now)
+        if columns is None:
+            return {}
+        rows = columns.known_rows()
+        return {
+            self._directory.names[row]: match for row, match in zip(rows, columns.matches(rows), strict=True)
+        }
 
     def _follow(self, server: str, fleet: FleetSpec, source: TierSource | None, fastest: TierConfig) -> None:
         self.atlas.add(server)

@@ -5,13 +5,15 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kvatlas.indexer.factory import IndexCore
-from kvatlas.indexer.index import BlockIndex
+from kvatlas.indexer.index import BlockIndex, RankMatcher
 from kvatlas.indexer.match import RankLayout, RankMatch, Window, measure
+from kvatlas.indexer.match_columns import N_BESIDE_TIERS, N_BLOCKS, USABLE, MatchedRank
 from support.cores import CORES
 from support.oracle import naive_match
 
@@ -44,6 +46,38 @@ def index_of(make: Callable[[], BlockIndex], blocks: list[int]) -> BlockIndex:
     return index
 
 
+def matched(
+    index: BlockIndex, layouts: list[RankLayout], prompt: array[int], *, n_tokens: int, block_size: int
+) -> dict[int, RankMatch]:
+    """Return the match of each rank that holds the first block, each in a row of its own."""
+    ranks = [MatchedRank(row, 0, layout) for row, layout in enumerate(layouts)]
+    return read(index.matcher(ranks, block_size=block_size), layouts, prompt, n_tokens=n_tokens)
+
+
+def read(
+    matcher: RankMatcher, layouts: list[RankLayout], prompt: array[int], *, n_tokens: int
+) -> dict[int, RankMatch]:
+    n_most = max((len(layout.tiers) for layout in layouts), default=1)
+    figures = np.zeros((2 * n_most + N_BESIDE_TIERS, len(layouts)), np.int32)
+    sparse = matcher.fill(prompt, figures, n_tokens=n_tokens)
+    assert not sparse.shared
+    assert (figures[2 * n_most + N_BLOCKS] == len(prompt)).all()
+    interleaved = {row: runs for row, _, runs in sparse.interleaved}
+    found: dict[int, RankMatch] = {}
+    for row, layout in enumerate(layouts):
+        n = len(layout.tiers)
+        column = figures[:, row].tolist()
+        match = RankMatch(
+            tuple(column[:n]),
+            tuple(column[n_most : n_most + n]),
+            column[2 * n_most + USABLE],
+            interleaved.get(row, ()),
+        )
+        if any(match.tier_blocks):
+            found[row] = match
+    return found
+
+
 @given(
     blocks=BLOCKS,
     layouts=st.lists(LAYOUTS, max_size=4),
@@ -60,7 +94,7 @@ def test_every_core_matches_as_a_naive_look_at_each_block(
         presence = index.runs(prompt)
         measured = [measure(presence, each, n_tokens=n_tokens, block_size=block_size) for each in layouts]
         assert measured == wanted
-        matches = index.matcher(layouts, block_size=block_size).match(prompt, n_tokens=n_tokens)
+        matches = matched(index, layouts, prompt, n_tokens=n_tokens, block_size=block_size)
         assert list(matches.items()) == [(rank, match) for rank, match in enumerate(wanted) if match.runs]
         assert all(match.usable_blocks == 0 for rank, match in enumerate(wanted) if rank not in matches)
 
@@ -71,19 +105,21 @@ def test_holder_that_was_closed_matches_nothing(core: IndexCore) -> None:
     stays, goes = index.open(), index.open()
     index.store(stays, prompt[:3])
     index.store(goes, prompt)
-    matcher = index.matcher([RankLayout((1 << stays,), (1,)), RankLayout((1 << goes,), (1,))], block_size=1)
+    layouts = [RankLayout((1 << stays,), (1,)), RankLayout((1 << goes,), (1,))]
+    matcher = index.matcher([MatchedRank(row, 0, each) for row, each in enumerate(layouts)], block_size=1)
     index.close(goes)
-    assert matcher.match(prompt, n_tokens=20_000) == {0: RankMatch((3,), (3,), 3)}
+    assert read(matcher, layouts, prompt, n_tokens=20_000) == {0: RankMatch((3,), (3,), 3)}
 
 
 @BOTH
 def test_matcher_may_be_used_again_after_changes(core: IndexCore) -> None:
     index, prompt = core.make_index(), prompt_of(2)
     holder = index.open()
-    matcher = index.matcher([RankLayout((1 << holder, 0), (1, 2))], block_size=4)
-    assert matcher.match(prompt, n_tokens=9) == {}
+    layout = RankLayout((1 << holder, 0), (1, 2))
+    matcher = index.matcher([MatchedRank(0, 0, layout)], block_size=4)
+    assert read(matcher, [layout], prompt, n_tokens=9) == {}
     index.store(holder, prompt)
-    assert matcher.match(prompt, n_tokens=9) == {0: RankMatch((2, 0), (2, 0), 2)}
+    assert read(matcher, [layout], prompt, n_tokens=9) == {0: RankMatch((2, 0), (2, 0), 2)}
 
 
 @BOTH
@@ -93,7 +129,7 @@ def test_many_ranks_are_told_apart_by_their_positions(core: IndexCore) -> None:
     for n_blocks, holder in enumerate(holders):
         index.store(holder, prompt[:n_blocks])
     layouts = [RankLayout((0, 1 << holder), (1, 1)) for holder in reversed(holders)]
-    matches = index.matcher(layouts, block_size=16).match(prompt, n_tokens=5000)
+    matches = matched(index, layouts, prompt, n_tokens=5000, block_size=16)
     assert {rank: match.tier_blocks for rank, match in matches.items()} == {
         rank: (0, 299 - rank) for rank in range(299)
     }
@@ -106,4 +142,4 @@ def test_many_ranks_are_told_apart_by_their_positions(core: IndexCore) -> None:
 )
 def test_impossible_layout_is_refused(core: IndexCore, layout: RankLayout) -> None:
     with pytest.raises(ValueError, match=r"at least one tier|chunk"):
-        core.make_index().matcher([layout], block_size=16)
+        core.make_index().matcher([MatchedRank(0, 0, layout)], block_size=16)

@@ -6,6 +6,7 @@ import math
 import random
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,6 +20,7 @@ from kvatlas.scorers.core.prefix_source import TierCredits
 from kvatlas.scorers.core.profile import Profile
 from support.built import built
 from support.candidates import REQUESTS, TIERS, fleets, no_chance
+from support.rating import decide, judged, rated
 from support.tables import key_table
 from support.tree import ROOT
 
@@ -56,6 +58,7 @@ READ_WHAT_OTHERS_TELL = (
     "queue-scorer running-requests-size-scorer kv-cache-utilization-scorer load-aware-scorer prefix-cache-scorer"
     " precise-prefix-cache-scorer tiered-prefix-cache-scorer lora-affinity-scorer session-affinity-scorer"
 ).split()
+
 """Scorers that give 0 to an endpoint without any data; the others have data of their own."""
 
 
@@ -94,7 +97,7 @@ def new_scorer(plugin_type: str, parameters: dict[str, object], data: st.DataObj
         return scorer
     profile = Profile([("scorer", scorer, 1.0)], MaxScorePicker())
     for request, fleet, ttft_s in data.draw(HISTORIES):
-        decision = profile.decide(request, fleet, rng=no_chance)
+        decision = decide(profile, request, fleet, rng=no_chance)
         faults = (
             *decision.faults,
             *profile.picked(request, decision),
@@ -117,7 +120,7 @@ class TestScorerContract:
     ) -> None:
         scorer = new_scorer(plugin_type, parameters, data)
 
-        ratings = scorer.rate(request, fleet)
+        ratings = rated(scorer, request, fleet)
 
         assert scorer.type == plugin_type
         assert len(ratings) == len(fleet)
@@ -138,11 +141,11 @@ class TestScorerContract:
         scorer = new_scorer(plugin_type, parameters, data)
         order = data.draw(st.permutations(range(len(fleet))))
 
-        ratings = scorer.rate(request, fleet)
-        permuted = scorer.rate(request, [fleet[index] for index in order])
+        ratings = rated(scorer, request, fleet)
+        permuted = rated(scorer, request, [fleet[index] for index in order])
 
         assert list(permuted) == [ratings[index] for index in order]
-        assert list(scorer.rate(request, tuple(fleet))) == list(ratings), "asking changes nothing"
+        assert list(rated(scorer, request, tuple(fleet))) == list(ratings), "asking changes nothing"
 
 
 @pytest.mark.parametrize(("plugin_type", "parameters"), TOLD_BY_OTHERS)
@@ -153,7 +156,7 @@ def test_nothing_known_rates_zero_when_others_tell(
     scorer = built(builtin_registry().scorers, plugin_type, parameters, CONTEXT)
     unseen = Candidate(name="unseen", address="10.0.1.0:8000")
 
-    rating = scorer.rate(request, [*fleet, unseen])[-1]
+    rating = rated(scorer, request, [*fleet, unseen])[-1]
 
     assert (rating.score, rating.age_s) == (0.0, None)
 
@@ -171,7 +174,7 @@ class TestFilterContract:
     ) -> None:
         plugin: Filter = built(builtin_registry().filters, plugin_type, parameters, CONTEXT)
 
-        verdicts = plugin.judge(request, fleet, rng=lambda: chance)
+        verdicts = judged(plugin, request, fleet, rng=lambda: chance)
 
         assert plugin.type == plugin_type
         assert len(verdicts) == len(fleet)
@@ -190,8 +193,8 @@ class TestFilterContract:
         plugin = built(builtin_registry().filters, plugin_type, parameters, CONTEXT)
         order = data.draw(st.permutations(range(len(fleet))))
 
-        verdicts = plugin.judge(request, fleet, rng=lambda: chance)
-        permuted = plugin.judge(request, [fleet[index] for index in order], rng=lambda: chance)
+        verdicts = judged(plugin, request, fleet, rng=lambda: chance)
+        permuted = judged(plugin, request, [fleet[index] for index in order], rng=lambda: chance)
 
         assert list(permuted) == [verdicts[index] for index in order]
 
@@ -204,7 +207,7 @@ class TestPickerContract:
     ) -> None:
         picker: Picker = built(builtin_registry().pickers, plugin_type, parameters, CONTEXT)
 
-        picked, _ = picker.pick(totals, rng=random.Random(seed).random)
+        picked, _ = picker.pick(np.array(totals), rng=random.Random(seed).random)
 
         assert picker.type == plugin_type
         assert len(set(picked)) == len(picked) == min(parameters.get("maxNumOfEndpoints", 1), len(totals))
@@ -216,8 +219,8 @@ class TestPickerContract:
     ) -> None:
         picker = built(builtin_registry().pickers, plugin_type, parameters, CONTEXT)
 
-        assert picker.pick(totals, rng=random.Random(seed).random) == picker.pick(
-            totals, rng=random.Random(seed).random
+        assert picker.pick(np.array(totals), rng=random.Random(seed).random) == picker.pick(
+            np.array(totals), rng=random.Random(seed).random
         )
 
 

@@ -72,14 +72,19 @@ def timeless(outcome: Route | Refusal) -> object:
     """Return the parts that must not depend on the time it took."""
     if isinstance(outcome, Refusal):
         return outcome
-    decision = asdict(outcome.decision) | {"at": 0.0}
-    columns = [
-        (name, [(rating.raw, rating.score) for rating in ratings])
-        for name, _, _, ratings in outcome.decision.columns
+    decision = outcome.decision
+    scored = [
+        (
+            replace(each.candidate, load=None),
+            [(term.name, term.rating.raw, term.rating.score) for term in each.terms],
+            each.total,
+            each.dropped,
+        )
+        for each in decision.scored
     ]
-    candidates = [replace(each, load=None) for each in outcome.decision.candidates]
-    rest = decision | {"columns": columns, "candidates": candidates}
-    return outcome.addresses, rest, outcome.response_headers, outcome.rewrite
+    columns = {"at", "chosen", "table", "inputs", "scores", "totals", "rows", "drops"}
+    rest = {name: value for name, value in asdict(decision).items() if name not in columns}
+    return outcome.addresses, scored, rest, outcome.response_headers, outcome.rewrite
 
 
 def counted(parts: PickerParts) -> dict[tuple[str, str], float]:

@@ -28,6 +28,7 @@ from kvatlas.sim.request import Request
 from kvatlas.sim.scheduler import Scheduler
 from kvatlas.sim.service_times import ServiceTimes
 from support.fleets import NOWHERE
+from support.rating import routed_to
 from support.sim_steps import serve_to_end
 
 BLOCK = 4
@@ -70,7 +71,7 @@ class AuditedEndpoint:
         (candidate,) = self.fleet.candidates(prefix, now=0.0)
         self.fleet.routed(candidate, prefix, now=0.0)
         candidate = msgspec.structs.replace(candidate, trust=Trust.LIVE)
-        return Decision("m", prefix.n_tokens, (candidate,), (), (0.0,), picked=("e",), tie=False)
+        return routed_to(candidate, n_tokens=prefix.n_tokens)
 
     def audit(self, decision: Decision, *, cached_tokens: int) -> None:
         """Finish a request, with the reuse that the engine reports."""

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from kvatlas.scorers.core.base import Picker
+from kvatlas.scorers.core.candidates import Candidates
 from kvatlas.scorers.core.decision import Decision
 from kvatlas.scorers.core.max_score import MaxScorePicker
-from kvatlas.scorers.core.model import Candidate, Rating, Ratings, RequestView
+from kvatlas.scorers.core.model import Candidate, RequestView
 from kvatlas.scorers.core.profile import Profile
+from kvatlas.scorers.core.ratings import Inputs, Ratings
 from support.candidates import endpoint, no_chance
+from support.rating import decide
 
 Rows = Sequence[Sequence[float]]
 """Scores by endpoint, then by scorer; endpoints are called e0, e1, ..., scorers s0, s1, ..."""
@@ -23,11 +28,9 @@ class Column:
     def __init__(self, scores: Sequence[float]) -> None:
         self._scores = scores
 
-    def rate(self, request: RequestView, candidates: Sequence[Candidate]) -> Ratings:  # noqa: ARG002 (Scorer)
-        return [
-            Rating(raw=100 * score, score=score)
-            for score in (self._scores[int(each.name[1:])] for each in candidates)
-        ]
+    def rate(self, request: RequestView, candidates: Candidates) -> Ratings:  # noqa: ARG002 (Scorer)
+        scores = np.array([self._scores[int(name[1:])] for name in candidates.names], np.float64)
+        return Ratings(scores, Inputs(100 * scores))
 
 
 def decided(
@@ -43,4 +46,4 @@ def decided(
     ]
     fleet = candidates or [endpoint(f"e{number}") for number in range(len(rows))]
     view = RequestView(model="m", now=0.0)
-    return Profile(scorers, picker or MaxScorePicker()).decide(view, fleet, rng=no_chance)
+    return decide(Profile(scorers, picker or MaxScorePicker()), view, fleet, rng=no_chance)

@@ -22,8 +22,9 @@ from kvatlas.routing.router import (
     RoutingRequest,
     RoutingResult,
 )
-from kvatlas.scorers.core.decision import Decision
+from kvatlas.scorers.core.model import Candidate
 from kvatlas.tokenization.eventual import Eventual, Known
+from support.rating import routed_to
 
 DUPLEX = pb.ProtocolConfiguration(
     request_body_mode=pb.ProcessingMode.FULL_DUPLEX_STREAMED,
@@ -114,7 +115,7 @@ def subset_hint(value: Value | Sequence[str]) -> pb.Metadata:
 
 def make_route(*addresses: str, rewrite: ModelRewrite | None = None) -> Route:
     """Return a route to `addresses` with an empty decision."""
-    decision = Decision("", 0, (), (), (), picked=addresses, tie=False)
+    decision = routed_to(*(Candidate(address, address) for address in addresses))
     return Route(addresses, decision, rewrite=rewrite)
 
 

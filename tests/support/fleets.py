@@ -15,6 +15,7 @@ from kvatlas.configs.units import Duration
 from kvatlas.events.subscriber import Subscriber
 from kvatlas.events.subscription import SubscriberOptions
 from kvatlas.fleet.fleet import Fleet
+from kvatlas.fleet.in_flight import Siblings
 from kvatlas.fleet.metrics import FleetMetrics
 from kvatlas.fleet.scrape.loads import LoadTable
 from kvatlas.fleet.scrape.scraper import Scraper
@@ -55,11 +56,13 @@ async def make_fleet(
     tiers: Sequence[TierSpec] = TIERS,
     metrics: FleetMetrics | None = None,
     max_sockets: int = 1000,
+    loads: LoadTable | None = None,
+    siblings: Siblings | None = None,
 ) -> AsyncGenerator[Fleet]:
     """Provide an empty fleet with the settings and tiers of `config`, or with `tiers` and default settings."""
     specs = tier_specs(config.tiers) if config is not None else tiers
     config = config or make_config()
-    loads = LoadTable(stale_after_s=config.metrics_scrape.stale_after)
+    loads = loads or LoadTable(stale_after_s=config.metrics_scrape.stale_after)
     subscriber = Subscriber(SubscriberOptions(max_sockets=max_sockets))
 
     scraper = Scraper(
@@ -75,6 +78,7 @@ async def make_fleet(
         loads=loads,
         metrics=metrics or FleetMetrics(CollectorRegistry()),
         settings=fleet_settings(config),
+        siblings=siblings,
     )
     try:
         yield fleet

@@ -10,6 +10,7 @@ from kvatlas.configs.schema import KVAtlasConfig
 from kvatlas.routing.plan.plan import Plan, make_plan
 from kvatlas.scorers.core.model import Candidate, RequestView
 from support.candidates import endpoint, held, match_of, no_chance
+from support.rating import decide
 
 REQUEST = RequestView(model="m", now=0.0, n_tokens=160)
 FLEET = [endpoint("a", prefix=match_of(0b111, 0b11111111, n_blocks=10)), endpoint("b", prefix=held(cpu=10))]
@@ -41,7 +42,7 @@ def approx(name: str, **parameters: Any) -> dict[str, Any]:
 
 def scores(plan: Plan, *fleet: Candidate) -> list[list[tuple[str, float, float]]]:
     """Return (name, weight, score) of every term, for each candidate."""
-    decision = plan.profile.decide(REQUEST, fleet or FLEET, rng=no_chance)
+    decision = decide(plan.profile, REQUEST, fleet or FLEET, rng=no_chance)
     return [
         [(term.name, term.weight, round(term.rating.score, 6)) for term in each.terms]
         for each in decision.scored

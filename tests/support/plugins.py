@@ -6,13 +6,14 @@ from pathlib import Path
 
 MODULE = """
 import math
-from kvatlas.scorers.core.model import Rating
+import numpy as np
 from kvatlas.scorers.core.params import PluginParams
+from kvatlas.scorers.core.ratings import Inputs, Ratings, Verdicts
 
 class NotFinite:
     type = "not-finite"
     def rate(self, request, candidates):
-        return [Rating(raw=math.inf, score=math.nan), Rating(raw=None, score=7.0), Rating(raw=None, score=0.5)]
+        return Ratings(np.array([math.nan, 7.0, 0.5]), Inputs(np.array([math.inf, math.nan, math.nan])))
 
 class Raises:
     type = "raises"
@@ -22,7 +23,7 @@ class Raises:
 class Broken:
     type = "broken"
     def judge(self, request, candidates, *, rng):
-        return [None]
+        return Verdicts(np.array([True]), lambda _: [])
 
 class Params(PluginParams, frozen=True):
     colour: str = "red"

@@ -23,6 +23,7 @@ from kvatlas.indexer.tiers import TierSpec, TierTable
 from kvatlas.scorers.core.model import Candidate, RequestView
 from kvatlas.scorers.core.prefix_source import OneTier
 from kvatlas.scorers.prefix_cache import PrefixCacheScorer
+from support.rating import rated
 
 CPU, STORAGE = MediumName("CPU"), MediumName("SHARED_STORAGE")
 
@@ -119,7 +120,7 @@ def test_7_one_block_in_cpu_memory_scores_more_than_nothing() -> None:
     atlas = make_atlas()
     atlas.apply("e", 0, [stored(0, 1), hashes_only(1, CPU), BlockRemoved((EngineHash(100),))])
     candidate = Candidate(name="e", address="h:1", prefix=match(atlas))
-    (rating,) = PrefixCacheScorer(OneTier("cpu")).rate(RequestView(model="m", now=0.0), [candidate])
+    (rating,) = rated(PrefixCacheScorer(OneTier("cpu")), RequestView(model="m", now=0.0), [candidate])
     assert rating.score == 1 / 16
 
 

@@ -50,7 +50,7 @@ SHELLS_IN_CORE = {
         "admission",
     )
 }
-CORE_LIBRARIES = frozenset({"msgspec", "xxhash"})
+CORE_LIBRARIES = frozenset({"msgspec", "numpy", "xxhash"})
 
 # Sockets, clocks, randomness, files, processes, threads, logging, and imports by name, which could hide any of these.
 NOT_IN_CORE = frozenset(

@@ -1,9 +1,9 @@
 """A scorer that prefers endpoints of one zone."""
 
-from collections.abc import Sequence
-
-from kvatlas.scorers.core.model import Candidate, Rating, Ratings, RequestView
+from kvatlas.scorers.core.candidates import Candidates
+from kvatlas.scorers.core.model import RequestView
 from kvatlas.scorers.core.params import PluginParams
+from kvatlas.scorers.core.ratings import Ratings
 
 
 class ZoneParams(PluginParams, frozen=True):
@@ -24,7 +24,7 @@ class ZoneScorer:
     def __init__(self, params: ZoneParams) -> None:
         self._params = params
 
-    def rate(self, request: RequestView, candidates: Sequence[Candidate]) -> Ratings:  # noqa: ARG002 (Scorer)
-        """Return one rating per candidate, in the same order."""
-        is_near = [each.labels.get(self._params.label) == self._params.zone for each in candidates]
-        return [Rating(raw=None, score=float(near)) for near in is_near]
+    def rate(self, request: RequestView, candidates: Candidates) -> Ratings:  # noqa: ARG002 (Scorer)
+        """Return one score per candidate, in the same order."""
+        zones = candidates.labelled(self._params.label)
+        return Ratings(zones.mapped(lambda zone: float(zone == self._params.zone)))

@@ -18,9 +18,10 @@ from ....configs.observers import ShadowConfig
 from ....configs.schema import KVAtlasConfig
 from ....events.tasks import keep
 from ....scorers.core.base import Rng
+from ....scorers.core.candidates import Candidates
 from ....scorers.core.decision import Decision, PluginFault
 from ....scorers.core.model import RequestView
-from ....scorers.core.shadow import Draws, ShadowTally
+from ....scorers.core.shadow import Draws, Repeat, ShadowTally
 from ....scorers.latency.cost import LatencyCostParams, LatencyCostScorer
 from ...errors import SchedulingError
 from ...plan.load import load_scheduled
@@ -120,9 +121,9 @@ class Shadow:
         """Return draws for the live decision; None if they need not be repeated."""
         return Draws(rng) if self._plan is not None else None
 
-    def routed(self, view: RequestView, decision: Decision, draws: Draws) -> None:
-        """Decide on a routed request, soon, with the draws of its decision."""
-        asyncio.get_running_loop().call_soon(self._decide, view, decision, draws)
+    def routed(self, view: RequestView, decision: Decision, repeat: Repeat) -> None:
+        """Decide on a routed request, soon, with the candidates and draws of its decision."""
+        asyncio.get_running_loop().call_soon(self._decide, view, decision, repeat)
 
     def first_token(self, decision: Decision, *, ttft_s: float) -> None:
         """Learn from a first token, soon."""
@@ -146,7 +147,7 @@ class Shadow:
     def _begin(self) -> None:
         self.tally, self.since = ShadowTally(), self._clock()
 
-    def _decide(self, view: RequestView, decision: Decision, draws: Draws) -> None:
+    def _decide(self, view: RequestView, decision: Decision, repeat: Repeat) -> None:
         plan = self._plan
         if plan is None:
             return
@@ -159,7 +160,7 @@ class Shadow:
             self.over_budget += 1
         else:
             begin = self._cpu()
-            own = plan.profile.decide(view, decision.candidates, rng=draws.replay())
+            own = plan.profile.decide(view, repeat.candidates, rng=repeat.draws.replay())
             self.tally.add(decision, own, self._expected_ttft_s(view, decision, own))
             self._count(own.faults)
             spent = self._cpu() - begin
@@ -177,8 +178,8 @@ class Shadow:
         if not own.picked or not any(report.is_fitted for report in self._latency.reports()):
             return {}
         picked = (live.best, own.best)
-        ratings = self._latency.rate(view, picked)
-        return {each.name: (rating.raw or 0.0) / 1000.0 for each, rating in zip(picked, ratings, strict=True)}
+        expected_ms = self._latency.expected_ms(view, Candidates.of(picked)).tolist()
+        return {each.name: ms / 1000.0 for each, ms in zip(picked, expected_ms, strict=True)}
 
     def _count(self, faults: Iterable[PluginFault]) -> None:
         for fault in faults:

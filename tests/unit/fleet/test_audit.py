@@ -22,6 +22,7 @@ from kvatlas.indexer.prefix import Prefix
 from kvatlas.indexer.tiers import TierSource, TierSpec, TierTable
 from kvatlas.scorers.core.decision import Decision
 from support.candidates import TIERS, endpoint, match_of, matches
+from support.rating import routed_to
 from support.recording import read_frames, read_truth
 
 TOLD = {tier: TierState(TierSource.EVENTS, is_full=False) for tier in TIERS}
@@ -35,7 +36,7 @@ PREDICTED = msgspec.structs.replace(GPU_4_CPU_8, predicted_blocks=3)
 
 def decision(prefix: PrefixMatch | None, *, trust: Trust = Trust.LIVE, **more: Any) -> Decision:
     candidate = msgspec.structs.replace(endpoint("e", prefix=prefix), trust=trust)
-    return Decision("m", 161, (candidate,), (), (0.0,), picked=("e",), tie=False, **more)
+    return routed_to(candidate, n_tokens=161, **more)
 
 
 def judged(

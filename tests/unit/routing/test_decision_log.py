@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from enum import Enum
 from typing import cast
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,12 +17,13 @@ from kvatlas.configs.section import MAX_NAME_CHARS
 from kvatlas.indexer.match import PrefixMatch, RankMatch
 from kvatlas.routing.control_headers import MAX_ID_CHARS
 from kvatlas.routing.decision_log import DecisionLog, decision_families, size_bytes
+from kvatlas.scorers.core.candidates import Directory
 from kvatlas.scorers.core.decision import Decision, Origin
 from kvatlas.scorers.core.model import Candidate
 from support.candidates import TIERS, endpoint, load
 from support.decisions import decided
 
-DECISIONS = [decided([[1.0], [0.5]], [1]), decided([[0.5], [1.0]], [1])]
+DECISIONS = [decided([[1.0], [0.5]], [1]).lasting(), decided([[0.5], [1.0]], [1]).lasting()]
 ONE = size_bytes(DECISIONS[0])
 
 
@@ -48,10 +50,12 @@ def prefix(number: int, n_runs: int, n_ranks: int) -> PrefixMatch:
 
 
 def deep_size(value: object, seen: set[int]) -> int:
-    """Bytes of a value and all that only it and its parts refer to."""
-    if id(value) in seen or value is TIERS or isinstance(value, Enum):
+    """Bytes of a value and all that only it and its parts refer to; decisions share the directory of their endpoints."""
+    if id(value) in seen or value is TIERS or isinstance(value, Enum | Directory) or callable(value):
         return 0
     seen.add(id(value))
+    if isinstance(value, np.ndarray):
+        return sys.getsizeof(value) + deep_size(value.base, seen)
     return sys.getsizeof(value) + sum(deep_size(part, seen) for part in parts_of(value))
 
 

@@ -209,7 +209,7 @@ async def test_every_picked_endpoint_is_named_best_first(picker: Picker) -> None
 
 async def test_request_is_refused_when_filters_leave_nobody(picker: Picker, fleet: Fleet) -> None:
     for endpoint in fleet:
-        endpoint.labels = {"llm-d.ai/role": "prefill"}
+        fleet.relabel(endpoint.name, {"llm-d.ai/role": "prefill"})
 
     refusal = await picker.route(completion(5))
 
@@ -265,7 +265,7 @@ async def test_every_decision_on_a_request_is_kept_also_when_nobody_is_left(
     route = await routed(picker)
     picker.decide(model="m", prefix=None)
     for endpoint in fleet:
-        endpoint.labels = {"llm-d.ai/role": "prefill"}
+        fleet.relabel(endpoint.name, {"llm-d.ai/role": "prefill"})
     await picker.route(replace(completion(5), request_id="refused"))
 
     kept = picker.records.decisions.page(limit=10)

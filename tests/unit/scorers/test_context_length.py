@@ -7,6 +7,7 @@ import pytest
 from kvatlas.scorers.context_length import ContextLengthFilter, ContextLengthScorer, parse_range
 from kvatlas.scorers.core.model import Candidate, RequestView
 from support.candidates import endpoint, no_chance
+from support.rating import judged, rated
 
 LABEL = "llm-d.ai/context-length-range"
 
@@ -29,8 +30,8 @@ def labelled(value: str | None) -> Candidate:
     ],
 )
 def test_scorer_rates_how_well_the_range_fits(n_tokens: int, label: str | None, score: float) -> None:
-    (rating,) = ContextLengthScorer(LABEL).rate(
-        RequestView(model="m", now=0.0, n_tokens=n_tokens), [labelled(label)]
+    (rating,) = rated(
+        ContextLengthScorer(LABEL), RequestView(model="m", now=0.0, n_tokens=n_tokens), [labelled(label)]
     )
 
     assert rating.score == pytest.approx(score)
@@ -51,7 +52,7 @@ def test_filter_drops_endpoints_for_other_lengths(
 ) -> None:
     request = RequestView(model="m", now=0.0, n_tokens=500)
 
-    verdicts = ContextLengthFilter(LABEL, enabled=enabled).judge(request, [labelled(label)], rng=no_chance)
+    verdicts = judged(ContextLengthFilter(LABEL, enabled=enabled), request, [labelled(label)], rng=no_chance)
 
     assert verdicts == [verdict]
 

@@ -6,6 +6,7 @@ import pytest
 
 from kvatlas.scorers.core.model import Candidate, Load, Rating, RequestView
 from kvatlas.scorers.kv_cache_utilization import KVCacheUtilizationScorer
+from support.rating import rated
 
 REQUEST = RequestView(model="m", now=10.0)
 
@@ -30,19 +31,19 @@ def candidate(utilization: float | None) -> Candidate:
     ],
 )
 def test_utilization_scorer_rates_the_free_part(utilization: float | None, rating: Rating) -> None:
-    assert list(KVCacheUtilizationScorer().rate(REQUEST, [candidate(utilization)])) == [rating]
+    assert list(rated(KVCacheUtilizationScorer(), REQUEST, [candidate(utilization)])) == [rating]
 
 
 def test_utilization_scorer_is_absolute() -> None:
-    alone = KVCacheUtilizationScorer().rate(REQUEST, [candidate(0.5)])
-    beside_others = KVCacheUtilizationScorer().rate(
-        REQUEST, [candidate(0.5), candidate(0.1), candidate(None)]
+    alone = rated(KVCacheUtilizationScorer(), REQUEST, [candidate(0.5)])
+    beside_others = rated(
+        KVCacheUtilizationScorer(), REQUEST, [candidate(0.5), candidate(0.1), candidate(None)]
     )
 
     assert beside_others[0] == alone[0]
 
 
 def test_age_is_never_negative_when_the_scrape_is_newer_than_the_request() -> None:
-    (rating,) = KVCacheUtilizationScorer().rate(RequestView(model="m", now=9.0), [candidate(0.5)])
+    (rating,) = rated(KVCacheUtilizationScorer(), RequestView(model="m", now=9.0), [candidate(0.5)])
 
     assert rating.age_s == 0.0

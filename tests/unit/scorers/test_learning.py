@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import cast
 
+import numpy as np
 import pytest
 
+from kvatlas.scorers.core.candidates import Candidates
 from kvatlas.scorers.core.decision import Decision
 from kvatlas.scorers.core.max_score import MaxScorePicker
-from kvatlas.scorers.core.model import Candidate, Rating, Ratings, RequestView
+from kvatlas.scorers.core.model import RequestView
 from kvatlas.scorers.core.profile import Profile
+from kvatlas.scorers.core.ratings import Ratings
 from kvatlas.scorers.load_aware import LoadAwareScorer
 from support.candidates import endpoint, no_chance
+from support.rating import decide
 
 REQUEST = RequestView(model="m", now=0.0)
 
@@ -30,8 +34,8 @@ class Learner:
         self.told: list[object] = []
         self._headers = headers
 
-    def rate(self, request: RequestView, candidates: Sequence[Candidate]) -> Ratings:  # noqa: ARG002 (Scorer)
-        return [Rating(raw=None, score=1.0)] * len(candidates)
+    def rate(self, request: RequestView, candidates: Candidates) -> Ratings:  # noqa: ARG002 (Scorer)
+        return Ratings(np.ones(len(candidates)))
 
     def picked(self, request: RequestView, decision: Decision) -> None:
         self.told.append((request.now, decision.picked))
@@ -59,7 +63,7 @@ def test_callbacks_are_called_and_a_failing_one_is_a_named_fault() -> None:
         [("fails", FailingLearner(), 1.0), ("learns", learner, 1.0), ("deaf", LoadAwareScorer(1), 1.0)],
         MaxScorePicker(),
     )
-    decision = profile.decide(REQUEST, [endpoint("a")], rng=no_chance)
+    decision = decide(profile, REQUEST, [endpoint("a")], rng=no_chance)
 
     faults = (*profile.picked(REQUEST, decision), *profile.answered(decision, ttft_s=0.5))
 
@@ -82,7 +86,7 @@ def test_callbacks_are_called_and_a_failing_one_is_a_named_fault() -> None:
 )
 def test_invalid_response_headers_are_dropped_and_named(headers: Callable[[], object], reason: str) -> None:
     profile = Profile([("bad", Learner(headers), 1.0), ("good", Learner(), 1.0)], MaxScorePicker())
-    decision = profile.decide(REQUEST, [endpoint("a")], rng=no_chance)
+    decision = decide(profile, REQUEST, [endpoint("a")], rng=no_chance)
 
     marked, faults = profile.response_headers(decision)
 

@@ -9,6 +9,7 @@ from kvatlas.scorers.core.model import Candidate, Load, Rating, RequestView
 from kvatlas.scorers.load_aware import LoadAwareScorer
 from kvatlas.scorers.token_load import TokenLoadScorer
 from support.candidates import endpoint, held, load
+from support.rating import rated
 
 REQUEST = RequestView(model="m", now=2.0, n_tokens=160)
 
@@ -25,7 +26,7 @@ REQUEST = RequestView(model="m", now=2.0, n_tokens=160)
 )
 def test_load_aware_scorer_rates_the_queue_absolutely(of: Load | None, rating: Rating) -> None:
     assert (
-        LoadAwareScorer(128).rate(REQUEST, [endpoint(of=of), endpoint("busy", of=load(waiting=5))])[0]
+        rated(LoadAwareScorer(128), REQUEST, [endpoint(of=of), endpoint("busy", of=load(waiting=5))])[0]
         == rating
     )
 
@@ -46,7 +47,7 @@ def test_active_request_scorer_rates_requests_in_flight(
 ) -> None:
     scorer = ActiveRequestScorer(idle_threshold=idle_threshold, max_busy_score=max_busy_score)
 
-    ratings = scorer.rate(REQUEST, [endpoint(f"e{n}", in_flight=(n, 0)) for n in requests])
+    ratings = rated(scorer, REQUEST, [endpoint(f"e{n}", in_flight=(n, 0)) for n in requests])
 
     assert [(rating.raw, rating.score) for rating in ratings] == [
         (float(n), score) for n, score in zip(requests, scores, strict=True)
@@ -68,10 +69,10 @@ def test_active_request_scorer_rates_requests_in_flight(
 def test_token_load_scorer_rates_tokens_ahead_and_of_the_request(
     candidate: Candidate, tokens: int, score: float
 ) -> None:
-    assert list(TokenLoadScorer(400).rate(REQUEST, [candidate])) == [Rating(raw=float(tokens), score=score)]
+    assert list(rated(TokenLoadScorer(400), REQUEST, [candidate])) == [Rating(raw=float(tokens), score=score)]
 
 
 def test_token_load_is_what_is_in_flight_when_the_prompt_was_not_tokenized() -> None:
-    (rating,) = TokenLoadScorer(400).rate(RequestView(model="m", now=0.0), [endpoint(in_flight=(1, 100))])
+    (rating,) = rated(TokenLoadScorer(400), RequestView(model="m", now=0.0), [endpoint(in_flight=(1, 100))])
 
     assert rating == Rating(raw=100.0, score=0.75)

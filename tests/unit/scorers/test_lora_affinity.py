@@ -7,6 +7,7 @@ import pytest
 from kvatlas.scorers.core.model import Adapters, Rating, RequestView
 from kvatlas.scorers.lora_affinity import LoraAffinityScorer
 from support.candidates import endpoint, load
+from support.rating import rated
 
 REQUEST = RequestView(model="tuned", now=0.5)
 
@@ -30,8 +31,8 @@ def adapters(active: str, waiting: str, max_active: int) -> Adapters:
     ],
 )
 def test_lora_scorer_rates_what_the_endpoint_has(told: Adapters | None, rating: Rating) -> None:
-    assert LoraAffinityScorer().rate(REQUEST, [endpoint(of=load(adapters=told))]) == [rating]
+    assert rated(LoraAffinityScorer(), REQUEST, [endpoint(of=load(adapters=told))]) == [rating]
 
 
 def test_lora_scorer_rates_zero_when_the_load_is_unknown() -> None:
-    assert LoraAffinityScorer().rate(REQUEST, [endpoint()]) == [Rating(raw=None, score=0.0)]
+    assert rated(LoraAffinityScorer(), REQUEST, [endpoint()]) == [Rating(raw=None, score=0.0)]

@@ -14,6 +14,7 @@ from kvatlas.scorers.core.model import Candidate, RequestView
 from kvatlas.scorers.core.profile import Profile
 from kvatlas.scorers.no_hit_lru import NoHitLruScorer
 from support.candidates import endpoint, held, no_chance
+from support.rating import decide, rated
 
 REQUEST = RequestView(model="m", now=0.0)
 
@@ -23,13 +24,13 @@ def fleet(names: str) -> list[Candidate]:
 
 
 def scores(scorer: NoHitLruScorer, candidates: Sequence[Candidate]) -> list[float]:
-    return [rating.score for rating in scorer.rate(REQUEST, candidates)]
+    return [rating.score for rating in rated(scorer, REQUEST, candidates)]
 
 
 def route(scorer: NoHitLruScorer, candidates: Sequence[Candidate]) -> str:
     """Decide with this scorer only, call it with the decision, and return the picked name."""
     profile = Profile([("scorer", scorer, 1.0)], MaxScorePicker())
-    decision = profile.decide(REQUEST, candidates, rng=no_chance)
+    decision = decide(profile, REQUEST, candidates, rng=no_chance)
     assert profile.picked(REQUEST, decision) == ()
     return decision.picked[0]
 

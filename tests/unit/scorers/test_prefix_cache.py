@@ -8,12 +8,14 @@ from kvatlas.indexer.match import PrefixMatch
 from kvatlas.scorers.builtin import builtin_registry
 from kvatlas.scorers.core.model import Candidate, Rating, RequestView
 from kvatlas.scorers.core.params import BuildContext
+from kvatlas.scorers.core.prefix_columns import PrefixColumns
 from kvatlas.scorers.core.prefix_source import OneTier, PrefixSource, TierCredits
 from kvatlas.scorers.errors import ParametersError
 from kvatlas.scorers.prefix_cache import PrefixCacheScorer
 from kvatlas.scorers.tiered_prefix_cache import TieredPrefixCacheScorer
 from support.built import built
 from support.candidates import endpoint, held, match_of
+from support.rating import rated
 
 REQUEST = RequestView(model="m", now=0.0, n_tokens=160)
 CONTEXT = BuildContext(tiers=("gpu", "cpu", "storage"), sources={"cpu-lru": OneTier("cpu")})
@@ -62,7 +64,7 @@ CONTEXT = BuildContext(tiers=("gpu", "cpu", "storage"), sources={"cpu-lru": OneT
 def test_prefix_scorer_rates_the_share_of_the_prompt(
     tier: str | None, candidate: Candidate, rating: Rating
 ) -> None:
-    assert list(PrefixCacheScorer(OneTier(tier)).rate(REQUEST, [candidate])) == [rating]
+    assert list(rated(PrefixCacheScorer(OneTier(tier)), REQUEST, [candidate])) == [rating]
 
 
 @pytest.mark.parametrize(
@@ -79,7 +81,7 @@ def test_prefix_scorer_rates_the_length_of_the_match_when_weighted(
     scorer = PrefixCacheScorer(OneTier("gpu"), length_weight=0.5, length_scale_tokens=100)
     match = match_of((1 << matched) - 1, n_blocks=n_blocks, block_size=1)
 
-    assert scorer.rate(REQUEST, [endpoint(prefix=match)])[0].score == pytest.approx(score)
+    assert rated(scorer, REQUEST, [endpoint(prefix=match)])[0].score == pytest.approx(score)
 
 
 GPU_TO_3_AND_CPU_TO_8 = match_of(0b111, 0b11111111, n_blocks=10)
@@ -99,7 +101,7 @@ HOLE_IN_GPU = match_of(0b11011, 0b00100, n_blocks=10)
 def test_tiered_scorer_gives_each_block_the_credit_of_its_fastest_tier(
     prefix: PrefixMatch, worths: tuple[float, ...], blocks: float
 ) -> None:
-    (rating,) = TieredPrefixCacheScorer(worths).rate(REQUEST, [endpoint(prefix=prefix, credit=0.5)])
+    (rating,) = rated(TieredPrefixCacheScorer(worths), REQUEST, [endpoint(prefix=prefix, credit=0.5)])
 
     assert rating.raw == pytest.approx(blocks)
     assert rating.score == pytest.approx(0.5 * blocks / 10)
@@ -141,7 +143,7 @@ def test_prefix_scorers_read_what_their_parameters_name(
 ) -> None:
     scorer = built(builtin_registry().scorers, plugin_type, parameters, context)
 
-    (rating,) = scorer.rate(REQUEST, [endpoint(prefix=GPU_TO_3_AND_CPU_TO_8)])
+    (rating,) = rated(scorer, REQUEST, [endpoint(prefix=GPU_TO_3_AND_CPU_TO_8)])
     assert scorer.type == plugin_type
     assert rating.score == pytest.approx(score)
 
@@ -181,4 +183,7 @@ def test_prefix_scorers_reject_unconfigured_tiers_and_producers(
 
 @pytest.mark.parametrize("source", [OneTier("gpu"), TierCredits((1.0,))], ids=["one_tier", "credits"])
 def test_a_source_never_counts_more_than_the_prompt(source: PrefixSource) -> None:
-    assert source.blocks(held(gpu=10)) == 10.0
+    prefixes = PrefixColumns.of([held(gpu=10), held(gpu=3)])
+
+    assert prefixes is not None
+    assert source.blocks(prefixes).tolist() == [10.0, 3.0]

@@ -7,6 +7,7 @@ import pytest
 from kvatlas.scorers.core.model import Candidate, Load, RequestView
 from kvatlas.scorers.queue import QueueScorer
 from kvatlas.scorers.running_requests import RunningRequestsScorer
+from support.rating import rated
 
 REQUEST = RequestView(model="m", now=10.0)
 SCORERS = [
@@ -54,7 +55,7 @@ def test_scorer_rates_by_position_between_lowest_and_highest_load(
     counts: tuple[int | None, ...],
     scores: tuple[float, ...],
 ) -> None:
-    ratings = scorer.rate(REQUEST, candidates(field, *counts))
+    ratings = rated(scorer, REQUEST, candidates(field, *counts))
 
     assert tuple(rating.score for rating in ratings) == scores
     assert [rating.raw for rating in ratings] == [None if count is None else float(count) for count in counts]
@@ -62,6 +63,6 @@ def test_scorer_rates_by_position_between_lowest_and_highest_load(
 
 @pytest.mark.parametrize(("scorer", "field"), SCORERS)
 def test_ratings_carry_the_age_of_the_load(scorer: QueueScorer | RunningRequestsScorer, field: str) -> None:
-    known, unknown = scorer.rate(REQUEST, candidates(field, 3, None))
+    known, unknown = rated(scorer, REQUEST, candidates(field, 3, None))
 
     assert (known.age_s, unknown.age_s) == (0.25, None)

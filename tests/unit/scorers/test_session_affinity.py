@@ -17,6 +17,7 @@ from kvatlas.scorers.session_affinity import (
 )
 from support.built import built
 from support.candidates import endpoint
+from support.rating import rated, routed_to
 
 FLEET = [endpoint("a"), endpoint("b")]
 HEADER_OF_B = "Yg=="
@@ -27,8 +28,8 @@ def request(now: float = 0.0, **headers: str) -> RequestView:
     return RequestView(model="m", now=now, headers=named)
 
 
-def routed_to(name: str) -> Decision:
-    return Decision("m", 0, FLEET, (), (), picked=(name,), tie=False)
+def sent_to(name: str) -> Decision:
+    return routed_to(endpoint(name))
 
 
 @pytest.mark.parametrize(
@@ -45,7 +46,7 @@ def routed_to(name: str) -> Decision:
 def test_encoded_endpoint_is_preferred_and_invalid_tokens_are_ignored(
     token: str, scores: list[float]
 ) -> None:
-    ratings = EncodedEndpointScorer("x-session-token").rate(request(x_session_token=token), FLEET)
+    ratings = rated(EncodedEndpointScorer("x-session-token"), request(x_session_token=token), FLEET)
 
     assert [rating.score for rating in ratings] == scores
 
@@ -53,19 +54,19 @@ def test_encoded_endpoint_is_preferred_and_invalid_tokens_are_ignored(
 def test_response_carries_the_endpoint_for_the_next_request() -> None:
     scorer = EncodedEndpointScorer("x-session-token")
 
-    headers = scorer.response_headers(routed_to("b"))
+    headers = scorer.response_headers(sent_to("b"))
 
     assert headers == {"x-session-token": HEADER_OF_B}
-    assert scorer.rate(RequestView(model="m", now=0.0, headers=headers), FLEET)[1].score == 1.0
+    assert rated(scorer, RequestView(model="m", now=0.0, headers=headers), FLEET)[1].score == 1.0
 
 
 def test_session_stays_on_its_endpoint_until_it_is_forgotten() -> None:
     scorer = SessionIdScorer(["x-session-id"], ttl_s=300.0)
-    scorer.picked(request(x_session_id="s"), routed_to("b"))
-    scorer.picked(request(200.0, x_session_id="s"), routed_to("b"))
+    scorer.picked(request(x_session_id="s"), sent_to("b"))
+    scorer.picked(request(200.0, x_session_id="s"), sent_to("b"))
 
     def scores(now: float, session: str) -> list[float]:
-        return [rating.score for rating in scorer.rate(request(now, x_session_id=session), FLEET)]
+        return [rating.score for rating in rated(scorer, request(now, x_session_id=session), FLEET)]
 
     assert scores(500.0, "s") == [0.0, 1.0]
     assert scores(500.1, "s") == [0.0, 0.0]
@@ -75,23 +76,23 @@ def test_session_stays_on_its_endpoint_until_it_is_forgotten() -> None:
 def test_session_moves_with_its_last_request() -> None:
     scorer = SessionIdScorer(["x-session-id"], ttl_s=300.0)
     for name in ("b", "a"):
-        scorer.picked(request(x_session_id="s"), routed_to(name))
+        scorer.picked(request(x_session_id="s"), sent_to(name))
 
-    assert [rating.score for rating in scorer.rate(request(x_session_id="s"), FLEET)] == [1.0, 0.0]
+    assert [rating.score for rating in rated(scorer, request(x_session_id="s"), FLEET)] == [1.0, 0.0]
 
 
 def test_session_id_is_the_first_header_that_is_not_empty() -> None:
     scorer = SessionIdScorer(["x-one", "x-two"], ttl_s=300.0)
-    scorer.picked(request(x_one="", x_two="s"), routed_to("b"))
+    scorer.picked(request(x_one="", x_two="s"), sent_to("b"))
 
-    assert scorer.rate(request(x_two="s"), FLEET)[1].score == 1.0
-    assert scorer.rate(request(x_one="t", x_two="s"), FLEET)[1].score == 0.0
+    assert rated(scorer, request(x_two="s"), FLEET)[1].score == 1.0
+    assert rated(scorer, request(x_one="t", x_two="s"), FLEET)[1].score == 0.0
 
 
 def test_requests_without_session_are_not_remembered() -> None:
     scorer = SessionIdScorer(["x-session-id"], ttl_s=300.0)
-    scorer.picked(request(), routed_to("b"))
-    scorer.picked(request(x_session_id="s" * (MAX_SESSION_ID_CHARS + 1)), routed_to("b"))
+    scorer.picked(request(), sent_to("b"))
+    scorer.picked(request(x_session_id="s" * (MAX_SESSION_ID_CHARS + 1)), sent_to("b"))
 
     assert len(scorer) == 0
 
@@ -99,19 +100,19 @@ def test_requests_without_session_are_not_remembered() -> None:
 def test_sessions_are_bounded_and_the_least_recently_used_are_dropped() -> None:
     scorer = SessionIdScorer(["x-session-id"], ttl_s=300.0)
     for number in range(MAX_SESSIONS + 1):
-        scorer.picked(request(x_session_id=str(number)), routed_to("b"))
+        scorer.picked(request(x_session_id=str(number)), sent_to("b"))
 
     assert len(scorer) == MAX_SESSIONS
-    assert scorer.rate(request(x_session_id="0"), FLEET)[1].score == 0.0
-    assert scorer.rate(request(x_session_id="1"), FLEET)[1].score == 1.0
+    assert rated(scorer, request(x_session_id="0"), FLEET)[1].score == 0.0
+    assert rated(scorer, request(x_session_id="1"), FLEET)[1].score == 1.0
 
 
 def test_forgotten_sessions_take_no_memory() -> None:
     scorer = SessionIdScorer(["x-session-id"], ttl_s=300.0)
     for number in range(10):
-        scorer.picked(request(x_session_id=str(number)), routed_to("b"))
+        scorer.picked(request(x_session_id=str(number)), sent_to("b"))
 
-    scorer.picked(request(301.0), routed_to("b"))
+    scorer.picked(request(301.0), sent_to("b"))
 
     assert len(scorer) == 0
 
@@ -138,7 +139,7 @@ def test_header_names_are_read_in_any_case() -> None:
         {"encodedEndpointHeaderConfig": {"header": " X-Pinned "}},
     )
 
-    assert scorer.rate(request(x_pinned=HEADER_OF_B), FLEET)[1].score == 1.0
+    assert rated(scorer, request(x_pinned=HEADER_OF_B), FLEET)[1].score == 1.0
 
 
 @pytest.mark.parametrize("source", [{"attribute": "agent-identity"}, {}, {"header": "x", "attribute": "y"}])

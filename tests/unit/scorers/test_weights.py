@@ -8,6 +8,7 @@ from kvatlas.configs.schema import WeightsConfig
 from kvatlas.scorers.core.model import Candidate, Load, RequestView
 from kvatlas.scorers.weights import default_profile
 from support.matches import prefix_match
+from support.rating import decide
 
 REQUEST = RequestView(model="m", now=1.0, n_tokens=160)
 
@@ -28,7 +29,7 @@ def no_chance() -> float:
 def test_default_profile_has_the_published_names_and_weights() -> None:
     profile = default_profile(WeightsConfig(), tiers=["gpu", "cpu", "storage"])
 
-    decision = profile.decide(REQUEST, [endpoint("a")], rng=no_chance)
+    decision = decide(profile, REQUEST, [endpoint("a")], rng=no_chance)
 
     assert [(term.name, term.type, term.weight) for term in decision.scored[0].terms] == [
         ("queue-scorer", "queue-scorer", 2),
@@ -42,7 +43,7 @@ def test_default_profile_gives_a_gpu_hit_two_and_a_cpu_only_hit_one() -> None:
     profile = default_profile(WeightsConfig(), tiers=["gpu", "cpu"])
     fleet = [endpoint("cold"), endpoint("cpu-only", cpu=10), endpoint("gpu-and-cpu", gpu=10, cpu=10)]
 
-    cold, cpu_only, both = profile.decide(REQUEST, fleet, rng=no_chance).scored
+    cold, cpu_only, both = decide(profile, REQUEST, fleet, rng=no_chance).scored
 
     assert (cpu_only.total - cold.total, both.total - cold.total) == (1.0, 2.0)
 
@@ -50,8 +51,8 @@ def test_default_profile_gives_a_gpu_hit_two_and_a_cpu_only_hit_one() -> None:
 def test_default_profile_takes_its_own_weights() -> None:
     weights = WeightsConfig(queue=5, kv_cache_utilization=0, gpu_prefix_cache=0.5, cpu_prefix_cache=0)
 
-    decision = default_profile(weights, tiers=["gpu", "cpu"]).decide(
-        REQUEST, [endpoint("a", gpu=10)], rng=no_chance
+    decision = decide(
+        default_profile(weights, tiers=["gpu", "cpu"]), REQUEST, [endpoint("a", gpu=10)], rng=no_chance
     )
 
     assert decision.scored[0].total == 5 * 1.0 + 0.5 * 1.0
@@ -67,8 +68,8 @@ def test_default_profile_takes_its_own_weights() -> None:
     ],
 )
 def test_prefix_scorers_read_the_first_two_tiers(tiers: list[str], products: tuple[float, float]) -> None:
-    decision = default_profile(WeightsConfig(), tiers=tiers).decide(
-        REQUEST, [endpoint("a", gpu=3, cpu=8)], rng=no_chance
+    decision = decide(
+        default_profile(WeightsConfig(), tiers=tiers), REQUEST, [endpoint("a", gpu=3, cpu=8)], rng=no_chance
     )
 
     assert tuple(term.product for term in decision.scored[0].terms[2:]) == products
@@ -78,6 +79,6 @@ def test_unknown_load_does_not_look_idle() -> None:
     seen = endpoint("seen", waiting=50)
     unseen = Candidate(name="unseen", address="unseen:8000", prefix=seen.prefix)
 
-    decision = default_profile(WeightsConfig(), tiers=["gpu"]).decide(REQUEST, [unseen, seen], rng=no_chance)
+    decision = decide(default_profile(WeightsConfig(), tiers=["gpu"]), REQUEST, [unseen, seen], rng=no_chance)
 
     assert decision.picked == ("seen",)

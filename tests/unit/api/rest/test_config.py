@@ -25,6 +25,7 @@ from kvatlas.routing.plan.plan import Plan
 from kvatlas.scorers.core.model import RequestView
 from support.candidates import endpoint, load, no_chance
 from support.fleets import make_endpoint, with_endpoints
+from support.rating import decide
 
 
 @dataclass
@@ -143,7 +144,7 @@ async def test_weights_in_force_are_shown_under_the_names_that_change_them(rest:
 
 async def test_preview_reports_changed_decisions_and_changes_nothing(rest: Rest) -> None:
     fleet = [endpoint("e0", of=load(waiting=0, kv=0.5)), endpoint("e1", of=load(waiting=1, kv=0.0))]
-    decision = rest.live.plan.profile.decide(RequestView(model="m", now=0.0), fleet, rng=no_chance)
+    decision = decide(rest.live.plan.profile, RequestView(model="m", now=0.0), fleet, rng=no_chance)
     assert decision.picked == ("e0",), "2 for the queue and 1 for half a cache, against 2"
     rest.log.add(decision, request_id="r", at=0.0)
 

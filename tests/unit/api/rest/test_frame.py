@@ -12,6 +12,7 @@ from kvatlas.scorers.core.profile import Profile
 from kvatlas.scorers.filters.decode_role import DecodeFilter
 from support.candidates import endpoint, no_chance
 from support.decisions import Column, decided
+from support.rating import decide
 
 PREFILL = {"llm-d.ai/role": "prefill"}
 
@@ -50,8 +51,8 @@ def test_decision_has_no_rival_when_filters_dropped_the_others() -> None:
     nobody = [endpoint("e0", labels=PREFILL)]
     view = RequestView(model="m", now=0.0)
 
-    alone = shown(profile.decide(view, some, rng=no_chance))
-    dropped = shown(profile.decide(view, nobody, rng=no_chance))
+    alone = shown(decide(profile, view, some, rng=no_chance))
+    dropped = shown(decide(profile, view, nobody, rng=no_chance))
 
     assert (alone["picked"], alone["rival"], alone["dropped"]) == (["e0"], None, 1)
     assert (dropped["picked"], dropped["rival"], dropped["terms"], dropped["total"]) == ([], None, [], None)

@@ -269,7 +269,7 @@ def test_decisions_are_those_of_all(tmp_path: Path) -> None:
         assert (await asker.decisions(PageQuery(3, "e1"))).decisions == []
         newest = await asker.decision("r1")
         assert newest is not None
-        assert newest.time.timestamp() == 2000.0
+        assert newest.at == 2000.0
         assert await asker.decision("r9") is None
         await all_of_it.end(0)
         page = await asker.decisions(PageQuery(3))

@@ -28,7 +28,7 @@ def loads() -> LoadTable:
 )
 def test_load_is_believed_until_it_is_stale(loads: LoadTable, now: float, *, known: bool) -> None:
     assert loads.get("a", now) == (LOAD if known else None)
-    assert loads.believed(now) == ({"a": LOAD} if known else {})
+    assert loads.last("a") == LOAD
 
 
 def test_unknown_endpoint_has_no_load(loads: LoadTable) -> None:
@@ -40,6 +40,16 @@ def test_newest_load_replaces_the_one_before(loads: LoadTable) -> None:
     loads.put("a", newer)
 
     assert loads.get("a", 11.0) == newer
+
+
+def test_listeners_get_every_new_load(loads: LoadTable) -> None:
+    heard: list[tuple[str, Load]] = []
+    loads.listen(lambda name, load: heard.append((name, load)))
+
+    loads.put("a", LOAD)
+    loads.put("b", LOAD)
+
+    assert heard == [("a", LOAD), ("b", LOAD)]
 
 
 def test_removed_endpoint_has_no_load(loads: LoadTable) -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from kvatlas.routing.plan.metrics import latency_families
-from kvatlas.scorers.core.decision import Decision
 from kvatlas.scorers.core.max_score import MaxScorePicker
 from kvatlas.scorers.core.profile import Profile
 from kvatlas.scorers.latency.cost import LatencyCostParams, LatencyCostScorer
 from kvatlas.scorers.queue import QueueScorer
 from support.candidates import endpoint
+from support.rating import routed_to
 
 
 def samples(profile: Profile) -> dict[tuple[str, ...], float]:
@@ -32,7 +32,7 @@ def test_every_group_shows_its_costs_in_seconds_its_credits_and_its_errors() -> 
     )
     profile = Profile([("latency", scorer, 1.0)], MaxScorePicker())
     candidate = endpoint(labels={"zone": "a"})
-    decision = Decision("m", 970, (candidate,), (), (0.0,), (candidate.name,), tie=False)
+    decision = routed_to(candidate, n_tokens=970)
 
     profile.answered(decision, ttft_s=1.0)
 

@@ -12,6 +12,7 @@ from kvatlas.routing.plan.reference import NO_EFFECT
 from kvatlas.scorers.builtin import builtin_registry
 from support.candidates import endpoint, no_chance
 from support.plans import FLEET, REQUEST, approx, config, planned, profile, scores
+from support.rating import decide
 
 
 def problems(*plugins: str | dict[str, Any], **more: Any) -> list[str]:
@@ -51,8 +52,8 @@ def test_without_profile_every_plugin_that_decides_is_in_it() -> None:
         "openai-parser",
     )
 
-    decision = plan.profile.decide(
-        REQUEST, [endpoint("a", labels={"zone": "a"}), endpoint("b")], rng=no_chance
+    decision = decide(
+        plan.profile, REQUEST, [endpoint("a", labels={"zone": "a"}), endpoint("b")], rng=no_chance
     )
 
     assert [name for name, _, _ in plan.profile.scorers] == ["active-request-scorer"]
@@ -64,7 +65,7 @@ def test_plugin_of_two_kinds_is_both() -> None:
     labels = {"llm-d.ai/context-length-range": "0-10"}
     plan = planned({"type": "context-length-aware", "parameters": {"enableFiltering": True}})
 
-    decision = plan.profile.decide(REQUEST, [endpoint("a", labels=labels), endpoint("b")], rng=no_chance)
+    decision = decide(plan.profile, REQUEST, [endpoint("a", labels=labels), endpoint("b")], rng=no_chance)
 
     assert decision.scored[0].dropped is not None
     assert scores(plan, endpoint("b")) == [[("context-length-aware", 1, 0.5)]]
@@ -115,7 +116,7 @@ def test_plugins_go_on_with_what_they_learned_where_their_parameters_are_the_sam
 def test_picker_of_the_profile_is_used() -> None:
     plan = planned({"type": "max-score-picker", "parameters": {"maxNumOfEndpoints": 2}}, "queue-scorer")
 
-    assert len(plan.profile.decide(REQUEST, FLEET, rng=no_chance).picked) == 2
+    assert len(decide(plan.profile, REQUEST, FLEET, rng=no_chance).picked) == 2
 
 
 def test_plugins_of_the_reference_without_meaning_are_noted() -> None:

@@ -16,6 +16,7 @@ from kvatlas.routing.plan.load import load_scheduled
 from kvatlas.routing.plan.plan import make_plan
 from kvatlas.scorers.core.model import RequestView
 from support.candidates import endpoint, held, load, no_chance
+from support.rating import decide
 from support.tree import ROOT, tracked_files
 
 FOLDER = Path(str(importlib.resources.files("kvatlas.configs")))
@@ -75,7 +76,7 @@ FLEET = [
 def test_shipped_file_decides_as_its_weights_say(file: str, totals: list[float], picked: str) -> None:
     profile = make_plan(load_scheduled(FOLDER / file).config).profile
 
-    decision = profile.decide(REQUEST, FLEET, rng=no_chance)
+    decision = decide(profile, REQUEST, FLEET, rng=no_chance)
 
     assert [each.total for each in decision.scored] == pytest.approx(totals)
     assert (decision.picked, decision.faults) == ((picked,), ())
@@ -87,7 +88,7 @@ def test_cold_requests_go_round_with_the_present_tiered_form() -> None:
 
     picked: list[str] = []
     for _ in range(6):
-        decision = profile.decide(REQUEST, fleet, rng=no_chance)
+        decision = decide(profile, REQUEST, fleet, rng=no_chance)
         profile.picked(REQUEST, decision)
         picked += decision.picked
 

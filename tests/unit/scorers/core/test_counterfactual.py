@@ -16,6 +16,7 @@ from kvatlas.scorers.filters.decode_role import DecodeFilter
 from kvatlas.scorers.pickers.random_choice import RandomPicker
 from support.candidates import endpoint, no_chance
 from support.decisions import Column, Rows, decided
+from support.rating import decide
 
 EIGHTHS = st.integers(0, 8).map(lambda n: n / 8)
 ANY = st.floats(0, 1)
@@ -139,12 +140,12 @@ def test_dropped_endpoints_never_lead() -> None:
     scorers = [("s0", Column([0.0, 1.0]), 1.0)]
     profile = Profile(scorers, MaxScorePicker(), [("roles", DecodeFilter())])
 
-    decision = profile.decide(RequestView(model="m", now=0.0), fleet, rng=no_chance)
+    decision = decide(profile, RequestView(model="m", now=0.0), fleet, rng=no_chance)
 
     assert decision.picked == ("e0",)
     assert smallest_change(decision) is None
     assert decision.tied == ("e0",)
-    passed = [decision.filters_passed(each) for each in decision.scored]
+    passed = [decision.filters_passed(each.dropped) for each in decision.scored]
     assert passed == [("roles",), ()]
 
 
@@ -152,7 +153,7 @@ def test_no_change_is_returned_when_no_endpoint_was_picked() -> None:
     fleet = [endpoint("e0", labels={"llm-d.ai/role": "prefill"})]
     profile = Profile([("s0", Column([1.0]), 1.0)], MaxScorePicker(), [("roles", DecodeFilter())])
 
-    decision = profile.decide(RequestView(model="m", now=0.0), fleet, rng=no_chance)
+    decision = decide(profile, RequestView(model="m", now=0.0), fleet, rng=no_chance)
 
     assert (decision.picked, decision.tied, smallest_change(decision)) == ((), (), None)
     assert leaders(decision, {"s0": 2.0}) is None

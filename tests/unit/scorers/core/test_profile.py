@@ -7,20 +7,25 @@ import random
 from collections.abc import Callable, Sequence
 from typing import cast
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kvatlas.scorers.builtin import builtin_registry
-from kvatlas.scorers.core.base import Filter, Picker, Rng, Scorer, Verdicts
-from kvatlas.scorers.core.decision import Decision, Dropped
+from kvatlas.scorers.core.base import Filter, Picker, Rng, Scorer
+from kvatlas.scorers.core.candidates import Candidates
+from kvatlas.scorers.core.columns import FloatArray, Mask
+from kvatlas.scorers.core.decision import Dropped
 from kvatlas.scorers.core.max_score import MaxScorePicker
-from kvatlas.scorers.core.model import Candidate, Rating, Ratings, RequestView
+from kvatlas.scorers.core.model import Candidate, RequestView
 from kvatlas.scorers.core.params import BuildContext
 from kvatlas.scorers.core.profile import Profile
+from kvatlas.scorers.core.ratings import Inputs, Ratings, Verdicts
 from kvatlas.scorers.errors import NoCandidatesError, ProfileError
 from support.built import built
 from support.candidates import REQUESTS, TIERS, fleets, no_chance
+from support.rating import decide
 
 REQUEST = RequestView(model="m", now=0.0, n_tokens=33)
 
@@ -33,11 +38,11 @@ class TableScorer:
     def __init__(self, scores: dict[str, float]) -> None:
         self._scores = scores
 
-    def rate(self, request: RequestView, candidates: Sequence[Candidate]) -> Ratings:  # noqa: ARG002 (Scorer)
-        return [Rating(raw=self._scores[entry.name], score=self._scores[entry.name]) for entry in candidates]
+    def rate(self, request: RequestView, candidates: Candidates) -> Ratings:  # noqa: ARG002 (Scorer)
+        return Ratings(np.array([self._scores[name] for name in candidates.names]))
 
 
-Answer = Callable[[Sequence[Candidate]], object]
+Answer = Callable[[Candidates], object]
 
 
 class Faulty:
@@ -48,10 +53,10 @@ class Faulty:
     def __init__(self, answer: Answer) -> None:
         self._answer = answer
 
-    def rate(self, request: RequestView, candidates: Sequence[Candidate]) -> Ratings:  # noqa: ARG002 (Scorer)
+    def rate(self, request: RequestView, candidates: Candidates) -> Ratings:  # noqa: ARG002 (Scorer)
         return cast("Ratings", self._answer(candidates))
 
-    def judge(self, request: RequestView, candidates: Sequence[Candidate], *, rng: Rng) -> Verdicts:  # noqa: ARG002 (Filter)
+    def judge(self, request: RequestView, candidates: Candidates, *, rng: Rng) -> Verdicts:  # noqa: ARG002 (Filter)
         return cast("Verdicts", self._answer(candidates))
 
 
@@ -63,8 +68,9 @@ class NameFilter:
     def __init__(self, names: str) -> None:
         self._names = names
 
-    def judge(self, request: RequestView, candidates: Sequence[Candidate], *, rng: Rng) -> Verdicts:  # noqa: ARG002 (Filter)
-        return [None if each.name in self._names else f"not in {self._names!r}" for each in candidates]
+    def judge(self, request: RequestView, candidates: Candidates, *, rng: Rng) -> Verdicts:  # noqa: ARG002 (Filter)
+        keep = np.array([name in self._names for name in candidates.names])
+        return Verdicts(keep, lambda dropped: [f"not in {self._names!r}"] * len(dropped))
 
 
 class FixedPicker:
@@ -75,7 +81,7 @@ class FixedPicker:
     def __init__(self, answer: Callable[[], object]) -> None:
         self._answer = answer
 
-    def pick(self, totals: Sequence[float], *, rng: Rng) -> tuple[list[int], bool]:  # noqa: ARG002 (Picker)
+    def pick(self, totals: FloatArray, *, rng: Rng) -> tuple[Sequence[int], bool]:  # noqa: ARG002 (Picker)
         return cast("tuple[list[int], bool]", self._answer())
 
 
@@ -92,7 +98,7 @@ def test_total_is_the_undivided_weighted_sum() -> None:
         MaxScorePicker(),
     )
 
-    decision = profile.decide(REQUEST, candidates("a", "b"), rng=no_chance)
+    decision = decide(profile, REQUEST, candidates("a", "b"), rng=no_chance)
 
     assert [entry.total for entry in decision.scored] == [2.0 * 0.5 + 3.0 * 1.0, 2.0 * 1.0 + 3.0 * 0.25]
     assert [(term.name, term.type, term.weight, term.product) for term in decision.scored[0].terms] == [
@@ -103,17 +109,17 @@ def test_total_is_the_undivided_weighted_sum() -> None:
     assert (decision.picked, decision.tie, decision.faults) == (("a",), False, ())
 
 
-def test_best_raises_when_the_picked_endpoint_is_not_a_candidate() -> None:
-    decision = Decision("m", 0, candidates("a"), (), (0.0,), picked=("b",), tie=False)
+def test_best_raises_when_no_endpoint_is_picked() -> None:
+    decision = decide(Profile([], MaxScorePicker(), [("none", NameFilter(""))]), REQUEST, candidates("a"))
 
-    with pytest.raises(LookupError, match="'b' was picked and is no candidate"):
+    with pytest.raises(LookupError, match="no endpoint is picked"):
         _ = decision.best
 
 
 def test_decision_keeps_the_order_of_the_fleet_and_picks_best_first() -> None:
     profile = Profile([("table", TableScorer({"a": 0.1, "b": 0.9, "c": 0.5}), 1.0)], MaxScorePicker(2))
 
-    decision = profile.decide(REQUEST, candidates("a", "b", "c"), rng=no_chance)
+    decision = decide(profile, REQUEST, candidates("a", "b", "c"), rng=no_chance)
 
     assert [entry.candidate.name for entry in decision.scored] == ["a", "b", "c"]
     assert decision.picked == ("b", "c")
@@ -122,7 +128,7 @@ def test_decision_keeps_the_order_of_the_fleet_and_picks_best_first() -> None:
 
 
 def test_profile_without_scorers_picks_at_random() -> None:
-    decision = Profile([], MaxScorePicker()).decide(REQUEST, candidates("a", "b"), rng=no_chance)
+    decision = decide(Profile([], MaxScorePicker()), REQUEST, candidates("a", "b"), rng=no_chance)
 
     assert [(entry.total, entry.terms) for entry in decision.scored] == [(0.0, ()), (0.0, ())]
     assert decision.tie
@@ -135,7 +141,7 @@ def test_filters_run_in_order_and_dropped_candidates_are_not_scored() -> None:
         [("first", NameFilter("bc")), ("second", NameFilter("abd"))],
     )
 
-    decision = profile.decide(REQUEST, candidates("a", "b", "c"), rng=no_chance)
+    decision = decide(profile, REQUEST, candidates("a", "b", "c"), rng=no_chance)
 
     assert [(each.candidate.name, each.dropped, len(each.terms)) for each in decision.scored] == [
         ("a", Dropped("first", "not in 'bc'"), 0),
@@ -152,34 +158,38 @@ def test_no_endpoint_is_picked_when_filters_drop_all() -> None:
         [("first", NameFilter("")), ("second", Faulty(raising))],
     )
 
-    decision = profile.decide(REQUEST, candidates("a", "b"), rng=no_chance)
+    decision = decide(profile, REQUEST, candidates("a", "b"), rng=no_chance)
 
     assert (decision.picked, decision.tie, decision.faults) == ((), False, ())
     assert {each.dropped for each in decision.scored} == {Dropped("first", "not in ''")}
 
 
-def raising(_: Sequence[Candidate]) -> object:
+def raising(_: Candidates) -> object:
     raise ValueError("first line\nsecond line")
 
 
-def nothing(_: Sequence[Candidate]) -> object:
+def nothing(_: Candidates) -> object:
     return None
 
 
-def words(_: Sequence[Candidate]) -> object:
+def words(_: Candidates) -> object:
     return ["high", "low"]
 
 
-def one_verdict(_: Sequence[Candidate]) -> object:
-    return [None]
+def one_verdict(_: Candidates) -> object:
+    return Verdicts(np.array([True]), lambda _: [])
 
 
-def truths(_: Sequence[Candidate]) -> object:
-    return [True, False]
+def numbers(_: Candidates) -> object:
+    return Verdicts(cast("Mask", np.array([1.0, 0.0])), lambda _: [""])
 
 
 def answering(*scores: float) -> Answer:
-    return lambda _: [Rating(raw=None, score=score) for score in scores]
+    return lambda _: Ratings(np.array(scores))
+
+
+def short_inputs(_: Candidates) -> object:
+    return Ratings(np.array([0.5, 0.5]), Inputs(np.array([1.0])))
 
 
 @pytest.mark.parametrize(
@@ -188,8 +198,11 @@ def answering(*scores: float) -> Answer:
         pytest.param(
             raising, "raised", "ValueError: first line second line (test_profile.py:", (0.0, 0.0), id="raises"
         ),
-        pytest.param(nothing, "raised", "TypeError: 'NoneType'", (0.0, 0.0), id="no_sequence"),
-        pytest.param(words, "raised", "AttributeError: 'str'", (0.0, 0.0), id="no_ratings"),
+        pytest.param(nothing, "raised", "AttributeError: 'NoneType'", (0.0, 0.0), id="nothing"),
+        pytest.param(words, "raised", "AttributeError: 'list'", (0.0, 0.0), id="no_ratings"),
+        pytest.param(
+            short_inputs, "wrong_length", "rated 2 endpoints, want 2", (0.0, 0.0), id="short_inputs"
+        ),
         pytest.param(answering(1.0), "wrong_length", "rated 1 endpoints, want 2", (0.0, 0.0), id="short"),
         pytest.param(
             answering(1.0, 1.0, 1.0), "wrong_length", "rated 3 endpoints, want 2", (0.0, 0.0), id="long"
@@ -225,7 +238,7 @@ def test_faulty_scorer_is_repaired_and_named(
         MaxScorePicker(),
     )
 
-    decision = profile.decide(REQUEST, candidates("a", "b"), rng=no_chance)
+    decision = decide(profile, REQUEST, candidates("a", "b"), rng=no_chance)
 
     (fault,) = decision.faults
     assert (fault.name, fault.reason) == ("faulty", reason)
@@ -238,15 +251,15 @@ def test_faulty_scorer_is_repaired_and_named(
     ("answer", "reason"),
     [
         pytest.param(raising, "raised", id="raises"),
-        pytest.param(nothing, "raised", id="no_sequence"),
+        pytest.param(nothing, "raised", id="nothing"),
         pytest.param(one_verdict, "wrong_length", id="short"),
-        pytest.param(truths, "wrong_answer", id="no_verdicts"),
+        pytest.param(numbers, "wrong_answer", id="no_mask"),
     ],
 )
 def test_faulty_filter_keeps_every_candidate_and_is_named(answer: Answer, reason: str) -> None:
     profile = Profile([], MaxScorePicker(), [("faulty", Faulty(answer)), ("good", NameFilter("b"))])
 
-    decision = profile.decide(REQUEST, candidates("a", "b"), rng=no_chance)
+    decision = decide(profile, REQUEST, candidates("a", "b"), rng=no_chance)
 
     assert [(fault.name, fault.reason) for fault in decision.faults] == [("faulty", reason)]
     assert decision.picked == ("b",)
@@ -273,7 +286,7 @@ def test_faulty_picker_falls_back_to_the_highest_total_and_is_named(
 ) -> None:
     profile = Profile([("table", TableScorer({"a": 0.1, "b": 0.9}), 1.0)], FixedPicker(answer))
 
-    decision = profile.decide(REQUEST, candidates("a", "b"), rng=no_chance)
+    decision = decide(profile, REQUEST, candidates("a", "b"), rng=no_chance)
 
     assert [(fault.name, fault.reason) for fault in decision.faults] == [("fixed-picker", reason)]
     assert decision.picked == ("b",)
@@ -281,7 +294,7 @@ def test_faulty_picker_falls_back_to_the_highest_total_and_is_named(
 
 def test_deciding_without_candidates_raises() -> None:
     with pytest.raises(NoCandidatesError, match="no endpoint to score for model 'm'"):
-        Profile([], MaxScorePicker()).decide(REQUEST, [], rng=no_chance)
+        decide(Profile([], MaxScorePicker()), REQUEST, [], rng=no_chance)
 
 
 @pytest.mark.parametrize("weight", [-1.0, math.nan, math.inf])
@@ -306,9 +319,9 @@ def test_weight_zero_equals_absent(scores: dict[str, float], idle: float, seed: 
     used = ("used", TableScorer(scores), 1.5)
     idle_scorer = ("idle", TableScorer(dict.fromkeys(scores, idle)), 0.0)
 
-    without = Profile([used], MaxScorePicker(3)).decide(REQUEST, fleet, rng=random.Random(seed).random)
-    beside = Profile([idle_scorer, used], MaxScorePicker(3)).decide(
-        REQUEST, fleet, rng=random.Random(seed).random
+    without = decide(Profile([used], MaxScorePicker(3)), REQUEST, fleet, rng=random.Random(seed).random)
+    beside = decide(
+        Profile([idle_scorer, used], MaxScorePicker(3)), REQUEST, fleet, rng=random.Random(seed).random
     )
 
     assert [entry.total for entry in beside.scored] == [entry.total for entry in without.scored]
@@ -336,8 +349,8 @@ def test_decision_ignores_the_order_of_the_fleet(
 ) -> None:
     shuffled = data.draw(st.permutations(fleet))
 
-    first = whole_profile().decide(request, fleet, rng=no_chance)
-    second = whole_profile().decide(request, shuffled, rng=no_chance)
+    first = decide(whole_profile(), request, fleet, rng=no_chance)
+    second = decide(whole_profile(), request, shuffled, rng=no_chance)
 
     totals = {entry.candidate.name: (entry.total, entry.dropped) for entry in first.scored}
     assert {entry.candidate.name: (entry.total, entry.dropped) for entry in second.scored} == totals

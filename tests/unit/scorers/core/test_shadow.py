@@ -8,16 +8,30 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvatlas.scorers.core.decision import Decision, Dropped
+from kvatlas.scorers.core.decision import Decision
+from kvatlas.scorers.core.max_score import MaxScorePicker
+from kvatlas.scorers.core.model import Candidate, RequestView
+from kvatlas.scorers.core.one_by_one import FilterOfOne
+from kvatlas.scorers.core.profile import Profile
 from kvatlas.scorers.core.shadow import Draws, RunningMean, ShadowTally, share_interval
 from support.candidates import BLOCK_SIZE, endpoint, held, match_of
-from support.decisions import Rows, decided
+from support.decisions import Column, Rows, decided
+from support.rating import decide
 
 FLEET = [
     endpoint("e0", prefix=held(gpu=2, cpu=6)),
     endpoint("e1", prefix=held(gpu=8)),
     endpoint("e2"),
 ]
+
+
+class NotFirst(FilterOfOne):
+    """Drops e0."""
+
+    type = "not-first"
+
+    def judge_one(self, request: RequestView, candidate: Candidate) -> str | None:  # noqa: ARG002 (FilterOfOne)
+        return "full" if candidate.name == "e0" else None
 
 
 def decision(rows: Rows, weights: tuple[float, ...] = (1.0,)) -> Decision:
@@ -107,11 +121,9 @@ def test_pick_without_prefix_reuses_nothing_and_times_may_be_unknown() -> None:
 
 def test_live_pick_that_the_shadow_drops_has_no_terms() -> None:
     tally = ShadowTally()
-    shadow = msgspec.structs.replace(
-        decided([[0.0], [1.0], [0.5]], (1.0,), candidates=FLEET[1:]),
-        candidates=FLEET,
-        dropped={"e0": Dropped("f", "full")},
-    )
+    scorers = [("s0", Column([0.0, 1.0, 0.5]), 1.0)]
+    profile = Profile(scorers, MaxScorePicker(), [("f", NotFirst())])
+    shadow = decide(profile, RequestView(model="m", now=0.0, n_tokens=160), FLEET)
     tally.add(FIRST, shadow, {})
 
     assert (tally.disagreed, tally.terms) == (1, {})

@@ -10,17 +10,18 @@ from kvatlas.scorers.core.params import BuildContext
 from kvatlas.scorers.errors import ParametersError
 from support.built import built
 from support.candidates import TIERS, endpoint, held, load
+from support.rating import judged
 
 REQUEST = RequestView(model="m", now=0.0, n_tokens=160)
 CONTEXT = BuildContext(tiers=TIERS)
 Verdicts = list[str | None]
 
 
-def judged(
+def verdicts_of(
     plugin_type: str, parameters: dict[str, object], *candidates: Candidate, chance: float = 0.5
 ) -> Verdicts:
     plugin = built(builtin_registry().filters, plugin_type, parameters, CONTEXT)
-    return list(plugin.judge(REQUEST, candidates, rng=lambda: chance))
+    return judged(plugin, REQUEST, candidates, rng=lambda: chance)
 
 
 def expression(operator: str, *values: str) -> dict[str, object]:
@@ -58,7 +59,7 @@ def expression(operator: str, *values: str) -> dict[str, object]:
 def test_label_selector_keeps_endpoints_that_match(parameters: dict[str, object], verdicts: Verdicts) -> None:
     fleet = [endpoint("a", labels={"zone": "a"}), endpoint("b", labels={"zone": "b"}), endpoint("c")]
 
-    assert judged("label-selector-filter", parameters, *fleet) == verdicts
+    assert verdicts_of("label-selector-filter", parameters, *fleet) == verdicts
 
 
 @pytest.mark.parametrize(
@@ -75,7 +76,7 @@ def test_label_selector_rejects_contradictory_expressions(
     parameters: dict[str, object], message: str
 ) -> None:
     with pytest.raises(ParametersError, match=message):
-        judged("label-selector-filter", parameters)
+        verdicts_of("label-selector-filter", parameters)
 
 
 @pytest.mark.parametrize(
@@ -94,7 +95,7 @@ def test_label_selector_rejects_contradictory_expressions(
 def test_decode_filter_keeps_endpoints_that_decode(role: str | None, *, kept: bool) -> None:
     labels = {} if role is None else {"llm-d.ai/role": role}
 
-    (verdict,) = judged("decode-filter", {}, endpoint(labels=labels))
+    (verdict,) = verdicts_of("decode-filter", {}, endpoint(labels=labels))
 
     assert verdict == (None if kept else f"label llm-d.ai/role is {role!r}, which does not decode")
 
@@ -132,7 +133,7 @@ def test_utilization_filter_drops_endpoints_known_to_be_above_a_limit(
 ) -> None:
     parameters: dict[str, object] = {"conditions": [{"metric": metric, "maxValue": 5}]}
 
-    assert judged("utilization-filter", parameters, candidate) == [verdict]
+    assert verdicts_of("utilization-filter", parameters, candidate) == [verdict]
 
 
 @pytest.mark.parametrize(
@@ -152,7 +153,7 @@ def test_utilization_filter_falls_back_only_when_it_would_drop_all(
     }
     fleet = [endpoint(f"e{n}", of=load(kv=0.9 if n < n_busy else 0.1)) for n in range(2)]
 
-    assert judged("utilization-filter", parameters, *fleet).count(None) == n_kept
+    assert verdicts_of("utilization-filter", parameters, *fleet).count(None) == n_kept
 
 
 STICKY, OTHER = held(gpu=8, cpu=10), held(gpu=2, cpu=10)
@@ -181,7 +182,7 @@ def test_affinity_filter_keeps_only_endpoints_that_hold_the_prompt(
 ) -> None:
     fleet = [endpoint("a", prefix=STICKY, in_flight=(1, sticky_tokens)), endpoint("b", prefix=OTHER)]
 
-    assert judged("prefix-cache-affinity-filter", parameters, *fleet) == verdicts
+    assert verdicts_of("prefix-cache-affinity-filter", parameters, *fleet) == verdicts
 
 
 @pytest.mark.parametrize(
@@ -193,11 +194,11 @@ def test_affinity_filter_keeps_only_endpoints_that_hold_the_prompt(
     ],
 )
 def test_affinity_filter_keeps_all_when_no_endpoint_is_sticky(candidate: Candidate) -> None:
-    assert judged("prefix-cache-affinity-filter", {}, candidate, endpoint("b", prefix=OTHER)) == ALL
+    assert verdicts_of("prefix-cache-affinity-filter", {}, candidate, endpoint("b", prefix=OTHER)) == ALL
 
 
 def test_affinity_filter_keeps_a_single_endpoint() -> None:
-    assert judged("prefix-cache-affinity-filter", {}, endpoint("b", prefix=OTHER)) == [None]
+    assert verdicts_of("prefix-cache-affinity-filter", {}, endpoint("b", prefix=OTHER)) == [None]
 
 
 @pytest.mark.parametrize(
@@ -210,4 +211,4 @@ def test_affinity_filter_keeps_a_single_endpoint() -> None:
 )
 def test_affinity_filter_rejects_unsupported_parameters(parameters: dict[str, object], message: str) -> None:
     with pytest.raises(ParametersError, match=message):
-        judged("prefix-cache-affinity-filter", parameters)
+        verdicts_of("prefix-cache-affinity-filter", parameters)

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from kvatlas.scorers.builtin import builtin_registry
+from kvatlas.scorers.core.candidates import Candidates
 from kvatlas.scorers.core.decision import Decision
 from kvatlas.scorers.core.model import Candidate, RequestView
 from kvatlas.scorers.core.params import BuildContext
@@ -14,6 +15,7 @@ from kvatlas.scorers.latency.cost import MAX_GROUPS, LatencyCostParams, LatencyC
 from kvatlas.scorers.latency.features import features
 from support.built import built
 from support.candidates import TIERS, endpoint, held, match_of
+from support.rating import rated, routed_to
 
 REQUEST = RequestView(model="m", now=0.0, n_tokens=160)
 GPU_3_CPU_TO_8 = match_of(0b111, 0b11111111, n_blocks=10)
@@ -45,7 +47,9 @@ PARAMS = LatencyCostParams(
 def test_features_are_tokens_ahead_to_compute_and_to_load(
     candidate: Candidate, expected: tuple[float, ...]
 ) -> None:
-    assert features(REQUEST.n_tokens, candidate, n_tiers=len(TIERS)) == expected
+    columns = features(REQUEST.n_tokens, Candidates.of([candidate]), n_tiers=len(TIERS))
+
+    assert tuple(float(each[0]) for each in columns) == expected
 
 
 @pytest.mark.parametrize(
@@ -59,14 +63,14 @@ def test_features_are_tokens_ahead_to_compute_and_to_load(
     ],
 )
 def test_scorer_rates_the_expected_milliseconds(candidate: Candidate, ms: float) -> None:
-    (rating,) = LatencyCostScorer(PARAMS, TIERS).rate(REQUEST, [candidate])
+    (rating,) = rated(LatencyCostScorer(PARAMS, TIERS), REQUEST, [candidate])
 
     assert rating.raw == pytest.approx(ms)
     assert rating.score == pytest.approx(1 / (1 + ms / 100))
 
 
 def answered(candidate: Candidate, n_tokens: int = 160) -> Decision:
-    return Decision("m", n_tokens, (candidate,), (), (0.0,), picked=(candidate.name,), tie=False)
+    return routed_to(candidate, n_tokens=n_tokens)
 
 
 def teach(scorer: LatencyCostScorer, *, prefill_ms: float, load_ms: float, labels: dict[str, str]) -> None:
@@ -97,8 +101,8 @@ def test_groups_are_learned_separately_and_reported_with_their_credits() -> None
     assert old.load_ms["cpu"] == pytest.approx(1.0, rel=0.1)
     assert old.credits == {"cpu": pytest.approx(0.75, abs=0.05)}
     assert new.credits == {"cpu": pytest.approx(0.2, abs=0.1)}
-    cold_old, cold_new = scorer.rate(
-        REQUEST, [endpoint("a", labels={"gpu": "old"}), endpoint("b", labels={"gpu": "new"})]
+    cold_old, cold_new = rated(
+        scorer, REQUEST, [endpoint("a", labels={"gpu": "old"}), endpoint("b", labels={"gpu": "new"})]
     )
     assert cold_old.score < cold_new.score
 
@@ -116,7 +120,7 @@ def test_configured_costs_stay_when_the_fit_is_off() -> None:
     teach(scorer, prefill_ms=4.0, load_ms=1.0, labels={})
 
     assert scorer.reports() == []
-    assert scorer.rate(REQUEST, [endpoint()])[0].raw == pytest.approx(30 + 160 / 15.928)
+    assert rated(scorer, REQUEST, [endpoint()])[0].raw == pytest.approx(30 + 160 / 15.928)
 
 
 def test_groups_are_bounded_and_further_ones_share_one() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 
+import numpy as np
 import pytest
 
 from kvatlas.scorers.core.base import Picker
@@ -17,7 +18,7 @@ N = 6000
 def shares(picker: Picker, totals: tuple[float, ...]) -> list[float]:
     """Count how often each endpoint is picked first."""
     rng = random.Random(7).random
-    first = Counter(picker.pick(totals, rng=rng)[0][0] for _ in range(N))
+    first = Counter(picker.pick(np.array(totals), rng=rng)[0][0] for _ in range(N))
     return [first[row] / N for row in range(len(totals))]
 
 
@@ -44,13 +45,13 @@ def test_weighted_picker_picks_zero_totals_last() -> None:
     rng = random.Random(7).random
 
     for _ in range(100):
-        picked, _ = WeightedRandomPicker(3).pick((0.0, 1.0, 2.0), rng=rng)
+        picked, _ = WeightedRandomPicker(3).pick(np.array((0.0, 1.0, 2.0)), rng=rng)
         assert picked[2] == 0
         assert set(picked[:2]) == {1, 2}
 
 
 def test_weighted_picker_survives_a_draw_of_zero() -> None:
-    picked, _ = WeightedRandomPicker(2).pick((1.0, 2.0), rng=lambda: 0.0)
+    picked, _ = WeightedRandomPicker(2).pick(np.array((1.0, 2.0)), rng=lambda: 0.0)
 
     assert set(picked) == {0, 1}
 
@@ -68,4 +69,4 @@ def test_weighted_picker_survives_a_draw_of_zero() -> None:
 def test_pickers_report_whether_chance_decided(
     picker: Picker, totals: tuple[float, ...], *, by_chance: bool
 ) -> None:
-    assert picker.pick(totals, rng=lambda: 0.5)[1] is by_chance
+    assert picker.pick(np.array(totals), rng=lambda: 0.5)[1] is by_chance

@@ -11,6 +11,7 @@ from kvatlas.sim.errors import ReplayError
 from kvatlas.sim.replay.dynamo_cost import DynamoCostScorer, dynamo_profile
 from kvatlas.sim.replay.policies import POLICIES, named_policy
 from kvatlas.sim.replay.router import RandomChoice, RoundRobin, RouteRequest, SessionHash
+from support.rating import decide, rated
 
 
 def make_request(session: str = "", *, servers: int = 3) -> RouteRequest:
@@ -79,7 +80,9 @@ def make_candidate(name: str, union: tuple[int, ...], *, ahead: int, usage: floa
 def test_dynamo_cost_is_the_formula(union: tuple[int, ...], ahead: int, usage: float, cost: float) -> None:
     scorer = DynamoCostScorer(block_size=16, gpu_blocks=100)
 
-    (rating,) = scorer.rate(RequestView("", 0.0, 320), [make_candidate("a", union, ahead=ahead, usage=usage)])
+    (rating,) = rated(
+        scorer, RequestView("", 0.0, 320), [make_candidate("a", union, ahead=ahead, usage=usage)]
+    )
 
     assert rating.raw == pytest.approx(cost)
     assert rating.score == pytest.approx(1 / (1 + cost))
@@ -91,10 +94,12 @@ def test_dynamo_profile_picks_the_lowest_cost() -> None:
         make_candidate("b", (12, 0, 0), ahead=0, usage=0.0),
     ]
 
-    decision = dynamo_profile(block_size=16, gpu_blocks=100).decide(
-        RequestView("", 0.0, 320), candidates, rng=lambda: 0.0
+    decision = decide(
+        dynamo_profile(block_size=16, gpu_blocks=100), RequestView("", 0.0, 320), candidates, rng=lambda: 0.0
     )
 
     assert decision.picked[0] == "b"
     bare = Candidate(name="c", address="c")
-    assert DynamoCostScorer(block_size=16, gpu_blocks=9).rate(RequestView("", 0.0, 32), [bare])[0].raw == 2.0
+    assert (
+        rated(DynamoCostScorer(block_size=16, gpu_blocks=9), RequestView("", 0.0, 32), [bare])[0].raw == 2.0
+    )

@@ -23,6 +23,7 @@ from kvatlas.scorers.core.decision import Decision
 from kvatlas.scorers.core.model import Candidate
 from kvatlas.sim.replay.size_curve import SizeCurve
 from support.fleets import make_config, make_fleet
+from support.rating import routed_to
 from support.waiting import until
 from unit.indexer.test_reuse_distance import brute_force
 
@@ -33,10 +34,10 @@ NOTHING = RankMatch((0,), (0,), 0)
 NOW = 1000.0
 
 
-def routed_to(name: str, *, block_size: int = BLOCK, reason: str | None = None) -> Decision:
+def decision_for(name: str, *, block_size: int = BLOCK, reason: str | None = None) -> Decision:
     match = PrefixMatch(("gpu",), block_size, 1, NOTHING)
     candidate = Candidate(name, f"{name}:80", prefix=match)
-    return Decision("", 0, [candidate], (), (), picked=(name,), tie=False, at=NOW, no_prefix_reason=reason)
+    return routed_to(candidate, at=NOW, no_prefix_reason=reason)
 
 
 def prompts(n: int, seed: int) -> list[Prefix]:
@@ -74,7 +75,7 @@ async def test_curve_is_that_of_caches_of_each_size_and_the_offline_one() -> Non
             keys = prefix.keys(BLOCK)[3::4]
             by_server[name].append(keys)
             offline.use(name, keys, prefix.n_tokens)
-            curve.routed(routed_to(name), prefix)
+            curve.routed(decision_for(name), prefix)
         found = await curve.look(sizes)
     n_tokens = sum(prefix.n_tokens for prefix in uses)
 
@@ -95,7 +96,7 @@ async def test_gpu_tier_bounds_the_curve_from_below() -> None:
     async with followed() as (fleet, curve):
         add(fleet, "a", gpu_blocks=160)
         for prefix in prompts(100, seed=2):
-            curve.routed(routed_to("a"), prefix)
+            curve.routed(decision_for("a"), prefix)
         found = await curve.look([0.0, 2.0, 4.0, 8.0])
     (server,) = found.servers
     rates = [point.hit_rate for point in found.points]
@@ -108,7 +109,7 @@ async def test_endpoint_has_no_points_when_the_memory_of_a_token_is_not_known() 
     async with followed(None) as (fleet, curve):
         add(fleet, "a")
         for prefix in prompts(50, seed=3) * 2:
-            curve.routed(routed_to("a"), prefix)
+            curve.routed(decision_for("a"), prefix)
         found = await curve.look()
     assert (found.points, found.servers[0].points) == ((), ())
     assert found.servers[0].hit_rate_unbounded > 0.5
@@ -118,9 +119,9 @@ async def test_request_is_passed_over_when_its_blocks_are_not_known() -> None:
     async with followed() as (fleet, curve):
         add(fleet, "a")
         (prefix,) = prompts(1, seed=1)
-        curve.routed(routed_to("a"), None)
-        curve.routed(routed_to("a", reason="no_tokenizer"), prefix)
-        curve.routed(routed_to("a"), Prefix(array("I")))
+        curve.routed(decision_for("a"), None)
+        curve.routed(decision_for("a", reason="no_tokenizer"), prefix)
+        curve.routed(decision_for("a"), Prefix(array("I")))
         assert await curve.look() == module.FleetCurve()
 
 
@@ -128,8 +129,8 @@ async def test_endpoint_is_followed_anew_with_another_block_size_and_forgotten_w
     async with followed() as (fleet, curve):
         add(fleet, "a")
         (prefix,) = prompts(1, seed=1)
-        curve.routed(routed_to("a"), prefix)
-        curve.routed(routed_to("a", block_size=128), prefix)
+        curve.routed(decision_for("a"), prefix)
+        curve.routed(decision_for("a", block_size=128), prefix)
         (server,) = (await curve.look()).servers
         assert (server.block_size, server.n_keys) == (128, prefix.n_tokens // 128)
         await fleet.remove("a")
@@ -140,7 +141,7 @@ async def test_latest_curve_is_kept_for_metrics(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(module, "REFRESH_S", 0.001)
     async with followed() as (fleet, curve):
         add(fleet, "a")
-        curve.routed(routed_to("a"), prompts(1, seed=1)[0])
+        curve.routed(decision_for("a"), prompts(1, seed=1)[0])
         await curve.stop()
         curve.start()
         await until(lambda: curve.latest.servers, what="a look")

@@ -13,12 +13,13 @@ from kvatlas.routing.observers.recorder import recorder as module
 from kvatlas.routing.observers.recorder.recorder import Fate, Recorder
 from kvatlas.routing.outcome import Completion, Outcome, Response, Usage, UsageGap
 from kvatlas.routing.router import Route
-from kvatlas.scorers.core.decision import Decision
 from kvatlas.sim.traces.mooncake import read_trace
 from kvatlas.sim.traces.trace import Trace
+from support.candidates import endpoint
+from support.rating import routed_to
 from support.waiting import until
 
-DECISION = Decision("", 0, (), (), (), picked=("a",), tie=False)
+DECISION = routed_to(endpoint("a"))
 
 
 def make_recorder(folder: Path, *, block_size: int = 64, max_files: int = 2) -> Recorder:

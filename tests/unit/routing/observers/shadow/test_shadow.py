@@ -20,9 +20,10 @@ from kvatlas.routing.plan.plan import make_plan
 from kvatlas.scorers.core.decision import Decision
 from kvatlas.scorers.core.model import Candidate, RequestView
 from kvatlas.scorers.core.profile import Profile
-from kvatlas.scorers.core.shadow import Draws
+from kvatlas.scorers.core.shadow import Draws, Repeat
 from support.candidates import endpoint, held, load
 from support.fleets import make_config
+from support.rating import decide
 from support.waiting import until
 
 HEAD = "apiVersion: kvatlas/v1\nkind: KVAtlasConfig\n"
@@ -39,6 +40,7 @@ plugins:
   - {type: weighted-random-picker}
 """
 )
+
 """With filters, scorers that learn from picks and from answers, and a picker that goes by chance."""
 
 VIEW = RequestView(model="m", now=1.0, n_tokens=160)
@@ -74,10 +76,10 @@ def routed(shadow: Shadow, profile: Profile, view: RequestView, fleet: list[Cand
     """Make a live decision, and pass it to the shadow."""
     draws = shadow.draws(Random(view.now).random)
     assert draws is not None
-    decision = profile.decide(view, fleet, rng=draws)
+    decision = decide(profile, view, fleet, rng=draws)
     if decision.picked:
         profile.picked(view, decision)
-        shadow.routed(view, decision, draws)
+        shadow.routed(view, decision, Repeat(decision.candidates, draws))
     return decision
 
 
@@ -217,8 +219,9 @@ async def test_count_begins_anew_with_another_live_configuration(tmp_path: Path)
     profile = live_profile()
     for generation in (1, 1, 2):
         draws = Draws(Random(1).random)
-        decision = profile.decide(VIEW, FLEET, rng=draws)
-        shadow.routed(VIEW, msgspec.structs.replace(decision, config_generation=generation), draws)
+        decision = decide(profile, VIEW, FLEET, rng=draws)
+        repeat = Repeat(decision.candidates, draws)
+        shadow.routed(VIEW, msgspec.structs.replace(decision, config_generation=generation), repeat)
     await settled()
 
     assert shadow.tally.compared == 1
@@ -263,9 +266,9 @@ async def test_answers_are_passed_over_before_the_file_is_read(tmp_path: Path) -
     shadow = make_shadow(tmp_path / "absent.yaml")
     profile = live_profile()
     draws = Draws(Random(1).random)
-    decision = profile.decide(VIEW, FLEET, rng=draws)
+    decision = decide(profile, VIEW, FLEET, rng=draws)
     shadow.first_token(decision, ttft_s=1.0)
-    shadow.routed(VIEW, decision, draws)
+    shadow.routed(VIEW, decision, Repeat(decision.candidates, draws))
     await settled()
     await reading(shadow)
 

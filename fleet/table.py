@@ -1,0 +1,261 @@
+"""State of all endpoints as columns, which decisions read."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from ..events.stream import Trust
+from ..indexer.match_columns import BLOCK_SIZE, N_BLOCKS, RANK, MatchColumns
+from ..scorers.core.candidates import (
+    CREDIT,
+    KV_UTILIZATION,
+    N_STATE,
+    REQUESTS,
+    RUNNING,
+    TOKENS,
+    TRUST_CODES,
+    UPDATED_AT,
+    WAITING,
+    Candidates,
+    Directory,
+)
+from ..scorers.core.columns import CodeArray, FloatArray
+from ..scorers.core.model import Adapters, InFlightLoad, Load
+from ..scorers.core.prefix_columns import PrefixColumns
+from .selection import Selections
+
+FROM_SCRAPES = (WAITING, RUNNING, KV_UTILIZATION, UPDATED_AT)
+"""Lines of the state that are unknown while the load is."""
+
+NO_EVENTS = 1.0
+"""Credit of a rank that publishes no events: what is known of it comes from elsewhere."""
+
+
+class FleetTable:
+    """A row per endpoint, in the order in which they were added; changed in place. For one event loop; no locks.
+
+    Rows of removed endpoints are closed up before the next decision, all at once.
+
+    Args:
+        trust_credit: see `FleetSettings`; a missing trust has credit 1.
+    """
+
+    def __init__(self, trust_credit: Mapping[Trust, float]) -> None:
+        self._credits = trust_credit
+        self._state: FloatArray = np.empty((N_STATE, 1))
+        self._cells = _cells_of(self._state)
+        """The same numbers: writing one costs half as much as through numpy."""
+        self._trust: CodeArray = np.empty(1, np.int8)
+        self._names: list[str | None] = []
+        """Names by row, None for a removed endpoint."""
+        self._addresses: list[str | None] = []
+        self._labels: list[Mapping[str, str]] = []
+        self._adapters: list[Adapters | None] = []
+        self._n_adapters = 0
+        self._trusts: list[dict[int, Trust]] = []
+        """By row, trust in the events of each rank that publishes any."""
+        self.rows: dict[str, int] = {}
+        """Row of each endpoint; valid until an endpoint is removed."""
+        self._n_gone = 0
+        self._oldest = math.inf
+        """At or before the oldest load, in monotonic seconds."""
+        self._directory: Directory | None = None
+        self._selections = Selections(Directory((), (), ()))
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    # -- endpoints ------------------------------------------------------------------------------------------------
+
+    def add(self, name: str, address: str | None, labels: Mapping[str, str]) -> None:
+        """Add an endpoint without load, events or requests. Cost: O(1), amortized.
+
+        Args:
+            name: unique name.
+            address: `host:port` that serves requests, None if it takes none.
+            labels: its labels.
+        """
+        row = len(self._names)
+        if row == len(self._trust):
+            self._grow()
+        self._names.append(name)
+        self._addresses.append(address)
+        self._labels.append(labels)
+        self._adapters.append(None)
+        self._trusts.append({})
+        self.rows[name] = row
+        self._state[:, row] = math.nan
+        self._state[REQUESTS, row] = self._state[TOKENS, row] = 0.0
+        self._show_trust(row)
+        self._directory = None
+
+    def remove(self, name: str) -> None:
+        """Remove an endpoint. Cost: O(1), and O(endpoints) once before the next decision."""
+        row = self.rows.pop(name)
+        self._names[row] = None
+        self._set_adapters(row, None)
+        self._n_gone += 1
+        self._directory = None
+
+    def relabel(self, name: str, labels: Mapping[str, str]) -> None:
+        """Replace the labels of an endpoint."""
+        self._labels[self.rows[name]] = labels
+        self._directory = None
+
+    # -- state ----------------------------------------------------------------------------------------------------
+
+    def set_load(self, name: str, load: Load) -> None:
+        """Show the newest load of an endpoint; an unknown name is ignored. Cost: O(1)."""
+        row = self.rows.get(name)
+        if row is None:
+            return
+        cells = self._cells
+        cells[WAITING, row], cells[RUNNING, row] = load.waiting, load.running
+        cells[KV_UTILIZATION, row], cells[UPDATED_AT, row] = load.kv_utilization, load.updated_at
+        if load.updated_at < self._oldest:  # noqa: PLR1730 - a third of the cost of `min`
+            self._oldest = load.updated_at
+        if load.adapters is not self._adapters[row]:
+            self._set_adapters(row, load.adapters)
+
+    def set_in_flight(self, name: str, load: InFlightLoad) -> None:
+        """Show the requests in flight of an endpoint; an unknown name is ignored. Cost: O(1)."""
+        row = self.rows.get(name)
+        if row is not None:
+            self._cells[REQUESTS, row], self._cells[TOKENS, row] = load.requests, load.tokens
+
+    def set_trust(self, name: str, rank: int, trust: Trust | None) -> None:
+        """Show the trust in the events of a rank, None if it publishes none. Unknown names are ignored."""
+        row = self.rows.get(name)
+        if row is None:
+            return
+        if trust is None:
+            self._trusts[row].pop(rank, None)
+        else:
+            self._trusts[row][rank] = trust
+        if rank == 0:
+            self._show_trust(row)
+
+    def use_credits(self, trust_credit: Mapping[Trust, float]) -> None:
+        """Replace the credit by trust. Cost: O(endpoints)."""
+        self._credits = trust_credit
+        for row in self.rows.values():
+            self._show_trust(row)
+
+    # -- requests -------------------------------------------------------------------------------------------------
+
+    def candidates(
+        self,
+        matches: MatchColumns | None,
+        *,
+        now: float,
+        stale_after_s: float,
+        doubts: Mapping[str, float],
+        subset: frozenset[str] | None = None,
+        labels: Mapping[str, str] | None = None,
+    ) -> Candidates:
+        """Return the endpoints that may take a request, in a table that does not change with this one.
+
+        Args:
+            matches: what each endpoint holds of the prompt, by row; None if that is unknown.
+            now: monotonic seconds.
+            stale_after_s: age at which a load is not believed any more.
+            doubts: further factors of credit by name.
+            subset: see `Selections.rows`.
+            labels: see `Selections.rows`.
+        Cost: a few operations on columns; O(1) per doubted endpoint, and per endpoint whose best rank is not rank 0.
+        """
+        directory = self.directory()
+        n = len(self._names)
+        state, trust = self._state[:, :n].copy(), self._trust[:n].copy()
+        if now - self._oldest > stale_after_s:
+            self._drop_stale(state, now, stale_after_s)
+        if matches is not None:
+            self._trust_in_best_ranks(matches, state, trust)
+        for name, factor in doubts.items():
+            row = self.rows.get(name)
+            if row is not None:
+                state[CREDIT, row] *= factor
+        adapters: Sequence[Adapters | None] = self._adapters.copy() if self._n_adapters else ()
+        prefix = prefix_columns(matches) if matches is not None else None
+        table = Candidates(directory, state, trust, prefix, adapters=adapters)
+        rows = self._selections.rows(subset, labels)
+        return table if rows is None else table.take(rows)
+
+    def directory(self) -> Directory:
+        """Return names, addresses and labels by row, after closing up. Cost: O(endpoints) after a change, else O(1)."""
+        if self._directory is None:
+            if self._n_gone:
+                self._close_up()
+            names = [name for name in self._names if name is not None]
+            self._directory = Directory(names, [each or "" for each in self._addresses], self._labels)
+            self._selections = Selections(self._directory)
+        return self._directory
+
+    def _drop_stale(self, state: FloatArray, now: float, stale_after_s: float) -> None:
+        updated_at = state[UPDATED_AT]
+        self._oldest = float(np.fmin.reduce(updated_at, initial=math.inf))
+        stale = np.flatnonzero(now - updated_at > stale_after_s)
+        if stale.size:
+            for line in FROM_SCRAPES:
+                state[line, stale] = math.nan
+
+    def _trust_in_best_ranks(self, matches: MatchColumns, state: FloatArray, trust: CodeArray) -> None:
+        ranks = matches.line(RANK)
+        if not ranks.any():
+            return
+        rows: list[int] = np.flatnonzero(ranks).tolist()
+        numbers: list[int] = ranks[rows].tolist()
+        for row, rank in zip(rows, numbers, strict=True):
+            trust[row], state[CREDIT, row] = self._shown(self._trusts[row].get(rank))
+
+    # -- rows -----------------------------------------------------------------------------------------------------
+
+    def _shown(self, trust: Trust | None) -> tuple[int, float]:
+        """Return code and credit of a trust."""
+        if trust is None:
+            return TRUST_CODES[Trust.DARK], NO_EVENTS
+        return TRUST_CODES[trust], self._credits.get(trust, 1.0)
+
+    def _show_trust(self, row: int) -> None:
+        self._trust[row], self._cells[CREDIT, row] = self._shown(self._trusts[row].get(0))
+
+    def _set_adapters(self, row: int, adapters: Adapters | None) -> None:
+        self._n_adapters += (adapters is not None) - (self._adapters[row] is not None)
+        self._adapters[row] = adapters
+
+    def _grow(self) -> None:
+        capacity = 2 * len(self._trust)
+        state, trust = np.empty((N_STATE, capacity)), np.empty(capacity, np.int8)
+        state[:, : len(self._trust)], trust[: len(self._trust)] = self._state, self._trust
+        self._state, self._trust, self._cells = state, trust, _cells_of(state)
+
+    def _close_up(self) -> None:
+        kept = [row for row, name in enumerate(self._names) if name is not None]
+        n = len(kept)
+        self._state[:, :n], self._trust[:n] = self._state[:, kept], self._trust[kept]
+        self._names = [self._names[row] for row in kept]
+        self._addresses = [self._addresses[row] for row in kept]
+        self._labels = [self._labels[row] for row in kept]
+        self._adapters = [self._adapters[row] for row in kept]
+        self._trusts = [self._trusts[row] for row in kept]
+        self.rows = {name: row for row, name in enumerate(self._names) if name is not None}
+        self._n_gone = 0
+
+
+def _cells_of(state: FloatArray) -> memoryview[float]:
+    return state.data.cast("B").cast("d", state.shape)
+
+
+def prefix_columns(matches: MatchColumns) -> PrefixColumns:
+    """Return matches in the form that scorers get."""
+    return PrefixColumns(
+        matches.tiers,
+        matches.figures[: 2 * len(matches.tiers) + N_BLOCKS],
+        *(matches.sizes or (matches.line(N_BLOCKS), matches.line(BLOCK_SIZE))),
+        is_known=matches.is_known,
+        interleaved=matches.interleaved,
+        other_ranks=matches.other_ranks,
+    )

@@ -1,0 +1,294 @@
+"""The endpoints that can take one request, as a table: a row per endpoint, a column per quantity."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+
+from ...events.stream import Trust
+from .columns import CodeArray, FloatArray, Mask, RowArray
+from .model import Adapters, Candidate, InFlightLoad, Load, RequestView
+from .prefix_columns import PrefixColumns
+
+T = TypeVar("T")
+
+WAITING, RUNNING, REQUESTS, KV_UTILIZATION, UPDATED_AT, TOKENS, CREDIT = range(7)
+"""Rows of `Candidates.state`."""
+
+N_STATE = 7
+"""Number of rows of `Candidates.state`."""
+
+TRUSTS = tuple(Trust)
+"""Trust by its code in `Candidates.trust`."""
+
+TRUST_CODES: Mapping[Trust, int] = MappingProxyType({trust: code for code, trust in enumerate(TRUSTS)})
+"""Code of a trust."""
+
+
+class LabelColumn(NamedTuple):
+    """The values of one label.
+
+    Attributes:
+        values: distinct values, None for endpoints without the label.
+        codes: position in `values`, one per row.
+    """
+
+    values: tuple[str | None, ...]
+    codes: RowArray
+
+    def mapped(self, function: Callable[[str | None], float]) -> FloatArray:
+        """Return a number per row. Cost: one call per distinct value."""
+        return np.array([function(value) for value in self.values], np.float64)[self.codes]
+
+    def where(self, function: Callable[[str | None], bool]) -> Mask:
+        """Return a mask of rows. Cost: one call per distinct value."""
+        return np.array([function(value) for value in self.values], np.bool_)[self.codes]
+
+
+class Directory:
+    """What seldom changes of endpoints. Immutable, so that decisions share it; a change makes a new one.
+
+    Args:
+        names: stable names from configuration or discovery.
+        addresses: `host:port` that serves requests, one per endpoint; empty for a row that is in no table.
+        labels: labels from configuration or discovery, one mapping per endpoint.
+    """
+
+    __slots__ = ("_labelled", "_rows", "addresses", "labels", "names")
+
+    def __init__(
+        self, names: Sequence[str], addresses: Sequence[str], labels: Sequence[Mapping[str, str]]
+    ) -> None:
+        self.names, self.addresses, self.labels = tuple(names), tuple(addresses), tuple(labels)
+        self._labelled: dict[str, LabelColumn] = {}
+        self._rows: dict[str, int] | None = None
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def labelled(self, key: str) -> LabelColumn:
+        """Return the values of a label.
+
+        Cost: O(endpoints) once per key, then O(1). Keys come from the configuration, so there are few.
+        """
+        column = self._labelled.get(key)
+        if column is None:
+            values: dict[str | None, int] = {}
+            codes = [values.setdefault(labels.get(key), len(values)) for labels in self.labels]
+            column = self._labelled[key] = LabelColumn(tuple(values), np.array(codes, np.intp))
+        return column
+
+    def row(self, name: str, rows: RowArray | None = None) -> int | None:
+        """Return the position of a name among these rows, None if it is not there; `rows` is None for all.
+
+        Cost: O(endpoints) once, then O(1), or O(rows).
+        """
+        if self._rows is None:
+            self._rows = {each: row for row, each in enumerate(self.names)}
+        place = self._rows.get(name)
+        if place is None or rows is None:
+            return place
+        found = np.flatnonzero(rows == place)
+        return int(found[0]) if len(found) else None
+
+    @staticmethod
+    def select(column: Sequence[T], rows: RowArray | None) -> Sequence[T]:
+        """Return a column of the directory by these rows; `rows` is None for all."""
+        return column if rows is None else [column[row] for row in rows.tolist()]
+
+
+class Candidates:
+    """Table of the endpoints that can take one request. Plugins read it; its arrays are not theirs to change.
+
+    It shows one moment: nothing of it changes with the fleet.
+
+    Args:
+        directory: names, addresses and labels.
+        state: float64 of shape (7, n): waiting and running requests of the last scrape; requests sent by this process that
+            have not ended; part of the GPU blocks that running requests hold (0 to 1), and monotonic seconds of the scrape;
+            uncached prompt tokens of requests sent by this process whose response has not begun; and the credit of prefix
+            scores (0 to 1). What comes from the scrape is NaN if the load is unknown or stale.
+        trust: int8 of length n, trust in the events from which prefixes are known; codes of `TRUSTS`.
+        prefix: cached prefixes of the request, None if it has no block keys.
+        adapters: LoRA adapters by row of the directory, None if an endpoint does not report them. Without a meaning in rows
+            whose load is unknown. Empty if no endpoint reports any.
+        rows: rows of the directory in this table, in its order; None for all. Decisions keep it, so it never changes.
+
+    Attributes:
+        directory: as above; `names` and the like select its rows.
+        rows: as above.
+        state: as above.
+        trust: as above.
+        prefix: as above.
+        waiting, running, kv_utilization, updated_at: rows of `state`, NaN if unknown.
+        in_flight_requests, in_flight_tokens, credit: rows of `state`.
+    """
+
+    __slots__ = (
+        "_adapters",
+        "credit",
+        "directory",
+        "in_flight_requests",
+        "in_flight_tokens",
+        "kv_utilization",
+        "prefix",
+        "rows",
+        "running",
+        "state",
+        "trust",
+        "updated_at",
+        "waiting",
+    )
+
+    waiting: FloatArray
+    running: FloatArray
+    kv_utilization: FloatArray
+    updated_at: FloatArray
+    in_flight_requests: FloatArray
+    in_flight_tokens: FloatArray
+    credit: FloatArray
+
+    def __init__(
+        self,
+        directory: Directory,
+        state: FloatArray,
+        trust: CodeArray,
+        prefix: PrefixColumns | None,
+        *,
+        adapters: Sequence[Adapters | None] = (),
+        rows: RowArray | None = None,
+    ) -> None:
+        self.directory, self.state, self.trust, self.prefix = directory, state, trust, prefix
+        self.rows, self._adapters = rows, adapters
+        (
+            self.waiting,
+            self.running,
+            self.in_flight_requests,
+            self.kv_utilization,
+            self.updated_at,
+            self.in_flight_tokens,
+            self.credit,
+        ) = state
+
+    @classmethod
+    def of(cls, candidates: Sequence[Candidate]) -> Candidates:
+        """Return the table of these endpoints. Cost: O(endpoints), slow; for tests, the simulator and reports."""
+        nan = math.nan
+        state = np.empty((N_STATE, len(candidates)))
+        for row, each in enumerate(candidates):
+            load, flying = each.load, each.in_flight
+            state[:, row] = (
+                (nan, nan, flying.requests, nan, nan, flying.tokens, each.credit)
+                if load is None
+                else (
+                    load.waiting, load.running, flying.requests, load.kv_utilization, load.updated_at, flying.tokens, each.credit
+                )
+            )  # fmt: skip
+        return cls(
+            Directory(
+                [each.name for each in candidates],
+                [each.address for each in candidates],
+                [each.labels for each in candidates],
+            ),
+            state,
+            np.array([TRUST_CODES[each.trust] for each in candidates], np.int8),
+            PrefixColumns.of([each.prefix for each in candidates]),
+            adapters=[each.load.adapters if each.load is not None else None for each in candidates],
+        )
+
+    def __len__(self) -> int:
+        return len(self.trust)
+
+    def __iter__(self) -> Iterator[Candidate]:
+        return map(self.__getitem__, range(len(self)))
+
+    def __getitem__(self, row: int) -> Candidate:
+        """Return one row as an object, which does not change with the table. Cost: about 4 us."""
+        waiting, running, requests, used, updated_at, tokens, credit = self.state[:, row].tolist()
+        place = self._place(row)
+        directory = self.directory
+        load = None
+        if updated_at == updated_at:  # noqa: PLR0124 - false for NaN alone, and ten times as fast as `isnan`
+            adapters = self._adapters[place] if self._adapters else None
+            load = Load(int(waiting), int(running), used, updated_at, adapters)
+        return Candidate(
+            directory.names[place],
+            directory.addresses[place],
+            directory.labels[place],
+            load,
+            self.prefix[row] if self.prefix is not None else None,
+            credit,
+            InFlightLoad(int(requests), int(tokens)),
+            TRUSTS[self.trust[row]],
+        )
+
+    # -- columns --------------------------------------------------------------------------------------------------
+
+    @property
+    def names(self) -> Sequence[str]:
+        """Stable names from configuration or discovery."""
+        return self._selected(self.directory.names)
+
+    @property
+    def addresses(self) -> Sequence[str]:
+        """`host:port` that serves requests."""
+        return self._selected(self.directory.addresses)
+
+    @property
+    def labels(self) -> Sequence[Mapping[str, str]]:
+        """Labels from configuration or discovery."""
+        return self._selected(self.directory.labels)
+
+    @property
+    def adapters(self) -> Sequence[Adapters | None]:
+        """LoRA adapters, None if the load is unknown or the engine does not report them."""
+        if not self._adapters:
+            return (None,) * len(self)
+        known = self.updated_at == self.updated_at  # false for NaN
+        return [
+            each if is_known else None
+            for each, is_known in zip(self._selected(self._adapters), known, strict=True)
+        ]
+
+    def labelled(self, key: str) -> LabelColumn:
+        """Return the values of a label. Its values may include some that no row of this table has."""
+        column = self.directory.labelled(key)
+        return column if self.rows is None else LabelColumn(column.values, column.codes[self.rows])
+
+    def row(self, name: str) -> int | None:
+        """Return the row of a name, None if it is not in the table."""
+        return self.directory.row(name, self.rows)
+
+    def name(self, row: int) -> str:
+        """Return the name in a row. Cost: O(1)."""
+        return self.directory.names[self._place(row)]
+
+    def uncached_tokens(self, request: RequestView) -> FloatArray:
+        """Return the prompt tokens that each endpoint is expected to compute, 0 if the prompt was not tokenized."""
+        if self.prefix is None:
+            return np.full(len(self), float(request.n_tokens))
+        uncached: FloatArray = request.n_tokens - np.floor(self.credit * self.prefix.usable_tokens)
+        return np.maximum(0.0, uncached)
+
+    # -- other tables ---------------------------------------------------------------------------------------------
+
+    def take(self, rows: RowArray) -> Candidates:
+        """Return the table of some rows, in the order of `rows`: row numbers, not a mask. It has its own arrays."""
+        return Candidates(
+            self.directory,
+            self.state[:, rows],
+            self.trust[rows],
+            self.prefix.take(rows) if self.prefix is not None else None,
+            adapters=self._adapters,
+            rows=rows if self.rows is None else self.rows[rows],
+        )
+
+    def _place(self, row: int) -> int:
+        return row if self.rows is None else int(self.rows[row])
+
+    def _selected(self, column: Sequence[T]) -> Sequence[T]:
+        return self.directory.select(column, self.rows)

@@ -1,0 +1,77 @@
+"""Types of columns, and the arithmetic that scorers share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+FloatArray: TypeAlias = NDArray[np.float64]
+"""One number per row, or several rows of them; NaN is unknown."""
+
+CodeArray: TypeAlias = NDArray[np.int8]
+"""Codes of a small set of values, one per row."""
+
+SmallFloats: TypeAlias = NDArray[np.float32]
+"""Numbers of kept decisions."""
+
+RowArray: TypeAlias = NDArray[np.intp]
+"""Row numbers."""
+
+Mask: TypeAlias = NDArray[np.bool_]
+"""Whether a row is kept, one per row."""
+
+
+def unknown_as_zero(scores: FloatArray) -> FloatArray:
+    """Return scores of at least 0, with 0 for an unknown input (NaN): what is not known must not look good."""
+    known: FloatArray = np.fmax(scores, 0.0)
+    return known
+
+
+def rate_by_load(column: FloatArray) -> FloatArray:
+    """Score numbers of requests `(max - n) / (max - min)`, or 1 if all known numbers are equal.
+
+    An unknown number scores 0 and is not part of min and max: an endpoint without metrics must not look idle.
+    """
+    least, most = least_and_most(column)
+    if most > least:
+        scores: FloatArray = (most - column) / (most - least)
+        return unknown_as_zero(scores)
+    return np.where(column == most, 1.0, 0.0)
+
+
+def least_and_most(column: FloatArray) -> tuple[float, float]:
+    """Return the lowest and the highest known number, NaN if none is known."""
+    return float(np.fmin.reduce(column, initial=np.nan)), float(np.fmax.reduce(column, initial=np.nan))
+
+
+def weighted_sums(scores: FloatArray, weights: Sequence[float]) -> FloatArray:
+    """Return the totals of scores of shape (scorers, candidates).
+
+    Products are added one scorer after the other, since the order of additions is part of a total.
+    """
+    products = np.array(weights, np.float64)[:, np.newaxis] * scores
+    if scores.shape[1] > 1:
+        totals: FloatArray = np.add.reduce(products, axis=0)
+        return totals
+    totals = np.zeros(scores.shape[1])
+    for product in products:  # numpy adds a single column in pairs
+        totals += product
+    return totals
+
+
+SHOWN_DIGITS = 7
+"""Digits of a 32-bit number that are shown: all that it has."""
+
+
+def shown(column: NDArray[np.float32 | np.float64]) -> FloatArray:
+    """Return numbers for people: of a 32-bit number the digits that it has, so that 0.1 does not read 0.10000000149."""
+    numbers = column.astype(np.float64)
+    if column.dtype == np.float64:
+        return numbers
+    with np.errstate(divide="ignore", invalid="ignore"):
+        scale = 10.0 ** (SHOWN_DIGITS - 1 - np.floor(np.log10(np.abs(numbers))))
+        rounded = np.rint(numbers * scale) / scale
+        return np.where(np.rint(numbers) == numbers, numbers, rounded)
