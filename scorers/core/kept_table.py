@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from .candidates import N_STATE, UPDATED_AT, Candidates, Directory
+from .candidates import CREDIT, N_STATE, UPDATED_AT, Candidates, Directory
 from .columns import CodeArray, FloatArray, RowArray, SmallFloats, shown
 from .prefix_columns import PrefixColumns
 
@@ -30,7 +30,8 @@ class KeptTable(msgspec.Struct, frozen=True, gc=False):
         directory: names, addresses and labels, shared with other decisions.
         rows: rows of the directory, None for all.
         counts: requests waiting, running and in flight; 0 if unknown.
-        figures: KV-cache utilization, age of the load in seconds (NaN if unknown), tokens in flight, and credit.
+        figures: KV-cache utilization, age of the load in seconds (NaN if unknown), and tokens in flight.
+        credit: by row, or one number for all.
         trust: codes of trust.
         prefix: prefixes of the rows in `holding`, None if the request has no block keys.
         holding: rows that hold something, or have another rank than 0; None for all.
@@ -40,6 +41,7 @@ class KeptTable(msgspec.Struct, frozen=True, gc=False):
     rows: RowArray | None
     counts: Counts
     figures: SmallFloats
+    credit: SmallFloats
     trust: CodeArray
     prefix: PrefixColumns | None
     holding: NDArray[np.uint16 | np.uint32] | None
@@ -49,8 +51,10 @@ class KeptTable(msgspec.Struct, frozen=True, gc=False):
         """Copy the columns of a table at the time `now`."""
         state, prefix = candidates.state, candidates.prefix
         counts = np.fmax(state[:N_COUNTS], 0.0)
-        figures = np.empty((N_STATE - N_COUNTS, len(candidates)), np.float32)
-        figures[:] = state[N_COUNTS:]
+        figures = np.empty((CREDIT - N_COUNTS, len(candidates)), np.float32)
+        figures[:] = state[N_COUNTS:CREDIT]
+        credit = candidates.credit
+        is_uniform = (credit == credit[:1]).all()
         figures[UPDATED_AT - N_COUNTS] = now - candidates.updated_at
         holding = prefix.holding if prefix is not None and len(candidates) > N_SMALL else None
         return cls(
@@ -58,6 +62,7 @@ class KeptTable(msgspec.Struct, frozen=True, gc=False):
             candidates.rows,
             _small(counts),
             figures,
+            credit[:1].astype(np.float32) if is_uniform else credit.astype(np.float32),
             candidates.trust.copy(),
             prefix.small(holding) if prefix is not None else None,
             _small(holding) if holding is not None else None,
@@ -69,7 +74,7 @@ class KeptTable(msgspec.Struct, frozen=True, gc=False):
     @property
     def n_bytes(self) -> int:
         """Bytes of all columns, those included that other decisions may share."""
-        n_bytes = self.counts.nbytes + self.figures.nbytes + self.trust.nbytes
+        n_bytes = self.counts.nbytes + self.figures.nbytes + self.credit.nbytes + self.trust.nbytes
         for each in (self.rows, self.holding):
             if each is not None:
                 n_bytes += each.nbytes
@@ -83,7 +88,8 @@ class KeptTable(msgspec.Struct, frozen=True, gc=False):
         """Return the candidates as a table, without their LoRA adapters; `now` as given to `of`."""
         state = np.empty((N_STATE, len(self)))
         state[:N_COUNTS] = self.counts
-        state[N_COUNTS:] = shown(self.figures)
+        state[N_COUNTS:CREDIT] = shown(self.figures)
+        state[CREDIT] = shown(self.credit)
         state[UPDATED_AT] = now - state[UPDATED_AT]
         state[:2, np.isnan(state[UPDATED_AT])] = np.nan
         return Candidates(self.directory, state, self.trust, self.prefixes(), rows=self.rows)
