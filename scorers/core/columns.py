@@ -53,14 +53,15 @@ def weighted_sums(scores: FloatArray, weights: Sequence[float]) -> FloatArray:
     Products are added one scorer after the other, since the order of additions is part of a total.
     """
     products: FloatArray = np.array(weights, np.float64)[:, np.newaxis] * scores
-    if scores.shape[1] > 1:
-        totals: FloatArray = np.empty(scores.shape[1])
+    n = int(scores.shape[1])
+    if n > 1:
+        totals = np.empty(n)
         np.add.reduce(products, axis=0, out=totals)
         return totals
     total = 0.0
     for product in products.ravel().tolist():  # numpy adds a single column in pairs
         total += product
-    return np.full(scores.shape[1], total)
+    return np.full(n, total)
 
 
 SHOWN_DIGITS = 7
