@@ -22,7 +22,7 @@ from ..scorers.core.candidates import (
     Candidates,
     Directory,
 )
-from ..scorers.core.columns import CodeArray, FloatArray, RowArray
+from ..scorers.core.columns import CodeArray, FloatArray
 from ..scorers.core.model import Adapters, InFlightLoad, Load
 from ..scorers.core.prefix_columns import PrefixColumns
 from .selection import Selections
@@ -46,7 +46,7 @@ class FleetTable:
     def __init__(self, trust_credit: Mapping[Trust, float]) -> None:
         self._credits = trust_credit
         self._state: FloatArray = np.empty((N_STATE, 1))
-        self._cells = memoryview(self._state)
+        self._cells = _cells_of(self._state)
         """The same numbers: writing one costs half as much as through numpy."""
         self._trust: CodeArray = np.empty(1, np.int8)
         self._names: list[str | None] = []
@@ -206,8 +206,9 @@ class FleetTable:
         ranks = matches.line(RANK)
         if not ranks.any():
             return
-        rows: RowArray = np.flatnonzero(ranks)
-        for row, rank in zip(rows.tolist(), ranks[rows].tolist(), strict=True):
+        rows: list[int] = np.flatnonzero(ranks).tolist()
+        numbers: list[int] = ranks[rows].tolist()
+        for row, rank in zip(rows, numbers, strict=True):
             trust[row], state[CREDIT, row] = self._shown(self._trusts[row].get(rank))
 
     # -- rows -----------------------------------------------------------------------------------------------------
@@ -229,7 +230,7 @@ class FleetTable:
         capacity = 2 * len(self._trust)
         state, trust = np.empty((N_STATE, capacity)), np.empty(capacity, np.int8)
         state[:, : len(self._trust)], trust[: len(self._trust)] = self._state, self._trust
-        self._state, self._trust, self._cells = state, trust, memoryview(state)
+        self._state, self._trust, self._cells = state, trust, _cells_of(state)
 
     def _close_up(self) -> None:
         kept = [row for row, name in enumerate(self._names) if name is not None]
@@ -242,6 +243,10 @@ class FleetTable:
         self._trusts = [self._trusts[row] for row in kept]
         self.rows = {name: row for row, name in enumerate(self._names) if name is not None}
         self._n_gone = 0
+
+
+def _cells_of(state: FloatArray) -> memoryview[float]:
+    return state.data.cast("B").cast("d", state.shape)
 
 
 def prefix_columns(matches: MatchColumns) -> PrefixColumns:

@@ -16,10 +16,10 @@ from .match_columns import Figures, Runs
 
 _Items: TypeAlias = array[int] | bytes | memoryview
 _Row: TypeAlias = tuple[BlockKey, int, EngineHash | None]
-_Rank: TypeAlias = tuple[Sequence[bytes], int, Sequence[tuple[bytes, int]], tuple[int, int, bool, bool]]
 
 class Layouts:
-    def __new__(cls, ranks: Sequence[_Rank], /) -> Self: ...
+    # `RankLayout.packed` of each rank; row, number, is_first and shares_row of each
+    def __new__(cls, packed: Sequence[_Items], places: _Items, /) -> Self: ...
 
 class Index:
     def open(self) -> HolderId: ...

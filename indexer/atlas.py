@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from ..events.model import Event
@@ -66,6 +66,9 @@ class Atlas:
         self._endpoints: dict[str, dict[int, RankLedger]] = {}
         self._plan: MatchPlan | None = None
         """Cache, rebuilt at the first match after a change of any rank's layout."""
+        self._planned: dict[tuple[str, int], PlannedRank] = {}
+        """Ranks with a layout, by endpoint and number, but for those in `_changed`."""
+        self._changed: set[tuple[str, int]] = set()
 
     @property
     def core_name(self) -> str:
@@ -287,24 +290,27 @@ class Atlas:
             index_for=self._index_for,
             shared=self._shared_of(endpoint),
             on_source=changed,
-            on_layout=self._forget_plan,
+            on_layout=lambda: self._layout_changed(endpoint, rank),
         )
-
-    def _planned_ranks(self) -> Iterator[PlannedRank]:
-        for endpoint, ledgers in self._endpoints.items():
-            for rank, ledger in ledgers.items():
-                layout, size = ledger.layout(), ledger.block_size
-                if layout is not None and size is not None:
-                    yield PlannedRank(endpoint, rank, size, layout)
 
     def _make_plan(self, endpoints: tuple[str, ...]) -> MatchPlan:
         self._drop_unused_indexes()
+        for endpoint, rank in self._changed:
+            self._planned.pop((endpoint, rank), None)
+            ledger = self._endpoints.get(endpoint, {}).get(rank)
+            if ledger is None:
+                continue
+            layout, size = ledger.layout(), ledger.block_size
+            if layout is not None and size is not None:
+                self._planned[endpoint, rank] = PlannedRank(endpoint, rank, size, layout)
+        self._changed.clear()
         self._plan = MatchPlan(
-            self._planned_ranks(), tiers=self.tiers.names, index_for=self._index_for, endpoints=endpoints
+            self._planned.values(), tiers=self.tiers.names, index_for=self._index_for, endpoints=endpoints
         )
         return self._plan
 
-    def _forget_plan(self) -> None:
+    def _layout_changed(self, endpoint: str, rank: int) -> None:
+        self._changed.add((endpoint, rank))
         self._plan = None
 
     def _shared_of(self, endpoint: str) -> SharedHolders:

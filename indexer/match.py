@@ -8,8 +8,10 @@ Source of the reuse rule: vLLM 0.32 KVCacheManager and OffloadingConnectorSchedu
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 
 import msgspec
@@ -164,7 +166,7 @@ class Window:
     n_blocks: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class RankLayout:
     """The holders of one rank by tier.
 
@@ -183,6 +185,21 @@ class RankLayout:
         """Blocks that can only be loaded together from the slower tiers: the largest chunk of any."""
         return max(self.chunks[1:], default=1)
 
+    @cached_property
+    def packed(self) -> array[int]:
+        """The layout as numbers, for the native core: a matcher is made from those of all ranks whenever one changes.
+
+        They are the chunk of slower tiers, the number of tiers, that of windows; the holders of each tier, after their
+        number; the blocks of each window, then its holders, after their number.
+        """
+        numbers = array("Q", (self.slow_chunk, len(self.tiers), len(self.windows)))
+        for tier in self.tiers:
+            numbers.extend(_counted(tier))
+        for window in self.windows:
+            numbers.append(window.n_blocks)
+            numbers.extend(_counted(window.holders))
+        return numbers
+
 
 def measure(
     presence: Sequence[PresenceRun], layout: RankLayout, *, n_tokens: int, block_size: int
@@ -197,6 +214,15 @@ def measure(
         _union_runs(tiers),
         _usable(tiers, presence, layout, n_tokens, block_size),
     )
+
+
+def _counted(mask: int) -> list[int]:
+    holders: list[int] = []
+    while mask:
+        lowest = mask & -mask
+        holders.append(lowest.bit_length() - 1)
+        mask ^= lowest
+    return [len(holders), *holders]
 
 
 def leading_blocks(bits: int) -> int:

@@ -45,7 +45,11 @@ class NativeIndex(_native.Index):
 
     def matcher(self, ranks: Sequence[MatchedRank], *, block_size: int) -> NativeMatcher:
         """See `BlockIndex.matcher`."""
-        return NativeMatcher(self, _native.Layouts([_layout_row(each) for each in ranks]), block_size)
+        places = array("Q")
+        for row, number, _, is_first, shares_row in ranks:
+            places.extend((row, number, is_first, shares_row))
+        layouts = _native.Layouts([rank.layout.packed for rank in ranks], places)
+        return NativeMatcher(self, layouts, block_size)
 
     def items(self, holder: HolderId) -> Iterator[tuple[int, int]]:
         """See `BlockIndex.items`. Raises RuntimeError if the holder changes before the end."""
@@ -85,19 +89,3 @@ def prefix_keys(
     if extras or tokens.typecode != "I" or block_size < 1:
         return python_prefix_keys(tokens, block_size, seed=seed, parent=parent, extras=extras)
     return array("Q", _native.prefix_keys(tokens, block_size, seed, parent))
-
-
-def _layout_row(
-    rank: MatchedRank,
-) -> tuple[list[bytes], int, list[tuple[bytes, int]], tuple[int, int, bool, bool]]:
-    row, number, layout, is_first, shares_row = rank
-    return (
-        [_mask_bytes(holders) for holders in layout.tiers],
-        layout.slow_chunk,
-        [(_mask_bytes(window.holders), window.n_blocks) for window in layout.windows],
-        (row, number, is_first, shares_row),
-    )
-
-
-def _mask_bytes(holders: int) -> bytes:
-    return holders.to_bytes((holders.bit_length() + 7) // 8, "little")

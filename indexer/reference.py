@@ -223,7 +223,9 @@ class ReferenceMatcher:
         shared = array("i")
         lines = figures[len(figures) - N_BESIDE_TIERS :]
         for row, number, layout, is_first, shares_row in self.ranks:
-            if is_first:
+            if (
+                is_first and lines[RANK, row] == number
+            ):  # else another rank was found with blocks of another size
                 lines[N_BLOCKS, row] = len(keys)
             match = measure(presence, layout, n_tokens=n_tokens, block_size=self.block_size)
             if not any(match.tier_blocks):

@@ -28,7 +28,9 @@ public:
     // Writes the matches of one prompt and block size, of ranks that other sizes may share a row with.
     void fill(const Layouts& layouts, Matcher& matcher, size_t n_blocks, size_t block_size) {
         for (size_t rank = 0; rank < layouts.n_ranks(); ++rank) {
-            if (layouts.place(rank).is_first) line(kNBlocks)[layouts.place(rank).row] = as_int(n_blocks);
+            const Place& place = layouts.place(rank);
+            // Another rank of the row may have been found with blocks of another size.
+            if (place.is_first && line(kNumber)[place.row] == as_int(place.number)) line(kNBlocks)[place.row] = as_int(n_blocks);
         }
         matcher.match(layouts, [&](size_t rank, const RankMatch& match) {
             const Place& place = layouts.place(rank);

@@ -52,46 +52,59 @@ PyObject* xxh3_64(PyObject*, Call call) {
     }, nullptr);
 }
 
-// -- layouts ------------------------------------------------------------------------------------------------------
+KeySpan span_of(const Buffer& keys) { return {keys.data(), keys.n_bytes() / sizeof(uint64_t)}; }
 
-std::vector<HolderId> holders_of(PyObject* mask) {
-    const Buffer bytes(mask, 1, "B", "holders");
-    const auto* in = static_cast<const uint8_t*>(bytes.data());
-    std::vector<HolderId> holders;
-    for (size_t byte = 0; byte < bytes.n_bytes(); ++byte) {
-        for (unsigned bits = in[byte]; bits != 0; bits &= bits - 1)
-            holders.push_back(static_cast<HolderId>(byte * 8 + static_cast<size_t>(std::countr_zero(bits))));
-    }
-    return holders;
-}
+// -- layouts ------------------------------------------------------------------------------------------------------
 
 Reference item(PyObject* sequence, Py_ssize_t i) { return Reference(PySequence_GetItem(sequence, i)); }
 
-size_t as_row(PyObject* object, const char* what) {
-    const size_t value = as_count(object, 0, what);
-    if (value > 0x7fffffff) raise(PyExc_ValueError, "a row or number of a rank is beyond 32 bits");
-    return value;
-}
+// Reads the numbers of a packed layout (RankLayout.packed in indexer/match.py), one after the other.
+class PackedReader {
+public:
+    explicit PackedReader(KeySpan numbers) : numbers_(numbers) {}
 
-Place place_of(PyObject* place) {
-    const bool is_first = PyObject_IsTrue(item(place, 2).get()) == 1, shares_row = PyObject_IsTrue(item(place, 3).get()) == 1;
-    return {as_row(item(place, 0).get(), "row"), as_row(item(place, 1).get(), "number"), is_first, shares_row};
+    size_t next(size_t most) {
+        if (at_ == numbers_.size() || numbers_[at_] > most) raise(PyExc_ValueError, "a packed layout ends early, or has an impossible number");
+        return numbers_[at_++];
+    }
+    std::vector<HolderId> holders() {
+        std::vector<HolderId> holders(next(numbers_.size()));
+        for (HolderId& holder : holders) holder = static_cast<HolderId>(next(~HolderId{0} - 1));
+        return holders;
+    }
+    bool is_at_end() const { return at_ == numbers_.size(); }
+
+private:
+    KeySpan numbers_;
+    size_t at_ = 0;
+};
+
+void add_layout(Layouts& layouts, PackedReader packed, PackedReader& places) {
+    constexpr size_t kAny = ~size_t{0}, kMost = 0x7fffffff;
+    const Place place{places.next(kMost), places.next(kMost), places.next(1) != 0, places.next(1) != 0};
+    const size_t chunk = packed.next(kAny), n_tiers = packed.next(kAny), n_windows = packed.next(kAny);
+    if (chunk == 0) raise(PyExc_ValueError, "chunk must be at least 1 block");
+    if (n_tiers == 0) raise(PyExc_ValueError, "a layout needs at least one tier");
+    layouts.add_rank(place, chunk);
+    for (size_t tier = 0; tier < n_tiers; ++tier) layouts.add_tier(packed.holders());
+    for (size_t window = 0; window < n_windows; ++window) {
+        const size_t n_blocks = packed.next(kAny);
+        layouts.add_window(packed.holders(), n_blocks);
+    }
+    if (!packed.is_at_end()) raise(PyExc_ValueError, "a packed layout has more numbers than it describes");
 }
 
 PyObject* new_layouts(PyTypeObject* type, PyObject* args, PyObject* named) {
     return guarded([&]() -> PyObject* {
-        if (named != nullptr && PyDict_Size(named) != 0) raise(PyExc_TypeError, "Layouts takes no named arguments");
-        expect_arguments(PyTuple_Size(args), 1);
+        expect_arguments(PyTuple_Size(args) + (named == nullptr ? 0 : 3 * PyDict_Size(named)), 2);  // none has a name
         auto layouts = std::make_unique<Layouts>();
-        for_each(PyTuple_GetItem(args, 0), [&](PyObject* row) {
-            layouts->add_rank(place_of(item(row, 3).get()), as_count(item(row, 1).get(), 1, "chunk"));
-            for_each(item(row, 0).get(), [&](PyObject* mask) { layouts->add_tier(holders_of(mask)); });
-            if (layouts->n_tiers(layouts->n_ranks() - 1) == 0) raise(PyExc_ValueError, "a layout needs at least one tier");
-            for_each(item(row, 2).get(), [&](PyObject* window) {
-                const auto holders = holders_of(item(window, 0).get());
-                layouts->add_window(holders, as_count(item(window, 1).get(), 0, "window blocks"));
-            });
+        const Buffer places(PyTuple_GetItem(args, 1), 8, "QL", "places");
+        PackedReader next_place(span_of(places));
+        for_each(PyTuple_GetItem(args, 0), [&](PyObject* packed) {
+            const Buffer numbers(packed, 8, "QL", "packed layouts");
+            add_layout(*layouts, PackedReader(span_of(numbers)), next_place);
         });
+        if (!next_place.is_at_end()) raise(PyExc_ValueError, "there are more places than layouts");
         return wrap(type, layouts.release());
     }, nullptr);
 }
@@ -127,8 +140,6 @@ HolderId holder_of(PyObject* object) {
     }
     return static_cast<HolderId>(*value);
 }
-
-KeySpan span_of(const Buffer& keys) { return {keys.data(), keys.n_bytes() / sizeof(uint64_t)}; }
 
 PyObject* new_index(PyTypeObject* type, PyObject* args, PyObject* named) {
     return guarded([&]() -> PyObject* {

@@ -62,7 +62,10 @@ def index_of(core: IndexCore, blocks: list[int]) -> BlockIndex:
 
 
 def prefix_of(n_blocks: int, n_tokens: int) -> Prefix:
-    return Prefix.from_keys({size: array("Q", range(n_blocks)) for size in SIZES}, n_tokens=n_tokens)
+    """Return a prompt with `n_blocks` of the smaller size, and half as many of the other."""
+    return Prefix.from_keys(
+        {2: array("Q", range(n_blocks)), 4: array("Q", range(n_blocks // 2))}, n_tokens=n_tokens
+    )
 
 
 @given(
@@ -73,9 +76,9 @@ def test_every_endpoint_is_matched_on_its_best_rank(
 ) -> None:
     held: dict[str, dict[int, Best]] = {}
     for endpoint, rank, size, layout in ranks:
-        known = blocks[SIZES.index(size)][:n_blocks]
-        match = naive_match(known, layout, n_tokens=n_tokens, block_size=size)
-        held.setdefault(endpoint, {})[rank] = Best(rank, size, n_blocks, match)
+        n_keys = n_blocks * SIZES[0] // size
+        match = naive_match(blocks[SIZES.index(size)][:n_keys], layout, n_tokens=n_tokens, block_size=size)
+        held.setdefault(endpoint, {})[rank] = Best(rank, size, n_keys, match)
     best = {
         endpoint: max(own.values(), key=lambda one: (one.held.usable_blocks * one.block_size, -one.rank))
         for endpoint, own in held.items()
@@ -105,7 +108,7 @@ def test_best_rank_is_that_with_most_usable_tokens_when_block_sizes_differ(core:
         PlannedRank("a", 1, 4, RankLayout((2, 0), (1, 1))),
     ]
 
-    match = MatchPlan(ranks, tiers=TIERS, index_for=indexes.__getitem__).match(prefix_of(3, 13))["a"]
+    match = MatchPlan(ranks, tiers=TIERS, index_for=indexes.__getitem__).match(prefix_of(4, 13))["a"]
 
     assert (match.rank, match.usable_tokens, match.rank_usable_tokens) == (1, 8, {0: 6, 1: 8})
 
@@ -116,7 +119,7 @@ def test_endpoints_that_hold_nothing_share_one_match(core: IndexCore) -> None:
     ranks = [
         PlannedRank(name, 0, 4, RankLayout((1 << number, 0), (1, 1))) for number, name in enumerate("abc")
     ]
-    matches = MatchPlan(ranks, tiers=TIERS, index_for=lambda _: index).match(prefix_of(2, 9))
+    matches = MatchPlan(ranks, tiers=TIERS, index_for=lambda _: index).match(prefix_of(4, 9))
     assert (matches["a"].usable_blocks, matches["b"].usable_blocks) == (2, 0)
     assert matches["b"] is matches["c"]
 

@@ -27,14 +27,18 @@ else:
 FIGURES = np.zeros((7, 2), np.int32)
 """Of one tier and two rows."""
 
-IN_ROW_2: Any = ([b"\1"], 1, [], (2, 0, True, False))
-TWO_TIERS: Any = ([b"\1", b"\1"], 1, [], (0, 0, True, False))
-
 MANY = 20_000  # more keys than a holder may have to be closed on the spot
 
 
 def keys(*values: int) -> array[int]:
     return array("Q", values)
+
+
+PLACE = keys(0, 0, 1, 0)
+"""Of a rank in row 0, without others."""
+
+ONE_TIER, TWO_TIERS = keys(1, 1, 0, 1, 0), keys(1, 2, 0, 1, 0, 1, 1)
+"""Packed layouts."""
 
 
 def key_range(begin: int, end: int) -> array[int]:
@@ -250,15 +254,24 @@ def test_writers_of_different_threads_do_not_lose_blocks() -> None:
         pytest.param("sweep", (-1,), ValueError, id="negative_sweep"),
         pytest.param("run_rows", (None,), TypeError, id="no_keys"),
         pytest.param("match_into", (b"", None, 1, 1, FIGURES), TypeError, id="no_layouts"),
-        pytest.param("match_into", (b"", Layouts([]), -1, 1, FIGURES), ValueError, id="negative_tokens"),
-        pytest.param("match_into", (b"", Layouts([]), 1, 0, FIGURES), ValueError, id="block_size"),
-        pytest.param("match_into", (b"", Layouts([]), 1, 1, FIGURES[0]), TypeError, id="one_line"),
-        pytest.param("match_into", (b"", Layouts([]), 1, 1, FIGURES[:5]), TypeError, id="no_tier"),
-        pytest.param("match_into", (b"", Layouts([]), 1, 1, FIGURES.astype("f")), TypeError, id="floats"),
-        pytest.param("match_into", (b"", Layouts([]), 1, 1, FIGURES.T), ValueError, id="wrong_order"),
-        pytest.param("match_into", (b"", Layouts([]), 1, 1, bytes(28)), BufferError, id="read_only"),
-        pytest.param("match_into", (b"", Layouts([IN_ROW_2]), 1, 1, FIGURES), ValueError, id="few_rows"),
-        pytest.param("match_into", (b"", Layouts([TWO_TIERS]), 1, 1, FIGURES), ValueError, id="few_tiers"),
+        pytest.param("match_into", (b"", Layouts([], b""), -1, 1, FIGURES), ValueError, id="negative_tokens"),
+        pytest.param("match_into", (b"", Layouts([], b""), 1, 0, FIGURES), ValueError, id="block_size"),
+        pytest.param("match_into", (b"", Layouts([], b""), 1, 1, FIGURES[0]), TypeError, id="one_line"),
+        pytest.param("match_into", (b"", Layouts([], b""), 1, 1, FIGURES[:5]), TypeError, id="no_tier"),
+        pytest.param(
+            "match_into", (b"", Layouts([], b""), 1, 1, FIGURES.astype("f")), TypeError, id="floats"
+        ),
+        pytest.param("match_into", (b"", Layouts([], b""), 1, 1, FIGURES.T), ValueError, id="wrong_order"),
+        pytest.param("match_into", (b"", Layouts([], b""), 1, 1, bytes(28)), BufferError, id="read_only"),
+        pytest.param(
+            "match_into",
+            (b"", Layouts([ONE_TIER], keys(2, 0, 1, 0)), 1, 1, FIGURES),
+            ValueError,
+            id="few_rows",
+        ),
+        pytest.param(
+            "match_into", (b"", Layouts([TWO_TIERS], PLACE), 1, 1, FIGURES), ValueError, id="few_tiers"
+        ),
         pytest.param("page", (0, 0, None), ValueError, id="empty_page"),
         pytest.param("page", (0, 1, 5), TypeError, id="cursor_number"),
         pytest.param("page", (0, 1, (1, 2**32)), ValueError, id="cursor_beyond"),
@@ -276,26 +289,30 @@ def test_malformed_arguments_raise(
     assert list(index.items(HolderId(0))) == [(1, 1)]
 
 
-PLACE = (0, 0, True, False)
-MALFORMED_RANKS: dict[str, tuple[Any, type[Exception]]] = {
-    "number": (5, TypeError),
-    "rank_number": ([5], TypeError),
-    "no_tiers": ([([], 1, [], PLACE)], ValueError),
-    "chunk_of_nothing": ([([b"\1"], 0, [], PLACE)], ValueError),
-    "no_windows": ([([b"\1"], 1)], IndexError),
-    "no_place": ([([b"\1"], 1, [])], IndexError),
-    "negative_row": ([([b"\1"], 1, [], (-1, 0, True, False))], ValueError),
-    "huge_number": ([([b"\1"], 1, [], (0, 2**31, True, False))], ValueError),
-    "short_place": ([([b"\1"], 1, [], (0, 0))], IndexError),
-    "mask_text": ([(["x"], 1, [], PLACE)], TypeError),
-    "negative_window": ([([b"\1"], 1, [(b"\1", -1)], PLACE)], ValueError),
+MALFORMED_RANKS: dict[str, tuple[Any, Any, type[Exception]]] = {
+    "number": (5, PLACE, TypeError),
+    "rank_number": ([5], PLACE, TypeError),
+    "part_of_a_number": ([b"1234567"], PLACE, ValueError),
+    "empty": ([keys()], PLACE, ValueError),
+    "no_tiers": ([keys(1, 0, 0)], PLACE, ValueError),
+    "chunk_of_nothing": ([keys(0, 1, 0, 1, 0)], PLACE, ValueError),
+    "ends_early": ([keys(1, 1, 1, 1, 0)], PLACE, ValueError),
+    "many_holders": ([keys(1, 1, 0, 2**63, 0)], PLACE, ValueError),
+    "huge_holder": ([keys(1, 1, 0, 1, 2**32 - 1)], PLACE, ValueError),
+    "rest": ([keys(1, 1, 0, 1, 0, 7)], PLACE, ValueError),
+    "no_place": ([ONE_TIER], keys(), ValueError),
+    "short_place": ([ONE_TIER], keys(0, 0, 1), ValueError),
+    "second_place": ([ONE_TIER], PLACE + PLACE, ValueError),
+    "huge_row": ([ONE_TIER], keys(2**31, 0, 1, 0), ValueError),
+    "huge_number": ([ONE_TIER], keys(0, 2**31, 1, 0), ValueError),
+    "no_truth": ([ONE_TIER], keys(0, 0, 2, 0), ValueError),
 }
 
 
-@pytest.mark.parametrize(("ranks", "error"), MALFORMED_RANKS.values(), ids=MALFORMED_RANKS)
-def test_malformed_layouts_raise(ranks: Any, error: type[Exception]) -> None:
+@pytest.mark.parametrize(("packed", "places", "error"), MALFORMED_RANKS.values(), ids=MALFORMED_RANKS)
+def test_malformed_layouts_raise(packed: Any, places: Any, error: type[Exception]) -> None:
     with pytest.raises(error):
-        Layouts(ranks)
+        Layouts(packed, places)
 
 
 def test_arguments_may_be_named() -> None:
@@ -325,4 +342,4 @@ def test_index_and_layouts_take_no_other_arguments() -> None:
         make(1)
     make = Layouts
     with pytest.raises(TypeError):
-        make([], ranks=[])
+        make([], places=b"")
