@@ -99,7 +99,7 @@ def explained_endpoints(decision: Decision) -> list[Endpoint]:
         for name, address, trust, credit, load, flying, prefix in zip(
             candidates.names,
             candidates.addresses,
-            [TRUSTS[code].value for code in candidates.trust.tolist()],
+            _trusts(candidates),
             candidates.credit.tolist(),
             _loads(candidates, decision.at),
             map(InFlight, _integers(candidates.in_flight_requests), _integers(candidates.in_flight_tokens)),
@@ -107,6 +107,11 @@ def explained_endpoints(decision: Decision) -> list[Endpoint]:
             strict=False,
         )
     ]  # fmt: skip
+
+
+def _trusts(candidates: Candidates) -> list[str]:
+    codes: list[int] = candidates.trust.tolist()
+    return [TRUSTS[code].value for code in codes]
 
 
 def _scores(decision: Decision) -> Iterator[Iterator[Score]]:
@@ -163,7 +168,8 @@ def _held(prefixes: PrefixColumns) -> Iterator[Prefix]:
         strict=True,
     )
     for row, (rank, usable, predicted, tier_tokens, union) in enumerate(columns):
-        runs: Runs = prefixes.interleaved.get(row, ()) or tuple(enumerate(union))
+        in_turn: list[int] = union
+        runs: Runs = prefixes.interleaved.get(row, ()) or tuple(enumerate(in_turn))
         yield Prefix(
             rank,
             usable,

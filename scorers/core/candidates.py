@@ -98,7 +98,10 @@ class Directory:
     @staticmethod
     def select(column: Sequence[T], rows: RowArray | None) -> Sequence[T]:
         """Return a column of the directory by these rows; `rows` is None for all."""
-        return column if rows is None else [column[row] for row in rows.tolist()]
+        if rows is None:
+            return column
+        wanted: list[int] = rows.tolist()
+        return [column[row] for row in wanted]
 
 
 class Candidates:
@@ -223,7 +226,7 @@ class Candidates:
             self.prefix[row] if self.prefix is not None else None,
             credit,
             InFlightLoad(int(requests), int(tokens)),
-            TRUSTS[self.trust[row]],
+            TRUSTS[int(self.trust[row])],
         )
 
     # -- columns --------------------------------------------------------------------------------------------------

@@ -52,14 +52,16 @@ def weighted_sums(scores: FloatArray, weights: Sequence[float]) -> FloatArray:
 
     Products are added one scorer after the other, since the order of additions is part of a total.
     """
-    products = np.array(weights, np.float64)[:, np.newaxis] * scores
-    if scores.shape[1] > 1:
-        totals: FloatArray = np.add.reduce(products, axis=0)
+    products: FloatArray = np.array(weights, np.float64)[:, np.newaxis] * scores
+    n = int(scores.shape[1])
+    if n > 1:
+        totals = np.empty(n)
+        np.add.reduce(products, axis=0, out=totals)
         return totals
-    totals = np.zeros(scores.shape[1])
-    for product in products:  # numpy adds a single column in pairs
-        totals += product
-    return totals
+    total = 0.0
+    for product in products.ravel().tolist():  # numpy adds a single column in pairs
+        total += product
+    return np.full(n, total)
 
 
 SHOWN_DIGITS = 7

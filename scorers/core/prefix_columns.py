@@ -14,7 +14,7 @@ from .columns import FloatArray, Mask, RowArray
 
 T = TypeVar("T")
 
-IntArray: TypeAlias = NDArray[np.int32]
+IntArray: TypeAlias = NDArray[np.int32] | NDArray[np.int16]
 
 Runs: TypeAlias = tuple[tuple[int, int], ...]
 """Union prefix as (tier, blocks), in prompt order."""
@@ -211,11 +211,11 @@ class PrefixColumns:
 
     def small(self, rows: RowArray | None) -> PrefixColumns:
         """Return copies of some rows, None for all, in as few bytes as they need; `is_known` stays that of all rows."""
-        dtype = np.int16 if self.max_blocks <= MAX_INT16 else np.int32
+        figures: IntArray = self.figures if rows is None else self.figures[:, rows]
         is_known = self.is_known
         return PrefixColumns(
             self.tiers,
-            (self.figures if rows is None else self.figures[:, rows]).astype(dtype),
+            figures.astype(np.int16) if self.max_blocks <= MAX_INT16 else figures.astype(np.int32),
             self.n_blocks if isinstance(self.n_blocks, int) else self.n_blocks.copy(),
             self.block_size if isinstance(self.block_size, int) else self.block_size.copy(),
             is_known=is_known.copy() if is_known is not None else None,

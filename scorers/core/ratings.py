@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 
 from .candidates import Candidates
-from .columns import FloatArray, Mask
+from .columns import FloatArray, Mask, SmallFloats
 
 InputsOf: TypeAlias = Callable[[Candidates], FloatArray]
 """Reads the inputs from a table; must depend on nothing else, since it is called when a decision is explained."""
@@ -25,10 +25,10 @@ class Inputs(msgspec.Struct, frozen=True):
         is_load: whether they are part of the load, so that they have its age.
     """
 
-    raw: FloatArray | InputsOf
+    raw: FloatArray | SmallFloats | InputsOf
     is_load: bool = False
 
-    def column(self, candidates: Candidates) -> FloatArray:
+    def column(self, candidates: Candidates) -> FloatArray | SmallFloats:
         """Return the inputs by row."""
         return self.raw(candidates) if callable(self.raw) else self.raw
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Sequence
 from enum import Enum
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -55,7 +55,8 @@ def deep_size(value: object, seen: set[int]) -> int:
         return 0
     seen.add(id(value))
     if isinstance(value, np.ndarray):
-        return sys.getsizeof(value) + deep_size(value.base, seen)
+        array = cast("np.ndarray[Any, np.dtype[Any]]", value)
+        return sys.getsizeof(array) + deep_size(array.base, seen)
     return sys.getsizeof(value) + sum(deep_size(part, seen) for part in parts_of(value))
 
 
