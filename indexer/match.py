@@ -141,22 +141,6 @@ class PrefixMatch(msgspec.Struct, frozen=True, gc=False):
         """The union prefix, each block in its fastest tier, in prompt order."""
         return tuple(TierRun(self.tiers[tier], n_blocks) for tier, n_blocks in self.held.runs)
 
-    def blocks_in(self, tier: str) -> int:
-        """Return the gap-free blocks from block 0 held in that tier alone, 0 if the tier is not configured."""
-        return self.held.tier_blocks[self.tiers.index(tier)] if tier in self.tiers else 0
-
-    def credited_blocks(self, tier_credits: Sequence[float]) -> float:
-        """Return the blocks of the union prefix, each weighted by the credit of its fastest tier.
-
-        Args:
-            tier_credits: credit of a block by tier, fastest first; further tiers have credit 0.
-        Cost: O(tiers), independent of the number of runs.
-        """
-        credited = 0.0
-        for credit, n_blocks in zip(tier_credits, self.held.union_blocks, strict=False):
-            credited += credit * n_blocks
-        return credited
-
 
 @dataclass(frozen=True, slots=True)
 class Window:

@@ -38,7 +38,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class _Match(msgspec.Struct, frozen=True, gc=False):
-    """An `InstanceMatch` that is written and not checked: 1,024 take 1 ms."""
+    """An `InstanceMatch` that is written and not checked."""
 
     longest_matched: int
     GPU: int
