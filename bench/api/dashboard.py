@@ -20,7 +20,6 @@ import aiohttp
 import grpc.aio
 
 from ..common.benchmark import Benchmark
-from ..common.fleet_sizes import add_fleet_sizes
 from ..common.processes import cpu_s, raise_file_limit
 from ..common.server import CHANNEL, GrowingChat, Server, metric, send
 from ..common.tables import Cell, Table
@@ -51,7 +50,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of this benchmark."""
     parser.add_argument("--seconds", type=float, default=5, help="length of a round (5)")
     parser.add_argument("--rounds", type=int, default=3, help="rounds per case (3)")
-    add_fleet_sizes(parser)
+    parser.add_argument("--endpoints", type=int, nargs="+", default=[8, 64], help="(8 64)")
     parser.add_argument("--viewers", type=int, nargs="+", default=[1, 32], help="(1 32)")
 
 

@@ -1,4 +1,4 @@
-"""Cost of a decision and of keeping it so that it can be explained: time, memory, and time to explain, by size of the fleet.
+"""Cost of a decision, of keeping it, and of explaining it, by size of the fleet.
 
 Rounds with and without keeping alternate in random order, each a batch of decisions by the default profile: the match of the
 prompt, the table of candidates, the decision, and the booking of the request and of its end. The log is full all the time, so that

@@ -6,12 +6,10 @@ import asyncio
 import contextlib
 import os
 import re
-import resource
 import signal
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -112,10 +110,13 @@ async def serving(
     if descriptors is None and environment is None:
         process: asyncio.subprocess.Process | Fork = await fork(*arguments)
     else:
+        # a shell sets the limit: Python code between fork and exec is not safe in a process with threads
+        limiting = (
+            () if descriptors is None else ("sh", "-c", 'ulimit -n "$0" && exec "$@"', str(descriptors))
+        )
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "kvatlas.app.cli.main", *arguments),
+            *(*limiting, sys.executable, "-m", "kvatlas.app.cli.main", *arguments),
             stderr=asyncio.subprocess.PIPE,
-            preexec_fn=partial(_limit_descriptors, descriptors) if descriptors is not None else None,
             env={**os.environ, **(environment or {})},
         )
     log: list[str] = []
@@ -143,10 +144,6 @@ async def serving(
     assert status == (0 if killed_by is None else -killed_by), "\n".join(log)
 
 
-def _limit_descriptors(limit: int) -> None:
-    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
-
-
 def config_text(config: dict[str, Any]) -> bytes:
     """Return the configuration file that `serving` starts with; without a section of its own for the server it ends at once."""
     head = {"apiVersion": "kvatlas/v1", "kind": "KVAtlasConfig", "server": ANY_PORTS | ENDS_AT_ONCE}
@@ -161,7 +158,7 @@ def _listening(
     process: asyncio.subprocess.Process | Fork, ports: dict[str, int], log: list[str]
 ) -> Callable[[], Awaitable[bool]]:
     async def check() -> bool:
-        assert process.returncode is None, "kvatlas serve ended: " + "\n".join(log)
+        assert process.returncode is None, f"kvatlas serve ended with {process.returncode}: " + "\n".join(log)
         return ANY_PORTS.keys() <= ports.keys()
 
     return check
