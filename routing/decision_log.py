@@ -5,8 +5,8 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
+import msgspec
 from prometheus_client.metrics_core import Metric
 
 from ..fleet.audit import Audited
@@ -25,8 +25,7 @@ NUMBER_STEP = 64
 """Step between decision numbers of one process, so that the numbers of 64 workers all differ."""
 
 
-@dataclass(slots=True)
-class KeptDecision:
+class KeptDecision(msgspec.Struct, gc=False):
     """One decision on a request.
 
     Attributes:
@@ -77,10 +76,10 @@ class DecisionLog:
         number = int(at * 1e6) // NUMBER_STEP * NUMBER_STEP + self._worker
         self._last_number = max(number, self._last_number + NUMBER_STEP)
         decision = decision.lasting()
-        kept = KeptDecision(self._last_number, request_id, at, decision, size_bytes(decision))
+        n_bytes = size_bytes(decision)
+        kept = self._by_id[request_id] = KeptDecision(self._last_number, request_id, at, decision, n_bytes)
         self._kept.append(kept)
-        self._by_id[request_id] = kept
-        self.size_bytes += kept.size_bytes
+        self.size_bytes += n_bytes
         while len(self._kept) > self._max_count or (
             self.size_bytes > self._max_bytes and len(self._kept) > 1
         ):

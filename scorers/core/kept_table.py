@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 import msgspec
 import numpy as np
 
 from .candidates import N_STATE, UPDATED_AT, Candidates, Directory
-from .columns import CodeArray, IntArray, Mask, RowArray, shown
-from .lines import N_COUNTS, Line, unpacked
+from .columns import CodeArray, FloatArray, IntArray, Mask, RowArray, shown
+from .lines import N_COUNTS, unpacked
 from .operations import packed
 from .prefix_columns import N_BESIDE_TIERS, PrefixColumns, Runs
 
@@ -39,8 +39,6 @@ class KeptPrefix(msgspec.Struct, frozen=True, gc=False):
     @property
     def n_bytes(self) -> int:
         """Upper bound of the memory of `interleaved` and `other_ranks`."""
-        if not self.interleaved and not self.other_ranks:
-            return 0
         parts = (*self.interleaved.values(), *self.other_ranks.values())
         return len(parts) * PARTS_BYTES + sum(map(len, parts)) * PART_BYTES
 
@@ -90,8 +88,10 @@ class KeptTable(msgspec.Struct, frozen=True, gc=False):
     @property
     def n_bytes(self) -> int:
         """Upper bound of the memory of what grows with the fleet, that included which other decisions may share."""
-        n_bytes = len(self.lines) + (self.prefix.n_bytes if self.prefix is not None else 0)
-        return n_bytes + (self.rows.nbytes if self.rows is not None else 0)
+        n_bytes, prefix = len(self.lines), self.prefix
+        if prefix is not None and (prefix.interleaved or prefix.other_ranks):
+            n_bytes += prefix.n_bytes
+        return n_bytes if self.rows is None else n_bytes + self.rows.nbytes
 
     def row(self, name: str) -> int | None:
         """Return the row of a name, None if it is not in the table."""
@@ -99,35 +99,37 @@ class KeptTable(msgspec.Struct, frozen=True, gc=False):
 
     def table(self, *, now: float) -> Candidates:
         """Return the candidates as a table, without their LoRA adapters; `now` as given to `of`."""
-        lines = unpacked(self.lines, len(self))
-        state = np.empty((N_STATE, len(self)))
-        for number in range(N_STATE):
-            line = next(lines)
-            state[number] = line if number < N_COUNTS else shown(line.view(np.float32))
+        read = self._read()
+        state = read[:N_STATE]
+        state[N_COUNTS:] = shown(state[N_COUNTS:].astype(np.float32))
         state[UPDATED_AT] = now - state[UPDATED_AT]
         state[:2, np.isnan(state[UPDATED_AT])] = np.nan
-        trust = next(lines).astype(np.int8)
-        return Candidates(self.directory, state, trust, self._prefixes(lines), rows=self.rows)
+        trust = read[N_STATE].astype(np.int8)
+        return Candidates(self.directory, state, trust, self._prefixes(read), rows=self.rows)
 
     def prefixes(self) -> PrefixColumns | None:
         """Return the prefixes of all rows, None if the request has no block keys."""
-        lines = unpacked(self.lines, len(self))
-        for _ in range(N_STATE + 1):
-            next(lines)
-        return self._prefixes(lines)
+        return self._prefixes(self._read()) if self.prefix is not None else None
 
-    def _prefixes(self, lines: Iterator[Line]) -> PrefixColumns | None:
+    def _read(self) -> FloatArray:
+        n_lines, kept = N_STATE + 1, self.prefix
+        if kept is not None:
+            n_lines += 2 * len(kept.tiers) + N_BESIDE_TIERS
+            n_lines += (kept.n_blocks is None) + (kept.block_size is None) + kept.is_partial
+        return unpacked(self.lines, n=len(self), n_lines=n_lines)
+
+    def _prefixes(self, read: FloatArray) -> PrefixColumns | None:
         kept = self.prefix
         if kept is None:
             return None
-        n_figures = 2 * len(kept.tiers) + N_BESIDE_TIERS
-        figures = np.array([next(lines) for _ in range(n_figures)], np.int32)
+        end = N_STATE + 1 + 2 * len(kept.tiers) + N_BESIDE_TIERS
+        more = iter(read[end:])
         return PrefixColumns(
             kept.tiers,
-            figures,
-            next(lines).astype(np.int32) if kept.n_blocks is None else kept.n_blocks,
-            next(lines).astype(np.int32) if kept.block_size is None else kept.block_size,
-            is_known=next(lines).astype(np.bool_) if kept.is_partial else None,
+            read[N_STATE + 1 : end].astype(np.int32),
+            next(more).astype(np.int32) if kept.n_blocks is None else kept.n_blocks,
+            next(more).astype(np.int32) if kept.block_size is None else kept.block_size,
+            is_known=next(more).astype(np.bool_) if kept.is_partial else None,
             interleaved=kept.interleaved,
             other_ranks=kept.other_ranks,
         )

@@ -13,8 +13,9 @@ The first form that fits is taken: `SPARSE` only if it is shorter than `DENSE`. 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any, TypeAlias
+import sys
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,8 +31,6 @@ MAX_COUNTS = (0xFF, 0xFFFF, 0xFFFF_FFFF)
 
 MAX_SHORT_ROWS = 0x1_0000
 """Rows of a table whose row numbers need 16 bits."""
-
-Line: TypeAlias = NDArray[np.uint8 | np.uint16 | np.uint32 | np.float32]
 
 N_COUNTS = 3
 """First lines of a state, which are counts."""
@@ -59,29 +58,28 @@ def packed(state: FloatArray, now: float, counts: Sequence[IntArray | CodeArray 
     return b"".join(parts)
 
 
-def unpacked(lines: bytes, n: int) -> Iterator[Line]:
-    """Yield the lines of a table of `n` rows."""
+def unpacked(lines: bytes, *, n: int, n_lines: int) -> FloatArray:
+    """Return the first lines of a table of `n` rows, as a matrix."""
+    read = np.zeros((n_lines, n))
     at = 0
-    while at < len(lines):
+    for line in read:
         form, type_ = divmod(lines[at], 16)
         dtype = TYPES[type_]
         at += 1
         if form == EQUAL:
-            yield np.full(n, np.frombuffer(lines, dtype, 1, at)[0], dtype)
+            line[:] = np.frombuffer(lines, dtype, 1, at)
             at += dtype.itemsize
         elif form == DENSE:
-            yield np.frombuffer(lines, dtype, n, at)
+            line[:] = np.frombuffer(lines, dtype, n, at)
             at += n * dtype.itemsize
         else:
-            n_items = int(np.frombuffer(lines, np.uint32, 1, at)[0])
-            row_type = _row_type(n)
+            n_items = int.from_bytes(lines[at : at + 4], sys.byteorder)
             at += 4
-            rows = np.frombuffer(lines, row_type, n_items, at)
+            rows = np.frombuffer(lines, _row_type(n), n_items, at)
             at += rows.nbytes
-            line = np.zeros(n, dtype)
             line[rows] = np.frombuffer(lines, dtype, n_items, at)
             at += n_items * dtype.itemsize
-            yield line
+    return read
 
 
 def _packed_counts(line: NDArray[Any]) -> bytes:
