@@ -11,7 +11,7 @@ from .candidates import N_STATE, UPDATED_AT, Candidates, Directory
 from .columns import CodeArray, FloatArray, IntArray, Mask, RowArray, shown
 from .lines import N_COUNTS, unpacked
 from .operations import packed
-from .prefix_columns import N_BESIDE_TIERS, PrefixColumns, Runs
+from .prefix_columns import N_BESIDE_TIERS, NO_RANKS, NO_RUNS, PrefixColumns, Runs
 
 PARTS_BYTES, PART_BYTES = 500, 96
 """Upper bounds of the memory of an endpoint's runs whose tiers alternate or its further ranks, and of each of these."""
@@ -77,8 +77,8 @@ class KeptTable(msgspec.Struct, frozen=True, gc=False):
                 n_blocks if isinstance(n_blocks, int) else None,
                 block_size if isinstance(block_size, int) else None,
                 is_known is not None,
-                prefix.interleaved,
-                prefix.other_ranks,
+                prefix.interleaved or NO_RUNS,  # an empty one of each prompt would take memory
+                prefix.other_ranks or NO_RANKS,
             )
         return cls(candidates.directory, candidates.rows, packed(candidates.state, now, counts), kept)
 

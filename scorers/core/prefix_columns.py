@@ -20,8 +20,8 @@ Runs: TypeAlias = tuple[tuple[int, int], ...]
 N_BESIDE_TIERS = 3
 """Rows of `PrefixColumns.figures` after those by tier: usable blocks, rank and predicted blocks."""
 
-_NONE: Mapping[int, Runs] = MappingProxyType({})
-_NO_RANKS: Mapping[int, Mapping[int, int]] = MappingProxyType({})
+NO_RUNS: Mapping[int, Runs] = MappingProxyType({})
+NO_RANKS: Mapping[int, Mapping[int, int]] = MappingProxyType({})
 
 
 class PrefixColumns:
@@ -49,8 +49,8 @@ class PrefixColumns:
         block_size: IntArray | int,
         *,
         is_known: Mask | None = None,
-        interleaved: Mapping[int, Runs] = _NONE,
-        other_ranks: Mapping[int, Mapping[int, int]] = _NO_RANKS,
+        interleaved: Mapping[int, Runs] = NO_RUNS,
+        other_ranks: Mapping[int, Mapping[int, int]] = NO_RANKS,
     ) -> None:
         self.tiers, self.figures, self.n_blocks, self.block_size = tiers, figures, n_blocks, block_size
         self.is_known, self.interleaved, self.other_ranks = is_known, interleaved, other_ranks
