@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .columns import FloatArray, IntArray, are_valid, unknown_as_zero, weighted_sums
 from .shuffle import shuffled, skip_shuffle
@@ -41,9 +43,9 @@ def weigh(
         weights: the weight of each scorer.
         n: number of candidates, at least one.
     Returns:
-        None if any column is not float64 of length `n`, all in [0, 1].
+        None if any column is not an array of `n` numbers in [0, 1].
     """
-    if not all(_is_column(each, n) for each in columns):
+    if not all(_has_numbers(each, n) for each in columns):
         return None
     scores = np.array(columns, np.float64).reshape(len(columns), n)
     if columns and not are_valid(scores):
@@ -77,6 +79,8 @@ def int_cells(table: IntArray, row: int) -> tuple[int, ...]:
     return tuple(table[:, row].tolist())
 
 
-def _is_column(given: object, n: int) -> bool:
-    dtype, shape = getattr(given, "dtype", None), getattr(given, "shape", None)
-    return isinstance(given, np.ndarray) and (dtype, shape) == (np.float64, (n,))
+def _has_numbers(given: object, n: int) -> bool:
+    if not isinstance(given, np.ndarray):
+        return False
+    array = cast("NDArray[Any]", given)
+    return array.shape == (n,) and array.dtype.kind in "fiub"

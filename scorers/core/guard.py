@@ -51,7 +51,7 @@ def checked_ratings(
 ) -> tuple[FloatArray, Inputs | None, PluginFault | None]:
     """Return scores of `n` candidates and their inputs; a scorer without a valid result gives all 0.
 
-    Scores may still be outside [0, 1] or of another type: `weigh` finds that, and `repaired` mends it.
+    Scores may still be outside [0, 1], or no numbers: `weigh` finds that, and `repaired` mends it.
     """
     try:
         ratings = scorer.rate(request, candidates)

@@ -92,6 +92,7 @@ class Profile:
         )
         scores, totals, inputs = self._rated(request, kept, faults)
         picked, tie = self._picked(totals, rng, faults)
+        chosen = kept[picked[0]] if picked else None
         return Decision(
             model=request.model,
             n_tokens=request.n_tokens,
@@ -99,9 +100,11 @@ class Profile:
             scorers=self._weighted,
             inputs=inputs,
             scores=scores,
-            picked=tuple([kept.name(row) for row in picked]),
+            picked=(chosen.name,)
+            if chosen is not None and len(picked) == 1
+            else tuple(map(kept.name, picked)),
             row=picked[0] if picked else -1,
-            chosen=kept[picked[0]] if picked else None,
+            chosen=chosen,
             tie=tie,
             drops=tuple(drops),
             rows=rows,

@@ -137,6 +137,20 @@ PyObject* py_rate_by_share(PyObject*, Call call) {
     }, nullptr);
 }
 
+// Whether an object is an array of `n` numbers of any type that has no imaginary part.
+bool has_numbers(PyObject* object, npy_intp n) {
+    if (!PyArray_Check(object)) return false;
+    auto* array = reinterpret_cast<PyArrayObject*>(object);
+    const bool is_line = PyArray_NDIM(array) == 1 && PyArray_DIM(array, 0) == n;
+    return is_line && (PyArray_ISFLOAT(array) || PyArray_ISINTEGER(array) || PyArray_ISBOOL(array));
+}
+
+// Returns an array of numbers as such of 64 bits: itself if it is one.
+PyObject* as_column(PyObject* object, npy_intp n) {
+    if (is_column(object, n)) return Py_NewRef(object);
+    return PyArray_FromArray(reinterpret_cast<PyArrayObject*>(object), PyArray_DescrFromType(NPY_DOUBLE), NPY_ARRAY_DEFAULT | NPY_ARRAY_FORCECAST);
+}
+
 PyObject* py_weigh(PyObject*, Call call) {
     return guarded([&]() -> PyObject* {
         const auto [columns, weights, length] = call.arguments({"columns", "weights", "n"});
@@ -150,13 +164,14 @@ PyObject* py_weigh(PyObject*, Call call) {
         if (n_scorers == 0 || n == 1) std::fill(sums.begin(), sums.end(), 0.0);
         bool is_valid = true;
         for (Py_ssize_t i = 0; i < n_scorers && is_valid; ++i) {
-            const Reference column(PySequence_GetItem(columns, i));
-            if (!is_column(column.get(), n)) Py_RETURN_NONE;
+            const Reference given(PySequence_GetItem(columns, i));
+            if (!has_numbers(given.get(), n)) Py_RETURN_NONE;
+            const Reference column(as_column(given.get(), n));
             const double weight = PyFloat_AsDouble(PyTuple_GetItem(weights, i));
             if (weight == -1.0 && PyErr_Occurred() != nullptr) throw Raised();
             const std::span line(scores.items + i * n, static_cast<size_t>(n));
-            is_valid = with_column(reinterpret_cast<PyArrayObject*>(column.get()), [&](const auto& given) {
-                return add_product(given, weight, i == 0 && n != 1, line, sums);
+            is_valid = with_column(reinterpret_cast<PyArrayObject*>(column.get()), [&](const auto& numbers) {
+                return add_product(numbers, weight, i == 0 && n != 1, line, sums);
             });
         }
         if (!is_valid) Py_RETURN_NONE;

@@ -102,9 +102,9 @@ def test_scores_are_weighed_alike(data: st.DataObject) -> None:
         np.array([0.5]),
         np.array([0.5, 0.5, 0.5]),
         np.array([[0.5], [0.5]]),
-        np.array([1, 0]),
-        np.array([0.5, 0.5], np.float32),
-        np.array([0.5, 0.5], ">f8"),
+        np.array([2, 0]),
+        np.array([0.5, 0.5j]),
+        np.array([0.5, 0.5], object),
         [0.5, 0.5],
         None,
     ],
@@ -114,6 +114,17 @@ def test_columns_that_are_no_scores_are_left_to_repair(version: Any, column: Any
 
     assert version.weigh([good, column], (1.0, 1.0), 2) is None
     assert version.weigh([good, good], (1.0, 1.0), 2) is not None
+
+
+@pytest.mark.parametrize("dtype", ["f4", ">f8", "f2", "i8", "u1", "?", ">i2"])
+def test_numbers_of_other_types_are_weighed_alike(dtype: str) -> None:
+    columns = [np.array([1.0, 0.5, 0.0]), np.array([0.1, 1, 0]).astype(dtype)]
+
+    ours, theirs = native.weigh(columns, (2.0, 1.0), 3), arithmetic.weigh(columns, (2.0, 1.0), 3)
+
+    assert theirs is not None
+    assert same(ours[0], theirs[0])
+    assert same(ours[1], theirs[1])
 
 
 @given(
