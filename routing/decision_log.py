@@ -14,7 +14,7 @@ from ..fleet.families import gauge
 from ..scorers.core.decision import Decision
 from .control_headers import MAX_ID_CHARS
 
-DECISION_BYTES, SCORER_BYTES, DROP_BYTES = 4800, 250, 250
+DECISION_BYTES, SCORER_BYTES, DROP_BYTES = 3900, 250, 250
 """Upper bounds of the memory of a decision without its model's name and its columns, of the inputs of a scorer without their numbers, and of
 a dropped candidate with a reason that its filter keeps. A test measures them."""
 
