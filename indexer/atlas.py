@@ -71,9 +71,9 @@ class Atlas:
         self._changed: set[tuple[str, int]] = set()
 
     @property
-    def core_name(self) -> str:
-        """Name of the implementation: native or reference."""
-        return self._core.name
+    def core(self) -> IndexCore:
+        """Implementation of the index, and of what goes with it."""
+        return self._core
 
     @property
     def block_sizes(self) -> tuple[int, ...]:

@@ -1,6 +1,5 @@
 // kvatlas.indexer._native: block keys, layouts and the type Index. _native.pyi is its interface.
 
-#include <bit>
 #include <cstring>
 #include <memory>
 #include <span>
@@ -11,6 +10,7 @@
 #include "index.h"
 #include "ledger_module.h"
 #include "python.h"
+#include "reuse_module.h"
 #include "xxh3.h"
 
 namespace {
@@ -377,6 +377,7 @@ int add_types(PyObject* module) {
         Py_DECREF(add_type(module, "Index", &index_spec));
         Py_DECREF(add_type(module, "Layouts", &layouts_spec));
         add_ledger_type(module);
+        add_reuse_type(module);
         return 0;
     }, -1);
 }
