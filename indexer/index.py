@@ -36,7 +36,7 @@ class IndexStatistics(NamedTuple):
 class RankMatcher(Protocol):
     """A fixed set of ranks to match with many prompts."""
 
-    def fill(self, keys: array[int], figures: Figures, *, n_tokens: int) -> SparseMatches:
+    def fill(self, keys: array[int], figures: Figures, *, n_tokens: int) -> SparseMatches | None:
         """Match a prompt with each rank: `measure` of the index's `runs` for every layout.
 
         Args:
@@ -45,7 +45,7 @@ class RankMatcher(Protocol):
                 prompt's blocks. Of several ranks in a row, and what the column shows before, the better one stays.
             n_tokens: tokens of the prompt.
         Returns:
-            what does not fit into columns.
+            what does not fit into columns, None if everything does.
         Cost: O(blocks + ranks that hold something * tiers) for prompts whose blocks the ranks have without many gaps.
         """
         ...

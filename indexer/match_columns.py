@@ -66,6 +66,7 @@ class MatchColumns:
         sizes: (full blocks of the prompt, tokens per block) if all known endpoints have the same, else None.
         interleaved: row -> runs, if the union prefix is not in the order of tiers.
         other_ranks: row -> rank -> usable tokens, for rows with further ranks that hold something.
+        has_ranks: whether a row may show another rank than 0.
     """
 
     tiers: tuple[str, ...]
@@ -74,6 +75,7 @@ class MatchColumns:
     sizes: tuple[int, int] | None
     interleaved: dict[int, Runs]
     other_ranks: Mapping[int, Mapping[int, int]]
+    has_ranks: bool = True
 
     def line(self, which: int) -> NDArray[np.int32]:
         """Return one of the lines after those by tier."""

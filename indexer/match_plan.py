@@ -91,6 +91,7 @@ class MatchPlan:
             self._nothing[2 * len(tiers) + RANK, rows[endpoint]] = planned.rank
             self._nothing[2 * len(tiers) + BLOCK_SIZE, rows[endpoint]] = planned.block_size
             self._lowest.setdefault((planned.block_size, planned.rank), []).append(endpoint)
+        self._has_ranks = any(planned.rank for planned in ranks)
         self._is_known: NDArray[np.bool_] | None = None
         if len(lowest) < len(rows):
             self._is_known = np.array([name in lowest for name in rows], np.bool_)
@@ -108,11 +109,17 @@ class MatchPlan:
         for size, matcher in self._matchers.items():
             keys = prefix.keys(size)
             found = matcher.fill(keys, figures, n_tokens=prefix.n_tokens)
-            if found.interleaved or found.shared:
+            if found is not None:
                 sparse.append(found)
             sizes = (len(keys), size)
         columns = MatchColumns(
-            self._tiers, figures, self._is_known, sizes if len(self._matchers) == 1 else None, {}, _NO_RANKS
+            self._tiers,
+            figures,
+            self._is_known,
+            sizes if len(self._matchers) == 1 else None,
+            {},
+            _NO_RANKS,
+            self._has_ranks,
         )
         if sparse:
             _add_sparse(columns, sparse)

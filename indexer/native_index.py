@@ -25,9 +25,10 @@ class NativeMatcher:
     layouts: _native.Layouts
     block_size: int
 
-    def fill(self, keys: array[int], figures: Figures, *, n_tokens: int) -> SparseMatches:
+    def fill(self, keys: array[int], figures: Figures, *, n_tokens: int) -> SparseMatches | None:
         """See `RankMatcher.fill`. One pass, without the GIL."""
-        return SparseMatches(*self.index.match_into(keys, self.layouts, n_tokens, self.block_size, figures))
+        found = self.index.match_into(keys, self.layouts, n_tokens, self.block_size, figures)
+        return None if found is None else SparseMatches(*found)
 
 
 class NativeIndex(_native.Index):

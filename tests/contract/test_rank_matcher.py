@@ -60,9 +60,9 @@ def read(
     n_most = max((len(layout.tiers) for layout in layouts), default=1)
     figures = np.zeros((2 * n_most + N_BESIDE_TIERS, len(layouts)), np.int32)
     sparse = matcher.fill(prompt, figures, n_tokens=n_tokens)
-    assert not sparse.shared
+    assert sparse is None or not sparse.shared
     assert (figures[2 * n_most + N_BLOCKS] == len(prompt)).all()
-    interleaved = {row: runs for row, _, runs in sparse.interleaved}
+    interleaved = {row: runs for row, _, runs in (sparse.interleaved if sparse is not None else ())}
     found: dict[int, RankMatch] = {}
     for row, layout in enumerate(layouts):
         n = len(layout.tiers)
