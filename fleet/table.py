@@ -262,10 +262,12 @@ def _cells_of(state: FloatArray) -> memoryview[float]:
 
 def prefix_columns(matches: MatchColumns) -> PrefixColumns:
     """Return matches in the form that scorers get."""
+    n_blocks, block_size = matches.sizes or (matches.line(N_BLOCKS), matches.line(BLOCK_SIZE))
     return PrefixColumns(
         matches.tiers,
-        matches.figures[: 2 * len(matches.tiers) + N_BLOCKS],
-        *(matches.sizes or (matches.line(N_BLOCKS), matches.line(BLOCK_SIZE))),
+        matches.figures[:-2],  # without these two lines
+        n_blocks,
+        block_size,
         is_known=matches.is_known,
         interleaved=matches.interleaved,
         other_ranks=matches.other_ranks,
