@@ -33,12 +33,12 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-13s %s\n", $$1, $$2}' Makefile
 
-NATIVE := setup.py $(wildcard $(foreach folder,events indexer api/http2 tokenization/encoding,$(folder)/native/*.cpp $(folder)/native/*.h))
+NATIVE := setup.py $(wildcard $(foreach folder,events indexer scorers api/http2 tokenization/encoding,$(folder)/native/*.cpp $(folder)/native/*.h))
 
 $(INSTALLED): pyproject.toml constraints.txt scripts/venv.sh scripts/debian.sh $(NATIVE)
 	@scripts/venv.sh $(VENV)
 	@echo "kvatlas: installing into $(VENV), about a minute"
-	@$(BIN)/python $(PIP) install -c constraints.txt --upgrade pip setuptools
+	@$(BIN)/python $(PIP) install -c constraints.txt --upgrade numpy pip setuptools
 	@$(BIN)/python $(PIP) install -c constraints.txt --no-build-isolation -e '.[demo,plots,transformers,tune]' --group dev
 	@touch $@
 

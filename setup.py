@@ -2,13 +2,15 @@
 
 from pathlib import Path
 
+import numpy as np
 from setuptools import Extension, find_packages, setup
 
 ROOMS = ("events", "indexer", "scorers", "configs", "tokenization", "fleet", "routing", "api", "app", "sim")
 """Top-level folders, each a package of the namespace `kvatlas`."""
 
-EVENTS, INDEX, HTTP2, ENCODING = (
-    Path(folder, "native") for folder in ("events", "indexer", "api/http2", "tokenization/encoding")
+EVENTS, INDEX, SCORERS, HTTP2, ENCODING = (
+    Path(folder, "native")
+    for folder in ("events", "indexer", "scorers", "api/http2", "tokenization/encoding")
 )
 
 
@@ -23,7 +25,10 @@ def native(name: str, folder: Path) -> Extension:
         name,
         sources=[str(path) for path in sorted(folder.glob("*.cpp"))],
         depends=[str(path) for path in sorted((*folder.glob("*.h"), *EVENTS.glob("*.h")))],
-        include_dirs=[str(EVENTS)],  # python.h for all; batch.h for the index
+        include_dirs=[
+            str(EVENTS),
+            np.get_include(),
+        ],  # python.h for all; batch.h for the index; arrays for scorers
         define_macros=[("Py_LIMITED_API", "0x030B0000")],
         py_limited_api=True,
         optional=True,
@@ -45,6 +50,7 @@ setup(
     ext_modules=[
         native("kvatlas.events._native", EVENTS),
         native("kvatlas.indexer._native", INDEX),
+        native("kvatlas.scorers._native", SCORERS),
         native("kvatlas.api.http2._native", HTTP2),
         native("kvatlas.tokenization.encoding._native", ENCODING),
     ],

@@ -21,9 +21,6 @@ a dropped candidate with a reason that its filter keeps. A test measures them.""
 CHAR_BYTES = 4
 """Largest memory of a character."""
 
-PARTS_BYTES, PART_BYTES = 500, 96
-"""Upper bounds of the memory of an endpoint's runs whose tiers alternate or its further ranks, and of each of these."""
-
 NUMBER_STEP = 64
 """Step between decision numbers of one process, so that the numbers of 64 workers all differ."""
 
@@ -131,17 +128,8 @@ class DecisionLog:
 
 def size_bytes(decision: Decision) -> int:
     """Return an upper bound of the memory of a lasting decision, without what it shares with others. Cost: O(scorers)."""
-    prefix = decision.table.prefix
-    n_rows, n_parts = prefix.n_parts if prefix is not None else (0, 0)
-    return (
-        DECISION_BYTES
-        + len(decision.model) * CHAR_BYTES
-        + decision.n_bytes
-        + len(decision.scorers) * SCORER_BYTES
-        + decision.n_dropped * DROP_BYTES
-        + n_rows * PARTS_BYTES
-        + n_parts * PART_BYTES
-    )
+    n_bytes = DECISION_BYTES + len(decision.model) * CHAR_BYTES + decision.n_bytes
+    return n_bytes + len(decision.scorers) * SCORER_BYTES + decision.n_dropped * DROP_BYTES
 
 
 def decision_families(log: DecisionLog) -> Iterator[Metric]:

@@ -298,6 +298,7 @@ def test_wheel_from_the_sdist_holds_the_packages_the_native_parts_and_nothing_el
         "kvatlas/api/http2/_native.abi3.so",
         "kvatlas/events/_native.abi3.so",
         "kvatlas/indexer/_native.abi3.so",
+        "kvatlas/scorers/_native.abi3.so",
         "kvatlas/tokenization/encoding/_native.abi3.so",
         *(f"kvatlas/{path}" for path in to_install()),
     }
