@@ -14,6 +14,11 @@
 #include "reuse_module.h"
 #include "xxh3.h"
 
+// The part of numpy's interface that has not changed since 2.0.
+#define NPY_NO_DEPRECATED_API NPY_2_0_API_VERSION
+#define NPY_TARGET_VERSION NPY_2_0_API_VERSION
+#include <numpy/arrayobject.h>
+
 namespace {
 
 using namespace kvatlas;
@@ -207,26 +212,24 @@ const Layouts& layouts_of(PyObject* object) {
     return value_of<Layouts>(object);
 }
 
-// The matrix that `match_into` writes: int32 of shape (lines, rows).
-class FigureBuffer {
+// The matrix that `match_into` writes: int32 of shape (lines, rows). It is read without numpy's buffer protocol, which describes
+// every new array in text.
+class FigureMatrix {
 public:
-    explicit FigureBuffer(PyObject* object) {
-        if (PyObject_GetBuffer(object, &view_, PyBUF_WRITABLE | PyBUF_FORMAT | PyBUF_C_CONTIGUOUS) < 0) throw Raised();
-        if (view_.ndim == 2 && view_.itemsize == 4 && std::strcmp(view_.format, "i") == 0 && view_.shape[0] > kBesideTiers) return;
-        PyBuffer_Release(&view_);
-        raise(PyExc_TypeError, "figures must be int32 of shape (2 * tiers + 5, rows)");
+    explicit FigureMatrix(PyObject* object) : array_(reinterpret_cast<PyArrayObject*>(object)) {
+        if (!PyArray_Check(object) || PyArray_NDIM(array_) != 2 || PyArray_TYPE(array_) != NPY_INT32)
+            raise(PyExc_TypeError, "figures must be an array of int32 of two dimensions");
+        if (!PyArray_ISCARRAY(array_)) raise(PyExc_ValueError, "figures must be writable, and in the order of C");
+        if (PyArray_DIM(array_, 0) <= kBesideTiers) raise(PyExc_TypeError, "figures must be of shape (2 * tiers + 5, rows)");
     }
-    FigureBuffer(const FigureBuffer&) = delete;
-    FigureBuffer& operator=(const FigureBuffer&) = delete;
-    ~FigureBuffer() { PyBuffer_Release(&view_); }
 
-    size_t n_tiers() const { return static_cast<size_t>(view_.shape[0] - kBesideTiers) / 2; }
-    size_t n_rows() const { return static_cast<size_t>(view_.shape[1]); }
-    Figures figures() const { return Figures(static_cast<int32_t*>(view_.buf), n_tiers(), n_rows()); }
+    size_t n_tiers() const { return static_cast<size_t>(PyArray_DIM(array_, 0) - kBesideTiers) / 2; }
+    size_t n_rows() const { return static_cast<size_t>(PyArray_DIM(array_, 1)); }
+    Figures figures() const { return Figures(static_cast<int32_t*>(PyArray_DATA(array_)), n_tiers(), n_rows()); }
 
 private:
-    static constexpr Py_ssize_t kBesideTiers = 5;
-    Py_buffer view_;
+    static constexpr npy_intp kBesideTiers = 5;
+    PyArrayObject* array_;
 };
 
 PyObject* row_of(const Interleaved& match) {
@@ -245,9 +248,9 @@ PyObject* match_into(PyObject* self, Call call) {
         const Buffer keys = keys_buffer(args[0]);
         const Layouts& layouts = layouts_of(args[1]);
         const size_t n_tokens = as_count(args[2], 0, "n_tokens"), block_size = as_count(args[3], 1, "block_size");
-        const FigureBuffer buffer(args[4]);
-        if (!layouts.fit(buffer.n_tiers(), buffer.n_rows())) raise(PyExc_ValueError, "figures have too few tiers or rows for the layouts");
-        Figures figures = buffer.figures();
+        const FigureMatrix matrix(args[4]);
+        if (!layouts.fit(matrix.n_tiers(), matrix.n_rows())) raise(PyExc_ValueError, "figures have too few tiers or rows for the layouts");
+        Figures figures = matrix.figures();
         run(Py_None, [&] {
             const Presence presence = value_of<Index>(self).presence(span_of(keys));
             Matcher matcher(presence, n_tokens, block_size);
@@ -340,6 +343,7 @@ PyType_Spec index_spec = {"kvatlas.indexer._native.Index", sizeof(Object<Index>)
 
 int add_types(PyObject* module) {
     return guarded([&] {
+        if (PyArray_ImportNumPyAPI() < 0) throw Raised();
         Py_DECREF(add_type(module, "Index", &index_spec));
         Py_DECREF(add_type(module, "Layouts", &layouts_spec));
         add_ledger_type(module);
