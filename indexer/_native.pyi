@@ -12,7 +12,7 @@ from ..events._native import Batch
 from ..events.model import EngineHash
 from .index import HolderId
 from .keys import BlockKey
-from .match_columns import Figures, Runs
+from .match_columns import Figures, HeldColumn, Runs
 
 _Items: TypeAlias = array[int] | bytes | memoryview
 _Row: TypeAlias = tuple[BlockKey, int, EngineHash | None]
@@ -88,4 +88,5 @@ class ReuseDistances:
     def n_sampled(self) -> int: ...
 
 def prefix_keys(tokens: _Items, block_size: int, seed: int, parent: int | None) -> bytes: ...
+def held_columns(figures: Figures) -> list[HeldColumn]: ...
 def xxh3_64(data: bytes | memoryview, seed: int) -> int: ...

@@ -8,7 +8,7 @@ from typing import NamedTuple, NewType, Protocol
 
 from .columns import HolderColumns
 from .match import PresenceRun
-from .match_columns import Figures, MatchedRank, SparseMatches
+from .match_columns import Figures, HeldColumn, MatchedRank, SparseMatches
 
 HolderId = NewType("HolderId", int)
 """Number of one holder of blocks: (endpoint, rank, tier, group). Dense; reused after `close`."""
@@ -48,6 +48,10 @@ class RankMatcher(Protocol):
             what does not fit into columns, None if everything does.
         Cost: O(blocks + ranks that hold something * tiers) for prompts whose blocks the ranks have without many gaps.
         """
+        ...
+
+    def held(self, figures: Figures) -> list[HeldColumn]:
+        """Return the columns with a block in any tier, whichever matcher filled them."""
         ...
 
 

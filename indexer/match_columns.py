@@ -21,6 +21,9 @@ USABLE, RANK, PREDICTED, N_BLOCKS, BLOCK_SIZE = range(5)
 N_BESIDE_TIERS = 5
 """Number of lines of `Figures` after those by tier."""
 
+HeldColumn: TypeAlias = tuple[int, tuple[int, ...], tuple[int, ...], int, int, int, int, int]
+"""A column of `Figures` as a tuple: row; gap-free blocks by tier; union blocks by tier; the lines after those."""
+
 Runs: TypeAlias = tuple[tuple[int, int], ...]
 """Union prefix as (tier, blocks), in prompt order."""
 
@@ -53,6 +56,19 @@ class SparseMatches(NamedTuple):
 
     interleaved: list[tuple[int, int, Runs]]
     shared: bytes
+
+
+def held_columns(figures: Figures) -> list[HeldColumn]:
+    """Return the columns with a block in any tier."""
+    n_tiers = (len(figures) - N_BESIDE_TIERS) // 2
+    rows: list[int] = np.flatnonzero(figures[:n_tiers].any(axis=0)).tolist()
+    found: list[HeldColumn] = []
+    for row in rows:
+        column: list[int] = figures[:, row].tolist()
+        usable, rank, predicted, n_blocks, block_size = column[2 * n_tiers :]
+        tiers, union = tuple(column[:n_tiers]), tuple(column[n_tiers : 2 * n_tiers])
+        found.append((row, tiers, union, usable, rank, predicted, n_blocks, block_size))
+    return found
 
 
 @dataclass(slots=True)

@@ -12,7 +12,7 @@ from .index import HolderId, IndexStatistics
 from .keys import BlockKey, Extras
 from .keys import prefix_keys as python_prefix_keys
 from .match import PresenceRun
-from .match_columns import Figures, MatchedRank, SparseMatches
+from .match_columns import Figures, HeldColumn, MatchedRank, SparseMatches
 
 _ITEMS_AT_ONCE = 4096
 
@@ -29,6 +29,10 @@ class NativeMatcher:
         """See `RankMatcher.fill`. One pass, without the GIL."""
         found = self.index.match_into(keys, self.layouts, n_tokens, self.block_size, figures)
         return None if found is None else SparseMatches(*found)
+
+    def held(self, figures: Figures) -> list[HeldColumn]:
+        """See `RankMatcher.held`."""
+        return _native.held_columns(figures)
 
 
 class NativeIndex(_native.Index):

@@ -18,9 +18,11 @@ from .match_columns import (
     RANK,
     USABLE,
     Figures,
+    HeldColumn,
     MatchedRank,
     Runs,
     SparseMatches,
+    held_columns,
 )
 
 
@@ -241,6 +243,10 @@ class ReferenceMatcher:
             if match.interleaved:
                 interleaved.append((row, number, match.interleaved))
         return SparseMatches(interleaved, shared.tobytes()) if interleaved or shared else None
+
+    def held(self, figures: Figures) -> list[HeldColumn]:
+        """See `RankMatcher.held`."""
+        return held_columns(figures)
 
     def _put(self, figures: Figures, row: int, number: int, match: RankMatch, n_blocks: int) -> None:
         spare = (0,) * ((len(figures) - N_BESIDE_TIERS) // 2 - len(match.tier_blocks))

@@ -6,18 +6,13 @@
 #include <utility>
 #include <vector>
 
-#include "figures.h"
+#include "figure_matrix.h"
 #include "index.h"
 #include "ledger_module.h"
 #include "packed_layout.h"
 #include "python.h"
 #include "reuse_module.h"
 #include "xxh3.h"
-
-// The part of numpy's interface that has not changed since 2.0.
-#define NPY_NO_DEPRECATED_API NPY_2_0_API_VERSION
-#define NPY_TARGET_VERSION NPY_2_0_API_VERSION
-#include <numpy/arrayobject.h>
 
 namespace {
 
@@ -212,25 +207,34 @@ const Layouts& layouts_of(PyObject* object) {
     return value_of<Layouts>(object);
 }
 
-// The matrix that `match_into` writes: int32 of shape (lines, rows). It is read without numpy's buffer protocol, which describes
-// every new array in text.
-class FigureMatrix {
-public:
-    explicit FigureMatrix(PyObject* object) : array_(reinterpret_cast<PyArrayObject*>(object)) {
-        if (!PyArray_Check(object) || PyArray_NDIM(array_) != 2 || PyArray_TYPE(array_) != NPY_INT32)
-            raise(PyExc_TypeError, "figures must be an array of int32 of two dimensions");
-        if (!PyArray_ISCARRAY(array_)) raise(PyExc_ValueError, "figures must be writable, and in the order of C");
-        if (PyArray_DIM(array_, 0) <= kBesideTiers) raise(PyExc_TypeError, "figures must be of shape (2 * tiers + 5, rows)");
+// Returns a tuple of `n` figures of a column, from line `first` on.
+PyObject* figures_of(const FigureMatrix& matrix, size_t row, size_t first, size_t n) {
+    Reference tuple(PyTuple_New(static_cast<Py_ssize_t>(n)));
+    for (size_t i = 0; i < n; ++i) {
+        PyTuple_SetItem(tuple.get(), static_cast<Py_ssize_t>(i), Reference(PyLong_FromLong(matrix.at(first + i, row))).release());
     }
+    return tuple.release();
+}
 
-    size_t n_tiers() const { return static_cast<size_t>(PyArray_DIM(array_, 0) - kBesideTiers) / 2; }
-    size_t n_rows() const { return static_cast<size_t>(PyArray_DIM(array_, 1)); }
-    Figures figures() const { return Figures(static_cast<int32_t*>(PyArray_DATA(array_)), n_tiers(), n_rows()); }
-
-private:
-    static constexpr npy_intp kBesideTiers = 5;
-    PyArrayObject* array_;
-};
+PyObject* held_columns(PyObject*, Call call) {
+    return guarded([&]() -> PyObject* {
+        const auto [argument] = call.arguments({"figures"});
+        const FigureMatrix matrix(argument);
+        const size_t n_tiers = matrix.n_tiers();
+        Reference found(PyList_New(0));
+        for (size_t row = 0; row < matrix.n_rows(); ++row) {
+            bool is_held = false;
+            for (size_t tier = 0; tier < n_tiers; ++tier) is_held |= matrix.at(tier, row) != 0;
+            if (!is_held) continue;
+            const Reference tiers(figures_of(matrix, row, 0, n_tiers)), runs(figures_of(matrix, row, n_tiers, n_tiers));
+            const auto beside = [&](size_t line) { return static_cast<int>(matrix.at(2 * n_tiers + line, row)); };
+            const Reference column(Py_BuildValue("(nOOiiiii)", static_cast<Py_ssize_t>(row), tiers.get(), runs.get(), beside(0), beside(1),
+                                                 beside(2), beside(3), beside(4)));
+            if (PyList_Append(found.get(), column.get()) < 0) throw Raised();
+        }
+        return found.release();
+    }, nullptr);
+}
 
 PyObject* row_of(const Interleaved& match) {
     Reference runs(PyTuple_New(static_cast<Py_ssize_t>(match.runs.size())));
@@ -355,6 +359,7 @@ int add_types(PyObject* module) {
 PyMethodDef functions[] = {
     method<prefix_keys>("prefix_keys"),
     method<xxh3_64>("xxh3_64"),
+    method<held_columns>("held_columns"),
     {nullptr, nullptr, 0, nullptr},
 };
 PyModuleDef_Slot module_slots[] = {

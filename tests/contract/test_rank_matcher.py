@@ -143,3 +143,21 @@ def test_many_ranks_are_told_apart_by_their_positions(core: IndexCore) -> None:
 def test_impossible_layout_is_refused(core: IndexCore, layout: RankLayout) -> None:
     with pytest.raises(ValueError, match=r"at least one tier|chunk"):
         core.make_index().matcher([MatchedRank(0, 0, layout)], block_size=16)
+
+
+@BOTH
+@given(
+    columns=st.lists(
+        st.tuples(*[st.just(0) | st.integers(0, 3)] * 4, *[st.integers(0, 2**31 - 1)] * 5), max_size=8
+    )
+)
+def test_held_columns_are_those_with_a_block_in_any_tier(
+    core: IndexCore, columns: list[tuple[int, ...]]
+) -> None:
+    figures = np.array(columns, np.int32).reshape(-1, 9).T.copy()
+
+    found = core.make_index().matcher([], block_size=1).held(figures)
+
+    assert found == [
+        (row, column[:2], column[2:4], *column[4:]) for row, column in enumerate(columns) if any(column[:2])
+    ]
