@@ -209,7 +209,8 @@ class Fleet:
         Cost: one match of the prefix, and `FleetTable.candidates`.
         """
         matches = self.predictions.matches(prefix, self._table.directory(), now=now)
-        self._settle(now)
+        if self.in_flight.has_unseen:
+            self._settle(now)
         return self._table.candidates(
             matches,
             now=now,

@@ -21,6 +21,9 @@ USABLE, RANK, PREDICTED, N_BLOCKS, BLOCK_SIZE = range(5)
 N_BESIDE_TIERS = 5
 """Number of lines of `Figures` after those by tier."""
 
+HeldColumn: TypeAlias = tuple[int, tuple[int, ...], tuple[int, ...], int, int, int, int, int]
+"""A column of `Figures` as a tuple: row; gap-free blocks by tier; union blocks by tier; the lines after those."""
+
 Runs: TypeAlias = tuple[tuple[int, int], ...]
 """Union prefix as (tier, blocks), in prompt order."""
 
@@ -55,6 +58,19 @@ class SparseMatches(NamedTuple):
     shared: bytes
 
 
+def held_columns(figures: Figures) -> list[HeldColumn]:
+    """Return the columns with a block in any tier."""
+    n_tiers = (len(figures) - N_BESIDE_TIERS) // 2
+    rows: list[int] = np.flatnonzero(figures[:n_tiers].any(axis=0)).tolist()
+    found: list[HeldColumn] = []
+    for row in rows:
+        column: list[int] = figures[:, row].tolist()
+        usable, rank, predicted, n_blocks, block_size = column[2 * n_tiers :]
+        tiers, union = tuple(column[:n_tiers]), tuple(column[n_tiers : 2 * n_tiers])
+        found.append((row, tiers, union, usable, rank, predicted, n_blocks, block_size))
+    return found
+
+
 @dataclass(slots=True)
 class MatchColumns:
     """What every endpoint holds of one prompt, in its best rank: most usable tokens, then lowest number.
@@ -66,6 +82,7 @@ class MatchColumns:
         sizes: (full blocks of the prompt, tokens per block) if all known endpoints have the same, else None.
         interleaved: row -> runs, if the union prefix is not in the order of tiers.
         other_ranks: row -> rank -> usable tokens, for rows with further ranks that hold something.
+        has_ranks: whether a row may show another rank than 0.
     """
 
     tiers: tuple[str, ...]
@@ -74,6 +91,7 @@ class MatchColumns:
     sizes: tuple[int, int] | None
     interleaved: dict[int, Runs]
     other_ranks: Mapping[int, Mapping[int, int]]
+    has_ranks: bool = True
 
     def line(self, which: int) -> NDArray[np.int32]:
         """Return one of the lines after those by tier."""

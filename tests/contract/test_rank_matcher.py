@@ -60,9 +60,9 @@ def read(
     n_most = max((len(layout.tiers) for layout in layouts), default=1)
     figures = np.zeros((2 * n_most + N_BESIDE_TIERS, len(layouts)), np.int32)
     sparse = matcher.fill(prompt, figures, n_tokens=n_tokens)
-    assert not sparse.shared
+    assert sparse is None or not sparse.shared
     assert (figures[2 * n_most + N_BLOCKS] == len(prompt)).all()
-    interleaved = {row: runs for row, _, runs in sparse.interleaved}
+    interleaved = {row: runs for row, _, runs in (sparse.interleaved if sparse is not None else ())}
     found: dict[int, RankMatch] = {}
     for row, layout in enumerate(layouts):
         n = len(layout.tiers)
@@ -143,3 +143,21 @@ def test_many_ranks_are_told_apart_by_their_positions(core: IndexCore) -> None:
 def test_impossible_layout_is_refused(core: IndexCore, layout: RankLayout) -> None:
     with pytest.raises(ValueError, match=r"at least one tier|chunk"):
         core.make_index().matcher([MatchedRank(0, 0, layout)], block_size=16)
+
+
+@BOTH
+@given(
+    columns=st.lists(
+        st.tuples(*[st.just(0) | st.integers(0, 3)] * 4, *[st.integers(0, 2**31 - 1)] * 5), max_size=8
+    )
+)
+def test_held_columns_are_those_with_a_block_in_any_tier(
+    core: IndexCore, columns: list[tuple[int, ...]]
+) -> None:
+    figures = np.array(columns, np.int32).reshape(-1, 9).T.copy()
+
+    found = core.make_index().matcher([], block_size=1).held(figures)
+
+    assert found == [
+        (row, column[:2], column[2:4], *column[4:]) for row, column in enumerate(columns) if any(column[:2])
+    ]
