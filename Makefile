@@ -33,7 +33,7 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-13s %s\n", $$1, $$2}' Makefile
 
-NATIVE := setup.py $(wildcard $(foreach folder,events indexer api/http2 tokenization/encoding,$(folder)/native/*.cpp $(folder)/native/*.h))
+NATIVE := setup.py $(wildcard $(foreach folder,events indexer api/http2 api/extproc tokenization/encoding,$(folder)/native/*.cpp $(folder)/native/*.h))
 
 $(INSTALLED): pyproject.toml constraints.txt scripts/venv.sh scripts/debian.sh $(NATIVE)
 	@scripts/venv.sh $(VENV)

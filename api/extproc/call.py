@@ -8,23 +8,18 @@ import time
 from collections import deque
 from collections.abc import Coroutine
 
-from google.protobuf.message import DecodeError
 from grpc import StatusCode
 
 from ...routing.router import Overload, Refusal, RefusalCode, RoutingRequest, RoutingResult
 from ...tokenization.eventual import Later, recovered
 from ..errors import ExtProcError, place_of
 from ..http2.call import Responder
-from . import body_frame
-from . import ext_proc_pb2 as pb
 from .machine import ExtProcMachine
+from .messages import read_message
 from .replies import LongReply, Replies
 from .stream import Step, StreamContext
 
 _log = logging.getLogger(__name__)
-
-MAX_MESSAGE_OVERHEAD_BYTES = 1024 * 1024
-"""Budget for headers and metadata around a body, so that the body limit is reached before gRPC's message limit."""
 
 SENT_AT_ONCE_BYTES = 256 * 1024
 """Piece of a long reply that is sent at once, in a fraction of a millisecond."""
@@ -91,8 +86,7 @@ class ExtProcCall:
 
     def _take(self, message: bytes) -> None:
         try:
-            parsed, body = _parse(message)
-            step = self._machine.receive(parsed, n_bytes=len(message), now=time.monotonic(), body=body)
+            step = self._machine.receive(read_message(message), now=time.monotonic())
         except ExtProcError as error:
             self._context.reports.on_error(error.reason)
             self._end(error.grpc_status, str(error))
@@ -202,23 +196,3 @@ class ExtProcCall:
             type(error).__name__, request.request_id, place_of(error),
         )  # fmt: skip
         return _ROUTER_FAILED
-
-
-def _parse(message: bytes) -> tuple[pb.ProcessingRequest, bytes | None]:
-    """Return the decoded message, and the body of a long one, which is no more in the message."""
-    body = None
-    n_bytes = len(message)
-    if n_bytes > MAX_MESSAGE_OVERHEAD_BYTES:
-        parts = body_frame.split(message, MAX_MESSAGE_OVERHEAD_BYTES)
-        if parts is None:
-            raise ExtProcError(
-                "too_large",
-                f"message of {n_bytes} bytes has more than {MAX_MESSAGE_OVERHEAD_BYTES} bytes beside a body",
-            )
-        message, body = parts
-    try:
-        return pb.ProcessingRequest.FromString(message), body
-    except DecodeError as error:
-        raise ExtProcError(
-            "not_protobuf", f"message of {n_bytes} bytes is not an ext-proc ProcessingRequest"
-        ) from error

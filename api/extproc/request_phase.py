@@ -9,10 +9,10 @@ from ...routing.refusals import TOO_MANY_HEADERS
 from ...routing.router import Overload, Refusal, RefusalCode, Route, RoutingRequest, RoutingResult
 from ...tokenization.requests.beginning import MAX_BEGINNING_BYTES
 from ..errors import ExtProcError
-from . import ext_proc_pb2 as pb
 from . import replies
-from .headers import MAX_HEADERS, essential, read_headers
+from .headers import essential
 from .intake import Share
+from .messages import MAX_HEADERS, NO_MESSAGE, Message
 from .replies import NO_EDITS, HeaderEdits, Replies
 from .stream import Step, StreamOptions
 
@@ -48,7 +48,6 @@ class _ReplyForm(Enum):
 FREE_HEADER_BYTES = 4096
 """Headers up to this length count as part of the pending request, longer ones are held bytes too."""
 
-_NO_HEADERS = pb.HeaderMap()
 _NOTHING = Step()
 _HEADERS_UNCHANGED = Step(replies=(replies.REQUEST_HEADERS_UNCHANGED,))
 _BODY_UNCHANGED = Step(replies=(replies.REQUEST_BODY_UNCHANGED,))
@@ -74,7 +73,7 @@ class RequestPhase:
         self.is_bare = False
         self._options, self._share = options, share
         self._phase = _Phase.HEADERS
-        self._header_map = _NO_HEADERS
+        self._headers_message = NO_MESSAGE
         self._headers: dict[str, str] = {}
         self._edits = NO_EDITS
         self._subset: frozenset[str] | None = None
@@ -84,36 +83,30 @@ class RequestPhase:
         self._is_whole = True
         self._overload: Overload | None = None
 
-    def read_metadata(self, message: pb.ProcessingRequest) -> None:
+    def read_metadata(self, message: Message) -> None:
         """Read the subset hint, which may come with any message of the request; the last one counts."""
-        if message.HasField("metadata_context"):
-            subset = self._options.dialect.subset(message.metadata_context)
+        if message.decoded is not None and message.decoded.HasField("metadata_context"):
+            subset = self._options.dialect.subset(message.decoded.metadata_context)
             self._subset = self._subset if subset is None else subset
 
-    def headers(self, message: pb.HttpHeaders, *, n_bytes: int, now: float) -> Step:
-        """Return the actions after the headers.
-
-        Args:
-            message: with the headers.
-            n_bytes: length of the message as received.
-            now: monotonic seconds.
-        """
+    def headers(self, message: Message, *, now: float) -> Step:
+        """Return the actions after the headers, at `now` in monotonic seconds."""
         if self._phase is not _Phase.HEADERS:
             raise ExtProcError("out_of_order", "request_headers came twice on one stream")
         self._phase = _Phase.BODY
         self.is_bare = message.end_of_stream
-        if len(message.headers.headers) > MAX_HEADERS:
+        if message.n_headers > MAX_HEADERS:
             return self.routed(TOO_MANY_HEADERS)
-        self._take_headers(message.headers)
+        self._take_headers(message)
         if self.is_bare:
             return self._ask(_ReplyForm.HEADERS)
         if self.mode is Mode.HEADERS_ONLY:
             return self._ask(_ReplyForm.HEADERS, is_whole=False)
-        return self._await_body(n_bytes, now)
+        return self._await_body(message.n_bytes, now)
 
-    def body(self, message: pb.HttpBody, body: bytes | None = None) -> Step:
-        """Return the actions after a piece of the body; `body` is None if it is still in the message."""
-        body = message.body if body is None else body  # each access copies
+    def body(self, message: Message) -> Step:
+        """Return the actions after a piece of the body."""
+        body = message.body
         if self._phase is _Phase.PASSING:
             return self._pass(body, end_of_stream=message.end_of_stream)
         self._expect_body("request_body")
@@ -158,7 +151,7 @@ class RequestPhase:
         else:
             step = Step(replies=self._replies(result))
         self._body = b""
-        self._header_map = _NO_HEADERS
+        self._headers_message = NO_MESSAGE
         return step
 
     @property
@@ -169,9 +162,9 @@ class RequestPhase:
         """
         return self.mode is Mode.BUFFERED and not self.is_bare
 
-    def _take_headers(self, header_map: pb.HeaderMap) -> None:
-        self._header_map = header_map
-        self._headers = headers = read_headers(header_map)
+    def _take_headers(self, message: Message) -> None:
+        self._headers_message = message
+        self._headers = headers = message.headers
         if not CONTROL_HEADERS.isdisjoint(headers):
             self._edits = HeaderEdits(remove=tuple(sorted(CONTROL_HEADERS & headers.keys())))
         self.request_id = headers.get(REQUEST_ID_HEADER, "")[:MAX_ID_CHARS]
@@ -197,7 +190,7 @@ class RequestPhase:
         return _HEADERS_UNCHANGED if self.mode is Mode.BUFFERED else _NOTHING
 
     def _shed_headers(self) -> None:
-        self._header_map, self._headers = _NO_HEADERS, essential(self._headers)
+        self._headers_message, self._headers = NO_MESSAGE, essential(self._headers)
 
     def _admit(self) -> None:
         if self._overload is None and not self._share.admit():
@@ -282,5 +275,5 @@ class RequestPhase:
     def _all_edits(self, body: bytes, *, rewritten: bool) -> HeaderEdits:
         if not body or not self._is_whole:
             return self._edits
-        more = self._options.dialect.request_fields(self._header_map, body, rewritten=rewritten)
+        more = self._options.dialect.request_fields(self._headers_message, body, rewritten=rewritten)
         return HeaderEdits(self._edits.set + more, self._edits.remove) if more else self._edits
