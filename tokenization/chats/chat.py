@@ -204,7 +204,7 @@ class ChatRenderer:
         hidden = chat.forbids_tools and self.options.hides_forbidden_tools
         if chat.anthropic is None and not hidden and not self.options.variables:
             return chat
-        variables, messages = dict(chat.variables or {}), chat.messages
+        variables, messages = dict(chat.variables), chat.messages
         if chat.anthropic is not None:
             if chat.anthropic.disables_thinking:
                 variables = with_effort(variables, self._disabled_effort)
@@ -256,7 +256,7 @@ class ChatRenderer:
         return template.render(
             {
                 **self.special_tokens,
-                **(chat.variables or {}),
+                **chat.variables,
                 "messages": entries,
                 "tools": chat.tools,
                 "documents": chat.documents,

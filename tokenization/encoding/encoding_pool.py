@@ -106,8 +106,10 @@ class EncodingPool:
         draft = encoder.draft(text, add_special_tokens=add_special_tokens)
         self.counters.cached_tokens += draft.n_known
         missing = draft.missing()
+        if not missing:
+            return Known(draft.tokens({}))
         encoded: Mapping[str, Ids] = {}
-        if missing and not draft.adds and sum(map(len, missing)) <= QUICK_CHARS:
+        if not draft.adds and sum(map(len, missing)) <= QUICK_CHARS:
             encoded = self._counted(encoder.encode_quickly, missing)
             missing = [segment for segment in missing if segment not in encoded]
         if sum(map(len, missing)) > INLINE_CHARS:
