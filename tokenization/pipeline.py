@@ -62,13 +62,13 @@ class _Encoding(msgspec.Struct, frozen=True, gc=False):
         return recovered(_ENCODE_ERRORS, _not_encoded, self._encoded, pool)
 
     def _encoded(self, pool: EncodingPool) -> Eventual[TokenPrompt | NoPrompt]:
-        (text, adds), *others = texts_of(self.prompt)
-        if self.prompt.truncation is None:
-            self.encoder.check_fits(text)
-        if others:
+        prompt = self.prompt
+        if prompt.truncation is None:
+            self.encoder.check_fits(prompt.text)
+        if len(texts_of(prompt)) > 1:
             return Later(self._all_encoded(pool))
-        tokens = pool.tokens(self.encoder, text, add_special_tokens=adds)
-        return tokens.map(lambda ids: prompt_of(self.prompt, (ids,)))
+        tokens = pool.tokens(self.encoder, prompt.text, add_special_tokens=prompt.add_special_tokens)
+        return tokens.map(lambda ids: prompt_of(prompt, (ids,)))
 
     async def _all_encoded(self, pool: EncodingPool) -> TokenPrompt | NoPrompt:
         async def encoded(text: str, *, adds: bool) -> array[int]:
@@ -215,9 +215,9 @@ class PromptPipeline:
     def _ids(
         self, request: ParsedRequest, known: TokenPrompt | NoPrompt | _Encoding
     ) -> Eventual[TokenPrompt | NoPrompt]:
-        prompt = known.prompt if isinstance(known, _Encoding) else known
-        if self._remote is not None and self._remote.may_help(prompt):
-            return Later(self._with_remote(self._remote, request, known))
+        remote = self._remote
+        if remote is not None and remote.may_help(known.prompt if isinstance(known, _Encoding) else known):
+            return Later(self._with_remote(remote, request, known))
         return self._own_ids(known)
 
     def _own_ids(self, known: TokenPrompt | NoPrompt | _Encoding) -> Eventual[TokenPrompt | NoPrompt]:

@@ -42,7 +42,9 @@ def read_served(message: Message) -> str | None:
     decoded = message.decoded
     if decoded is None:
         return None
-    served = field(decoded.metadata_context.filter_metadata, LB_NAMESPACE, _SERVED_KEY)
+    served = None
+    if message.metadata is not None:
+        served = field(message.metadata.filter_metadata, LB_NAMESPACE, _SERVED_KEY)
     if served is None:
         served = field(decoded.attributes, _ATTRIBUTES_NAMESPACE, _UPSTREAM_ATTRIBUTE)
     return served.string_value[:MAX_ID_CHARS] or None if served is not None else None

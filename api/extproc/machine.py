@@ -59,6 +59,8 @@ class ExtProcMachine:
         """
         if not self._is_configured:
             self._configure(message)
+        if message.metadata is not None and message.kind.startswith("request"):
+            self._request.read_metadata(message.metadata)
         match message.kind:
             case "response_body":
                 return self._response_body(message, now)
@@ -67,13 +69,10 @@ class ExtProcMachine:
             case "response_trailers":
                 return self._responded(self._response.trailers(), now)
             case "request_headers":
-                self._request.read_metadata(message)
                 return self._requested(self._request.headers(message, now=now), now)
             case "request_body":
-                self._request.read_metadata(message)
                 return self._requested(self._request.body(message), now)
             case "request_trailers":
-                self._request.read_metadata(message)
                 return self._request.trailers()
             case _:
                 raise ExtProcError("out_of_order", "a message without headers, body or trailers")

@@ -38,6 +38,7 @@ class Message(msgspec.Struct, frozen=True, gc=False):
         modes: modes of sending the bodies of request and response; None if the message does not configure them.
         data: as received, if it has headers and the library did not decode it.
         decoded: by the library; None if the message has none of the fields that only the library reads.
+        metadata: dynamic metadata, None if there is none.
     """
 
     kind: str
@@ -49,6 +50,7 @@ class Message(msgspec.Struct, frozen=True, gc=False):
     modes: tuple[int, int] | None = None
     data: bytes | None = None
     decoded: pb.ProcessingRequest | None = None
+    metadata: pb.Metadata | None = None
 
     def header_map(self) -> pb.HeaderMap:
         """Return the headers as sent, repeated ones and the bytes of values included."""
@@ -85,30 +87,32 @@ def message_by_library(data: bytes) -> Message:
             "not_protobuf", f"message of {len(data)} bytes is not an ext-proc ProcessingRequest"
         ) from error
     kind = decoded.WhichOneof("request")
-    modes = None
-    if decoded.HasField("protocol_config"):
-        config = decoded.protocol_config
-        modes = (config.request_body_mode, config.response_body_mode)
+    end_of_stream, body, headers, n_headers, modes = False, b"", dict[str, str](), 0, None
     match kind:
         case "request_headers" | "response_headers":
             part: pb.HttpHeaders = getattr(decoded, kind)
-            fields = part.headers.headers
-            return Message(
-                kind,
-                len(data),
-                part.end_of_stream,
-                b"",
-                _read(part.headers),
-                len(fields),
-                modes,
-                decoded=decoded,
-            )
+            end_of_stream = part.end_of_stream
+            headers, n_headers = _read(part.headers), len(part.headers.headers)
         case "request_body" | "response_body":
             piece: pb.HttpBody = getattr(decoded, kind)
+            end_of_stream = piece.end_of_stream
             body = piece.body if long_body is None else long_body  # each access copies
-            return Message(kind, len(data), piece.end_of_stream, body, modes=modes, decoded=decoded)
         case _:
-            return Message(kind or "", len(data), modes=modes, decoded=decoded)
+            pass
+    if decoded.HasField("protocol_config"):
+        modes = (decoded.protocol_config.request_body_mode, decoded.protocol_config.response_body_mode)
+    metadata = decoded.metadata_context if decoded.HasField("metadata_context") else None
+    return Message(
+        kind or "",
+        len(data),
+        end_of_stream,
+        body,
+        headers,
+        n_headers,
+        modes,
+        decoded=decoded,
+        metadata=metadata,
+    )
 
 
 def _read(headers: pb.HeaderMap) -> dict[str, str]:

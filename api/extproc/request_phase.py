@@ -9,6 +9,7 @@ from ...routing.refusals import TOO_MANY_HEADERS
 from ...routing.router import Overload, Refusal, RefusalCode, Route, RoutingRequest, RoutingResult
 from ...tokenization.requests.beginning import MAX_BEGINNING_BYTES
 from ..errors import ExtProcError
+from . import ext_proc_pb2 as pb
 from . import replies
 from .headers import essential
 from .intake import Share
@@ -83,11 +84,10 @@ class RequestPhase:
         self._is_whole = True
         self._overload: Overload | None = None
 
-    def read_metadata(self, message: Message) -> None:
+    def read_metadata(self, metadata: pb.Metadata) -> None:
         """Read the subset hint, which may come with any message of the request; the last one counts."""
-        if message.decoded is not None and message.decoded.HasField("metadata_context"):
-            subset = self._options.dialect.subset(message.decoded.metadata_context)
-            self._subset = self._subset if subset is None else subset
+        subset = self._options.dialect.subset(metadata)
+        self._subset = self._subset if subset is None else subset
 
     def headers(self, message: Message, *, now: float) -> Step:
         """Return the actions after the headers, at `now` in monotonic seconds."""

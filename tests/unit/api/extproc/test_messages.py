@@ -27,7 +27,7 @@ def shown(read: Callable[[bytes], Message], data: bytes) -> object:
         found = read(data)
     except ExtProcError as error:
         return error.reason, str(error)
-    metadata = found.decoded.metadata_context if found.decoded is not None else pb.Metadata()
+    metadata = found.metadata or pb.Metadata()
     return (
         (found.kind, found.n_bytes, found.end_of_stream, found.body),
         (list(found.headers.items()), found.n_headers, found.modes),
