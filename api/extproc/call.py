@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import deque
 from collections.abc import Coroutine
 
 from grpc import StatusCode
 
 from ...routing.router import Overload, Refusal, RefusalCode, RoutingRequest, RoutingResult
-from ...tokenization.eventual import Later, recovered
+from ...tokenization.eventual import Known, Later
 from ..errors import ExtProcError, place_of
 from ..http2.call import Responder
 from .machine import ExtProcMachine
@@ -46,7 +45,7 @@ class ExtProcCall:
         self._machine = ExtProcMachine(context.options, self._revoked)
         self._task: asyncio.Task[None] | None = None
         """Routes the request, or sends a long reply; messages wait for its end."""
-        self._waiting: deque[bytes | None] = deque()
+        self._waiting: list[bytes | None] = []
         self._n_waiting_bytes = 0
         self._is_over = False
 
@@ -54,10 +53,19 @@ class ExtProcCall:
         """See `Call`."""
         if self._is_over:
             return
-        if self._task is None:
-            self._take(message)
-        else:
+        if self._task is not None:
             self._wait_with(message)
+            return
+        try:
+            step = self._machine.receive(read_message(message), now=time.monotonic())
+        except ExtProcError as error:
+            self._context.reports.on_error(error.reason)
+            self._end(error.grpc_status, str(error))
+            return
+        if step.route is None:
+            self._act(step)
+        else:
+            self._route(step.route)
 
     def ended(self) -> None:
         """See `Call`."""
@@ -84,40 +92,30 @@ class ExtProcCall:
         if step.route is not None:
             self._route(step.route)
 
-    def _take(self, message: bytes) -> None:
-        try:
-            step = self._machine.receive(read_message(message), now=time.monotonic())
-        except ExtProcError as error:
-            self._context.reports.on_error(error.reason)
-            self._end(error.grpc_status, str(error))
-            return
-        if step.route is None:
-            self._act(step)
-        else:
-            self._route(step.route)
-
     def _route(self, request: RoutingRequest) -> None:
-        # A fault in one request must cost that request alone.
-        result = recovered(
-            Exception, lambda error: self._failed(error, request), self._context.router.route, request
-        )
-        if isinstance(result, Later):
-            self._begin(self._wait(result))
-        else:
+        try:
+            result = self._context.router.route(request)
+        except Exception as error:  # noqa: BLE001 - a fault in one request must cost that request alone
+            result = Known(self._failed(error, request))
+        if isinstance(result, Known):
             self._act(self._machine.routed(result.value, now=time.monotonic()))
+        else:
+            self._begin(self._wait(result, request))
 
     def _begin(self, work: Coroutine[None, None, None]) -> None:
         self._responder.pause_reading()
         self._task = asyncio.get_running_loop().create_task(work)
 
-    async def _wait(self, result: Later[RoutingResult]) -> None:
+    async def _wait(self, later: Later[RoutingResult], request: RoutingRequest) -> None:
         # Nothing may wait between the decision and its step: a stream cancelled there would lose the decision.
         try:
-            step = self._machine.routed(await result, now=time.monotonic())
+            result = await later
         except asyncio.CancelledError:
             self._close()
             raise
-        self._go_on(step)
+        except Exception as error:  # noqa: BLE001 - as above
+            result = self._failed(error, request)
+        self._go_on(self._machine.routed(result, now=time.monotonic()))
 
     async def _send_long(self, reply: LongReply, others: Replies) -> None:
         intake = self._context.options.intake
@@ -146,7 +144,7 @@ class ExtProcCall:
         self._task = None
         self._responder.resume_reading()
         self._act(step)
-        waiting, self._waiting = self._waiting, deque()
+        waiting, self._waiting = self._waiting, []
         self._n_waiting_bytes = 0
         for message in waiting:
             if message is None:

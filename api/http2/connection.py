@@ -171,7 +171,8 @@ class Connection(asyncio.Protocol):
             if not self._session.send(stream, message):
                 self._context.metrics.refused("held_bytes")
                 self._drop(stream)
-            self._flush_soon()
+            if not self._is_flush_due:
+                self._flush_soon()
 
     def pause(self, stream: int) -> None:
         """Deliver no more messages of a call."""
@@ -188,7 +189,8 @@ class Connection(asyncio.Protocol):
         if stream in self._calls:
             self._forget(stream)
             self._session.finish(stream, _NUMBER[status], text)
-            self._flush_soon()
+            if not self._is_flush_due:
+                self._flush_soon()
 
     async def drained(self, stream: int) -> None:
         """Return when no message of the call waits for the client, or the call is over."""
