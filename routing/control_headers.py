@@ -73,4 +73,5 @@ def traceparent(headers: Mapping[str, str]) -> str:
 
 
 def _first(headers: Mapping[str, str], names: tuple[str, str]) -> str:
-    return (headers.get(names[0]) or headers.get(names[1]) or "")[:MAX_ID_CHARS]
+    value = headers.get(names[0]) or headers.get(names[1])
+    return value[:MAX_ID_CHARS] if value else ""

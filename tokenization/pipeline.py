@@ -12,7 +12,7 @@ import msgspec
 from .chats.chat import ForeignChat
 from .chats.own_renderer import OwnRenderer
 from .chats.template_process import TemplateProcess
-from .chats.time_bound import INLINE_RENDER_S, render_limit
+from .chats.time_bound import INLINE_RENDER_S, render_limit_s
 from .encoding.encoding_pool import EncodingPool
 from .encoding.segment_encoder import SegmentEncoder
 from .encoding.tokenizer import ModelTokenizer
@@ -188,11 +188,13 @@ class PromptPipeline:
             return self._rendered(request.prompt)
         if request.is_heavy:
             return None
+        before = render_limit_s.set(INLINE_RENDER_S)
         try:
-            with render_limit(INLINE_RENDER_S):
-                return self._rendered(request.prompt)
+            return self._rendered(request.prompt)
         except RenderTimeoutError:
             return None
+        finally:
+            render_limit_s.reset(before)
 
     async def _rendered_in_thread(
         self, request: ParsedRequest
@@ -218,16 +220,13 @@ class PromptPipeline:
         remote = self._remote
         if remote is not None and remote.may_help(known.prompt if isinstance(known, _Encoding) else known):
             return Later(self._with_remote(remote, request, known))
-        return self._own_ids(known)
-
-    def _own_ids(self, known: TokenPrompt | NoPrompt | _Encoding) -> Eventual[TokenPrompt | NoPrompt]:
         return known.tokens(self._pool) if isinstance(known, _Encoding) else Known(known)
 
     async def _with_remote(
         self, remote: RemoteTokenizer, request: ParsedRequest, known: TokenPrompt | NoPrompt | _Encoding
     ) -> TokenPrompt | NoPrompt:
         async def own() -> TokenPrompt | NoPrompt:
-            return await self._own_ids(known)
+            return await known.tokens(self._pool) if isinstance(known, _Encoding) else known
 
         remote_ids, own_ids = await asyncio.gather(remote.tokenize(request), own())
         return remote_ids or own_ids

@@ -69,13 +69,14 @@ class ExtProcMachine:
             case "response_trailers":
                 return self._responded(self._response.trailers(), now)
             case "request_headers":
-                return self._requested(self._request.headers(message, now=now), now)
+                step = self._request.headers(message, now=now)
             case "request_body":
-                return self._requested(self._request.body(message), now)
+                step = self._request.body(message)
             case "request_trailers":
-                return self._request.trailers()
+                step = self._request.trailers()
             case _:
                 raise ExtProcError("out_of_order", "a message without headers, body or trailers")
+        return self._refused(step, now) if step.end else step
 
     def routed(self, result: RoutingResult, *, now: float) -> Step:
         """Return the actions after routing the request of the last step."""
@@ -83,7 +84,7 @@ class ExtProcMachine:
         if isinstance(result, Route):
             rewrite = result.rewrite
             self._route, self._routed_at = _without_body(result, rewrite) if rewrite else result, now
-        return self._requested(step, now)
+        return self._refused(step, now) if step.end else step
 
     def revoked(self, reason: Overload) -> Step:
         """Return the actions of a request that must not wait for more of its body."""
@@ -127,10 +128,8 @@ class ExtProcMachine:
         begun = ResponseBegun(self._route, is_first_token, self._response.served)
         return Step(step.replies, begun=begun, completion=step.completion)
 
-    def _requested(self, step: Step, now: float) -> Step:
-        """Complete a step of the request, which ends the stream only if the request is refused."""
-        if not step.end:
-            return step
+    def _refused(self, step: Step, now: float) -> Step:
+        """Complete a step that ends the request phase and the stream, as only a refusal does."""
         return Step(step.replies, end=True, completion=self._completion(Outcome.REFUSED, now))
 
     def _responded(self, replies: Replies, now: float) -> Step:

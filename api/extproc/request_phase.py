@@ -109,7 +109,8 @@ class RequestPhase:
         body = message.body
         if self._phase is _Phase.PASSING:
             return self._pass(body, end_of_stream=message.end_of_stream)
-        self._expect_body("request_body")
+        if self._phase is not _Phase.BODY:
+            raise self._not_expected("request_body")
         if len(self._collected) + len(body) > self._options.max_body_bytes:
             return self._too_long()
         if body:
@@ -126,7 +127,8 @@ class RequestPhase:
         if self._phase is _Phase.PASSING or (self._phase is _Phase.ENDED and self.mode is not Mode.DUPLEX):
             self._phase = _Phase.ENDED
             return _TRAILERS_UNCHANGED
-        self._expect_body("request_trailers")
+        if self._phase is not _Phase.BODY:
+            raise self._not_expected("request_trailers")
         return self._ask(
             _ReplyForm.TRAILERS if self.mode is Mode.BUFFERED else _ReplyForm.HEADERS_BODY_TRAILERS
         )
@@ -220,15 +222,14 @@ class RequestPhase:
         text = f"request body is larger than {limit} bytes, the limit of this endpoint picker"
         return self.routed(Refusal(RefusalCode.PAYLOAD_TOO_LARGE, text))
 
-    def _expect_body(self, kind: str) -> None:
-        if self._phase is _Phase.HEADERS:
-            raise ExtProcError(
-                "out_of_order",
-                f"{kind} came before request_headers; set processing_mode.request_header_mode to SEND in Envoy's "
-                "ext_proc filter",
-            )
-        if self._phase is not _Phase.BODY:
-            raise ExtProcError("out_of_order", f"{kind} came after the end of the request")
+    def _not_expected(self, kind: str) -> ExtProcError:
+        if self._phase is not _Phase.HEADERS:
+            return ExtProcError("out_of_order", f"{kind} came after the end of the request")
+        return ExtProcError(
+            "out_of_order",
+            f"{kind} came before request_headers; set processing_mode.request_header_mode to SEND in Envoy's "
+            "ext_proc filter",
+        )
 
     def _ask(self, form: _ReplyForm, *, is_whole: bool = True) -> Step:
         self._phase = _Phase.ROUTING

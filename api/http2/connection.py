@@ -46,6 +46,7 @@ MAX_OUTPUTS = 16
 _OPENED, _MESSAGE, _ENDED, _GONE, _BROKEN = range(5)
 _STATUS = {code.value[0]: code for code in StatusCode}
 _NUMBER: dict[StatusCode, int] = {code: code.value[0] for code in StatusCode}
+_OK = StatusCode.OK
 
 
 class Connection(asyncio.Protocol):
@@ -188,7 +189,8 @@ class Connection(asyncio.Protocol):
         """End a call."""
         if stream in self._calls:
             self._forget(stream)
-            self._session.finish(stream, _NUMBER[status], text)
+            # The hash of an enum's member is computed in Python.
+            self._session.finish(stream, 0 if status is _OK else _NUMBER[status], text)
             if not self._is_flush_due:
                 self._flush_soon()
 

@@ -37,22 +37,8 @@ macros, and without a reference cycle it is freed, with the prompt in it, right 
 
 T = TypeVar("T")
 
-_limit_s: ContextVar[float | None] = ContextVar("limit_s", default=None)
-
-
-class render_limit:  # noqa: N801 - used as a function; a generator takes three times as long per request
-    """A context in which the CPU time of each rendering that begins is limited to `limit_s`."""
-
-    __slots__ = ("_before", "_limit_s")
-
-    def __init__(self, limit_s: float) -> None:
-        self._limit_s = limit_s
-
-    def __enter__(self) -> None:
-        self._before = _limit_s.set(self._limit_s)
-
-    def __exit__(self, *_: object) -> None:
-        _limit_s.reset(self._before)
+render_limit_s: ContextVar[float | None] = ContextVar("render_limit_s", default=None)
+"""CPU time of each rendering that begins in the context; None for `MAX_RENDER_S`."""
 
 
 class Stopwatch:
@@ -61,7 +47,7 @@ class Stopwatch:
     __slots__ = ("_end", "_limit_s", "_steps", "_wall_end")
 
     def __init__(self) -> None:
-        self._limit_s = _limit_s.get() or MAX_RENDER_S
+        self._limit_s = render_limit_s.get() or MAX_RENDER_S
         self._wall_end = time.monotonic() + self._limit_s
         # Most renderings end before their first check. Until then only wall time is measured: reading CPU time is a system
         # call, and takes longer than such a rendering.

@@ -56,6 +56,11 @@ class Frame(NamedTuple):
     before: Ids
     after: Ids
 
+    @property
+    def n_tokens(self) -> int:
+        """Number of these ids."""
+        return (len(self.before) + len(self.after)) // ID_BYTES
+
 
 NO_FRAME = Frame(b"", b"")
 
