@@ -65,7 +65,7 @@ class _Encoding(msgspec.Struct, frozen=True, gc=False):
         prompt = self.prompt
         if prompt.truncation is None:
             self.encoder.check_fits(prompt.text)
-        if len(texts_of(prompt)) > 1:
+        if (prompt.fork is not None or prompt.truncation is not None) and len(texts_of(prompt)) > 1:
             return Later(self._all_encoded(pool))
         tokens = pool.tokens(self.encoder, prompt.text, add_special_tokens=prompt.add_special_tokens)
         return tokens.map(lambda ids: prompt_of(prompt, (ids,)))
@@ -232,7 +232,7 @@ class PromptPipeline:
         return remote_ids or own_ids
 
     def _rendered(self, prompt: AnyPrompt) -> TokenPrompt | NoPrompt | _Encoding | _Foreign:
-        if isinstance(prompt, NoPrompt | TokenPrompt):
+        if isinstance(prompt, (NoPrompt, TokenPrompt)):  # a union of types would be made anew each time
             return prompt
         if self.own_renderer is not None and (self.own_renderer.texts or isinstance(prompt, ChatPrompt)):
             return NoPrompt(NoPrefixReason.OWN_RENDERER, str(self.own_renderer))
@@ -249,9 +249,10 @@ class PromptPipeline:
         if tokenizer.chat is None:
             return NoPrompt(NoPrefixReason.NO_CHAT_TEMPLATE, "the tokenizer has no chat template")
         try:
-            foreign = tokenizer.chat.foreign(prompt)
-            if foreign is not None and process is not None:
-                return _Foreign(process, tokenizer.segments, foreign)
+            if process is not None and prompt.template is not None:
+                foreign = tokenizer.chat.foreign(prompt)
+                if foreign is not None:
+                    return _Foreign(process, tokenizer.segments, foreign)
             return _Encoding(tokenizer.segments, tokenizer.chat.render(prompt))
         except RenderTimeoutError:
             raise
@@ -273,7 +274,7 @@ class PromptPipeline:
             cut=known.cut if known else None,
             reason=missing.reason if missing else None,
             detail=missing.detail if missing else "",
-            unencoded=source if isinstance(source, TextPrompt | ChatPrompt) else None,
+            unencoded=source if isinstance(source, (TextPrompt, ChatPrompt)) else None,
         )
 
     def _is_too_long(self, request: ParsedRequest, missing: NoPrompt) -> bool:

@@ -324,7 +324,7 @@ class Connection(asyncio.Protocol):
             text = f"{context.n_calls} calls are in progress, as many as are taken"
             self._session.finish(stream, _NUMBER[StatusCode.RESOURCE_EXHAUSTED], text)
             return
-        if (limit := timeout_s(timeout)) is not None:
+        if timeout and (limit := timeout_s(timeout)) is not None:
             self._deadlines[stream] = self._loop.call_later(limit, self._expire, stream)
         self._calls[stream] = opens(CallResponder(self, stream))
         context.n_calls += 1

@@ -10,5 +10,5 @@ _SECONDS = {"H": 3600.0, "M": 60.0, "S": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9}
 
 def timeout_s(header: str) -> float | None:
     """Return seconds, None if the header is missing or malformed. Source: gRPC over HTTP/2, `Timeout`."""
-    found = _FORM.fullmatch(header) if header else None
+    found = _FORM.fullmatch(header)
     return int(found[1]) * _SECONDS[found[2]] if found else None

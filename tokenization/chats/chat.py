@@ -236,10 +236,11 @@ class ChatRenderer:
 
     def _text(self, chat: ChatPrompt, media_text: str | None) -> str:
         template = self._select(chat.template, chat.tools)
+        detects = self.options.content_parts is None and not chat.template_as_variable
         try:
             entries = conversation(
                 chat.messages,
-                content_parts=self._content_parts(chat),
+                content_parts=template.content_parts if detects else self._content_parts(chat),
                 developer_role=template.developer_role,
                 calls_in_order=chat.calls_in_order,
                 media_text=media_text,
