@@ -46,6 +46,10 @@ class _ReplyForm(Enum):
     TRAILERS = auto()
 
 
+# Reading a member from its enum takes as long as a call, and a request needs twenty.
+_AT_HEADERS, _AT_BODY, _ROUTING, _PASSING, _ENDED = _Phase
+_DUPLEX, _BUFFERED, _HEADERS_ONLY = Mode
+
 FREE_HEADER_BYTES = 4096
 """Headers up to this length count as part of the pending request, longer ones are held bytes too."""
 
@@ -69,11 +73,11 @@ class RequestPhase:
     """
 
     def __init__(self, options: StreamOptions, share: Share) -> None:
-        self.mode = Mode.DUPLEX
+        self.mode: Mode = _DUPLEX
         self.request_id = ""
         self.is_bare = False
         self._options, self._share = options, share
-        self._phase = _Phase.HEADERS
+        self._phase = _AT_HEADERS
         self._headers_message = NO_MESSAGE
         self._headers: dict[str, str] = {}
         self._edits = NO_EDITS
@@ -91,31 +95,31 @@ class RequestPhase:
 
     def headers(self, message: Message, *, now: float) -> Step:
         """Return the actions after the headers, at `now` in monotonic seconds."""
-        if self._phase is not _Phase.HEADERS:
+        if self._phase is not _AT_HEADERS:
             raise ExtProcError("out_of_order", "request_headers came twice on one stream")
-        self._phase = _Phase.BODY
+        self._phase = _AT_BODY
         self.is_bare = message.end_of_stream
         if message.n_headers > MAX_HEADERS:
             return self.routed(TOO_MANY_HEADERS)
         self._take_headers(message)
         if self.is_bare:
             return self._ask(_ReplyForm.HEADERS)
-        if self.mode is Mode.HEADERS_ONLY:
+        if self.mode is _HEADERS_ONLY:
             return self._ask(_ReplyForm.HEADERS, is_whole=False)
         return self._await_body(message.n_bytes, now)
 
     def body(self, message: Message) -> Step:
         """Return the actions after a piece of the body."""
         body = message.body
-        if self._phase is _Phase.PASSING:
+        if self._phase is _PASSING:
             return self._pass(body, end_of_stream=message.end_of_stream)
-        if self._phase is not _Phase.BODY:
+        if self._phase is not _AT_BODY:
             raise self._not_expected("request_body")
         if len(self._collected) + len(body) > self._options.max_body_bytes:
             return self._too_long()
         if body:
             self._collect(body)
-        if self.mode is Mode.BUFFERED:
+        if self.mode is _BUFFERED:
             self._admit()
             return self._ask(_ReplyForm.BODY)
         if message.end_of_stream or self._overload is not None:
@@ -124,19 +128,17 @@ class RequestPhase:
 
     def trailers(self) -> Step:
         """Return the actions after the trailers."""
-        if self._phase is _Phase.PASSING or (self._phase is _Phase.ENDED and self.mode is not Mode.DUPLEX):
-            self._phase = _Phase.ENDED
+        if self._phase is _PASSING or (self._phase is _ENDED and self.mode is not _DUPLEX):
+            self._phase = _ENDED
             return _TRAILERS_UNCHANGED
-        if self._phase is not _Phase.BODY:
+        if self._phase is not _AT_BODY:
             raise self._not_expected("request_trailers")
-        return self._ask(
-            _ReplyForm.TRAILERS if self.mode is Mode.BUFFERED else _ReplyForm.HEADERS_BODY_TRAILERS
-        )
+        return self._ask(_ReplyForm.TRAILERS if self.mode is _BUFFERED else _ReplyForm.HEADERS_BODY_TRAILERS)
 
     def revoked(self, overload: Overload) -> Step:
         """Return the actions after the intake needs the room, or the body took too long."""
         self._overload = overload
-        if self.mode is not Mode.BUFFERED:
+        if self.mode is not _BUFFERED:
             return self._ask(_ReplyForm.HEADERS_BODY, is_whole=False)
         # The gateway has its reply to the headers, and expects the next one after the body.
         self._shed_headers()
@@ -145,7 +147,7 @@ class RequestPhase:
 
     def routed(self, result: RoutingResult) -> Step:
         """Return the actions after routing the request of the last step."""
-        self._phase = _Phase.ENDED if self._is_whole else _Phase.PASSING
+        self._phase = _ENDED if self._is_whole else _PASSING
         self._share.release()
         if isinstance(result, Refusal):
             refusal = self._options.dialect.refusal(result, has_body=not self.is_bare)
@@ -162,7 +164,7 @@ class RequestPhase:
 
         Source: Envoy 1.40 does so if it waited for the reply to a whole body.
         """
-        return self.mode is Mode.BUFFERED and not self.is_bare
+        return self.mode is _BUFFERED and not self.is_bare
 
     def _take_headers(self, message: Message) -> None:
         self._headers_message = message
@@ -181,15 +183,15 @@ class RequestPhase:
         In BUFFERED the gateway holds the body until it is whole: the request is not pending before. Past a limit, the
         first piece of the body is awaited all the same, since it may name the model.
         """
-        if self.mode is not Mode.BUFFERED:
+        if self.mode is not _BUFFERED:
             self._admit()
         if n_bytes > FREE_HEADER_BYTES and not self._share.hold(n_bytes):
             self._overload = Overload.HELD_BYTES
         if self._overload is not None:
             self._shed_headers()
-        if self.mode is not Mode.BUFFERED or n_bytes > FREE_HEADER_BYTES:
+        if self.mode is not _BUFFERED or n_bytes > FREE_HEADER_BYTES:
             self._share.collect(now=now)
-        return _HEADERS_UNCHANGED if self.mode is Mode.BUFFERED else _NOTHING
+        return _HEADERS_UNCHANGED if self.mode is _BUFFERED else _NOTHING
 
     def _shed_headers(self) -> None:
         self._headers_message, self._headers = NO_MESSAGE, essential(self._headers)
@@ -211,8 +213,8 @@ class RequestPhase:
 
     def _pass(self, body: bytes, *, end_of_stream: bool) -> Step:
         if end_of_stream:
-            self._phase = _Phase.ENDED
-        if self.mode is not Mode.DUPLEX:
+            self._phase = _ENDED
+        if self.mode is not _DUPLEX:
             return _BODY_UNCHANGED
         return Step(replies.request_body_chunks(body, end_of_stream=end_of_stream))
 
@@ -223,7 +225,7 @@ class RequestPhase:
         return self.routed(Refusal(RefusalCode.PAYLOAD_TOO_LARGE, text))
 
     def _not_expected(self, kind: str) -> ExtProcError:
-        if self._phase is not _Phase.HEADERS:
+        if self._phase is not _AT_HEADERS:
             return ExtProcError("out_of_order", f"{kind} came after the end of the request")
         return ExtProcError(
             "out_of_order",
@@ -232,7 +234,7 @@ class RequestPhase:
         )
 
     def _ask(self, form: _ReplyForm, *, is_whole: bool = True) -> Step:
-        self._phase = _Phase.ROUTING
+        self._phase = _ROUTING
         self._share.settle()
         self._form, self._is_whole = form, is_whole
         self._body, self._collected = bytes(self._collected), b""
@@ -256,6 +258,8 @@ class RequestPhase:
             body = new_body = route.rewrite.body
         edits = self._all_edits(body, rewritten=new_body is not None)
         match self._form:
+            case _ReplyForm.BODY:
+                return (replies.destination_on_body(destination, edits, new_body),)
             case _ReplyForm.HEADERS:
                 return (replies.destination_on_headers(destination, edits),)
             case _ReplyForm.HEADERS_BODY:
@@ -268,8 +272,6 @@ class RequestPhase:
                     *chunks,
                     replies.REQUEST_TRAILERS_UNCHANGED,
                 )
-            case _ReplyForm.BODY:
-                return (replies.destination_on_body(destination, edits, new_body),)
             case _ReplyForm.TRAILERS:
                 return (replies.destination_on_trailers(destination),)
 
