@@ -8,9 +8,9 @@ from setuptools import Extension, find_packages, setup
 ROOMS = ("events", "indexer", "scorers", "configs", "tokenization", "fleet", "routing", "api", "app", "sim")
 """Top-level folders, each a package of the namespace `kvatlas`."""
 
-EVENTS, INDEX, SCORERS, HTTP2, ENCODING = (
+EVENTS, INDEX, SCORERS, HTTP2, EXT_PROC, ENCODING = (
     Path(folder, "native")
-    for folder in ("events", "indexer", "scorers", "api/http2", "tokenization/encoding")
+    for folder in ("events", "indexer", "scorers", "api/http2", "api/extproc", "tokenization/encoding")
 )
 
 
@@ -52,6 +52,7 @@ setup(
         native("kvatlas.indexer._native", INDEX),
         native("kvatlas.scorers._native", SCORERS),
         native("kvatlas.api.http2._native", HTTP2),
+        native("kvatlas.api.extproc._native", EXT_PROC),
         native("kvatlas.tokenization.encoding._native", ENCODING),
     ],
     include_package_data=False,  # C++ sources are for the sdist; `package-data` names what is installed

@@ -9,8 +9,9 @@ from ...routing.outcome import Response
 from ...routing.router import Route
 from . import ext_proc_pb2 as pb
 from . import replies
-from .headers import read_headers, read_served
+from .headers import read_served
 from .intake import Share
+from .messages import Message
 from .model_name import ModelName
 from .replies import Replies
 from .stream import StreamOptions
@@ -39,7 +40,7 @@ class ResponsePhase:
     """
 
     def __init__(self, options: StreamOptions, share: Share) -> None:
-        self.mode: pb.ProcessingMode.BodySendMode.ValueType = FULL_DUPLEX_STREAMED
+        self.mode: int = FULL_DUPLEX_STREAMED
         self.has_begun = self.has_ended = False
         self.served: str | None = None
         self._options, self._share = options, share
@@ -65,7 +66,7 @@ class ResponsePhase:
         """Whether any byte of the body was seen."""
         return self._first_byte_at is not None
 
-    def headers(self, message: pb.ProcessingRequest, route: Route | None, *, counts_tokens: bool) -> bytes:
+    def headers(self, message: Message, route: Route | None, *, counts_tokens: bool) -> bytes:
         """Return the reply to the headers.
 
         Args:
@@ -74,25 +75,24 @@ class ResponsePhase:
             counts_tokens: whether engines count tokens of such requests.
         """
         self.has_begun = True
-        self.has_ended = message.response_headers.end_of_stream
+        self.has_ended = message.end_of_stream
         self.served = read_served(message)
-        header_map = message.response_headers.headers
-        headers = read_headers(header_map)
+        headers = message.headers
         status = headers.get(":status", "")
         self._status = int(status) if _STATUS.fullmatch(status) else None
         self._is_event_stream = is_event_stream(headers.get("content-type", ""))
         if self.is_shown and not self.has_ended:
             self._prepare(headers, route, counts_tokens=counts_tokens)
-        fields = self._options.dialect.response_fields(header_map)
+        fields = self._options.dialect.response_fields(message)
         if route is not None and route.response_headers:
             fields += tuple((name, value.encode()) for name, value in route.response_headers.items())
         return replies.response_headers_with(fields) if fields else replies.RESPONSE_HEADERS_UNCHANGED
 
-    def body(self, message: pb.HttpBody, body: bytes | None, *, now: float) -> Replies:
-        """Return the replies to a piece of the body; `body` is None if it is still in the message."""
+    def body(self, message: Message, *, now: float) -> Replies:
+        """Return the replies to a piece of the body."""
         self.has_begun = True
         end = self.has_ended = message.end_of_stream
-        body = message.body if body is None else body  # each access copies
+        body = message.body
         if body:
             if self._first_byte_at is None:
                 self._first_byte_at = now

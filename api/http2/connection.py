@@ -46,6 +46,7 @@ MAX_OUTPUTS = 16
 _OPENED, _MESSAGE, _ENDED, _GONE, _BROKEN = range(5)
 _STATUS = {code.value[0]: code for code in StatusCode}
 _NUMBER: dict[StatusCode, int] = {code: code.value[0] for code in StatusCode}
+_OK = StatusCode.OK
 
 
 class Connection(asyncio.Protocol):
@@ -171,7 +172,8 @@ class Connection(asyncio.Protocol):
             if not self._session.send(stream, message):
                 self._context.metrics.refused("held_bytes")
                 self._drop(stream)
-            self._flush_soon()
+            if not self._is_flush_due:
+                self._flush_soon()
 
     def pause(self, stream: int) -> None:
         """Deliver no more messages of a call."""
@@ -187,8 +189,10 @@ class Connection(asyncio.Protocol):
         """End a call."""
         if stream in self._calls:
             self._forget(stream)
-            self._session.finish(stream, _NUMBER[status], text)
-            self._flush_soon()
+            # The hash of an enum's member is computed in Python.
+            self._session.finish(stream, 0 if status is _OK else _NUMBER[status], text)
+            if not self._is_flush_due:
+                self._flush_soon()
 
     async def drained(self, stream: int) -> None:
         """Return when no message of the call waits for the client, or the call is over."""
@@ -320,7 +324,7 @@ class Connection(asyncio.Protocol):
             text = f"{context.n_calls} calls are in progress, as many as are taken"
             self._session.finish(stream, _NUMBER[StatusCode.RESOURCE_EXHAUSTED], text)
             return
-        if (limit := timeout_s(timeout)) is not None:
+        if timeout and (limit := timeout_s(timeout)) is not None:
             self._deadlines[stream] = self._loop.call_later(limit, self._expire, stream)
         self._calls[stream] = opens(CallResponder(self, stream))
         context.n_calls += 1

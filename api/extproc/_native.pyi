@@ -1,0 +1,3 @@
+def read_message(
+    data: bytes, max_headers: int
+) -> tuple[str, int, bool, bytes, dict[str, str], int, tuple[int, int] | None, bytes | None] | None: ...
