@@ -12,6 +12,9 @@ def json_numbers(
     json: bytes, narrow: Sequence[str], wide: Sequence[str]
 ) -> tuple[bytes, list[bytes | None]] | None: ...
 
+# The varints of a packed protobuf field as numbers of 4 or 8 bytes; None if a decoder must judge them.
+def packed_numbers(packed: bytes, item_size: int) -> bytes | None: ...
+
 @final
 class Cutter:
     def __new__(cls, *, tokens: Sequence[str], letters: bytes, followers: str) -> Cutter: ...
