@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from ...tokenization.errors import NotReadError
 from ...tokenization.reading import Reader
 from ...tokenization.requests.cost import LIGHT_BYTES, MAX_LIGHT_BYTES
-from .errors import UnavailableError
+from .errors import ANSWERED, UnavailableError, answer_to
 from .metrics import RestMetrics
 from .question_bodies import JSON, MSGPACK, QuestionBodies
 
@@ -62,11 +62,15 @@ class QuestionDoor:
         answer, bodies = found
         message = await receive()
         body: bytes = message.get("body", b"")
-        asked = await self._read(bodies, body, Headers(scope=scope).get("content-type", ""))
-        if asked is None:
+        try:
+            asked = await self._read(bodies, body, Headers(scope=scope).get("content-type", ""))
+            response = await answer(asked, len(body)) if asked is not None else None
+        except ANSWERED as error:
+            response = answer_to(error)
+        if response is None:
             await self._app(scope, _again(message, receive), send)
-            return
-        await (await answer(asked, len(body)))(scope, receive, send)
+        else:
+            await response(scope, receive, send)
 
     async def _read(
         self, bodies: QuestionBodies[BaseModel], body: bytes, content_type: str

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 from pydantic import BaseModel
-from starlette.middleware.exceptions import ExceptionMiddleware
+from starlette.types import ASGIApp
 
 from kvatlas.api.client import query_body, query_by_hash_body
 from kvatlas.api.rest.errors import install_error_handlers
@@ -71,16 +71,13 @@ class Doors:
     def __init__(self) -> None:
         self.reader = Reader(max_cost=MAX_COST, timeout_s=60)
         self.registry = CollectorRegistry()
-        app = library.__wrapped__()
-        handlers = {kind: each for kind, each in app.exception_handlers.items() if kind is not Exception}
-        app.add_middleware(
-            QuestionDoor,
+        door = QuestionDoor(
+            library(),
             questions={path: Question(model, shown) for path, model in MODELS.items()},
             reader=self.reader,
             metrics=RestMetrics(self.registry),
         )
-        app.add_middleware(ExceptionMiddleware, handlers=handlers)
-        self._apps = {"library": library(), "door": app}
+        self._apps: dict[str, ASGIApp] = {"library": library(), "door": door}
 
     def __enter__(self) -> Self:
         return self
