@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from ..configs.endpoints import EndpointAddresses, RankAddresses
 from ..events.subscriber import Subscriber
 from ..indexer.atlas import Atlas
+from ..indexer.match_columns import MatchColumns
 from ..indexer.predicted import Prediction
 from ..indexer.prefix import Prefix
 from ..indexer.snapshot import SavedEndpoint, SavedRank
@@ -218,6 +219,13 @@ class Fleet:
             subset=subset,
             labels=labels,
         )
+
+    def columns(self, prefix: Prefix) -> MatchColumns | None:
+        """Return what each endpoint holds of a prompt, by row in the order of iteration; None if no block size is known.
+
+        Predictions do not count. Cost: as `Atlas.columns`.
+        """
+        return self.atlas.columns(prefix, self._table.directory().names)
 
     def routed(self, picked: Candidate, prefix: Prefix | None, *, now: float) -> Prediction | None:
         """Record that a request was sent to the endpoint: renew its blocks' recency and scrape it soon.

@@ -21,17 +21,23 @@ from .metrics import RestMetrics
 from .question_bodies import JSON, MSGPACK, QuestionBodies
 
 
+def _never(_asked: object) -> None:
+    """Answer nothing at once."""
+
+
 @dataclass(frozen=True, slots=True)
 class Question:
     """A POST that changes nothing.
 
     Attributes:
         model: of its body.
-        answer: returns the response to a body, from the model and the body's length.
+        answer: returns the answer to a body in JSON, from the model and the body's length.
+        at_once: returns the same without waiting for anything, from the model; None if that is not possible.
     """
 
     model: type[BaseModel]
-    answer: Callable[[Any, int], Awaitable[Response]]
+    answer: Callable[[Any, int], Awaitable[bytes]]
+    at_once: Callable[[Any], bytes | None] = _never
 
 
 class QuestionDoor:
@@ -64,7 +70,9 @@ class QuestionDoor:
         body: bytes = message.get("body", b"")
         try:
             asked = await self._read(bodies, body, Headers(scope=scope).get("content-type", ""))
-            response = await answer(asked, len(body)) if asked is not None else None
+            response = (
+                Response(await answer(asked, len(body)), media_type=JSON) if asked is not None else None
+            )
         except ANSWERED as error:
             response = answer_to(error)
         if response is None:

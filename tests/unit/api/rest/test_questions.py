@@ -35,13 +35,13 @@ MODELS: dict[str, type[BaseModel]] = {
 MAX_COST = 400_000
 
 
-async def shown(asked: BaseModel, _n_bytes: int = 0) -> Response:
+async def shown(asked: BaseModel, _n_bytes: int = 0) -> bytes:
     """Answer with every field as it was read; hashes modulo 2**64, as they are used."""
     fields = {name: getattr(asked, name) for name in type(asked).model_fields}
     for name in ("seq_hashes", "block_hashes", "keys"):
         if fields.get(name) is not None:
             fields[name] = [each % 2**64 for each in fields[name]]
-    return Response(json.dumps(fields, default=list[int]), media_type=JSON)
+    return json.dumps(fields, default=list[int]).encode()
 
 
 @cache
@@ -52,15 +52,15 @@ def library() -> FastAPI:
 
     @app.post("/query")
     async def query(asked: QueryRequest) -> Response:
-        return await shown(asked)
+        return Response(await shown(asked), media_type=JSON)
 
     @app.post("/query_by_hash")
     async def query_by_hash(asked: QueryByHashRequest) -> Response:
-        return await shown(asked)
+        return Response(await shown(asked), media_type=JSON)
 
     @app.post("/v1/score")
     async def score(asked: ScoreRequest) -> Response:
-        return await shown(asked)
+        return Response(await shown(asked), media_type=JSON)
 
     return app
 
