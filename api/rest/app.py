@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from importlib.metadata import version
+from typing import NamedTuple
 
 from fastapi import FastAPI, Response
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
@@ -21,6 +22,7 @@ from ...routing.observers.observers import Observers
 from ...routing.picker import Picker
 from ...routing.plan.live import LiveConfig
 from .answers import Answers
+from .at_once import AnswersAtOnce
 from .audit import audit_routes
 from .auth import METRICS_PATH, BearerAuth, Tokens
 from .capacity import capacity_routes
@@ -51,6 +53,18 @@ from .ui import ui_routes
 from .weights import weight_routes
 
 
+class RestApp(NamedTuple):
+    """The application, in two forms.
+
+    Attributes:
+        asgi: serves every call.
+        at_once: answers plain questions before that; see `AnswersAtOnce`.
+    """
+
+    asgi: ASGIApp
+    at_once: AnswersAtOnce
+
+
 def rest_app(
     *,
     picker: Picker,
@@ -64,7 +78,7 @@ def rest_app(
     feed: LiveFeed,
     state: ProcessState,
     reviews: MetricsReviews | None = None,
-) -> ASGIApp:
+) -> RestApp:
     """Return the application with every REST route of the process.
 
     Guards and the door of questions stand before the library, whose own way to a route costs more than a short question.
@@ -118,26 +132,32 @@ def rest_app(
     describe(app, tokens)
     app.include_router(reference_routes(app.openapi))
     door = QuestionDoor(app, questions=questions, reader=picker.reader, metrics=metrics)
-    guarded = _guarded(door, live.in_force, tokens, metrics)
-    if reviews is not None:
-        guarded = ReviewAuth(guarded, reviews=reviews)
-    return ServerErrorMiddleware(guarded, handler=unexpected)
+    return _guarded(door, live.in_force, tokens, metrics, reviews)
 
 
-def _guarded(app: ASGIApp, config: KVAtlasConfig, tokens: Tokens, metrics: RestMetrics) -> ASGIApp:
-    """Return `app` behind its guards; a call passes the last one first."""
+def _guarded(
+    door: QuestionDoor,
+    config: KVAtlasConfig,
+    tokens: Tokens,
+    metrics: RestMetrics,
+    reviews: MetricsReviews | None,
+) -> RestApp:
+    """Return `door` behind its guards; a call passes the last one first."""
     limits, tls = config.rest, config.server.tls
-    app = CallLimit(app, max_calls=limits.max_pending_requests, metrics=metrics)
-    app = BodyReception(app, config=limits, metrics=metrics)
-    if tokens:
-        app = BearerAuth(app, wanted=tokens.wanted, metrics=metrics)
-    return OpenCalls(
-        app,
+    calls = CallLimit(door, max_calls=limits.max_pending_requests, metrics=metrics)
+    auth = BearerAuth(
+        BodyReception(calls, config=limits, metrics=metrics), wanted=tokens.wanted, metrics=metrics
+    )
+    opened = OpenCalls(
+        auth,
         wanted=tokens.wanted,
         hosts=HostNames(limits.allowed_hosts, own=(socket.gethostname(),)),
         has_certificates=bool(tls.client_ca_file) and tls.http,
         metrics=metrics,
     )
+    app = opened if reviews is None else ReviewAuth(opened, reviews=reviews)
+    at_once = AnswersAtOnce(door, (opened, auth, calls), max_bytes=limits.max_body_bytes)
+    return RestApp(ServerErrorMiddleware(app, handler=unexpected), at_once)
 
 
 def metrics_app(
