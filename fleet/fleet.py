@@ -76,6 +76,8 @@ class Fleet:
         """Whether the configuration fills the fastest tier from routing and ignores event streams."""
         self.settings = settings
         self._endpoints: dict[str, Endpoint] = {}
+        self.changes = 0
+        """Endpoints and ranks that were added or removed so far, for those who keep what follows from them."""
         self._use_credits()
 
     def __iter__(self) -> Iterator[Endpoint]:
@@ -111,6 +113,7 @@ class Fleet:
             SubscriptionError: an event address cannot be used. The endpoint stays, with the ranks before that one,
                 until it is removed.
         """
+        self.changes += 1
         endpoint = Endpoint(name, addresses, labels, time.monotonic(), instance or Instance(name))
         self.atlas.add(name, n_ranks=0, space=endpoint.instance.space)
         _warn_of_port_collision(name, addresses)
@@ -134,6 +137,7 @@ class Fleet:
         Raises:
             SubscriptionError: an event address cannot be used; the rank is not added.
         """
+        self.changes += 1
         self.subscriptions.follow(self._endpoints[name], rank, saved)
 
     async def remove(self, name: str) -> None:
@@ -148,6 +152,7 @@ class Fleet:
             await self.remove(name)
             return
         rank = next(rank for rank in endpoint.ranks if rank.number == number)
+        self.changes += 1
         endpoint.ranks.remove(rank)
         self.subscriptions.leave(rank)
         self.atlas.remove_rank(name, number)
@@ -158,6 +163,7 @@ class Fleet:
 
         Its queued events are dropped. `release` frees its sockets.
         """
+        self.changes += 1
         endpoint = self._endpoints.pop(name)
         if endpoint.addresses.metrics is not None:
             self._scraper.remove(name)

@@ -19,8 +19,8 @@ from ...indexer.keys import chain_keys
 from ...routing.prefixes import prefix_of_keys
 from ...tokenization.errors import NotReadError
 from ...tokenization.reading import Reader
+from .asked import Asked, replace_rows
 from .errors import BadRequestError, UnavailableError
-from .instance_matches import AskedInstance, InstanceMatches
 from .models import InstanceMatch, QueryByHashRequest, QueryRequest
 from .question_bodies import JSON
 from .questions import Question
@@ -69,6 +69,7 @@ class StandardQueries:
 
     def __init__(self, fleet: Fleet, names: ModelNames, reader: Reader) -> None:
         self._fleet, self._names, self._reader = fleet, names, reader
+        self._asked = Asked(fleet, names)
 
     def by_tokens(self, request: QueryRequest) -> bytes:
         """Return the tokens of the prompt that each instance holds, by tenant, as JSON."""
@@ -76,14 +77,11 @@ class StandardQueries:
         adapter = request.model if names.is_adapter(request.model) else None
         tokens = _as_array(request.token_ids)
         lora, salt = request.lora_name or adapter, request.cache_salt
-        asked = _asked(fleet, request, names)
-        matches = InstanceMatches(fleet.columns(fleet.atlas.prefix(tokens, lora=lora, salt=salt)))
-        salted = [row for row, endpoint in asked if endpoint.instance.salt == salt] if salt else []
-        if salted:
-            unsalted = InstanceMatches(fleet.columns(fleet.atlas.prefix(tokens, lora=lora)))
-            for row in salted:
-                matches.take(row, unsalted)
-        return matches.answer(asked, request.tenant_id)
+        asked = self._asked.of(request)
+        columns = fleet.columns(fleet.atlas.prefix(tokens, lora=lora, salt=salt))
+        if salt and (salted := [row for row, own in asked.salts.items() if own == salt]):
+            replace_rows(columns, salted, fleet.columns(fleet.atlas.prefix(tokens, lora=lora)))
+        return asked.answer(columns)
 
     def by_hashes(self, request: QueryByHashRequest) -> bytes | None:
         """Return the same from block hashes, None if they are to be chained in the thread.
@@ -132,7 +130,7 @@ class StandardQueries:
     def _by_keys(self, keys: array[int], request: QueryByHashRequest) -> bytes:
         fleet = self._fleet
         columns = fleet.columns(prefix_of_keys(keys, request.block_size, fleet.atlas))
-        return InstanceMatches(columns).answer(_asked(fleet, request, self._names), request.tenant_id)
+        return self._asked.of(request).answer(columns)
 
 
 def standard_routes(queries: StandardQueries) -> APIRouter:
@@ -155,24 +153,3 @@ def standard_routes(queries: StandardQueries) -> APIRouter:
 def _as_array(token_ids: list[int]) -> array[int]:
     given = cast("list[int] | array[int]", token_ids)  # see `models.TokenIds`
     return given if isinstance(given, array) else array("I", given)
-
-
-def _asked(
-    fleet: Fleet, request: QueryRequest | QueryByHashRequest, names: ModelNames
-) -> list[AskedInstance]:
-    """Return the instances of the requested tenant, name and model."""
-    tenant, name = request.tenant_id, request.instance_id
-    if name is not None:
-        name = str(name)
-    asked: list[AskedInstance] = []
-    served: dict[str | None, bool] = {}
-    for row, endpoint in enumerate(fleet):
-        instance = endpoint.instance
-        if (tenant is not None and instance.tenant != tenant) or (name is not None and instance.name != name):
-            continue
-        model = instance.model
-        if model not in served:
-            served[model] = names.served(model, request.model)
-        if served[model]:
-            asked.append(AskedInstance(row, endpoint))
-    return asked
