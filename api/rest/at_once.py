@@ -33,7 +33,7 @@ class AnswersAtOnce:
     def __init__(self, door: QuestionDoor, guards: Sequence[Guard], *, max_bytes: int) -> None:
         self._door, self._guards, self._max_bytes = door, guards, max_bytes
 
-    def __call__(self, scope: Scope, body: bytes) -> bytes | None:
+    def __call__(self, scope: Scope, body: bytes | bytearray) -> bytes | None:
         """Return the answer in JSON, None if the application is to serve the call."""
         if scope["path"] not in QUESTIONS or len(body) > self._max_bytes:
             return None

@@ -16,11 +16,11 @@ Opened = Callable[[HttpConnection], Callable[[], None]]
 """Takes a connection after its handshake, and returns what to call at its end."""
 
 
-AtOnce = Callable[[Scope, bytes], bytes | None]
+AtOnce = Callable[[Scope, bytes | bytearray], bytes | None]
 """Returns the JSON that answers a whole request, from its scope and body; None if the application is to serve it."""
 
 
-def leave(_scope: Scope, _body: bytes) -> None:
+def leave(_scope: Scope, _body: bytes | bytearray) -> None:
     """Leave every request to the application."""
 
 
@@ -159,7 +159,7 @@ class BoundedProtocol(asyncio.Protocol):
         if cycle.more_body or not cycle.keep_alive or cycle.waiting_for_100_continue or self._is_hindered:
             return False
         try:
-            answer = self.rules.at_once(cycle.scope, bytes(cycle.body))
+            answer = self.rules.at_once(cycle.scope, cycle.body)
         except Exception:  # noqa: BLE001 - the application comes to the same error, and answers it
             return False
         if answer is None:

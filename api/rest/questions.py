@@ -82,7 +82,7 @@ class QuestionDoor:
         else:
             await response(scope, receive, send)
 
-    def at_once(self, scope: Scope, body: bytes) -> bytes | None:
+    def at_once(self, scope: Scope, body: bytes | bytearray) -> bytes | None:
         """Return the answer to a whole question that is valid, and short or full of integers; otherwise None.
 
         Raises:

@@ -44,10 +44,10 @@ class ScorerService:
         return grpc.method_handlers_generic_handler(SERVICE, {"Score": score})
 
     async def _score(
-        self, request: pb.ScoreRequest, context: grpc.aio.ServicerContext[pb.ScoreRequest, pb.ScoreResponse]
+        self, body: ScoreBody, context: grpc.aio.ServicerContext[ScoreBody, pb.ScoreResponse]
     ) -> pb.ScoreResponse:
         try:
-            decision = await dry_run(self._picker, await self._query(request))
+            decision = await dry_run(self._picker, await self._query(body))
         except RequestError as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         except NotReadError as error:

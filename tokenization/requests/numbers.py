@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-_Cutter = Callable[[bytes, Sequence[str], Sequence[str]], tuple[bytes, list[bytes | None]] | None]
+_Cutter = Callable[[bytes | bytearray, Sequence[str], Sequence[str]], tuple[bytes, list[bytes | None]] | None]
 
 
 _Unpacker = Callable[[bytes, int], bytes | None]
@@ -59,7 +59,7 @@ class CutBody:
         return sum(len(numbers) - 1 for numbers in self.lists.values())
 
 
-def cut_numbers(body: bytes, fields: NumberFields) -> CutBody | None:
+def cut_numbers(body: bytes | bytearray, fields: NumberFields) -> CutBody | None:
     """Cut the lists of integers out of a JSON body, None if it is to be decoded as a whole.
 
     That is so unless the body begins as an object in UTF-8 with at least one of the lists, and each list is not empty, holds
