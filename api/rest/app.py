@@ -156,7 +156,7 @@ def _guarded(
         metrics=metrics,
     )
     app = opened if reviews is None else ReviewAuth(opened, reviews=reviews)
-    at_once = AnswersAtOnce(door, (opened, auth, calls), max_bytes=limits.max_body_bytes)
+    at_once = AnswersAtOnce(door, (opened.admits, auth.admits, calls.admits), max_bytes=limits.max_body_bytes)
     return RestApp(ServerErrorMiddleware(app, handler=unexpected), at_once)
 
 

@@ -6,8 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 import msgspec
-import numpy as np
-from numpy.typing import NDArray
 
 from ...fleet.endpoint import Endpoint
 from ...fleet.fleet import Fleet
@@ -95,8 +93,7 @@ class AskedInstances:
         if columns is None:
             return self._answer
         n_tiers = len(columns.tiers)
-        holds: NDArray[np.bool_] = columns.figures[:n_tiers].any(axis=0)
-        held: list[int] = holds.nonzero()[0].tolist()
+        held: list[int] = columns.figures[:n_tiers].max(axis=0).nonzero()[0].tolist()
         if columns.other_ranks:
             held += columns.other_ranks.keys() - set(held)
         if not held:

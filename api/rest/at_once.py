@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable, Sequence
 
 from starlette.types import Scope
 
 from .limits import QUESTIONS
 from .questions import QuestionDoor
-
-
-class Guard(Protocol):
-    """A guard of the application that can judge a call without serving it."""
-
-    def admits(self, scope: Scope) -> bool:
-        """Return whether a call passes."""
-        ...
 
 
 class AnswersAtOnce:
@@ -26,18 +17,20 @@ class AnswersAtOnce:
 
     Args:
         door: answers.
-        guards: those that a call passes, in their order.
+        guards: whether each guard of the application lets a call pass, in their order.
         max_bytes: longest body.
     """
 
-    def __init__(self, door: QuestionDoor, guards: Sequence[Guard], *, max_bytes: int) -> None:
+    def __init__(
+        self, door: QuestionDoor, guards: Sequence[Callable[[Scope], bool]], *, max_bytes: int
+    ) -> None:
         self._door, self._guards, self._max_bytes = door, guards, max_bytes
 
     def __call__(self, scope: Scope, body: bytes | bytearray) -> bytes | None:
         """Return the answer in JSON, None if the application is to serve the call."""
         if scope["path"] not in QUESTIONS or len(body) > self._max_bytes:
             return None
-        for guard in self._guards:
-            if not guard.admits(scope):
+        for admits in self._guards:
+            if not admits(scope):
                 return None
         return self._door.at_once(scope, body)

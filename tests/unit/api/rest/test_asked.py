@@ -22,7 +22,7 @@ from support.fleets import NOWHERE, make_fleet
 
 TOKENS = array("I", range(64))
 MEDIA = ("GPU", "CPU", "STORAGE")
-ALL = QueryRequest(token_ids=list(TOKENS))
+ALL = QueryRequest.model_validate({"token_ids": list(TOKENS)})
 
 
 class AllServed:

@@ -14,22 +14,15 @@ from kvatlas.api.services.score_body import read_score
 
 IDS = st.lists(st.integers(0, 2**32 - 1) | st.integers(0, 2**17), max_size=40)
 KEYS = st.lists(st.integers(0, 2**64 - 1) | st.integers(0, 300), max_size=40)
+TEXTS = st.text(max_size=8)
 REQUESTS = st.one_of(
-    st.builds(lambda ids: pb.ScoreRequest(token_ids=pb.TokenIds(ids=ids)), IDS),
-    st.builds(
-        lambda keys, size: pb.ScoreRequest(keys=pb.BlockKeys(keys=keys, block_size=size)),
-        KEYS,
-        st.integers(0, 64),
-    ),
-    st.builds(lambda text: pb.ScoreRequest(prompt=text), st.text(max_size=8)),
-    st.builds(
-        lambda model, salt: pb.ScoreRequest(model=model, cache_salt=salt),
-        st.text(max_size=8),
-        st.text(max_size=8),
-    ),
+    st.builds(pb.ScoreRequest, token_ids=st.builds(pb.TokenIds, ids=IDS)),
+    st.builds(pb.ScoreRequest, keys=st.builds(pb.BlockKeys, keys=KEYS, block_size=st.integers(0, 64))),
+    st.builds(pb.ScoreRequest, prompt=TEXTS),
+    st.builds(pb.ScoreRequest, model=TEXTS, cache_salt=TEXTS),
 )
 CHUNKS = st.one_of(
-    REQUESTS.map(lambda request: request.SerializeToString()),
+    REQUESTS.map(pb.ScoreRequest.SerializeToString),
     st.sampled_from(
         [
             b"\x22\x00",  # no token ids
