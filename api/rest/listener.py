@@ -17,7 +17,7 @@ from ...events.tasks import spawn
 from ..errors import ListenError
 from ..tls.mismatches import OnMismatch, ignore
 from .connections import BACKLOG, Acceptor, ConnectionLimits
-from .protocol import ConnectionRules, Opened, bounded
+from .protocol import AtOnce, ConnectionRules, Opened, bounded, leave
 
 DEFAULT_LIMITS = ConnectionLimits()
 
@@ -57,6 +57,7 @@ class HttpListener:
         on_mismatch: called for each connection whose peer speaks TLS to a listener without.
         limits: of its connections.
         on_refused: called with the reason for each connection that is refused or gives up its place.
+        at_once: see `ConnectionRules`.
     """
 
     def __init__(
@@ -68,6 +69,7 @@ class HttpListener:
         on_mismatch: OnMismatch = ignore,
         limits: ConnectionLimits = DEFAULT_LIMITS,
         on_refused: Callable[[str], None] = _uncounted,
+        at_once: AtOnce = leave,
     ) -> None:
         self._setting, self._tls = setting, tls
         self._limits, self._on_refused = limits, on_refused
@@ -82,7 +84,7 @@ class HttpListener:
             server_header=False,
         )
         self._config.load()
-        rules = ConnectionRules(limits.timeout_s, partial(on_refused, "timeout"), on_mismatch)
+        rules = ConnectionRules(limits.timeout_s, partial(on_refused, "timeout"), on_mismatch, at_once)
         self._config.http_protocol_class = bounded(self._config.http_protocol_class, rules)
         self._server: _Server | None = None
         self._task: asyncio.Task[None] | None = None
