@@ -33,18 +33,13 @@ Ledger::Ledger(uint64_t seed) : seed_(seed), hashes_(pool_, Mixer()) {}
 
 std::optional<HashRow> Ledger::get(uint64_t hash) {
     const std::lock_guard lock(lock_);
-    const HashRow* row = hashes_.find(hash);
-    return row == nullptr ? std::nullopt : std::optional(*row);
+    return hashes_.get(hash);
 }
 
 void Ledger::put(const HashRow& row) {
     const std::lock_guard lock(lock_);
     expected_.erase(row.key);
-    if (HashRow* known = hashes_.find(row.key)) {
-        *known = row;
-    } else {
-        hashes_.push_back(row);
-    }
+    if (!hashes_.set(row)) hashes_.push_back(row);
 }
 
 std::optional<HashRow> Ledger::pop_oldest() {
@@ -68,9 +63,9 @@ std::vector<HashRow> Ledger::rows() {
 std::vector<uint64_t> Ledger::chain(uint64_t hash, size_t n_blocks) {
     const std::lock_guard lock(lock_);
     std::vector<uint64_t> keys;
-    for (const HashRow* row = hashes_.find(hash); row != nullptr && keys.size() < n_blocks;) {
+    for (auto row = hashes_.get(hash); row && keys.size() < n_blocks;) {
         keys.push_back(row->block_key);
-        row = row->depth == 0 ? nullptr : hashes_.find(row->parent);
+        row = row->depth == 0 ? std::nullopt : hashes_.get(row->parent);
     }
     std::ranges::reverse(keys);
     return keys;
@@ -178,7 +173,7 @@ bool Ledger::look_up(std::span<const uint64_t> hashes) {
     keys_.clear();
     for (size_t i = 0; i < hashes.size(); ++i) {
         hashes_.prefetch(hashes[std::min(i + kAhead, hashes.size() - 1)]);
-        const HashRow* row = hashes_.find(hashes[i]);
+        const auto* row = hashes_.find(hashes[i]);
         if (row == nullptr) return false;
         keys_.push_back(row->block_key);
     }
@@ -195,8 +190,8 @@ bool Ledger::learn(const Batch& batch, const Event& event) {
     std::optional<uint64_t> before;
     uint32_t depth = 0;
     if (event.has_parent) {
-        const HashRow* parent = hashes_.find(event.parent);
-        if (parent == nullptr) return false;
+        const auto parent = hashes_.get(event.parent);
+        if (!parent) return false;
         before = parent->block_key;
         depth = parent->depth + 1;
     } else {
@@ -210,7 +205,7 @@ bool Ledger::learn(const Batch& batch, const Event& event) {
         const uint64_t local = xxh3::hash(tokens.data() + i * event.block_size, step, seed_);
         before = before ? xxh3::chain(*before, local, seed_) : local;
         hashes_.prefetch(hashes[std::min(i + kAhead, hashes.size() - 1)]);
-        const HashRow* known = hashes_.find(hashes[i]);
+        const auto* known = hashes_.find(hashes[i]);
         if (known == nullptr) hashes_.push_back({hashes[i], *before, parent, depth});
         keys_.push_back(known == nullptr ? *before : known->block_key);
         parent = hashes[i];
@@ -222,7 +217,7 @@ bool Ledger::learn(const Batch& batch, const Event& event) {
 bool Ledger::keeps_chunk(const Event& event, const Route& route, uint64_t last_hash) {
     if (event.n_tokens == 0) return route.chunk == 1;  // otherwise each hash stands for its whole chunk
     if (route.is_chunk_given) return true;
-    return route.chunk != 0 && (hashes_.find(last_hash)->depth + 1) % route.chunk == 0;
+    return route.chunk != 0 && (hashes_.get(last_hash)->depth + 1) % route.chunk == 0;
 }
 
 bool Ledger::take_removed(Index::Writer& index, const Batch& batch, const Event& event, Applied& done) {

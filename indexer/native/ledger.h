@@ -9,16 +9,10 @@
 #include <vector>
 
 #include "batch.h"
+#include "hash_rows.h"
 #include "index.h"
 
 namespace kvatlas {
-
-// One row of the hash table (`Known` in indexer/hash_table.py), without padding. `key` is the engine hash; `parent` is valid if
-// `depth` is not 0.
-struct __attribute__((packed)) HashRow {
-    uint64_t key, block_key, parent;
-    uint32_t depth;
-};
 
 // Instructions for events of one tier and group, valid until the Python ledger removes them.
 struct Route {
