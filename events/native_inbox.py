@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
+import sys
+
 import zmq
-from zmq.backend.cython import _zmq
+from zmq import backend
 
 from . import _native
 from .inbox import Losses
@@ -19,7 +22,8 @@ class NativeInbox:
     """
 
     def __init__(self, socket: zmq.Socket[bytes], losses: Losses, max_queued_bytes: int) -> None:
-        self.native = _native.Inbox(_zmq.__file__, socket.underlying, max_queued_bytes)
+        library = inspect.getfile(sys.modules[backend.Socket.__module__])
+        self.native = _native.Inbox(library, socket.underlying, max_queued_bytes)
         """See `Inbox.native`."""
         self._losses, self._socket = losses, socket  # the address is valid while the socket exists
 

@@ -12,7 +12,8 @@ namespace kvatlas {
 namespace {
 
 constexpr std::string_view kDefaultMedium = "GPU";
-constexpr size_t kAhead = 8;  // hashes between prefetch and use
+constexpr size_t kAhead = 8;        // hashes between prefetch and use
+constexpr size_t kEventsAhead = 4;  // events between prefetch and use: many have one block
 
 bool is_same_medium(std::string_view sent, std::string_view upper) {
     if (sent.empty()) sent = kDefaultMedium;
@@ -179,6 +180,10 @@ Applied Ledger::apply_plain(const Batch& batch, size_t begin, size_t n_blocks) {
     const auto& events = batch.events();
     for (; done.position < events.size() && done.n_blocks < n_blocks; ++done.position) {
         const Event& event = events[done.position];
+        if (done.position + kEventsAhead < events.size()) {
+            const auto soon = batch.hashes(events[done.position + kEventsAhead]);
+            if (!soon.empty()) hashes_.prefetch(soon.front());
+        }
         const bool is_stored = event.kind == EventKind::kStored;
         if (is_stored ? !take_stored(index, batch, event, done) : !take_removed(index, batch, event, done)) break;
         done.n_blocks += 1 + event.n_hashes;

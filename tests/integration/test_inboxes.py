@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from itertools import count, islice
@@ -19,6 +19,7 @@ from hostile.generators import events as generated
 from kvatlas.events.inbox import MAX_PARTS, FrameInbox, OpenInbox
 from kvatlas.events.inboxes import open_inbox
 from kvatlas.events.model import BlockRemoved, BlockStored, EngineHash, Event, MediumName
+from kvatlas.events.stream import Trust
 from kvatlas.events.subscriber import Subscriber
 from kvatlas.events.subscription import SubscriberOptions, Subscription
 from kvatlas.fleet.metrics import FleetMetrics
@@ -62,7 +63,7 @@ class Losses:
 
 
 @contextmanager
-def sockets() -> Iterator[tuple[zmq.Socket[bytes], zmq.Socket[bytes]]]:
+def sockets() -> Generator[tuple[zmq.Socket[bytes], zmq.Socket[bytes]]]:
     """Yield a socket that sends, and one that has received what it sent when it returns."""
     context = zmq.Context()
     receiver, sender = context.socket(zmq.PULL), context.socket(zmq.PUSH)
@@ -142,12 +143,16 @@ def test_nothing_comes_from_a_closed_inbox(opens: OpenInbox) -> None:
 def test_inbox_in_python_is_used_when_the_library_lacks_the_functions(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("zmq.backend.cython._zmq.__file__", "/nowhere/libzmq.so")
+    monkeypatch.setattr("inspect.getfile", lambda _: "/nowhere/libzmq.so")
     with sockets() as (_, receiver):
         assert isinstance(open_inbox(receiver, Losses(), 1), FrameInbox)
 
 
 # -- runs -------------------------------------------------------------------------------------------------------------
+
+
+def ignore_trust(endpoint: str, rank: int, trust: Trust) -> None:  # noqa: ARG001 - parameters of Rank.on_trust
+    pass
 
 
 class Follower:
@@ -162,7 +167,7 @@ class Follower:
         )
         self.rank = Rank(
             "e", 0, self.atlas, self.atlas.ledger("e", 0), Predictions(self.atlas, ttl_s=None),
-            FleetMetrics(self.registry), lambda *_: None,
+            FleetMetrics(self.registry), ignore_trust,
         )  # fmt: skip
 
     @property
