@@ -22,7 +22,7 @@ PROTO_TOOLS := grpcio-tools==1.66.2 mypy-protobuf==3.6.0
 PROTO_VENV := build/proto
 FUZZ := build/fuzz
 CORE := events/*,indexer/*,scorers/*,configs/*
-SHELLS_IN_CORE := events/subscriber.py,events/subscription.py,events/connected.py,events/bound.py,events/replay.py,events/sockets.py,events/tasks.py,events/receiver.py,events/admission.py,events/turns.py
+SHELLS_IN_CORE := events/subscriber.py,events/subscription.py,events/connected.py,events/bound.py,events/replay.py,events/sockets.py,events/tasks.py,events/receiver.py,events/inbox.py,events/inboxes.py,events/native_inbox.py,events/admission.py,events/turns.py
 
 export PYTHON
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1

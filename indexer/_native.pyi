@@ -8,7 +8,7 @@ from array import array
 from collections.abc import Sequence
 from typing import Self, TypeAlias
 
-from ..events._native import Batch
+from ..events._native import Batch, Inbox
 from ..events.model import EngineHash
 from .index import HolderId
 from .keys import BlockKey
@@ -78,6 +78,10 @@ class Ledger:
     def forget_routes(self) -> None: ...
     # (position where it stopped, blocks evicted, unknown removals, blocks and events done)
     def apply(self, batch: Batch, begin: int, n_blocks: int) -> tuple[int, int, int, int]: ...
+    # blocks evicted, unknown removals, and the fields of `Run`
+    def run(
+        self, inbox: Inbox, seq: int, n_blocks: int
+    ) -> tuple[int, int, tuple[bytes, bytes, int, list[str], list[str], int, int, str | None]]: ...
 
 class ReuseDistances:
     def __new__(cls, max_keys: int, max_halvings: int, half_life_s: float | None, /) -> Self: ...

@@ -9,7 +9,9 @@ from collections.abc import Callable
 from itertools import pairwise
 from typing import Protocol
 
+from kvatlas.events._native import Inbox
 from kvatlas.events.model import Batch
+from kvatlas.events.runs import Run
 from kvatlas.events.stream import Trust
 from kvatlas.events.subscriber import Subscriber
 from kvatlas.events.subscription import SubscriberOptions
@@ -122,9 +124,9 @@ class Kvatlas:
         """See `System.close`."""
         await self._subscriber.close()
 
-    def _count(self) -> None:
-        self._wanted -= 1
-        if self._wanted % self._slice == 0:
+    def _count(self, n_messages: int) -> None:
+        before, self._wanted = self._wanted, self._wanted - n_messages
+        if before // self._slice != self._wanted // self._slice:
             self._marks.append(time.thread_time())
         if not self._wanted:
             self._done.set()
@@ -133,12 +135,18 @@ class Kvatlas:
 class _Sink:
     """Applies the events of one publisher. Implements `EventSink`."""
 
-    def __init__(self, atlas: Atlas, endpoint: str, applied: Callable[[], None]) -> None:
+    def __init__(self, atlas: Atlas, endpoint: str, applied: Callable[[int], None]) -> None:
         self._atlas, self._endpoint, self._applied = atlas, endpoint, applied
 
     def apply(self, batch: Batch, *, live: bool) -> None:  # noqa: ARG002 - EventSink has it
         self._atlas.apply(self._endpoint, 0, batch)
-        self._applied()
+        self._applied(1)
+
+    def apply_run(self, inbox: Inbox, seq: int) -> Run | None:
+        run = self._atlas.ledger(self._endpoint, 0).run(inbox, seq)
+        if run is not None:
+            self._applied(len(run.timestamps) // 8)
+        return run
 
     def reset(self, reason: str) -> None:
         raise SystemExit(f"publisher {self._endpoint} was taken to have restarted: {reason}")

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <set>
+#include <stdexcept>
 
 #include "xxh3.h"
 
@@ -10,7 +12,8 @@ namespace kvatlas {
 namespace {
 
 constexpr std::string_view kDefaultMedium = "GPU";
-constexpr size_t kAhead = 8;  // hashes between prefetch and use
+constexpr size_t kAhead = 8;        // hashes between prefetch and use
+constexpr size_t kEventsAhead = 4;  // events between prefetch and use: many have one block
 
 bool is_same_medium(std::string_view sent, std::string_view upper) {
     if (sent.empty()) sent = kDefaultMedium;
@@ -24,6 +27,15 @@ bool is_same(std::string_view sent, const std::optional<std::string>& known) {
 }
 
 KeySpan span_of(const std::vector<uint64_t>& keys) { return {keys.data(), keys.size()}; }
+
+// Returns each name once, at most `n_names`.
+std::vector<std::string> adapters_of(const Batch& batch, size_t n_names) {
+    std::set<std::string> names;
+    for (const Event& event : batch.events()) {
+        if (event.kind == EventKind::kStored && !event.lora.empty() && names.size() < n_names) names.emplace(event.lora);
+    }
+    return {names.begin(), names.end()};
+}
 
 }  // namespace
 
@@ -107,6 +119,7 @@ void Ledger::bind(Index& index, uint32_t block_size, std::vector<HolderId> own, 
 
 void Ledger::add_route(Route route) {
     const std::lock_guard lock(lock_);
+    if (routes_.size() == kMaxRoutes) throw std::length_error("too many routes");
     routes_.push_back(std::move(route));
 }
 
@@ -117,12 +130,55 @@ void Ledger::forget_routes() {
 
 Applied Ledger::apply(const Batch& batch, size_t begin, size_t n_blocks) {
     const std::lock_guard lock(lock_);
+    return apply_plain(batch, begin, n_blocks);
+}
+
+Run Ledger::run(Inbox& inbox, uint64_t seq, size_t n_blocks) {
+    const std::lock_guard lock(lock_);
+    Run run;
+    uint64_t removing = 0;
+    while (index_ != nullptr && run.n_blocks < n_blocks && run.adapters.empty() && !run.failure) {
+        const Batch* batch = inbox.front(seq + run.timestamps.size());
+        if (batch == nullptr) break;
+        Applied done;
+        try {
+            done = apply_plain(*batch, 0, kMessagePiece);
+        } catch (const std::exception& error) {  // the message counts as applied, as in Subscription.failed
+            run.failure = error.what();
+            done.position = batch->events().size();
+        }
+        run.n_evicted += done.n_evicted;
+        run.n_unknown += done.n_unknown;
+        run.n_blocks += 1 + done.n_blocks;
+        if (done.position < batch->events().size()) {
+            run.n_applied = done.position;
+            run.n_unknown_amid = done.n_unknown;
+            break;
+        }
+        if (!run.failure) run.n_events += done.position;
+        run.timestamps.push_back(batch->timestamp());
+        if (done.n_unknown == 0) removing |= done.removing;
+        if (done.names_adapter) run.adapters = adapters_of(*batch, kMaxNames);
+        inbox.pop();
+    }
+    if (!run.timestamps.empty()) run.topic = inbox.topic();
+    for (size_t i = 0; i < routes_.size(); ++i) {
+        if ((removing >> i & 1) != 0) run.removed.push_back(routes_[i].medium);
+    }
+    return run;
+}
+
+Applied Ledger::apply_plain(const Batch& batch, size_t begin, size_t n_blocks) {
     Applied done{begin};
     if (index_ == nullptr) return done;
     Index::Writer index(*index_);
     const auto& events = batch.events();
     for (; done.position < events.size() && done.n_blocks < n_blocks; ++done.position) {
         const Event& event = events[done.position];
+        if (done.position + kEventsAhead < events.size()) {
+            const auto soon = batch.hashes(events[done.position + kEventsAhead]);
+            if (!soon.empty()) hashes_.prefetch(soon.front());
+        }
         const bool is_stored = event.kind == EventKind::kStored;
         if (is_stored ? !take_stored(index, batch, event, done) : !take_removed(index, batch, event, done)) break;
         done.n_blocks += 1 + event.n_hashes;
@@ -147,6 +203,7 @@ bool Ledger::take_stored(Index::Writer& index, const Batch& batch, const Event& 
     const Route* route = find_route(event, false);
     bool learns = false;
     if (route == nullptr || !may_learn(event, *route, learns)) return false;
+    if (!event.lora.empty()) done.names_adapter = true;
     if (event.n_hashes == 0) return true;
     const auto hashes = batch.hashes(event);
     if (!look_up(hashes) && !(learns && learn(batch, event))) return false;
@@ -225,6 +282,7 @@ bool Ledger::take_removed(Index::Writer& index, const Batch& batch, const Event&
     const Route* route = find_route(event, true);
     if (route == nullptr || !route->takes_removals || !look_up(batch.hashes(event))) return false;
     done.n_unknown += index.remove(route->holder, span_of(keys_));
+    done.removing |= uint64_t{1} << (route - routes_.data());
     return true;
 }
 

@@ -15,9 +15,10 @@ import pytest
 import zmq
 import zmq.asyncio
 
+from kvatlas.events.inbox import MAX_PARTS
 from kvatlas.events.limits import ReplayLimits
 from kvatlas.events.model import Batch
-from kvatlas.events.receiver import MAX_PARTS, Receiver
+from kvatlas.events.receiver import Receiver
 from kvatlas.events.sockets import open_socket
 from kvatlas.events.stream import Trust
 from kvatlas.events.subscriber import Subscriber
