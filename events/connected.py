@@ -8,6 +8,7 @@ import zmq
 import zmq.asyncio
 from zmq.utils.monitor import recv_monitor_message
 
+from .byte_budget import ByteBudget
 from .errors import FrameError, SubscriptionError
 from .message import read_message
 from .receiver import Receiver
@@ -78,7 +79,7 @@ class ConnectedSource:
         self._connection = connection
         self._decode, self._subscription = options.decode, subscription
         self._receiver = Receiver(
-            connection.socket, turns, self, max_queued_bytes=options.limits.max_held_bytes
+            connection.socket, turns, self, budget=ByteBudget(options.limits.max_held_bytes)
         )
         self._watching = keep(self._watch, "connection", of=address)
         self.dropped, self.failed = subscription.dropped, subscription.failed

@@ -13,6 +13,7 @@ from typing import Protocol, cast
 import zmq
 import zmq.asyncio
 
+from .byte_budget import ByteBudget
 from .turns import Turns
 
 MAX_PARTS = 16
@@ -21,8 +22,11 @@ MAX_PARTS = 16
 _COLLECT_S = 0.002
 """Time in which messages are moved to the queue, or dropped, at the end of a turn."""
 
-_BURST_S = 0.1
+BURST_S = 0.1
 """Time in which messages may wait in ZMQ's queue. Most bursts are handled until then without being moved."""
+
+QUEUE_FULL = "queue_full"
+"""Reason for which a message was dropped."""
 
 _SKIPPED = 1000
 """Parts that are too many, received at once, in less than a millisecond."""
@@ -46,7 +50,7 @@ class Taker(Protocol):
         ...
 
     def dropped(self, frames: list[bytes], reason: str) -> bool:
-        """Count a message past a limit; return whether to keep it all the same."""
+        """Count a message past a limit; return whether to keep it all the same. It may call `Receiver.cut`."""
         ...
 
     def is_ready(self) -> bool:
@@ -64,16 +68,23 @@ class Receiver:
         socket: receives; closing it is left to the caller.
         turns: when to receive.
         taker: gets the messages.
-        max_queued_bytes: size of the messages that wait outside of ZMQ.
+        budget: size of the messages that wait outside of ZMQ, perhaps shared with other receivers.
+        burst_s: time in which messages may wait in ZMQ's queue.
     """
 
     def __init__(
-        self, socket: zmq.asyncio.Socket, turns: Turns, taker: Taker, *, max_queued_bytes: int
+        self,
+        socket: zmq.asyncio.Socket,
+        turns: Turns,
+        taker: Taker,
+        *,
+        budget: ByteBudget,
+        burst_s: float = BURST_S,
     ) -> None:
         # The same socket without futures: one future costs several times as much as receiving a message.
         self._socket = cast("zmq.Socket[bytes]", zmq.Socket.shadow(socket))  # pyright: ignore[reportUnknownMemberType]
         self._turns, self._taker = turns, taker
-        self._max_queued_bytes = max_queued_bytes
+        self._budget, self._burst_s = budget, burst_s
         self._part = cast("Callable[[], zmq.Frame]", partial(self._socket.recv, int(zmq.NOBLOCK), copy=False))
         self._queue: deque[list[bytes]] = deque()
         self._queued_bytes = 0
@@ -81,17 +92,28 @@ class Receiver:
         """Time at which the first message came that was followed by others without end."""
         self._skipping = False
         """The rest of a message with too many parts is yet to be received."""
+        self._is_cut = False
         self._loop = asyncio.get_running_loop()
         # ZMQ's descriptor is edge-triggered: it shows new messages only after `work` found none
         self._descriptor = self._socket.fileno()
         self._loop.add_reader(self._descriptor, turns.add, self)
         turns.add(self)
 
+    def cut(self, last: list[bytes]) -> None:
+        """Receive no more; the messages that wait are still handled, and `last` after them. The socket may be closed."""
+        self._is_cut = True
+        self._loop.remove_reader(self._descriptor)
+        self._append(last)
+        self._turns.add(self)
+
     def close(self) -> None:
         """Receive no more; call it before the socket is closed."""
-        self._loop.remove_reader(self._descriptor)
+        if not self._is_cut:
+            self._loop.remove_reader(self._descriptor)
         self._turns.remove(self)
         self._queue.clear()
+        self._budget.n_bytes -= self._queued_bytes
+        self._queued_bytes = 0
 
     def work(self, until: float) -> bool:
         """See `Work.work`."""
@@ -108,31 +130,40 @@ class Receiver:
                 taker.failed(error)
             if perf_counter() >= until:
                 break
-        if perf_counter() >= self._busy_since + _BURST_S:
+        if perf_counter() >= self._busy_since + self._burst_s:
             self._collect()
         return True
 
     def _next(self) -> list[bytes] | None:
         if self._queue:
             frames = self._queue.popleft()
-            self._queued_bytes -= _size(frames)
+            self._count(-_size(frames))
             return frames
         return self._receive()
+
+    def _append(self, frames: list[bytes]) -> None:
+        self._queue.append(frames)
+        self._count(_size(frames))
+
+    def _count(self, n_bytes: int) -> None:
+        self._queued_bytes += n_bytes
+        self._budget.n_bytes += n_bytes
 
     def _collect(self) -> None:
         end = perf_counter() + _COLLECT_S
         while perf_counter() < end:
-            is_full = self._queued_bytes >= self._max_queued_bytes
+            is_full = self._budget.is_full(self._queued_bytes)
             frames = self._receive(_SHOWN_BYTES) if is_full else self._receive()
             if frames is None:
                 return
-            if is_full and not self._taker.dropped(frames, "queue_full"):
+            if is_full and not self._taker.dropped(frames, QUEUE_FULL):
                 continue
-            self._queue.append(frames)
-            self._queued_bytes += _size(frames)
+            self._append(frames)
 
     def _receive(self, shown_bytes: float = inf) -> list[bytes] | None:
         """Receive one message; None if there is none, or if the socket fails. Longer parts than `shown_bytes` are empty."""
+        if self._is_cut:
+            return None
         receive = self._part
         try:
             while True:
