@@ -84,8 +84,7 @@ class ConnectedSource:
             connection.socket,
             turns,
             self,
-            max_queued_bytes=options.limits.max_held_bytes,
-            open_inbox=options.open_inbox,
+            open_inbox=lambda socket, losses: options.open_inbox(socket, losses, options.limits.max_held_bytes),
             run=self._run,
         )
         self._watching = keep(self._watch, "connection", of=address)

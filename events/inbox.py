@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 import zmq
 
+from .byte_budget import ByteBudget
+
 if TYPE_CHECKING:
     from ._native import Inbox as NativeMessages
 
@@ -35,7 +37,7 @@ class Losses(Protocol):
         ...
 
     def dropped(self, frames: list[bytes], reason: str) -> bool:
-        """Count a message past a limit; return whether to keep it all the same."""
+        """Count a message past a limit; return whether to keep it all the same. It may call `FrameInbox.cut`."""
         ...
 
 
@@ -68,6 +70,9 @@ class Inbox(Protocol):
 OpenInbox = Callable[["zmq.Socket[bytes]", Losses, int], Inbox]
 """Opens the inbox of a socket: socket, receiver of losses, and size of the messages that may wait outside of ZMQ."""
 
+QUEUE_FULL = "queue_full"
+"""Reason for which a message was dropped."""
+
 
 class FrameInbox:
     """Implements `Inbox` with pyzmq, for any consumer.
@@ -75,11 +80,11 @@ class FrameInbox:
     Args:
         socket: receives; closing it is left to the caller.
         losses: gets reports.
-        max_queued_bytes: size of the messages that wait outside of ZMQ.
+        budget: size of the messages that wait outside of ZMQ, perhaps shared with other inboxes.
     """
 
-    def __init__(self, socket: zmq.Socket[bytes], losses: Losses, max_queued_bytes: int) -> None:
-        self._losses, self._max_queued_bytes = losses, max_queued_bytes
+    def __init__(self, socket: zmq.Socket[bytes], losses: Losses, budget: ByteBudget) -> None:
+        self._losses, self._budget = losses, budget
         self._part = cast("Callable[[], zmq.Frame]", partial(socket.recv, int(zmq.NOBLOCK), copy=False))
         self._queue: deque[list[bytes]] = deque()
         self._queued_bytes = 0
@@ -93,7 +98,7 @@ class FrameInbox:
         """See `Inbox.next`."""
         if self._queue:
             frames = self._queue.popleft()
-            self._queued_bytes -= _size(frames)
+            self._count(-_size(frames))
             return frames
         return self._receive()
 
@@ -101,19 +106,32 @@ class FrameInbox:
         """See `Inbox.collect`."""
         end = perf_counter() + seconds
         while perf_counter() < end:
-            is_full = self._queued_bytes >= self._max_queued_bytes
+            is_full = self._budget.is_full(self._queued_bytes)
             frames = self._receive(_SHOWN_BYTES) if is_full else self._receive()
             if frames is None:
                 return
-            if is_full and not self._losses.dropped(frames, "queue_full"):
+            if is_full and not self._losses.dropped(frames, QUEUE_FULL):
                 continue
-            self._queue.append(frames)
-            self._queued_bytes += _size(frames)
+            self._append(frames)
+
+    def cut(self, last: list[bytes]) -> None:
+        """Receive no more from the socket; the messages that wait are still taken out, and `last` after them."""
+        self._is_closed = True
+        self._append(last)
 
     def close(self) -> None:
         """See `Inbox.close`."""
-        self._queue.clear()
         self._is_closed = True
+        self._queue.clear()
+        self._count(-self._queued_bytes)
+
+    def _append(self, frames: list[bytes]) -> None:
+        self._queue.append(frames)
+        self._count(_size(frames))
+
+    def _count(self, n_bytes: int) -> None:
+        self._queued_bytes += n_bytes
+        self._budget.n_bytes += n_bytes
 
     def _receive(self, shown_bytes: float = inf) -> list[bytes] | None:
         """Receive one message. Longer parts than `shown_bytes` are empty."""
@@ -147,6 +165,16 @@ class FrameInbox:
                 self.is_skipping = False
                 return True
         return False
+
+
+def inbox_within(budget: ByteBudget) -> Callable[[zmq.Socket[bytes], Losses], FrameInbox]:
+    """Return what opens an inbox within a budget."""
+    return lambda socket, losses: FrameInbox(socket, losses, budget)
+
+
+def frame_inbox(socket: zmq.Socket[bytes], losses: Losses, max_queued_bytes: int) -> FrameInbox:
+    """Open an inbox with a budget of its own; see `OpenInbox`."""
+    return FrameInbox(socket, losses, ByteBudget(max_queued_bytes))
 
 
 def _size(frames: list[bytes]) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zmq
 
-from .inbox import FrameInbox, Inbox, Losses
+from .inbox import Inbox, Losses, frame_inbox
 
 try:
     from .native_inbox import NativeInbox
@@ -13,10 +13,10 @@ except ImportError:  # installed without a C++ compiler, or pyzmq is not the usu
 
 
 def open_inbox(socket: zmq.Socket[bytes], losses: Losses, max_queued_bytes: int) -> Inbox:
-    """Open the inbox of a publisher's socket. Arguments are those of `FrameInbox`."""
+    """Open the inbox of a publisher's socket. Arguments are those of `frame_inbox`."""
     if NativeInbox is not None:
         try:
             return NativeInbox(socket, losses, max_queued_bytes)
         except RuntimeError:
             pass
-    return FrameInbox(socket, losses, max_queued_bytes)
+    return frame_inbox(socket, losses, max_queued_bytes)

@@ -15,7 +15,7 @@ from .inbox import Losses
 class NativeInbox:
     """Implements `Inbox`, for a consumer that does not keep what is dropped. Losses are reported at the end of a turn.
 
-    Arguments are those of `FrameInbox`.
+    Arguments are those of `frame_inbox`.
 
     Raises:
         RuntimeError: pyzmq's library does not have the functions that this needs.

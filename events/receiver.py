@@ -11,13 +11,13 @@ from typing import Protocol, cast
 import zmq
 import zmq.asyncio
 
-from .inbox import FrameInbox, Inbox, Losses, OpenInbox
+from .inbox import Inbox, Losses
 from .turns import Turns
 
 _COLLECT_S = 0.002
 """Time in which messages are moved to the queue, or dropped, at the end of a turn."""
 
-_BURST_S = 0.1
+BURST_S = 0.1
 """Time in which messages may wait in ZMQ's queue. Most bursts are handled until then without being moved."""
 
 
@@ -43,8 +43,8 @@ class Receiver:
         socket: receives; closing it is left to the caller.
         turns: when to receive.
         taker: gets the messages.
-        max_queued_bytes: size of the messages that wait outside of ZMQ.
-        open_inbox: opens the inbox, in which they wait.
+        open_inbox: opens the inbox of the socket, in which messages wait; it reports losses to the taker.
+        burst_s: time in which messages may wait in ZMQ's queue.
         run: handles messages of the inbox in one call; returns False if the next one is for the taker, or if there is none.
     """
 
@@ -54,14 +54,15 @@ class Receiver:
         turns: Turns,
         taker: Taker,
         *,
-        max_queued_bytes: int,
-        open_inbox: OpenInbox = FrameInbox,
+        open_inbox: Callable[[zmq.Socket[bytes], Losses], Inbox],
+        burst_s: float = BURST_S,
         run: Callable[[Inbox], bool] | None = None,
     ) -> None:
         # The same socket without futures: one future costs several times as much as receiving a message.
         plain = cast("zmq.Socket[bytes]", zmq.Socket.shadow(socket))  # pyright: ignore[reportUnknownMemberType]
         self._turns, self._taker, self._run = turns, taker, run
-        self.inbox: Inbox = open_inbox(plain, taker, max_queued_bytes)
+        self.inbox, self._burst_s = open_inbox(plain, taker), burst_s
+        self._is_cut = False
         self._busy_since = inf
         """Time at which the first message came that was followed by others without end."""
         self._loop = asyncio.get_running_loop()
@@ -70,9 +71,16 @@ class Receiver:
         self._loop.add_reader(self._descriptor, turns.add, self)
         turns.add(self)
 
+    def cut(self) -> None:
+        """Listen to the socket no more, which may then be closed; what the inbox still gives is handled."""
+        self._is_cut = True
+        self._loop.remove_reader(self._descriptor)
+        self._turns.add(self)
+
     def close(self) -> None:
         """Receive no more; call it before the socket is closed."""
-        self._loop.remove_reader(self._descriptor)
+        if not self._is_cut:
+            self._loop.remove_reader(self._descriptor)
         self._turns.remove(self)
         self.inbox.close()
 
@@ -92,6 +100,6 @@ class Receiver:
                 taker.failed(error)
             if perf_counter() >= until:
                 break
-        if perf_counter() >= self._busy_since + _BURST_S:
+        if perf_counter() >= self._busy_since + self._burst_s:
             inbox.collect(_COLLECT_S)
         return True

@@ -183,7 +183,7 @@ def _subscriber_options(events: EventsConfig, core: IndexCore) -> SubscriberOpti
         replay_limits=ReplayLimits(
             max_batches=events.max_replay_batches,
             timeout_s=events.replay_timeout,
-            max_queued_bytes=events.max_queued_bytes,
+            max_queued_bytes=events.max_replay_bytes,
         ),
         decode=core.decode_batch,
     )

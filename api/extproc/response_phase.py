@@ -134,20 +134,19 @@ class ResponsePhase:
             self._collected = bytearray()
 
     def _forwarded(self, body: bytes, *, end: bool, end_of_stream: bool) -> Replies:
+        if self._collected is not None:
+            if not end or self._collected:
+                self._collected += body
+                fits = len(self._collected) <= self._options.max_body_bytes
+                if not end and fits and self._share.hold(len(body)):
+                    return ()
+                body = bytes(self._collected)
+            self._collected = None
         if self._model_name is not None:
-            if len(body) > replies.MAX_AT_ONCE_BYTES and self._collected is None:
+            if len(body) > replies.MAX_AT_ONCE_BYTES:
                 messages = self._restored(self._model_name, body, end=end, end_of_stream=end_of_stream)
                 return (replies.LongReply(len(body), messages),)
             body = self._model_name.restored(body, end=end)
-        if self._collected is not None:
-            if end and not self._collected:
-                self._collected = None
-                return replies.response_body_chunks(body, end_of_stream=end_of_stream)
-            self._collected += body
-            fits = len(self._collected) <= self._options.max_body_bytes
-            if not end and fits and self._share.hold(len(body)):
-                return ()
-            body, self._collected = bytes(self._collected), None
         return replies.response_body_chunks(body, end_of_stream=end_of_stream)
 
     @staticmethod

@@ -9,11 +9,8 @@ from typing import Any, Protocol
 
 from starlette.types import ASGIApp, Scope
 
+from ..acceptor import Opened
 from ..tls.mismatches import OnMismatch, is_tls
-from .connections import HttpConnection
-
-Opened = Callable[[HttpConnection], Callable[[], None]]
-"""Takes a connection after its handshake, and returns what to call at its end."""
 
 
 AtOnce = Callable[[Scope, bytes | bytearray], bytes | None]
@@ -90,6 +87,7 @@ class BoundedProtocol(asyncio.Protocol):
     Attributes:
         rules: set on the class.
         opened: set before the connection is made.
+        active_at: the same for all, so that the oldest connection gives up its place first.
     """
 
     rules: ConnectionRules
@@ -97,6 +95,7 @@ class BoundedProtocol(asyncio.Protocol):
     transport: asyncio.Transport
     cycle: _Cycle | None
     server_state: _State
+    active_at = 0.0
     _is_fresh = True
     _is_reading = _is_paused = False
     _held: tuple[_Cycle, ASGIApp] | None = None

@@ -16,7 +16,7 @@ import zmq
 from prometheus_client import CollectorRegistry
 
 from hostile.generators import events as generated
-from kvatlas.events.inbox import MAX_PARTS, FrameInbox, OpenInbox
+from kvatlas.events.inbox import MAX_PARTS, FrameInbox, OpenInbox, frame_inbox
 from kvatlas.events.inboxes import open_inbox
 from kvatlas.events.model import BlockRemoved, BlockStored, EngineHash, Event, MediumName
 from kvatlas.events.stream import Trust
@@ -33,7 +33,7 @@ from support.recording import Frame, Player, player
 from support.waiting import until
 
 BLOCK = 4
-INBOXES = {"python": FrameInbox, "native": open_inbox}
+INBOXES = {"python": frame_inbox, "native": open_inbox}
 TIERS = [
     TierSpec("gpu", ("GPU",)),
     TierSpec("cpu", ("CPU",)),
