@@ -7,8 +7,9 @@ from setuptools import Extension, find_packages, setup
 ROOMS = ("events", "indexer", "scorers", "configs", "tokenization", "fleet", "routing", "api", "app", "sim")
 """Top-level folders, each a package of the namespace `kvatlas`."""
 
-EVENTS, INDEX, HTTP2, ENCODING = (
-    Path(folder, "native") for folder in ("events", "indexer", "api/http2", "tokenization/encoding")
+EVENTS, INDEX, HTTP2, EXTPROC, ENCODING = (
+    Path(folder, "native")
+    for folder in ("events", "indexer", "api/http2", "api/extproc", "tokenization/encoding")
 )
 
 
@@ -22,8 +23,13 @@ def native(name: str, folder: Path) -> Extension:
     return Extension(
         name,
         sources=[str(path) for path in sorted(folder.glob("*.cpp"))],
-        depends=[str(path) for path in sorted((*folder.glob("*.h"), *EVENTS.glob("*.h")))],
-        include_dirs=[str(EVENTS)],  # python.h for all; batch.h for the index
+        depends=[
+            str(path) for path in sorted((*folder.glob("*.h"), *EVENTS.glob("*.h"), HTTP2 / "passage.h"))
+        ],
+        include_dirs=[
+            str(EVENTS),
+            str(HTTP2),
+        ],  # python.h for all; batch.h for the index; passage.h for ext-proc
         define_macros=[("Py_LIMITED_API", "0x030B0000")],
         py_limited_api=True,
         optional=True,
@@ -38,6 +44,7 @@ setup(
         native("kvatlas.events._native", EVENTS),
         native("kvatlas.indexer._native", INDEX),
         native("kvatlas.api.http2._native", HTTP2),
+        native("kvatlas.api.extproc._native", EXTPROC),
         native("kvatlas.tokenization.encoding._native", ENCODING),
     ],
     include_package_data=False,  # C++ sources are for the sdist; `package-data` names what is installed

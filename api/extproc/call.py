@@ -7,6 +7,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Coroutine
+from typing import TYPE_CHECKING
 
 from google.protobuf.message import DecodeError
 from grpc import StatusCode
@@ -20,6 +21,9 @@ from . import ext_proc_pb2 as pb
 from .machine import ExtProcMachine
 from .replies import LongReply, Replies
 from .stream import Step, StreamContext
+
+if TYPE_CHECKING:
+    from ..http2._native import Passage
 
 _log = logging.getLogger(__name__)
 
@@ -70,6 +74,11 @@ class ExtProcCall:
             self._end(StatusCode.OK)
         else:
             self._waiting.append(None)
+
+    def passed(self, report: bytes) -> None:
+        """See `Call`."""
+        if not self._is_over:
+            self._act(self._machine.passed(report, now=time.monotonic()))
 
     def gone(self) -> None:
         """See `Call`."""
@@ -174,8 +183,13 @@ class ExtProcCall:
                 self._begin(self._send_long(reply, tuple(replies)))
                 return
             self._responder.send(reply)
+        if step.passes:
+            self._responder.pass_messages(self._passage)
         if step.end:
             self._end(StatusCode.OK)
+
+    def _passage(self) -> Passage | None:
+        return self._machine.passage() if self._task is None else None
 
     def _end(self, status: StatusCode, text: str = "") -> None:
         if self._is_over:

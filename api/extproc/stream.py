@@ -85,6 +85,7 @@ class Step(NamedTuple):
         end: whether the stream is over.
         begun: a response that began with the message, to report.
         completion: the end of the request, to report.
+        passes: whether the rest of the response's body may pass; see `ExtProcMachine.passage`.
     """
 
     replies: Replies = ()
@@ -92,3 +93,4 @@ class Step(NamedTuple):
     end: bool = False
     begun: ResponseBegun | None = None
     completion: Completion | None = None
+    passes: bool = False
