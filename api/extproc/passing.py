@@ -4,11 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-try:
-    from ._native import response_passage
-except ImportError:  # built without a compiler: each message comes to Python
-    response_passage = None
-
 if TYPE_CHECKING:
     from ..http2._native import Passage
 
@@ -62,7 +57,9 @@ def passage(reading: Reading, *, gives_back: bool, has_begun: bool) -> Passage |
         gives_back: whether the gateway wants the body back.
         has_begun: whether a byte of the body was seen before.
     """
-    if response_passage is None:
+    try:
+        from ._native import response_passage  # noqa: PLC0415 - absent if the extension is not built
+    except ImportError:
         return None
     return response_passage(
         gives_back=gives_back,

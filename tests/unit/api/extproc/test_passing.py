@@ -161,7 +161,7 @@ EVENTS = st.lists(
         ]
     ),
     max_size=12,
-).map(lambda lines: b"\n".join(lines))
+).map(b"\n".join)
 PLACES = st.lists(st.integers(0, 5000), max_size=20)
 
 
