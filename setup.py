@@ -24,11 +24,14 @@ def native(name: str, folder: Path) -> Extension:
     return Extension(
         name,
         sources=[str(path) for path in sorted(folder.glob("*.cpp"))],
-        depends=[str(path) for path in sorted((*folder.glob("*.h"), *EVENTS.glob("*.h")))],
+        depends=[
+            str(path) for path in sorted((*folder.glob("*.h"), *EVENTS.glob("*.h"), HTTP2 / "passage.h"))
+        ],
         include_dirs=[
-            str(EVENTS),
-            np.get_include(),
-        ],  # python.h for all; batch.h for the index; arrays for scorers
+            str(EVENTS),  # python.h for all; batch.h for the index
+            str(HTTP2),  # passage.h for ext-proc
+            np.get_include(),  # arrays for scorers
+        ],
         define_macros=[("Py_LIMITED_API", "0x030B0000")],
         py_limited_api=True,
         optional=True,

@@ -15,8 +15,8 @@ from zmq.utils.monitor import recv_monitor_message
 from zmq.utils.z85 import encode
 
 from .byte_budget import ByteBudget
-from .inbox import inbox_within
 from .errors import SubscriptionError, describe
+from .inbox import inbox_within
 from .receiver import Receiver
 from .sockets import open_monitor, open_socket
 from .tasks import keep

@@ -84,7 +84,9 @@ class ConnectedSource:
             connection.socket,
             turns,
             self,
-            open_inbox=lambda socket, losses: options.open_inbox(socket, losses, options.limits.max_held_bytes),
+            open_inbox=lambda socket, losses: options.open_inbox(
+                socket, losses, options.limits.max_held_bytes
+            ),
             run=self._run,
         )
         self._watching = keep(self._watch, "connection", of=address)

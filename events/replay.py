@@ -12,9 +12,9 @@ import zmq.asyncio
 
 from .byte_budget import ByteBudget
 from .errors import ReplayCutError, SubscriptionError
+from .inbox import QUEUE_FULL, FrameInbox
 from .limits import ReplayLimits
 from .message import END_OF_REPLAY, MAX_SEQ
-from .inbox import QUEUE_FULL, FrameInbox
 from .receiver import Receiver, Taker
 from .sockets import open_socket
 from .turns import Turns

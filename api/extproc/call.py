@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Coroutine
+from typing import TYPE_CHECKING
 
 from grpc import StatusCode
 
@@ -17,6 +18,9 @@ from .machine import ExtProcMachine
 from .messages import read_message
 from .replies import LongReply, Replies
 from .stream import Step, StreamContext
+
+if TYPE_CHECKING:
+    from ..http2._native import Passage
 
 _log = logging.getLogger(__name__)
 
@@ -73,6 +77,11 @@ class ExtProcCall:
             self._end(StatusCode.OK)
         else:
             self._waiting.append(None)
+
+    def passed(self, report: bytes) -> None:
+        """See `Call`."""
+        if not self._is_over:
+            self._act(self._machine.passed(report, now=time.monotonic()))
 
     def gone(self) -> None:
         """See `Call`."""
@@ -166,8 +175,13 @@ class ExtProcCall:
                 self._begin(self._send_long(reply, tuple(replies)))
                 return
             self._responder.send(reply)
+        if step.passes:
+            self._responder.pass_messages(self._passage)
         if step.end:
             self._end(StatusCode.OK)
+
+    def _passage(self) -> Passage | None:
+        return self._machine.passage() if self._task is None else None
 
     def _end(self, status: StatusCode, text: str = "") -> None:
         if self._is_over:

@@ -11,7 +11,7 @@ import grpc.aio
 from grpc import StatusCode
 
 from ..errors import place_of
-from ..http2.call import Call, OpenCall
+from ..http2.call import Call, MakePassage, OpenCall
 from ..http2.context import Account
 
 _log = logging.getLogger(__name__)
@@ -83,6 +83,9 @@ class GrpcResponder:
         if self._end is None:
             self._end = (status, text)
             self._outbox.put_nowait(None)
+
+    def pass_messages(self, make: MakePassage) -> None:
+        """See `Responder`: here each message comes to the service."""
 
     async def drained(self) -> None:
         """See `Responder`."""

@@ -16,6 +16,7 @@ anything of its body has come, and the rest passes through as it comes. The resp
 from __future__ import annotations
 
 import dataclasses
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -29,6 +30,9 @@ from .replies import Replies
 from .request_phase import Mode, RequestPhase
 from .response_phase import FULL_DUPLEX_STREAMED, ResponsePhase
 from .stream import Step, StreamOptions
+
+if TYPE_CHECKING:
+    from ..http2._native import Passage
 
 _MODES: dict[int, Mode] = {FULL_DUPLEX_STREAMED: Mode.DUPLEX, pb.ProcessingMode.BUFFERED: Mode.BUFFERED}
 
@@ -65,7 +69,8 @@ class ExtProcMachine:
             case "response_body":
                 return self._response_body(message, now)
             case "response_headers":
-                return self._responded((self._response_headers(message),), now)
+                step = self._responded((self._response_headers(message),), now)
+                return step._replace(passes=True) if self._response.can_pass else step
             case "response_trailers":
                 return self._responded(self._response.trailers(), now)
             case "request_headers":
@@ -89,6 +94,16 @@ class ExtProcMachine:
     def revoked(self, reason: Overload) -> Step:
         """Return the actions of a request that must not wait for more of its body."""
         return self._request.revoked(reason)
+
+    def passage(self) -> Passage | None:
+        """Return what passes the rest of the response's body without this machine; None if it is not to pass."""
+        return self._response.passage() if self._response.can_pass else None
+
+    def passed(self, report: bytes, *, now: float) -> Step:
+        """Return the actions after a report of the passage. Its last one comes before any further message."""
+        had_content = self._response.has_content
+        self._response.passed(report, now=now)
+        return self._shown((), now, had_content=had_content)
 
     def close(self, *, now: float) -> Completion | None:
         """End the stream and release what it holds; returns the request's end unless that was reported before."""
@@ -121,7 +136,11 @@ class ExtProcMachine:
 
     def _response_body(self, message: Message, now: float) -> Step:
         had_content = self._response.has_content
-        step = self._responded(self._response.body(message, now=now), now)
+        return self._shown(self._response.body(message, now=now), now, had_content=had_content)
+
+    def _shown(self, replies: Replies, now: float, *, had_content: bool) -> Step:
+        """Make a step of the response's body, which reports its first byte."""
+        step = self._responded(replies, now)
         if had_content or self._route is None or not self._response.has_content:
             return step
         is_first_token = self._response.shows_tokens

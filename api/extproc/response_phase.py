@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from ...routing.outcome import Response
 from ...routing.router import Route
@@ -13,9 +14,13 @@ from .headers import read_served
 from .intake import Share
 from .messages import Message
 from .model_name import ModelName
+from .passing import Reading, passage, read_report
 from .replies import Replies
 from .stream import StreamOptions
 from .usage import UsageReader, is_encoded, is_event_stream, usage_reader
+
+if TYPE_CHECKING:
+    from ..http2._native import Passage
 
 FULL_DUPLEX_STREAMED = pb.ProcessingMode.FULL_DUPLEX_STREAMED
 _SHOWN_AS_IT_COMES = (FULL_DUPLEX_STREAMED, pb.ProcessingMode.STREAMED)
@@ -108,6 +113,26 @@ class ResponsePhase:
         if self._model_name is None and self._collected is None:
             return (replies.RESPONSE_TRAILERS_UNCHANGED,)
         return (*self._forwarded(b"", end=True, end_of_stream=False), replies.RESPONSE_TRAILERS_UNCHANGED)
+
+    @property
+    def can_pass(self) -> bool:
+        """Whether nothing of the body that is still to come is changed or held back."""
+        is_due = self.has_begun and self.is_shown and not self.has_ended
+        return is_due and self._model_name is None and self._collected is None
+
+    def passage(self) -> Passage | None:
+        """Return what passes the rest of the body, None if the native part is missing; `can_pass` must hold."""
+        reading = self._reader.reading() if self._reader is not None else Reading()
+        return passage(reading, gives_back=self.mode == FULL_DUPLEX_STREAMED, has_begun=self.has_content)
+
+    def passed(self, data: bytes, *, now: float) -> None:
+        """Take note of a report of the passage."""
+        report = read_report(data)
+        if report.has_begun:
+            self._first_byte_at = now
+        self.has_ended = report.has_ended
+        if self._reader is not None:
+            self._reader.passed(report)
 
     def seen(self, *, routed_at: float | None, now: float) -> Response:
         """Return what was seen of the response. Call it once, after its end."""

@@ -86,6 +86,7 @@ class Step(msgspec.Struct, frozen=True, gc=False):
         end: whether the stream is over.
         begun: a response that began with the message, to report.
         completion: the end of the request, to report.
+        passes: whether the rest of the response's body may pass; see `ExtProcMachine.passage`.
     """
 
     replies: Replies = ()
@@ -93,3 +94,4 @@ class Step(msgspec.Struct, frozen=True, gc=False):
     end: bool = False
     begun: ResponseBegun | None = None
     completion: Completion | None = None
+    passes: bool = False

@@ -7,12 +7,14 @@ as one JSON object, or in server-sent events, in chunks cut anywhere.
 from __future__ import annotations
 
 import math
+import re
 from typing import Any, Protocol, cast
 
 import msgspec
 from msgspec import Raw
 
 from ...routing.outcome import Usage, UsageGap
+from .passing import READS_EVENTS, READS_WHOLE, Reading, Report
 
 MAX_HELD_BYTES = 1024 * 1024
 """Longest JSON response, and longest line of an event stream, that is read. 100,000 tokens take half of it."""
@@ -38,6 +40,14 @@ class UsageReader(Protocol):
 
     def feed(self, chunk: bytes) -> None:
         """Read the next piece of the body."""
+        ...
+
+    def reading(self) -> Reading:
+        """Return where a passage goes on. Then only `passed` and `end` are called, until the passage is over."""
+        ...
+
+    def passed(self, report: Report) -> None:
+        """Take note of what a passage has found."""
         ...
 
     def end(self) -> Usage | UsageGap:
@@ -89,6 +99,12 @@ class _Unread:
     def feed(self, chunk: bytes) -> None:
         pass
 
+    def reading(self) -> Reading:
+        return Reading()
+
+    def passed(self, report: Report) -> None:
+        pass
+
     def end(self) -> UsageGap:
         return self._why
 
@@ -114,6 +130,21 @@ class _JsonObject:
             return
         self._body.clear()
 
+    def reading(self) -> Reading:
+        return Reading(READS_WHOLE, self._gap is not None, bytes(self._body))
+
+    def passed(self, report: Report) -> None:
+        for each in report.found:
+            self._gap = _DROPPED[each]
+        if not report.is_over:
+            return
+        if self._gap is not None:
+            self._body.clear()
+        elif report.has_ended:
+            self._body[:] = report.held
+        else:
+            self.feed(report.held[len(self._body) :])
+
     def end(self) -> Usage | UsageGap:
         if self._gap is not None:
             return self._gap
@@ -130,6 +161,7 @@ class _EventStream:
         self.n_events = 0
         self._budget = budget
         self._n_allowed = FREE_LINE_BYTES
+        self._n_before = 0
         self._line = bytearray()
         self._is_skipping = False
         self._usage: Usage | None = None
@@ -151,6 +183,22 @@ class _EventStream:
             start = end + 1
         if start < len(chunk):
             self._hold(chunk[start:])
+
+    def reading(self) -> Reading:
+        self._n_before = self.n_events
+        return Reading(READS_EVENTS, self._is_skipping, bytes(self._line))
+
+    def passed(self, report: Report) -> None:
+        self.n_events = self._n_before + report.n_events
+        for each in report.found:
+            if each in _DROPPED:
+                self._gap = _DROPPED[each]
+            else:
+                self._merge(each)
+        if report.is_over:
+            self._line.clear()
+            self._is_skipping = report.is_skipping
+            self._hold(report.held)
 
     def end(self) -> Usage | UsageGap:
         self._read(bytes(self._line))
@@ -183,11 +231,14 @@ class _EventStream:
         if not line.startswith(b"data:") or line.startswith(_DONE):
             return
         self.n_events += 1
-        if b'"usage"' in line:
-            try:
-                self._usage = _merged(self._usage, line[5:])
-            except _NOT_JSON:
-                self._gap = UsageGap.MALFORMED
+        if _SHOWS_USAGE.search(line):
+            self._merge(line)
+
+    def _merge(self, line: bytes) -> None:
+        try:
+            self._usage = _merged(self._usage, line[5:])
+        except _NOT_JSON:
+            self._gap = UsageGap.MALFORMED
 
 
 class _Holder(msgspec.Struct):
@@ -218,6 +269,10 @@ _decode_body = msgspec.json.Decoder(_Body).decode
 _decode_holder = msgspec.json.Decoder(_Holder).decode
 _decode_counts = msgspec.json.Decoder(_Counts).decode
 
+_SHOWS_USAGE = re.compile(rb'"usage"(?![ \t\r]*:[ \t\r]*null)')
+"""Most events of a stream say that they have none."""
+
+_DROPPED = {b"!too_long": UsageGap.TOO_LONG, b"!overload": UsageGap.OVERLOAD}
 _DONE = (b"data: [DONE]", b"data:[DONE]")
 _NOT_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 

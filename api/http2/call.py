@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from grpc import StatusCode
+
+if TYPE_CHECKING:
+    from ._native import Passage
+
+MakePassage: TypeAlias = "Callable[[], Passage | None]"
+"""Makes a passage that goes on where the call is; None if the call takes its messages itself."""
 
 
 class Call(Protocol):
@@ -13,6 +19,10 @@ class Call(Protocol):
 
     def received(self, message: bytes) -> None:
         """Take the client's next message."""
+        ...
+
+    def passed(self, report: bytes) -> None:
+        """Take note of a report of the passage that it asked for. The last one comes before any other method is called."""
         ...
 
     def ended(self) -> None:
@@ -33,6 +43,13 @@ class Responder(Protocol):
 
     def finish(self, status: StatusCode, text: str = "") -> None:
         """End the call, after all messages sent before."""
+        ...
+
+    def pass_messages(self, make: MakePassage) -> None:
+        """Have further messages answered by a passage, once those that have been read already are taken.
+
+        Without effect where the transport has no native part: then each message comes to the call.
+        """
         ...
 
     async def drained(self) -> None:

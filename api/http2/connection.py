@@ -15,7 +15,7 @@ from grpc import StatusCode
 from ..errors import place_of
 from ..tls.mismatches import is_tls
 from ._native import Session
-from .call import Call
+from .call import Call, MakePassage
 from .context import ConnectionContext
 from .first_messages import FirstMessages
 from .liveness import Liveness
@@ -42,7 +42,7 @@ OUTPUT_BYTES = 1 << 18
 MAX_OUTPUTS = 16
 """Outputs in one turn; a client that takes more waits for the next."""
 
-_OPENED, _MESSAGE, _ENDED, _GONE, _BROKEN = range(5)
+_OPENED, _MESSAGE, _ENDED, _GONE, _BROKEN, _PASSED = range(6)
 _STATUS = {code.value[0]: code for code in StatusCode}
 _NUMBER: dict[StatusCode, int] = {code: code.value[0] for code in StatusCode}
 _OK = StatusCode.OK
@@ -78,6 +78,7 @@ class Connection(asyncio.Protocol):
         self._calls: dict[int, Call] = {}
         self._deadlines: dict[int, asyncio.TimerHandle] = {}
         self._waiting: dict[int, list[asyncio.Future[None]]] = {}
+        self._to_pass: dict[int, MakePassage] = {}
         self._first_messages = FirstMessages(self._late)
         self._silent = self._first_messages.since
         self._events: deque[Event] = deque()
@@ -193,6 +194,10 @@ class Connection(asyncio.Protocol):
             if not self._is_flush_due:
                 self._flush_soon()
 
+    def pass_messages(self, stream: int, make: MakePassage) -> None:
+        """Have further messages of a call answered by a passage, once those that were read are taken."""
+        self._to_pass[stream] = make
+
     async def drained(self, stream: int) -> None:
         """Return when no message of the call waits for the client, or the call is over."""
         while stream in self._calls and self._session.unsent(stream):
@@ -237,6 +242,14 @@ class Connection(asyncio.Protocol):
                 self._fail(event[1], error)
             if monotonic() >= ends_at:
                 break
+        if self._to_pass and not events:
+            self._begin_passages()
+
+    def _begin_passages(self) -> None:
+        for stream, make in self._to_pass.items():
+            if stream in self._calls and (passage := make()) is not None:
+                self._session.pass_messages(stream, passage)
+        self._to_pass.clear()
 
     def _end(self, reason: str) -> None:
         """Count the reason, send what is left, the GOAWAY above all, and close the connection after a moment.
@@ -277,6 +290,8 @@ class Connection(asyncio.Protocol):
             if self._silent:
                 self._silent.pop(stream, None)
             call.received(cast("tuple[int, int, bytes]", event)[2])
+        elif kind == _PASSED:
+            call.passed(cast("tuple[int, int, bytes]", event)[2])
         elif kind == _ENDED:
             call.ended()
         elif kind == _GONE:
@@ -296,6 +311,8 @@ class Connection(asyncio.Protocol):
         call = self._calls[stream]
         self._forget(stream)
         try:
+            if report := self._session.leave(stream):
+                call.passed(report)
             call.gone()
         except Exception as error:  # noqa: BLE001 - see `data_received`
             _log.error("the end of a call failed with %s\n%s", type(error).__name__, place_of(error))

@@ -53,6 +53,9 @@ class HandledCall:
         self._responder.pause_reading()
         self._messages.put_nowait(message)
 
+    def passed(self, report: bytes) -> None:
+        """See `Call`: never called, since no passage is asked for."""
+
     def ended(self) -> None:
         """See `Call`."""
         self._messages.put_nowait(None)

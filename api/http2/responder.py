@@ -6,6 +6,8 @@ from typing import Protocol
 
 from grpc import StatusCode
 
+from .call import MakePassage
+
 
 class Streams(Protocol):
     """The connection of a call."""
@@ -16,6 +18,10 @@ class Streams(Protocol):
 
     def finish(self, stream: int, status: StatusCode, text: str) -> None:
         """End a call."""
+        ...
+
+    def pass_messages(self, stream: int, make: MakePassage) -> None:
+        """Have further messages of a call answered by a passage."""
         ...
 
     async def drained(self, stream: int) -> None:
@@ -46,6 +52,10 @@ class CallResponder:
     def finish(self, status: StatusCode, text: str = "") -> None:
         """See `Responder`."""
         self._connection.finish(self._stream, status, text)
+
+    def pass_messages(self, make: MakePassage) -> None:
+        """See `Responder`."""
+        self._connection.pass_messages(self._stream, make)
 
     async def drained(self) -> None:
         """See `Responder`."""

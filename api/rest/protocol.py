@@ -12,7 +12,6 @@ from starlette.types import ASGIApp, Scope
 from ..acceptor import Opened
 from ..tls.mismatches import OnMismatch, is_tls
 
-
 AtOnce = Callable[[Scope, bytes | bytearray], bytes | None]
 """Returns the JSON that answers a whole request, from its scope and body; None if the application is to serve it."""
 

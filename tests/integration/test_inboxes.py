@@ -151,7 +151,7 @@ def test_inbox_in_python_is_used_when_the_library_lacks_the_functions(
 # -- runs -------------------------------------------------------------------------------------------------------------
 
 
-def ignore_trust(endpoint: str, rank: int, trust: Trust) -> None:  # noqa: ARG001 - parameters of Rank.on_trust
+def ignore_trust(endpoint: str, rank: int, trust: Trust) -> None:
     pass
 
 

@@ -24,7 +24,7 @@ HEADERS = (
     ("content-type", "application/grpc"),
     ("te", "trailers"),
 )
-OPENED, MESSAGE, ENDED, GONE, BROKEN = range(5)
+OPENED, MESSAGE, ENDED, GONE, BROKEN, PASSED = range(6)
 
 
 UNSENT_LIMIT = 1 << 20

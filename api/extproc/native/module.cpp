@@ -1,4 +1,5 @@
-// kvatlas.api.extproc._native: reads the messages that gateways send most. _native.pyi describes its interface.
+// kvatlas.api.extproc._native: reads the messages that gateways send most, and makes passages. _native.pyi describes its
+// interface.
 //
 // Everything unusual is left to the protobuf library: unknown, repeated or malformed fields, dynamic metadata, attributes.
 
@@ -6,6 +7,7 @@
 #include <string>
 #include <string_view>
 
+#include "passages.h"
 #include "python.h"
 
 namespace {
@@ -228,6 +230,7 @@ PyObject* read_message(PyObject*, Call call) {
 
 PyMethodDef module_methods[] = {
     method<read_message>("read_message"),
+    method<kvatlas::extproc::response_passage>("response_passage"),
     {nullptr, nullptr, 0, nullptr},
 };
 

@@ -16,6 +16,9 @@ constexpr size_t MAX_UNSENT = 1 << 20;
 // some treat a reset while they send as a failure of the call.
 constexpr size_t MAX_IGNORED = 1 << 24;
 
+// Bytes that a passage takes for one unit of work: copied once and searched once.
+constexpr size_t PASSED_PER_WORK = 1 << 14;
+
 constexpr int UNIMPLEMENTED = 12, INTERNAL = 13, RESOURCE_EXHAUSTED = 8;  // gRPC status codes
 
 constexpr const char* NO_ROOM = "the server holds too many bytes of calls";
@@ -27,6 +30,7 @@ void Session::end_messages(int32_t stream_id, Stream& stream) {
     if (stream.n_prefix != 0) {
         break_off(stream_id, stream, INTERNAL, "the call ended within a message", "protocol");
     } else {
+        end_passage(stream_id, stream);
         events_.push_back({EventKind::ended, stream_id});
     }
 }
@@ -84,6 +88,12 @@ size_t Session::take_messages(int32_t stream_id, Stream& stream, std::string_vie
     while (!bytes.empty() && n_work_ < MAX_WORK) {
         if (!take_prefix(stream_id, stream, bytes)) return n_given - bytes.size();
         const size_t n = std::min(bytes.size(), stream.n_message - stream.message.size());
+        if (n == stream.n_message && stream.passage) {  // all of it is here: it need not be copied
+            const std::string_view message = bytes.substr(0, n);
+            bytes.remove_prefix(n);
+            end_message(stream_id, stream, message);
+            continue;
+        }
         if (!has_room(stream, n)) {
             break_off(stream_id, stream, RESOURCE_EXHAUSTED, NO_ROOM, "held_bytes");
             return n_given - bytes.size();
@@ -97,11 +107,59 @@ size_t Session::take_messages(int32_t stream_id, Stream& stream, std::string_vie
             continue;
         }
         held_ -= stream.n_message - n;
-        ++n_work_;
-        events_.push_back({EventKind::message, stream_id, 0, std::exchange(stream.message, {})});
-        stream.n_prefix = 0;
+        end_message(stream_id, stream, std::exchange(stream.message, {}));
     }
     return n_given - bytes.size();
+}
+
+template <class Text>
+void Session::end_message(int32_t stream_id, Stream& stream, Text message) {
+    stream.n_prefix = 0;
+    ++n_work_;
+    if (stream.passage && is_passed(stream_id, stream, message)) return;
+    events_.push_back({EventKind::message, stream_id, 0, std::string(std::move(message))});
+}
+
+// Returns whether the passage has taken the message; it has ended otherwise.
+bool Session::is_passed(int32_t stream_id, Stream& stream, std::string_view message) {
+    Passage& passage = *stream.passage;
+    const bool waits = stream.n_unsent() != 0;
+    if (!waits || has_room(stream, message.size() + passage.n_added(message.size()))) {
+        const size_t n_before = stream.n_held();
+        const size_t room = held() < may_hold_ ? may_hold_ - held() : 0;
+        std::string report;
+        if (passage.take(message, room, stream.outbound, report)) {
+            held_ += stream.n_held() - n_before;
+            n_work_ += message.size() / PASSED_PER_WORK;
+            if (!report.empty()) events_.push_back({EventKind::passed, stream_id, 0, std::move(report)});
+            answer(stream_id, stream);
+            return true;
+        }
+    }
+    end_passage(stream_id, stream);
+    return false;
+}
+
+void Session::end_passage(int32_t stream_id, Stream& stream) {
+    if (!stream.passage) return;
+    held_ -= stream.n_passage();
+    std::string report = std::exchange(stream.passage, nullptr)->leave();
+    if (!report.empty()) events_.push_back({EventKind::passed, stream_id, 0, std::move(report)});
+}
+
+void Session::pass(int32_t stream_id, std::unique_ptr<Passage> passage) {
+    Stream* const stream = find(stream_id);
+    if (stream == nullptr || stream->is_finished || stream->is_broken) return;
+    held_ -= stream->n_passage();
+    stream->passage = std::move(passage);
+    held_ += stream->n_passage();
+}
+
+std::string Session::leave(int32_t stream_id) {
+    Stream* const stream = find(stream_id);
+    if (stream == nullptr || !stream->passage) return {};
+    held_ -= stream->n_passage();
+    return std::exchange(stream->passage, nullptr)->leave();
 }
 
 // Returns whether the prefix is complete and its message is allowed.
@@ -133,6 +191,7 @@ bool Session::take_prefix(int32_t stream_id, Stream& stream, std::string_view& b
 void Session::break_off(int32_t stream_id, Stream& stream, int status, std::string text, const char* reason) {
     stream.is_broken = true;
     forget_messages(stream);
+    end_passage(stream_id, stream);
     events_.push_back({EventKind::broken, stream_id, status, std::move(text), reason});
 }
 

@@ -1,5 +1,6 @@
 // kvatlas.api.http2._native: the Python side of a session. _native.pyi describes its interface.
 
+#include <memory>
 #include <stdexcept>
 
 #include "python.h"
@@ -45,6 +46,7 @@ PyObject* tuple_of(const Event& event) {
             return Py_BuildValue("(iiOOO)", kind, event.stream, path.get(), content_type.get(), timeout.get());
         }
         case EventKind::message:
+        case EventKind::passed:
             return Py_BuildValue("(iiy#)", kind, event.stream, event.text.data(), static_cast<Py_ssize_t>(event.text.size()));
         case EventKind::broken:
             return Py_BuildValue("(iiiss)", kind, event.stream, event.status, event.text.c_str(), event.more.c_str());
@@ -109,6 +111,26 @@ PyObject* finish(PyObject* self, Call call) {
     }, nullptr);
 }
 
+PyObject* pass(PyObject* self, Call call) {
+    return guarded([&]() -> PyObject* {
+        const auto args = call.arguments({"stream", "passage"});
+        const int32_t stream = stream_of(args[0]);
+        void* const passage = PyCapsule_GetPointer(args[1], http2::PASSAGE_CAPSULE);
+        if (passage == nullptr || PyCapsule_SetDestructor(args[1], nullptr) != 0) throw Raised();
+        std::unique_ptr<http2::Passage> owned(static_cast<http2::Passage*>(passage));
+        if (PyCapsule_SetName(args[1], "used") != 0) throw Raised();
+        value_of<Session>(self).pass(stream, std::move(owned));
+        Py_RETURN_NONE;
+    }, nullptr);
+}
+
+PyObject* leave(PyObject* self, PyObject* stream) {
+    return guarded([&]() -> PyObject* {
+        const std::string report = value_of<Session>(self).leave(stream_of(stream));
+        return PyBytes_FromStringAndSize(report.data(), static_cast<Py_ssize_t>(report.size()));
+    }, nullptr);
+}
+
 PyObject* unsent(PyObject* self, PyObject* stream) {
     return guarded([&]() -> PyObject* { return number(value_of<Session>(self).unsent(stream_of(stream))); }, nullptr);
 }
@@ -150,6 +172,8 @@ PyMethodDef session_methods[] = {
     {"output", output, METH_O, nullptr},
     method<send>("send"),
     method<finish>("finish"),
+    method<pass>("pass_messages"),
+    {"leave", leave, METH_O, nullptr},
     {"unsent", unsent, METH_O, nullptr},
     {"ping", plain<&Session::ping>, METH_NOARGS, nullptr},
     {"n_pongs", n_pongs, METH_NOARGS, nullptr},

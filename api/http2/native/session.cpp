@@ -211,10 +211,8 @@ bool Session::send(int32_t stream_id, std::string_view message) {
         library_.submit_rst_stream(session_, 0, stream_id, nghttp2::ENHANCE_YOUR_CALM);
         return false;
     }
-    const auto n = static_cast<uint32_t>(message.size());
-    const char prefix[PREFIX_BYTES] = {0, static_cast<char>(n >> 24), static_cast<char>(n >> 16), static_cast<char>(n >> 8),
-                                       static_cast<char>(n)};
-    stream->outbound.append(prefix, PREFIX_BYTES).append(message);
+    append_message_prefix(stream->outbound, message.size());
+    stream->outbound.append(message);
     held_ += PREFIX_BYTES + message.size();
     answer(stream_id, *stream);
     return true;
@@ -225,6 +223,8 @@ void Session::finish(int32_t stream_id, int status, std::string_view text) {
     if (stream == nullptr || stream->is_finished) return;
     stream->is_finished = true;
     forget_messages(*stream);
+    held_ -= stream->n_passage();
+    stream->passage = nullptr;
     stream->status = status;
     stream->status_text = percent_encoded(text);
     answer(stream_id, *stream);
@@ -293,6 +293,7 @@ void Session::closed(int32_t stream_id) {
     if (found == streams_.end()) return;
     const bool is_told = found->second.is_opened && !found->second.is_finished;
     const bool is_early = !found->second.has_answered;
+    if (is_told) end_passage(stream_id, found->second);
     held_ -= found->second.n_held();
     streams_.erase(found);
     if (is_told) events_.push_back({EventKind::gone, stream_id});

@@ -13,6 +13,7 @@
 
 #include "budget.h"
 #include "nghttp2.h"
+#include "passage.h"
 
 namespace kvatlas::http2 {
 
@@ -40,6 +41,7 @@ enum class EventKind : int {
     ended = 2,    // the client has sent all
     gone = 3,     // the client gave the call up, or the connection did: nothing can be sent
     broken = 4,   // the client's messages break the protocol or a limit: `status` and `text` are to be told, `more` is counted
+    passed = 5,   // `text` is a report of the call's passage
 };
 
 struct Event {
@@ -90,6 +92,13 @@ public:
     bool send(int32_t stream, std::string_view message);
     void finish(int32_t stream, int status, std::string_view text);
 
+    // Has a passage answer the messages of a call from the next one on. Its reports become events, the last of them before
+    // the event of the message that it leaves, or of the end of the call. Without effect if the call is over.
+    void pass(int32_t stream, std::unique_ptr<Passage> passage);
+
+    // Ends the passage of a call, and returns its last report; empty if there is none.
+    std::string leave(int32_t stream);
+
     // Returns the bytes of a call that wait for the client.
     size_t unsent(int32_t stream) const;
 
@@ -120,9 +129,11 @@ private:
         int status = 0;
         bool is_opened = false, is_broken = false, client_ended = false, has_answered = false, is_finished = false;
         bool is_paused = false;
+        std::unique_ptr<Passage> passage;
 
         size_t n_unsent() const { return outbound.size() - sent; }
-        size_t n_held() const { return message.size() + inbound.size() + outbound.size(); }
+        size_t n_passage() const { return passage ? passage->n_held() : 0; }
+        size_t n_held() const { return message.size() + inbound.size() + outbound.size() + n_passage(); }
     };
 
     int begin_headers(const nghttp2::Frame& frame);
@@ -138,6 +149,10 @@ private:
     void end_messages(int32_t stream_id, Stream& stream);
     size_t take_messages(int32_t stream_id, Stream& stream, std::string_view bytes);
     bool take_prefix(int32_t stream_id, Stream& stream, std::string_view& bytes);
+    template <class Text>
+    void end_message(int32_t stream_id, Stream& stream, Text message);
+    bool is_passed(int32_t stream_id, Stream& stream, std::string_view message);
+    void end_passage(int32_t stream_id, Stream& stream);
     void forget_messages(Stream& stream);
     bool has_room(const Stream& stream, size_t n) const {
         const size_t n_spare = stream.n_held() + n <= MAX_SMALL ? limits_.n_spare_bytes : 0;

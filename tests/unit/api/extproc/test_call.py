@@ -14,6 +14,7 @@ from kvatlas.api.extproc import ext_proc_pb2 as pb
 from kvatlas.api.extproc.call import MAX_WAITING, MAX_WAITING_BYTES, SENT_AT_ONCE_BYTES, ExtProcCall
 from kvatlas.api.extproc.intake import Intake
 from kvatlas.api.extproc.stream import StreamContext, StreamOptions, StreamReports
+from kvatlas.api.http2.call import MakePassage
 from kvatlas.routing.outcome import Completion, Outcome
 from kvatlas.routing.router import Route, Router, RoutingRequest, RoutingResult
 from kvatlas.tokenization.eventual import Eventual, Later
@@ -54,6 +55,9 @@ class Gateway:
 
     def finish(self, status: StatusCode, text: str = "") -> None:  # noqa: ARG002
         self.ended.append(status)
+
+    def pass_messages(self, make: MakePassage) -> None:
+        """Have every message come to the call."""
 
     async def drained(self) -> None:
         await self.may_send.wait()
