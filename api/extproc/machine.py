@@ -69,8 +69,8 @@ class ExtProcMachine:
             case "response_body":
                 return self._response_body(message, now)
             case "response_headers":
-                step = self._responded((self._response_headers(message),), now)
-                return step._replace(passes=True) if self._response.can_pass else step
+                replies = (self._response_headers(message),)
+                return Step(replies, passes=True) if self._response.can_pass else self._responded(replies, now)
             case "response_trailers":
                 return self._responded(self._response.trailers(), now)
             case "request_headers":

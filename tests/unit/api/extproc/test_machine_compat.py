@@ -6,6 +6,7 @@ import pytest
 from google.protobuf.struct_pb2 import Value
 
 from kvatlas.api.extproc import ext_proc_pb2 as pb
+from kvatlas.api.extproc.messages import read_message
 from kvatlas.api.extproc.dialect import LlmD
 from kvatlas.api.extproc.intake import Intake
 from kvatlas.api.extproc.replies import MAX_AT_ONCE_BYTES, LongReply
@@ -194,7 +195,7 @@ def test_long_response_has_the_name_that_was_asked_for_and_is_made_as_it_is_sent
     driver.send(*REQUEST, response_headers(("content-type", "application/json")), response_body(half))
 
     last = response_body(half, end=True)
-    (reply,) = driver.machine.receive(last, n_bytes=last.ByteSize(), now=0.0).replies
+    (reply,) = driver.machine.receive(read_message(last.SerializeToString()), now=0.0).replies
 
     assert isinstance(reply, LongReply)
     chunks = streamed([pb.ProcessingResponse.FromString(each) for each in reply.messages], "response_body")
