@@ -13,6 +13,7 @@ from .chats.chat import ForeignChat
 from .chats.own_renderer import OwnRenderer
 from .chats.template_process import TemplateProcess
 from .chats.time_bound import INLINE_RENDER_S, render_limit_s
+from .encoding.byte_form import MAX_BYTES
 from .encoding.encoding_pool import EncodingPool
 from .encoding.segment_encoder import SegmentEncoder
 from .encoding.tokenizer import ModelTokenizer
@@ -280,7 +281,7 @@ class PromptPipeline:
     def _is_too_long(self, request: ParsedRequest, missing: NoPrompt) -> bool:
         """Return whether the bytes of a prompt without ids are too many to make keys of them."""
         n_bytes = len(request.raw.body) if request.raw is not None else 0
-        return missing.reason is NoPrefixReason.TOO_LONG or n_bytes > self._pool.max_chars
+        return missing.reason is NoPrefixReason.TOO_LONG or n_bytes > min(self._pool.max_chars, MAX_BYTES)
 
     def _lora(self, model: str) -> str | None:
         """Return the adapter that a model's name stands for: an unconfigured name, or `MODEL:ADAPTER` as in SGLang."""
