@@ -76,8 +76,8 @@ class Kvatlas:
         self._subscriber = Subscriber(SubscriberOptions(decode=core.decode_batch))
         self._wanted = 0
         self._slice = 1
-        self._marks: list[float] = []
-        """CPU seconds of the event loop's thread at the ends of slices."""
+        self._marks: list[tuple[int, float]] = []
+        """Messages left, and CPU seconds of the event loop's thread, at the ends of slices."""
         self._done = asyncio.Event()
 
     async def follow(self, publisher: int, address: str) -> None:
@@ -97,7 +97,10 @@ class Kvatlas:
 
     def slices(self) -> list[float]:
         """See `System.slices`. CPU time of the event loop's thread; receiving into ZMQ's queues is ahead of it."""
-        return [after - before for before, after in pairwise(self._marks)]
+        return [
+            (ended - began) / (before - after) * self._slice
+            for (before, began), (after, ended) in pairwise(self._marks)
+        ]
 
     async def timed_match(self, prompt: Blocks) -> tuple[float, Answer]:
         """See `Matcher.timed_match`. The prompt's keys are known, as after tokenization."""
@@ -127,7 +130,7 @@ class Kvatlas:
     def _count(self, n_messages: int) -> None:
         before, self._wanted = self._wanted, self._wanted - n_messages
         if before // self._slice != self._wanted // self._slice:
-            self._marks.append(time.thread_time())
+            self._marks.append((self._wanted, time.thread_time()))
         if not self._wanted:
             self._done.set()
 
