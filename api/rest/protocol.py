@@ -93,10 +93,10 @@ class BoundedProtocol(asyncio.Protocol):
     """
 
     rules: ConnectionRules
+    server_state: _State
     opened: Opened
     transport: asyncio.Transport
     cycle: _Cycle | None
-    server_state: _State
     _is_fresh = True
     _is_reading = _is_paused = False
     _held: tuple[_Cycle, ASGIApp] | None = None
