@@ -17,6 +17,9 @@ from .match_columns import Figures, HeldColumn, Runs
 _Items: TypeAlias = array[int] | bytes | memoryview
 _Row: TypeAlias = tuple[BlockKey, int, EngineHash | None]
 
+# the keys of local hashes, u64
+def chain_keys(local_hashes: _Items, seed: int) -> bytes: ...
+
 class Layouts:
     # `RankLayout.packed` of each rank; row, number, is_first and shares_row of each
     def __new__(cls, packed: Sequence[_Items], places: _Items, /) -> Self: ...

@@ -90,10 +90,10 @@ class BoundedProtocol(asyncio.Protocol):
     """
 
     rules: ConnectionRules
+    server_state: _State
     opened: Opened
     transport: asyncio.Transport
     cycle: _Cycle | None
-    server_state: _State
     active_at = 0.0
     _is_fresh = True
     _is_reading = _is_paused = False

@@ -15,7 +15,7 @@ from fastapi import APIRouter, Response
 from ...fleet.fleet import Fleet
 from ...fleet.registered import Registry
 from ...indexer.atlas import keys_of
-from ...indexer.keys import chain_keys
+from ...indexer.local_hashes import chain_hashes
 from ...routing.prefixes import prefix_of_keys
 from ...tokenization.errors import NotReadError
 from ...tokenization.reading import Reader
@@ -26,7 +26,7 @@ from .question_bodies import JSON
 from .questions import Question
 
 CHAINED_AT_ONCE = 4096
-"""Local hashes that the event loop chains itself: 1.5 ms."""
+"""Local hashes that the event loop chains itself: 1.5 ms in Python, 0.05 ms natively."""
 
 Answer = dict[str, dict[str, InstanceMatch]]
 """The description of the answer, by tenant and instance."""
@@ -96,7 +96,7 @@ class StandardQueries:
         local = keys_of(request.block_hashes or ())
         if len(local) > CHAINED_AT_ONCE:
             return None
-        return self._by_keys(chain_keys(local, seed=self._fleet.atlas.seed), request)
+        return self._by_keys(chain_hashes(local, seed=self._fleet.atlas.seed), request)
 
     async def by_any_hashes(self, request: QueryByHashRequest, _n_bytes: int = 0) -> bytes:
         """Return the same; the thread chains many local hashes.
@@ -108,7 +108,7 @@ class StandardQueries:
         if (answer := self.by_hashes(request)) is not None:
             return answer
         local = keys_of(request.block_hashes or ())
-        chain = partial(chain_keys, local, seed=self._fleet.atlas.seed)
+        chain = partial(chain_hashes, local, seed=self._fleet.atlas.seed)
         try:
             keys = await self._reader.run(chain, n_bytes=len(local) * local.itemsize)
         except NotReadError as error:

@@ -45,6 +45,28 @@ PyObject* prefix_keys(PyObject*, Call call) {
     }, nullptr);
 }
 
+PyObject* chain_keys(PyObject*, Call call) {
+    return guarded([&]() -> PyObject* {
+        const auto args = call.arguments({"local_hashes", "seed"});
+        const Buffer local = keys_buffer(args[0]);
+        const uint64_t seed = as_count(args[1], 0, "seed");
+        Reference keys(PyBytes_FromStringAndSize(static_cast<const char*>(local.data()), static_cast<Py_ssize_t>(local.n_bytes())));
+        char* at = PyBytes_AsString(keys.get());
+        const size_t n = local.n_bytes() / sizeof(uint64_t);
+        {
+            const WithoutGil released;
+            uint64_t key = 0;
+            for (size_t i = 0; i < n; ++i, at += sizeof key) {
+                uint64_t hash = 0;
+                std::memcpy(&hash, at, sizeof hash);
+                key = i == 0 ? hash : xxh3::chain(key, hash, seed);
+                std::memcpy(at, &key, sizeof key);
+            }
+        }
+        return keys.release();
+    }, nullptr);
+}
+
 PyObject* xxh3_64(PyObject*, Call call) {
     return guarded([&]() -> PyObject* {
         const auto args = call.arguments({"data", "seed"});
@@ -357,6 +379,7 @@ int add_types(PyObject* module) {
 }
 
 PyMethodDef functions[] = {
+    method<chain_keys>("chain_keys"),
     method<prefix_keys>("prefix_keys"),
     method<xxh3_64>("xxh3_64"),
     method<held_columns>("held_columns"),
