@@ -77,8 +77,6 @@ class ConfiguredFleet:
         )
         """The endpoints of all sources."""
         self._roster = Roster(self.fleet)
-        self._names = frozenset(wanted_endpoints(config))
-        """Endpoints of the configuration in force; `settle` removes others of the roster."""
         self._next: tuple[KVAtlasConfig | None, Mapping[str, Wanted]] = (None, {})
         """The configuration that was prepared last, and its endpoints."""
 
@@ -113,7 +111,7 @@ class ConfiguredFleet:
                 await asyncio.sleep(0)  # loading takes time: let health checks run
 
     async def prepare(self, config: KVAtlasConfig) -> None:
-        """Add and move endpoints, a few at a time: they hold the event loop for 0.5 ms each.
+        """Add, move and remove endpoints, a few at a time: they hold the event loop for 0.5 ms each.
 
         Raises:
             ConfigRefusedError: an event address cannot be used, or another source owns a name; the endpoints are those of
@@ -126,26 +124,27 @@ class ConfiguredFleet:
                 await _all(steps)
         finally:
             self.fleet.subscriptions.prepared()
+        gone = [name for name in self._roster.wanted if name not in wanted]  # now nothing is refused any more
+        for name in gone:
+            self._roster.change({name: None})
+            await self.fleet.release()
         self._next = config, wanted
 
     def bring_to(self, config: KVAtlasConfig) -> None:
         """Apply the rest of another configuration in one step, after `prepare`; call `settle` afterwards.
 
         Raises:
-            ConfigRefusedError: as in `Roster.change`; the settings are as before.
+            ConfigRefusedError: as in `Roster.bring_to`; the settings are as before.
         """
         wanted = self._next[1] if self._next[0] is config else wanted_endpoints(config)
-        self._roster.change(wanted)
-        self._names = frozenset(wanted)
+        self._roster.bring_to(wanted)
         self.fleet.configure(fleet_settings(config))
         self._scraper.configure(scrape_settings(config.metrics_scrape))
         self._loads.stale_after_s = config.metrics_scrape.stale_after
 
     async def settle(self) -> None:
-        """Remove the endpoints that the configuration has no more, and evict blocks beyond smaller bounds."""
-        for name in [name for name in self._roster.wanted if name not in self._names]:
-            self._roster.change({name: None})
-            await self.fleet.release()
+        """Free the sockets of moved endpoints, and evict blocks beyond smaller bounds."""
+        await self.fleet.release()
         for _ in self.fleet.shrinking():
             await asyncio.sleep(0)
 

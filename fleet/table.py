@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from ..events.stream import Trust
-from ..indexer.match_columns import BLOCK_SIZE, N_BLOCKS, RANK, MatchColumns
+from ..indexer.figures import BLOCK_SIZE, N_BLOCKS, RANK
+from ..indexer.match_columns import MatchColumns
 from ..scorers.core.candidates import (
     CREDIT,
     KV_UTILIZATION,

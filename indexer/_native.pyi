@@ -10,9 +10,10 @@ from typing import Self, TypeAlias
 
 from ..events._native import Batch, Inbox
 from ..events.model import EngineHash
+from .figures import Figures, HeldColumn
 from .index import HolderId
 from .keys import BlockKey
-from .match_columns import Figures, HeldColumn, Runs
+from .match_columns import Runs
 
 _Items: TypeAlias = array[int] | bytes | memoryview
 _Row: TypeAlias = tuple[BlockKey, int, EngineHash | None]
@@ -95,5 +96,8 @@ class ReuseDistances:
     def n_sampled(self) -> int: ...
 
 def prefix_keys(tokens: _Items, block_size: int, seed: int, parent: int | None) -> bytes: ...
+def predict_columns(
+    figures: Figures, wanted: Sequence[tuple[int, int]], block_size: int, n_tokens: int
+) -> None: ...
 def held_columns(figures: Figures) -> list[HeldColumn]: ...
 def xxh3_64(data: bytes | memoryview, seed: int) -> int: ...

@@ -7,8 +7,9 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple, NewType, Protocol
 
 from .columns import HolderColumns
+from .figures import Figures, HeldColumn
 from .match import PresenceRun
-from .match_columns import Figures, HeldColumn, MatchedRank, SparseMatches
+from .match_columns import MatchedRank, SparseMatches
 
 HolderId = NewType("HolderId", int)
 """Number of one holder of blocks: (endpoint, rank, tier, group). Dense; reused after `close`."""

@@ -11,16 +11,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from .figures import BLOCK_SIZE, N_BESIDE_TIERS, RANK
 from .index import BlockIndex, RankMatcher
 from .match import PrefixMatch, RankLayout, RankMatch
-from .match_columns import (
-    BLOCK_SIZE,
-    N_BESIDE_TIERS,
-    RANK,
-    MatchColumns,
-    MatchedRank,
-    SparseMatches,
-)
+from .match_columns import MatchColumns, MatchedRank, SparseMatches
 from .prefix import Prefix
 
 _NO_RANKS: Mapping[int, Mapping[int, int]] = MappingProxyType({})

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 
 from . import _native
 from .columns import HolderColumns
+from .figures import Figures, HeldColumn
 from .index import HolderId, IndexStatistics
 from .keys import BlockKey, Extras
 from .keys import prefix_keys as python_prefix_keys
 from .match import PresenceRun
-from .match_columns import Figures, HeldColumn, MatchedRank, SparseMatches
+from .match_columns import MatchedRank, SparseMatches
 
 _ITEMS_AT_ONCE = 4096
 

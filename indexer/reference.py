@@ -9,21 +9,10 @@ from dataclasses import dataclass, field
 from sys import getsizeof
 
 from .columns import HolderColumns
+from .figures import BLOCK_SIZE, N_BESIDE_TIERS, N_BLOCKS, RANK, USABLE, Figures, HeldColumn, held_columns
 from .index import MAX_SURPLUS_EVICTED, HolderId, IndexStatistics
 from .match import PresenceRun, RankMatch, measure
-from .match_columns import (
-    BLOCK_SIZE,
-    N_BESIDE_TIERS,
-    N_BLOCKS,
-    RANK,
-    USABLE,
-    Figures,
-    HeldColumn,
-    MatchedRank,
-    Runs,
-    SparseMatches,
-    held_columns,
-)
+from .match_columns import MatchedRank, Runs, SparseMatches
 
 
 @dataclass(slots=True)

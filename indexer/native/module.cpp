@@ -258,6 +258,22 @@ PyObject* held_columns(PyObject*, Call call) {
     }, nullptr);
 }
 
+PyObject* predict_columns(PyObject*, Call call) {
+    return guarded([&]() -> PyObject* {
+        const auto args = call.arguments({"figures", "wanted", "block_size", "n_tokens"});
+        const FigureMatrix matrix(args[0]);
+        const size_t block_size = as_count(args[2], 1, "block_size"), n_tokens = as_count(args[3], 0, "n_tokens");
+        Figures figures = matrix.figures();
+        for_each(args[1], [&](PyObject* pair) {
+            const size_t row = as_count(item(pair, 0).get(), 0, "row"), n_blocks = as_count(item(pair, 1).get(), 0, "n_blocks");
+            if (row >= matrix.n_rows()) raise(PyExc_IndexError, "no such row");
+            if (n_blocks > 0x7fffffff) raise(PyExc_ValueError, "n_blocks must be below 2**31");
+            figures.predict(row, n_blocks, n_tokens, block_size);
+        });
+        Py_RETURN_NONE;
+    }, nullptr);
+}
+
 PyObject* row_of(const Interleaved& match) {
     Reference runs(PyTuple_New(static_cast<Py_ssize_t>(match.runs.size())));
     for (size_t i = 0; i < match.runs.size(); ++i) {
@@ -383,6 +399,7 @@ PyMethodDef functions[] = {
     method<prefix_keys>("prefix_keys"),
     method<xxh3_64>("xxh3_64"),
     method<held_columns>("held_columns"),
+    method<predict_columns>("predict_columns"),
     {nullptr, nullptr, 0, nullptr},
 };
 PyModuleDef_Slot module_slots[] = {
