@@ -70,7 +70,9 @@ class ExtProcMachine:
                 return self._response_body(message, now)
             case "response_headers":
                 replies = (self._response_headers(message),)
-                return Step(replies, passes=True) if self._response.can_pass else self._responded(replies, now)
+                return (
+                    Step(replies, passes=True) if self._response.can_pass else self._responded(replies, now)
+                )
             case "response_trailers":
                 return self._responded(self._response.trailers(), now)
             case "request_headers":

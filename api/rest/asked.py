@@ -10,7 +10,8 @@ import msgspec
 from ...fleet.endpoint import Endpoint
 from ...fleet.fleet import Fleet
 from ...fleet.instance import DEFAULT_TENANT
-from ...indexer.match_columns import BLOCK_SIZE, RANK, USABLE, MatchColumns
+from ...indexer.figures import BLOCK_SIZE, RANK, USABLE
+from ...indexer.match_columns import MatchColumns
 
 N_SHOWN = 3
 """Tiers that the contract has a field for."""

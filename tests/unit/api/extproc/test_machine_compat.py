@@ -6,9 +6,9 @@ import pytest
 from google.protobuf.struct_pb2 import Value
 
 from kvatlas.api.extproc import ext_proc_pb2 as pb
-from kvatlas.api.extproc.messages import read_message
 from kvatlas.api.extproc.dialect import LlmD
 from kvatlas.api.extproc.intake import Intake
+from kvatlas.api.extproc.messages import read_message
 from kvatlas.api.extproc.replies import MAX_AT_ONCE_BYTES, LongReply
 from kvatlas.routing.control_headers import CONTROL_HEADERS
 from kvatlas.routing.router import ModelRewrite, Refusal, RefusalCode, Route
