@@ -105,7 +105,8 @@ sanitize: $(INSTALLED) ## Tests of the native parts under ASAN and UBSAN
 		$(BIN)/python setup.py -q build --build-base build/sanitize --build-lib build/sanitize/lib
 	PYTHONPATH=build/sanitize/lib ASAN_OPTIONS=detect_leaks=0 PYTHONMALLOC=malloc \
 		LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libstdc++.so)" \
-		$(BIN)/pytest tests/contract tests/unit/events tests/unit/indexer tests/unit/api/http2 tests/unit/api/extproc $(NATIVE_TOKENIZATION_TESTS)
+		$(BIN)/pytest tests/contract tests/unit/events tests/integration/test_inboxes.py tests/unit/indexer tests/unit/api/http2 \
+			tests/unit/api/extproc $(NATIVE_TOKENIZATION_TESTS)
 
 NATIVE_THREAD_TESTS := tests/unit/test_native_threads.py tests/unit/indexer/test_native_index.py \
 	tests/unit/tokenization/encoding/test_segment_encoder.py tests/unit/tokenization/encoding/test_segment_cache.py

@@ -180,16 +180,13 @@ class PublisherStream(Generic[ItemT]):
 
     @property
     def next_in_line(self) -> int | None:
-        """Number of the batch that `follows` is true for; None if it is for none."""
+        """Number of the live batch that nothing waits before; None if each is to be passed to `live`."""
         if self._replay is not None or self._held or not self._connected:
             return None
         return self._order.next_seq
 
     def follows(self, seq: int, ts: float, *, latest: float = inf) -> bool:
-        """Return whether a live batch is the next one and nothing waits before it; then it is to be applied at once.
-
-        `live` does the same, and handles all others. Arguments are those of `live`.
-        """
+        """Return whether a live batch is `next_in_line`; then it is to be applied at once. Arguments are those of `live`."""
         if seq != self.next_in_line:
             return False
         self.followed((ts,), latest=latest)
@@ -197,12 +194,11 @@ class PublisherStream(Generic[ItemT]):
 
     def followed(self, timestamps: Sequence[float], *, latest: float) -> None:
         """Note that batches from `next_in_line` on were applied, by their time stamps; `latest` is that of `live`."""
-        order = self._order
         self._has_received = True
         self._doubt.n_in_a_row = 0
-        order.latest = latest
+        self._order.latest = latest
         for ts in timestamps:
-            order.release(order.next_seq or 0, ts)
+            self._order.release(self._order.next_seq or 0, ts)
 
     def live(
         self, seq: int, item: ItemT, *, ts: float, latest: float = inf, size_bytes: int = 0

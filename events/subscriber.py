@@ -17,7 +17,8 @@ from .connected import ConnectedSource, Connection
 from .errors import SubscriptionError
 from .position import StreamPosition
 from .replay import ReplayServer
-from .subscription import EventSink, SubscriberOptions, Subscription
+from .sink import EventSink
+from .subscription import SubscriberOptions, Subscription
 from .tasks import keep
 from .turns import Turns
 

@@ -8,7 +8,7 @@ import time
 from array import array
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from .backlog import Backlog
 from .errors import FAILED, FrameError, ReplayCutError, SubscriptionError, describe
@@ -20,13 +20,11 @@ from .model import Batch
 from .position import StreamPosition
 from .replay import ReplayServer
 from .runs import Run
+from .sink import EventSink
 from .stream import Action, Apply, PublisherStream, RequestReplay, Reset, Trust
 from .tasks import spawn
 from .turns import Turns
 from .wire import decode_batch
-
-if TYPE_CHECKING:
-    from ._native import Inbox as NativeMessages
 
 log = logging.getLogger(__name__)
 
@@ -41,36 +39,6 @@ _MAX_DOUBLINGS = 8
 
 HARMLESS = frozenset({"unknown_tag"})
 """Rejections that leave the known state correct: an event type that engines have added."""
-
-
-class EventSink(Protocol):
-    """Receiver of one publisher's batches, in order, on the event loop's thread."""
-
-    def apply(self, batch: Batch, *, live: bool) -> Iterator[None] | None:
-        """Apply a batch; each comes once. `live` is False if it came by replay.
-
-        Returns an iterator that applies one slice per step, None if all is applied.
-        """
-        ...
-
-    def apply_run(self, inbox: NativeMessages, seq: int) -> Run | None:
-        """Apply live messages from number `seq` on, and take them out of the inbox, as far as they are ordinary.
-
-        Returns None if each message has to come by `apply`.
-        """
-        ...
-
-    def reset(self, reason: str) -> None:
-        """Forget the publisher's state: it started a new life."""
-        ...
-
-    def rejected(self, reason: str) -> None:
-        """Count unreadable input; `reason` is one bounded word."""
-        ...
-
-    def trust_changed(self, old: Trust, new: Trust) -> None:
-        """Handle a change of trust in the publisher's state."""
-        ...
 
 
 class LiveSource(Protocol):

@@ -57,7 +57,7 @@ SAME_RESTART_S = 60.0
 class Rank:
     """One rank of an endpoint, with its ledger in the index and its event subscription.
 
-    Implements `events.subscription.EventSink`. The ledger is the atlas's own object: `Atlas.reset` and loading a snapshot
+    Implements `events.sink.EventSink`. The ledger is the atlas's own object: `Atlas.reset` and loading a snapshot
     change it in place. The atlas drops it only when the rank is removed, and `Subscriptions.leave` then stops this sink.
     """
 

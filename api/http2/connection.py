@@ -16,31 +16,20 @@ from ..errors import place_of
 from ..tls.mismatches import is_tls
 from ._native import Session
 from .call import Call, MakePassage
-from .context import ConnectionContext
+from .context import LINGER_S, MAX_OUTPUTS, NOTICE_S, OUTPUT_BYTES, ConnectionContext
 from .first_messages import FirstMessages
 from .liveness import Liveness
 from .responder import CallResponder
 from .timeout import timeout_s
+from .waiting import Waiting
 
 if TYPE_CHECKING:
     from ._native import Event
 
 _log = logging.getLogger(__name__)
 
-NOTICE_S = 1.0
-"""Longest time between the notice to open no more calls and the refusal of new calls."""
-
-LINGER_S = 1.0
-"""Time for a client to read why its connection ends."""
-
 DROPPED_AT_ONCE = 100
 """Calls of a lost connection that end at once: each reports the end of its request."""
-
-OUTPUT_BYTES = 1 << 18
-"""Output handed to the socket at once."""
-
-MAX_OUTPUTS = 16
-"""Outputs in one turn; a client that takes more waits for the next."""
 
 _OPENED, _MESSAGE, _ENDED, _GONE, _BROKEN, _PASSED = range(6)
 _STATUS = {code.value[0]: code for code in StatusCode}
@@ -77,7 +66,7 @@ class Connection(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._calls: dict[int, Call] = {}
         self._deadlines: dict[int, asyncio.TimerHandle] = {}
-        self._waiting: dict[int, list[asyncio.Future[None]]] = {}
+        self._waiting = Waiting()
         self._to_pass: dict[int, MakePassage] = {}
         self._first_messages = FirstMessages(self._late)
         self._silent = self._first_messages.since
@@ -201,9 +190,7 @@ class Connection(asyncio.Protocol):
     async def drained(self, stream: int) -> None:
         """Return when no message of the call waits for the client, or the call is over."""
         while stream in self._calls and self._session.unsent(stream):
-            waiting = self._loop.create_future()
-            self._waiting.setdefault(stream, []).append(waiting)
-            await waiting
+            await self._waiting.until_woken(stream)
 
     def _work(self, data: bytes) -> None:
         """Take a piece of the input, and wait for another turn if that is not all."""
@@ -366,13 +353,7 @@ class Connection(asyncio.Protocol):
             self._silent.pop(stream, None)
         if self._deadlines and (deadline := self._deadlines.pop(stream, None)) is not None:
             deadline.cancel()
-        if self._waiting:
-            self._wake(stream)
-
-    def _wake(self, stream: int) -> None:
-        for waiting in self._waiting.pop(stream, ()):
-            if not waiting.done():
-                waiting.set_result(None)
+        self._waiting.wake(stream)
 
     def _flush_soon(self) -> None:
         if not self._is_flush_due:
@@ -383,9 +364,9 @@ class Connection(asyncio.Protocol):
         self._is_flush_due = False
         if not self._is_paused and not self._transport.is_closing():
             self._write()
-            for stream in list(self._waiting):
+            for stream in self._waiting.streams:
                 if not self._session.unsent(stream):
-                    self._wake(stream)
+                    self._waiting.wake(stream)
             if self._session.is_over() and not self._has_ended:
                 if excess := self._session.excess():
                     self._end(excess)

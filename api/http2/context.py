@@ -16,6 +16,18 @@ DEFAULT_MAX_STREAMS = 40_000
 DEFAULT_MAX_CONNECTIONS = 1024
 DEFAULT_MAX_EARLY_ENDS = 10_000
 
+NOTICE_S = 1.0
+"""Longest time between the notice to open no more calls and the refusal of new calls."""
+
+LINGER_S = 1.0
+"""Time for a client to read why its connection ends."""
+
+OUTPUT_BYTES = 1 << 18
+"""Output handed to the socket at once."""
+
+MAX_OUTPUTS = 16
+"""Outputs in one turn; a client that takes more waits for the next."""
+
 Resolve = Callable[[str], OpenCall | None]
 """Path of a method -> what opens a call to it; None if there is no such method."""
 
