@@ -98,7 +98,7 @@ class ReplayServer:
             socket.close(linger=0)
 
         is_whole = reply.expect(break_off)
-        receiver = Receiver(socket, self.turns, reply, open_inbox=lambda *_: inbox, burst_s=0.0)
+        receiver = Receiver(socket, self.turns, reply, open_inbox=lambda _socket, _losses: inbox, burst_s=0.0)
         try:
             if not await is_whole:
                 raise ReplayCutError(f"it has more than {self.limits.max_batches} batches")
