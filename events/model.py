@@ -55,6 +55,9 @@ class BlockStored:
         group: KV-cache group of the blocks, 0 for engines with one group.
         kind: cache kind of that group, None if it was not sent.
         window: sliding window of that group in tokens, or None.
+        salt: cache salt of the prompt, if the engine sends it beside the extra keys (SGLang); else None.
+        lookahead: tokens after the last block that are part of its hash (vLLM 0.33 with a drafter), as many as after every
+            block; None if the engine's hashes cover blocks alone.
     """
 
     hashes: tuple[EngineHash, ...]
@@ -67,6 +70,13 @@ class BlockStored:
     group: int = 0
     kind: str | None = None
     window: int | None = None
+    salt: str | None = None
+    lookahead: array[int] | None = None
+
+    @property
+    def n_lookahead(self) -> int:
+        """Tokens after each block that are part of its hash."""
+        return len(self.lookahead) if self.lookahead is not None else 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 Engines have sent the same three events in many forms: positional arrays and maps, batches of two or three elements
 or a map, integer, signed and byte-string hashes, events wrapped in `bin`. All of them are decoded here, by position or
 by name, with missing and unknown fields allowed. An unreadable event is left out with a reason; its neighbours are kept.
-Source: vLLM 0.9 to 0.32 and SGLang 0.5 event structs.
+Source: vLLM 0.9 to 0.33 and SGLang 0.5 event structs.
 """
 
 from __future__ import annotations
@@ -46,6 +46,9 @@ _MANY_BYTES = 16 * 1024
 MAX_HASHES = 65_536
 """Events with more blocks are rejected; a prompt of a million tokens has that many blocks of 16."""
 
+MAX_LOOKAHEAD = 64
+"""Longest accepted lookahead in tokens; engines use one, or one for each chained drafter module."""
+
 MAX_NAME_LENGTH = 256
 """Longest accepted medium, adapter or kind."""
 
@@ -56,7 +59,8 @@ _U64 = (1 << 64) - 1
 _MAP_LEADS = (0xDE, 0xDF)
 _STORED_FIELDS: tuple[str, ...] = (
     "block_hashes", "parent_block_hash", "token_ids", "block_size", "lora_id", "medium", "lora_name", "extra_keys",
-    "group_idx", "kv_cache_spec_kind", "kv_cache_spec_sliding_window",
+    "group_idx", "kv_cache_spec_kind", "kv_cache_spec_sliding_window", "locality", "ownership", "session_id",
+    "lookahead_token_ids",
 )  # fmt: skip
 _REMOVED_FIELDS: tuple[str, ...] = ("block_hashes", "medium", "group_idx")
 _BATCH_FIELDS = ("ts", "events", "data_parallel_rank")
@@ -203,11 +207,12 @@ def _stored(get: Callable[[str], object]) -> BlockStored:
         block_size = 0
     if not _is_count(block_size):
         raise WireError("bad_block_size", f"block_size is {type(block_size).__name__}, want a count")
+    hashes, tokens = _hashes(get("block_hashes")), _tokens(get("token_ids"))
     return BlockStored(
-        hashes=_hashes(get("block_hashes")),
+        hashes=hashes,
         # a hash-only publisher sends 0 for "no parent"; a real hash is 0 once in 2**64
         parent=None if parent is None or parent == 0 else _hash(parent),
-        tokens=_tokens(get("token_ids")),
+        tokens=tokens,
         block_size=block_size,
         medium=_medium(get("medium")),
         lora_name=_lora(get("lora_name"), get("lora_id")),
@@ -215,6 +220,8 @@ def _stored(get: Callable[[str], object]) -> BlockStored:
         group=_group(get("group_idx")),
         kind=_name(get("kv_cache_spec_kind"), "bad_kind"),
         window=window if _is_count(window) and window else None,
+        salt=_salt(get("cache_salt")),
+        lookahead=_lookahead(get("lookahead_token_ids"), tokens, len(hashes), block_size),
     )
 
 
@@ -252,6 +259,29 @@ def _tokens(value: object) -> array[int]:
         return array("I", cast("list[int]", tokens))  # array checks each item
     except (TypeError, OverflowError) as error:
         raise WireError("bad_tokens", f"token_ids holds an item that is not a token id: {error}") from None
+
+
+def _lookahead(value: object, tokens: array[int], n_blocks: int, block_size: int) -> array[int] | None:
+    """Return the tokens after the last block; those after the others must be the next blocks' own, as a prompt has them."""
+    if not value:
+        return None
+    rows = cast("list[object]", value) if isinstance(value, list) else []
+    if len(rows) != n_blocks or len(tokens) != n_blocks * block_size:
+        raise WireError("bad_lookahead", f"lookahead_token_ids has {len(rows)} items, want one for each block")
+    followed = tokens + _tokens(rows[-1])
+    n_tokens = len(followed) - len(tokens)
+    if n_tokens > MAX_LOOKAHEAD:
+        raise WireError("bad_lookahead", f"a block has {n_tokens} tokens after it, want at most {MAX_LOOKAHEAD}")
+    for block, row in enumerate(rows[:-1], start=1):
+        if _tokens(row) != followed[block * block_size : block * block_size + n_tokens]:
+            raise WireError("bad_lookahead", f"the tokens after block {block - 1} are not those of the next block")
+    return followed[len(tokens) :]
+
+
+def _salt(value: object) -> str | None:
+    if value is None or isinstance(value, str):
+        return value or None
+    raise WireError("bad_salt", f"cache_salt is {type(value).__name__}, want a string")
 
 
 def _extra_keys(value: object) -> tuple[tuple[ExtraKey, ...] | None, ...] | None:

@@ -153,7 +153,7 @@ class Atlas:
             if (match is None or match.is_held_on(rank) or ledger.learns_from_routing) and (
                 size := ledger.block_size
             ) is not None:
-                ledger.routed(prefix.keys(size))
+                ledger.routed(prefix.keys(size, ledger.lookahead))
 
     def ledgers(self, endpoint: str) -> Iterable[RankLedger]:
         """Return the ledgers of all ranks of the endpoint."""
@@ -302,7 +302,9 @@ class Atlas:
                 continue
             layout, size = ledger.layout(), ledger.block_size
             if layout is not None and size is not None:
-                self._planned[endpoint, rank] = PlannedRank(endpoint, rank, size, layout)
+                self._planned[endpoint, rank] = PlannedRank(
+                    endpoint, rank, size, layout, ledger.lookahead
+                )
         self._changed.clear()
         self._plan = MatchPlan(
             self._planned.values(), tiers=self.tiers.names, index_for=self._index_for, endpoints=endpoints

@@ -136,8 +136,14 @@ class HashMap:
 
     def _learn_one(self, event: BlockStored, parent: Known | None) -> Iterator[list[EngineHash]]:
         root = parent.key if parent else _root(event, self._seed)
+        tokens = event.tokens if event.lookahead is None else event.tokens + event.lookahead
         keys = self._make_keys(
-            event.tokens, event.block_size, seed=self._seed, parent=root, extras=_extras(event)
+            tokens,
+            event.block_size,
+            seed=self._seed,
+            parent=root,
+            extras=_extras(event),
+            lookahead=event.n_lookahead,
         )
         depth = parent.depth + 1 if parent else 0
         before, fresh = event.parent, list[EngineHash]()
@@ -169,9 +175,10 @@ class HashMap:
 
 
 def _own_names(event: BlockStored) -> list[str]:
-    """Return the first block's plain extra keys without the adapter: cache salt, digests of prompt embeddings."""
+    """Return what else separates the prompt's blocks from others: cache salt, digests of prompt embeddings."""
     first = (event.extra_keys[0] if event.extra_keys else None) or ()
-    return [extra for extra in first if isinstance(extra, str) and extra != event.lora_name]
+    names = [extra for extra in first if isinstance(extra, str) and extra != event.lora_name]
+    return names if event.salt is None else [event.salt, *names]
 
 
 def _root(event: BlockStored, seed: int) -> BlockKey | None:

@@ -1,10 +1,11 @@
 """Block keys: 64-bit chained ids of a block and everything before it.
 
-    local_i = XXH3-64(token ids of block i as u32 little endian, then its multimodal items; seed)
+    local_i = XXH3-64(token ids of block i and its lookahead as u32 little endian, then its multimodal items; seed)
     key_0   = local_0, or XXH3-64(root || local_0; seed) if the prompt has a root
     key_i   = XXH3-64(key_{i-1} || local_i; seed)
 
-Keys are u64 little endian inside `||`. The root separates whole prompts by LoRA adapter, cache salt, and namespace
+Keys are u64 little endian inside `||`. The lookahead are the tokens after a block that an engine's own hash covers: none, or
+a few with drafters that need them. The root separates whole prompts by LoRA adapter, cache salt, and namespace
 (token ids or bytes).
 Any client can compute these keys: they are the rolling form of the public indexer contract (Mooncake RFC #1403).
 """
@@ -41,6 +42,7 @@ class PrefixKeys(Protocol):
         seed: int,
         parent: BlockKey | None = None,
         extras: Extras | None = None,
+        lookahead: int = 0,
     ) -> array[int]:
         """Compute the keys of the full blocks of `tokens`."""
         ...
@@ -81,6 +83,7 @@ def prefix_keys(
     seed: int,
     parent: BlockKey | None = None,
     extras: Extras | None = None,
+    lookahead: int = 0,
 ) -> array[int]:
     """Compute the keys of the full blocks of `tokens`.
 
@@ -90,6 +93,7 @@ def prefix_keys(
         seed: XXH3 seed, 0 .. 2**64 - 1.
         parent: key (or root) before the first block; None at the start of a prompt without root.
         extras: multimodal items by block, counted from the first block of `tokens`.
+        lookahead: tokens after each block that are part of its key; blocks with fewer after them have no key.
     Returns:
         `array('Q')`, one key per full block, in order.
     Raises:
@@ -101,12 +105,12 @@ def prefix_keys(
     if sys.byteorder != "little":
         tokens = array("I", tokens)
         tokens.byteswap()
-    step = block_size * _TOKEN_BYTES
+    step, covered = block_size * _TOKEN_BYTES, (block_size + lookahead) * _TOKEN_BYTES
     digest, pair = xxh3_64_intdigest, _PAIR
     keys = array("Q")
     with memoryview(tokens).cast("B") as raw:
-        for block, start in enumerate(range(0, len(raw) - step + 1, step)):
-            with raw[start : start + step] as local_bytes:
+        for block, start in enumerate(range(0, len(raw) - covered + 1, step)):
+            with raw[start : start + covered] as local_bytes:
                 items = extras.get(block) if extras else None
                 local = digest(local_bytes.tobytes() + _items(items) if items else local_bytes, seed)
             parent = BlockKey(local if parent is None else digest(pair(parent, local), seed))

@@ -11,7 +11,7 @@ from collections.abc import Generator, Iterable, Sequence
 from typing import TYPE_CHECKING, assert_never
 
 from ..events.lazy_batch import LazyBatch
-from ..events.model import AllBlocksCleared, BlockRemoved, BlockStored, EngineHash, Event
+from ..events.model import AllBlocksCleared, BlockRemoved, BlockStored, EngineHash, Event, MediumName
 from ..events.runs import Run
 from ..events.wire import MAX_HASHES
 from .foreign import ForeignChunks
@@ -24,6 +24,10 @@ from .tiers import TierId
 
 if TYPE_CHECKING:
     from ..events._native import Inbox as NativeMessages
+
+
+TREE_MEDIUM = MediumName("CPU_PINNED")
+"""The host tier of SGLang, which keeps one tree of pages over GPU and host; its events say so by nothing else."""
 
 
 class RankLedger(RankState):
@@ -76,7 +80,7 @@ class RankLedger(RankState):
                 yield from self._removed(event)
             case AllBlocksCleared():
                 for tier, spec in enumerate(self._tiers.specs):
-                    if tier == FASTEST or spec.cleared_on_reset:
+                    if tier == FASTEST or spec.cleared_on_reset or self._one_tree:
                         yield from self._clear(TierId(tier))
             case _:
                 assert_never(event)
@@ -97,7 +101,7 @@ class RankLedger(RankState):
                 for engine_hash in learned:
                     yield from self._adopt(engine_hash)
                 yield BLOCK_COST * len(learned)
-        if tier != FASTEST:
+        if tier != FASTEST and not self._one_tree:
             yield from self._learn_chunks(tier, event)
         run: list[BlockKey] = []
         for hashes in pieces(event.hashes):
@@ -130,7 +134,9 @@ class RankLedger(RankState):
         if not self.sources.believes_events(tier):
             self.counters.ignored_tiers += 1
             return False
-        if self._groups.learn(event):
+        is_tree = self._one_tree or event.medium == TREE_MEDIUM
+        if self._groups.learn(event) or is_tree != self._one_tree:
+            self._one_tree = is_tree
             self._changed()
         matters = self._groups.matters(event.group)
         self.counters.ignored_groups += not matters
@@ -149,6 +155,9 @@ class RankLedger(RankState):
             self._tells_extra_keys |= event.extra_keys is not None
             if self._blocks.size.certain is None:
                 self._blocks.settle(event.block_size)
+            if event.n_lookahead != self.lookahead:
+                self.lookahead = event.n_lookahead
+                self._changed()
         elif self._blocks.size.certain is None or (event.extra_keys is None and self._tells_extra_keys):
             return False
         if event.block_size != self.block_size:

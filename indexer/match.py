@@ -2,8 +2,8 @@
 
 The presence of a prompt's blocks is a Python integer, bit i for block i, so that prefixes, unions and whole chunks are
 bit operations for any prompt length.
-Source of the reuse rule: vLLM 0.32 KVCacheManager and OffloadingConnectorScheduler, checked against recorded
-`cached_tokens`.
+Source of the reuse rules: vLLM 0.33 KVCacheManager and OffloadingConnectorScheduler, and SGLang 0.5.23's radix cache,
+checked against recorded `cached_tokens`.
 """
 
 from __future__ import annotations
@@ -15,6 +15,10 @@ from functools import cached_property
 from itertools import pairwise
 
 import msgspec
+
+
+LOAD_BACK_TOKENS = 10
+"""Tokens in slower tiers that SGLang loads back at least. Source: its `load_back_threshold`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,11 +166,15 @@ class RankLayout:
         tiers: per tier, fastest first, the holders that must all have a block (bit mask); 0 if the tier holds nothing.
         chunks: per tier, blocks that can only be loaded together.
         windows: sliding-window groups of the fastest tier.
+        dropped: blocks, or chunks of slower tiers, at the end of a match that the engine computes again (drafters).
+        one_tree: whether the engine keeps one tree of pages over all its tiers (SGLang), without chunks.
     """
 
     tiers: tuple[int, ...]
     chunks: tuple[int, ...]
     windows: tuple[Window, ...] = ()
+    dropped: int = 0
+    one_tree: bool = False
 
     @property
     def slow_chunk(self) -> int:
@@ -177,10 +185,11 @@ class RankLayout:
     def packed(self) -> array[int]:
         """The layout as numbers, for the native core: a matcher is made from those of all ranks whenever one changes.
 
-        They are the chunk of slower tiers, the number of tiers, that of windows; the holders of each tier, after their
-        number; the blocks of each window, then its holders, after their number.
+        They are the chunk of slower tiers, `dropped`, `one_tree`, the number of tiers, that of windows; the holders of each
+        tier, after their number; the blocks of each window, then its holders, after their number.
         """
-        numbers = array("Q", (self.slow_chunk, len(self.tiers), len(self.windows)))
+        counts = (self.slow_chunk, self.dropped, self.one_tree, len(self.tiers), len(self.windows))
+        numbers = array("Q", counts)
         for tier in self.tiers:
             numbers.extend(_counted(tier))
         for window in self.windows:
@@ -249,9 +258,12 @@ def _usable(
 
     The fastest tier gives its gap-free blocks, but never the prompt's last token, which is always computed. Slower
     tiers continue from there in whole chunks, starting with the chunk that contains the boundary. They count only if
-    they gain a full chunk, and may cover the last token too.
+    they gain a full chunk, and may cover the last token too. A drafter needs the last block of either computed again.
     """
-    fast = min(leading_blocks(tiers[0]), max(n_tokens - 1, 0) // block_size)
+    reusable = max(n_tokens - 1, 0) // block_size
+    fast = max(min(leading_blocks(tiers[0]), reusable) - layout.dropped, 0)
+    if layout.one_tree:
+        return _usable_of_tree(tiers, fast, reusable, block_size)
     if layout.windows:
         windows = [(_bits(presence, window.holders), window.n_blocks) for window in layout.windows]
         return _windowed(fast, windows)  # slower tiers of hybrid models are not tracked
@@ -263,7 +275,20 @@ def _usable(
         if not n_blocks:
             break
         position = min(position + n_blocks, limit)
+    position -= layout.dropped * chunk
     return position if position > first and position - fast >= chunk else fast
+
+
+def _usable_of_tree(tiers: Sequence[int], fast: int, reusable: int, block_size: int) -> int:
+    """Return the pages that SGLang would reuse: those of all tiers together, but never the prompt's last token.
+
+    Few tokens are not worth loading back for it.
+    """
+    union = 0
+    for bits in tiers:
+        union |= bits
+    n_blocks = min(leading_blocks(union), reusable)
+    return n_blocks if (n_blocks - fast) * block_size >= LOAD_BACK_TOKENS else fast
 
 
 def _windowed(longest: int, windows: Sequence[tuple[int, int]]) -> int:

@@ -28,12 +28,14 @@ class PlannedRank(NamedTuple):
         rank: data-parallel rank.
         block_size: tokens per block.
         layout: its holders by tier.
+        lookahead: tokens after a block that belong to its key.
     """
 
     endpoint: str
     rank: int
     block_size: int
     layout: RankLayout
+    lookahead: int = 0
 
 
 class MatchPlan:
@@ -67,24 +69,26 @@ class MatchPlan:
             if planned.rank <= lowest.setdefault(planned.endpoint, planned).rank:
                 lowest[planned.endpoint] = planned
         n_ranks = Counter(planned.endpoint for planned in ranks)
-        by_size: dict[int, list[MatchedRank]] = {}
+        by_keys: dict[tuple[int, int], list[MatchedRank]] = {}
         for planned in ranks:
-            endpoint, number, size, layout = planned
+            endpoint, number, size, layout, lookahead = planned
             place = MatchedRank(
                 rows[endpoint], number, layout, planned is lowest[endpoint], n_ranks[endpoint] > 1
             )
-            by_size.setdefault(size, []).append(place)
-        self._matchers: dict[int, RankMatcher] = {
-            size: index_for(size).matcher(same, block_size=size) for size, same in by_size.items()
+            by_keys.setdefault((size, lookahead), []).append(place)
+        self._matchers: dict[tuple[int, int], RankMatcher] = {
+            (size, lookahead): index_for(size).matcher(same, block_size=size)
+            for (size, lookahead), same in by_keys.items()
         }
+        """Matchers by block size and lookahead, which define a prompt's keys."""
         self._nothing = np.zeros((2 * len(tiers) + N_BESIDE_TIERS, len(rows)), np.int32)
         """What a prompt shows of which nobody holds anything, but for the number of its blocks."""
-        self._lowest: dict[tuple[int, int], list[str]] = {}
-        """Endpoints by block size and number of their lowest rank."""
+        self._lowest: dict[tuple[int, int, int], list[str]] = {}
+        """Endpoints by block size, lookahead, and number of their lowest rank."""
         for endpoint, planned in lowest.items():
             self._nothing[2 * len(tiers) + RANK, rows[endpoint]] = planned.rank
             self._nothing[2 * len(tiers) + BLOCK_SIZE, rows[endpoint]] = planned.block_size
-            self._lowest.setdefault((planned.block_size, planned.rank), []).append(endpoint)
+            self._lowest.setdefault((planned.block_size, planned.lookahead, planned.rank), []).append(endpoint)
         self._has_ranks = any(planned.rank for planned in ranks)
         self._is_known: NDArray[np.bool_] | None = None
         if len(lowest) < len(rows):
@@ -93,15 +97,15 @@ class MatchPlan:
     def columns(self, prefix: Prefix) -> MatchColumns | None:
         """Match the prompt with the best rank of each endpoint; None without ranks.
 
-        Cost: one hash pass and one index walk per distinct block size, then O(1) per rank that holds something.
+        Cost: one hash pass and one index walk per distinct block size and lookahead, then O(1) per rank that holds something.
         """
         if not self._matchers:
             return None
         figures = self._nothing.copy()
         sizes: tuple[int, int] | None = None
         sparse: list[SparseMatches] = []
-        for size, matcher in self._matchers.items():
-            keys = prefix.keys(size)
+        for (size, lookahead), matcher in self._matchers.items():
+            keys = prefix.keys(size, lookahead)
             found = matcher.fill(keys, figures, n_tokens=prefix.n_tokens)
             if found is not None:
                 sparse.append(found)
@@ -130,8 +134,8 @@ class MatchPlan:
             return matches
         n_tiers = len(self._tiers)
         nothing = RankMatch((0,) * n_tiers, (0,) * n_tiers, 0)
-        for (size, rank), endpoints in self._lowest.items():
-            shared = PrefixMatch(self._tiers, size, len(prefix.keys(size)), nothing, rank)
+        for (size, lookahead, rank), endpoints in self._lowest.items():
+            shared = PrefixMatch(self._tiers, size, len(prefix.keys(size, lookahead)), nothing, rank)
             matches.update(dict.fromkeys(endpoints, shared))
         runs, others = columns.interleaved.get, columns.other_ranks.get
         rows = list(columns.other_ranks)  # some show no block, where the rank that has any can use none

@@ -87,11 +87,14 @@ def prefix_keys(
     seed: int,
     parent: BlockKey | None = None,
     extras: Extras | None = None,
+    lookahead: int = 0,
 ) -> array[int]:
     """See `keys.prefix_keys`: same arguments, keys and errors. It also handles prompts with multimodal items.
 
     Cost: O(n) in tokens, about 0.02 us per block.
     """
     if extras or tokens.typecode != "I" or block_size < 1:
-        return python_prefix_keys(tokens, block_size, seed=seed, parent=parent, extras=extras)
-    return array("Q", _native.prefix_keys(tokens, block_size, seed, parent))
+        return python_prefix_keys(
+            tokens, block_size, seed=seed, parent=parent, extras=extras, lookahead=lookahead
+        )
+    return array("Q", _native.prefix_keys(tokens, block_size, seed, parent, lookahead))

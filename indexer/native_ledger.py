@@ -204,8 +204,8 @@ class NativeLedger(RankLedger):
             is_shared=spec.shared,
             sends_extras=self._tells_extra_keys,
             takes_removals=not self._chunks.has_tails(place),
-            chunk=self._chunks.size(tier) or 0,
-            is_chunk_given=bool(spec.chunk_blocks),
+            chunk=1 if self._one_tree else self._chunks.size(tier) or 0,
+            is_chunk_given=self._one_tree or bool(spec.chunk_blocks),
             copies=copies,
         )
         self._routes.add(kind)

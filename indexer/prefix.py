@@ -53,27 +53,35 @@ class Prefix:
         self._tokens, self._media = tokens, media
         self._root = root_key(lora=lora, salt=salt, seed=seed, namespace=namespace)
         self._seed, self._make_keys = seed, make_keys
-        self._keys: dict[int, array[int]] = {}
+        self._keys: dict[tuple[int, int], array[int]] = {}
 
     @classmethod
     def from_keys(cls, keys: Mapping[int, array[int]], *, n_tokens: int | None = None) -> Prefix:
         """Build a prefix from its keys alone; without `n_tokens` the engine may reuse every block."""
         prefix = cls(array("I"))
-        prefix._keys.update(keys)
+        prefix._keys.update(((size, 0), each) for size, each in keys.items())
         prefix.n_tokens = (
             max((size * len(k) + 1 for size, k in keys.items()), default=0) if n_tokens is None else n_tokens
         )
         return prefix
 
-    def keys(self, block_size: int) -> array[int]:
-        """Return the keys of the full blocks at `block_size`. Cost: O(tokens), once per block size."""
-        keys = self._keys.get(block_size)
+    def keys(self, block_size: int, lookahead: int = 0) -> array[int]:
+        """Return the keys of the full blocks at `block_size` that have `lookahead` tokens after them.
+
+        Cost: O(tokens), once per block size and lookahead.
+        """
+        keys = self._keys.get((block_size, lookahead))
         if keys is None:
-            extras = media_keys(self._media, block_size) if self._media else None
+            extras = media_keys(self._media, block_size, lookahead) if self._media else None
             keys = self._make_keys(
-                self._tokens, block_size, seed=self._seed, parent=self._root, extras=extras
+                self._tokens,
+                block_size,
+                seed=self._seed,
+                parent=self._root,
+                extras=extras,
+                lookahead=lookahead,
             )
-            self._keys[block_size] = keys
+            self._keys[block_size, lookahead] = keys
         return keys
 
     def covering_keys(self, block_size: int) -> array[int]:
@@ -92,19 +100,23 @@ class Prefix:
         )
 
 
-def media_keys(media: Sequence[MediaSpan], block_size: int) -> dict[int, list[MultimodalKey]]:
-    """Return the items that touch each block, in the form of an engine's store event.
+def media_keys(
+    media: Sequence[MediaSpan], block_size: int, lookahead: int = 0
+) -> dict[int, list[MultimodalKey]]:
+    """Return the items that touch each block or its lookahead, in the form of an engine's store event.
 
     Args:
         media: items by offset.
         block_size: tokens per block.
+        lookahead: tokens after a block that belong to its key.
     Cost: O(blocks that the items touch).
-    Source: vLLM 0.32 kv_cache_utils, the multimodal part of a block's extra keys.
+    Source: vLLM 0.33 kv_cache_utils, the multimodal part of a block's extra keys.
     """
     keys: dict[int, list[MultimodalKey]] = {}
     for item in media:
         end = item.offset + item.n_tokens
-        for block in range(item.offset // block_size, -(-end // block_size)):
+        first = max(item.offset - lookahead, 0) // block_size
+        for block in range(first, -(-end // block_size)):
             keys.setdefault(block, []).append(
                 MultimodalKey(item.identifier, item.offset - block * block_size)
             )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from ..events.model import EngineHash
 from .chunks import Chunks
@@ -34,6 +35,9 @@ class RankState:
         shared: holders of tiers that belong to no server.
         on_source: called when the source of a tier changes.
         on_layout: called when `layout` changes.
+
+    Attributes:
+        lookahead: tokens after a block that belong to its key, from the events.
     """
 
     def __init__(
@@ -65,6 +69,9 @@ class RankState:
         self._foreign = ForeignChunks(seed=seed, make_keys=make_keys)
         self._pending = Pending()
         self._tells_extra_keys: bool = False
+        self._one_tree: bool = False
+        self._dropped = 0
+        self.lookahead = 0
 
     def reset(self) -> None:
         """Forget everything: the publisher started a new life."""
@@ -78,7 +85,8 @@ class RankState:
         self._chunks.clear()
         self._foreign.clear()
         self._pending.clear()
-        self._tells_extra_keys = False
+        self._tells_extra_keys = self._one_tree = False
+        self.lookahead = 0
 
     # -- knowledge without events ----------------------------------------------------------------------------------
 
@@ -130,8 +138,15 @@ class RankState:
         """Return the layout of this rank's blocks, None while no block size is known."""
         if self._layout is None and self._blocks.holders is not None:
             chunks = tuple(self._chunks.size(TierId(tier)) or 1 for tier in range(len(self._tiers.names)))
-            self._layout = self._blocks.holders.layout(self._groups, chunks)
+            layout = self._blocks.holders.layout(self._groups, chunks)
+            self._layout = replace(layout, dropped=self._dropped, one_tree=self._one_tree)
         return self._layout
+
+    def drop_last(self, n_blocks: int) -> None:
+        """Set the blocks at the end of a match that the engine computes again, as drafters need it."""
+        if n_blocks != self._dropped:
+            self._dropped = n_blocks
+            self._changed()
 
     def set_capacity(self, tier: TierId, n_blocks: int | None) -> int:
         """Bound the tier; return the blocks evicted. If there were any, later calls may evict more."""
@@ -169,6 +184,8 @@ class RankState:
         return SavedLedger(
             block_size=self._blocks.size.certain,
             tells_extra_keys=self._tells_extra_keys,
+            lookahead=self.lookahead,
+            one_tree=self._one_tree,
             groups=dict(self._groups),
             sources=self.sources.dump(now=now),
             hashes=self.hashes.dump(),
@@ -182,7 +199,8 @@ class RankState:
         """Load a dump into this ledger, which must be empty, within its own bounds."""
         for change in self.sources.load(saved.sources, now=now):
             self._note(change)
-        self._tells_extra_keys = saved.tells_extra_keys
+        self._tells_extra_keys, self._one_tree = saved.tells_extra_keys, saved.one_tree
+        self.lookahead = saved.lookahead
         self._groups.update(saved.groups)
         self.hashes.load(saved.hashes)
         self._chunks.load(saved.chunks)

@@ -21,6 +21,8 @@ class SavedLedger(Saved, frozen=True):
     Attributes:
         block_size: tokens per block, None if unknown.
         tells_extra_keys: whether the engine sends the inputs of its hashes beside tokens.
+        lookahead: tokens after a block that belong to its key.
+        one_tree: whether the engine keeps one tree of pages over all its tiers.
         groups: KV-cache groups by number.
         sources: source of each tier.
         hashes: keys of engine hashes.
@@ -32,6 +34,8 @@ class SavedLedger(Saved, frozen=True):
 
     block_size: Annotated[int, Meta(ge=1, lt=2**31)] | None
     tells_extra_keys: bool
+    lookahead: Annotated[int, Meta(ge=0, le=64)]
+    one_tree: bool
     groups: dict[int, Group]
     sources: SavedSources
     hashes: SavedHashes

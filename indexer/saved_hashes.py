@@ -19,11 +19,14 @@ class ParkedStore(Saved, frozen=True):
     block_size: int
     lora_name: str | None
     extra_keys: tuple[tuple[ExtraKey, ...] | None, ...] | None
+    lookahead: Column | None
 
     def __post_init__(self) -> None:
         """Raise ValueError for wrong columns, and if the number of tokens does not match the blocks."""
         check_columns(hashes=(self.hashes, "Q"))
         check_columns(tokens=(self.tokens, "I"))
+        if self.lookahead is not None:
+            check_columns(lookahead=(self.lookahead, "I"))
         n_blocks, n_tokens = len(self.hashes), len(self.tokens)
         if not n_blocks or n_tokens != n_blocks * self.block_size:
             raise ValueError(f"{n_tokens} tokens are not {n_blocks} blocks of {self.block_size}")
@@ -38,6 +41,7 @@ class ParkedStore(Saved, frozen=True):
             block_size=event.block_size,
             lora_name=event.lora_name,
             extra_keys=event.extra_keys,
+            lookahead=event.lookahead,
         )
 
     def event(self) -> BlockStored:
@@ -49,6 +53,7 @@ class ParkedStore(Saved, frozen=True):
             block_size=self.block_size,
             lora_name=self.lora_name,
             extra_keys=self.extra_keys,
+            lookahead=self.lookahead,
         )
 
 

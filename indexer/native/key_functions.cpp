@@ -10,20 +10,22 @@ using namespace python;
 
 PyObject* prefix_keys(PyObject*, Call call) {
     return guarded([&]() -> PyObject* {
-        const auto args = call.arguments({"tokens", "block_size", "seed", "parent"});
+        const auto args = call.arguments({"tokens", "block_size", "seed", "parent", "lookahead"});
         const Buffer tokens = tokens_buffer(args[0]);
         const size_t block_size = as_count(args[1], 1, "block_size");
         const uint64_t seed = as_count(args[2], 0, "seed");
         const bool has_parent = args[3] != Py_None;
         uint64_t key = has_parent ? as_count(args[3], 0, "parent") : 0;
-        const size_t n_blocks = tokens.n_bytes() / 4 / block_size, step = block_size * 4;
+        const size_t lookahead = as_count(args[4], 0, "lookahead"), n_tokens = tokens.n_bytes() / 4;
+        const size_t n_blocks = n_tokens < lookahead ? 0 : (n_tokens - lookahead) / block_size;
+        const size_t step = block_size * 4, covered = step + lookahead * 4;
         Reference keys(PyBytes_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(n_blocks * sizeof key)));
         char* out = PyBytes_AsString(keys.get());
         const auto* in = static_cast<const char*>(tokens.data());
         {
             const WithoutGil released;
             for (size_t block = 0; block < n_blocks; ++block) {
-                const uint64_t local = xxh3::hash(in + block * step, step, seed);
+                const uint64_t local = xxh3::hash(in + block * step, covered, seed);
                 key = block == 0 && !has_parent ? local : xxh3::chain(key, local, seed);
                 std::memcpy(out + block * sizeof key, &key, sizeof key);
             }

@@ -20,14 +20,20 @@ struct Place {
     bool shares_row;  // whether other ranks have the same row
 };
 
+// How the engine reuses what it holds, beside chunks and windows (RankLayout in indexer/match.py).
+struct Reuse {
+    size_t dropped;  // blocks or chunks at the end of a match that are computed again
+    bool one_tree;   // whether all tiers are one tree of pages
+};
+
 // The layouts of many ranks (RankLayout in indexer/match.py), in flat arrays.
 class Layouts {
 public:
     using Holders = std::span<const HolderId>;
 
     // Starts the next rank; `chunk` is the largest chunk of its slower tiers.
-    void add_rank(Place place, size_t chunk) {
-        ranks_.push_back({place, chunk, n_tiers(), n_tiers(), n_windows(), n_windows()});
+    void add_rank(Place place, size_t chunk, Reuse reuse) {
+        ranks_.push_back({place, chunk, reuse, n_tiers(), n_tiers(), n_windows(), n_windows()});
         rows_end_ = std::max(rows_end_, place.row + 1);
     }
 
@@ -46,6 +52,7 @@ public:
     size_t n_ranks() const { return ranks_.size(); }
     const Place& place(size_t rank) const { return ranks_[rank].place; }
     size_t chunk(size_t rank) const { return ranks_[rank].chunk; }
+    const Reuse& reuse(size_t rank) const { return ranks_[rank].reuse; }
     size_t n_tiers(size_t rank) const { return ranks_[rank].tiers_end - ranks_[rank].tiers_begin; }
     size_t n_windows(size_t rank) const { return ranks_[rank].windows_end - ranks_[rank].windows_begin; }
     Holders tier(size_t rank, size_t tier) const { return holders(tiers_[ranks_[rank].tiers_begin + tier]); }
@@ -71,6 +78,7 @@ private:
     struct Rank {
         Place place;
         size_t chunk;
+        Reuse reuse;
         uint32_t tiers_begin, tiers_end, windows_begin, windows_end;
     };
 
@@ -130,6 +138,8 @@ public:
     }
 
 private:
+    static constexpr size_t kLoadBackTokens = 10;  // match.py, LOAD_BACK_TOKENS
+
     // Returns the ranks that may hold the first block.
     std::vector<size_t> ranks_with_first(const Layouts& layouts) const {
         std::vector<size_t> found;
@@ -189,7 +199,10 @@ private:
 
     size_t usable(const Layouts& layouts, size_t rank) {
         const size_t before_last_token = n_tokens_ == 0 ? 0 : (n_tokens_ - 1) / block_size_;
-        const size_t fast = std::min(tiers_[0].length_from(0), before_last_token);
+        const Reuse& reuse = layouts.reuse(rank);
+        const size_t matched = std::min(tiers_[0].length_from(0), before_last_token);
+        const size_t fast = matched - std::min(matched, reuse.dropped);
+        if (reuse.one_tree) return usable_of_tree(fast, before_last_token);
         if (layouts.n_windows(rank) != 0) return windowed(fast, layouts, rank);
         const size_t chunk = layouts.chunk(rank), first = fast / chunk * chunk;
         const size_t limit = n_tokens_ / block_size_ / chunk * chunk;
@@ -201,7 +214,16 @@ private:
             if (n_blocks == 0) break;
             position = std::min(position + n_blocks, limit);
         }
-        return position > first && position - fast >= chunk ? position : fast;
+        position -= std::min(position, reuse.dropped * chunk);
+        return position > first && position >= fast + chunk ? position : fast;
+    }
+
+    // Returns the pages that an engine with one tree would reuse, from the runs of the union prefix.
+    size_t usable_of_tree(size_t fast, size_t reusable) const {
+        size_t n_blocks = 0;
+        for (const TierRun& run : runs_) n_blocks += run.n_blocks;
+        n_blocks = std::min(n_blocks, reusable);
+        return n_blocks > fast && (n_blocks - fast) * block_size_ >= kLoadBackTokens ? n_blocks : fast;
     }
 
     // Returns the longest boundary before which every window group has its blocks. Boundaries that fail because of the

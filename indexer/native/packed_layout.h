@@ -33,10 +33,12 @@ private:
 inline void add_layout(Layouts& layouts, PackedReader packed, PackedReader& places) {
     constexpr size_t kAny = ~size_t{0}, kMost = 0x7fffffff;
     const Place place{places.next(kMost), places.next(kMost), places.next(1) != 0, places.next(1) != 0};
-    const size_t chunk = packed.next(kAny), n_tiers = packed.next(kAny), n_windows = packed.next(kAny);
+    const size_t chunk = packed.next(kAny);
+    const Reuse reuse{packed.next(kMost), packed.next(1) != 0};
+    const size_t n_tiers = packed.next(kAny), n_windows = packed.next(kAny);
     if (chunk == 0) raise(PyExc_ValueError, "chunk must be at least 1 block");
     if (n_tiers == 0) raise(PyExc_ValueError, "a layout needs at least one tier");
-    layouts.add_rank(place, chunk);
+    layouts.add_rank(place, chunk, reuse);
     for (size_t tier = 0; tier < n_tiers; ++tier) layouts.add_tier(packed.holders());
     for (size_t window = 0; window < n_windows; ++window) {
         const size_t n_blocks = packed.next(kAny);
