@@ -72,6 +72,7 @@ class Ledger:
         window: int,
         holder: HolderId,
         is_fastest: bool,
+        is_only_group: bool,
         is_shared: bool,
         sends_extras: bool,
         takes_removals: bool,

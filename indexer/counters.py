@@ -15,4 +15,5 @@ class LedgerCounters:
     ignored_tiers: int = 0
     pending_dropped: int = 0
     foreign_orphans: int = 0
+    reported_again: int = 0
     evicted: int = 0

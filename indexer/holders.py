@@ -17,6 +17,7 @@ from .match import RankLayout, Window
 from .tiers import TierId, TierTable
 
 FASTEST = TierId(0)
+NEXT = TierId(1)
 
 MAX_TIER_BLOCKS = 4_000_000
 """Safety bound of an unbounded tier, so that no publisher grows the index endlessly; 64 M tokens at block size 16."""
@@ -246,6 +247,13 @@ class RankHolders:
         runs = self._index.runs(array("Q", [key]))
         return bool(runs) and runs[0].holders & self._mask != 0
 
+    def has_all(self, place: Place, keys: Iterable[BlockKey | None]) -> bool:
+        """Return whether this rank has every key, none of them None, at a place. Cost: O(keys), less if it lacks an early one."""
+        holder = self._own.get(place)
+        return holder is not None and all(
+            key is not None and self._index.has(holder, key) for key in keys
+        )
+
     def has_in(self, tier: TierId, key: int) -> bool:
         """Return whether any group of this rank has the key in the tier."""
         return any(self._index.has(holder, key) for holder in self._of(tier))
@@ -283,7 +291,7 @@ class RankHolders:
             if group.makes_prefix and place.tier < n_tiers:
                 masks[place.tier] |= 1 << holder
             elif not group.makes_prefix and place.tier == FASTEST:
-                windows.append(Window(1 << holder, self._window_blocks(group)))
+                windows.append(self._window(group, 1 << holder, self._own.get(Place(NEXT, place.group))))
         for tier in range(n_tiers):
             shared = self._shared.get(TierId(tier), self._block_size)
             if shared is not None:
@@ -292,11 +300,13 @@ class RankHolders:
         chunks = tuple(chunk if mask else 1 for chunk, mask in zip(chunks, masks, strict=True))
         return RankLayout(tuple(masks), chunks, tuple(windows))
 
-    def _window_blocks(self, group: Group) -> int:
+    def _window(self, group: Group, fast: int, slow: HolderId | None) -> Window:
         """Return the blocks that the group needs before a boundary: its window, or the one block with the state."""
+        slow_holders = 0 if slow is None else 1 << slow
         if not group.window or group.kind in STATE_KINDS:
-            return 1
-        return -(-(group.window - 1) // self._block_size)
+            return Window(fast, 1, slow_holders, 1)
+        n_blocks = -(-(group.window - 1) // self._block_size)
+        return Window(fast, n_blocks, slow_holders, -(-group.window // self._block_size))
 
     def _changed(self) -> None:
         self._all = self._mask = None

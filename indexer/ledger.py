@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from ..events._native import Inbox as NativeMessages
 
 
+LEAST_REPORTED = 3
+"""Blocks of a prompt from its start that a store must have to count as a report of what is held. Source: recordings of
+vLLM 0.33, whose requests may ask for such reports."""
+
 TREE_MEDIUM = MediumName("CPU_PINNED")
 """The host tier of SGLang, which keeps one tree of pages over GPU and host; its events say so by nothing else."""
 
@@ -101,6 +105,9 @@ class RankLedger(RankState):
                 for engine_hash in learned:
                     yield from self._adopt(engine_hash)
                 yield BLOCK_COST * len(learned)
+        if self._is_report(event, place):
+            self.counters.reported_again += 1
+            return
         if tier != FASTEST and not self._one_tree:
             yield from self._learn_chunks(tier, event)
         run: list[BlockKey] = []
@@ -116,6 +123,18 @@ class RankLedger(RankState):
         for hashes in pieces(event.hashes):
             if self._blocks.holders is not None:
                 yield BLOCK_COST * self.hashes.sweep(self._blocks.holders, n_blocks=len(hashes))
+
+    def _is_report(self, event: BlockStored, place: Place) -> bool:
+        """Return whether the event tells again what the rank holds (`kv_cache_report_mode=full`), and adds no copy.
+
+        One or two blocks may really be there twice, and with several groups longer runs too.
+        """
+        if place.tier != FASTEST or event.parent is not None or len(self._groups) != 1:
+            return False
+        if len(event.hashes) < LEAST_REPORTED or self._blocks.holders is None:
+            return False
+        known = map(self.hashes.get, event.hashes)
+        return self._blocks.holders.has_all(place, (each.key if each else None for each in known))
 
     def _take_in(self, hashes: Sequence[EngineHash], claim: Claim, run: list[BlockKey]) -> None:
         """Add the keys of known hashes to `run`, in a token-less event those of their chunks, and let others wait."""

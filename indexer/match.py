@@ -152,10 +152,19 @@ class PrefixMatch(msgspec.Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A sliding-window group: its holders, and the number of blocks that they need before a boundary."""
+    """A sliding-window group.
+
+    Attributes:
+        holders: its holders in the fastest tier.
+        n_blocks: blocks that they need before a boundary.
+        slow_holders: its holders in the next tier, 0 if it has none.
+        n_slow_blocks: blocks that these need before a boundary.
+    """
 
     holders: int
     n_blocks: int
+    slow_holders: int = 0
+    n_slow_blocks: int = 1
 
 
 @dataclass(frozen=True)
@@ -165,7 +174,7 @@ class RankLayout:
     Attributes:
         tiers: per tier, fastest first, the holders that must all have a block (bit mask); 0 if the tier holds nothing.
         chunks: per tier, blocks that can only be loaded together.
-        windows: sliding-window groups of the fastest tier.
+        windows: sliding-window groups.
         dropped: blocks, or chunks of slower tiers, at the end of a match that the engine computes again (drafters).
         one_tree: whether the engine keeps one tree of pages over all its tiers (SGLang), without chunks.
     """
@@ -186,7 +195,8 @@ class RankLayout:
         """The layout as numbers, for the native core: a matcher is made from those of all ranks whenever one changes.
 
         They are the chunk of slower tiers, `dropped`, `one_tree`, the number of tiers, that of windows; the holders of each
-        tier, after their number; the blocks of each window, then its holders, after their number.
+        tier, after their number; the blocks of each window, then its holders, after their number, and the same of the next
+        tier.
         """
         counts = (self.slow_chunk, self.dropped, self.one_tree, len(self.tiers), len(self.windows))
         numbers = array("Q", counts)
@@ -195,6 +205,8 @@ class RankLayout:
         for window in self.windows:
             numbers.append(window.n_blocks)
             numbers.extend(_counted(window.holders))
+            numbers.append(window.n_slow_blocks)
+            numbers.extend(_counted(window.slow_holders))
         return numbers
 
 
@@ -266,7 +278,9 @@ def _usable(
         return _usable_of_tree(tiers, fast, reusable, block_size)
     if layout.windows:
         windows = [(_bits(presence, window.holders), window.n_blocks) for window in layout.windows]
-        return _windowed(fast, windows)  # slower tiers of hybrid models are not tracked
+        fast = _windowed(fast, windows)
+        slow = [(_bits(presence, window.slow_holders), window.n_slow_blocks) for window in layout.windows]
+        return _usable_of_hybrid(tiers[1:2], slow, fast, max(n_tokens - 1, 0), block_size)
     chunk = layout.slow_chunk
     position = first = fast // chunk * chunk
     limit = n_tokens // (chunk * block_size) * chunk
@@ -277,6 +291,40 @@ def _usable(
         position = min(position + n_blocks, limit)
     position -= layout.dropped * chunk
     return position if position > first and position - fast >= chunk else fast
+
+
+def _usable_of_hybrid(
+    tier: Sequence[int], windows: Sequence[tuple[int, int]], fast: int, n_reusable: int, block_size: int
+) -> int:
+    """Return the blocks that a hybrid model would reuse, with those of the next tier; a last one in part counts as one.
+
+    Args:
+        tier: blocks of the full group in the next tier; empty without such a tier.
+        windows: blocks of each window group in the next tier, and how many before a boundary it needs.
+        fast: blocks that the fastest tier gives.
+        n_reusable: tokens that may be reused at most.
+        block_size: tokens per block.
+    Source: vLLM 0.33 OffloadingConnectorScheduler.
+    """
+    if not tier:
+        return fast
+    best = min(n_reusable, (fast + leading_blocks(tier[0] >> fast)) * block_size)
+    shrank = True
+    while shrank:
+        shrank = False
+        for bits, n_blocks in windows:
+            end = _last_run_end(bits, fast, -(-best // block_size), n_blocks)
+            if end * block_size < best:
+                best, shrank = end * block_size, True
+    return -(-best // block_size) if best >= (fast + 1) * block_size else fast
+
+
+def _last_run_end(bits: int, begin: int, end: int, n_blocks: int) -> int:
+    """Return where the last run of `n_blocks` within [begin, end) ends; without one, where the run from `begin` on ends."""
+    for last in range(end, begin + n_blocks - 1, -1):
+        if _all_set(bits, last - n_blocks, last):
+            return last
+    return min(begin + leading_blocks(bits >> begin), end)
 
 
 def _usable_of_tree(tiers: Sequence[int], fast: int, reusable: int, block_size: int) -> int:

@@ -201,6 +201,7 @@ class NativeLedger(RankLedger):
             window=kind.window or 0,
             holder=holder,
             is_fastest=tier == FASTEST,
+            is_only_group=len(self._groups) == 1,
             is_shared=spec.shared,
             sends_extras=self._tells_extra_keys,
             takes_removals=not self._chunks.has_tails(place),

@@ -218,13 +218,23 @@ bool Ledger::take_stored(Index::Writer& index, const Batch& batch, const Event& 
     if (!event.lora.empty()) done.names_adapter = true;
     if (event.n_hashes == 0) return true;
     const auto hashes = batch.hashes(event);
-    if (!look_up(hashes) && !(learns && learn(batch, event))) return false;
+    if (look_up(hashes)) {
+        if (is_report(index, event, *route)) return false;
+    } else if (!learns || !learn(batch, event)) {
+        return false;
+    }
     if (!route->is_fastest && !keeps_chunk(event, *route, hashes.back())) return false;
     const KeySpan keys = span_of(keys_);
     done.n_evicted += route->is_shared ? index.keep(route->holder, keys) : index.store(route->holder, keys);
     for (const HolderId copy : route->copies) done.n_evicted += index.keep(copy, keys);
     sweep(index, hashes.size());
     return true;
+}
+
+// Returns whether the event tells again what is held already (RankLedger._is_report); its keys are in `keys_`.
+bool Ledger::is_report(const Index::Writer& index, const Event& event, const Route& route) const {
+    if (!route.is_only_group || !route.is_fastest || event.has_parent || keys_.size() < kLeastReported) return false;
+    return std::ranges::all_of(keys_, [&](uint64_t key) { return index.any_has({&route.holder, 1}, key); });
 }
 
 // Returns whether the event may be plain; sets `learns` if its tokens define its hashes.

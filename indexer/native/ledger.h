@@ -23,6 +23,7 @@ struct Route {
     std::optional<std::string> cache_kind;
     HolderId holder = 0;
     bool is_fastest = false;       // the fastest tier, whose events define hashes
+    bool is_only_group = false;    // every event is of this group
     bool is_shared = false;        // copies of the tier's blocks are not counted
     bool sends_extras = false;     // the publisher sends the inputs of its hashes beside tokens
     bool takes_removals = false;   // every hash stands for one block
@@ -89,6 +90,7 @@ public:
 private:
     static constexpr size_t kSlack = 16384;     // hashmap.py, SLACK
     static constexpr size_t kSweptPerBlock = 4;  // hashmap.py, SWEPT_PER_BLOCK
+    static constexpr size_t kLeastReported = 3;  // ledger.py, LEAST_REPORTED
     static constexpr size_t kMaxRoutes = 64;     // native_ledger.py, _MAX_ROUTES
     static constexpr size_t kMaxNames = 256;     // lazy_batch.py, MAX_NAMES
     static constexpr size_t kMessagePiece = 8192;  // blocks that are applied of one message in a run
@@ -97,6 +99,7 @@ private:
     const Route* find_route(const Event& event, bool is_removal);
     bool take_stored(Index::Writer& index, const Batch& batch, const Event& event, Applied& done);
     bool take_removed(Index::Writer& index, const Batch& batch, const Event& event, Applied& done);
+    bool is_report(const Index::Writer& index, const Event& event, const Route& route) const;
     bool may_learn(const Event& event, const Route& route, bool& learns) const;
     bool look_up(std::span<const uint64_t> hashes);
     bool learn(const Batch& batch, const Event& event);

@@ -37,15 +37,15 @@ public:
         rows_end_ = std::max(rows_end_, place.row + 1);
     }
 
-    // Adds a tier, or a window of `n_blocks`, to the last rank.
+    // Adds a tier, or a window of so many blocks in the fastest tier and the next one, to the last rank.
     void add_tier(Holders holders) {
         if (!holders.empty()) note_user(holders.front());
         tiers_.push_back(keep(holders));
         ranks_.back().tiers_end = n_tiers();
         most_tiers_ = std::max(most_tiers_, n_tiers(n_ranks() - 1));
     }
-    void add_window(Holders holders, size_t n_blocks) {
-        windows_.push_back({keep(holders), n_blocks});
+    void add_window(Holders fast, size_t n_blocks, Holders slow, size_t n_slow_blocks) {
+        windows_.push_back({keep(fast), keep(slow), n_blocks, n_slow_blocks});
         ranks_.back().windows_end = n_windows();
     }
 
@@ -56,8 +56,10 @@ public:
     size_t n_tiers(size_t rank) const { return ranks_[rank].tiers_end - ranks_[rank].tiers_begin; }
     size_t n_windows(size_t rank) const { return ranks_[rank].windows_end - ranks_[rank].windows_begin; }
     Holders tier(size_t rank, size_t tier) const { return holders(tiers_[ranks_[rank].tiers_begin + tier]); }
-    Holders window(size_t rank, size_t window) const { return holders(windows_[ranks_[rank].windows_begin + window].range); }
-    size_t window_blocks(size_t rank, size_t window) const { return windows_[ranks_[rank].windows_begin + window].n_blocks; }
+    Holders window(size_t rank, size_t window) const { return holders(at(rank, window).fast); }
+    Holders slow_window(size_t rank, size_t window) const { return holders(at(rank, window).slow); }
+    size_t window_blocks(size_t rank, size_t window) const { return at(rank, window).n_blocks; }
+    size_t slow_window_blocks(size_t rank, size_t window) const { return at(rank, window).n_slow_blocks; }
 
     // Returns whether a matrix has a place for the figures of every rank.
     bool fit(size_t n_tiers, size_t n_rows) const { return most_tiers_ <= n_tiers && rows_end_ <= n_rows; }
@@ -72,8 +74,8 @@ private:
         uint32_t begin, end;  // in `holders_`
     };
     struct Window {
-        Range range;
-        size_t n_blocks;
+        Range fast, slow;
+        size_t n_blocks, n_slow_blocks;
     };
     struct Rank {
         Place place;
@@ -84,6 +86,7 @@ private:
 
     uint32_t n_tiers() const { return static_cast<uint32_t>(tiers_.size()); }
     uint32_t n_windows() const { return static_cast<uint32_t>(windows_.size()); }
+    const Window& at(size_t rank, size_t window) const { return windows_[ranks_[rank].windows_begin + window]; }
     Holders holders(Range range) const { return Holders(holders_).subspan(range.begin, range.end - range.begin); }
 
     Range keep(Holders holders) {
@@ -203,7 +206,7 @@ private:
         const size_t matched = std::min(tiers_[0].length_from(0), before_last_token);
         const size_t fast = matched - std::min(matched, reuse.dropped);
         if (reuse.one_tree) return usable_of_tree(fast, before_last_token);
-        if (layouts.n_windows(rank) != 0) return windowed(fast, layouts, rank);
+        if (layouts.n_windows(rank) != 0) return usable_of_hybrid(windowed(fast, layouts, rank), layouts, rank);
         const size_t chunk = layouts.chunk(rank), first = fast / chunk * chunk;
         const size_t limit = n_tokens_ / block_size_ / chunk * chunk;
         size_t position = first;
@@ -216,6 +219,25 @@ private:
         }
         position -= std::min(position, reuse.dropped * chunk);
         return position > first && position >= fast + chunk ? position : fast;
+    }
+
+    // Returns the blocks that a hybrid model would reuse, with those of the next tier; a last one in part counts as one.
+    size_t usable_of_hybrid(size_t fast, const Layouts& layouts, size_t rank) {
+        if (tiers_.size() < 2) return fast;
+        const size_t n_windows = layouts.n_windows(rank);
+        size_t best = std::min(n_tokens_ == 0 ? 0 : n_tokens_ - 1, (fast + tiers_[1].length_from(fast)) * block_size_);
+        for (size_t w = 0; w < n_windows; ++w) windows_[w] = held_by_all(layouts.slow_window(rank, w), window_parts_[w]);
+        for (bool shrank = true; shrank;) {
+            shrank = false;
+            for (size_t w = 0; w < n_windows; ++w) {
+                const size_t end = (best + block_size_ - 1) / block_size_;
+                const size_t limit = windows_[w].last_run_end(fast, end, layouts.slow_window_blocks(rank, w)) * block_size_;
+                if (limit >= best) continue;
+                best = limit;
+                shrank = true;
+            }
+        }
+        return best >= (fast + 1) * block_size_ ? (best + block_size_ - 1) / block_size_ : fast;
     }
 
     // Returns the pages that an engine with one tree would reuse, from the runs of the union prefix.

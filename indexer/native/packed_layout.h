@@ -42,7 +42,9 @@ inline void add_layout(Layouts& layouts, PackedReader packed, PackedReader& plac
     for (size_t tier = 0; tier < n_tiers; ++tier) layouts.add_tier(packed.holders());
     for (size_t window = 0; window < n_windows; ++window) {
         const size_t n_blocks = packed.next(kAny);
-        layouts.add_window(packed.holders(), n_blocks);
+        const auto holders = packed.holders();
+        const size_t n_slow_blocks = packed.next(kAny);
+        layouts.add_window(holders, n_blocks, packed.holders(), n_slow_blocks);
     }
     if (!packed.is_at_end()) raise(PyExc_ValueError, "a packed layout has more numbers than it describes");
 }

@@ -56,6 +56,17 @@ public:
         return found == list_.begin() ? 0 : std::prev(found)->end;
     }
 
+    // Returns where the last run of `n_blocks` within [begin, end) ends; without one, where the run from `begin` on ends.
+    size_t last_run_end(size_t begin, size_t end, size_t n_blocks) const {
+        for (auto next = list_.end(); next != list_.begin();) {
+            const Stretch& each = *--next;
+            const size_t first = std::max(each.begin, begin), last = std::min(each.end, end);
+            if (first < last && last - first >= n_blocks) return last;
+            if (each.begin <= begin) break;
+        }
+        return std::min(begin + length_from(begin), std::max(begin, end));
+    }
+
 private:
     std::span<const Stretch>::iterator first_ending_after(size_t block) const {
         return std::upper_bound(list_.begin(), list_.end(), block, [](size_t b, const Stretch& s) { return b < s.end; });
