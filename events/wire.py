@@ -267,14 +267,20 @@ def _lookahead(value: object, tokens: array[int], n_blocks: int, block_size: int
         return None
     rows = cast("list[object]", value) if isinstance(value, list) else []
     if len(rows) != n_blocks or len(tokens) != n_blocks * block_size:
-        raise WireError("bad_lookahead", f"lookahead_token_ids has {len(rows)} items, want one for each block")
+        raise WireError(
+            "bad_lookahead", f"lookahead_token_ids has {len(rows)} items, want one for each block"
+        )
     followed = tokens + _tokens(rows[-1])
     n_tokens = len(followed) - len(tokens)
     if n_tokens > MAX_LOOKAHEAD:
-        raise WireError("bad_lookahead", f"a block has {n_tokens} tokens after it, want at most {MAX_LOOKAHEAD}")
+        raise WireError(
+            "bad_lookahead", f"a block has {n_tokens} tokens after it, want at most {MAX_LOOKAHEAD}"
+        )
     for block, row in enumerate(rows[:-1], start=1):
         if _tokens(row) != followed[block * block_size : block * block_size + n_tokens]:
-            raise WireError("bad_lookahead", f"the tokens after block {block - 1} are not those of the next block")
+            raise WireError(
+                "bad_lookahead", f"the tokens after block {block - 1} are not those of the next block"
+            )
     return followed[len(tokens) :]
 
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 
 from ..configs.endpoints import EndpointAddresses
 from ..events.stream import Trust
+from .audit import Audited
+from .drafters import LABEL, DroppedBlock
 from .instance import Instance
 from .rank import Rank
 
@@ -28,15 +30,41 @@ class Endpoint:
     """Blocks of the fastest tier per rank, as reported by the engine's metrics."""
     offloads: bool = False
     """Whether the engine's metrics have shown blocks moving to slower memory."""
+    drafter: DroppedBlock = field(init=False)
+    """Whether it computes the last matched block of a prompt again."""
     address: str | None = field(init=False)
     """`HOST:PORT` that serves requests, None if it takes none. Written once here, since every decision reads it."""
     host: str | None = field(init=False)
     """`HOST` of `address`, IPv6 in brackets."""
 
     def __post_init__(self) -> None:
+        self.drafter = DroppedBlock(self.labels)
         serving = self.addresses.serving
         self.address = str(serving) if serving is not None else None
         self.host = serving.url_host if serving is not None else None
+
+    def relabel(self, labels: Mapping[str, str]) -> None:
+        """Replace the labels."""
+        if labels.get(LABEL) != self.labels.get(LABEL):
+            self.drafter = DroppedBlock(labels)
+            self.use_drafter()
+        self.labels = labels
+
+    def learn_of_drafter(self, found: Audited) -> bool:
+        """Learn from an audited answer; return whether predictions follow another rule from now on."""
+        ledger = self.ranks[0].ledger if self.ranks else None
+        layout, block_size = (ledger.layout(), ledger.block_size) if ledger else (None, None)
+        if layout is None or block_size is None:
+            return False
+        if not self.drafter.learn(found, block_size=block_size, chunk_blocks=layout.slow_chunk):
+            return False
+        self.use_drafter()
+        return True
+
+    def use_drafter(self) -> None:
+        """Have all ranks drop as many blocks as `drafter` says."""
+        for rank in self.ranks:
+            rank.ledger.drop_last(self.drafter.n_blocks)
 
     def has_labels(self, wanted: Mapping[str, str]) -> bool:
         """Return whether it has all these labels."""

@@ -141,6 +141,7 @@ class Fleet:
         """
         self.changes += 1
         self.subscriptions.follow(self._endpoints[name], rank, saved)
+        self._endpoints[name].use_drafter()
 
     async def remove(self, name: str) -> None:
         """Remove an endpoint with everything known of it, and free its sockets."""
@@ -202,9 +203,10 @@ class Fleet:
 
     def relabel(self, name: str, labels: Mapping[str, str]) -> None:
         """Replace the labels of an endpoint; everything else known of it stays."""
-        self._endpoints[name].labels = labels
+        endpoint = self._endpoints[name]
+        endpoint.relabel(labels)
         self._table.relabel(name, labels)
-        self._choose_engines(self._endpoints[name])
+        self._choose_engines(endpoint)
 
     # -- requests -------------------------------------------------------------------------------------------------
 
@@ -270,6 +272,8 @@ class Fleet:
         endpoint = self._endpoints.get(found.endpoint)
         if endpoint is not None:
             self._bounds.learn(endpoint, found)
+            if endpoint.learn_of_drafter(found):
+                log.info("%s %s", found.endpoint, endpoint.drafter.meaning)
 
     # -- load and facts -------------------------------------------------------------------------------------------
 

@@ -42,8 +42,9 @@ class Predictions:
         if prefix is None:
             return None
         matches = self._atlas.columns(prefix, directory.names)
-        for size in self._predicted.block_sizes:
-            predicted = self._predicted.match(prefix.keys(size), block_size=size, now=now)
+        for size, lookahead in self._predicted.keyings:
+            keys = prefix.keys(size, lookahead)
+            predicted = self._predicted.match(keys, block_size=size, now=now, lookahead=lookahead)
             if matches is not None and predicted:
                 wanted = [
                     (row, n_blocks)
@@ -64,10 +65,14 @@ class Predictions:
         if self.ttl_s is None or prefix is None or match is None:
             return None
         n_held = match.held.tier_blocks[0] - match.predicted_blocks
-        if n_held >= match.n_blocks or self._atlas.ledger(picked.name, match.rank).learns_from_routing:
+        ledger = self._atlas.ledger(picked.name, match.rank)
+        if n_held >= match.n_blocks or ledger.learns_from_routing:
             return None
-        keys = prefix.keys(match.block_size)
-        return self._predicted.add(picked.name, keys, block_size=match.block_size, now=now, ttl_s=self.ttl_s)
+        size, lookahead = match.block_size, ledger.lookahead
+        keys = prefix.keys(size, lookahead)
+        return self._predicted.add(
+            picked.name, keys, block_size=size, now=now, ttl_s=self.ttl_s, lookahead=lookahead
+        )
 
     def confirm(self, endpoint: str, ledger: RankLedger) -> None:
         """End the predictions that a rank's events have made true; call it after a batch was applied."""

@@ -302,9 +302,7 @@ class Atlas:
                 continue
             layout, size = ledger.layout(), ledger.block_size
             if layout is not None and size is not None:
-                self._planned[endpoint, rank] = PlannedRank(
-                    endpoint, rank, size, layout, ledger.lookahead
-                )
+                self._planned[endpoint, rank] = PlannedRank(endpoint, rank, size, layout, ledger.lookahead)
         self._changed.clear()
         self._plan = MatchPlan(
             self._planned.values(), tiers=self.tiers.names, index_for=self._index_for, endpoints=endpoints

@@ -250,9 +250,7 @@ class RankHolders:
     def has_all(self, place: Place, keys: Iterable[BlockKey | None]) -> bool:
         """Return whether this rank has every key, none of them None, at a place. Cost: O(keys), less if it lacks an early one."""
         holder = self._own.get(place)
-        return holder is not None and all(
-            key is not None and self._index.has(holder, key) for key in keys
-        )
+        return holder is not None and all(key is not None and self._index.has(holder, key) for key in keys)
 
     def has_in(self, tier: TierId, key: int) -> bool:
         """Return whether any group of this rank has the key in the tier."""

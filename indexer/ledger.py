@@ -105,10 +105,7 @@ class RankLedger(RankState):
                 for engine_hash in learned:
                     yield from self._adopt(engine_hash)
                 yield BLOCK_COST * len(learned)
-        if self._is_report(event, place):
-            self.counters.reported_again += 1
-            return
-        if tier != FASTEST and not self._one_tree:
+        if tier != FASTEST:
             yield from self._learn_chunks(tier, event)
         run: list[BlockKey] = []
         for hashes in pieces(event.hashes):
@@ -124,17 +121,19 @@ class RankLedger(RankState):
             if self._blocks.holders is not None:
                 yield BLOCK_COST * self.hashes.sweep(self._blocks.holders, n_blocks=len(hashes))
 
-    def _is_report(self, event: BlockStored, place: Place) -> bool:
+    def _is_report(self, event: BlockStored, tier: TierId) -> bool:
         """Return whether the event tells again what the rank holds (`kv_cache_report_mode=full`), and adds no copy.
 
         One or two blocks may really be there twice, and with several groups longer runs too.
         """
-        if place.tier != FASTEST or event.parent is not None or len(self._groups) != 1:
+        if tier != FASTEST or event.parent is not None or len(self._groups) != 1:
             return False
         if len(event.hashes) < LEAST_REPORTED or self._blocks.holders is None:
             return False
         known = map(self.hashes.get, event.hashes)
-        return self._blocks.holders.has_all(place, (each.key if each else None for each in known))
+        return self._blocks.holders.has_all(
+            Place(tier, event.group), (each.key if each else None for each in known)
+        )
 
     def _take_in(self, hashes: Sequence[EngineHash], claim: Claim, run: list[BlockKey]) -> None:
         """Add the keys of known hashes to `run`, in a token-less event those of their chunks, and let others wait."""
@@ -149,7 +148,7 @@ class RankLedger(RankState):
                 run.append(known.key)
 
     def _takes(self, event: BlockStored, tier: TierId) -> bool:
-        """Return whether the event's tier and group are tracked."""
+        """Return whether the event's tier and group are tracked, and it adds copies."""
         if not self.sources.believes_events(tier):
             self.counters.ignored_tiers += 1
             return False
@@ -157,9 +156,10 @@ class RankLedger(RankState):
         if self._groups.learn(event) or is_tree != self._one_tree:
             self._one_tree = is_tree
             self._changed()
-        matters = self._groups.matters(event.group)
+        matters, is_report = self._groups.matters(event.group), self._is_report(event, tier)
         self.counters.ignored_groups += not matters
-        return matters
+        self.counters.reported_again += is_report
+        return matters and not is_report
 
     def _may_learn(self, event: BlockStored, tier: TierId) -> bool:
         """Return whether the event's tokens define the keys of its hashes.
@@ -220,6 +220,8 @@ class RankLedger(RankState):
         return self._chunks.keys(place.tier, tail) if self._chunks.add_tail(place, tail, copies) else []
 
     def _learn_chunks(self, tier: TierId, event: BlockStored) -> Steps:
+        if self._one_tree:
+            return  # engines with one tree send many blocks in one event, and move each by itself
         # in a token-less event every hash ends a chunk; in one with tokens only the last does
         for hashes in pieces(event.hashes[-1:] if event.tokens else event.hashes):
             for engine_hash in hashes:

@@ -16,7 +16,6 @@ from itertools import pairwise
 
 import msgspec
 
-
 LOAD_BACK_TOKENS = 10
 """Tokens in slower tiers that SGLang loads back at least. Source: its `load_back_threshold`."""
 

@@ -88,7 +88,9 @@ class MatchPlan:
         for endpoint, planned in lowest.items():
             self._nothing[2 * len(tiers) + RANK, rows[endpoint]] = planned.rank
             self._nothing[2 * len(tiers) + BLOCK_SIZE, rows[endpoint]] = planned.block_size
-            self._lowest.setdefault((planned.block_size, planned.lookahead, planned.rank), []).append(endpoint)
+            self._lowest.setdefault((planned.block_size, planned.lookahead, planned.rank), []).append(
+                endpoint
+            )
         self._has_ranks = any(planned.rank for planned in ranks)
         self._is_known: NDArray[np.bool_] | None = None
         if len(lowest) < len(rows):

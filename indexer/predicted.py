@@ -74,6 +74,7 @@ class Prediction:
     Attributes:
         endpoint: its name.
         block_size: tokens per block.
+        lookahead: tokens after a block that belong to its key.
         last_key: key of the prompt's last full block.
         expires_at: monotonic seconds from which it does not count.
         node: end of its path; None once it was dropped.
@@ -81,6 +82,7 @@ class Prediction:
 
     endpoint: str
     block_size: int
+    lookahead: int
     last_key: int
     expires_at: float
     node: _Node | None
@@ -115,7 +117,7 @@ class PredictedPrefixes:
 
     def __init__(self, *, max_keys: int = MAX_KEYS, max_predictions: int = MAX_PREDICTIONS) -> None:
         self._max_keys, self._max_predictions = max_keys, max_predictions
-        self._roots: dict[int, _Node] = {}
+        self._roots: dict[tuple[int, int], _Node] = {}
         self._by_expiry: list[tuple[float, int, Prediction]] = []
         """Heap of (expiry, number, prediction), including some dropped ones."""
         self._numbers = itertools.count()
@@ -128,12 +130,19 @@ class PredictedPrefixes:
         return sum(map(len, self._by_endpoint.values()))
 
     @property
-    def block_sizes(self) -> tuple[int, ...]:
-        """Block sizes of all predictions."""
+    def keyings(self) -> tuple[tuple[int, int], ...]:
+        """Block sizes and lookaheads of all predictions."""
         return tuple(self._roots)
 
     def add(
-        self, endpoint: str, keys: array[int], *, block_size: int, now: float, ttl_s: float
+        self,
+        endpoint: str,
+        keys: array[int],
+        *,
+        block_size: int,
+        now: float,
+        ttl_s: float,
+        lookahead: int = 0,
     ) -> Prediction:
         """Add the prediction of a prompt that was sent to the endpoint.
 
@@ -143,11 +152,13 @@ class PredictedPrefixes:
             block_size: tokens per block.
             now: monotonic seconds, never less than before.
             ttl_s: time until it expires.
+            lookahead: tokens after a block that belong to its key.
         Cost: O(log n), plus a copy of the keys that no other prediction has, plus O(branches on the path).
         """
         self.expire(now=now)
-        node = self._end_of_path(self._roots.setdefault(block_size, _Node(0, array("Q"), None)), keys)
-        entry = Prediction(endpoint, block_size, keys[-1], now + ttl_s, node)
+        root = self._roots.setdefault((block_size, lookahead), _Node(0, array("Q"), None))
+        node = self._end_of_path(root, keys)
+        entry = Prediction(endpoint, block_size, lookahead, keys[-1], now + ttl_s, node)
         above: _Node | None = node
         while above is not None:
             above.counts[endpoint] = above.counts.get(endpoint, 0) + 1
@@ -158,13 +169,13 @@ class PredictedPrefixes:
             self.counters.displaced += self._drop_next()
         return entry
 
-    def match(self, keys: array[int], *, block_size: int, now: float) -> dict[str, int]:
+    def match(self, keys: array[int], *, block_size: int, now: float, lookahead: int = 0) -> dict[str, int]:
         """Return endpoint -> leading blocks of a prompt that it is predicted to hold; endpoints without any are absent.
 
         Cost: O((log n + endpoints) * branches on the path).
         """
         self.expire(now=now)
-        node, blocks = self._roots.get(block_size), dict[str, int]()
+        node, blocks = self._roots.get((block_size, lookahead)), dict[str, int]()
         while node is not None and node.end < len(keys):
             node = node.children.get(keys[node.end])
             if node is None:
@@ -247,7 +258,7 @@ class PredictedPrefixes:
         if not node.counts:
             self.n_keys -= len(node.keys)
             if node.parent is None:
-                del self._roots[entry.block_size]
+                del self._roots[entry.block_size, entry.lookahead]
             else:
                 del node.parent.children[node.keys[0]]
         return node.parent

@@ -21,8 +21,6 @@ class SavedLedger(Saved, frozen=True):
     Attributes:
         block_size: tokens per block, None if unknown.
         tells_extra_keys: whether the engine sends the inputs of its hashes beside tokens.
-        lookahead: tokens after a block that belong to its key.
-        one_tree: whether the engine keeps one tree of pages over all its tiers.
         groups: KV-cache groups by number.
         sources: source of each tier.
         hashes: keys of engine hashes.
@@ -30,12 +28,12 @@ class SavedLedger(Saved, frozen=True):
         foreign: chunks of a cache library with its own hashes.
         pending: copies whose key is not known.
         holders: contents of every place.
+        lookahead: tokens after a block that belong to its key.
+        one_tree: whether the engine keeps one tree of pages over all its tiers.
     """
 
     block_size: Annotated[int, Meta(ge=1, lt=2**31)] | None
     tells_extra_keys: bool
-    lookahead: Annotated[int, Meta(ge=0, le=64)]
-    one_tree: bool
     groups: dict[int, Group]
     sources: SavedSources
     hashes: SavedHashes
@@ -43,6 +41,8 @@ class SavedLedger(Saved, frozen=True):
     foreign: ForeignColumns
     pending: PendingColumns
     holders: tuple[tuple[Place, HolderColumns], ...]
+    lookahead: Annotated[int, Meta(ge=0, le=64)] = 0
+    one_tree: bool = False
 
     def __post_init__(self) -> None:
         """Raise ValueError if there are blocks but no block size."""

@@ -19,7 +19,7 @@ class ParkedStore(Saved, frozen=True):
     block_size: int
     lora_name: str | None
     extra_keys: tuple[tuple[ExtraKey, ...] | None, ...] | None
-    lookahead: Column | None
+    lookahead: Column | None = None
 
     def __post_init__(self) -> None:
         """Raise ValueError for wrong columns, and if the number of tokens does not match the blocks."""

@@ -41,12 +41,14 @@ def test_hash_is_xxh3_for_every_input_and_seed(data: bytes, seed: int) -> None:
     block_size=st.integers(1, 20) | st.sampled_from([64, 256, 1024, 2**64 - 1]),
     seed=SEEDS,
     parent=st.none() | st.integers(0, 2**64 - 1).map(BlockKey),
+    lookahead=st.integers(0, 3) | st.just(2**64 - 1),
 )
 def test_keys_are_those_of_the_definition(
-    tokens: array[int], block_size: int, seed: int, parent: BlockKey | None
+    tokens: array[int], block_size: int, seed: int, parent: BlockKey | None, lookahead: int
 ) -> None:
-    wanted = prefix_keys(tokens, block_size, seed=seed, parent=parent)
-    assert native_index.prefix_keys(tokens, block_size, seed=seed, parent=parent) == wanted
+    wanted = prefix_keys(tokens, block_size, seed=seed, parent=parent, lookahead=lookahead)
+    found = native_index.prefix_keys(tokens, block_size, seed=seed, parent=parent, lookahead=lookahead)
+    assert found == wanted
 
 
 def test_multimodal_items_enter_the_keys() -> None:
@@ -65,15 +67,16 @@ def test_impossible_input_is_refused_as_by_the_definition(tokens: array[int], bl
     ("arguments", "error"),
     [
         pytest.param((), TypeError, id="none"),
-        pytest.param(([1], 4, 0, None), TypeError, id="list"),
-        pytest.param((array("Q", [1]), 4, 0, None), TypeError, id="keys_for_tokens"),
-        pytest.param((b"12345", 4, 0, None), ValueError, id="part_of_a_token"),
-        pytest.param((b"", 0, 0, None), ValueError, id="block_size"),
-        pytest.param((b"", 1.5, 0, None), TypeError, id="float"),
-        pytest.param((b"", 4, -1, None), ValueError, id="seed_below"),
-        pytest.param((b"", 4, 2**64, None), ValueError, id="seed_above"),
-        pytest.param((b"", 4, 0, 2**64), ValueError, id="parent"),
-        pytest.param((memoryview(bytes(16))[::2], 1, 0, None), BufferError, id="not_contiguous"),
+        pytest.param(([1], 4, 0, None, 0), TypeError, id="list"),
+        pytest.param((array("Q", [1]), 4, 0, None, 0), TypeError, id="keys_for_tokens"),
+        pytest.param((b"12345", 4, 0, None, 0), ValueError, id="part_of_a_token"),
+        pytest.param((b"", 0, 0, None, 0), ValueError, id="block_size"),
+        pytest.param((b"", 1.5, 0, None, 0), TypeError, id="float"),
+        pytest.param((b"", 4, -1, None, 0), ValueError, id="seed_below"),
+        pytest.param((b"", 4, 2**64, None, 0), ValueError, id="seed_above"),
+        pytest.param((b"", 4, 0, 2**64, 0), ValueError, id="parent"),
+        pytest.param((b"", 4, 0, None, -1), ValueError, id="lookahead"),
+        pytest.param((memoryview(bytes(16))[::2], 1, 0, None, 0), BufferError, id="not_contiguous"),
     ],
 )
 def test_malformed_arguments_raise(arguments: tuple[object, ...], error: type[Exception]) -> None:

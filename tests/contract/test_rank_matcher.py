@@ -26,13 +26,21 @@ from support.oracle import naive_match
 
 N_HOLDERS = 6
 MASKS = st.integers(0, 2**N_HOLDERS - 1) | st.sampled_from([1 << 200, 1 << N_HOLDERS | 1])
-WINDOWS = st.builds(Window, holders=MASKS, n_blocks=st.integers(0, 5))
+WINDOWS = st.builds(
+    Window,
+    holders=MASKS,
+    n_blocks=st.integers(0, 5),
+    slow_holders=MASKS,
+    n_slow_blocks=st.integers(1, 4),
+)
 LAYOUTS = st.integers(1, 3).flatmap(
     lambda n_tiers: st.builds(
         RankLayout,
         tiers=st.tuples(*[MASKS] * n_tiers),
         chunks=st.tuples(*[st.integers(1, 4)] * n_tiers),
         windows=st.lists(WINDOWS, max_size=2).map(tuple),
+        dropped=st.integers(0, 2),
+        one_tree=st.booleans(),
     )
 )
 BLOCKS = st.lists(st.integers(0, 2**N_HOLDERS - 1) | st.just(2**N_HOLDERS - 1), max_size=40)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from itertools import groupby, takewhile
 
 from kvatlas.events.model import AllBlocksCleared, BlockRemoved, BlockStored, Event
@@ -76,38 +77,68 @@ class NaiveEngine:
 
 def naive_match(blocks: Sequence[int], layout: RankLayout, *, n_tokens: int, block_size: int) -> RankMatch:
     """Match a prompt with a rank, block by block; the holders of the bit mask `blocks[i]` hold block i."""
+    return _NaiveRank(blocks, layout, n_tokens, block_size).match()
 
-    def has(holders: int, block: int) -> bool:
-        return bool(holders) and block < len(blocks) and blocks[block] & holders == holders
 
-    def fastest(block: int) -> int | None:
-        return next((tier for tier, holders in enumerate(layout.tiers) if has(holders, block)), None)
+@dataclass
+class _NaiveRank:
+    blocks: Sequence[int]
+    layout: RankLayout
+    n_tokens: int
+    block_size: int
 
-    def leading(holders: int) -> int:
-        return sum(1 for _ in takewhile(lambda block: has(holders, block), range(len(blocks))))
+    def match(self) -> RankMatch:
+        tiers = self.layout.tiers
+        union = list(takewhile(lambda tier: tier is not None, map(self.fastest, range(len(self.blocks)))))
+        runs = [(tier, len(list(run))) for tier, run in groupby(union) if tier is not None]
+        return RankMatch.from_runs(tuple(map(self.leading, tiers)), runs, self.usable(len(union)))
 
-    def is_window_whole(end: int) -> bool:
+    def has(self, holders: int, block: int) -> bool:
+        return bool(holders) and block < len(self.blocks) and self.blocks[block] & holders == holders
+
+    def fastest(self, block: int) -> int | None:
+        tiers = enumerate(self.layout.tiers)
+        return next((tier for tier, holders in tiers if self.has(holders, block)), None)
+
+    def leading(self, holders: int) -> int:
+        return sum(1 for _ in takewhile(lambda block: self.has(holders, block), range(len(self.blocks))))
+
+    def is_window_whole(self, end: int) -> bool:
         return all(
-            has(window.holders, block)
-            for window in layout.windows
+            self.has(window.holders, block)
+            for window in self.layout.windows
             for block in range(max(0, end - window.n_blocks), end)
         )
 
-    def usable() -> int:
-        fast = min(leading(layout.tiers[0]), max(n_tokens - 1, 0) // block_size)
+    def usable(self, n_union: int) -> int:
+        layout, reusable = self.layout, max(self.n_tokens - 1, 0) // self.block_size
+        fast = max(0, min(self.leading(layout.tiers[0]), reusable) - layout.dropped)
+        if layout.one_tree:
+            end = min(n_union, reusable)
+            return end if (end - fast) * self.block_size >= 10 else fast
         if layout.windows:
-            return next((end for end in range(fast, 0, -1) if is_window_whole(end)), 0)
+            ends = range(fast, 0, -1)
+            return self.usable_of_hybrid(next((end for end in ends if self.is_window_whole(end)), 0))
         chunk = max(layout.chunks[1:], default=1)
         end = fast // chunk * chunk
-        while (end + chunk) * block_size <= n_tokens and any(
-            all(has(holders, block) for block in range(end, end + chunk)) for holders in layout.tiers[1:]
+        while (end + chunk) * self.block_size <= self.n_tokens and any(
+            all(self.has(holders, block) for block in range(end, end + chunk)) for holders in layout.tiers[1:]
         ):
             end += chunk
+        end -= layout.dropped * chunk
         return end if end - fast >= chunk else fast
 
-    union = list(takewhile(lambda tier: tier is not None, map(fastest, range(len(blocks)))))
-    return RankMatch.from_runs(
-        tuple(map(leading, layout.tiers)),
-        [(tier, len(list(run))) for tier, run in groupby(union) if tier is not None],
-        usable(),
-    )
+    def usable_of_hybrid(self, fast: int) -> int:
+        """Return whole blocks; tokens count, since the last token is always computed."""
+        size, end = self.block_size, fast
+        while len(self.layout.tiers) > 1 and self.has(self.layout.tiers[1], end):
+            end += 1
+        best = min(self.n_tokens - 1, end * size)
+        for _ in range(len(self.blocks) + 2):
+            for window in self.layout.windows:
+                n, last = window.n_slow_blocks, -(-best // size)
+                run = [self.has(window.slow_holders, block) for block in range(last)]
+                ends = [end for end in range(fast + n, last + 1) if all(run[end - n : end])]
+                gap = next((block for block in range(fast, last) if not run[block]), last)
+                best = min(best, max(ends, default=gap) * size)
+        return -(-best // size) if best >= (fast + 1) * size else fast

@@ -36,6 +36,7 @@ RANKS = st.lists(
         rank=st.integers(0, 3),
         block_size=st.sampled_from(SIZES),
         layout=LAYOUTS,
+        lookahead=st.just(0),
     ),
     max_size=8,
     unique_by=lambda planned: (planned.endpoint, planned.rank),
@@ -75,7 +76,7 @@ def test_every_endpoint_is_matched_on_its_best_rank(
     ranks: list[PlannedRank], blocks: tuple[list[int], list[int]], n_blocks: int, n_tokens: int
 ) -> None:
     held: dict[str, dict[int, Best]] = {}
-    for endpoint, rank, size, layout in ranks:
+    for endpoint, rank, size, layout, _ in ranks:
         n_keys = n_blocks * SIZES[0] // size
         match = naive_match(blocks[SIZES.index(size)][:n_keys], layout, n_tokens=n_tokens, block_size=size)
         held.setdefault(endpoint, {})[rank] = Best(rank, size, n_keys, match)

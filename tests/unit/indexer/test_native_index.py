@@ -39,7 +39,7 @@ def keys(*values: int) -> array[int]:
 PLACE = keys(0, 0, 1, 0)
 """Of a rank in row 0, without others."""
 
-ONE_TIER, TWO_TIERS = keys(1, 1, 0, 1, 0), keys(1, 2, 0, 1, 0, 1, 1)
+ONE_TIER, TWO_TIERS = keys(1, 0, 0, 1, 0, 1, 0), keys(1, 0, 0, 2, 0, 1, 0, 1, 1)
 """Packed layouts."""
 
 
@@ -297,12 +297,14 @@ MALFORMED_RANKS: dict[str, tuple[Any, Any, type[Exception]]] = {
     "rank_number": ([5], PLACE, TypeError),
     "part_of_a_number": ([b"1234567"], PLACE, ValueError),
     "empty": ([keys()], PLACE, ValueError),
-    "no_tiers": ([keys(1, 0, 0)], PLACE, ValueError),
-    "chunk_of_nothing": ([keys(0, 1, 0, 1, 0)], PLACE, ValueError),
-    "ends_early": ([keys(1, 1, 1, 1, 0)], PLACE, ValueError),
-    "many_holders": ([keys(1, 1, 0, 2**63, 0)], PLACE, ValueError),
-    "huge_holder": ([keys(1, 1, 0, 1, 2**32 - 1)], PLACE, ValueError),
-    "rest": ([keys(1, 1, 0, 1, 0, 7)], PLACE, ValueError),
+    "no_tiers": ([keys(1, 0, 0, 0, 0)], PLACE, ValueError),
+    "chunk_of_nothing": ([keys(0, 0, 0, 1, 0, 1, 0)], PLACE, ValueError),
+    "ends_early": ([keys(1, 0, 0, 1, 1, 1, 0)], PLACE, ValueError),
+    "many_holders": ([keys(1, 0, 0, 1, 0, 2**63, 0)], PLACE, ValueError),
+    "huge_holder": ([keys(1, 0, 0, 1, 0, 1, 2**32 - 1)], PLACE, ValueError),
+    "absurd_drop": ([keys(1, 2**31, 0, 1, 0, 1, 0)], PLACE, ValueError),
+    "no_truth_of_tree": ([keys(1, 0, 2, 1, 0, 1, 0)], PLACE, ValueError),
+    "rest": ([keys(1, 0, 0, 1, 0, 1, 0, 7)], PLACE, ValueError),
     "no_place": ([ONE_TIER], keys(), ValueError),
     "short_place": ([ONE_TIER], keys(0, 0, 1), ValueError),
     "second_place": ([ONE_TIER], PLACE + PLACE, ValueError),

@@ -125,7 +125,7 @@ class Predicting(RuleBasedStateMachine):
     @invariant()
     def nothing_is_left_of_what_does_not_count(self) -> None:
         assert len(self.predicted) == len(self.model)
-        assert set(self.predicted.block_sizes) == {known.size for known in self.model.values()}
+        assert set(self.predicted.keyings) == {(known.size, 0) for known in self.model.values()}
         keys = {(known.size, key) for known in self.model.values() for key in known.keys}
         assert self.predicted.n_keys == len(keys)
         assert self.predicted.n_keys <= self.bounds[0]

@@ -1,0 +1,59 @@
+"""Engines whose drafter computes the last matched block of a prompt again, which no event tells.
+
+vLLM with EAGLE, EAGLE3 or MTP does so unless its block hashes cover the next tokens too. Then every prediction is one block
+(or one chunk of a slower tier) too high.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from .audit import Audited, Verdict
+
+LABEL = "kvatlas.io/drops-last-block"
+"""Label of an endpoint that says so (`true` or `false`); without it, answers tell."""
+
+ENOUGH = 4
+"""Answers in a row, all wrong by exactly a block and none right, after which the rule changes."""
+
+
+class DroppedBlock:
+    """Whether one endpoint drops the last matched block, as its label says or its answers have shown.
+
+    Args:
+        labels: labels of the endpoint.
+    """
+
+    def __init__(self, labels: Mapping[str, str]) -> None:
+        said = labels.get(LABEL)
+        self._is_said = said in ("true", "false")
+        self.n_blocks = int(said == "true")
+        """Blocks dropped: 0 or 1."""
+        self._n_in_a_row = 0
+
+    @property
+    def meaning(self) -> str:
+        """What the rule means, for people."""
+        if self.n_blocks:
+            return "computes the last matched block of each prompt again, as engines with a drafter do"
+        return "reuses every matched block"
+
+    def learn(self, found: Audited, *, block_size: int, chunk_blocks: int) -> bool:
+        """Learn from an audited answer; return whether the rule has changed.
+
+        Args:
+            found: the answer.
+            block_size: tokens per block.
+            chunk_blocks: blocks that the slower tiers load together.
+        """
+        if self._is_said or found.verdict is Verdict.TOKENIZER:
+            return False
+        error = -found.error_tokens if self.n_blocks else found.error_tokens
+        if error in (block_size, chunk_blocks * block_size):
+            self._n_in_a_row += 1
+        elif not error and found.expected:
+            self._n_in_a_row = 0
+        if self._n_in_a_row < ENOUGH:
+            return False
+        self.n_blocks, self._n_in_a_row = 1 - self.n_blocks, 0
+        return True
