@@ -221,7 +221,8 @@ def _stored(get: Callable[[str], object]) -> BlockStored:
         kind=_name(get("kv_cache_spec_kind"), "bad_kind"),
         window=window if _is_count(window) and window else None,
         salt=_salt(get("cache_salt")),
-        lookahead=_lookahead(get("lookahead_token_ids"), tokens, len(hashes), block_size),
+        lookahead=_lookahead(get("lookahead_token_ids"), tokens, len(hashes), block_size)
+        or _next_of_pairs(get("token_ids")),
     )
 
 
@@ -282,6 +283,12 @@ def _lookahead(value: object, tokens: array[int], n_blocks: int, block_size: int
                 "bad_lookahead", f"the tokens after block {block - 1} are not those of the next block"
             )
     return followed[len(tokens) :]
+
+
+def _next_of_pairs(value: object) -> array[int] | None:
+    """Return the token after the last of (token, next token) pairs, which SGLang's pages with EAGLE consist of."""
+    last = cast("list[object]", value)[-1] if isinstance(value, list) and value else None
+    return _tokens(cast("list[object]", last)[1:2]) or None if isinstance(last, list) else None
 
 
 def _salt(value: object) -> str | None:

@@ -29,6 +29,7 @@ constexpr std::array<std::string_view, kNoField> kNames = {
 constexpr std::array<msgpack::ShortText, kNoField> kSentNames = {kNames[0], kNames[1], kNames[2], kNames[3], kNames[4], kNames[5],
                                                                 kNames[6], kNames[7], kNames[8], kNames[9], kNames[10]};
 constexpr msgpack::ShortText kSentType("type"), kSentStored("BlockStored"), kSentRemoved("BlockRemoved");
+constexpr std::array<std::string_view, 3> kUnused = {"locality", "ownership", "session_id"};
 constexpr std::array<Field, 11> kStoredOrder = {kHashes, kParent, kTokens, kBlockSize, kLoraId, kMedium, kLoraName, kExtraKeys,
                                                 kGroup, kCacheKind, kWindow};
 constexpr std::array<Field, 3> kRemovedOrder = {kHashes, kMedium, kGroup};
@@ -144,6 +145,14 @@ private:
             }
             const Item name = in_.next();
             if (name.kind != Kind::kText) return false;
+            if (name.data == "cache_salt" && event_.kind == EventKind::kStored) {
+                if (event_.salt.data() != nullptr || !this->name(event_.salt)) return false;
+                continue;
+            }
+            if (std::ranges::find(kUnused, name.data) != kUnused.end()) {
+                if (!skip_plain()) return false;
+                continue;
+            }
             while (expected < fields.size() && kNames[fields[expected]] != name.data) ++expected;
             if (expected == fields.size() || !read(fields[expected++])) return false;
         }

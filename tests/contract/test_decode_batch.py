@@ -84,6 +84,24 @@ def test_odd_values_are_read_alike(changed: dict[str, object], field: str, value
     assert same(msgspec.msgpack.encode([1.5, [STORED | changed | {field: value}, REMOVED], 0]))
 
 
+@pytest.mark.parametrize("changed", [{}, {"parent_block_hash": 5}, {"extra_keys": None}])
+@pytest.mark.parametrize(
+    "field", ["cache_salt", "session_id", "locality", "ownership", "lookahead_token_ids", "more"]
+)
+@pytest.mark.parametrize(
+    "value",
+    [
+        None, 0, -1, 1.5, True, "", "text", "Ä", "x" * 300, b"", b"\x05", [], [None], [0], [[]], [["a"]], {}, {"a": 1},
+        [[70_000], [5]], [[70_000, 2**32 - 1], [5, 6]], [[70_000], [5, 6]], [[1], [5]], [[70_000]], [[70_000], [2**32]],
+    ],
+)  # fmt: skip
+def test_newer_fields_are_read_alike(changed: dict[str, object], field: str, value: object) -> None:
+    known = STORED | changed
+    events = [{field: value} | known, known | {field: value}, {"type": "BlockStored", field: value} | known]
+    removed = {"type": "BlockRemoved", "block_hashes": [1], field: value}
+    assert same(msgspec.msgpack.encode([1.5, [*events, removed, REMOVED], 0]))
+
+
 ODD_BATCHES: dict[str, object] = {
     "integer_time": [1, []],
     "negative_time": [-1, []],
