@@ -18,6 +18,8 @@ class StreamCounters:
     """Batches dropped because their number is further ahead than a publisher can come."""
     disowned: int = 0
     """Live batches dropped because the publisher's own history does not have them."""
+    lying_stamps: int = 0
+    """Replays whose time stamps contradicted the live ones again within a minute; stamps are no evidence since then."""
     restarts: int = 0
     replays: int = 0
     replay_failures: int = 0

@@ -41,6 +41,7 @@ class BatchOrder(Generic[ItemT]):
         next_seq: number of the batch to release next; None if no batch was released and the first one is unknown.
         lost: whether batches of this life were given up.
         latest: newest time stamp that can be true; a later one is no evidence of a new life.
+        believes_stamps: whether time stamps are evidence at all.
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class BatchOrder(Generic[ItemT]):
         self.next_seq: int | None = position.next_seq
         self.lost: bool = position.lost
         self.latest = inf
+        self.believes_stamps: bool = True
         self._counters = counters
         self._stamps = BatchStamps(position.next_seq or 0, position.stamps, position.newest_stamp)
 
@@ -122,6 +124,8 @@ class BatchOrder(Generic[ItemT]):
             return Verdict.DOUBTFUL if self.next_seq and seq - self.next_seq > MAX_JUMP else Verdict.USUAL
         else:
             known = self._stamps.of(seq)
+        if not self.believes_stamps:
+            return Verdict.DOUBTFUL
         if known is None:
             return Verdict.NEW_LIFE if self._stamps.newest < ts <= self.latest else Verdict.DOUBTFUL
         if known == ts:

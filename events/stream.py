@@ -10,11 +10,11 @@ Source: vLLM ZmqEventPublisher; its ROUTER drops replies silently, so only conti
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from math import inf
-from typing import Generic, TypeVar
+from typing import Generic
 
+from .actions import Action, Apply, ItemT, RequestReplay, Reset
 from .counters import StreamCounters
 from .doubt import Doubt
 from .held import Held, HeldBatches
@@ -23,8 +23,6 @@ from .model import Seq
 from .order import BatchOrder, Verdict
 from .position import StreamPosition
 from .replay_request import ReplayRequest
-
-ItemT = TypeVar("ItemT")
 
 
 class Trust(StrEnum):
@@ -40,31 +38,6 @@ class Trust(StrEnum):
     """The connection is down; the engine may have changed since."""
     DARK = "dark"
     """No message has ever arrived."""
-
-
-@dataclass(frozen=True, slots=True)
-class Apply(Generic[ItemT]):
-    """Action: apply this batch. Every sequence number comes at most once per epoch, in order."""
-
-    seq: Seq
-    item: ItemT
-
-
-@dataclass(frozen=True, slots=True)
-class Reset:
-    """Action: forget everything learned from this publisher, because it started a new life."""
-
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class RequestReplay:
-    """Action: request every batch from `start` on, then report replies, their end, and the passing of time."""
-
-    start: Seq
-
-
-Action = Apply[ItemT] | Reset | RequestReplay
 
 
 class PublisherStream(Generic[ItemT]):
@@ -165,9 +138,13 @@ class PublisherStream(Generic[ItemT]):
 
     def restarted(self, reason: str) -> list[Action[ItemT]]:
         """Start a new life, on evidence from elsewhere (process start time, identity)."""
+        self._order.believes_stamps = True
+        return self._restarted(reason)
+
+    def _restarted(self, reason: str) -> list[Action[ItemT]]:
         self.epoch += 1
         self._order.clear()
-        self._doubt = Doubt(self._limits.max_doubtful)
+        self._doubt = Doubt(self._limits.max_doubtful, other_life_at=self._doubt.other_life_at)
         self._replay = None
         self._unverified = False
         self.counters.restarts += 1
@@ -224,7 +201,7 @@ class PublisherStream(Generic[ItemT]):
         verdict = self._order.judge(seq, ts, strict=self._can_replay)
         if verdict is Verdict.NEW_LIFE:
             return [
-                *self.restarted(f"sequence went back to {seq}"),
+                *self._restarted(f"sequence went back to {seq}"),
                 *self.live(seq, item, ts=ts, latest=latest, size_bytes=size_bytes),
             ]
         if verdict is Verdict.DOUBTFUL:
@@ -253,7 +230,10 @@ class PublisherStream(Generic[ItemT]):
         self._replay.empty = False
         self._replay.newest = max(self._replay.newest, seq)
         if self._order.judge(seq, ts, strict=self._can_replay) is Verdict.NEW_LIFE:
-            return self.restarted(f"replay answered with another life's batch {seq}")
+            if not self._doubt.stamps_lie(now):
+                return self._restarted(f"replay answered with another life's batch {seq}")
+            self._order.believes_stamps = False
+            self.counters.lying_stamps += 1
         if seq == self._replay.start:
             self._replay.has_witness |= self._replay.probing
             self._replay.probing = False
@@ -270,7 +250,7 @@ class PublisherStream(Generic[ItemT]):
         self._has_received = True
         if self._replay.probing and self._replay.empty:
             if not self._replay.same_connection:
-                return self.restarted(f"batch {self._replay.start} is no longer there")
+                return self._restarted(f"batch {self._replay.start} is no longer there")
             self._order.lost = True
         self._order.begin()
         actions: list[Action[ItemT]] = list(self._ready())
@@ -369,7 +349,7 @@ class PublisherStream(Generic[ItemT]):
         if self._can_replay and not self._doubt.asked:
             self._doubt.asked = True
             return self._ask(probing=bool(self._order.next_seq), routine=True)
-        return self.restarted(f"many batches in a row, such as {seq}, cannot follow the last one")
+        return self._restarted(f"many batches in a row, such as {seq}, cannot follow the last one")
 
     @property
     def _is_verifying(self) -> bool:

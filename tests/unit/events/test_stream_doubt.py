@@ -127,3 +127,38 @@ def test_reply_that_was_cut_off_leaves_partial_trust_and_goes_on() -> None:
     live(stream, shell, 21)
     assert shell.items == [0, 1, 2, 3, 4, 10, 20, 21]
     assert (stream.trust, stream.awaits_replay, stream.counters.replay_cuts) == (Trust.PARTIAL, False, 1)
+
+
+def lie(stream: PublisherStream[int], shell: Shell, *, times: int, every_s: float) -> None:
+    """Have a publisher publish a batch, and answer a routine check with the same batches at other times, again and again."""
+    for number in range(times):
+        live(stream, shell, stream.last_seq + 1 if stream.last_seq is not None else 0)
+        shell.take(stream.check())
+        for _ in range(LIMITS.max_attempts):
+            if stream.awaits_answer:
+                end = (stream.last_seq or 0) + 1
+                replay(stream, shell, *range(shell.requests[-1], end), life=number + 1, now=number * every_s)
+
+
+def test_publisher_whose_replays_have_other_times_is_believed_no_more() -> None:
+    stream, shell = joined()
+    lie(stream, shell, times=30, every_s=1.0)
+    assert (len(shell.resets), stream.counters.lying_stamps) == (1, 1)
+    assert (stream.trust, len(shell.items)) == (Trust.LIVE, (stream.last_seq or 0) + 1)
+
+
+def test_lives_that_are_far_apart_are_believed() -> None:
+    stream, shell = joined()
+    lie(stream, shell, times=3, every_s=61.0)
+    assert (len(shell.resets), stream.counters.lying_stamps) == (3, 0)
+
+
+def test_evidence_of_a_restart_from_elsewhere_makes_its_times_believed_again() -> None:
+    stream, shell = joined()
+    lie(stream, shell, times=3, every_s=1.0)
+    shell.take(stream.restarted("its process start time changed"))
+    replay(stream, shell, 0, 1, life=5, now=500.0)
+    shell.take(stream.check())
+    shell.resets.clear()
+    replay(stream, shell, 1, life=6, now=600.0)
+    assert shell.resets == ["replay answered with another life's batch 1"]
