@@ -40,7 +40,8 @@ class RankLedger(RankState):
     # -- events ---------------------------------------------------------------------------------------------------
 
     def apply(self, event: Event) -> None:
-        """Apply one event. Cost: O(its blocks), amortised."""
+        """Apply one event, the only one of its batch. Cost: O(its blocks), amortised."""
+        self._is_first = True
         for _ in self._steps_of(event):
             pass
 
@@ -55,7 +56,8 @@ class RankLedger(RankState):
         The index is consistent after each step. Steps that are left out leave the events applied in part.
         """
         if not isinstance(batch, LazyBatch):
-            for event in batch:
+            for position, event in enumerate(batch):
+                self._is_first = position == 0
                 yield from self._steps_of(event)
             return
         for position in range(batch.n_applied, batch.n_sent):
@@ -67,6 +69,7 @@ class RankLedger(RankState):
 
     def _apply_at(self, batch: LazyBatch, position: int) -> Generator[int, None, Event | None]:
         """Decode and apply one event of a batch; return it, None if it is unreadable."""
+        self._is_first = position == 0
         n_before = batch.n_decoded_bytes
         event = batch.event(position)
         yield (batch.n_decoded_bytes - n_before) // BYTES_PER_COST
@@ -124,9 +127,10 @@ class RankLedger(RankState):
     def _is_report(self, event: BlockStored, tier: TierId) -> bool:
         """Return whether the event tells again what the rank holds (`kv_cache_report_mode=full`), and adds no copy.
 
-        One or two blocks may really be there twice, and with several groups longer runs too.
+        A report is the first event of its batch: the same prompt computed twice at once is stored twice in one batch. One or
+        two blocks may really be there twice, and with several groups longer runs too.
         """
-        if tier != FASTEST or event.parent is not None or len(self._groups) != 1:
+        if not self._is_first or tier != FASTEST or event.parent is not None or len(self._groups) != 1:
             return False
         if len(event.hashes) < LEAST_REPORTED or self._blocks.holders is None:
             return False
@@ -172,13 +176,15 @@ class RankLedger(RankState):
             return False
         if tier == FASTEST:
             self._tells_extra_keys |= event.extra_keys is not None
-            if self._blocks.size.certain is None:
-                self._blocks.settle(event.block_size)
+            self._settle(event.block_size)
             if event.n_lookahead != self.lookahead:
                 self.lookahead = event.n_lookahead
                 self._changed()
-        elif self._blocks.size.certain is None or (event.extra_keys is None and self._tells_extra_keys):
+        elif event.extra_keys is None and self._tells_extra_keys:
             return False
+        elif self._blocks.size.certain is None:
+            # by the size in the engine's metrics; what the fastest tier tells later may show that inputs are missing
+            return event.block_size == self.block_size
         if event.block_size != self.block_size:
             self.counters.block_size_mismatches += 1
             return False

@@ -67,9 +67,11 @@ class RankBlocks:
         self._on_change()
 
     def settle(self, block_size: int) -> None:
-        """Start with a block size that events have shown."""
+        """Start with a block size that events have shown; blocks at the same size stay."""
+        is_same = self.size.in_use == block_size
         self.size.certain = block_size
-        self.reopen()
+        if not is_same:
+            self.reopen()
 
     def store(self, place: Place, keys: Sequence[BlockKey]) -> None:
         """Add one copy of each key."""

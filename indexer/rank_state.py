@@ -70,6 +70,8 @@ class RankState:
         self._pending = Pending()
         self._tells_extra_keys: bool = False
         self._one_tree: bool = False
+        self._is_first = True
+        """Whether the event being applied is the first of its batch."""
         self._dropped = 0
         self.lookahead = 0
 
@@ -96,6 +98,7 @@ class RankState:
         if self.learns_from_routing:
             self._blocks.size.settle()
         if self.block_size != before:
+            self._forget_keys()
             self._blocks.reopen()
 
     def without_events(self) -> None:
@@ -181,8 +184,11 @@ class RankState:
 
     def dump(self, *, now: float) -> SavedLedger:
         """Return everything learned, to be saved; `now` in monotonic seconds. Cost: O(hashes + residencies)."""
+        size = self._blocks.size
+        has_keys = size.certain is not None or len(self.hashes) > 0
         return SavedLedger(
-            block_size=self._blocks.size.certain,
+            block_size=size.certain,
+            told_size=size.expected if has_keys and size.certain is None else None,
             tells_extra_keys=self._tells_extra_keys,
             lookahead=self.lookahead,
             one_tree=self._one_tree,
@@ -192,13 +198,17 @@ class RankState:
             chunks=self._chunks.dump(),
             foreign=self._foreign.dump(),
             pending=self._pending.dump(),
-            holders=() if self._blocks.size.certain is None else self._blocks.known.dump(),
+            holders=self._blocks.known.dump() if has_keys else (),
         )
 
     def load(self, saved: SavedLedger, *, now: float) -> None:
         """Load a dump into this ledger, which must be empty, within its own bounds."""
         for change in self.sources.load(saved.sources, now=now):
             self._note(change)
+        if saved.block_size is not None:
+            self._blocks.settle(saved.block_size)
+        elif saved.told_size is not None:
+            self.use_block_size(saved.told_size)
         self._tells_extra_keys, self._one_tree = saved.tells_extra_keys, saved.one_tree
         self.lookahead = saved.lookahead
         self._groups.update(saved.groups)
@@ -208,8 +218,7 @@ class RankState:
         self._pending.load(saved.pending)
         for engine_hash in self._pending.hashes:
             self.hashes.table.expect(EngineHash(engine_hash))
-        if saved.block_size is not None:
-            self._blocks.settle(saved.block_size)
+        if saved.holders:
             self._blocks.known.load(saved.holders)
 
     # -- changes --------------------------------------------------------------------------------------------------
@@ -224,6 +233,20 @@ class RankState:
             # an inferred tier borrows the fastest tier's bound only while it is inferred
             self.set_capacity(change.tier, None)
         self._on_source(change)
+
+    def _settle(self, block_size: int) -> None:
+        """Take the block size that events of the fastest tier show, if none has yet."""
+        if self._blocks.size.certain is not None:
+            return
+        if self.block_size not in (None, block_size):
+            self._forget_keys()
+        self._blocks.settle(block_size)
+
+    def _forget_keys(self) -> None:
+        """Forget the keys of slower tiers' blocks, learned at a block size that was expected and is wrong."""
+        self.hashes.clear()
+        self._chunks.clear()
+        self._foreign.clear()
 
     def _changed(self) -> None:
         """Invalidate the layout and the routes of the native core."""

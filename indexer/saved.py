@@ -30,6 +30,7 @@ class SavedLedger(Saved, frozen=True):
         holders: contents of every place.
         lookahead: tokens after a block that belong to its key.
         one_tree: whether the engine keeps one tree of pages over all its tiers.
+        told_size: tokens per block by which the blocks of slower tiers are known; None if `block_size` is.
     """
 
     block_size: Annotated[int, Meta(ge=1, lt=2**31)] | None
@@ -43,10 +44,15 @@ class SavedLedger(Saved, frozen=True):
     holders: tuple[tuple[Place, HolderColumns], ...]
     lookahead: Annotated[int, Meta(ge=0, le=64)] = 0
     one_tree: bool = False
+    told_size: Annotated[int, Meta(ge=1, lt=2**31)] | None = None
 
     def __post_init__(self) -> None:
         """Raise ValueError if there are blocks but no block size."""
-        if self.block_size is None and (self.hashes.hashes or self.foreign.hashes or self.holders):
+        if (
+            self.block_size is None
+            and self.told_size is None
+            and (self.hashes.hashes or self.foreign.hashes or self.holders)
+        ):
             raise ValueError("the ledger holds blocks but has no block size")
 
     @property

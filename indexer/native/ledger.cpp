@@ -219,7 +219,7 @@ bool Ledger::take_stored(Index::Writer& index, const Batch& batch, const Event& 
     if (event.n_hashes == 0) return true;
     const auto hashes = batch.hashes(event);
     if (look_up(hashes)) {
-        if (is_report(index, event, *route)) return false;
+        if (done.position == 0 && is_report(index, event, *route)) return false;
     } else if (!learns || !learn(batch, event)) {
         return false;
     }

@@ -99,17 +99,41 @@ def test_new_life_goes_by_what_was_told_last(atlas: Atlas, core: IndexCore) -> N
     assert held(atlas)[0] == 2
 
 
-@pytest.mark.parametrize("size", [pytest.param(BLOCK, id="same"), pytest.param(2 * BLOCK, id="as_a_chunk")])
-def test_slower_tier_is_not_read_by_a_told_size(atlas: Atlas, core: IndexCore, size: int) -> None:
-    """Events may omit inputs of the hash, and only those of the fastest tier show whether they do."""
+def test_slower_tier_is_read_by_a_told_size(atlas: Atlas, core: IndexCore) -> None:
     told(atlas, BLOCK)
-    tell(atlas, core, store(2, medium="CPU", size=size))
+    tell(atlas, core, store(2, medium="CPU"))
+    assert held(atlas) == (BLOCK, {"gpu": 0, "cpu": 2, "disk": 0})
+    assert atlas.dump("e", 0, now=0.0).block_size is None, "nothing certain is known"
+
+    tell(atlas, core, store(2))
+
+    assert held(atlas) == (BLOCK, {"gpu": 2, "cpu": 2, "disk": 0})
+
+
+def test_slower_tier_is_not_read_by_another_size_than_the_told_one(atlas: Atlas, core: IndexCore) -> None:
+    told(atlas, BLOCK)
+    tell(atlas, core, store(2, medium="CPU", size=2 * BLOCK))
     ledger = atlas.ledger("e", 0)
     assert (ledger.residencies(TierId(1)), ledger.n_pending) == (0, 2)
 
-    tell(atlas, core, store(2, size=size))
+    tell(atlas, core, store(2, size=2 * BLOCK))
 
-    assert held(atlas) == (size, {"gpu": 2, "cpu": 2, "disk": 0})
+    assert held(atlas) == (2 * BLOCK, {"gpu": 2, "cpu": 2, "disk": 0})
+
+
+@pytest.mark.parametrize("shown_by", ["metrics", "events"])
+def test_blocks_read_by_a_told_size_go_when_it_was_wrong(
+    atlas: Atlas, core: IndexCore, shown_by: str
+) -> None:
+    told(atlas, BLOCK)
+    tell(atlas, core, store(2, medium="CPU"))
+
+    if shown_by == "metrics":
+        told(atlas, OTHER)
+        assert held(atlas) == (OTHER, {"gpu": 0, "cpu": 0, "disk": 0})
+    tell(atlas, core, store(2, size=2 * BLOCK))
+
+    assert held(atlas) == (2 * BLOCK, {"gpu": 2, "cpu": 0, "disk": 0})
 
 
 def test_shared_tier_is_there_for_an_endpoint_before_its_first_event(atlas: Atlas, core: IndexCore) -> None:
