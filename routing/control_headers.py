@@ -50,9 +50,9 @@ def objective(headers: Mapping[str, str]) -> str:
     return _first(headers, _OBJECTIVE)
 
 
-def fairness_id(headers: Mapping[str, str]) -> str:
-    """Return the fairness id that the request counts for."""
-    return _first(headers, _FAIRNESS_ID) or DEFAULT_FAIRNESS_ID
+def fairness_id(headers: Mapping[str, str], identity: str = "") -> str:
+    """Return the fairness id that the request counts for; without header `identity`, if it is not empty."""
+    return _first(headers, _FAIRNESS_ID) or identity[:MAX_ID_CHARS] or DEFAULT_FAIRNESS_ID
 
 
 def model_rewrite(headers: Mapping[str, str]) -> str:

@@ -95,11 +95,12 @@ class Picker(Router):
     def route(self, request: RoutingRequest) -> Eventual[RoutingResult]:
         """Return the endpoints for `request`, or why there are none. Never raises for bad input."""
         started = time.perf_counter()
-        origin = origin_of(request, self.policy.admission)
-        refusal = self.policy.admission.check(origin.priority, self.fleet)
+        policy = self.policy
+        origin = origin_of(request, policy)
+        refusal = policy.admission.check(origin.priority, self.fleet)
         if refusal is not None:
             return Known(self.records.counted(refusal, started))
-        read = self._bodies.read(request)
+        read = self._bodies.read(request, policy.requests)
         result = read.then(partial(self._read, request, origin))
         return result.map(partial(self.records.counted, started=started))
 
@@ -150,7 +151,7 @@ class Picker(Router):
         records.decided(decision, origin.request_id)
         if not decision.picked:
             return NONE_LEFT
-        return self._dispatcher.dispatch(policy.profile, view, prefix, decision, read.rewrite, repeat)
+        return self._dispatcher.dispatch(policy, view, prefix, decision, read.rewrite, repeat)
 
 
 def _model_of(prompt: Prompt | None) -> str:

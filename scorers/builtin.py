@@ -22,6 +22,7 @@ from .core.registry import Registry
 from .filters import decode_role, label_selector, prefix_cache_affinity, utilization
 from .latency import cost
 from .pickers import max_score, random_choice, weighted_random
+from .requests import agent_identity, attribute_reporter, models_responder, session_id
 
 
 def builtin_registry() -> Registry:
@@ -50,6 +51,10 @@ def builtin_registry() -> Registry:
         weighted_random,
         random_choice,
         producers,
+        agent_identity,
+        session_id,
+        attribute_reporter,
+        models_responder,
     ):
         plugin.register(registry)
     return registry

@@ -11,6 +11,7 @@ from google.protobuf.struct_pb2 import Struct, Value
 
 from ...routing.control_headers import DESTINATION_HEADER, DROPPED_REASON_HEADER
 from ...routing.router import Refusal
+from ...scorers.core.around import Attribute
 from ..errors import refusal_text, status_of
 from . import ext_proc_pb2 as pb
 from .body_frame import field
@@ -132,6 +133,28 @@ def refused(refusal: Refusal) -> bytes:
             body=refusal_text(refusal).encode(),
         )
     ).SerializeToString()
+
+
+def with_attributes(replies: Replies, attributes: Iterable[Attribute]) -> Replies:
+    """Return the same replies, with numbers in the dynamic metadata of the last one; later ones of a name win."""
+    structs: dict[str, Struct] = {}
+    for each in attributes:
+        structs.setdefault(each.namespace, Struct()).fields[each.name].number_value = each.value
+    metadata = Struct(fields={name: Value(struct_value=each) for name, each in structs.items()})
+    # Protobuf reads messages that follow each other as one.
+    more = pb.ProcessingResponse(dynamic_metadata=metadata).SerializeToString()
+    *before, last = replies
+    if isinstance(last, LongReply):
+        return (*before, LongReply(last.n_bytes, _with_last(last.messages, more)))
+    return (*before, last + more)
+
+
+def _with_last(messages: Iterator[bytes], more: bytes) -> Iterator[bytes]:
+    message = next(messages)
+    for following in messages:
+        yield message
+        message = following
+    yield message + more
 
 
 def pieces(body: bytes) -> Iterator[tuple[bytes, bool]]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from ..errors import ParametersError, UnknownName
+from .around import SessionSource
 from .prefix_source import OneTier, PrefixSource
 
 
@@ -27,11 +28,13 @@ class BuildContext:
         tiers: names of the configured tiers, fastest first.
         sources: name of a prefix producer -> source of its matches.
         own: source that the plugin's own parameters describe, None if they describe none.
+        sessions: name of a session producer -> source of sessions.
     """
 
     tiers: tuple[str, ...] = ()
     sources: Mapping[str, PrefixSource] = field(default_factory=dict[str, PrefixSource])
     own: PrefixSource | None = None
+    sessions: Mapping[str, SessionSource] = field(default_factory=dict[str, SessionSource])
 
     def known_tier(self, tier: str, key: str = "tier") -> str:
         """Return `tier`, which the parameter `key` names, if it is configured.
