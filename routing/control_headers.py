@@ -66,6 +66,11 @@ def only_if_cached(headers: Mapping[str, str]) -> bool:
     return prefer is not None and "if-available" in (each.strip().lower() for each in prefer.split(","))
 
 
+def asks_for_models(path: str, headers: Mapping[str, str]) -> bool:
+    """Return whether a request is for the list of models: `GET /v1/models`."""
+    return headers.get(":method") == "GET" and path.partition("?")[0].removesuffix("/") == "/v1/models"
+
+
 def traceparent(headers: Mapping[str, str]) -> str:
     """Return the W3C trace context of the request, empty if it is missing or malformed."""
     value = headers.get("traceparent")

@@ -131,8 +131,15 @@ class Refusal:
     dropped_reason: str | None = None
 
 
-RoutingResult: TypeAlias = Route | Refusal
-"""The destination of a request, or a refusal."""
+@dataclass(frozen=True, slots=True)
+class LocalResponse:
+    """A response in place of an engine's: status 200 and a JSON body."""
+
+    body: bytes
+
+
+RoutingResult: TypeAlias = Route | Refusal | LocalResponse
+"""The destination of a request, or a response that needs none."""
 
 
 class Router(Protocol):

@@ -122,15 +122,32 @@ def response_headers_with(headers: HeaderFields) -> bytes:
     ).SerializeToString()
 
 
-def refused(refusal: Refusal) -> bytes:
-    """Return an immediate response, which Envoy sends to the client in place of an engine's."""
+def refused(refusal: Refusal, *, is_grpc: bool = False) -> bytes:
+    """Return an immediate response, which Envoy sends to the client in place of an engine's.
+
+    Args:
+        refusal: what the client is told.
+        is_grpc: whether the client speaks gRPC: Envoy would tell it INTERNAL for a bad request.
+    """
     reason = refusal.dropped_reason
     headers = _options([(DROPPED_REASON_HEADER, reason.encode())]) if reason else None
+    status = status_of(refusal.code)
     return pb.ProcessingResponse(
         immediate_response=pb.ImmediateResponse(
-            status=pb.HttpStatus(code=status_of(refusal.code).http),
+            status=pb.HttpStatus(code=status.http),
             headers=pb.HeaderMutation(set_headers=headers) if headers else None,
             body=refusal_text(refusal).encode(),
+            grpc_status=pb.GrpcStatus(status=status.grpc.value[0]) if is_grpc else None,
+        )
+    ).SerializeToString()
+
+
+def local_response(body: bytes) -> bytes:
+    """Return an immediate response with status 200 and a JSON body."""
+    headers = _options([("content-type", b"application/json")])
+    return pb.ProcessingResponse(
+        immediate_response=pb.ImmediateResponse(
+            status=pb.HttpStatus(code=200), headers=pb.HeaderMutation(set_headers=headers), body=body
         )
     ).SerializeToString()
 

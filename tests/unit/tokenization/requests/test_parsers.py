@@ -78,9 +78,9 @@ def test_json_inside_of_a_message_is_read_as_by_its_own_path() -> None:
     raw = parser.parse(f"{VERTEX}RawPredict", wrapped({"model": "m", "input": "hi"}))
     assert (chat.model, type(chat.prompt)) == ("m", ChatPrompt)
     assert (raw.model, type(raw.prompt)) == ("m", ChatPrompt)
-    with pytest.raises(BodyFormatError, match="^ChatCompletionsRequest has no HttpBody"):
+    with pytest.raises(BodyFormatError, match=r"^ChatCompletionsRequest has no HttpBody"):
         parser.parse(f"{VERTEX}ChatCompletions", frame(content(1, b"e")))
-    with pytest.raises(BodyFormatError, match="^invalid or unsupported gRPC payload: "):
+    with pytest.raises(BodyFormatError, match=r"^invalid or unsupported gRPC payload: "):
         parser.parse(f"{VERTEX}ChatCompletions", b"@")
 
 
