@@ -81,7 +81,7 @@ def request(send: Json, request_id: str) -> Sent:
 
 def response(respond: Json) -> Sent:
     """Return the messages of a recorded response."""
-    said: list[object] = respond.get("chunks", PLAIN_ANSWER["chunks"])
+    said: list[object] = (PLAIN_ANSWER | respond)["chunks"]
     chunks = [_bytes(each) for each in said]
     last = respond.get("last", "data")
     kind = respond.get("content_type", "application/json")
