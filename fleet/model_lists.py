@@ -76,7 +76,7 @@ class ModelLists:
 
     async def follow(self) -> None:
         """Request the lists that are due, until cancelled."""
-        import aiohttp  # noqa: PLC0415 - see above
+        import aiohttp
 
         while not self._is_wanted():  # noqa: ASYNC110 - a configuration in force may begin to want them
             await asyncio.sleep(ROUND_S)
@@ -112,7 +112,7 @@ class ModelLists:
 
     async def _request(self, session: aiohttp.ClientSession, url: str) -> tuple[ModelEntry, ...] | None:
         """Return the list of one endpoint, None if it has none that can be read."""
-        import aiohttp  # noqa: PLC0415 - see above
+        import aiohttp
 
         try:
             async with session.get(f"{url}/v1/models", allow_redirects=False) as response:
