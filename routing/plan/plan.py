@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeVar, cast, runtime_checkable
 
 import msgspec
 
 from ...configs.decode import decode
+from ...configs.discovery import DEFAULT_NAMESPACE
+from ...configs.engines import attribute_names
 from ...configs.errors import KeyPath, Problem
 from ...configs.schema import KVAtlasConfig, PluginConfig, ProfilePluginConfig
 from ...configs.words import nearest
 from ...scorers.builtin import builtin_registry
 from ...scorers.core.base import Filter, Picker, Scorer
 from ...scorers.core.max_score import MaxScorePicker
-from ...scorers.core.params import BuildContext, PluginParams
+from ...scorers.core.params import BuildContext, PluginParams, Remarks, RequestAttribute
 from ...scorers.core.prefix_source import PrefixProducer
 from ...scorers.core.profile import Profile
 from ...scorers.core.registry import Plugins
 from ...scorers.errors import ParametersError, ProfileError
+from ...scorers.topology_extractor import TopologyExtractorParams
 from ...scorers.weights import default_profile
 from ..errors import PluginLoadError, SchedulingError
 from .entry_points import add_offered, offered_types
@@ -113,6 +116,10 @@ def known_types() -> set[str]:
     return registered | offered_types() | NO_EFFECT.keys()
 
 
+_DECIDING = frozenset({"filter", "scorer", "picker"})
+"""Kinds of plugins that a profile may have."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Declared:
     """An entry of `plugins` with valid parameters."""
@@ -124,8 +131,8 @@ class _Declared:
 
     @property
     def decides(self) -> bool:
-        """Whether it can be in a profile, as all but producers can."""
-        return any(kind != "producer" for kind in self.params)
+        """Whether it can be in a profile."""
+        return not _DECIDING.isdisjoint(self.params)
 
 
 @dataclass(slots=True)
@@ -163,7 +170,7 @@ class _Planner:
             else:
                 self._declare(("plugins", number), plugin)
         produced = produced_tiers(self._producers(), self._config)
-        profile = self._profile(produced)
+        profile = self._profile(self._context(produced))
         if self._problems or profile is None:
             raise SchedulingError(self._problems)
         config = msgspec.structs.replace(
@@ -217,19 +224,46 @@ class _Planner:
             if isinstance(params, _DescribesIndex) and (producer := params.producer()) is not None
         }
 
-    def _profile(self, produced: ProducedTiers) -> Profile | None:
+    def _context(self, produced: ProducedTiers) -> BuildContext:
+        """Return what every plugin may read."""
+        params = [
+            (name, each) for name, declared in self._declared.items() for each in declared.params.values()
+        ]
+        return BuildContext(
+            tuple(tier.name for tier in produced.tiers),
+            produced.sources,
+            namespace=self._config.endpoints.kubernetes.namespace or DEFAULT_NAMESPACE,
+            request_attributes={name: each for name, each in params if isinstance(each, RequestAttribute)},
+            topologies={
+                name: each.topology() for name, each in params if isinstance(each, TopologyExtractorParams)
+            },
+            attributes=attribute_names(self._config.metrics_scrape),
+        )
+
+    def _profile(self, context: BuildContext) -> Profile | None:
         parts = _Parts()
         for path, reference in self._references():
             self._used.append(reference)
-            self._add(parts, path, reference, produced)
+            own = context.sources.get(reference.plugin_ref)
+            self._add(parts, path, reference, replace(context, own=own))
         if self._problems:
             return None
+        self._notes += self._remarks(context)
         picker = parts.pickers[0] if parts.pickers else MaxScorePicker()
         try:
             return Profile(parts.scorers, picker, parts.filters)
         except ProfileError as error:
             self._problems.append(Problem(str(error), ("schedulingProfiles", 0)))
             return None
+
+    def _remarks(self, context: BuildContext) -> Iterator[str]:
+        """Yield what has no effect in the parameters of the profile's plugins."""
+        for reference in self._used:
+            declared = self._declared[reference.plugin_ref]
+            for params in {type(each): each for each in declared.params.values()}.values():
+                if isinstance(params, Remarks):
+                    for remark in params.remarks(context):
+                        yield f"plugin {reference.plugin_ref}: {remark}"
 
     def _references(self) -> Iterator[tuple[KeyPath, ProfilePluginConfig]]:
         """Yield the plugins of the profile, each with its path; without a profile, all that can be in one."""
@@ -247,15 +281,13 @@ class _Planner:
                 yield declared.path, ProfilePluginConfig(plugin_ref=name)
 
     def _add(
-        self, parts: _Parts, path: KeyPath, reference: ProfilePluginConfig, produced: ProducedTiers
+        self, parts: _Parts, path: KeyPath, reference: ProfilePluginConfig, context: BuildContext
     ) -> None:
         name, registry = reference.plugin_ref, self._registry
         declared = self._declared.get(name)
         if declared is None:
             self._report_other_kind(path, name)
             return
-        own = produced.sources.get(name)
-        context = BuildContext(tuple(tier.name for tier in produced.tiers), produced.sources, own)
         if (built := self._built(registry.filters, declared, context)) is not None:
             parts.filters.append((name, built))
         if (scorer := self._built(registry.scorers, declared, context)) is not None:

@@ -10,6 +10,7 @@ from ..errors import RegistryError
 from .base import Filter, Picker, Scorer
 from .params import BuildContext, PluginParams
 from .prefix_source import PrefixProducer
+from .topology import Topology
 
 P = TypeVar("P", bound=PluginParams)
 T = TypeVar("T")
@@ -34,7 +35,7 @@ class Plugins(Generic[T]):
     """The plugins of one kind, by type.
 
     Args:
-        kind: `scorer`, `filter`, `picker` or `producer`, for messages.
+        kind: `scorer`, `filter`, `picker`, `producer` or `extractor`, for messages.
     """
 
     def __init__(self, kind: str) -> None:
@@ -69,8 +70,11 @@ class Registry:
         self.scorers: Plugins[Scorer] = Plugins("scorer")
         self.pickers: Plugins[Picker] = Plugins("picker")
         self.producers: Plugins[PrefixProducer] = Plugins("producer")
+        self.extractors: Plugins[Topology] = Plugins("extractor")
 
     @property
-    def kinds(self) -> tuple[Plugins[Filter], Plugins[Scorer], Plugins[Picker], Plugins[PrefixProducer]]:
+    def kinds(
+        self,
+    ) -> tuple[Plugins[Filter], Plugins[Scorer], Plugins[Picker], Plugins[PrefixProducer], Plugins[Topology]]:
         """Return the plugins of all kinds."""
-        return self.filters, self.scorers, self.pickers, self.producers
+        return self.filters, self.scorers, self.pickers, self.producers, self.extractors
