@@ -65,6 +65,7 @@ class Fleet:
         self.forgotten: list[Callable[[str], None]] = []
         """Callbacks, called with the name of every endpoint that is removed."""
         self._table = FleetTable({})
+        self._table.use_attributes(settings.engines.attributes)
         loads.listen(self._table.set_load)
         self.subscriptions = Subscriptions(
             subscriber, atlas=atlas, predictions=self.predictions, metrics=metrics, table=self._table
@@ -307,6 +308,7 @@ class Fleet:
         """Replace the settings; `shrinking` then evicts what smaller tiers cannot hold."""
         self.settings = settings
         self._use_credits()
+        self._table.use_attributes(settings.engines.attributes)
         self.predictions.ttl_s = settings.predict_s
         self._bounds.configure(settings)
         for endpoint in self:

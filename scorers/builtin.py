@@ -5,6 +5,8 @@ from __future__ import annotations
 from . import (
     active_request,
     context_length,
+    endpoint_attribute,
+    header_label_affinity,
     kv_cache_utilization,
     load_aware,
     lora_affinity,
@@ -17,9 +19,21 @@ from . import (
     session_affinity,
     tiered_prefix_cache,
     token_load,
+    topology_affinity,
+    topology_extractor,
 )
 from .core.registry import Registry
-from .filters import decode_role, label_selector, prefix_cache_affinity, utilization
+from .filters import (
+    by_label,
+    decode_role,
+    header_based_testing,
+    label_selector,
+    prefix_cache_affinity,
+    utilization,
+)
+from .filters import endpoint_attribute as attribute_filter
+from .filters import session_affinity as session_filter
+from .filters import topology_affinity as topology_filter
 from .latency import cost
 from .pickers import max_score, random_choice, weighted_random
 from .requests import agent_identity, attribute_reporter, models_responder, session_id
@@ -41,9 +55,18 @@ def builtin_registry() -> Registry:
         cost,
         lora_affinity,
         session_affinity,
+        endpoint_attribute,
+        header_label_affinity,
+        topology_affinity,
+        topology_extractor,
         no_hit_lru,
         context_length,
         label_selector,
+        by_label,
+        attribute_filter,
+        header_based_testing,
+        session_filter,
+        topology_filter,
         decode_role,
         utilization,
         prefix_cache_affinity,

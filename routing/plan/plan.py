@@ -9,18 +9,20 @@ from typing import Protocol, TypeVar, cast, runtime_checkable
 import msgspec
 
 from ...configs.decode import decode
+from ...configs.discovery import DEFAULT_NAMESPACE
+from ...configs.engines import attribute_names
 from ...configs.errors import KeyPath, Problem
 from ...configs.schema import KVAtlasConfig, PluginConfig, ProfilePluginConfig
 from ...configs.words import nearest
 from ...scorers.builtin import builtin_registry
-from ...scorers.core.around import SessionSource
 from ...scorers.core.base import Filter, Picker, Scorer
 from ...scorers.core.max_score import MaxScorePicker
-from ...scorers.core.params import BuildContext, PluginParams
+from ...scorers.core.params import BuildContext, PluginParams, Remarks, RequestAttribute
 from ...scorers.core.prefix_source import PrefixProducer
 from ...scorers.core.profile import Profile
-from ...scorers.core.registry import Plugins, Registry
+from ...scorers.core.registry import Plugins
 from ...scorers.errors import ParametersError, ProfileError
+from ...scorers.topology_extractor import TopologyExtractorParams
 from ...scorers.weights import default_profile
 from ...tokenization.requests.parsers import PARSERS, BodyParser
 from ..errors import PluginLoadError, SchedulingError
@@ -128,7 +130,8 @@ def _request_policy(config: KVAtlasConfig) -> RequestPolicy:
     return RequestPolicy(parser, propagates_priority=config.request_handler.propagate_priority)
 
 
-_IN_PROFILE = frozenset(kind.kind for kind in Registry().kinds if kind.in_profile)
+_DECIDING = frozenset({"filter", "scorer", "picker"})
+"""Kinds of plugins that a profile may have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +146,7 @@ class _Declared:
     @property
     def decides(self) -> bool:
         """Whether it can be in a profile."""
-        return bool(_IN_PROFILE & self.params.keys())
+        return not _DECIDING.isdisjoint(self.params)
 
 
 @dataclass(slots=True)
@@ -166,7 +169,6 @@ class _Planner:
         self._all_built: dict[tuple[str, str], BuiltPlugin] = {}
         self._notes: list[str] = []
         self._problems: list[Problem] = []
-        self._sessions: dict[str, SessionSource] = {}
 
     def plan(self) -> Plan:
         """Return the plan.
@@ -185,7 +187,7 @@ class _Planner:
         self._notes += unnamed_parsers(self._config)
         produced = produced_tiers(self._producers(), self._config)
         requests = self._requests()
-        profile = self._profile(produced)
+        profile = self._profile(self._context(produced))
         if self._problems or profile is None:
             raise SchedulingError(self._problems)
         config = msgspec.structs.replace(
@@ -194,9 +196,9 @@ class _Planner:
         return Plan(config, profile, tuple(self._notes), tuple(self._used), self._all_built, requests)
 
     def _requests(self) -> RequestPolicy:
-        """Build the plugins that act in every request. Sessions come first: others refer to them."""
+        """Build the plugins that act in every request, and check those from whose parameters attributes are read."""
         registry = self._registry
-        self._sessions = dict(self._acting(registry.sessions))
+        self._acting(registry.attributes)
         return replace(
             _request_policy(self._config),
             identities=tuple(plugin for _, plugin in self._acting(registry.identities)),
@@ -257,19 +259,46 @@ class _Planner:
             if isinstance(params, _DescribesIndex) and (producer := params.producer()) is not None
         }
 
-    def _profile(self, produced: ProducedTiers) -> Profile | None:
+    def _context(self, produced: ProducedTiers) -> BuildContext:
+        """Return what every plugin may read."""
+        params = [
+            (name, each) for name, declared in self._declared.items() for each in declared.params.values()
+        ]
+        return BuildContext(
+            tuple(tier.name for tier in produced.tiers),
+            produced.sources,
+            namespace=self._config.endpoints.kubernetes.namespace or DEFAULT_NAMESPACE,
+            request_attributes={name: each for name, each in params if isinstance(each, RequestAttribute)},
+            topologies={
+                name: each.topology() for name, each in params if isinstance(each, TopologyExtractorParams)
+            },
+            attributes=attribute_names(self._config.metrics_scrape),
+        )
+
+    def _profile(self, context: BuildContext) -> Profile | None:
         parts = _Parts()
         for path, reference in self._references():
             self._used.append(reference)
-            self._add(parts, path, reference, produced)
+            own = context.sources.get(reference.plugin_ref)
+            self._add(parts, path, reference, replace(context, own=own))
         if self._problems:
             return None
+        self._notes += self._remarks(context)
         picker = parts.pickers[0] if parts.pickers else MaxScorePicker()
         try:
             return Profile(parts.scorers, picker, parts.filters)
         except ProfileError as error:
             self._problems.append(Problem(str(error), ("schedulingProfiles", 0)))
             return None
+
+    def _remarks(self, context: BuildContext) -> Iterator[str]:
+        """Yield what has no effect in the parameters of the profile's plugins."""
+        for reference in self._used:
+            declared = self._declared[reference.plugin_ref]
+            for params in {type(each): each for each in declared.params.values()}.values():
+                if isinstance(params, Remarks):
+                    for remark in params.remarks(context):
+                        yield f"plugin {reference.plugin_ref}: {remark}"
 
     def _references(self) -> Iterator[tuple[KeyPath, ProfilePluginConfig]]:
         """Yield the plugins of the profile, each with its path; without a profile, all that can be in one."""
@@ -287,16 +316,13 @@ class _Planner:
                 yield declared.path, ProfilePluginConfig(plugin_ref=name)
 
     def _add(
-        self, parts: _Parts, path: KeyPath, reference: ProfilePluginConfig, produced: ProducedTiers
+        self, parts: _Parts, path: KeyPath, reference: ProfilePluginConfig, context: BuildContext
     ) -> None:
         name, registry = reference.plugin_ref, self._registry
         declared = self._declared.get(name)
         if declared is None:
             self._report_other_kind(path, name)
             return
-        own = produced.sources.get(name)
-        tiers = tuple(tier.name for tier in produced.tiers)
-        context = BuildContext(tiers, produced.sources, own, self._sessions)
         if (built := self._built(registry.filters, declared, context)) is not None:
             parts.filters.append((name, built))
         if (scorer := self._built(registry.scorers, declared, context)) is not None:

@@ -19,14 +19,6 @@ class IdentityReader(Protocol):
         ...
 
 
-class SessionSource(Protocol):
-    """Plugin from which others take the session of a request."""
-
-    def session_id(self, headers: Mapping[str, str]) -> str:
-        """Return the id, empty if the request has none; `headers` are lower-case name -> value."""
-        ...
-
-
 class UsageCounts(NamedTuple):
     """Tokens of a request that has ended, 0 if the engine did not count them.
 

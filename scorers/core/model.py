@@ -33,6 +33,7 @@ class Load(msgspec.Struct, frozen=True, gc=False):
         kv_utilization: part of the GPU blocks that running requests hold, 0 to 1.
         updated_at: monotonic seconds of the scrape.
         adapters: LoRA adapters, None if the engine does not report them.
+        attributes: further series by attribute, NaN if the engine does not report it; None if none are configured.
     """
 
     waiting: int
@@ -40,6 +41,7 @@ class Load(msgspec.Struct, frozen=True, gc=False):
     kv_utilization: float
     updated_at: float
     adapters: Adapters | None = None
+    attributes: Mapping[str, float] | None = None
 
     def age_s(self, now: float) -> float:
         """Return the seconds since the scrape, never negative."""
@@ -75,6 +77,7 @@ class Candidate(msgspec.Struct, frozen=True, gc=False):
         credit: trust in the endpoint's prefix, 0 to 1; multiplies prefix scores.
         in_flight: requests that were sent there and have not ended.
         trust: trust in the events from which the prefix is known.
+        attributes: scraped attributes that are known, by name.
     """
 
     name: str
@@ -85,6 +88,7 @@ class Candidate(msgspec.Struct, frozen=True, gc=False):
     credit: float = 1.0
     in_flight: InFlightLoad = IDLE
     trust: Trust = Trust.DARK
+    attributes: Mapping[str, float] = {}
 
     def uncached_tokens(self, request: RequestView) -> int:
         """Return the prompt tokens that the endpoint is expected to compute, 0 if the prompt was not tokenized."""
@@ -100,12 +104,14 @@ class RequestView(msgspec.Struct, frozen=True, gc=False):
         now: monotonic seconds.
         n_tokens: prompt tokens, 0 if the prompt was not tokenized.
         headers: lower-case name -> value; empty if the request did not come by HTTP.
+        peer_labels: labels of the endpoint that does the other stage of the request, None if it has one stage.
     """
 
     model: str
     now: float
     n_tokens: int = 0
     headers: Mapping[str, str] = {}
+    peer_labels: Mapping[str, str] | None = None
 
 
 class Rating(msgspec.Struct, frozen=True, gc=False):

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import Generic, TypeAlias, TypeVar, cast
 
 from ..errors import RegistryError
-from .around import AttributeReporter, IdentityReader, ModelsResponder, SessionSource
+from .around import AttributeReporter, IdentityReader, ModelsResponder
 from .base import Filter, Picker, Scorer
-from .params import BuildContext, PluginParams
+from .params import BuildContext, PluginParams, RequestAttribute
 from .prefix_source import PrefixProducer
+from .topology import Topology
 
 P = TypeVar("P", bound=PluginParams)
 T = TypeVar("T")
@@ -36,14 +37,10 @@ class Plugins(Generic[T]):
 
     Args:
         kind: `scorer`, `filter`, `picker`, `producer` or another one of `Registry`, for messages.
-        in_profile: whether a profile names them; others act once they are declared.
-
-    Attributes:
-        kind, in_profile: as above.
     """
 
-    def __init__(self, kind: str, *, in_profile: bool = False) -> None:
-        self.kind, self.in_profile = kind, in_profile
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
         self._blueprints: dict[str, Blueprint[T]] = {}
 
     def __iter__(self) -> Iterator[str]:
@@ -72,7 +69,8 @@ AnyPlugins: TypeAlias = (
     | Plugins[Picker]
     | Plugins[PrefixProducer]
     | Plugins[IdentityReader]
-    | Plugins[SessionSource]
+    | Plugins[Topology]
+    | Plugins[RequestAttribute]
     | Plugins[AttributeReporter]
     | Plugins[ModelsResponder]
 )
@@ -83,12 +81,13 @@ class Registry:
     """Plugins of every kind. Registration is explicit, in one place. A type may have several kinds."""
 
     def __init__(self) -> None:
-        self.filters: Plugins[Filter] = Plugins("filter", in_profile=True)
-        self.scorers: Plugins[Scorer] = Plugins("scorer", in_profile=True)
-        self.pickers: Plugins[Picker] = Plugins("picker", in_profile=True)
+        self.filters: Plugins[Filter] = Plugins("filter")
+        self.scorers: Plugins[Scorer] = Plugins("scorer")
+        self.pickers: Plugins[Picker] = Plugins("picker")
         self.producers: Plugins[PrefixProducer] = Plugins("producer")
+        self.extractors: Plugins[Topology] = Plugins("extractor")
+        self.attributes: Plugins[RequestAttribute] = Plugins("attribute")
         self.identities: Plugins[IdentityReader] = Plugins("identity")
-        self.sessions: Plugins[SessionSource] = Plugins("session")
         self.reporters: Plugins[AttributeReporter] = Plugins("reporter")
         self.responders: Plugins[ModelsResponder] = Plugins("responder")
 
@@ -100,8 +99,9 @@ class Registry:
             self.scorers,
             self.pickers,
             self.producers,
+            self.extractors,
+            self.attributes,
             self.identities,
-            self.sessions,
             self.reporters,
             self.responders,
         )

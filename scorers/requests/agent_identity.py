@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from ..core.params import BuildContext, PluginParams
 from ..core.registry import Registry
@@ -19,6 +19,11 @@ class AgentIdentityParams(PluginParams, frozen=True):
     additional_session_headers: tuple[str, ...] = ()
     """Headers that are looked at before those of known agents, in this order."""
 
+    def attribute(self, headers: Mapping[str, str]) -> str:
+        """Return the identity, empty if there is none; see `RequestAttribute`."""
+        own = (name.lower() for name in self.additional_session_headers)
+        return _first(headers, (*own, *AGENT_HEADERS))
+
 
 class AgentIdentity:
     """The first header that is not empty.
@@ -34,7 +39,11 @@ class AgentIdentity:
 
     def identity(self, headers: Mapping[str, str]) -> str:
         """Return its value, empty if there is none."""
-        return next((value for name in self._headers if (value := headers.get(name))), "")
+        return _first(headers, self._headers)
+
+
+def _first(headers: Mapping[str, str], names: Iterable[str]) -> str:
+    return next((value for name in names if (value := headers.get(name))), "")
 
 
 def register(registry: Registry) -> None:

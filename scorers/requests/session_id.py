@@ -7,8 +7,7 @@ from typing import Annotated
 
 from msgspec import Meta, field
 
-from ..core.around import SessionSource
-from ..core.params import BuildContext, PluginParams
+from ..core.params import BuildContext, PluginParams, RequestAttribute
 from ..core.registry import Registry
 from ..errors import ParametersError
 
@@ -27,49 +26,30 @@ class SessionIdProducerParams(PluginParams, frozen=True):
     ttl: Annotated[str, Meta(pattern=r"^$|^(?=.*[1-9])([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+$")] = ""
     """Accepted without effect, as `lruSize`."""
 
-
-class HeaderSession:
-    """The value of one header.
-
-    Args:
-        name: lower-case.
-    """
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    def session_id(self, headers: Mapping[str, str]) -> str:
-        """Return the value without white space around it, empty if there is none."""
-        return headers.get(self._name, "").strip()
+    def attribute(self, headers: Mapping[str, str]) -> str:
+        """Return the session id, empty if there is none; see `RequestAttribute`."""
+        if name := self.header_name.strip().lower():
+            return headers.get(name, "").strip()
+        return _cookie(headers.get("cookie", ""), self.cookie_name.strip()) if self.cookie_name else ""
 
 
-class CookieSession:
-    """The value of one cookie.
-
-    Args:
-        name: as clients send it.
-    """
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    def session_id(self, headers: Mapping[str, str]) -> str:
-        """Return the value of the first cookie of that name, empty if there is none."""
-        for pair in headers.get("cookie", "").split(";"):
-            name, equals, value = pair.strip().partition("=")
-            if equals and name == self._name:
-                return value.strip()
-        return ""
+def _cookie(cookies: str, wanted: str) -> str:
+    """Return the value of the first cookie of that name, empty if there is none."""
+    for pair in cookies.split(";"):
+        name, equals, value = pair.strip().partition("=")
+        if equals and name == wanted:
+            return value.strip()
+    return ""
 
 
 def register(registry: Registry) -> None:
     """Register `session-id-producer`."""
-    registry.sessions.add(PLUGIN_TYPE, SessionIdProducerParams, _make)
+    registry.attributes.add(PLUGIN_TYPE, SessionIdProducerParams, _make)
 
 
-def _make(params: SessionIdProducerParams, _: BuildContext) -> SessionSource:
-    header, cookie = params.header_name.strip().lower(), params.cookie_name.strip()
+def _make(params: SessionIdProducerParams, _: BuildContext) -> RequestAttribute:
+    header, cookie = params.header_name.strip(), params.cookie_name.strip()
     if bool(header) == bool(cookie):
         found = "both" if header else "neither"
         raise ParametersError(f"found {found} of headerName and cookieName, expected exactly one")
-    return HeaderSession(header) if header else CookieSession(cookie)
+    return params

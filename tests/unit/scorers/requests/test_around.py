@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from msgspec import convert
 
 from kvatlas.scorers.builtin import builtin_registry
 from kvatlas.scorers.core.around import Attribute, UsageCounts
 from kvatlas.scorers.errors import ParametersError
+from kvatlas.scorers.requests.agent_identity import AgentIdentityParams
 from support.built import built
 
 REGISTRY = builtin_registry()
@@ -27,7 +29,8 @@ USAGE = UsageCounts(11, 7, 4)
 )
 def test_agent_is_named_by_the_first_header(headers: dict[str, str], identity: str) -> None:
     plugin = built(REGISTRY.identities, "agent-identity", {"additionalSessionHeaders": ["X-Mine"]})
-    assert plugin.identity(headers) == identity
+    params = convert({"additionalSessionHeaders": ["X-Mine"]}, AgentIdentityParams)
+    assert plugin.identity(headers) == params.attribute(headers) == identity
 
 
 @pytest.mark.parametrize(
@@ -40,20 +43,20 @@ def test_agent_is_named_by_the_first_header(headers: dict[str, str], identity: s
     ],
 )
 def test_session_comes_from_the_cookie(cookies: str, session: str) -> None:
-    source = built(REGISTRY.sessions, "session-id-producer", {"cookieName": "sid"})
-    assert source.session_id({"cookie": cookies}) == session
-    assert source.session_id({}) == ""
+    source = built(REGISTRY.attributes, "session-id-producer", {"cookieName": "sid"})
+    assert source.attribute({"cookie": cookies}) == session
+    assert source.attribute({}) == ""
 
 
 def test_session_comes_from_the_header() -> None:
-    source = built(REGISTRY.sessions, "session-id-producer", {"headerName": " X-Sess ", "ttl": "1h30m"})
-    assert source.session_id({"x-sess": " s1 "}) == "s1"
+    source = built(REGISTRY.attributes, "session-id-producer", {"headerName": " X-Sess ", "ttl": "1h30m"})
+    assert source.attribute({"x-sess": " s1 "}) == "s1"
 
 
 @pytest.mark.parametrize("names", [{}, {"headerName": "a", "cookieName": "b"}, {"headerName": " "}])
 def test_session_has_exactly_one_source(names: dict[str, str]) -> None:
     with pytest.raises(ParametersError, match="expected exactly one"):
-        built(REGISTRY.sessions, "session-id-producer", names)
+        built(REGISTRY.attributes, "session-id-producer", names)
 
 
 def reported(
