@@ -62,10 +62,13 @@ class BodyParser:
     Args:
         types: of the parsers; empty for every known API, and any other path unread.
         max_cost: most token ids of a gRPC message; one with more has no prompt.
+
+    Attributes:
+        max_cost: as above.
     """
 
     def __init__(self, types: Collection[str] = (), *, max_cost: int = MAX_COST) -> None:
-        self._max_cost = max_cost
+        self.max_cost = max_cost
         self._takes_all = not types
         self._takes_rest = PASSTHROUGH in types
         self._suffixes = tuple(suffix for each in types for suffix in PARSERS[each])
@@ -95,7 +98,7 @@ class BodyParser:
                 return parse_body(path, body)
             case Form.MESSAGE:
                 method = next(each for each in vllm_grpc.METHODS if _clean(path).endswith(each))
-                return vllm_grpc.vllm_request(method, body, self._max_cost)
+                return vllm_grpc.vllm_request(method, body, self.max_cost)
             case Form.WRAPPED:
                 return vertex_ai.vertex_request(_clean(path).rpartition("/")[2], body)
             case Form.UNREAD:
