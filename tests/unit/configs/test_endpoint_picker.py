@@ -124,24 +124,6 @@ def test_sections_of_the_reference_are_accepted(file: Path) -> None:
     assert (len(loaded.config.plugins), loaded.notes) == (4, ())
 
 
-def test_parsers_are_those_of_the_request_handler_and_of_the_older_key(file: Path) -> None:
-    plugins = [{"type": kind} for kind in ("queue-scorer", "openai-parser", "passthrough-parser")]
-    handler = {"parsers": [{"pluginRef": "openai-parser"}], "propagatePriority": True}
-
-    one = load_file(write(file, plugins, requestHandler=handler)).config.request_handler
-    both = load_file(
-        write(file, plugins, requestHandler=handler, parser={"pluginRef": "passthrough-parser"})
-    ).config.request_handler
-    older = load_file(write(file, plugins, parser={"pluginRef": "openai-parser"})).config.request_handler
-
-    assert ([each.plugin_ref for each in one.parsers], one.propagate_priority) == (["openai-parser"], True)
-    assert [each.plugin_ref for each in both.parsers] == ["openai-parser", "passthrough-parser"]
-    assert ([each.plugin_ref for each in older.parsers], older.propagate_priority) == (
-        ["openai-parser"],
-        False,
-    )
-
-
 FILES = {"type": "file-discovery", "name": "files", "parameters": {"path": "pods.yaml", "watchFile": True}}
 DISCOVERY = {"discovery": {"pluginRef": "files"}}
 
