@@ -8,7 +8,7 @@ from __future__ import annotations
 from ...routing.outcome import Usage, UsageGap
 from ...tokenization.errors import MessageFormatError, MessageTooComplexError
 from ...tokenization.requests.grpc_frame import PREFIX_BYTES
-from ...tokenization.requests.protobuf import fields
+from ...tokenization.requests.protobuf import FieldReader
 from .passing import Reading, Report
 from .usage import FREE_LINE_BYTES, MAX_HELD_BYTES, Budget, json_usage
 
@@ -137,7 +137,8 @@ class GrpcMessages:
 
     def _counts(self, message: memoryview) -> Usage | UsageGap | None:
         """Return the counts of a message, None if it has none."""
-        parts = dict(fields(message, max_fields=MAX_FIELDS))
+        fields = FieldReader(MAX_FIELDS).fields
+        parts = dict(fields(message))
         if any(isinstance(value, int) for value in parts.values()):
             return _usage((parts.get(_EMBED_PROMPT_TOKENS), 0, None))
         data = parts.get(_HTTP_BODY_DATA)
@@ -147,7 +148,7 @@ class GrpcMessages:
             part = parts.get(number)
             if isinstance(part, memoryview):
                 self.n_events += number == _CHUNK
-                counts = dict(fields(part, max_fields=MAX_FIELDS))
+                counts = dict(fields(part))
                 return _usage(tuple(counts.get(each, 0) for each in _COUNTS[number]))
         return None
 

@@ -36,8 +36,8 @@ read them; and the other methods of a gRPC service, such as Abort, get 400.
 _SERVICES: Mapping[str, str] = {"vllmgrpc-parser": vllm_grpc.SERVICE, "vertexai-parser": vertex_ai.SERVICE}
 """Type -> what the paths of its gRPC service contain."""
 
-LIGHT_MESSAGE_BYTES = 2**20
-"""A gRPC message up to this length is light: its ids are unpacked in 2 ms at most."""
+LIGHT_MESSAGE_BYTES = 512 * 1024
+"""A gRPC message up to this length is light: its ids are counted and unpacked in 2 ms."""
 
 MAX_SHOWN_CHARS = 256
 """Most characters of a path that a client is shown again."""
@@ -76,6 +76,8 @@ class BodyParser:
 
     def form(self, path: str) -> Form:
         """Return how a body with this path is read."""
+        if self._takes_all and vllm_grpc.SERVICE not in path and vertex_ai.SERVICE not in path:
+            return Form.JSON  # as nearly all are
         clean = _clean(path)
         if self._takes_all or any(service in clean for service in self._services):
             if clean.endswith(_VLLM):

@@ -8,7 +8,7 @@ from __future__ import annotations
 from ..errors import BodyFormatError, MessageFormatError, MessageTooComplexError
 from ..model import NoPrefixReason, NoPrompt, ParsedRequest
 from .grpc_frame import one_message
-from .protobuf import fields
+from .protobuf import FieldReader
 from .request import parse_body
 
 SERVICE = "PredictionService/"
@@ -59,7 +59,7 @@ def json_of(method: str, body: bytes) -> bytes | None:
 
 def _last(message: memoryview, wanted: int) -> memoryview | None:
     found = None
-    for number, value in fields(message):
+    for number, value in FieldReader().fields(message):
         if number == wanted and not isinstance(value, int):
             found = value
     return found

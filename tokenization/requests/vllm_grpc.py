@@ -7,6 +7,7 @@ Source: vllm_engine.proto of smg-grpc-proto, as vLLM 0.33.0 serves it.
 from __future__ import annotations
 
 from array import array
+from collections.abc import Callable, Iterator
 from typing import Literal, TypeAlias
 
 from ..errors import BodyFormatError, MessageFormatError, MessageTooComplexError
@@ -15,7 +16,7 @@ from .cost import MAX_COST
 from .grpc_frame import one_message
 from .native import Features, Placeholder, media_spans
 from .numbers import unpack_numbers
-from .protobuf import fields, text, varints
+from .protobuf import Field, FieldReader, text, varints
 
 SERVICE = "/vllm.grpc.engine.VllmEngine/"
 """What the paths of its methods contain."""
@@ -72,6 +73,7 @@ class _Input:
     """The fields of a message that matter, as they are read."""
 
     def __init__(self) -> None:
+        self.fields = FieldReader().fields
         self.ids: list[memoryview | int] | None = None
         """Packed runs of ids, and single ones."""
         self.text: str | None = None
@@ -80,7 +82,7 @@ class _Input:
 
     def take_tokenized(self, value: memoryview) -> None:
         """Take the ids of a prompt; a message may be sent in several parts."""
-        found = [each for number, each in fields(value) if number == _INPUT_IDS]
+        found = [each for number, each in self.fields(value) if number == _INPUT_IDS]
         self.ids, self.text = [*(self.ids or ()), *found], None
 
     def take_text(self, value: memoryview) -> None:
@@ -90,12 +92,12 @@ class _Input:
     def take_sampling(self, value: memoryview) -> None:
         """Take the part of the parameters that changes the prompt."""
         self.is_truncated = any(
-            number == _TRUNCATED_TO and each != _NOT_TRUNCATED for number, each in fields(value)
+            number == _TRUNCATED_TO and each != _NOT_TRUNCATED for number, each in self.fields(value)
         )
 
     def take_media(self, value: memoryview) -> None:
         """Take the places of media."""
-        self.media = _media(value)
+        self.media = _media(self.fields, value)
 
 
 def _read(method: Method, message: memoryview, max_cost: int) -> ParsedRequest:
@@ -103,7 +105,7 @@ def _read(method: Method, message: memoryview, max_cost: int) -> ParsedRequest:
     take = {_TOKENIZED: found.take_tokenized}
     if method == "Generate":
         take |= {_TEXT: found.take_text, _SAMPLING: found.take_sampling, _MEDIA: found.take_media}
-    for number, value in fields(message):
+    for number, value in found.fields(message):
         if isinstance(value, int):
             found.stream = found.stream or (number == _STREAM and bool(value))
         elif number in take:
@@ -165,7 +167,7 @@ def _checked(number: int) -> int:
     return number
 
 
-def _media(value: memoryview) -> AnyMedia:
+def _media(fields: Callable[[memoryview], Iterator[Field]], value: memoryview) -> AnyMedia:
     """Return the places of media; a reason for having no prompt if they are not all known."""
     hashes: list[str] = []
     places: list[Placeholder] = []

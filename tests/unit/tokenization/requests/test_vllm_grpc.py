@@ -75,6 +75,11 @@ def test_prompt_is_that_of_the_message(message: bytes, prompt: object) -> None:
         pytest.param(
             frame(tokenized(1) + number(9, 0) * MAX_FIELDS), NoPrefixReason.TOO_COMPLEX, id="too_many_fields"
         ),
+        pytest.param(
+            frame(content(7, content(5, number(1, 1) * 900)) * 3 + tokenized(1)),
+            NoPrefixReason.TOO_COMPLEX,
+            id="too_many_fields_together",
+        ),
     ],
 )
 def test_prompt_is_missing_for_a_reason(body: bytes, reason: NoPrefixReason) -> None:
