@@ -51,7 +51,8 @@ class Dispatcher:
         """
         best, profile = decision.best, policy.profile
         if rewrite is not None and rewrite.has_priority:
-            rewrite = prioritized(rewrite, decision)
+            status = self._fleet.scrape_status(best.name)
+            rewrite = prioritized(rewrite, decision, engine=(status.engine if status else None) or "")
         prediction = self._fleet.routed(best, prefix, now=view.now)
         faults = profile.picked(view, decision)
         headers, more_faults = profile.response_headers(decision)

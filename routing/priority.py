@@ -38,17 +38,22 @@ def open_for_priority(body: bytes, rewrite: ModelRewrite | None) -> ModelRewrite
     return replace(rewrite, body=opened, has_priority=True)
 
 
-def prioritized(rewrite: ModelRewrite, decision: Decision) -> ModelRewrite:
+def prioritized(rewrite: ModelRewrite, decision: Decision, *, engine: str) -> ModelRewrite:
     """Return the change with the priority of the request's objective in its body, in the sense of the picked engine.
 
-    Source: llm-d-router, which takes an engine without label for one that prefers higher numbers. Here it is taken for
-    vLLM, as wherever no engine is named: the order of requests would be turned around otherwise.
+    Source: llm-d-router, which takes an engine without label for one that prefers higher numbers. vLLM without label
+    would serve its requests in the opposite order, so the engine that the endpoint's metrics show counts here.
+
+    Args:
+        rewrite: as `open_for_priority` returned it.
+        decision: on the request.
+        engine: of the picked endpoint by its metrics, empty if they have not shown it; its label comes first.
     Cost: a copy of the body.
     """
     priority = decision.origin.priority if decision.origin is not None else 0
     labels = decision.best.labels
-    engine = next((labels[name] for name in TYPE_LABELS if labels.get(name)), "")
-    number = priority if engine.lower() in _HIGHER_FIRST else -priority
+    named = next((labels[name] for name in TYPE_LABELS if labels.get(name)), engine)
+    number = priority if named.lower() in _HIGHER_FIRST else -priority
     between = b"" if rewrite.body == b"{}" else b","
     return replace(
         rewrite, body=b'%b%b"priority":%d}' % (rewrite.body[:-1], between, number), has_priority=False

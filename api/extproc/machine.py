@@ -74,7 +74,7 @@ class ExtProcMachine:
                     Step(replies, passes=True) if self._response.can_pass else self._responded(replies, now)
                 )
             case "response_trailers":
-                return self._responded(self._response.trailers(), now)
+                return self._responded(self._response.trailers(message), now)
             case "request_headers":
                 step = self._request.headers(message, now=now)
             case "request_body":

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from ...routing.outcome import Response, Usage, UsageGap
 from ...routing.router import Route
 from ...scorers.core.around import AttributeReporter, UsageCounts
+from ..errors import http_status
 from . import ext_proc_pb2 as pb
 from . import replies
 from .grpc_usage import GrpcMessages
 from .headers import read_served
 from .intake import Share
-from .messages import Message
+from .messages import Message, trailers_of
 from .model_name import ModelName
 from .passing import Reading, passage, read_report
 from .replies import Replies
@@ -52,7 +53,7 @@ class ResponsePhase:
         self.served: str | None = None
         self._options, self._share = options, share
         self._status: int | None = None
-        self._is_event_stream = False
+        self._is_event_stream = self._is_grpc = False
         self._reader: UsageReader | None = None
         self._model_name: ModelName | None = None
         self._collected: bytearray | None = None
@@ -91,7 +92,10 @@ class ResponsePhase:
         headers = message.headers
         status = headers.get(":status", "")
         self._status = int(status) if _STATUS.fullmatch(status) else None
-        self._is_event_stream = is_event_stream(headers.get("content-type", ""))
+        kind = headers.get("content-type", "")
+        self._is_event_stream = is_event_stream(kind)
+        self._is_grpc = is_grpc(kind)
+        self._note_grpc_status(headers)
         if self.is_shown and not self.has_ended:
             self._prepare(headers, route, counts_tokens=counts_tokens)
         fields = self._options.dialect.response_fields(message)
@@ -117,9 +121,11 @@ class ResponsePhase:
             forwarded = self._forwarded(body, end=end, end_of_stream=end)
         return self._reported(forwarded) if end and self._reporters else forwarded
 
-    def trailers(self) -> Replies:
+    def trailers(self, message: Message) -> Replies:
         """Return the replies to the trailers, which end the response; held bytes of the body go first."""
         self.has_begun = self.has_ended = True
+        if self._is_grpc:
+            self._note_grpc_status(trailers_of(message))
         last: Replies = (replies.RESPONSE_TRAILERS_UNCHANGED,)
         if self._reporters:
             last = self._reported(last)
@@ -164,6 +170,12 @@ class ResponsePhase:
             time_to_end_s=now - routed_at if routed_at is not None else None,
         )
 
+    def _note_grpc_status(self, headers: Mapping[str, str]) -> None:
+        """Take the status of a gRPC response for that of HTTP, which is 200 whatever went wrong."""
+        status = headers.get("grpc-status") if self._is_grpc else None
+        if status is not None and self._status == 200:
+            self._status = http_status(status)
+
     def _read_usage(self) -> Usage | UsageGap | None:
         """Return the usage, once the response has ended; None if it is not read."""
         if self._usage is None and self._reader is not None:
@@ -185,7 +197,7 @@ class ResponsePhase:
         if counts_tokens and self._options.read_usage and self._status == 200:
             self._reader = (
                 GrpcMessages(self._share)
-                if is_grpc(kind)
+                if self._is_grpc
                 else usage_reader(content_type=kind, content_encoding=encoding, budget=self._share)
             )
         if self.mode != FULL_DUPLEX_STREAMED:

@@ -16,6 +16,7 @@ from kvatlas.scorers.builtin import builtin_registry
 from support.built import built
 from support.ext_proc import (
     MachineDriver,
+    header_map,
     make_route,
     request_body,
     request_headers,
@@ -119,3 +120,26 @@ def test_response_of_the_picker_ends_the_stream() -> None:
     assert [each.header.key for each in response.headers.set_headers] == ["content-type"]
     assert driver.ended
     assert [each.outcome.value for each in driver.completions] == ["answered"]
+
+
+@pytest.mark.parametrize(
+    ("headers", "trailers", "status"),
+    [
+        pytest.param((GRPC,), (("grpc-status", "0"),), 200, id="good"),
+        pytest.param((GRPC,), (("grpc-status", "8"),), 429, id="exhausted"),
+        pytest.param((GRPC,), (("grpc-status", "13"),), 500, id="internal"),
+        pytest.param((GRPC,), (("grpc-status", "x"),), 500, id="no_number"),
+        pytest.param((GRPC,), (), 200, id="none"),
+        pytest.param((GRPC, ("grpc-status", "3")), None, 400, id="in_the_headers"),
+        pytest.param((JSON,), (("grpc-status", "13"),), 200, id="not_grpc"),
+    ],
+)
+def test_status_of_a_grpc_response_is_that_of_its_end(
+    headers: tuple[tuple[str, str], ...], trailers: tuple[tuple[str, str], ...] | None, status: int
+) -> None:
+    driver = started(TOTAL)
+    driver.send(response_headers(*headers, end=trailers is None))
+    if trailers is not None:
+        driver.send(pb.ProcessingRequest(response_trailers=pb.HttpTrailers(trailers=header_map(trailers))))
+    (completion,) = driver.completions
+    assert (completion.response.status, completion.was_computed) == (status, status == 200)
