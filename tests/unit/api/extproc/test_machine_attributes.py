@@ -51,7 +51,7 @@ def said(replies: list[pb.ProcessingResponse]) -> list[Mapping[str, object] | No
     ]
 
 
-def started(route: Route, mode: int = DUPLEX) -> MachineDriver:
+def started(route: Route, mode: pb.ProcessingMode.BodySendMode.ValueType = DUPLEX) -> MachineDriver:
     driver = MachineDriver(route)
     config = pb.ProtocolConfiguration(request_body_mode=DUPLEX, response_body_mode=mode)
     driver.send(request_headers(config=config), request_body(b"{}", end=True))
@@ -59,7 +59,9 @@ def started(route: Route, mode: int = DUPLEX) -> MachineDriver:
 
 
 @pytest.mark.parametrize("mode", [DUPLEX, STREAMED])
-def test_number_comes_with_the_last_message_of_the_body(mode: int) -> None:
+def test_number_comes_with_the_last_message_of_the_body(
+    mode: pb.ProcessingMode.BodySendMode.ValueType,
+) -> None:
     driver = started(TOTAL, mode)
     events = f"data: {json.dumps({'usage': USAGE})}\n\n".encode()
     replies = driver.send(
