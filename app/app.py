@@ -150,7 +150,7 @@ class App:
                 n_fallbacks=config.ext_proc.fallback_endpoints,
                 rules=self._cluster.rewrites,
                 endpoint_labels=self._models.endpoint_labels if self._models.differ else None,
-                model_list=self._model_lists.merged,
+                models=self._model_lists,
             ),
             reader=self._models.reader,
         )

@@ -33,14 +33,27 @@ class ModelEntry(msgspec.Struct, frozen=True, omit_defaults=True):
     owned_by: str = ""
 
 
+class _Listed(ModelEntry, frozen=True):
+    """One model as an engine lists it."""
+
+    parent: str | None = None
+    """Base model of an adapter."""
+
+
+class _Answer(msgspec.Struct, frozen=True):
+    """The list of one endpoint."""
+
+    data: list[_Listed]
+
+
 class ModelList(msgspec.Struct, frozen=True):
-    """The list of one endpoint, or of all."""
+    """The list of all endpoints."""
 
     data: list[ModelEntry]
     object: str = "list"
 
 
-_decode = msgspec.json.Decoder(ModelList).decode
+_decode = msgspec.json.Decoder(_Answer).decode
 _encode = msgspec.json.Encoder().encode
 
 Addresses = Callable[[], Mapping[str, str]]
@@ -57,9 +70,13 @@ class ModelLists:
 
     def __init__(self, addresses: Addresses, is_wanted: Callable[[], bool]) -> None:
         self._addresses, self._is_wanted = addresses, is_wanted
-        self._lists: dict[str, tuple[ModelEntry, ...]] = {}
+        self._lists: dict[str, tuple[_Listed, ...]] = {}
         self._due: dict[str, float] = {}
+        self._urls: Mapping[str, str] = {}
         self._merged: bytes | None = None
+        self._allowed: dict[str, frozenset[str]] = {}
+        """Model -> addresses that may serve it."""
+        self._unlisted: frozenset[str] = frozenset()
 
     def merged(self) -> bytes | None:
         """Return one list of the models of all endpoints as JSON, sorted by id; None if no endpoint has shown its list.
@@ -69,10 +86,19 @@ class ModelLists:
         if self._merged is None and self._lists:
             models: dict[str, ModelEntry] = {}
             for _, entries in sorted(self._lists.items()):
-                for entry in entries:
-                    models.setdefault(entry.id, entry)
+                for each in entries:
+                    models.setdefault(each.id, ModelEntry(each.id, each.object, each.created, each.owned_by))
             self._merged = _encode(ModelList([models[name] for name in sorted(models)]))
         return self._merged
+
+    def addresses_of(self, model: str) -> frozenset[str] | None:
+        """Return the addresses that may serve a model; None if all may.
+
+        Those of an adapter list it. Those of another model list it, or have shown no list yet. A model that nobody lists may be
+        served by those without list; if there are none, by all: lists may be out of date.
+        Source: llm-d-router, models-responder.
+        """
+        return self._allowed.get(model, self._unlisted) or None if model else None
 
     async def follow(self) -> None:
         """Request the lists that are due, until cancelled."""
@@ -93,6 +119,8 @@ class ModelLists:
     async def look(self, session: aiohttp.ClientSession, now: float) -> None:
         """Request the lists that are due at `now`, and forget those of endpoints that are gone."""
         addresses = self._addresses()
+        is_same = addresses == self._urls
+        self._urls = addresses
         self._forget(self._due.keys() - addresses.keys())
         due = {name: url for name, url in addresses.items() if self._due.get(name, now) <= now}
         found = await asyncio.gather(*(self._request(session, url) for url in due.values()))
@@ -103,6 +131,24 @@ class ModelLists:
             self._due[name] = now + INTERVAL_S
             if self._lists.get(name) != entries:
                 self._lists[name], self._merged = entries, None
+        if self._merged is None or not is_same:
+            self._index()
+
+    def _index(self) -> None:
+        """Note by model which addresses may serve it."""
+        places = {name: url.partition("//")[2] for name, url in self._urls.items()}
+        self._unlisted = frozenset(place for name, place in places.items() if name not in self._lists)
+        serving: dict[str, set[str]] = {}
+        adapters: set[str] = set()
+        for name, entries in self._lists.items():
+            for each in entries:
+                serving.setdefault(each.id, set()).add(places[name])
+                if each.parent:
+                    adapters.add(each.id)
+        self._allowed = {
+            model: frozenset(found if model in adapters else found | self._unlisted)
+            for model, found in serving.items()
+        }
 
     def _forget(self, names: Iterable[str]) -> None:
         for name in names:
@@ -110,7 +156,7 @@ class ModelLists:
             if self._lists.pop(name, None) is not None:
                 self._merged = None
 
-    async def _request(self, session: aiohttp.ClientSession, url: str) -> tuple[ModelEntry, ...] | None:
+    async def _request(self, session: aiohttp.ClientSession, url: str) -> tuple[_Listed, ...] | None:
         """Return the list of one endpoint, None if it has none that can be read."""
         import aiohttp
 

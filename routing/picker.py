@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
@@ -37,6 +36,18 @@ class Tokenizes(Protocol):
         ...
 
 
+class ModelCatalog(Protocol):
+    """The models that endpoints list."""
+
+    def merged(self) -> bytes | None:
+        """Return the models of all endpoints as JSON, None if no endpoint has shown its list."""
+        ...
+
+    def addresses_of(self, model: str) -> frozenset[str] | None:
+        """Return the addresses that may serve a model, None if all may."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class PickerOptions:
     """Settings of routing, beside the policy.
@@ -45,13 +56,13 @@ class PickerOptions:
         n_fallbacks: endpoints named after the picked ones.
         rules: models that replace others if no header says so; None if there are none.
         endpoint_labels: labels that an endpoint must have, by model name; None if every endpoint serves every model.
-        model_list: the models of all endpoints as JSON, None if none has shown its list; None if nobody collects them.
+        models: the models that endpoints list; None if nobody collects the lists.
     """
 
     n_fallbacks: int = 0
     rules: ModelRules | None = None
     endpoint_labels: EndpointLabels | None = None
-    model_list: Callable[[], bytes | None] | None = None
+    models: ModelCatalog | None = None
 
 
 class Picker(Router):
@@ -85,7 +96,7 @@ class Picker(Router):
         self.pipeline, self.fleet, self.policy, self.records = pipeline, fleet, policy, records
         fleet.forgotten.append(records.metrics.forget)
         self._rng, self.reader = rng, reader or Reader()
-        self._model_list = options.model_list
+        self._models = options.models
         self._bodies = BodyReader(
             self.reader, rules=options.rules, needs_model=options.endpoint_labels is not None
         )
@@ -102,10 +113,10 @@ class Picker(Router):
         policy = self.policy
         if (
             policy.requests.answers_models
-            and self._model_list is not None
+            and self._models is not None
             and asks_for_models(request.path, request.headers)
         ):
-            body = self._model_list()
+            body = self._models.merged()
             answer = LocalResponse(body) if body is not None else NO_MODEL_LIST
             return Known(self.records.counted(answer, started))
         origin = origin_of(request, policy)
@@ -127,6 +138,15 @@ class Picker(Router):
         decision = self._decider.decide(self.policy, request_view(model, prefix), prefix, prompt=prompt)
         return decision.lasting() if decision is not None else None
 
+    def _subset(self, policy: Policy, subset: frozenset[str] | None, model: str) -> frozenset[str] | None:
+        """Return the addresses allowed by the gateway, of those that list the model if lists are collected."""
+        if not policy.requests.answers_models or self._models is None:
+            return subset
+        addresses = self._models.addresses_of(model)
+        if addresses is None or subset is None:
+            return addresses if subset is None else subset
+        return _common(subset, addresses) or subset
+
     def _read(
         self, request: RoutingRequest, origin: Origin, read: ReadRequest | Refusal
     ) -> Eventual[RoutingResult]:
@@ -144,16 +164,20 @@ class Picker(Router):
         prefix = prefix_of_prompt(prompt, self.fleet.atlas)
         view = request_view(_model_of(prompt), prefix, request.headers)
         draws = records.draws(self._rng)
-        decision = self._decider.decide(
+        decide = partial(
+            self._decider.decide,
             policy,
             view,
             prefix,
             prompt=prompt,
-            subset=request.subset,
             overload=read.overload,
             origin=origin,
             rng=draws,
         )
+        subset = self._subset(policy, request.subset, view.model)
+        decision = decide(subset=subset)
+        if decision is None and subset is not request.subset:  # those that list the model are just gone
+            decision = decide(subset=request.subset)
         if decision is None:
             return NO_CANDIDATES
         if decision.picked and only_if_cached(request.headers) and not usable_tokens(decision):
@@ -164,6 +188,11 @@ class Picker(Router):
         if not decision.picked:
             return NONE_LEFT
         return self._dispatcher.dispatch(policy, view, prefix, decision, read.rewrite, repeat)
+
+
+def _common(subset: frozenset[str], addresses: frozenset[str]) -> frozenset[str]:
+    """Return the addresses that a subset allows, which has `ip:port` or `ip` for every port."""
+    return frozenset(each for each in addresses if each in subset or each.rpartition(":")[0] in subset)
 
 
 def _model_of(prompt: Prompt | None) -> str:

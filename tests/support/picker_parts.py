@@ -39,6 +39,22 @@ from kvatlas.scorers.weights import default_profile
 from kvatlas.tokenization.pipeline import PromptPipeline
 
 
+class Catalog:
+    """Lists of models that a test writes."""
+
+    def __init__(self) -> None:
+        self.list: bytes | None = None
+        self.addresses: dict[str, frozenset[str]] = {}
+
+    def merged(self) -> bytes | None:
+        """See `ModelCatalog`."""
+        return self.list
+
+    def addresses_of(self, model: str) -> frozenset[str] | None:
+        """See `ModelCatalog`."""
+        return self.addresses.get(model)
+
+
 class PickerParts:
     """A picker over endpoints `a`, `b`, ... with the given queues, none of which has events or is scraped."""
 
@@ -54,7 +70,7 @@ class PickerParts:
         self.registry = CollectorRegistry()
         self._loads = LoadTable(stale_after_s=60)
         self._subscriber = Subscriber()
-        self.model_list: bytes | None = None
+        self.models = Catalog()
         self.labels = labels or {}
         tiers = TierTable([TierSpec(name="gpu", media=("GPU",)), TierSpec(name="cpu", media=("CPU",))])
         self.fleet = self._make_fleet(tiers, rng)
@@ -73,7 +89,7 @@ class PickerParts:
             ),
             records=Records(RoutingMetrics(self.registry), DecisionLog(max_count=0, max_bytes=1)),
             rng=rng,
-            options=PickerOptions(n_fallbacks, rules, endpoint_labels, lambda: self.model_list),
+            options=PickerOptions(n_fallbacks, rules, endpoint_labels, self.models),
         )
 
     def _make_fleet(self, tiers: TierTable, rng: Callable[[], float]) -> Fleet:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterator
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
 from ..errors import BodyFormatError, MessageFormatError, MessageTooComplexError
 from ..model import AnyPrompt, NoPrefixReason, NoPrompt, ParsedRequest, TextPrompt, TokenPrompt
@@ -21,8 +21,7 @@ from .protobuf import Field, FieldReader, text, varints
 SERVICE = "/vllm.grpc.engine.VllmEngine/"
 """What the paths of its methods contain."""
 
-Method = Literal["Generate", "Embed"]
-METHODS: tuple[Method, ...] = ("Generate", "Embed")
+METHODS = ("Generate", "Embed")
 """Methods that run the model."""
 
 MAX_UNPACKED_IN_PYTHON = 100_000
@@ -43,11 +42,11 @@ AnyMedia: TypeAlias = NoPrompt | Features | None
 """Media of a prompt, None if it has none."""
 
 
-def vllm_request(method: Method, body: bytes, max_cost: int = MAX_COST) -> ParsedRequest:
+def vllm_request(method: str, body: bytes, max_cost: int = MAX_COST) -> ParsedRequest:
     """Return the request of one message.
 
     Args:
-        method: of the service.
+        method: of the service, one of `METHODS`.
         body: the message with gRPC's prefix.
         max_cost: most token ids; a prompt with more is not read.
 
@@ -100,7 +99,7 @@ class _Input:
         self.media = _media(self.fields, value)
 
 
-def _read(method: Method, message: memoryview, max_cost: int) -> ParsedRequest:
+def _read(method: str, message: memoryview, max_cost: int) -> ParsedRequest:
     found = _Input()
     take = {_TOKENIZED: found.take_tokenized}
     if method == "Generate":
@@ -113,7 +112,7 @@ def _read(method: Method, message: memoryview, max_cost: int) -> ParsedRequest:
     return ParsedRequest("", _prompt(method, found, max_cost), stream=found.stream)
 
 
-def _prompt(method: Method, found: _Input, max_cost: int) -> AnyPrompt:
+def _prompt(method: str, found: _Input, max_cost: int) -> AnyPrompt:
     if found.ids is None and found.text is None:
         missing = "not supported request inputType"
         raise BodyFormatError(missing if method == "Generate" else "missing tokenized input in EmbedRequest")

@@ -104,3 +104,21 @@ async def test_endpoint_that_does_not_answer_is_left_out() -> None:
         addresses["gone"] = "http://127.0.0.1:1"
         await lists.look(session, 0.0)
         assert ids(lists) == ["a"]
+
+
+async def test_adapter_goes_where_it_is_loaded_and_a_model_also_where_nothing_is_known() -> None:
+    one, other, silent = Engine("m"), Engine("m"), Engine()
+    one.body = json.dumps({"data": [{"id": "m"}, {"id": "adapter", "parent": "m"}]}).encode()
+    silent.status = 503
+    async with following(one=one, other=other, silent=silent) as (lists, urls, session):
+        places = {name: url.removeprefix("http://") for name, url in urls.items()}
+        assert lists.addresses_of("m") is None
+        await lists.look(session, 0.0)
+        assert lists.addresses_of("adapter") == {places["one"]}
+        assert lists.addresses_of("m") == set(places.values())
+        assert lists.addresses_of("nobody's") == {places["silent"]}
+        assert lists.addresses_of("") is None
+        del urls["silent"]
+        await lists.look(session, ROUND_S)
+        assert lists.addresses_of("m") == {places["one"], places["other"]}
+        assert lists.addresses_of("nobody's") is None

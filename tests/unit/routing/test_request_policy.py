@@ -115,10 +115,28 @@ async def test_list_of_models_is_answered_if_the_configuration_says_so() -> None
         assert isinstance(await parts.picker.route(get), Route)
         parts.act_on_requests(RequestPolicy(answers_models=True))
         none_yet = await parts.picker.route(get)
-        parts.model_list = b"{}"
+        parts.models.list = b"{}"
         assert await parts.picker.route(get) == LocalResponse(b"{}")
         for path, method in (("/v1/models", "POST"), ("/v1/models/m", "GET"), ("/x/v1/models", "GET")):
             other = RoutingRequest(path, has_body=False, headers={":method": method})
             assert isinstance(await parts.picker.route(other), Route)
     assert isinstance(none_yet, Refusal)
     assert none_yet.code is RefusalCode.SERVICE_UNAVAILABLE
+
+
+@pytest.mark.parametrize(
+    ("subset", "address"),
+    [
+        pytest.param(None, "b:80", id="all"),
+        pytest.param(frozenset({"a:80", "b"}), "b:80", id="by_ip"),
+        pytest.param(frozenset({"a:80"}), "a:80", id="the_gateway_wins"),
+    ],
+)
+async def test_model_goes_to_an_endpoint_that_lists_it(subset: frozenset[str] | None, address: str) -> None:
+    async with picker_parts({"a": 0, "b": 9}) as parts:
+        parts.models.addresses["m"] = frozenset({"b:80"})
+        assert (await routed(parts)).addresses == ("a:80",)
+        parts.act_on_requests(RequestPolicy(answers_models=True))
+        assert (await routed(parts, subset=subset)).addresses == (address,)
+        parts.models.addresses["m"] = frozenset({"gone:80"})
+        assert (await routed(parts)).addresses == ("a:80",)

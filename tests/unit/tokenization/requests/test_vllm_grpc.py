@@ -13,7 +13,7 @@ from kvatlas.indexer.prefix import MediaSpan
 from kvatlas.tokenization.errors import RequestError
 from kvatlas.tokenization.model import NoPrefixReason, NoPrompt, TextPrompt, TokenPrompt
 from kvatlas.tokenization.requests.protobuf import MAX_FIELDS
-from kvatlas.tokenization.requests.vllm_grpc import Method, vllm_request
+from kvatlas.tokenization.requests.vllm_grpc import vllm_request
 from support.protobuf import content, frame, number, packed, tokenized
 
 IDS = (0, 1, 127, 128, 151_643, 2**32 - 1)
@@ -104,7 +104,7 @@ def test_prompt_is_missing_for_a_reason(body: bytes, reason: NoPrefixReason) -> 
         ),
     ],
 )
-def test_message_that_no_engine_can_read_is_refused(method: Method, body: bytes, text: str) -> None:
+def test_message_that_no_engine_can_read_is_refused(method: str, body: bytes, text: str) -> None:
     with pytest.raises(RequestError, match=f"^{text}"):
         vllm_request(method, body)
 
