@@ -15,6 +15,7 @@ from .decode import decode
 from .describe import found
 from .endpoint_picker import KIND, EndpointPickerConfig, check_endpoint_picker, kvatlas_config, notes
 from .errors import ConfigError, Problem
+from .nulls import without_nulls
 from .paths import with_absolute_paths
 from .reading import read_document
 from .schema import AdmissionConfig, EndpointsConfig, KVAtlasConfig
@@ -101,7 +102,7 @@ def _keys(data: object) -> dict[object, object]:
 
 
 def _endpoint_picker(data: object, base: KVAtlasConfig | None) -> LoadedConfig | list[Problem]:
-    picker = decode(data, EndpointPickerConfig)
+    picker = decode(without_nulls(data), EndpointPickerConfig)
     if isinstance(picker, list):
         return picker
     if problems := check_endpoint_picker(picker):

@@ -57,7 +57,7 @@ class RemoteTokenizerConfig(Section, frozen=True):
 
 
 class AdmissionConfig(Section, frozen=True):
-    """Rejection of requests with 429 while the fleet is saturated."""
+    """Priorities of requests, and rejection of those below 0 with 429 while the fleet is saturated."""
 
     objectives: dict[str, int] = {}
     """Objective, from the header `x-llm-d-inference-objective` -> priority; requests below 0 can be rejected."""
@@ -67,6 +67,8 @@ class AdmissionConfig(Section, frozen=True):
     """KV-cache utilization with which an endpoint counts as saturated."""
     metrics_staleness_threshold: Duration = Duration(0.2)
     """Age of the load above which an endpoint counts as saturated; an idle endpoint gets `metricsScrape.idleInterval` more."""
+    propagate_priority: bool = False
+    """Whether the priority of a request is written into its body, for engines with a priority scheduler."""
 
 
 class ModelConfig(Section, frozen=True):
@@ -248,8 +250,8 @@ class PluginConfig(Section, frozen=True):
 
     type: Annotated[str, Meta(min_length=1)]
     """Plugin type; docs/scorers has a page for each."""
-    name: Annotated[str, Meta(min_length=1)] | None = None
-    """Name by which profiles and other plugins refer to it, unique; absent: the type."""
+    name: str | None = None
+    """Name by which profiles and other plugins refer to it, unique; absent or empty: the type."""
     parameters: dict[str, Any] = {}
     """Parameters of the type."""
 
@@ -307,7 +309,7 @@ class KVAtlasConfig(Section, frozen=True, tag_field="kind", tag="KVAtlasConfig")
     rest: RestConfig = RestConfig()
     """REST calls."""
     admission: AdmissionConfig = AdmissionConfig()
-    """Rejection of requests."""
+    """Priorities of requests, and rejection of requests."""
     model: ModelConfig = ModelConfig()
     """Model and tokenizer."""
     models: tuple[ModelConfig, ...] = ()
