@@ -116,8 +116,9 @@ def layer_references(key: str, layer: DataLayerConfig) -> Iterator[tuple[KeyPath
         for place, extractor in enumerate(source.extractors):
             yield (key, "sources", number, "extractors", place, "pluginRef"), extractor.plugin_ref
     discovery = layer.discovery or DiscoveryConfig()
-    references = {
-        ("discovery", "endpoints", "pluginRef"): discovery.endpoints and discovery.endpoints.plugin_ref,
+    endpoints = discovery.endpoints
+    references: dict[KeyPath, str | None] = {
+        ("discovery", "endpoints", "pluginRef"): endpoints.plugin_ref if endpoints is not None else None,
         ("discovery", "pluginRef"): discovery.plugin_ref,
         ("crossReplica", "syncerPluginRef"): layer.cross_replica.syncer_plugin_ref,
         ("crossReplicaSyncerPluginRef",): layer.cross_replica_syncer_plugin_ref,

@@ -11,6 +11,7 @@ from .decisions import AuditConfig, DecisionsConfig, PredictionsConfig
 from .listeners import ExtProcConfig, RestConfig, ServerConfig
 from .observers import CapacityCurveConfig, RecorderConfig, ShadowConfig
 from .paths import PathText
+from .scoring import ScoringConfig
 from .scraping import MetricsScrapeConfig
 from .section import BlockCount, ModelName, Port, Section, Weight
 from .units import Duration
@@ -330,6 +331,8 @@ class KVAtlasConfig(Section, frozen=True, tag_field="kind", tag="KVAtlasConfig")
     """Scheduling profile; absent: every filter, scorer and picker in `plugins`, with weight 1."""
     metrics_scrape: MetricsScrapeConfig = MetricsScrapeConfig()
     """Scraping."""
+    scoring: ScoringConfig = ScoringConfig()
+    """Scoring."""
     predictions: PredictionsConfig = PredictionsConfig()
     """Predicted prefixes."""
     audit: AuditConfig = AuditConfig()
