@@ -130,6 +130,11 @@ def kvatlas_config(config: EndpointPickerConfig) -> KVAtlasConfig:
     )
 
 
+def default_config() -> KVAtlasConfig:
+    """Return the configuration of the reference if it has no file."""
+    return kvatlas_config(EndpointPickerConfig(api_version="llm-d.ai/v1"))
+
+
 def _default_plugins() -> tuple[tuple[PluginConfig, ...], tuple[SchedulingProfileConfig, ...]]:
     references = tuple(
         ProfilePluginConfig(plugin_ref=name, weight=weight) for name, weight in DEFAULT_WEIGHTS.items()
