@@ -203,25 +203,6 @@ def test_thresholds_of_older_files_count_when_another_file_has_none(
 
 
 @pytest.mark.parametrize(
-    ("gates", "noted"),
-    [
-        pytest.param(["flowControl"], "flowControl", id="on"),
-        pytest.param(["flowControl=true"], "flowControl", id="true"),
-        pytest.param(["flowControl=T"], "flowControl", id="as_in_go"),
-        pytest.param(["flowControl", "flowControl=false"], "", id="last_counts"),
-        pytest.param(["flowControl=false", "haPopulateNonLeaderDatastore"], "", id="defaults"),
-        pytest.param(["haPopulateNonLeaderDatastore=0"], "haPopulateNonLeaderDatastore=false", id="off"),
-        pytest.param(["enableLegacyMetrics"], "enableLegacyMetrics", id="older"),
-    ],
-)
-def test_gate_that_is_not_at_its_default_is_noted(file: Path, gates: list[str], noted: str) -> None:
-    loaded = load_file(write(file, [{"type": "queue-scorer"}], featureGates=gates))
-
-    names = [note.removeprefix("feature gate ").partition(" has no effect: ")[0] for note in loaded.notes]
-    assert names == ([noted] if noted else [])
-
-
-@pytest.mark.parametrize(
     ("more", "problem"),
     [
         pytest.param(

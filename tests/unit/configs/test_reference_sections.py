@@ -66,6 +66,25 @@ def test_setting_of_the_data_layer_without_effect_is_noted(
     assert [note.partition(" has no effect: ")[0] for note in notes] == [f"dataLayer.{key}" for key in noted]
 
 
+@pytest.mark.parametrize(
+    ("gates", "noted"),
+    [
+        pytest.param(["flowControl"], "flowControl", id="on"),
+        pytest.param(["flowControl=true"], "flowControl", id="true"),
+        pytest.param(["flowControl=T"], "flowControl", id="as_in_go"),
+        pytest.param(["flowControl", "flowControl=false"], "", id="last_counts"),
+        pytest.param(["flowControl=false", "haPopulateNonLeaderDatastore"], "", id="defaults"),
+        pytest.param(["haPopulateNonLeaderDatastore=0"], "haPopulateNonLeaderDatastore=false", id="off"),
+        pytest.param(["enableLegacyMetrics"], "enableLegacyMetrics", id="older"),
+    ],
+)
+def test_gate_that_is_not_at_its_default_is_noted(file: Path, gates: list[str], noted: str) -> None:
+    loaded = load_file(write(file, featureGates=gates))
+
+    names = [note.removeprefix("feature gate ").partition(" has no effect: ")[0] for note in loaded.notes]
+    assert names == ([noted] if noted else [])
+
+
 @pytest.mark.parametrize("plugins", [None, [], [ENDPOINTS]], ids=["null", "empty", "discovery_alone"])
 def test_file_without_plugins_gets_the_defaults_of_the_reference(file: Path, plugins: object) -> None:
     layer = {"discovery": {"endpoints": {"pluginRef": "files"}}} if plugins else {}
