@@ -13,6 +13,7 @@ from .observers import CapacityCurveConfig, RecorderConfig, ShadowConfig
 from .paths import PathText
 from .scraping import MetricsScrapeConfig
 from .section import BlockCount, ModelName, Port, Section, Weight
+from .tracing import TracingConfig
 from .units import Duration
 
 
@@ -346,6 +347,8 @@ class KVAtlasConfig(Section, frozen=True, tag_field="kind", tag="KVAtlasConfig")
     """Block index."""
     snapshot: SnapshotConfig = SnapshotConfig()
     """Snapshot file."""
+    tracing: TracingConfig = TracingConfig()
+    """OpenTelemetry spans."""
 
     @property
     def served_models(self) -> tuple[ModelConfig, ...]:
