@@ -14,6 +14,7 @@ from .paths import PathText
 from .scoring import ScoringConfig
 from .scraping import MetricsScrapeConfig
 from .section import BlockCount, ModelName, Port, Section, Weight
+from .tracing import TracingConfig
 from .units import Duration
 
 
@@ -351,6 +352,8 @@ class KVAtlasConfig(Section, frozen=True, tag_field="kind", tag="KVAtlasConfig")
     """Block index."""
     snapshot: SnapshotConfig = SnapshotConfig()
     """Snapshot file."""
+    tracing: TracingConfig = TracingConfig()
+    """OpenTelemetry spans."""
 
     @property
     def served_models(self) -> tuple[ModelConfig, ...]:
