@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 
+from kvatlas.app.cli.flag_table import FLAGS
 from kvatlas.routing.control_headers import CONTROL_HEADERS
 from kvatlas.routing.plan.reference import NO_EFFECT, NOT_HERE
+from support.compatibility.flags import NAMES, flag_rows
 from support.compatibility.page import PAGE, page, reference_types
 from support.compatibility.plugins import USED
 from support.compatibility.requests import HEADERS
@@ -30,6 +32,11 @@ def test_every_type_of_the_reference_is_listed_once() -> None:
 
 def test_every_header_that_is_removed_from_clients_is_listed() -> None:
     assert HEADERS.keys() >= CONTROL_HEADERS
+
+
+def test_no_flag_of_the_reference_is_refused() -> None:
+    assert [name for name, text in flag_rows() if text == "refused"] == []
+    assert {*NAMES} >= FLAGS.keys()
 
 
 def test_every_series_of_the_reference_is_listed() -> None:

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 
 import typer
 
+from kvatlas.app.cli.flag_table import FLAGS
 from kvatlas.app.cli.main import app
-from kvatlas.app.cli.reference_flags import NO_SWITCHES, NO_VALUES
 
-FLAGS = (
+NAMES = (
     "allow-experimental-plugins cache-info-metric cert-path config-file config-text disable-endpoint-subset-filter drain-timeout"
     " emit-endpoint-scores enable-cert-reload enable-grpc-stream-metrics enable-pprof endpoint-selector endpoint-target-ports"
     " fairness-id-metric-label-limit grpc-health-port grpc-max-recv-msg-size grpc-max-send-msg-size grpc-port"
@@ -26,15 +26,14 @@ FLAGS = (
 
 
 def flag_rows() -> Iterator[tuple[str, str]]:
-    """Yield each flag with what it does here: the help of ours, or that it has no effect."""
+    """Yield each flag with what it does here: the help of ours, or why it has no effect."""
     helps = _helps()
-    for name in FLAGS:
-        if name in helps:
-            yield f"`--{name}`", helps[name]
-        elif name in NO_SWITCHES | NO_VALUES:
-            yield f"`--{name}`", "no effect"
+    for name in NAMES:
+        flag = FLAGS.get(name)
+        if flag is not None:
+            yield f"`--{name}`", f"no effect: {flag.reason}" if flag.reason else flag.text
         else:
-            yield f"`--{name}`", "refused"
+            yield f"`--{name}`", helps.get(name, "refused")
 
 
 def _helps() -> dict[str, str]:

@@ -34,7 +34,6 @@ HEADERS: Mapping[str, str] = {
     "x-llm-d-request-dropped-reason": "why a request was refused",
     "x-prefiller-host-port": "server that prefills; never written",
     "x-encoder-hosts-ports": "servers that encode; never written",
-    "x-data-parallel-endpoint": "not of the reference",
     "x-data-parallel-host-port": "data-parallel rank; never written, since each rank with a port is an endpoint",
     "x-kv-cache-source-host-port": "server from which blocks are pulled; never written",
     "x-gateway-inference-request-cost": "cost of a request, in the metadata of its response",
