@@ -30,7 +30,17 @@ DEFAULT_PRODUCER = "approx-prefix-cache-producer"
 FILE_DISCOVERY = "file-discovery"
 """Type of the plugin that names a file of endpoints."""
 
-_PREFIX_READERS = ("prefix-cache-scorer", "prefix-cache-affinity-filter")
+PREDICTOR = "predicted-latency-producer"
+"""Type and default name of the producer that the reference adds for plugins that read predictions and name none."""
+
+_PREFIX_READERS = (
+    "prefix-cache-scorer",
+    "prefix-cache-affinity-filter",
+    "latency-scorer",
+    "lmetric-scorer",
+    PREDICTOR,
+)
+_PREDICTION_READERS = ("latency-scorer", "slo-headroom-tier-filter", "latency-slo-admitter")
 _PRODUCER_KEYS = frozenset({"prefixMatchInfoProducerName", "tier", "autoTune", "lruCapacityPerServer"})
 """Parameters with which a plugin selects the source of its matches."""
 
@@ -133,7 +143,7 @@ def kvatlas_config(config: EndpointPickerConfig) -> KVAtlasConfig:
         scrape = msgspec.structs.replace(scrape, interval=interval)
     translated = [discovery, detecting, *sources]
     given = tuple(each for each in config.plugins if each not in translated and not is_extractor(each))
-    plugins = tuple(map(_with_producer, given))
+    plugins = tuple(map(_with_producer, _with_predictor(given)))
     if plugins != given and DEFAULT_PRODUCER not in {plugin.known_as for plugin in plugins}:
         plugins = (*plugins, PluginConfig(type=DEFAULT_PRODUCER))
     return KVAtlasConfig(
@@ -198,6 +208,17 @@ def _with_producer(plugin: PluginConfig) -> PluginConfig:
         return plugin
     parameters = plugin.parameters | {"prefixMatchInfoProducerName": DEFAULT_PRODUCER}
     return msgspec.structs.replace(plugin, parameters=parameters)
+
+
+def _with_predictor(plugins: tuple[PluginConfig, ...]) -> tuple[PluginConfig, ...]:
+    """Return the plugins with a predictor, if one of them needs it and there is none."""
+    if any(each.type == PREDICTOR for each in plugins) or not any(map(_reads_predictions, plugins)):
+        return plugins
+    return (*plugins, PluginConfig(type=PREDICTOR))
+
+
+def _reads_predictions(plugin: PluginConfig) -> bool:
+    return plugin.type in _PREDICTION_READERS or plugin.parameters.get("ttftSource") == "latencyPredictor"
 
 
 def _gate_problems(gates: tuple[str, ...]) -> Iterator[Problem]:
