@@ -13,6 +13,8 @@ TTFT_HEADERS = ("x-llm-d-slo-ttft-ms", "x-slo-ttft-ms")
 TPOT_HEADERS = ("x-llm-d-slo-tpot-ms", "x-slo-tpot-ms")
 """Headers with the longest acceptable time per output token after the first, in milliseconds; the newer name wins."""
 
+SLO_HEADERS = (*TTFT_HEADERS, *TPOT_HEADERS)
+
 
 class Slo(msgspec.Struct, frozen=True, gc=False):
     """The objectives of one request; at least one is named.
