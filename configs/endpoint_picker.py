@@ -38,7 +38,17 @@ DEFAULT_WEIGHTS = {"queue-scorer": 2.0, "kv-cache-utilization-scorer": 2.0, "pre
 DEFAULT_PARSERS = ("openai-parser", "anthropic-parser", "vllmhttp-parser", "passthrough-parser")
 """Types that need no entry in `plugins` to be named as a parser."""
 
-_PREFIX_READERS = ("prefix-cache-scorer", "prefix-cache-affinity-filter")
+PREDICTOR = "predicted-latency-producer"
+"""Type and default name of the producer that the reference adds for plugins that read predictions and name none."""
+
+_PREFIX_READERS = (
+    "prefix-cache-scorer",
+    "prefix-cache-affinity-filter",
+    "latency-scorer",
+    "lmetric-scorer",
+    PREDICTOR,
+)
+_PREDICTION_READERS = ("latency-scorer", "slo-headroom-tier-filter", "latency-slo-admitter")
 _PRODUCER_KEYS = frozenset({"prefixMatchInfoProducerName", "tier", "autoTune", "lruCapacityPerServer"})
 """Parameters with which a plugin selects the source of its matches."""
 
@@ -114,7 +124,7 @@ def kvatlas_config(config: EndpointPickerConfig) -> KVAtlasConfig:
     profiles = config.scheduling_profiles
     if not given and not profiles:
         given, profiles = _default_plugins()
-    plugins = tuple(map(_with_producer, given))
+    plugins = tuple(map(_with_producer, _with_predictor(given)))
     if plugins != given and DEFAULT_PRODUCER not in {plugin.known_as for plugin in plugins}:
         plugins = (*plugins, PluginConfig(type=DEFAULT_PRODUCER))
     admission = detected(detecting) if detecting is not None else config.saturation_detector.admission()
@@ -199,6 +209,17 @@ def _with_producer(plugin: PluginConfig) -> PluginConfig:
         return plugin
     parameters = plugin.parameters | {"prefixMatchInfoProducerName": DEFAULT_PRODUCER}
     return msgspec.structs.replace(plugin, parameters=parameters)
+
+
+def _with_predictor(plugins: tuple[PluginConfig, ...]) -> tuple[PluginConfig, ...]:
+    """Return the plugins with a predictor, if one of them needs it and there is none."""
+    if any(each.type == PREDICTOR for each in plugins) or not any(map(_reads_predictions, plugins)):
+        return plugins
+    return (*plugins, PluginConfig(type=PREDICTOR))
+
+
+def _reads_predictions(plugin: PluginConfig) -> bool:
+    return plugin.type in _PREDICTION_READERS or plugin.parameters.get("ttftSource") == "latencyPredictor"
 
 
 def _references(config: EndpointPickerConfig) -> Iterator[tuple[KeyPath, str]]:

@@ -6,6 +6,7 @@ from . import (
     active_request,
     context_length,
     kv_cache_utilization,
+    lmetric,
     load_aware,
     lora_affinity,
     no_hit_lru,
@@ -18,9 +19,10 @@ from . import (
     tiered_prefix_cache,
     token_load,
 )
+from .admitters import latency_slo, probabilistic
 from .core.registry import Registry
-from .filters import decode_role, label_selector, prefix_cache_affinity, utilization
-from .latency import cost
+from .filters import decode_role, label_selector, prefix_cache_affinity, slo_headroom_tier, utilization
+from .latency import cost, headroom, predictor
 from .pickers import max_score, random_choice, weighted_random
 
 
@@ -38,6 +40,8 @@ def builtin_registry() -> Registry:
         precise_prefix_cache,
         tiered_prefix_cache,
         cost,
+        lmetric,
+        headroom,
         lora_affinity,
         session_affinity,
         no_hit_lru,
@@ -46,10 +50,14 @@ def builtin_registry() -> Registry:
         decode_role,
         utilization,
         prefix_cache_affinity,
+        slo_headroom_tier,
         max_score,
         weighted_random,
         random_choice,
         producers,
+        predictor,
+        latency_slo,
+        probabilistic,
     ):
         plugin.register(registry)
     return registry

@@ -13,7 +13,7 @@ from ...configs.errors import KeyPath, Problem
 from ...configs.schema import KVAtlasConfig, PluginConfig, ProfilePluginConfig
 from ...configs.words import closest, nearest
 from ...scorers.builtin import builtin_registry
-from ...scorers.core.base import Filter, Picker, Scorer
+from ...scorers.core.base import Admitter, Filter, Picker, Predictor, Scorer
 from ...scorers.core.ignored import ignored
 from ...scorers.core.max_score import MaxScorePicker
 from ...scorers.core.params import BuildContext, PluginParams
@@ -30,13 +30,16 @@ from .reference_params import NO_EFFECT_PARAMS
 
 T = TypeVar("T")
 
+PROFILE_KINDS = frozenset({"filter", "scorer", "picker"})
+"""Kinds of plugins that a profile lists."""
+
 
 @dataclass(frozen=True, slots=True)
 class BuiltPlugin:
     """One plugin of a plan.
 
     Attributes:
-        plugin: the filter, scorer or picker.
+        plugin: the plugin itself.
         origin: type, parameters and the configuration around it, from which it was built.
     """
 
@@ -126,8 +129,8 @@ class _Declared:
 
     @property
     def decides(self) -> bool:
-        """Whether it can be in a profile, as all but producers can."""
-        return any(kind != "producer" for kind in self.params)
+        """Whether it is part of a profile; the other kinds act for every profile."""
+        return not PROFILE_KINDS.isdisjoint(self.params)
 
 
 @dataclass(slots=True)
@@ -137,6 +140,8 @@ class _Parts:
     filters: list[tuple[str, Filter]] = field(default_factory=list[tuple[str, Filter]])
     scorers: list[tuple[str, Scorer, float]] = field(default_factory=list[tuple[str, Scorer, float]])
     pickers: list[Picker] = field(default_factory=list[Picker])
+    admitters: list[tuple[str, Admitter]] = field(default_factory=list[tuple[str, Admitter]])
+    predictor: tuple[str, Predictor] | None = None
 
 
 class _Planner:
@@ -149,6 +154,7 @@ class _Planner:
         self._used: list[ProfilePluginConfig] = []
         self._all_built: dict[tuple[str, str], BuiltPlugin] = {}
         self._notes: list[str] = []
+        self._predictor: str | None = None
         self._problems: list[Problem] = []
 
     def plan(self) -> Plan:
@@ -236,6 +242,7 @@ class _Planner:
 
     def _profile(self, produced: ProducedTiers) -> Profile | None:
         parts = _Parts()
+        self._add_to_all(parts, produced)
         for path, reference in self._references():
             self._used.append(reference)
             self._add(parts, path, reference, produced)
@@ -243,10 +250,30 @@ class _Planner:
             return None
         picker = parts.pickers[0] if parts.pickers else MaxScorePicker()
         try:
-            return Profile(parts.scorers, picker, parts.filters)
+            return Profile(
+                parts.scorers,
+                picker,
+                parts.filters,
+                admitters=parts.admitters,
+                predictor=parts.predictor,
+            )
         except ProfileError as error:
             self._problems.append(Problem(str(error), ("schedulingProfiles", 0)))
             return None
+
+    def _add_to_all(self, parts: _Parts, produced: ProducedTiers) -> None:
+        """Add the plugins that act for every profile, and need not be listed in one."""
+        predictors = [each for each in self._declared.values() if "predictor" in each.params]
+        for second in predictors[1:]:
+            message = "found a second predictor; keep one, as kvatlas has one model of latency"
+            self._problems.append(Problem(message, (*second.path, "type")))
+        self._predictor = predictors[0].config.known_as if predictors else None
+        for name, declared in self._declared.items():
+            context = self._context(name, produced)
+            if (predictor := self._built(self._registry.predictors, declared, context)) is not None:
+                parts.predictor = (name, predictor)
+            if (admitter := self._built(self._registry.admitters, declared, context)) is not None:
+                parts.admitters.append((name, admitter))
 
     def _references(self) -> Iterator[tuple[KeyPath, ProfilePluginConfig]]:
         """Yield the plugins of the profile, each with its path; without a profile, all that can be in one."""
@@ -271,8 +298,7 @@ class _Planner:
         if declared is None:
             self._note_other_kind(name)
             return
-        own = produced.sources.get(name)
-        context = BuildContext(tuple(tier.name for tier in produced.tiers), produced.sources, own)
+        context = self._context(name, produced)
         if (built := self._built(registry.filters, declared, context)) is not None:
             parts.filters.append((name, built))
         if (scorer := self._built(registry.scorers, declared, context)) is not None:
@@ -283,6 +309,10 @@ class _Planner:
                 self._problems.append(Problem(f"found {name!r}, a second picker; keep one", path))
         if not declared.decides:
             self._note_other_kind(name)
+
+    def _context(self, name: str, produced: ProducedTiers) -> BuildContext:
+        tiers = tuple(tier.name for tier in produced.tiers)
+        return BuildContext(tiers, produced.sources, produced.sources.get(name), self._predictor)
 
     def _note_other_kind(self, name: str) -> None:
         """Note a reference to a plugin of another kind, unless its unknown type was reported already."""

@@ -221,9 +221,9 @@ def test_types_are_either_registered_or_without_meaning() -> None:
             id="twice_in_the_profile",
         ),
         pytest.param(
-            ["disagg-profile-handler", "latency-scorer"],
-            profile("latency-scorer"),
-            ["plugins[0].type: found 'disagg-profile-handler'", "plugins[1].type: found 'latency-scorer'"],
+            ["disagg-profile-handler", "moon-scorer"],
+            profile("moon-scorer"),
+            ["plugins[0].type: found 'disagg-profile-handler'", "plugins[1].type: found 'moon-scorer'"],
             id="every_unknown_plugin_once",
         ),
     ],
@@ -246,9 +246,7 @@ def test_unknown_type_is_told_the_three_closest() -> None:
 
 
 def test_unknown_plugins_are_left_out_with_what_refers_to_them() -> None:
-    given = config(
-        "queue-scorer", {"type": "latency-scorer", "name": "slo"}, **profile("slo", "queue-scorer")
-    )
+    given = config("queue-scorer", {"type": "moon-scorer", "name": "slo"}, **profile("slo", "queue-scorer"))
 
     kept, left_out = without_unknown_plugins(given)
 
