@@ -32,6 +32,7 @@ LIVE: tuple[tuple[str, ...], ...] = (
     ("schedulingProfiles",),
     ("requestHandler",),
     ("metricsScrape",),
+    ("scoring",),
     ("predictions",),
     ("audit",),
 )

@@ -67,6 +67,8 @@ class EngineSeries:
         lora_info: series whose labels name the LoRA adapters, with vLLM's label names, and whose value is the time of
             its update.
         attributes: attribute of endpoints and its series, for series that only plugins read.
+        lora_loaded: series with a sample of 1 for each loaded LoRA adapter, which the labels `adapter_name` and `level` (gpu
+            or cpu) name.
     """
 
     waiting: tuple[Selector, ...]
@@ -81,6 +83,7 @@ class EngineSeries:
     process_start: Selector = Selector("process_start_time_seconds")
     lora_info: tuple[Selector, ...] = ()
     attributes: tuple[tuple[str, Selector], ...] = ()
+    lora_loaded: tuple[Selector, ...] = ()
 
     @property
     def load(self) -> tuple[Selector, ...]:
@@ -92,7 +95,9 @@ class EngineSeries:
         """Return the names of all series that are read."""
         facts = (*self.cache_info, *self.block_size, *self.num_blocks, *self.offload, self.process_start)
         more = (selector for _, selector in self.attributes)
-        return sorted({selector.name for selector in (*self.load, *facts, *self.lora_info, *more)})
+        return sorted(
+            {selector.name for selector in (*self.load, *facts, *self.lora_info, *self.lora_loaded, *more)}
+        )
 
 
 def _all(*texts: str) -> tuple[Selector, ...]:
@@ -108,6 +113,7 @@ ENGINES: Mapping[str, EngineSeries] = {
         cache_info=_all("vllm:cache_config_info"),
         offload=_all("vllm:kv_offload_total_bytes_total", "vllm:external_prefix_cache_hits_total"),
         lora_info=_all("vllm:lora_requests_info"),
+        lora_loaded=_all("vllm:lora_adapter_loaded"),
     ),
     "sglang": EngineSeries(
         waiting=_all("sglang:num_queue_reqs"),
@@ -180,6 +186,7 @@ def _with_own(known: EngineSeries | None, own: EngineConfig) -> EngineSeries:
         num_blocks_label=own.num_blocks_label or series.num_blocks_label,
         lora_info=_chosen(own.lora_info, series.lora_info),
         attributes=tuple((name, Selector.parse(text)) for name, text in own.attributes.items()),
+        lora_loaded=_chosen(own.lora_loaded, series.lora_loaded),
     )
 
 

@@ -24,6 +24,7 @@ _SPECS: Mapping[str, str] = {
     "running_requests_spec": "running",
     "kv_usage_spec": "kv_utilization",
     "lora_spec": "lora_info",
+    "lora_loaded_spec": "lora_loaded",
     "cache_info_spec": "cache_info",
 }
 """Field of `ExtractedEngine` -> field of `EngineConfig`."""
@@ -59,6 +60,8 @@ class ExtractedEngine(Section, frozen=True):
     """Gauge of the used part of the KV blocks."""
     lora_spec: str = ""
     """Series with the LoRA adapters in its labels."""
+    lora_loaded_spec: str | None = None
+    """Series with a sample for each loaded LoRA adapter; absent: the one that kvatlas knows."""
     cache_info_spec: str = ""
     """Series with block size and number of blocks in its labels."""
     cache_block_size_label_name: str = ""
@@ -98,7 +101,8 @@ def extractor_problems(plugin: PluginConfig) -> Iterator[Problem]:
     for number, engine in enumerate(params.engine_configs):
         path: KeyPath = ("engineConfigs", number)
         for field in msgspec.structs.fields(ExtractedEngine):
-            if field.name.endswith("_spec") and (text := getattr(engine, field.name)):
+            text: str | None = getattr(engine, field.name)
+            if text and field.name in _SPECS:
                 yield from _malformed(text, (*path, field.encode_name))
         for place, metric in enumerate(engine.custom_metrics):
             yield from _malformed(metric.metric_spec, (*path, "customMetrics", place, "metricSpec"))

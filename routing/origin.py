@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ..scorers.core.decision import Origin
+from ..scorers.core.slo import slo_of
 from .control_headers import MAX_ID_CHARS, fairness_id, objective, traceparent
 from .policy import Policy
 from .router import RoutingRequest
@@ -23,6 +24,7 @@ def origin_of(request: RoutingRequest, policy: Policy) -> Origin:
         objective=name,
         priority=policy.admission.priority(name),
         fairness_id=fairness_id(headers, _identity(headers, policy)),
+        slo=slo_of(headers),
     )
 
 

@@ -24,7 +24,7 @@ from .origin import origin_of
 from .policy import Policy
 from .prefixes import prefix_of_prompt
 from .records import Records
-from .refusals import NO_CANDIDATES, NO_MODEL_LIST, NONE_LEFT, NOT_CACHED
+from .refusals import NO_CANDIDATES, NO_MODEL_LIST, NONE_LEFT, NOT_CACHED, denied
 from .router import LocalResponse, Refusal, Router, RoutingRequest, RoutingResult
 
 
@@ -162,7 +162,7 @@ class Picker(Router):
         """Decide and dispatch in one step, by one policy and the fleet as it is."""
         policy, records = self.policy, self.records
         prefix = prefix_of_prompt(prompt, self.fleet.atlas)
-        view = request_view(_model_of(prompt), prefix, request.headers)
+        view = request_view(_model_of(prompt), prefix, request.headers, priority=origin.priority)
         draws = records.draws(self._rng)
         decide = partial(
             self._decider.decide,
@@ -186,7 +186,7 @@ class Picker(Router):
         decision = decision.lasting()
         records.decided(decision, origin.request_id)
         if not decision.picked:
-            return NONE_LEFT
+            return denied(decision.denied) if decision.denied is not None else NONE_LEFT
         return self._dispatcher.dispatch(policy, view, prefix, decision, read.rewrite, repeat)
 
 

@@ -8,6 +8,7 @@ from . import (
     endpoint_attribute,
     header_label_affinity,
     kv_cache_utilization,
+    lmetric,
     load_aware,
     lora_affinity,
     no_hit_lru,
@@ -22,6 +23,7 @@ from . import (
     topology_affinity,
     topology_extractor,
 )
+from .admitters import latency_slo, probabilistic
 from .core.registry import Registry
 from .filters import (
     by_label,
@@ -29,12 +31,13 @@ from .filters import (
     header_based_testing,
     label_selector,
     prefix_cache_affinity,
+    slo_headroom_tier,
     utilization,
 )
 from .filters import endpoint_attribute as attribute_filter
 from .filters import session_affinity as session_filter
 from .filters import topology_affinity as topology_filter
-from .latency import cost
+from .latency import cost, headroom, predictor
 from .pickers import max_score, random_choice, weighted_random
 from .requests import agent_identity, attribute_reporter, models_responder, session_id
 
@@ -53,6 +56,8 @@ def builtin_registry() -> Registry:
         precise_prefix_cache,
         tiered_prefix_cache,
         cost,
+        lmetric,
+        headroom,
         lora_affinity,
         session_affinity,
         endpoint_attribute,
@@ -70,10 +75,14 @@ def builtin_registry() -> Registry:
         decode_role,
         utilization,
         prefix_cache_affinity,
+        slo_headroom_tier,
         max_score,
         weighted_random,
         random_choice,
         producers,
+        predictor,
+        latency_slo,
+        probabilistic,
         agent_identity,
         session_id,
         attribute_reporter,

@@ -7,12 +7,15 @@ from collections.abc import Iterator
 from ...configs.errors import KeyPath, Problem
 from ...configs.schema import KVAtlasConfig
 from ...configs.words import nearest
-from ...tokenization.requests.parsers import PARSERS
+from ...tokenization.requests.parsers import PARSERS, BodyParser
+from ..policy import RequestPolicy
 
 
-def parser_types(config: KVAtlasConfig) -> tuple[str, ...]:
-    """Return the types of the named parsers, in their order; a name that is wrong is left out."""
-    return tuple(kind for _, _, kind in _named(config) if kind in PARSERS)
+def parsing_policy(config: KVAtlasConfig) -> RequestPolicy:
+    """Return the part of the policy that no plugin but the parsers describes; a wrong name is left out."""
+    types = tuple(kind for _, _, kind in _named(config) if kind in PARSERS)
+    parser = BodyParser(types, max_cost=config.tokenization.max_reading_cost)
+    return RequestPolicy(parser, propagates_priority=config.request_handler.propagate_priority)
 
 
 def parser_problems(config: KVAtlasConfig) -> list[Problem]:

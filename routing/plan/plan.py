@@ -13,9 +13,10 @@ from ...configs.discovery import DEFAULT_NAMESPACE
 from ...configs.engines import attribute_names
 from ...configs.errors import KeyPath, Problem
 from ...configs.schema import KVAtlasConfig, PluginConfig, ProfilePluginConfig
-from ...configs.words import nearest
+from ...configs.words import closest, nearest
 from ...scorers.builtin import builtin_registry
-from ...scorers.core.base import Filter, Picker, Scorer
+from ...scorers.core.base import Admitter, Filter, Picker, Predictor, Scorer
+from ...scorers.core.ignored import ignored
 from ...scorers.core.max_score import MaxScorePicker
 from ...scorers.core.params import BuildContext, PluginParams, Remarks, RequestAttribute
 from ...scorers.core.prefix_source import PrefixProducer
@@ -24,28 +25,20 @@ from ...scorers.core.registry import Plugins
 from ...scorers.errors import ParametersError, ProfileError
 from ...scorers.topology_extractor import TopologyExtractorParams
 from ...scorers.weights import default_profile
-from ...tokenization.requests.parsers import PARSERS, BodyParser
+from ...tokenization.requests.parsers import PARSERS
 from ..errors import PluginLoadError, SchedulingError
 from ..policy import RequestPolicy
+from .built_plugin import BuiltPlugin
 from .entry_points import add_offered, offered_types
-from .parsing import parser_problems, parser_types, unnamed_parsers
+from .parsing import parser_problems, parsing_policy, unnamed_parsers
 from .producers import ProducedTiers, produced_tiers
-from .reference import NO_EFFECT
+from .reference import NO_EFFECT, NOT_HERE
+from .reference_params import NO_EFFECT_PARAMS
 
 T = TypeVar("T")
 
-
-@dataclass(frozen=True, slots=True)
-class BuiltPlugin:
-    """One plugin of a plan.
-
-    Attributes:
-        plugin: the filter, scorer or picker.
-        origin: type, parameters and the configuration around it, from which it was built.
-    """
-
-    plugin: object
-    origin: tuple[str, PluginParams, BuildContext]
+PROFILE_KINDS = frozenset({"filter", "scorer", "picker"})
+"""Kinds of plugins that a profile lists."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +84,7 @@ def make_plan(config: KVAtlasConfig, *, before: Plan | None = None) -> Plan:
         if problems := parser_problems(config):
             raise SchedulingError(problems)
         profile = default_profile(config.weights, tiers=[tier.name for tier in config.tiers])
-        return Plan(config, profile, requests=_request_policy(config))
+        return Plan(config, profile, requests=parsing_policy(config))
     return _Planner(config, before.built if before is not None else {}).plan()
 
 
@@ -124,16 +117,6 @@ def known_types() -> set[str]:
     return registered | offered_types() | NO_EFFECT.keys() | PARSERS.keys()
 
 
-def _request_policy(config: KVAtlasConfig) -> RequestPolicy:
-    """Return the part of the policy that no plugin but the parsers describes."""
-    parser = BodyParser(parser_types(config), max_cost=config.tokenization.max_reading_cost)
-    return RequestPolicy(parser, propagates_priority=config.request_handler.propagate_priority)
-
-
-_DECIDING = frozenset({"filter", "scorer", "picker"})
-"""Kinds of plugins that a profile may have."""
-
-
 @dataclass(frozen=True, slots=True)
 class _Declared:
     """An entry of `plugins` with valid parameters."""
@@ -145,8 +128,8 @@ class _Declared:
 
     @property
     def decides(self) -> bool:
-        """Whether it can be in a profile."""
-        return not _DECIDING.isdisjoint(self.params)
+        """Whether it is part of a profile; the other kinds act for every profile."""
+        return not PROFILE_KINDS.isdisjoint(self.params)
 
 
 @dataclass(slots=True)
@@ -156,6 +139,8 @@ class _Parts:
     filters: list[tuple[str, Filter]] = field(default_factory=list[tuple[str, Filter]])
     scorers: list[tuple[str, Scorer, float]] = field(default_factory=list[tuple[str, Scorer, float]])
     pickers: list[Picker] = field(default_factory=list[Picker])
+    admitters: list[tuple[str, Admitter]] = field(default_factory=list[tuple[str, Admitter]])
+    predictor: tuple[str, Predictor] | None = None
 
 
 class _Planner:
@@ -193,14 +178,15 @@ class _Planner:
         config = msgspec.structs.replace(
             self._config, tiers=produced.tiers, events=produced.events, predictions=produced.predictions
         )
-        return Plan(config, profile, tuple(self._notes), tuple(self._used), self._all_built, requests)
+        notes = tuple(dict.fromkeys(self._notes))
+        return Plan(config, profile, notes, tuple(self._used), self._all_built, requests)
 
     def _requests(self) -> RequestPolicy:
         """Build the plugins that act in every request, and check those from whose parameters attributes are read."""
         registry = self._registry
         self._acting(registry.attributes)
         return replace(
-            _request_policy(self._config),
+            parsing_policy(self._config),
             identities=tuple(plugin for _, plugin in self._acting(registry.identities)),
             reporters=tuple(plugin for _, plugin in self._acting(registry.reporters)),
             answers_models=any(True for _ in self._acting(registry.responders)),
@@ -231,24 +217,38 @@ class _Planner:
             pass  # see `parsing`
         elif plugin.type in NO_EFFECT:
             self._notes.append(f"plugin {plugin.type} has no effect: {NO_EFFECT[plugin.type]}")
+            if (params := NO_EFFECT_PARAMS.get(plugin.type)) is not None:
+                self._decoded(path, plugin, params)
         else:
-            known = nearest(plugin.type, sorted(known_types()))
+            why = NOT_HERE.get(plugin.type)
+            hint = why if why is not None else closest(plugin.type, known_types())
             message = (
                 f"found {plugin.type!r}, which kvatlas does not have (--ignore-unknown-plugins leaves it out)"
             )
-            self._problems.append(Problem(f"{message}; {known}", (*path, "type")))
+            self._problems.append(Problem(f"{message}; {hint}", (*path, "type")))
 
     def _decode(self, path: KeyPath, plugin: PluginConfig, wanted: Mapping[str, type[PluginParams]]) -> None:
         params: dict[str, PluginParams] = {}
         for kind, schema in wanted.items():
-            decoded = decode(plugin.parameters, schema)
-            if isinstance(decoded, list):
-                self._problems += [
-                    Problem(each.message, (*path, "parameters", *each.path)) for each in decoded
-                ]
+            decoded = self._decoded(path, plugin, schema)
+            if decoded is None:
                 return
             params[kind] = decoded
         self._declared[plugin.known_as] = _Declared(path, plugin, params)
+        for each in params.values():
+            self._notes += [
+                f"plugin {plugin.known_as}: {key} has no effect: {why}" for key, why in ignored(each)
+            ]
+
+    def _decoded(
+        self, path: KeyPath, plugin: PluginConfig, schema: type[PluginParams]
+    ) -> PluginParams | None:
+        """Return the parameters of a plugin; None if they have problems, which are then added."""
+        decoded = decode(plugin.parameters, schema)
+        if not isinstance(decoded, list):
+            return decoded
+        self._problems += [Problem(each.message, (*path, "parameters", *each.path)) for each in decoded]
+        return None
 
     def _producers(self) -> dict[str, PrefixProducer]:
         """Return plugin name -> the index that its parameters describe."""
@@ -273,10 +273,14 @@ class _Planner:
                 name: each.topology() for name, each in params if isinstance(each, TopologyExtractorParams)
             },
             attributes=attribute_names(self._config.metrics_scrape),
+            predictor=next(
+                (name for name, each in self._declared.items() if "predictor" in each.params), None
+            ),
         )
 
     def _profile(self, context: BuildContext) -> Profile | None:
         parts = _Parts()
+        self._add_to_all(parts, context)
         for path, reference in self._references():
             self._used.append(reference)
             own = context.sources.get(reference.plugin_ref)
@@ -286,7 +290,13 @@ class _Planner:
         self._notes += self._remarks(context)
         picker = parts.pickers[0] if parts.pickers else MaxScorePicker()
         try:
-            return Profile(parts.scorers, picker, parts.filters)
+            return Profile(
+                parts.scorers,
+                picker,
+                parts.filters,
+                admitters=parts.admitters,
+                predictor=parts.predictor,
+            )
         except ProfileError as error:
             self._problems.append(Problem(str(error), ("schedulingProfiles", 0)))
             return None
@@ -294,11 +304,25 @@ class _Planner:
     def _remarks(self, context: BuildContext) -> Iterator[str]:
         """Yield what has no effect in the parameters of the profile's plugins."""
         for reference in self._used:
-            declared = self._declared[reference.plugin_ref]
-            for params in {type(each): each for each in declared.params.values()}.values():
+            declared = self._declared.get(reference.plugin_ref)
+            found = declared.params.values() if declared is not None else ()
+            for params in {type(each): each for each in found}.values():
                 if isinstance(params, Remarks):
                     for remark in params.remarks(context):
                         yield f"plugin {reference.plugin_ref}: {remark}"
+
+    def _add_to_all(self, parts: _Parts, context: BuildContext) -> None:
+        """Add the plugins that act for every profile, and need not be listed in one."""
+        predictors = [each for each in self._declared.values() if "predictor" in each.params]
+        for second in predictors[1:]:
+            message = "found a second predictor; keep one, as kvatlas has one model of latency"
+            self._problems.append(Problem(message, (*second.path, "type")))
+        for name, declared in self._declared.items():
+            own = replace(context, own=context.sources.get(name))
+            if (predictor := self._built(self._registry.predictors, declared, own)) is not None:
+                parts.predictor = (name, predictor)
+            if (admitter := self._built(self._registry.admitters, declared, own)) is not None:
+                parts.admitters.append((name, admitter))
 
     def _references(self) -> Iterator[tuple[KeyPath, ProfilePluginConfig]]:
         """Yield the plugins of the profile, each with its path; without a profile, all that can be in one."""
@@ -308,9 +332,9 @@ class _Planner:
                 f"found {len(profiles)} profiles, expected one; kvatlas runs one profile for every request"
             )
             self._problems.append(Problem(message, ("schedulingProfiles", 1)))
-        for number, profile in enumerate(profiles):
+        for profile in profiles[:1]:
             for position, reference in enumerate(profile.plugins):
-                yield ("schedulingProfiles", number, "plugins", position), reference
+                yield ("schedulingProfiles", 0, "plugins", position), reference
         for name, declared in () if profiles else self._declared.items():
             if declared.decides:
                 yield declared.path, ProfilePluginConfig(plugin_ref=name)
@@ -321,7 +345,7 @@ class _Planner:
         name, registry = reference.plugin_ref, self._registry
         declared = self._declared.get(name)
         if declared is None:
-            self._report_other_kind(path, name)
+            self._note_other_kind(name)
             return
         if (built := self._built(registry.filters, declared, context)) is not None:
             parts.filters.append((name, built))
@@ -332,17 +356,15 @@ class _Planner:
             if len(parts.pickers) > 1:
                 self._problems.append(Problem(f"found {name!r}, a second picker; keep one", path))
         if not declared.decides:
-            self._report_other_kind(path, name)
+            self._note_other_kind(name)
 
-    def _report_other_kind(self, path: KeyPath, name: str) -> None:
-        """Report a reference to a plugin of another kind, unless its unknown type was reported already."""
+    def _note_other_kind(self, name: str) -> None:
+        """Note a reference to a plugin of another kind, unless its unknown type was reported already."""
         plugin = next((each for each in self._config.plugins if each.known_as == name), None)
-        is_known = (
-            name in self._declared or plugin is None or plugin.type in NO_EFFECT or plugin.type in PARSERS
-        )
-        if is_known:
-            message = f"found {name!r}, which is neither a filter, a scorer nor a picker here"
-            self._problems.append(Problem(message, (*path, "pluginRef")))
+        if name in self._declared or (plugin is not None and plugin.type in (*NO_EFFECT, *PARSERS)):
+            self._notes.append(
+                f"plugin {name} has no effect in a profile: it is neither a filter, a scorer nor a picker"
+            )
 
     def _built(self, plugins: Plugins[T], declared: _Declared, context: BuildContext) -> T | None:
         """Build a plugin of that kind. None if its type is of another kind, or if it cannot be built: then a problem is added."""

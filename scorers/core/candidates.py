@@ -13,6 +13,7 @@ from ...events.stream import Trust
 from .columns import CodeArray, FloatArray, Mask, RowArray
 from .model import Adapters, Candidate, InFlightLoad, Load, RequestView
 from .operations import float_cells
+from .predictions import Predictions
 from .prefix_columns import PrefixColumns
 
 T = TypeVar("T")
@@ -151,6 +152,7 @@ class Candidates:
             whose load is unknown. Empty if no endpoint reports any.
         attributes: scraped attributes, None if none are configured.
         rows: rows of the directory in this table, in its order; None for all. Decisions keep it, so it never changes.
+        predictions: expected times of the request, None if the profile has no predictor or nothing is predicted.
 
     Attributes:
         directory: as above; `names` and the like select its rows.
@@ -159,9 +161,10 @@ class Candidates:
         trust: as above.
         prefix: as above.
         attributes: as above; `attribute` returns one of them.
+        predictions: as above.
     """
 
-    __slots__ = ("_adapters", "attributes", "directory", "prefix", "rows", "state", "trust")
+    __slots__ = ("_adapters", "attributes", "directory", "predictions", "prefix", "rows", "state", "trust")
 
     def __init__(
         self,
@@ -173,9 +176,11 @@ class Candidates:
         adapters: Sequence[Adapters | None] = (),
         attributes: AttributeColumns | None = None,
         rows: RowArray | None = None,
+        predictions: Predictions | None = None,
     ) -> None:
         self.directory, self.state, self.trust, self.prefix = directory, state, trust, prefix
         self.rows, self._adapters, self.attributes = rows, adapters, attributes
+        self.predictions = predictions
 
     @classmethod
     def of(cls, candidates: Sequence[Candidate]) -> Candidates:
@@ -343,6 +348,19 @@ class Candidates:
             if self.attributes is not None
             else None,
             rows=rows if self.rows is None else self.rows[rows],
+            predictions=self.predictions.take(rows) if self.predictions is not None else None,
+        )
+
+    def predicted(self, predictions: Predictions | None) -> Candidates:
+        """Return the same table with these predictions in place of its own; both share their other arrays."""
+        return Candidates(
+            self.directory,
+            self.state,
+            self.trust,
+            self.prefix,
+            adapters=self._adapters,
+            rows=self.rows,
+            predictions=predictions,
         )
 
     def _place(self, row: int) -> int:

@@ -16,12 +16,16 @@ class Adapters(msgspec.Struct, frozen=True, gc=False):
     Attributes:
         active: adapters of running requests, by name.
         waiting: adapters of queued requests, by name.
-        max_active: adapters that can be active at once.
+        on_gpu: adapters on the GPU, with or without requests, as the engine reports them.
+        in_memory: adapters in host memory alone, likewise.
+        recent: if the engine reports neither: idle adapters that were active so lately that nothing displaced them since.
     """
 
-    active: frozenset[str]
-    waiting: frozenset[str]
-    max_active: int
+    active: frozenset[str] = frozenset()
+    waiting: frozenset[str] = frozenset()
+    on_gpu: frozenset[str] = frozenset()
+    in_memory: frozenset[str] = frozenset()
+    recent: frozenset[str] = frozenset()
 
 
 class Load(msgspec.Struct, frozen=True, gc=False):
@@ -104,6 +108,7 @@ class RequestView(msgspec.Struct, frozen=True, gc=False):
         now: monotonic seconds.
         n_tokens: prompt tokens, 0 if the prompt was not tokenized.
         headers: lower-case name -> value; empty if the request did not come by HTTP.
+        priority: priority of its objective; a negative one may be shed.
         peer_labels: labels of the endpoint that does the other stage of the request, None if it has one stage.
     """
 
@@ -111,6 +116,7 @@ class RequestView(msgspec.Struct, frozen=True, gc=False):
     now: float
     n_tokens: int = 0
     headers: Mapping[str, str] = {}
+    priority: int = 0
     peer_labels: Mapping[str, str] | None = None
 
 

@@ -54,6 +54,7 @@ class BuildContext:
         request_attributes: name of a plugin -> the attribute of requests that it makes.
         topologies: name of a topology extractor -> its labels.
         attributes: attributes of endpoints that are scraped.
+        predictor: name of the predictor, None if there is none.
     """
 
     tiers: tuple[str, ...] = ()
@@ -63,6 +64,22 @@ class BuildContext:
     request_attributes: Mapping[str, RequestAttribute] = field(default_factory=dict[str, RequestAttribute])
     topologies: Mapping[str, Topology] = field(default_factory=dict[str, Topology])
     attributes: tuple[str, ...] = ()
+    predictor: str | None = None
+
+    def known_predictor(self, name: str) -> None:
+        """Check that there is a predictor of that name; an empty name is that of any.
+
+        Raises:
+            ParametersError: there is none, or it has another name.
+        """
+        key = "latencyPredictionInfoProducerName"
+        if self.predictor is None:
+            raise ParametersError("needs predictions; add a predicted-latency-producer to plugins", key)
+        if name not in ("", self.predictor):
+            unknown = UnknownName(name, (self.predictor,))
+            raise ParametersError(
+                f"found {name!r}, expected the name of a predicted-latency-producer", key, unknown=unknown
+            )
 
     def known_tier(self, tier: str, key: str = "tier") -> str:
         """Return `tier`, which the parameter `key` names, if it is configured.

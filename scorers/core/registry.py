@@ -8,7 +8,7 @@ from typing import Generic, TypeAlias, TypeVar, cast
 
 from ..errors import RegistryError
 from .around import AttributeReporter, IdentityReader, ModelsResponder
-from .base import Filter, Picker, Scorer
+from .base import Admitter, Filter, Picker, Predictor, Scorer
 from .params import BuildContext, PluginParams, RequestAttribute
 from .prefix_source import PrefixProducer
 from .topology import Topology
@@ -68,6 +68,8 @@ AnyPlugins: TypeAlias = (
     | Plugins[Scorer]
     | Plugins[Picker]
     | Plugins[PrefixProducer]
+    | Plugins[Admitter]
+    | Plugins[Predictor]
     | Plugins[IdentityReader]
     | Plugins[Topology]
     | Plugins[RequestAttribute]
@@ -85,6 +87,8 @@ class Registry:
         self.scorers: Plugins[Scorer] = Plugins("scorer")
         self.pickers: Plugins[Picker] = Plugins("picker")
         self.producers: Plugins[PrefixProducer] = Plugins("producer")
+        self.admitters: Plugins[Admitter] = Plugins("admitter")
+        self.predictors: Plugins[Predictor] = Plugins("predictor")
         self.extractors: Plugins[Topology] = Plugins("extractor")
         self.attributes: Plugins[RequestAttribute] = Plugins("attribute")
         self.identities: Plugins[IdentityReader] = Plugins("identity")
@@ -99,6 +103,8 @@ class Registry:
             self.scorers,
             self.pickers,
             self.producers,
+            self.admitters,
+            self.predictors,
             self.extractors,
             self.attributes,
             self.identities,

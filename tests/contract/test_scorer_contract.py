@@ -29,6 +29,7 @@ CONTEXT = BuildContext(
     tiers=TIERS,
     sources={"precise": TierCredits((1.0, 0.8))},
     own=None,
+    predictor="predictor",
     topologies={"places": Topology(("zone", "zone", "zone", "zone"))},
 )
 

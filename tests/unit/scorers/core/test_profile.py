@@ -337,7 +337,7 @@ LEFT_OUT = frozenset(
 
 def whole_profile() -> Profile:
     """Return every scorer and filter without required parameters, so that all get the same input."""
-    registry, context = builtin_registry(), BuildContext(tiers=TIERS)
+    registry, context = builtin_registry(), BuildContext(tiers=TIERS, predictor="predictor")
     scorers: list[tuple[str, Scorer, float]] = [
         (name, built(registry.scorers, name, {}, context), 1.0)
         for name in registry.scorers
