@@ -30,7 +30,9 @@ LIVE: tuple[tuple[str, ...], ...] = (
     ("weights",),
     ("plugins",),
     ("schedulingProfiles",),
+    ("requestHandler",),
     ("metricsScrape",),
+    ("scoring",),
     ("predictions",),
     ("audit",),
 )

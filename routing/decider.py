@@ -70,10 +70,14 @@ class Decider:
         )
 
 
-def request_view(model: str, prefix: Prefix | None, headers: Mapping[str, str] | None = None) -> RequestView:
+def request_view(
+    model: str, prefix: Prefix | None, headers: Mapping[str, str] | None = None, *, priority: int = 0
+) -> RequestView:
     """Return a request as scorers see it, at the present time."""
     n_tokens = prefix.n_tokens if prefix is not None else 0
-    return RequestView(model=model, now=time.monotonic(), n_tokens=n_tokens, headers=headers or {})
+    return RequestView(
+        model=model, now=time.monotonic(), n_tokens=n_tokens, headers=headers or {}, priority=priority
+    )
 
 
 def usable_tokens(decision: Decision) -> int:

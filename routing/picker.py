@@ -16,7 +16,7 @@ from ..tokenization.eventual import Eventual, Known
 from ..tokenization.model import ParsedRequest, Prompt
 from ..tokenization.reading import Reader
 from .bodies import BodyReader, ReadRequest
-from .control_headers import only_if_cached
+from .control_headers import asks_for_models, only_if_cached
 from .decider import Decider, EndpointLabels, request_view, usable_tokens
 from .dispatcher import Dispatcher
 from .model_rewrite import ModelRules
@@ -24,8 +24,8 @@ from .origin import origin_of
 from .policy import Policy
 from .prefixes import prefix_of_prompt
 from .records import Records
-from .refusals import NO_CANDIDATES, NONE_LEFT, NOT_CACHED
-from .router import Refusal, Router, RoutingRequest, RoutingResult
+from .refusals import NO_CANDIDATES, NO_MODEL_LIST, NONE_LEFT, NOT_CACHED, denied
+from .router import LocalResponse, Refusal, Router, RoutingRequest, RoutingResult
 
 
 class Tokenizes(Protocol):
@@ -33,6 +33,18 @@ class Tokenizes(Protocol):
 
     def tokenize(self, request: ParsedRequest) -> Eventual[Prompt]:
         """See `PromptPipeline.tokenize`."""
+        ...
+
+
+class ModelCatalog(Protocol):
+    """The models that endpoints list."""
+
+    def merged(self) -> bytes | None:
+        """Return the models of all endpoints as JSON, None if no endpoint has shown its list."""
+        ...
+
+    def addresses_of(self, model: str) -> frozenset[str] | None:
+        """Return the addresses that may serve a model, None if all may."""
         ...
 
 
@@ -44,11 +56,13 @@ class PickerOptions:
         n_fallbacks: endpoints named after the picked ones.
         rules: models that replace others if no header says so; None if there are none.
         endpoint_labels: labels that an endpoint must have, by model name; None if every endpoint serves every model.
+        models: the models that endpoints list; None if nobody collects the lists.
     """
 
     n_fallbacks: int = 0
     rules: ModelRules | None = None
     endpoint_labels: EndpointLabels | None = None
+    models: ModelCatalog | None = None
 
 
 class Picker(Router):
@@ -82,6 +96,7 @@ class Picker(Router):
         self.pipeline, self.fleet, self.policy, self.records = pipeline, fleet, policy, records
         fleet.forgotten.append(records.metrics.forget)
         self._rng, self.reader = rng, reader or Reader()
+        self._models = options.models
         self._bodies = BodyReader(
             self.reader, rules=options.rules, needs_model=options.endpoint_labels is not None
         )
@@ -95,11 +110,20 @@ class Picker(Router):
     def route(self, request: RoutingRequest) -> Eventual[RoutingResult]:
         """Return the endpoints for `request`, or why there are none. Never raises for bad input."""
         started = time.perf_counter()
-        origin = origin_of(request, self.policy.admission)
-        refusal = self.policy.admission.check(origin.priority, self.fleet)
+        policy = self.policy
+        if (
+            policy.requests.answers_models
+            and self._models is not None
+            and asks_for_models(request.path, request.headers)
+        ):
+            body = self._models.merged()
+            answer = LocalResponse(body) if body is not None else NO_MODEL_LIST
+            return Known(self.records.counted(answer, started))
+        origin = origin_of(request, policy)
+        refusal = policy.admission.check(origin.priority, self.fleet)
         if refusal is not None:
             return Known(self.records.counted(refusal, started))
-        read = self._bodies.read(request)
+        read = self._bodies.read(request, policy.requests)
         result = read.then(partial(self._read, request, origin))
         return result.map(partial(self.records.counted, started=started))
 
@@ -113,6 +137,15 @@ class Picker(Router):
         """
         decision = self._decider.decide(self.policy, request_view(model, prefix), prefix, prompt=prompt)
         return decision.lasting() if decision is not None else None
+
+    def _subset(self, policy: Policy, subset: frozenset[str] | None, model: str) -> frozenset[str] | None:
+        """Return the addresses allowed by the gateway, of those that list the model if lists are collected."""
+        if not policy.requests.answers_models or self._models is None:
+            return subset
+        addresses = self._models.addresses_of(model)
+        if addresses is None or subset is None:
+            return addresses if subset is None else subset
+        return _common(subset, addresses) or subset
 
     def _read(
         self, request: RoutingRequest, origin: Origin, read: ReadRequest | Refusal
@@ -129,18 +162,22 @@ class Picker(Router):
         """Decide and dispatch in one step, by one policy and the fleet as it is."""
         policy, records = self.policy, self.records
         prefix = prefix_of_prompt(prompt, self.fleet.atlas)
-        view = request_view(_model_of(prompt), prefix, request.headers)
+        view = request_view(_model_of(prompt), prefix, request.headers, priority=origin.priority)
         draws = records.draws(self._rng)
-        decision = self._decider.decide(
+        decide = partial(
+            self._decider.decide,
             policy,
             view,
             prefix,
             prompt=prompt,
-            subset=request.subset,
             overload=read.overload,
             origin=origin,
             rng=draws,
         )
+        subset = self._subset(policy, request.subset, view.model)
+        decision = decide(subset=subset)
+        if decision is None and subset is not request.subset:  # those that list the model are just gone
+            decision = decide(subset=request.subset)
         if decision is None:
             return NO_CANDIDATES
         if decision.picked and only_if_cached(request.headers) and not usable_tokens(decision):
@@ -149,8 +186,13 @@ class Picker(Router):
         decision = decision.lasting()
         records.decided(decision, origin.request_id)
         if not decision.picked:
-            return NONE_LEFT
-        return self._dispatcher.dispatch(policy.profile, view, prefix, decision, read.rewrite, repeat)
+            return denied(decision.denied) if decision.denied is not None else NONE_LEFT
+        return self._dispatcher.dispatch(policy, view, prefix, decision, read.rewrite, repeat)
+
+
+def _common(subset: frozenset[str], addresses: frozenset[str]) -> frozenset[str]:
+    """Return the addresses that a subset allows, which has `ip:port` or `ip` for every port."""
+    return frozenset(each for each in addresses if each in subset or each.rpartition(":")[0] in subset)
 
 
 def _model_of(prompt: Prompt | None) -> str:
